@@ -1,0 +1,198 @@
+"""hcom, driven only through its own commands in a throw-away home. Nothing here reads its source.
+
+Where hcom offers two ways, the faster one is measured: an external sender (`--from`) instead of an agent,
+which would write a status event too, and its full-text table instead of a LIKE.
+"""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.home import OTHERS, RARE_WORD, SEEDED, body, end_all
+from bench.seat import Command, Seat
+
+HCOM_VERSION = "0.7.31"
+_LONG_S = "86400"
+
+
+def install_hcom(venv: Path) -> Path:
+    """Return the hcom program, installing it into its own venv when it is not there yet."""
+    program = venv / "bin" / "hcom"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, f"hcom=={HCOM_VERSION}"], check=True)
+    return program
+
+
+class HcomHome:
+    """One HCOM_DIR. It has no daemon: every command opens the database by itself."""
+
+    bus = "hcom"
+
+    def __init__(self, root: Path, program: Path) -> None:
+        self._root = root
+        self._program = str(program)
+        self._dir = root / "hcom"
+        flags = self._dir / ".tmp" / "flags"
+        flags.mkdir(parents=True)
+        # The mark of a recent update check: without it the first command would reach for the network.
+        (flags / "update_check.attempt").touch()
+        temporary = root / "tmp"
+        temporary.mkdir()
+        self._env = {
+            "HOME": str(root),
+            "HCOM_DIR": str(self._dir),
+            "TMPDIR": str(temporary),
+            "PATH": f"{program.parent}:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+        }
+        self._hooked: dict[str, tuple[dict[str, str], Path]] = {}
+        self._idle: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def database(self) -> Path:
+        """Where hcom keeps its events."""
+        return self._dir / "hcom.db"
+
+    def seat(self, name: str) -> Seat:
+        """Register the agent; hcom knows it by the name in each command, so the seat is only a spawner."""
+        self._command("start", "--as", name).run()
+        return Seat()
+
+    def checker(self, name: str) -> Seat:
+        """Register the agent as `hcom claude` would: the environment of a launch, a SessionStart hook."""
+        session = str(uuid.uuid4())
+        env = {
+            **self._env,
+            "HCOM_LAUNCHED": "1",
+            "HCOM_PROCESS_ID": str(uuid.uuid4()),
+            "HCOM_TOOL": "claude",
+            "HCOM_INSTANCE_NAME": name,
+            "CLAUDECODE": "1",
+        }
+        common = {
+            "session_id": session,
+            "transcript_path": str(self._root / "transcript.jsonl"),
+            "cwd": str(self._root),
+        }
+        start = self._input(name, "start", {**common, "hook_event_name": "SessionStart", "source": "startup"})
+        post = self._input(
+            name,
+            "post",
+            {
+                **common,
+                "hook_event_name": "PostToolUse",
+                "permission_mode": "default",
+                "tool_name": "Read",
+                "tool_use_id": "toolu_1",
+                "tool_input": {"file_path": str(self._root / "x")},
+                "tool_response": {"ok": True},
+            },
+        )
+        Command((self._program, "start", "--as", name), env).run()
+        Command((self._program, "sessionstart"), env, start).run()
+        self._hooked[name] = (env, post)
+        self._prove_the_hook_delivers(name)
+        return Seat()
+
+    def _prove_the_hook_delivers(self, name: str) -> None:
+        # A hook of an unknown session exits at once; its time would flatter hcom.
+        check = self.check(name)
+        self.send(name, "the hook works").run()
+        if "the hook works" not in check.run():
+            raise RuntimeError("the hook of hcom does not deliver, so its check cannot be measured")
+        if check.run():
+            raise RuntimeError("the hook of hcom still has something to say with nothing pending")
+
+    def version(self) -> Command:
+        """Print the version."""
+        return self._command("--version")
+
+    def send(self, to: str, text: str) -> Command:
+        """Store a message, from outside."""
+        return self._command("send", f"@{to}", "--from", "bench", "--", text)
+
+    def check(self, name: str) -> Command:
+        """Run the PostToolUse hook of the agent's Claude Code session."""
+        env, post = self._hooked[name]
+        return Command((self._program, "post"), env, post)
+
+    def wait(self, name: str) -> Command:
+        """Wait for one message."""
+        return self._command("listen", "--timeout", _LONG_S, "--name", name)
+
+    def follow(self, name: str) -> Command:
+        """Stream the messages that mention the agent: hcom's `listen` ends with the first."""
+        return self._command("events", "--follow", "--type", "message", "--mention", name)
+
+    def list_agents(self) -> Command:
+        """Print who is there."""
+        return self._command("list")
+
+    def last_events(self) -> Command:
+        """Print the last 20 events."""
+        return self._command("events", "--last", "20")
+
+    def search(self) -> Command:
+        """Search by hcom's full-text table; it has no option for that, only a WHERE clause."""
+        found = f"id IN (SELECT rowid FROM events_fts WHERE events_fts MATCH '{RARE_WORD}')"
+        return self._command("events", "--last", str(SEEDED), "--sql", found)
+
+    def idle(self, names: Iterable[str]) -> list[subprocess.Popen[bytes]]:
+        """Start listeners that wait for mail of their own."""
+        started = []
+        for name in names:
+            self._command("start", "--as", name).run()
+            process = subprocess.Popen(
+                self.wait(name).argv,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            started.append(process)
+        self._idle += started
+        return started
+
+    def fill(self, count: int) -> None:
+        """Insert rows as `hcom send` writes them; sending 100,000 by process would take most of an hour."""
+        with sqlite3.connect(self.database) as connection:
+            (stored,) = connection.execute("SELECT count(*) FROM events").fetchone()
+            rows = (self._row(number) for number in range(count - stored))
+            connection.executemany(
+                "INSERT INTO events (timestamp, type, instance, data) VALUES (?, ?, ?, ?)", rows
+            )
+        connection.close()
+
+    def close(self) -> None:
+        """End the listeners and remove the home."""
+        end_all(self._idle)
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    @staticmethod
+    def _row(number: int) -> tuple[str, str, str, str]:
+        to = OTHERS[number % len(OTHERS)]
+        data = {
+            "delivered_to": [to],
+            "from": "bench",
+            "mentions": [to],
+            "scope": "mentions",
+            "sender_kind": "external",
+            "text": body(number),
+        }
+        return datetime.now(UTC).isoformat(), "message", "ext_bench", json.dumps(data, separators=(",", ":"))
+
+    def _command(self, *arguments: str) -> Command:
+        return Command((self._program, *arguments), self._env)
+
+    def _input(self, name: str, event: str, fields: dict[str, object]) -> Path:
+        path = self._root / f"{name}.{event}.json"
+        path.write_text(json.dumps(fields))
+        return path

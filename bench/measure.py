@@ -1,0 +1,135 @@
+"""How figures are taken: both buses in turn, round by round, so that a noisy machine is noisy for both.
+
+Nothing here knows a bus. A round that fails raises; no figure is made of what happened to work.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bench.home import Home
+from bench.seat import Command, Seat
+
+_BREATH_S = (
+    0.003  # after each run, so that what a bus still does behind its answer is not charged to the other
+)
+_SETTLE_S = 0.08  # until a receiver that has just been started surely waits
+_NS_PER_MS = 1_000_000
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was measured in one column: every value, warm-up rounds left out."""
+
+    values: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        """How many rounds counted."""
+        return len(self.values)
+
+    @property
+    def median(self) -> float:
+        """The middle value."""
+        return statistics.median(self.values)
+
+    @property
+    def p99(self) -> float:
+        """The smallest value that at least 99 in 100 do not exceed."""
+        return sorted(self.values)[math.ceil(0.99 * self.n) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How often things are done."""
+
+    wall: int = 300
+    latency: int = 500
+    flood: int = 400
+    repeats: int = 3
+    sdk: int = 20_000
+    warm_up: int = 10
+    events: int = 100_000
+    receivers: int = 50
+
+
+QUICK = Rounds(wall=30, latency=40, flood=80, repeats=1, sdk=2_000, warm_up=3, events=2_000, receivers=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """A sender and a receiver of one home, for latency."""
+
+    home: Home
+    sender: Seat
+    taker: Seat
+    to: str
+
+
+def in_turn(contestants: Mapping[Key, tuple[Seat, Command]], rounds: int, warm_up: int) -> dict[Key, Sample]:
+    """Time each command once in every round, in milliseconds; each round begins with another contestant."""
+    taken: dict[Key, list[float]] = {key: [] for key in contestants}
+    order = list(contestants)
+    for number in range(warm_up + rounds):
+        for key in order:
+            seat, command = contestants[key]
+            wall_ms = seat.time(command).wall_ms
+            if number >= warm_up:
+                taken[key].append(wall_ms)
+            time.sleep(_BREATH_S)
+        order.append(order.pop(0))
+    return {key: Sample(values=tuple(values)) for key, values in taken.items()}
+
+
+def waiting_latency(receptions: Mapping[Key, Reception], rounds: int, warm_up: int) -> dict[Key, Sample]:
+    """Time from the spawn of a send to the line of a receiver that was started for this one message."""
+    taken: dict[Key, list[float]] = {key: [] for key in receptions}
+    for number in range(warm_up + rounds):
+        for key, reception in receptions.items():
+            command = reception.home.wait(reception.to)
+            reception.taker.open_receiver(command)
+            time.sleep(_SETTLE_S)
+            latency_ms = _one_latency(reception, command, f"wait-mark-{number}-end")
+            reception.taker.close_receiver(end=False)
+            if number >= warm_up:
+                taken[key].append(latency_ms)
+    return {key: Sample(values=tuple(values)) for key, values in taken.items()}
+
+
+def following_latency(receptions: Mapping[Key, Reception], rounds: int, warm_up: int) -> dict[Key, Sample]:
+    """Time from the spawn of a send to the line of a receiver that prints one message after another."""
+    taken: dict[Key, list[float]] = {key: [] for key in receptions}
+    commands = {key: reception.home.follow(reception.to) for key, reception in receptions.items()}
+    for key, reception in receptions.items():
+        reception.taker.open_receiver(commands[key])
+    time.sleep(_SETTLE_S * 5)
+    for number in range(warm_up + rounds):
+        for key, reception in receptions.items():
+            latency_ms = _one_latency(reception, commands[key], f"follow-mark-{number}-end")
+            if number >= warm_up:
+                taken[key].append(latency_ms)
+            time.sleep(_BREATH_S)
+    for reception in receptions.values():
+        reception.taker.close_receiver(end=True)
+    return {key: Sample(values=tuple(values)) for key, values in taken.items()}
+
+
+def _one_latency(reception: Reception, command: Command, marker: str) -> float:
+    reception.taker.expect(marker)
+    sent = reception.sender.time(reception.home.send(reception.to, marker))
+    return (reception.taker.arrived_ns(command) - sent.started_ns) / _NS_PER_MS
+
+
+def flood_rate(seats: Sequence[Seat], command: Command, count: int) -> float:
+    """Run the command `count` times, shared out among the seats, all at once; return runs per second."""
+    each = max(1, count // len(seats))
+    for seat in seats:
+        seat.start_flood(command, each)
+    timings = [seat.end_flood(command) for seat in seats]
+    elapsed_ns = max(timing.ended_ns for timing in timings) - min(timing.started_ns for timing in timings)
+    return each * len(seats) / (elapsed_ns / 1e9)

@@ -1,0 +1,130 @@
+"""Palaver, driven through `pal` and the SDK in a throw-away home with a daemon of its own."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.home import OTHERS, RARE_WORD, end_all
+from bench.seat import Command, Seat
+
+_SDK_SENDS = Path(__file__).with_name("sdk_sends.py")
+_LONG_S = "86400"
+_WINDOW = 512
+
+
+class PalaverHome:
+    """One PALAVER_HOME. Who asks is told by the process, so each agent has a seat and each seat one agent."""
+
+    bus = "Palaver"
+
+    def __init__(self, root: Path, program: Path) -> None:
+        self._root = root
+        self._program = str(program)
+        self.home = root / "p"
+        temporary = root / "tmp"
+        temporary.mkdir()
+        self._env = {
+            "HOME": str(root),
+            "PALAVER_HOME": str(self.home),
+            "TMPDIR": str(temporary),
+            "PATH": f"{program.parent}:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+        }
+        self._waiting: list[subprocess.Popen[bytes]] = []
+        self._command("up").run()
+
+    def seat(self, name: str) -> Seat:
+        """Let the agent join from its seat: `pal join` anchors at its parent, the spawner."""
+        seat = Seat()
+        seat.time(self._command("join", "--name", name))
+        return seat
+
+    def checker(self, name: str) -> Seat:
+        """Let the agent join; a check asks for nothing more."""
+        return self.seat(name)
+
+    def version(self) -> Command:
+        """Print the version."""
+        return self._command("--version")
+
+    def send(self, to: str, text: str) -> Command:
+        """Store a message."""
+        return self._command("send", f"@{to}", "--", text)
+
+    def check(self, name: str) -> Command:
+        """Ask for mail without waiting."""
+        return self._command("recv")
+
+    def wait(self, name: str) -> Command:
+        """Wait for one message."""
+        return self._command("recv", "--wait", "--timeout", _LONG_S)
+
+    def follow(self, name: str) -> Command:
+        """Print messages as they come."""
+        return self._command("recv", "--follow")
+
+    def list_agents(self) -> Command:
+        """Print who is there."""
+        return self._command("list")
+
+    def last_events(self) -> Command:
+        """Print the last 20 events."""
+        return self._command("events", "--last", "20")
+
+    def search(self) -> Command:
+        """Search the log."""
+        return self._command("events", "--search", RARE_WORD)
+
+    def idle(self, names: Iterable[str]) -> list[subprocess.Popen[bytes]]:
+        """Start receivers: a shell joins, then becomes the receiver, and so stays the agent's anchor."""
+        script = '"$0" join --name "$1" && exec "$0" recv --wait --timeout "$2"'
+        started = [
+            subprocess.Popen(
+                ["/bin/sh", "-c", script, self._program, name, _LONG_S],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for name in names
+        ]
+        self._waiting += started
+        return started
+
+    def fill(self, count: int) -> None:
+        """Send by the SDK to agents that have joined and read nothing, until the log holds `count` events."""
+        self.sdk_sends(count - self._stored(), OTHERS)
+
+    def sdk_sends(self, count: int, to: Sequence[str]) -> float:
+        """Send durably on one connection, pipelined, from another process; return the seconds it took."""
+        argv = (sys.executable, str(_SDK_SENDS), str(self.home), str(count), str(_WINDOW), *to)
+        done = subprocess.run(argv, env=self._env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the SDK sends failed: {done.stderr.strip()[-2000:]}")
+        return float(json.loads(done.stdout)["seconds"])
+
+    def daemon_pid(self) -> int:
+        """Return the process id of the daemon."""
+        return int(json.loads(self._command("status", "--json").run())["pid"])
+
+    def daemon_mb(self) -> float:
+        """Return the resident memory of the daemon, in MB of 1,000,000 bytes."""
+        argv = ("ps", "-o", "rss=", "-p", str(self.daemon_pid()))
+        resident_kib = int(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+        return resident_kib * 1024 / 1e6
+
+    def close(self) -> None:
+        """End the receivers and the daemon, and remove the home."""
+        end_all(self._waiting)
+        self._command("down").run()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _stored(self) -> int:
+        last = self._command("events", "--last", "1", "--json").run().strip()
+        return int(json.loads(last)["seq"]) if last else 0
+
+    def _command(self, *arguments: str) -> Command:
+        return Command((self._program, *arguments), self._env)

@@ -1,0 +1,144 @@
+"""An agent's own place in a benchmark: a spawner process and the orders it takes. It judges nothing."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_SPAWNER = Path(__file__).with_name("spawner.py")
+_NS_PER_MS = 1_000_000
+
+
+class CommandError(Exception):
+    """A measured command did not do what it was measured for; its time would mean nothing."""
+
+    def __init__(self, command: "Command", why: str) -> None:
+        super().__init__(command, why)
+        self.command = command
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.command.argv)}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program with everything it may know: it gets this environment and no other (`env -i`)."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(hash=False)
+    stdin: Path | None = None
+
+    def order(self, do: str, **more: object) -> dict[str, object]:
+        """Write the command as an order to a spawner."""
+        stdin = str(self.stdin) if self.stdin else None
+        return {"do": do, "argv": list(self.argv), "env": self.env, "stdin": stdin, **more}
+
+    def run(self) -> str:
+        """Run the command untimed and return its output; any other exit than 0 raises `CommandError`."""
+        given = self.stdin.read_text() if self.stdin else ""
+        done = subprocess.run(
+            self.argv, env=self.env, input=given, capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            raise CommandError(self, f"exit status {done.returncode}: {done.stderr.strip()[-400:]}")
+        return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One run of a command, in nanoseconds of the machine's monotonic clock."""
+
+    started_ns: int
+    ended_ns: int
+
+    @property
+    def wall_ms(self) -> float:
+        """How long it took, from before the spawn until it was waited for."""
+        return (self.ended_ns - self.started_ns) / _NS_PER_MS
+
+
+class Seat:
+    """A process of its own under which commands run. Leaving the `with` block ends it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SPAWNER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the spawner. A receiver that is still open loses its reader."""
+        if self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._process.wait(timeout=10)
+
+    def time(self, command: Command) -> Timing:
+        """Run the command once and time it; a failure raises, because a fast refusal is no result."""
+        answer = self._ask(command.order("time"))
+        if answer["status"]:
+            raise CommandError(command, f"exit status {answer['status']}")
+        return Timing(started_ns=answer["started_ns"], ended_ns=answer["ended_ns"])
+
+    def start_flood(self, command: Command, count: int) -> None:
+        """Begin running the command `count` times; `end_flood` must follow."""
+        self._tell(command.order("flood", count=count))
+
+    def end_flood(self, command: Command) -> Timing:
+        """Wait for a flood; a single failure in it raises."""
+        answer = self._hear()
+        if answer["failed"]:
+            raise CommandError(command, f"{answer['failed']} of a flood failed")
+        return Timing(started_ns=answer["started_ns"], ended_ns=answer["ended_ns"])
+
+    def open_receiver(self, command: Command) -> int:
+        """Start the one receiver of this seat and return its process id."""
+        return self._ask(command.order("open"))["pid"]
+
+    def expect(self, marker: str) -> None:
+        """Have the receiver's output read up to a line with the marker; `arrived_ns` must follow."""
+        self._tell({"do": "next", "marker": marker})
+
+    def arrived_ns(self, command: Command) -> int:
+        """Wait for what `expect` asked for and return the moment its line was complete."""
+        at_ns = self._hear()["at_ns"]
+        if not at_ns:
+            raise CommandError(command, "ended without the message it waited for")
+        return at_ns
+
+    def close_receiver(self, *, end: bool) -> None:
+        """Wait for the receiver to exit, after a SIGTERM if it would not by itself."""
+        self._ask({"do": "close", "end": end})
+
+    def _ask(self, order: dict[str, object]) -> dict[str, int]:
+        self._tell(order)
+        return self._hear()
+
+    def _tell(self, order: dict[str, object]) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def _hear(self) -> dict[str, int]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("a spawner ended early")
+        answer: dict[str, int] = json.loads(line)
+        return answer

@@ -1,0 +1,75 @@
+"""A home with its cast: the agents every figure needs, each in a seat of its own."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from bench.hcom_home import HcomHome
+from bench.home import CHECKER, OTHERS, SENDER, SINK, TAKER, WAITER, Home, seed
+from bench.measure import Reception
+from bench.palaver_home import PalaverHome
+from bench.seat import Command, Seat
+
+AnyHome = TypeVar("AnyHome", bound=Home, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[AnyHome]):
+    """A bus ready to be measured: twenty messages stored, one receiver waiting, everybody else idle."""
+
+    home: AnyHome
+    sender: Seat
+    checker: Seat
+    taker: Seat
+    silent: tuple[Seat, ...]
+
+    @property
+    def sending(self) -> tuple[Seat, Command]:
+        """A send that nobody waits for."""
+        return self.sender, self.home.send(SINK, "the build is green again, you can rebase on it")
+
+    @property
+    def checking(self) -> tuple[Seat, Command]:
+        """A check that finds nothing."""
+        return self.checker, self.home.check(CHECKER)
+
+    @property
+    def reception(self) -> Reception:
+        """Who sends and who receives when latency is measured."""
+        return Reception(home=self.home, sender=self.sender, taker=self.taker, to=TAKER)
+
+    def asking(self, command: Command) -> tuple[Seat, Command]:
+        """A listing, asked for by the sender."""
+        return self.sender, command
+
+    def close(self) -> None:
+        """End the seats, then the home."""
+        for seat in (self.sender, self.checker, self.taker, *self.silent):
+            seat.close()
+        self.home.close()
+
+
+def open_palaver(folder: Path, program: Path) -> Stage[PalaverHome]:
+    """Set up Palaver in a new home."""
+    return _open(PalaverHome(_new_root(folder), program))
+
+
+def open_hcom(folder: Path, program: Path) -> Stage[HcomHome]:
+    """Set up hcom in a new home."""
+    return _open(HcomHome(_new_root(folder), program))
+
+
+def _new_root(folder: Path) -> Path:
+    # Short names: a socket's path may have about a hundred characters, and the folder is the caller's.
+    return Path(tempfile.mkdtemp(prefix="b", dir=folder))
+
+
+def _open(home: AnyHome) -> Stage[AnyHome]:  # type: ignore[misc]  # a factory may take what the class only gives
+    silent = tuple(home.seat(name) for name in (SINK, *OTHERS))
+    sender = home.seat(SENDER)
+    seed(home, sender)
+    home.idle((WAITER,))
+    return Stage(
+        home=home, sender=sender, checker=home.checker(CHECKER), taker=home.seat(TAKER), silent=silent
+    )

@@ -1,0 +1,1080 @@
+/*
+ * pal: the thin client of Palaver.
+ *
+ * It hands its arguments, working directory and a few chosen variables to the daemon and then does what the daemon
+ * asks: read standard input, read a file, write this out, run this verb in Python, exit. It understands no verb but
+ * up, down, hook and help, parses no answer, and reads nothing that it was not asked to read. It is written in C
+ * because it runs once for every command and every hook: the common path is one connect, one send, one read, one
+ * write and one acknowledgement. src/palaver/cli/thin.py is the same client in Python; one suite tests both.
+ */
+#define _GNU_SOURCE
+#define _DARWIN_C_SOURCE
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#endif
+
+#ifndef PAL_VERSION
+#define PAL_VERSION "0+unknown"
+#endif
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* macOS: the socket carries SO_NOSIGPIPE instead */
+#endif
+
+enum {
+    FRAME_LIMIT = 10 * 1024 * 1024,
+    HEAD = 5,          /* of a frame and of a field: one byte of type, four of length */
+    PIECE = 65536,     /* of what the daemon asked to read */
+    UNDIVIDED = 4096,  /* a socket takes so little whole or not at all */
+    REPEATS = 5,       /* without a frame in between */
+    HOOK_LIMIT_S = 5,  /* a harness waits for its hooks */
+    GONE_LIMIT_MS = 10000,
+    READY_FD = 3,
+};
+
+/* Exact names, never prefixes: variables beside these carry keys. The same list is in palaver/harness/marks.py. */
+static const char *const MARKS[] = {
+    "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE", "OPENCODE_PID",
+    "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "CODEX_SESSION_ID", "GEMINI_SESSION_ID", "OPENCODE_SESSION_ID",
+    NULL,
+};
+static const char *const LOCAL[] = {
+    "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "LC_TIME", "TZ", "TERM", "NO_COLOR", NULL,
+};
+static const char *const FOR_DAEMON[] = {
+    "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", NULL,
+};
+static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+extern char **environ;
+
+/* Bytes that grow. The first storage may be static, so that the common path asks the system for no memory. */
+struct bytes {
+    unsigned char *data;
+    size_t length, size;
+    bool fixed;
+};
+
+/* What the arguments say, as far as the client itself must know. */
+static struct {
+    int count, verb_at; /* verb_at is 0 when there is no verb */
+    char **all;
+    const char *home;
+    bool home_given, help, foreground, hook, up, down;
+} call;
+
+static char cwd[PATH_MAX];
+static char *home;
+
+static int wire = -1;                    /* the connection */
+static volatile sig_atomic_t speakable;  /* a frame of ours may be put on the wire now */
+static bool heard;                       /* a frame came on this connection */
+
+static unsigned char request_room[32768], received_room[PIECE + 8192];
+static struct bytes request = {request_room, 0, sizeof request_room, true};
+static struct bytes received = {received_room, 0, sizeof received_room, true};
+static struct bytes token;               /* of the last output frame that was written out */
+static struct bytes kept;                /* standard input as far as it was read: a repeated request asks again */
+static bool kept_all;                    /* its end was seen; a terminal must not be asked twice */
+
+/* What is being read for the daemon. */
+static struct {
+    int fd; /* -1: nothing */
+    uint64_t left;
+} source = {-1, 0};
+
+/* ---- Endings ---- */
+
+/* Say why in one line and exit with 1. A hook must never disturb its harness: it is silent, and all is well. */
+static _Noreturn void fail(const char *format, ...)
+{
+    char line[PATH_MAX + 1024];
+    va_list values;
+    int n;
+
+    if (call.hook)
+        _exit(0);
+    va_start(values, format);
+    memcpy(line, "pal: ", 5);
+    n = 5 + vsnprintf(line + 5, sizeof line - 5, format, values);
+    va_end(values);
+    if ((size_t)n > sizeof line - 1)
+        n = sizeof line - 1;
+    line[n] = '\n';
+    (void)!write(STDERR_FILENO, line, (size_t)n + 1);
+    _exit(1);
+}
+
+static _Noreturn void fail_malformed(void)
+{
+    fail("the daemon sent something that this client (" PAL_VERSION ") does not understand");
+}
+
+/* End by the signal itself, so that the shell sees the true cause. */
+static _Noreturn void die_of(int number)
+{
+    sigset_t set;
+
+    signal(number, SIG_DFL);
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+    _exit(128 + number);
+}
+
+/* Runs at any point, also inside a blocked write; so it makes nothing but one send that cannot block. */
+static void on_signal(int number)
+{
+    const unsigned char frame[HEAD + 1] = {'S', 0, 0, 0, 1, (unsigned char)number};
+
+    /* In the middle of another frame S would be taken for its contents; then the closed socket must be enough. */
+    if (speakable)
+        (void)!send(wire, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
+    die_of(number);
+}
+
+static void on_hook_limit(int number)
+{
+    (void)number;
+    _exit(0);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction ours = {.sa_handler = on_signal}, before;
+
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++) {
+        sigaction(SIGNALS[i], &ours, &before);
+        if (before.sa_handler == SIG_IGN) /* nohup, or a background job of a script: it stays ignored */
+            sigaction(SIGNALS[i], &before, NULL);
+    }
+}
+
+/* ---- Small things ---- */
+
+static void pause_ms(int ms)
+{
+    poll(NULL, 0, ms);
+}
+
+static void reserve(struct bytes *b, size_t more)
+{
+    size_t size = b->size ? b->size : 4096;
+    unsigned char *data;
+
+    if (b->size - b->length >= more)
+        return;
+    while (size - b->length < more)
+        size *= 2;
+    data = realloc(b->fixed ? NULL : b->data, size);
+    if (!data)
+        fail("out of memory");
+    if (b->fixed)
+        memcpy(data, b->data, b->length);
+    b->data = data;
+    b->size = size;
+    b->fixed = false;
+}
+
+static void add(struct bytes *b, const void *data, size_t n)
+{
+    reserve(b, n);
+    if (n)
+        memcpy(b->data + b->length, data, n);
+    b->length += n;
+}
+
+static void put_u32(unsigned char *at, uint32_t value)
+{
+    at[0] = (unsigned char)(value >> 24);
+    at[1] = (unsigned char)(value >> 16);
+    at[2] = (unsigned char)(value >> 8);
+    at[3] = (unsigned char)value;
+}
+
+static uint32_t get_u32(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* A path in the home; each call gives new memory, which the short life of the process frees. */
+static char *in_home(const char *name)
+{
+    size_t n = strlen(home), m = strlen(name) + 1;
+    char *path = malloc(n + 1 + m);
+
+    if (!path)
+        fail("out of memory");
+    memcpy(path, home, n);
+    path[n] = '/';
+    memcpy(path + n + 1, name, m);
+    return path;
+}
+
+/* When the caller closed 0, 1 or 2, a descriptor of ours must not take its place: output would go there. */
+static int above_stdio(int fd)
+{
+    int higher;
+
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(fd);
+    return higher;
+}
+
+static bool is_named(const char *entry, const char *const *names)
+{
+    for (; *names; names++) {
+        size_t n = strlen(*names);
+        if (!strncmp(entry, *names, n) && entry[n] == '=')
+            return true;
+    }
+    return false;
+}
+
+static bool starts(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
+/* ---- Arguments ---- */
+
+static void read_arguments(int count, char **all)
+{
+    call.count = count;
+    call.all = all;
+    for (int i = 1; i < count; i++) {
+        const char *arg = all[i];
+        if (!strcmp(arg, "--")) {
+            if (!call.verb_at && i + 1 < count)
+                call.verb_at = i + 1;
+            break;
+        }
+        if (!strcmp(arg, "--home")) {
+            call.home_given = true;
+            call.home = all[++i]; /* NULL at the end */
+        } else if (starts(arg, "--home=")) {
+            call.home_given = true;
+            call.home = arg + strlen("--home=");
+        } else if (!strcmp(arg, "--as")) {
+            i++;
+        } else if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+            call.help = true;
+        } else if (!strcmp(arg, "--foreground")) {
+            call.foreground = true;
+        } else if (!call.verb_at && arg[0] != '-') {
+            call.verb_at = i;
+        }
+    }
+    if (!call.verb_at || !strcmp(all[call.verb_at], "help"))
+        call.help = true;
+    if (!call.help) { /* which never has an effect, whatever stands beside it */
+        call.hook = !strcmp(all[call.verb_at], "hook");
+        call.up = !strcmp(all[call.verb_at], "up");
+        call.down = !strcmp(all[call.verb_at], "down");
+    }
+}
+
+/* The person's directory when HOME says nothing. On Linux the file itself: a static program has no name service. */
+static const char *account_directory(void)
+{
+    struct passwd *entry = NULL;
+#ifdef __linux__
+    FILE *file = fopen("/etc/passwd", "re");
+    while (file && (entry = fgetpwent(file)) && entry->pw_uid != getuid())
+        ;
+#else
+    entry = getpwuid(getuid());
+#endif
+    return entry ? entry->pw_dir : NULL;
+}
+
+static void find_home(void)
+{
+    const char *given = call.home, *after = "", *start = "";
+    size_t size;
+
+    if (call.home_given && (!given || !*given))
+        fail("--home needs a directory");
+    if (!given)
+        given = getenv("PALAVER_HOME");
+    if (!given || !*given) {
+        given = getenv("HOME");
+        if (!given || !*given)
+            given = account_directory();
+        if (!given)
+            fail("no home directory: set HOME or PALAVER_HOME");
+        after = "/.palaver";
+    }
+    if (given[0] != '/') {
+        if (!cwd[0])
+            fail("%s: the working directory is gone", given);
+        start = cwd;
+    }
+    size = strlen(start) + 1 + strlen(given) + strlen(after) + 1;
+    home = malloc(size);
+    if (!home)
+        fail("out of memory");
+    snprintf(home, size, "%s%s%s%s", start, *start ? "/" : "", given, after);
+}
+
+/* ---- The request ---- */
+
+static void add_field(char tag, const void *data, size_t n)
+{
+    unsigned char head[HEAD] = {(unsigned char)tag};
+
+    put_u32(head + 1, (uint32_t)n);
+    add(&request, head, HEAD);
+    add(&request, data, n);
+}
+
+static void build_request(void)
+{
+    unsigned char key[16];
+    char terminals[4] = "000", width[16];
+    struct winsize window = {0};
+    static const int widths[] = {STDOUT_FILENO, STDERR_FILENO, STDIN_FILENO};
+
+    if (getentropy(key, sizeof key))
+        fail("no random bytes: %s", strerror(errno));
+    add(&request, "PAL1R\0\0\0\0", 4 + HEAD);
+    add_field('k', key, sizeof key);
+    add_field('v', PAL_VERSION, strlen(PAL_VERSION));
+    for (int i = 1; i < call.count; i++)
+        add_field('a', call.all[i], strlen(call.all[i]));
+    add_field('d', cwd, strlen(cwd));
+    for (char **entry = environ; *entry; entry++)
+        if (starts(*entry, "PALAVER_") || is_named(*entry, LOCAL) || is_named(*entry, MARKS))
+            add_field('e', *entry, strlen(*entry));
+    for (int fd = 0; fd < 3; fd++)
+        if (isatty(fd))
+            terminals[fd] = '1';
+    for (int i = 0; i < 3 && !window.ws_col; i++)
+        if (terminals[widths[i]] == '1')
+            ioctl(widths[i], TIOCGWINSZ, &window);
+    add_field('t', terminals, 3);
+    add_field('w', width, (size_t)snprintf(width, sizeof width, "%d", window.ws_col));
+}
+
+/* ---- Running Python ---- */
+
+/* The interpreter of our own installation, found by where this program really lies. */
+static char *find_python(void)
+{
+    static char path[PATH_MAX + sizeof "python3"];
+    char *named = getenv("PALAVER_PYTHON"), *slash;
+
+    if (named && *named)
+        return named;
+#ifdef __APPLE__
+    char raw[PATH_MAX];
+    uint32_t size = sizeof raw;
+    if (_NSGetExecutablePath(raw, &size) || !realpath(raw, path))
+        path[0] = 0;
+#else
+    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+    path[n > 0 ? n : 0] = 0;
+#endif
+    slash = strrchr(path, '/');
+    if (slash) {
+        strcpy(slash + 1, "python3");
+        if (!access(path, X_OK))
+            return path;
+    }
+    return "python3";
+}
+
+/* Become Python: `-I` keeps the caller's directory and PYTHON variables out. */
+static _Noreturn void run_python(char *module, char **args, int count)
+{
+    char **argv = calloc((size_t)count + 5, sizeof *argv);
+
+    if (!argv || setenv("PALAVER_HOME", home, 1))
+        fail("out of memory");
+    argv[0] = find_python();
+    argv[1] = "-I";
+    argv[2] = "-m";
+    argv[3] = module;
+    memcpy(argv + 4, args, (size_t)count * sizeof *argv);
+    alarm(0); /* a pending alarm would survive the exec and kill it */
+    execvp(argv[0], argv);
+    fail("cannot run %s: %s", argv[0], strerror(errno));
+}
+
+static _Noreturn void run_in_foreground(void)
+{
+    char **args = calloc((size_t)call.count + 3, sizeof *args);
+    int n = 0;
+
+    if (!args)
+        fail("out of memory");
+    args[n++] = "--home";
+    args[n++] = home;
+    args[n++] = "--foreground";
+    for (int i = call.verb_at + 1; i < call.count; i++) {
+        if (!strcmp(call.all[i], "--home"))
+            i++;
+        else if (strcmp(call.all[i], "--foreground") && !starts(call.all[i], "--home="))
+            args[n++] = call.all[i];
+    }
+    run_python("palaver.daemon", args, n);
+}
+
+/* ---- Connecting ---- */
+
+/* Connect to a path that fits a socket address. */
+static int connect_at(int fd, const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int result;
+
+    strcpy(address.sun_path, path);
+    do
+        result = connect(fd, (struct sockaddr *)&address, sizeof address);
+    while (result < 0 && errno == EINTR);
+    return result;
+}
+
+/* The same by way of the opened directory, when the path is too long for an address. */
+static int connect_far(int fd)
+{
+    int directory, result, error;
+#ifdef __linux__
+    char path[64];
+
+    directory = open(home, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d/daemon.sock", directory);
+    result = connect_at(fd, path);
+    error = errno;
+#else
+    directory = open(".", O_RDONLY | O_CLOEXEC);
+    result = directory < 0 || chdir(home) ? -1 : connect_at(fd, "daemon.sock");
+    error = errno;
+    if (directory >= 0 && fchdir(directory))
+        fail("the working directory is gone: %s", strerror(errno));
+#endif
+    close(directory);
+    errno = error;
+    return result;
+}
+
+/* Connect to the daemon; -1 with errno. */
+static int connect_home(void)
+{
+    const char *path = in_home("daemon.sock");
+    int fd, result, error;
+
+#ifdef __linux__
+    fd = above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+#else
+    fd = above_stdio(socket(AF_UNIX, SOCK_STREAM, 0));
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &(int){1}, sizeof(int));
+#endif
+    if (fd < 0)
+        return -1;
+    result = strlen(path) < sizeof((struct sockaddr_un *)0)->sun_path ? connect_at(fd, path) : connect_far(fd);
+    if (!result)
+        return fd;
+    error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* Connect; -1 when nobody listens. Whoever is denied may be in a sandbox: nothing may be started for it. */
+static int reach(void)
+{
+    int fd = connect_home();
+
+    if (fd >= 0 || errno == ENOENT || errno == ECONNREFUSED)
+        return fd;
+    if (errno == EACCES || errno == EPERM)
+        fail("this process may not connect to %s/daemon.sock (a sandbox?): "
+             "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)", home);
+    fail("%s/daemon.sock: %s", home, strerror(errno));
+}
+
+/* Whether a daemon holds its lock: it may do so before it listens and after it stopped listening. */
+static bool is_daemon_alive(void)
+{
+    char *path = in_home("daemon.lock");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool alive = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+
+    free(path);
+    if (fd >= 0)
+        close(fd);
+    return alive;
+}
+
+/* ---- Starting the daemon ---- */
+
+static bool is_person(void)
+{
+    int fd;
+    bool foreground;
+
+    for (char **entry = environ; *entry; entry++)
+        if (is_named(*entry, MARKS) || starts(*entry, "PALAVER_SEAT="))
+            return false;
+    fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    foreground = tcgetpgrp(fd) == getpgrp();
+    close(fd);
+    return foreground;
+}
+
+static void make_home(void)
+{
+    if (!mkdir(home, 0700) || errno == EEXIST)
+        return;
+    if (errno == ENOENT) {
+        for (char *slash = strchr(home + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+            *slash = 0;
+            mkdir(home, 0700);
+            *slash = '/';
+        }
+        if (!mkdir(home, 0700) || errno == EEXIST)
+            return;
+    }
+    fail("%s: %s", home, strerror(errno));
+}
+
+/* The daemon serves many callers: what belongs to this one alone stays behind. */
+static void clean_environment(void)
+{
+    size_t count = 0, n = 0;
+    char **clean;
+
+    while (environ[count])
+        count++;
+    clean = calloc(count + 2, sizeof *clean);
+    for (size_t i = 0; clean && i < count; i++)
+        if (is_named(environ[i], FOR_DAEMON) || (starts(environ[i], "PALAVER_") && !starts(environ[i], "PALAVER_SEAT=")))
+            clean[n++] = environ[i];
+    if (!clean)
+        _exit(1);
+    environ = clean;
+    setenv("PALAVER_HOME", home, 1);
+}
+
+static void close_from(int first)
+{
+#ifdef SYS_close_range
+    if (!syscall(SYS_close_range, first, ~0U, 0))
+        return;
+#endif
+    for (int fd = first, limit = (int)sysconf(_SC_OPEN_MAX); fd < limit; fd++)
+        close(fd);
+}
+
+/* In the second child: nothing of the caller is left but the pipe on which the daemon says that it listens. */
+static _Noreturn void become_daemon(int ready)
+{
+    char *argv[] = {find_python(), "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", "3", NULL};
+    sigset_t none;
+    int null;
+
+    ready = fcntl(ready, F_DUPFD, READY_FD + 1); /* out of the way of 0 to 3 */
+    null = open("/dev/null", O_RDWR);
+    for (int fd = 0; fd < 3; fd++)
+        dup2(null, fd);
+    dup2(ready, READY_FD);
+    close_from(READY_FD + 1); /* somebody may wait for the end of a pipe that was handed to us */
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++)
+        signal(SIGNALS[i], SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(077);
+    clean_environment();
+    if (!chdir("/"))
+        execvp(argv[0], argv);
+    dprintf(READY_FD, "cannot run %s: %s", argv[0], strerror(errno));
+    _exit(1);
+}
+
+/* Start a daemon and wait until it listens or says why not. */
+static void spawn_daemon(void)
+{
+    char text[4096];
+    size_t n = 0;
+    int ends[2];
+    pid_t child;
+
+    if (pipe(ends) || (child = fork()) < 0)
+        fail("the daemon did not start: %s", strerror(errno));
+    if (!child) {
+        setsid();
+        child = fork(); /* its parent ends at once, so nobody must wait for it and no terminal can become its own */
+        if (!child)
+            become_daemon(ends[1]);
+        if (child < 0)
+            dprintf(ends[1], "%s", strerror(errno));
+        _exit(0);
+    }
+    close(ends[1]);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    while (n < sizeof text - 1 && !(n == 3 && !memcmp(text, "ok\n", 3))) {
+        ssize_t got = read(ends[0], text + n, sizeof text - 1 - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
+    close(ends[0]);
+    if (n == 3 && !memcmp(text, "ok\n", 3))
+        return;
+    while (n && text[n - 1] == '\n')
+        n--;
+    text[n] = 0;
+    if (n)
+        fail("the daemon did not start: %s", text);
+    fail("the daemon did not start; see %s/daemon.log", home);
+}
+
+/* Start the daemon, or wait for the one that another client is starting. Gives the connection, or -1. */
+static int start_daemon(void)
+{
+    int lock, fd;
+    char *path;
+
+    make_home();
+    path = in_home("start.lock");
+    lock = above_stdio(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (lock < 0)
+        fail("%s: %s", path, strerror(errno));
+    free(path);
+    while (flock(lock, LOCK_EX) && errno == EINTR)
+        ;
+    fd = reach();
+    /* An old daemon may still be stepping down, or one started by other means not listen yet. */
+    for (int ms = 0; fd < 0 && ms < GONE_LIMIT_MS && is_daemon_alive(); ms += 20) {
+        pause_ms(20);
+        fd = reach();
+    }
+    if (fd < 0) {
+        spawn_daemon();
+        fd = reach();
+    }
+    close(lock);
+    return fd;
+}
+
+static _Noreturn void end_not_running(const char *marker)
+{
+    int fd = open(marker, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* without a home there is nothing to keep down */
+
+    if (fd < 0 && errno != ENOENT)
+        fail("%s: %s", marker, strerror(errno));
+    dprintf(STDERR_FILENO, "pal: the bus is not running\n");
+    _exit(0);
+}
+
+/* Get a connection by the rules of the verb; -1 when the daemon was lost again. */
+static int open_wire(int repeats)
+{
+    int fd = reach();
+    char *marker;
+
+    if (fd >= 0)
+        return fd;
+    if (call.hook)
+        _exit(0);
+    if (call.help)
+        run_python("palaver.cli", call.all + 1, call.count - 1);
+    marker = in_home("down");
+    if (call.down)
+        end_not_running(marker);
+    if (repeats) { /* somebody may be bringing it back already */
+        pause_ms(20 << (repeats - 1));
+        fd = reach();
+        if (fd >= 0)
+            return fd;
+    }
+    if (!call.up && !access(marker, F_OK)) {
+        /* A follower that was running when the bus was stopped must not bring it back, whoever started it. */
+        if (repeats || !is_person())
+            fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
+        unlink(marker);
+    }
+    free(marker);
+    return start_daemon();
+}
+
+/* ---- The wire, outward ---- */
+
+/* Send all of it. A lost connection is not told here: reading will find its end, after what the daemon still said. */
+static bool send_all(struct iovec *parts, int count, size_t length)
+{
+    bool sent = true;
+
+    if (length > UNDIVIDED)
+        speakable = 0;
+    while (count) {
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+        ssize_t n = sendmsg(wire, &message, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            sent = false;
+            break;
+        }
+        for (; count && (size_t)n >= parts->iov_len; parts++, count--)
+            n -= (ssize_t)parts->iov_len;
+        if (count) {
+            parts->iov_base = (char *)parts->iov_base + n;
+            parts->iov_len -= (size_t)n;
+        }
+    }
+    speakable = sent;
+    return sent;
+}
+
+static bool send_frame(char type, const void *payload, size_t n)
+{
+    unsigned char head[HEAD] = {(unsigned char)type};
+    struct iovec parts[] = {{head, HEAD}, {(void *)(uintptr_t)payload, n}};
+
+    put_u32(head + 1, (uint32_t)n);
+    return send_all(parts, n ? 2 : 1, HEAD + n);
+}
+
+static void send_request(void)
+{
+    size_t length = request.length;
+    struct iovec part;
+
+    if (token.length)
+        add_field('r', token.data, token.length);
+    if (request.length - 4 - HEAD > FRAME_LIMIT)
+        fail("the arguments are too long");
+    put_u32(request.data + 5, (uint32_t)(request.length - 4 - HEAD));
+    part = (struct iovec){request.data, request.length};
+    send_all(&part, 1, request.length);
+    request.length = length; /* the next repeat may carry another token */
+}
+
+/* ---- Reading for the daemon ---- */
+
+static void end_source(void)
+{
+    if (source.fd > STDIN_FILENO)
+        close(source.fd);
+    source.fd = -1;
+}
+
+static void send_unreadable(int error)
+{
+    char text[512];
+
+    send_frame('X', text, (size_t)snprintf(text, sizeof text, "%d %s", error, strerror(error)));
+}
+
+/* Begin to read. One byte beyond the limit is sent, so that the daemon sees that it was too much. */
+static void begin_source(int fd, uint32_t limit)
+{
+    source.fd = fd;
+    source.left = limit ? (uint64_t)limit + 1 : UINT64_MAX;
+}
+
+static void begin_stdin(uint32_t limit)
+{
+    begin_source(STDIN_FILENO, limit);
+    for (size_t at = 0; at < kept.length && source.left;) {
+        size_t n = kept.length - at < PIECE ? kept.length - at : PIECE;
+        if (n > source.left)
+            n = (size_t)source.left;
+        send_frame('D', kept.data + at, n);
+        at += n;
+        source.left -= n;
+    }
+    if (kept_all || !source.left) {
+        source.fd = -1;
+        send_frame('Z', NULL, 0);
+    }
+}
+
+static void begin_file(uint32_t limit, const unsigned char *name, size_t n)
+{
+    char *path = malloc(n + 1);
+    int fd;
+
+    if (!path)
+        fail("out of memory");
+    memcpy(path, name, n);
+    path[n] = 0;
+    errno = EINVAL; /* a name that holds NUL can name no file */
+    fd = strlen(path) == n ? above_stdio(open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC)) : -1;
+    free(path);
+    if (fd < 0)
+        send_unreadable(errno);
+    else
+        begin_source(fd, limit);
+}
+
+/* Read one piece and send it on. */
+static void pump_source(void)
+{
+    static unsigned char piece[PIECE];
+    size_t want = source.left < PIECE ? (size_t)source.left : PIECE;
+    ssize_t n = read(source.fd, piece, want);
+
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (n < 0) {
+        int error = errno;
+        end_source();
+        send_unreadable(error);
+        return;
+    }
+    if (source.fd == STDIN_FILENO) {
+        add(&kept, piece, (size_t)n);
+        kept_all = !n;
+    }
+    source.left -= (uint64_t)n;
+    if (n && !send_frame('D', piece, (size_t)n)) {
+        end_source(); /* nobody is there to read for */
+        return;
+    }
+    if (!n || !source.left) {
+        end_source();
+        send_frame('Z', NULL, 0);
+    }
+}
+
+/* ---- The wire, inward ---- */
+
+/* Write all of it; 0, or the error. */
+static int write_all(int fd, const unsigned char *data, size_t n)
+{
+    while (n) {
+        ssize_t written = write(fd, data, n);
+        if (written >= 0) {
+            data += written;
+            n -= (size_t)written;
+        } else if (errno == EAGAIN) {
+            struct pollfd room = {.fd = fd, .events = POLLOUT};
+            poll(&room, 1, -1);
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+static void write_output(const unsigned char *payload, size_t n)
+{
+    size_t token_length, head = 4 + 2;
+    int error;
+
+    if (n < head || n - head < (token_length = (size_t)payload[4] << 8 | payload[5]))
+        fail_malformed();
+    error = write_all(STDOUT_FILENO, payload + head + token_length, n - head - token_length);
+    if (error == EPIPE) {
+        close(wire);
+        die_of(SIGPIPE);
+    }
+    if (error)
+        fail("standard output: %s", strerror(error));
+    if (token_length) { /* before the A: once the daemon counts the frame as flushed, a repeat must start behind it */
+        token.length = 0;
+        add(&token, payload + head, token_length);
+    }
+    send_frame('A', payload, 4);
+}
+
+static _Noreturn void run_verb(const unsigned char *payload, size_t n)
+{
+    char *text = malloc(n + 1);
+    char **args = calloc(n + 2, sizeof *args);
+    int count = 0;
+
+    if (!text || !args)
+        fail("out of memory");
+    memcpy(text, payload, n);
+    text[n] = 0;
+    for (char *at = text; n && at <= text + n; at += strlen(at) + 1)
+        args[count++] = at;
+    close(wire);
+    run_python("palaver.cli", args, count);
+}
+
+static _Noreturn void end_with(int status)
+{
+    speakable = 0;
+    close(wire);
+    if (call.down && status == 0) {
+        for (int ms = 0; is_daemon_alive(); ms += 10) {
+            if (ms >= GONE_LIMIT_MS)
+                fail("the daemon has not ended yet; see %s/daemon.log", home);
+            pause_ms(10);
+        }
+    }
+    _exit(status);
+}
+
+/* Do what one frame asks. False: the daemon is stepping down. */
+static bool obey(char type, const unsigned char *payload, size_t n)
+{
+    if (type != 'N') /* a client and a daemon that each find the other too old must not go on for ever */
+        heard = true;
+    switch (type) {
+    case 'O':
+        write_output(payload, n);
+        return true;
+    case 'E':
+        write_all(STDERR_FILENO, payload, n);
+        return true;
+    case 'I':
+        if (n != 4 || source.fd >= 0)
+            fail_malformed();
+        begin_stdin(get_u32(payload));
+        return true;
+    case 'F':
+        if (n < 4 || source.fd >= 0)
+            fail_malformed();
+        begin_file(get_u32(payload), payload + 4, n - 4);
+        return true;
+    case 'V':
+        run_verb(payload, n);
+    case 'Q':
+        if (n != 1)
+            fail_malformed();
+        end_with(payload[0]);
+    case 'N':
+        return false;
+    default:
+        fail_malformed();
+    }
+}
+
+/* Obey every whole frame that was received. What is left of a half one moves to the front. */
+static bool obey_received(void)
+{
+    size_t at = 0;
+
+    while (received.length - at >= HEAD) {
+        size_t n = get_u32(received.data + at + 1);
+        if (n > FRAME_LIMIT)
+            fail_malformed();
+        if (received.length - at < HEAD + n)
+            break;
+        if (!obey((char)received.data[at], received.data + at + HEAD, n)) {
+            end_source();
+            received.length = 0;
+            return false;
+        }
+        at += HEAD + n;
+    }
+    received.length -= at;
+    memmove(received.data, received.data + at, received.length);
+    if (received.length >= HEAD)
+        reserve(&received, HEAD + get_u32(received.data + 1) - received.length);
+    return true;
+}
+
+/* Serve the daemon until the connection ends. A Q or V ends the process. */
+static void serve(void)
+{
+    bool stepping_down = false;
+
+    received.length = 0;
+    heard = false;
+    for (;;) {
+        ssize_t n;
+        if (source.fd >= 0) {
+            struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = source.fd, .events = POLLIN}};
+            if (poll(ready, 2, -1) < 0)
+                continue;
+            if (!ready[0].revents) {
+                pump_source();
+                continue;
+            }
+        }
+        n = recv(wire, received.data + received.length, received.size - received.length, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        received.length += (size_t)n;
+        if (stepping_down) /* all that matters is the end */
+            received.length = 0;
+        else
+            stepping_down = !obey_received();
+    }
+    end_source();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "--version")) {
+        static const unsigned char text[] = "pal " PAL_VERSION "\n";
+        int error = write_all(STDOUT_FILENO, text, sizeof text - 1);
+        if (error)
+            fail("standard output: %s", strerror(error));
+        return 0;
+    }
+    read_arguments(argc, argv);
+    if (call.hook) {
+        signal(SIGALRM, on_hook_limit);
+        alarm(HOOK_LIMIT_S);
+    }
+    if (!getcwd(cwd, sizeof cwd))
+        cwd[0] = 0; /* it was removed; the daemon is told so by an empty name */
+    find_home();
+    if (call.up) {
+        unlink(in_home("down"));
+        if (call.foreground)
+            run_in_foreground();
+    }
+    build_request();
+    catch_signals();
+    for (int repeats = 0; repeats <= REPEATS; repeats++) {
+        wire = open_wire(repeats);
+        if (wire < 0)
+            continue;
+        send_request();
+        serve();
+        speakable = 0;
+        close(wire);
+        if (call.hook)
+            break;
+        if (heard)
+            repeats = 0;
+    }
+    fail("lost the daemon");
+}

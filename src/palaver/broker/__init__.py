@@ -1,0 +1,1 @@
+"""The one way in: every request is checked here, decided here and written from here."""

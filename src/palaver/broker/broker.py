@@ -1,0 +1,117 @@
+"""The broker: the table of requests, with the standing each one needs, and the way from request to event.
+
+It decides and writes; nobody else does. It hands nothing on: what is in the log is there for delivery to read.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.broker import agents, ledger, messages
+from palaver.broker.context import Context
+from palaver.broker.outcome import Outcome
+from palaver.clock import Clock
+from palaver.errors import NotAllowed
+from palaver.log.api import Log
+from palaver.log.fold import read_agent, read_agents
+from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Event
+from palaver.model.ids import UlidSource
+from palaver.model.message import SYSTEM
+from palaver.model.request import (
+    Acknowledge,
+    Gone,
+    Join,
+    Leave,
+    Notify,
+    Put,
+    Redeliver,
+    Register,
+    Report,
+    Request,
+    Send,
+    SetStatus,
+    Started,
+)
+from palaver.routing.directory import Directory
+from palaver.routing.policy import require
+
+SYSTEM_SENDER: Final = "[pal-events]"
+SYSTEM_CALLER: Final = Caller(name=SYSTEM_SENDER, standing=Standing.HUMAN, kind=SYSTEM)
+
+_AGENT_EVENTS: Final = frozenset(
+    {"agent.hello", "agent.bye", "agent.paused", "agent.unpaused", "status", "life"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: the verb people know it by, the standing it needs, and what is done."""
+
+    verb: str
+    needs: Standing
+    handler: Callable[..., Awaitable[Outcome]]
+    is_internal: bool = False
+
+
+TABLE: Final[Mapping[type, Row]] = {
+    Send: Row("send", Standing.GUEST, messages.send),
+    Put: Row("put", Standing.GUEST, messages.put),
+    Join: Row("join", Standing.WORKER, agents.join),
+    Register: Row("join --remote", Standing.HUMAN, agents.register),
+    Leave: Row("leave", Standing.OBSERVER, agents.leave),
+    SetStatus: Row("status set", Standing.OBSERVER, agents.set_status),
+    Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge),
+    Redeliver: Row("redeliver", Standing.HUMAN, ledger.redeliver),
+    Report: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
+    Notify: Row("notify", Standing.HUMAN, messages.notify, is_internal=True),
+    Gone: Row("gone", Standing.HUMAN, agents.gone, is_internal=True),
+    Started: Row("started", Standing.HUMAN, agents.started, is_internal=True),
+}
+
+
+class Broker:
+    """Takes requests from the doors and the reactors, one at a time or many at once."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        clock: Clock,
+        ids: UlidSource,
+        is_present: Callable[[str], bool],
+        draw: Callable[[], int],
+    ) -> None:
+        """`draw` gives a random number, for names that nobody chose."""
+        self._log = log
+        self.directory = Directory()
+        self._context = Context(
+            log=log, directory=self.directory, clock=clock, ids=ids, is_present=is_present, draw=draw
+        )
+        for agent in read_agents(log.rows):
+            self.directory.put(agent)
+        self._unsubscribe = log.subscribe(self._follow)
+
+    async def submit(self, caller: Caller, request: Request, *, key: bytes | None = None) -> Outcome:
+        """Decide a request and write what comes of it.
+
+        On return the event is durable. The same key gives the same outcome, written once. A refusal is raised, and
+        nothing was written.
+        """
+        row = TABLE[type(request)]
+        if row.is_internal and caller.kind != SYSTEM:
+            raise NotAllowed(row.verb, caller.standing.word, "the bus itself")
+        require(caller, row.needs, row.verb)
+        return await row.handler(self._context, caller, request, key)
+
+    def close(self) -> None:
+        """Stop reading the log."""
+        self._unsubscribe()
+
+    def _follow(self, events: Sequence[Event]) -> None:
+        """Keep the directory what the state says. Runs before the commit that wrote the events returns."""
+        for event in events:
+            if event.type in _AGENT_EVENTS:
+                name = str(event.payload.get("name", event.sender))
+                if (agent := read_agent(self._log.rows, name)) is not None:
+                    self.directory.put(agent)

@@ -1,0 +1,38 @@
+"""Finding a message by what people call it: `42`, `#42`, `42:BOXE`, its ULID or a unique end of it."""
+
+import re
+from typing import Final
+
+from palaver.errors import BadRequest, NotFound
+from palaver.log.api import Log
+from palaver.model.envelope import Event
+
+_PLACE: Final = re.compile(r"#?(\d{1,15})(?::([A-Za-z0-9]+))?", re.ASCII)
+_END: Final = re.compile(r"[0-9A-Za-z]{4,26}", re.ASCII)
+
+
+def find_event(log: Log, reference: str) -> Event:
+    """Find any event by its reference; raises `NotFound`, or names the candidates when several fit."""
+    if found := _PLACE.fullmatch(reference):
+        event = log.event(int(found[1]))
+        device = found[2]
+        if event is None or (device and device.upper() != event.device):
+            raise NotFound(f"event {reference}")
+        return event
+    if not _END.fullmatch(reference):
+        raise BadRequest(f"{reference!r} is no message: write its number, its ULID or the end of one")
+    events = log.find(reference.upper())
+    if not events:
+        raise NotFound(f"event {reference}")
+    if len(events) > 1:
+        candidates = ", ".join(f"#{event.seq} ({event.id})" for event in events)
+        raise BadRequest(f"{reference} could be {candidates}; write more of it")
+    return events[0]
+
+
+def find_message(log: Log, reference: str) -> Event:
+    """Find a message, or a foreign envelope that was delivered like one."""
+    event = find_event(log, reference)
+    if event.type != "message" and not event.delivered_to:
+        raise NotFound(f"message {reference}", f"#{event.seq} is an event of type {event.type}")
+    return event

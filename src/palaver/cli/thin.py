@@ -1,0 +1,259 @@
+"""The thin client in Python: `pal` where no C compiler was at hand. native/pal.c is the same in C.
+
+It hands its call to the daemon and does what the daemon asks: read standard input or a file, write this out,
+run this verb in Python, exit. It parses no answer, and reads nothing that it was not asked to read.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import signal
+import sys
+import time
+
+from palaver import __version__
+from palaver.cli import start
+from palaver.cli.start import CAUGHT_SIGNALS, StartError
+from palaver.cli.thin_call import Call, UsageError, find_home, request_fields, working_directory
+from palaver.cli.thin_input import Input
+from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame, parse_limit, parse_output, request
+
+TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
+_REPEATS = 5
+_HOOK_LIMIT_S = 5
+_RECEIVE_BYTES = 262144
+_UNDIVIDED_BYTES = 4096  # a socket takes so little whole or not at all
+_NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has an option of the socket instead
+
+
+class _Client:
+    """One call and its connection. A repeated request has the same key and goes on after what was flushed."""
+
+    def __init__(self, call: Call) -> None:
+        directory = working_directory()
+        self._call = call
+        self._home = find_home(call, directory)
+        self._fields = request_fields(call, directory)
+        self._token = b""
+        self._wire: start.Socket | None = None
+        self._can_speak = False  # no frame of ours is half sent
+        self._has_heard = False
+        self._input = Input(self._send)
+
+    def run(self) -> NoReturn:
+        """Make the request, again if need be, until the daemon says how to end."""
+        if self._call.verb == b"up":
+            start.remove(f"{self._home}/down")
+            if self._call.is_foreground:
+                own = [b"--home", os.fsencode(self._home), b"--foreground"]
+                self._run_python(b"palaver.daemon", own + self._call.foreground_arguments())
+        self._catch_signals()
+        repeats = 0
+        while repeats <= _REPEATS:
+            self._wire = self._open_wire(repeats)
+            repeats += 1
+            if self._wire is not None:
+                self._serve(self._wire)
+                self._can_speak = False
+                self._wire.close()
+                if self._call.verb == b"hook":
+                    break
+                if self._has_heard:
+                    repeats = 1
+        raise StartError("lost the daemon")
+
+    def _open_wire(self, repeats: int) -> start.Socket | None:
+        """Connect by the rules of the verb; None when the daemon was lost again."""
+        if wire := start.reach(self._home):
+            return wire
+        verb = self._call.verb
+        if verb == b"hook":
+            os._exit(0)
+        if verb == b"help":
+            self._run_python(b"palaver.cli", self._call.arguments)
+        if verb == b"down":
+            self._end_not_running()
+        if repeats:  # somebody may be bringing it back already
+            time.sleep(0.01 * 2**repeats)
+            if wire := start.reach(self._home):
+                return wire
+        if verb == b"up":
+            return start.start(self._home, person=True)
+        # A follower that was running when the bus was stopped must not bring it back, whoever started it.
+        return start.start(self._home, person=False if repeats else None)
+
+    def _serve(self, wire: start.Socket) -> None:
+        """Do what the daemon asks until the connection ends. Q and V end the process."""
+        frames = FrameReader()
+        is_stepping_down = self._has_heard = False
+        self._send(request([*self._fields, (b"r", self._token)] if self._token else self._fields))
+        while True:
+            if self._input.fd is not None and not _is_first_ready(wire.fileno(), self._input.fd):
+                self._input.pump()
+                continue
+            try:
+                data = wire.recv(_RECEIVE_BYTES)
+            except ConnectionError:
+                data = b""
+            if not data:
+                break
+            if is_stepping_down:  # all that matters is the end
+                continue
+            frames.feed(data)
+            while not is_stepping_down and (taken := frames.take()):
+                is_stepping_down = not self._obey(*taken)
+        self._input.stop()
+
+    def _obey(self, kind: bytes, payload: bytes) -> bool:
+        """Do what one frame asks. False: the daemon is stepping down."""
+        if kind == b"N":
+            self._input.stop()
+            return False
+        # Not for N: a client and a daemon that each find the other too old must not go on for ever.
+        self._has_heard = True
+        if kind == b"O":
+            self._write_output(payload)
+        elif kind == b"E":
+            _write_all(2, memoryview(payload))
+        elif kind == b"I" and len(payload) == 4 and self._input.fd is None:
+            self._input.begin_stdin(parse_limit(payload)[0])
+        elif kind == b"F" and self._input.fd is None:
+            self._input.begin_file(*parse_limit(payload))
+        elif kind == b"V":
+            self._run_python(b"palaver.cli", payload.split(b"\0") if payload else [])
+        elif kind == b"Q" and len(payload) == 1:
+            self._end(payload[0])
+        else:
+            raise MalformedFrameError
+        return True
+
+    def _write_output(self, payload: bytes) -> None:
+        number, token, data = parse_output(payload)
+        if error := _write_all(1, data):
+            if isinstance(error, BrokenPipeError):
+                _die_of(signal.SIGPIPE)
+            raise StartError(f"standard output: {error.strerror}")
+        # Before the A: once the daemon counts the frame as flushed, a repeat must start behind it.
+        self._token = token or self._token
+        self._send(frame(b"A", number))
+
+    def _send(self, data: bytes) -> bool:
+        """Send all of it. A lost connection is told by reading, after what the daemon still said."""
+        assert self._wire is not None
+        if len(data) > _UNDIVIDED_BYTES:
+            self._can_speak = False
+        try:
+            self._wire.sendall(data, _NO_SIGNAL)
+        except OSError:
+            self._can_speak = False
+            return False
+        self._can_speak = True
+        return True
+
+    def _end(self, status: int) -> NoReturn:
+        self._can_speak = False
+        if self._wire is not None:
+            self._wire.close()
+        if self._call.verb == b"down" and status == 0:
+            limit_s = time.monotonic() + start.GONE_LIMIT_S
+            while start.is_daemon_alive(self._home):
+                if time.monotonic() > limit_s:
+                    raise StartError(f"the daemon has not ended yet; see {self._home}/daemon.log")
+                time.sleep(0.01)
+        os._exit(status)
+
+    def _end_not_running(self) -> NoReturn:
+        try:
+            os.close(os.open(f"{self._home}/down", os.O_WRONLY | os.O_CREAT, 0o600))
+        except FileNotFoundError:
+            pass  # without a home there is nothing to keep down
+        except OSError as error:
+            raise StartError(f"{error.filename}: {error.strerror}") from error
+        _write_all(2, memoryview(b"pal: the bus is not running\n"))
+        os._exit(0)
+
+    def _run_python(self, module: bytes, arguments: list[bytes]) -> NoReturn:
+        """Become Python: `-I` keeps the caller's directory and PYTHON variables out."""
+        python = start.find_python()
+        os.environ["PALAVER_HOME"] = self._home
+        if self._wire is not None:
+            self._wire.close()
+        signal.setitimer(signal.ITIMER_REAL, 0)  # it would survive the exec and kill it
+        try:
+            program = [os.fsencode(python), b"-I", b"-m", module, *arguments]
+            os.execvp(python, program)  # noqa: S606 - a shell has no part in it
+        except OSError as error:
+            raise StartError(f"cannot run {python}: {error.strerror}") from error
+
+    def _catch_signals(self) -> None:
+        for number in CAUGHT_SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a background job: it stays ignored
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        # In the middle of another frame S would be taken for its contents; then the closed socket must do.
+        if self._can_speak and self._wire is not None:
+            self._wire.setblocking(False)
+            self._send(frame(b"S", bytes([number])))
+        _die_of(number)
+
+
+def main() -> NoReturn:
+    """Run the client on the arguments of the process, and end it without the interpreter's slow farewell."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    call = Call([os.fsencode(argument) for argument in sys.argv[1:]])
+    try:
+        if call.arguments[:1] == [b"--version"]:
+            if error := _write_all(1, memoryview(f"pal {__version__}\n".encode())):
+                raise StartError(f"standard output: {error.strerror}")
+            os._exit(0)
+        if call.verb == b"hook":
+            signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+            signal.setitimer(signal.ITIMER_REAL, _HOOK_LIMIT_S)
+        _Client(call).run()
+    except (StartError, UsageError, MalformedFrameError) as error:
+        # A hook must never disturb its harness: it is silent, and all is well.
+        if call.verb == b"hook":
+            os._exit(0)
+        _write_all(2, memoryview(f"pal: {error}\n".encode(errors="surrogateescape")))
+        os._exit(1)
+
+
+def _is_first_ready(wire: int, source: int) -> bool:
+    """Wait until one of the two can be read; whether it is the wire."""
+    waiting = select.poll()
+    waiting.register(wire, select.POLLIN)
+    waiting.register(source, select.POLLIN)
+    return any(fd == wire for fd, _ in waiting.poll())
+
+
+def _write_all(fd: int, data: memoryview) -> OSError | None:
+    """Write all of it, or give the error."""
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            room = select.poll()
+            room.register(fd, select.POLLOUT)
+            room.poll()
+        except OSError as error:
+            return error
+    return None
+
+
+def _die_of(number: int) -> NoReturn:
+    """End by the signal itself, so that the shell sees the true cause."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What the thin client must know of its own call: verb, home, and what the request tells the daemon.
+
+It knows only the verbs that have rules of their own (up, down, hook, help) and checks no argument: that is
+the daemon's work. It hands on only variables that stand in a list, because others carry keys. A plain class,
+because importing dataclasses takes longer than the whole client.
+"""
+
+import os
+
+from palaver import __version__
+from palaver.harness.marks import MARKS
+
+_LOCAL_NAMES = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "LC_TIME", "TZ", "TERM", "NO_COLOR")
+_SENT_NAMES = frozenset(name.encode() for name in (*_LOCAL_NAMES, *MARKS))
+
+
+class UsageError(Exception):
+    """The arguments cannot be used; the text is a sentence for people."""
+
+
+class Call:
+    """One command line, read as far as the client needs. Options end at a lone `--`."""
+
+    __slots__ = ("arguments", "home", "is_foreground", "is_help", "verb", "verb_at")
+
+    def __init__(self, arguments: list[bytes]) -> None:
+        self.arguments = arguments
+        self.home: bytes | None = None
+        self.is_help = False
+        self.is_foreground = False
+        self.verb_at = self._read()
+        # Help never has an effect, whatever stands beside it.
+        self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
+
+    def _read(self) -> int | None:
+        """Find what the client must know, and give the place of the verb."""
+        verb_at = None
+        row = enumerate(self.arguments)
+        for at, argument in row:
+            if argument == b"--":
+                if verb_at is None and at + 1 < len(self.arguments):
+                    verb_at = at + 1
+                break
+            if argument == b"--home":
+                self.home = next(row, (at, b""))[1]
+            elif argument.startswith(b"--home="):
+                self.home = argument.removeprefix(b"--home=")
+            elif argument == b"--as":
+                next(row, None)
+            elif argument in (b"--help", b"-h"):
+                self.is_help = True
+            elif argument == b"--foreground":
+                self.is_foreground = True
+            elif verb_at is None and not argument.startswith(b"-"):
+                verb_at = at
+        return verb_at
+
+    def foreground_arguments(self) -> list[bytes]:
+        """Give what stands behind `up` for the daemon itself, without what the client has already used."""
+        kept = []
+        row = iter(self.arguments[(self.verb_at or 0) + 1 :])
+        for argument in row:
+            if argument == b"--home":
+                next(row, None)
+            elif argument != b"--foreground" and not argument.startswith(b"--home="):
+                kept.append(argument)
+        return kept
+
+
+def working_directory() -> bytes:
+    """Give the working directory, or nothing when it was removed."""
+    try:
+        return os.getcwdb()  # noqa: PTH109 - its bytes as they are; pathlib is slow to import
+    except OSError:
+        return b""
+
+
+def find_home(call: Call, directory: bytes) -> str:
+    """Give the absolute home of the bus: as the call says, else the environment, else the account's own."""
+    if call.home == b"":
+        raise UsageError("--home needs a directory")
+    home = call.home or os.environb.get(b"PALAVER_HOME")
+    if not home:
+        home = (os.environb.get(b"HOME") or _account_directory()) + b"/.palaver"
+    if not home.startswith(b"/"):
+        if not directory:
+            raise UsageError(f"{os.fsdecode(home)}: the working directory is gone")
+        home = directory + b"/" + home
+    return os.fsdecode(home)
+
+
+def _account_directory() -> bytes:
+    import pwd
+
+    try:
+        return os.fsencode(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        raise UsageError("no home directory: set HOME or PALAVER_HOME") from None
+
+
+def request_fields(call: Call, directory: bytes) -> list[tuple[bytes, bytes]]:
+    """Give the fields of the request, under a key of its own: a repeat must send these same fields."""
+    terminals = [os.isatty(fd) for fd in range(3)]
+    return [
+        (b"k", os.urandom(16)),
+        (b"v", __version__.encode()),
+        *((b"a", argument) for argument in call.arguments),
+        (b"d", directory),
+        *(
+            (b"e", name + b"=" + value)
+            for name, value in os.environb.items()
+            if name.startswith(b"PALAVER_") or name in _SENT_NAMES
+        ),
+        (b"t", b"".join(b"1" if is_terminal else b"0" for is_terminal in terminals)),
+        (b"w", str(_width(terminals)).encode()),
+    ]
+
+
+def _width(terminals: list[bool]) -> int:
+    for fd in (1, 2, 0):
+        if terminals[fd]:
+            try:
+                columns = os.get_terminal_size(fd).columns
+            except OSError:
+                continue
+            if columns:
+                return columns
+    return 0

@@ -1,0 +1,77 @@
+"""The thin client's wire: frames, and the fields of a request. Pure: bytes in, bytes out.
+
+Both ways a frame is one byte of type, four of length (big-endian) and the payload. What a frame asks is not
+decided here.
+"""
+
+from palaver import __version__
+
+GREETING = b"PAL1"
+FRAME_LIMIT_BYTES = 10 * 1024 * 1024
+PIECE_BYTES = 65536
+"""The most that one frame carries of what the daemon asked to read."""
+
+_HEAD_BYTES = 5
+
+
+class MalformedFrameError(Exception):
+    """The daemon speaks another wire, or nonsense."""
+
+    def __str__(self) -> str:
+        return f"the daemon sent something that this client ({__version__}) does not understand"
+
+
+def frame(kind: bytes, payload: bytes | bytearray | memoryview = b"") -> bytes:
+    """Write one frame. A field of a request has the same form, its tag in the place of the type."""
+    return b"".join((kind, len(payload).to_bytes(4, "big"), payload))
+
+
+def request(fields: list[tuple[bytes, bytes]]) -> bytes:
+    """Write what a client sends first: the greeting and its request."""
+    return GREETING + frame(b"R", b"".join(frame(tag, value) for tag, value in fields))
+
+
+def parse_output(payload: bytes) -> tuple[bytes, bytes, memoryview]:
+    """Read an output frame: its number as it stands on the wire, its token (may be empty), what to write."""
+    start = 6 + int.from_bytes(payload[4:6], "big")
+    if len(payload) < max(6, start):
+        raise MalformedFrameError
+    return payload[:4], payload[6:start], memoryview(payload)[start:]
+
+
+def parse_limit(payload: bytes) -> tuple[int | None, bytes]:
+    """Read what begins with a limit: how many bytes to send at the most (None: all), and the rest.
+
+    One more than the limit is sent, so that the daemon sees that it was too much.
+    """
+    if len(payload) < 4:
+        raise MalformedFrameError
+    limit_bytes = int.from_bytes(payload[:4], "big")
+    return (limit_bytes + 1 if limit_bytes else None), payload[4:]
+
+
+class FrameReader:
+    """Cuts a stream into frames. A half-received frame stays inside and is never given out."""
+
+    __slots__ = ("_received",)
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Add what was received."""
+        self._received += data
+
+    def take(self) -> tuple[bytes, bytes] | None:
+        """Give the type and payload of the next whole frame, or None when there is none yet."""
+        received = self._received
+        if len(received) < _HEAD_BYTES:
+            return None
+        end = _HEAD_BYTES + int.from_bytes(received[1:_HEAD_BYTES], "big")
+        if end > _HEAD_BYTES + FRAME_LIMIT_BYTES:
+            raise MalformedFrameError
+        if len(received) < end:
+            return None
+        kind, payload = bytes(received[:1]), bytes(received[_HEAD_BYTES:end])
+        del received[:end]
+        return kind, payload

@@ -1,0 +1,26 @@
+"""Time, handed in. Nothing below this module reads a clock by itself."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks: one that people read, one that only moves forward."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds. May step back."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds that never step."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()

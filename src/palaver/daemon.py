@@ -1,0 +1,280 @@
+"""The daemon: one for each home. Knows every part, puts them together, and takes them apart again.
+
+It opens no path that a client names, runs no program, and survives `kill -9` with nothing lost: what it has answered
+is in the log.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import logging.handlers
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from palaver import __version__
+from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.clock import Clock, SystemClock
+from palaver.config import Settings, load_settings
+from palaver.delivery.delivery import Delivery
+from palaver.doors.services import Services
+from palaver.doors.unix import UnixDoor
+from palaver.errors import PalaverError
+from palaver.links.doorstep import Doorstep
+from palaver.links.presence import Presence
+from palaver.links.process import boot_id
+from palaver.links.seats import SeatIndex
+from palaver.links.watch import ProcessWatch
+from palaver.log.fold import apply, read_agent, read_agents
+from palaver.log.sqlite import SqliteLog
+from palaver.model.agent import Seat
+from palaver.model.envelope import Event
+from palaver.model.ids import UlidSource
+from palaver.model.request import Gone, Notify, Report, Started
+
+_logger: Final = logging.getLogger("palaver")
+_LOCK_WAIT_S: Final = 10.0
+_AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life", "status"})
+_NETWORK_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"})
+
+
+class GuardedTasks(asyncio.TaskGroup):
+    """A task group in which one task that fails is written down and stops nobody else."""
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
+        return super().create_task(self._guard(coro), **options)
+
+    async def _guard(self, coro: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await coro
+        except PalaverError as error:
+            _logger.warning("%s: %s", error.code, error)
+        except Exception:
+            _logger.exception("a task failed")
+        return None
+
+
+class Daemon:
+    """Everything that runs in one home."""
+
+    def __init__(self, home: Path, settings: Settings, clock: Clock) -> None:
+        self._home = home
+        self._settings = settings
+        self._clock = clock
+        self._stopped = asyncio.Event()
+        self._deadline_changed = asyncio.Event()
+        self._reason = ""
+
+    def stop(self, reason: str) -> None:
+        """End; the first reason counts."""
+        self._reason = self._reason or reason
+        self._stopped.set()
+
+    async def run(self, ready: "Ready") -> None:
+        """Serve until stopped. `ready` is told once the door is open."""
+        async with AsyncExitStack() as ends:
+            log = await SqliteLog.open(self._home, apply=apply, clock=self._clock)
+            ends.push_async_callback(log.close)
+            async with GuardedTasks() as tasks:
+                door = await self._open(log, tasks)
+                ready.say("ok")
+                _logger.info("listening in %s at place %d, version %s", self._home, log.last(), __version__)
+                await self._stopped.wait()
+                _logger.info("stopping: %s", self._reason)
+                door.close("the bus was stopped ('pal up' starts it again)" if self._reason == "down" else None)
+                self._close()
+                current = asyncio.current_task()
+                for task in asyncio.all_tasks():
+                    if task is not current:
+                        task.cancel()
+
+    async def _open(self, log: SqliteLog, tasks: GuardedTasks) -> UnixDoor:
+        ids = UlidSource(self._clock, secrets.token_bytes)
+        if largest := log.largest_id():
+            ids.start_above(largest)
+        loop = asyncio.get_running_loop()
+
+        def gone(name: str, seat: Seat | None, reason: str) -> None:
+            tasks.create_task(broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason, seat=seat)))
+
+        self._presence = Presence(ProcessWatch(), gone, loop.call_later)
+        self._broker = broker = Broker(
+            log,
+            clock=self._clock,
+            ids=ids,
+            is_present=self._presence.is_present,
+            draw=lambda: secrets.randbelow(1_000_000),
+        )
+
+        async def submit(request: Report | Notify) -> object:
+            return await broker.submit(SYSTEM_CALLER, request)
+
+        self._delivery = Delivery(log, submit, clock=self._clock, tasks=tasks)
+        self._delivery.deadline_changed = self._deadline_changed.set
+        self._seats = SeatIndex(boot_id())
+        self._log = log
+        log.subscribe(self._follow_agents)
+        await broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
+        for agent in read_agents(log.rows):
+            self._seats.put(agent)
+            self._presence.put(agent)
+        services = Services(
+            home=self._home,
+            settings=self._settings,
+            clock=self._clock,
+            log=log,
+            broker=broker,
+            delivery=self._delivery,
+            seats=self._seats,
+            presence=self._presence,
+            version=__version__,
+            started_ms=self._clock.now_ms(),
+            stop=self.stop,
+            describe_doors=lambda: {"unix": str(self._home / "daemon.sock")},
+        )
+        door = UnixDoor(services, Doorstep(self._seats), tasks)
+        await door.open()
+        tasks.create_task(self._expire())
+        return door
+
+    def _close(self) -> None:
+        self._delivery.close()
+        self._broker.close()
+        self._presence.close()
+
+    def _follow_agents(self, events: Sequence[Event]) -> None:
+        """Seats and presence are what the state says, before the one who joined is answered."""
+        for event in events:
+            if event.type in _AGENT_EVENTS:
+                name = str(event.payload.get("name", event.sender))
+                if (agent := read_agent(self._log.rows, name)) is not None:
+                    self._seats.put(agent)
+                    self._presence.put(agent)
+
+    async def _expire(self) -> None:
+        """Wake when the next message expires, and when that moment changes."""
+        while True:
+            self._deadline_changed.clear()
+            deadline = self._delivery.next_deadline_ms()
+            wait_s = None if deadline is None else max(0, deadline - self._clock.now_ms()) / 1000
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._deadline_changed.wait()
+            except TimeoutError:
+                await self._delivery.expire()
+
+
+class Ready:
+    """Tells the client that started us how it went: `ok`, or a sentence. Says it once."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def say(self, word: str) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, f"{word}\n".encode())
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="palaver.daemon")
+    parser.add_argument("--home", required=True, type=Path)
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--foreground", action="store_true")
+    options, _ = parser.parse_known_args(argv)
+    os.umask(0o077)
+    ready = Ready(options.ready_fd)
+    try:
+        home = _prepare_home(options.home)
+        settings = load_settings(home, os.environ)
+        lock = _lock(home)
+        if lock is None:
+            ready.say(f"another daemon holds {home / 'daemon.lock'} and does not answer")
+            return 1
+        _log_to(home, settings, is_foreground=options.foreground)
+        asyncio.run(_serve(home, settings, ready))
+    except (PalaverError, OSError) as error:
+        _logger.error("did not start: %s", error)
+        ready.say(str(error))
+        if options.foreground:
+            print(f"pal: {error}", file=sys.stderr)  # noqa: T201 - the person who runs it in front of him
+        return 1
+    return 0
+
+
+async def _serve(home: Path, settings: Settings, ready: Ready) -> None:
+    daemon = Daemon(home, settings, SystemClock())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, daemon.stop, number.name)
+    await daemon.run(ready)
+
+
+def _prepare_home(home: Path) -> Path:
+    home = home.absolute()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kind = file_system_of(home)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        raise OSError(f"{home} is on a network file system ({kind}): choose another home with PALAVER_HOME")
+    return home
+
+
+def file_system_of(path: Path) -> str:
+    """Give the kind of file system a path is on; empty when that cannot be told."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    kinds: dict[str, str] = {}
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        kinds[before.split(" ")[4]] = after.split(" ")[0]
+    resolved = path.resolve()
+    return next((kinds[str(one)] for one in (resolved, *resolved.parents) if str(one) in kinds), "")
+
+
+def _lock(home: Path) -> TextIO | None:
+    """Take the one lock of a home, waiting for a daemon that is on its way out. Kept until the process ends."""
+    lock = (home / "daemon.lock").open("a+", encoding="ascii")
+    end = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                lock.close()
+                return None
+            time.sleep(0.02)
+        else:
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            return lock
+
+
+def _log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:
+    handler: logging.Handler
+    if is_foreground:
+        handler = logging.StreamHandler()
+    else:
+        handler = logging.handlers.RotatingFileHandler(
+            home / "daemon.log", maxBytes=settings.log_max_bytes, backupCount=1, encoding="utf-8"
+        )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    _logger.addHandler(handler)
+    _logger.setLevel(settings.log_level.upper())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

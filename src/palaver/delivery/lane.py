@@ -1,0 +1,79 @@
+"""A lane that cannot be asked twice: hook, native, terminal. What it can do, and the offers that are open on it.
+
+`submitted` is written before an offer leaves. It ends by evidence, by a definite refusal, or with the lane: then it
+stays submitted, unconfirmed. No clock sends anything twice.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from palaver.model.envelope import Event
+
+
+class LaneKind(enum.IntEnum):
+    """Smaller is better: delivery offers on the best live lane."""
+
+    NATIVE = 1
+    HOOK = 2
+    TERMINAL = 3
+
+
+class Answer(enum.StrEnum):
+    """What a lane can say of an offer."""
+
+    SEEN = "seen"
+    REFUSED = "refused"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """What a lane can do for its agent."""
+
+    kind: LaneKind
+    reaches_busy: bool
+    wakes_idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Messages on their way through one lane."""
+
+    number: int
+    events: tuple[Event, ...]
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        return tuple(event.seq for event in self.events)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One live lane of one agent. `carry` sends an offer off and does not wait."""
+
+    agent: str
+    ability: Ability
+    carry: Callable[[Offer], None]
+    offers: dict[int, Offer] = field(default_factory=dict)
+    is_open: bool = True
+    is_deferred: bool = False
+    """It said 'not now': nothing is offered until the agent's state changes."""
+    refused: set[int] = field(default_factory=set)
+    """What it definitely refused; another lane may take it."""
+
+    @property
+    def word(self) -> str:
+        return self.ability.kind.name.lower()
+
+    def can_carry(self, *, idle: bool) -> bool:
+        """Whether it can reach the agent as it is now."""
+        if not self.is_open or self.is_deferred:
+            return False
+        return self.ability.wakes_idle if idle else self.ability.reaches_busy
+
+
+def best_lane(lanes: Sequence[Lane], *, idle: bool) -> Lane | None:
+    """Choose the best lane that can carry something now; the first opened among equals."""
+    able = [lane for lane in lanes if lane.can_carry(idle=idle)]
+    return min(able, key=lambda lane: lane.ability.kind, default=None)

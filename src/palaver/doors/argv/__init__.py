@@ -1,0 +1,1 @@
+"""The command line: which commands there are, how they are read, and the texts people see."""

@@ -1,0 +1,32 @@
+"""Which function does which command. A test compares this with the table of commands."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from palaver.doors.argv import commands_agents, commands_bus, commands_events, commands_mail, commands_send
+from palaver.doors.argv.call import Call
+from palaver.links.doorstep import Doorstep
+
+Handler = Callable[[Call, Doorstep], Awaitable[int]]
+
+HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
+    ("up",): commands_bus.up,
+    ("down",): commands_bus.down,
+    ("status",): commands_bus.status,
+    ("doctor",): commands_bus.doctor,
+    ("completion",): commands_bus.completion,
+    ("__complete",): commands_bus.complete_words,
+    ("join",): commands_agents.join,
+    ("leave",): commands_agents.leave,
+    ("whoami",): commands_agents.whoami,
+    ("list",): commands_agents.list_agents,
+    ("status", "set"): commands_agents.set_status,
+    ("send",): commands_send.send,
+    ("recv",): commands_mail.recv,
+    ("inbox",): commands_mail.inbox,
+    ("show",): commands_mail.show,
+    ("receipts",): commands_mail.receipts,
+    ("ack",): commands_mail.ack,
+    ("redeliver",): commands_mail.redeliver,
+    ("events",): commands_events.events,
+}

@@ -1,0 +1,141 @@
+"""The commands by which an agent comes, goes and is seen."""
+
+from palaver.broker.outcome import Joined
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import Column, ago, lay_out
+from palaver.doors.views import agents_view, caller_view
+from palaver.errors import UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.links.seats import seat_mark
+from palaver.log.fold import read_unread, read_unsure
+from palaver.model.request import Join, Leave, Register, SetStatus
+
+
+async def join(call: Call, doorstep: Doorstep) -> int:
+    """Give the caller's process a name."""
+    parsed, services = call.parsed, call.services
+    if remote := parsed.value("--remote"):
+        registered = await services.broker.submit(call.caller, Register(name=remote), key=call.asked.key)
+        assert isinstance(registered, Joined)
+        return await _say_joined(call, registered)
+    pid = parsed.number("--pid")
+    anchor = doorstep.place(call.chain, call.claim, pid)
+    request = Join(
+        name=parsed.value("--name") or parsed.as_name or "",
+        tag=parsed.value("--tag") or "",
+        role=parsed.value("--role") or "worker",
+        harness=parsed.value("--harness") or anchor.harness,
+        seat=anchor.seat,
+        session=anchor.session,
+        takes_over=parsed.as_name is not None,
+    )
+    joined = await services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(joined, Joined)
+    return await _say_joined(call, joined)
+
+
+async def _say_joined(call: Call, joined: Joined) -> int:
+    agent, rows = joined.agent, call.services.log.rows
+    unread, unsure = read_unread(rows, agent.name), read_unsure(rows, agent.name)
+    if call.is_json:
+        view: dict[str, object] = {
+            "name": agent.name,
+            "role": agent.role,
+            "harness": agent.harness or None,
+            "unread": unread,
+            "unconfirmed": unsure,
+            "new": joined.is_new,
+        }
+        if agent.seat is not None:
+            view |= {"pid": agent.seat.pid, "seat": seat_mark(agent.seat, agent.name)}
+        await call.say_json(view)
+        return 0
+    lines = [f"you are {agent.name}" if not agent.remote else f"{agent.name} is known here"]
+    if unread:
+        lines.append(f"{unread} message{'s' if unread > 1 else ''} waiting: pal recv")
+    if unsure:
+        lines.append(f"maybe read before, never confirmed: {', '.join(f'#{seq}' for seq in unsure)}")
+    await call.say_lines(lines)
+    return 0
+
+
+async def leave(call: Call, doorstep: Doorstep) -> int:
+    """Give the caller's name up."""
+    await call.services.broker.submit(call.caller, Leave(), key=call.asked.key)
+    if call.is_json:
+        await call.say_json({"name": call.caller.name})
+    else:
+        await call.say(f"{call.caller.name} has left")
+    return 0
+
+
+async def whoami(call: Call, doorstep: Doorstep) -> int:
+    """Show who the caller is to the others."""
+    view = caller_view(call.services, call.caller)
+    if call.is_json:
+        await call.say_json(view)
+        return 0
+    parts = [call.caller.name, f"standing {view['standing']}"]
+    if "pid" in view:
+        parts.append(f"seat at process {view['pid']}")
+    if "by" in view:
+        parts.append(f"spoken for by {view['by']}")
+    if call.caller.name == "script":
+        parts.append("not joined: 'pal join' gives this process a name")
+    await call.say(", ".join(parts))
+    return 0
+
+
+async def list_agents(call: Call, doorstep: Doorstep) -> int:
+    """Show who is on the bus."""
+    views = agents_view(call.services)
+    if call.is_json:
+        for view in views:
+            await call.say_json(view)
+        return 0
+    if not views:
+        await call.say("nobody is here yet; 'pal join' takes a name")
+        return 0
+    is_verbose = call.parsed.has("--verbose")
+    now, paint = call.services.clock.now_ms(), call.paint
+    columns = [
+        Column(title="NAME", least=8, paint=paint.bold),
+        Column(title="STATE"),
+        Column(title="FOR", is_right=True),
+        Column(title="UNREAD", is_right=True),
+        Column(title="ROLE"),
+        Column(title="HARNESS"),
+    ]
+    if is_verbose:
+        columns += [Column(title="PID", is_right=True), Column(title="DETAIL")]
+    rows = []
+    for view in views:
+        since = view["since"]
+        assert isinstance(since, int)
+        state = str(view["state"]) if view["present"] or view["state"] == "exited" else f"{view['state']} (away)"
+        row = [
+            str(view["name"]),
+            state,
+            ago(now - since),
+            str(view["unread"] or ""),
+            str(view["role"]),
+            str(view["harness"] or ""),
+        ]
+        if is_verbose:
+            row += [str(view.get("pid", "")), str(view["detail"] or "")]
+        rows.append(row)
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=paint))
+    return 0
+
+
+async def set_status(call: Call, doorstep: Doorstep) -> int:
+    """Say what the caller is doing."""
+    state = call.parsed.positionals[0]
+    detail = call.parsed.value("--detail") or ""
+    if not state:
+        raise UsageError("say which state")
+    request = SetStatus(state=state, detail=detail)
+    await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    if call.is_json:
+        await call.say_json({"name": call.caller.name, "state": state})
+    return 0

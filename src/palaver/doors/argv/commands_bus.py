@@ -1,0 +1,164 @@
+"""The commands for the bus itself."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+from pathlib import Path
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.completion import complete, completion_script
+from palaver.doors.argv.style import ago, safe
+from palaver.doors.argv.table import TABLE
+from palaver.doors.views import agent_view, daemon_view
+from palaver.links.doorstep import Doorstep
+from palaver.log.fold import SKIPPED
+from palaver.model.agent import Standing
+from palaver.model.mail import decode_count
+from palaver.model.query import Query
+from palaver.routing.policy import require
+
+_LOW_DISK_BYTES = 200 * 1024 * 1024
+
+
+async def up(call: Call, doorstep: Doorstep) -> int:
+    """Say that the bus is up: the client has seen to it."""
+    view = daemon_view(call.services)
+    if call.is_json:
+        await call.say_json(view)
+    else:
+        await call.say(f"the bus is up (process {view['pid']}, home {view['home']})")
+    return 0
+
+
+async def down(call: Call, doorstep: Doorstep) -> int:
+    """Stop the bus, and leave word that it is meant to stay down."""
+    require(call.caller, Standing.WORKER, "down")
+    marker = call.services.home / "down"
+    marker.touch(mode=0o600)
+    if call.is_json:
+        await call.say_json({"pid": os.getpid(), "stopped": True})
+    else:
+        await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
+    await call.connection.flushed()
+    call.services.stop("down")
+    return 0
+
+
+async def status(call: Call, doorstep: Doorstep) -> int:
+    """Show the daemon, or one agent."""
+    now = call.services.clock.now_ms()
+    if call.parsed.positionals:
+        agent = call.agent(call.parsed.positionals[0])
+        view = agent_view(call.services, agent)
+        if call.is_json:
+            await call.say_json(view)
+            return 0
+        detail = f" ({safe(agent.detail)})" if agent.detail else ""
+        lines = [
+            f"{agent.name}: {agent.state}{detail} for {ago(now - agent.since)}",
+            f"role {agent.role}" + (f", harness {safe(agent.harness)}" if agent.harness else ""),
+            f"{view['unread']} unread, {'present' if view['present'] else 'away'}",
+        ]
+        await call.say_lines(lines)
+        return 0
+    view = daemon_view(call.services)
+    if call.is_json:
+        await call.say_json(view)
+        return 0
+    doors = view["doors"]
+    assert isinstance(doors, dict)
+    await call.say_lines(
+        [
+            f"the bus is up for {ago(now - call.services.started_ms)}",
+            f"process  {view['pid']}",
+            f"version  {view['version']}",
+            f"home     {view['home']}",
+            f"device   {view['device']}",
+            f"doors    {', '.join(f'{name} {where}' for name, where in doors.items())}",
+            f"events   {view['last']}",
+            f"agents   {view['agents']} present",
+        ]
+    )
+    return 0
+
+
+async def doctor(call: Call, doorstep: Doorstep) -> int:
+    """Look for trouble. Each finding says what to do; the status is 1 when something needs doing."""
+    findings = [*_check_home(call.services.home), *_check_log(call), _check_client(call)]
+    is_well = all(ok for ok, _, _ in findings)
+    if call.is_json:
+        checks = [{"ok": ok, "check": what, "advice": advice or None} for ok, what, advice in findings]
+        await call.say_json({"ok": is_well, "checks": checks})
+    else:
+        paint = call.paint
+        for ok, what, advice in findings:
+            mark = paint.green("ok  ") if ok else paint.red("look")
+            await call.say(f"{mark} {what}" + (f"\n     {advice}" if advice and not ok else ""))
+    return 0 if is_well else 1
+
+
+Finding = tuple[bool, str, str]
+
+
+def _check_home(home: Path) -> list[Finding]:
+    mode = stat.S_IMODE(home.stat().st_mode)
+    free = shutil.disk_usage(home).free
+    return [
+        (mode == 0o700, f"home {home} has mode {mode:o}", f"others may look in: chmod 700 {home}"),
+        (
+            free > _LOW_DISK_BYTES,
+            f"{free // (1024 * 1024)} MB free on its disk",
+            "make room: without it messages are refused",
+        ),
+    ]
+
+
+def _check_log(call: Call) -> list[Finding]:
+    log = call.services.log
+    skipped = {key: decode_count(value) for key, value in log.rows.scan(SKIPPED, "", limit=100)}
+    shown = ", ".join(f"{count} of type {safe(type_)}" for type_, count in skipped.items()) or "none"
+    return [
+        (True, f"log at place {log.last()}, SQLite {sqlite3.sqlite_version}, device {log.device}", ""),
+        (
+            not skipped,
+            f"events that could not be read: {shown}",
+            "they are kept; a newer Palaver may read them",
+        ),
+        (True, f"Python {sys.version.split()[0]}, Palaver {call.services.version}", ""),
+    ]
+
+
+def _check_client(call: Call) -> Finding:
+    same = call.asked.version == call.services.version
+    what = f"client {call.asked.version}, daemon {call.services.version}"
+    return same, what, "'pal down' and 'pal up' start the daemon that belongs to this client"
+
+
+async def completion(call: Call, doorstep: Doorstep) -> int:
+    """Print the completion script of a shell."""
+    await call.say(completion_script(call.parsed.positionals[0]))
+    return 0
+
+
+async def complete_words(call: Call, doorstep: Doorstep) -> int:
+    """Answer a completion script: one candidate a line."""
+    words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
+    recent = await call.services.log.read(Query(types=("message",), last=100))
+
+    def candidates(kind: str) -> list[str]:
+        names = sorted(agent.name for agent in call.services.broker.directory.all())
+        if kind == "agents":
+            return names
+        if kind == "targets":
+            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
+            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
+        if kind == "threads":
+            return sorted({str(event.payload["thread"]) for event in recent if event.payload.get("thread")})
+        if kind == "ids":
+            return [str(event.seq) for event in reversed(recent)][:20]
+        return []
+
+    await call.say_lines(complete(TABLE, words, candidates))
+    return 0

@@ -1,0 +1,95 @@
+"""`pal send`: what stands on the line becomes recipients and a text."""
+
+from palaver.broker.outcome import Sent
+from palaver.doors.argv.call import Call, check_utf8
+from palaver.doors.lines_ops import sent_view
+from palaver.errors import BadRequest, UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.model.request import Send
+from palaver.model.text import LIMIT_BODY_BYTES
+
+
+async def send(call: Call, doorstep: Doorstep) -> int:
+    """Store a message for everybody it is meant for, and say where it went."""
+    parsed = call.parsed
+    targets, text, has_mentions = await _read(call)
+    check_utf8(targets, "a recipient")
+    expires_s = parsed.duration_s("--expires")
+    request = Send(
+        text=text,
+        to=tuple(targets),
+        has_mentions=has_mentions,
+        intent=parsed.value("--intent") or "",
+        thread=parsed.value("--thread") or "",
+        reply_to=parsed.value("--reply-to") or "",
+        priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
+        expires_in_ms=_milliseconds(expires_s),
+        id=(parsed.value("--id") or "").upper(),
+        is_confirmed=parsed.has("--yes"),
+        is_dry_run=parsed.has("--dry-run"),
+    )
+    sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(sent, Sent)
+    if call.is_json:
+        await call.say_json(sent_view(sent))
+    else:
+        await call.say(_sentence(sent))
+    return 0
+
+
+def _milliseconds(expires_s: float | None) -> int:
+    if expires_s is None:
+        return 0
+    if expires_s < 0.001:
+        raise UsageError("--expires needs a time above 0")
+    return int(expires_s * 1000)
+
+
+async def _read(call: Call) -> tuple[list[str], str, bool]:
+    """Give recipients, text, and whether `@words` in the text are recipients too."""
+    parsed = call.parsed
+    words = list(parsed.positionals)
+    if (path := parsed.value("--file")) is not None:
+        return _targets(parsed.after, words), _decoded(await call.connection.read_file(path, LIMIT_BODY_BYTES), path), False
+    if parsed.has("--stdin"):
+        content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
+        return _targets(parsed.after, words), _decoded(content, "standard input"), False
+    if parsed.after is not None:
+        if not parsed.after:
+            raise UsageError("there is no text behind --")
+        check_utf8(parsed.after, "the text")
+        return words, " ".join(parsed.after), False
+    if not words:
+        raise UsageError("there is no text: pal send [TARGET...] [--] TEXT")
+    *targets, text = words
+    check_utf8([text], "the text")
+    if not targets and text.startswith("@") and " " not in text.strip():
+        raise UsageError(f"{text!r} is a recipient without a text: pal send {text} -- TEXT")
+    return targets, text, True
+
+
+def _targets(after: list[str] | None, words: list[str]) -> list[str]:
+    if after:
+        raise UsageError("the text comes from --file or --stdin: leave out what stands behind --")
+    return words
+
+
+def _decoded(content: bytes, what: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise BadRequest(f"{what} is not UTF-8; nothing was sent") from None
+
+
+def _sentence(sent: Sent) -> str:
+    """Say in one line, and for each oddity one more, what came of it."""
+    names = ", ".join(sent.delivered_to) or "nobody"
+    if sent.event is None:
+        lines = [f"would go to {names}"]
+    elif sent.is_repeat:
+        lines = [f"#{sent.event.seq} was sent before, to {names}"]
+    else:
+        lines = [f"sent #{sent.event.seq} to {names}"]
+    lines += [f"nobody is in {group} now; the message is kept" for group in sent.empty_groups]
+    lines += [f"nobody is subscribed to {path}: dead letter" for path in sent.dead]
+    return "\n".join(lines)

@@ -1,0 +1,293 @@
+"""Reading a command line against the table of commands, and writing one back. Pure.
+
+Whatever the arguments hold, the outcome is a `Parsed` or a `UsageError` whose sentence says what to do.
+Values are not judged beyond their choices: an argument may hold surrogate escapes (bytes that were not
+UTF-8), and text that cannot be sent is refused where it would be sent.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.doors.argv.complaints import (
+    missing_value,
+    not_a_choice,
+    shown,
+    too_many,
+    typed,
+    unknown_command,
+    unknown_option,
+)
+from palaver.doors.argv.spec import GLOBAL_EXCLUSIVE, Command, Entry, Option, Positional, Table, usage_line
+from palaver.errors import UsageError
+
+Value = str | bool | list[str]
+
+_NUMBER: Final = re.compile(r"-(?:[0-9]+\.?[0-9]*|\.[0-9]+)\Z")
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|[smhdw]?)\Z")
+_SECONDS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A command line that could be read.
+
+    `positionals` are the arguments before `--`; a command without `rest` finds those behind it there too.
+    `after` is what stood behind `--`, None when there was none. With `is_help` nothing may be done but show
+    the help of `command` (its path is empty for the overview), and nothing else here is filled in.
+    """
+
+    command: Command
+    options: dict[str, Value] = field(default_factory=dict)
+    positionals: list[str] = field(default_factory=list)
+    after: list[str] | None = None
+    home: str | None = None
+    as_name: str | None = None
+    form: str | None = None
+    """`json` or `text` when the caller chose one."""
+    is_help: bool = False
+
+    def has(self, name: str) -> bool:
+        """Say whether a flag or option was given."""
+        return self._given(name) is not None
+
+    def value(self, name: str) -> str | None:
+        """Give the value of an option that stands once at most, or None."""
+        given = self._given(name)
+        assert given is None or isinstance(given, str), f"{name} is not an option with one value"
+        return given
+
+    def values(self, name: str) -> list[str]:
+        """Give all values of an option that may stand several times; none is an empty list."""
+        given = self._given(name)
+        assert given is None or isinstance(given, list), f"{name} is not an option with many values"
+        return given or []
+
+    def number(self, name: str) -> int | None:
+        """Give the value as a whole number that is not negative, or None when it was not given."""
+        given = self.value(name)
+        if given is None:
+            return None
+        if not (given.isascii() and given.isdigit() and len(given) <= 18):
+            raise UsageError(f"{name} needs a whole number, not {shown(given)}")
+        return int(given)
+
+    def duration_s(self, name: str) -> float | None:
+        """Give the value as seconds: `30`, `0.5`, `90s`, `10m`, `2h`, `1d`. None when it was not given."""
+        given = self.value(name)
+        if given is None:
+            return None
+        found = _DURATION.match(given)
+        if found is None:
+            raise UsageError(f"{name} needs a time such as 30 (seconds), 10m, 2h or 1d, not {shown(given)}")
+        return float(found[1]) * _SECONDS[found[2]]
+
+    def _given(self, name: str) -> Value | None:
+        given = self.options.get(name)
+        # A handler that asks for what its command does not have would wait for ever; say it at once.
+        assert given is not None or any(one.name == name for one in self.command.options), name
+        return given
+
+
+def parse(table: Table, argv: Sequence[str]) -> Parsed:
+    """Read the arguments behind `pal`.
+
+    `--help` before any `--` wins over every error. No argument at all is a wish for help, and so is
+    `pal help COMMAND`: the command `help` itself never comes out.
+    """
+    words = list(argv)
+    after: list[str] | None = None
+    if "--" in words:
+        end = words.index("--")
+        after = words[end + 1 :]
+        del words[end:]
+    if "--help" in words or "-h" in words:
+        return Parsed(
+            command=trace(table, [one for one in words if one not in _HELP]).entry.command, is_help=True
+        )
+    if not argv:
+        return Parsed(command=table.root.command, is_help=True)
+
+    entry, given, positionals = _read(table.root, words)
+    command = entry.command
+    if command.rest is None and after:
+        positionals += after
+    if command.path == ("help",):
+        return Parsed(command=_topic(table, positionals), is_help=True)
+    _check(table, entry, given, positionals)
+    home, as_name = given.pop("--home", None), given.pop("--as", None)
+    is_json, is_text = given.pop("--json", False), given.pop("--text", False)
+    return Parsed(
+        command=command,
+        options=given,
+        positionals=positionals,
+        after=after,
+        home=home if isinstance(home, str) else None,
+        as_name=as_name if isinstance(as_name, str) else None,
+        form="json" if is_json else "text" if is_text else None,
+    )
+
+
+_HELP: Final = frozenset({"--help", "-h"})
+
+
+def format_argv(parsed: Parsed) -> list[str]:
+    """Write arguments that parse to the same again. What asked for help is written as `--help`."""
+    argv = list(parsed.command.path)
+    if parsed.is_help:
+        return [*argv, "--help"]
+    if parsed.home is not None:
+        argv.append(f"--home={parsed.home}")
+    if parsed.as_name is not None:
+        argv.append(f"--as={parsed.as_name}")
+    if parsed.form is not None:
+        argv.append(f"--{parsed.form}")
+    for name, value in parsed.options.items():
+        if isinstance(value, list):
+            argv += [f"{name}={one}" for one in value]
+        else:
+            argv.append(name if isinstance(value, bool) else f"{name}={value}")
+    if parsed.after is None:
+        return argv + parsed.positionals
+    before = parsed.positionals
+    if parsed.command.rest is None:
+        before = before[: len(before) - len(parsed.after)]
+    return [*argv, *before, "--", *parsed.after]
+
+
+def is_option(word: str) -> bool:
+    """Say whether a word is read as an option; a lone dash, a negative number and "- x" are not."""
+    return word[:1] == "-" and len(word) > 1 and not word[1].isspace() and _NUMBER.match(word) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """How far a line that may be unfinished or wrong could be understood."""
+
+    entry: Entry
+    given: frozenset[str]
+    positionals: tuple[str, ...]
+    pending: Option | None
+    """The option that waits for its value when the words have ended."""
+    is_after: bool
+    """Whether `--` was among the words."""
+
+
+def trace(table: Table, words: Sequence[str]) -> Trace:
+    """Follow words as far as they make sense and step over what does not. Never raises."""
+    entry, pending, can_descend = table.root, None, True
+    given: set[str] = set()
+    positionals: list[str] = []
+    for place, word in enumerate(words):
+        if pending is not None and not is_option(word):
+            pending = None
+        elif word == "--":
+            positionals += words[place + 1 :]
+            return Trace(entry, frozenset(given), tuple(positionals), None, True)
+        elif is_option(word):
+            name, equals, _ = word.partition("=")
+            option = entry.options.get(name)
+            pending = option if option is not None and option.metavar and not equals else None
+            given.add(option.name if option is not None else name)
+        elif can_descend and word in entry.children:
+            entry = entry.children[word]
+        else:
+            can_descend = False
+            positionals.append(word)
+    return Trace(entry, frozenset(given), tuple(positionals), pending, False)
+
+
+def _read(entry: Entry, words: list[str]) -> tuple[Entry, dict[str, Value], list[str]]:
+    """Take the words apart, left to right, going down to the command that the first plain words name."""
+    given: dict[str, Value] = {}
+    positionals: list[str] = []
+    can_descend = True
+    place, count = 0, len(words)
+    while place < count:
+        word = words[place]
+        place += 1
+        if word[:1] != "-" or not is_option(word):
+            child = entry.children.get(word) if can_descend else None
+            if child is None:
+                if entry.command.is_group:
+                    raise UsageError(unknown_command(entry, word))
+                can_descend = False
+                positionals.append(word)
+                continue
+            entry = child
+            for name in given:
+                if name not in entry.options:
+                    raise UsageError(unknown_option(entry, name))
+            continue
+        name, equals, value = word.partition("=")
+        option = entry.options.get(name)
+        if option is None:
+            raise UsageError(unknown_option(entry, name))
+        if option.metavar is None:
+            if equals:
+                raise UsageError(f"{name} takes no value: write {name} alone")
+            _put_flag(given, option)
+            continue
+        if not equals:
+            if place == count or is_option(words[place]):
+                raise UsageError(missing_value(option, words[place] if place < count else None))
+            value = words[place]
+            place += 1
+        _put(given, option, value)
+    return entry, given, positionals
+
+
+def _put_flag(given: dict[str, Value], option: Option) -> None:
+    if option.name in given:
+        raise UsageError(f"{option.name} is given twice: once is enough")
+    given[option.name] = True
+
+
+def _put(given: dict[str, Value], option: Option, value: str) -> None:
+    if option.choices and value not in option.choices:
+        raise UsageError(not_a_choice(option.name, option.choices, value))
+    if option.many:
+        found = given.setdefault(option.name, [])
+        assert isinstance(found, list)
+        found.append(value)
+    elif option.name in given:
+        raise UsageError(f"{option.name} is given twice, and only one value can hold: leave one out")
+    else:
+        given[option.name] = value
+
+
+def _check(table: Table, entry: Entry, given: dict[str, Value], positionals: list[str]) -> None:
+    command = entry.command
+    if command.is_group:
+        words = ", ".join(one.path[-1] for one in table.children_of(entry))
+        raise UsageError(f"{typed(command)} needs a command behind it, one of: {words}")
+    if given:
+        for names in (GLOBAL_EXCLUSIVE, *command.exclusive):
+            both = [name for name in names if name in given]
+            if len(both) > 1:
+                raise UsageError(f"{' and '.join(both)} cannot stand together: choose one")
+    if command.rest is not None:
+        return
+    if len(positionals) < entry.least:
+        missing = command.positionals[len(positionals)]
+        raise UsageError(f"{typed(command)} needs {missing.name}: {usage_line(command)}")
+    if entry.most is not None and len(positionals) > entry.most:
+        raise UsageError(too_many(entry, positionals))
+    for index, word in enumerate(positionals):
+        place = _positional(command, index)
+        if place.choices and word not in place.choices:
+            raise UsageError(not_a_choice(place.name, place.choices, word))
+
+
+def _positional(command: Command, index: int) -> Positional:
+    return command.positionals[min(index, len(command.positionals) - 1)]
+
+
+def _topic(table: Table, path: Sequence[str]) -> Command:
+    entry = table.root
+    for word in path:
+        if word not in entry.children:
+            raise UsageError(unknown_command(entry, word))
+        entry = entry.children[word]
+    return entry.command

@@ -1,0 +1,193 @@
+"""How text looks on a terminal: colours, display width, tables, and making foreign text harmless. Pure.
+
+Nothing here asks whether there is a terminal, how wide it is, or what time it is: the caller says so.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_ELLIPSIS: Final = "…"
+_GAP: Final = "  "
+
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE_IN_LINES: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Colours as functions. Without colour each gives its text back unchanged."""
+
+    colour: bool
+
+    def bold(self, text: str) -> str:
+        return self._wrap("1", text)
+
+    def dim(self, text: str) -> str:
+        return self._wrap("2", text)
+
+    def red(self, text: str) -> str:
+        return self._wrap("31", text)
+
+    def green(self, text: str) -> str:
+        return self._wrap("32", text)
+
+    def yellow(self, text: str) -> str:
+        return self._wrap("33", text)
+
+    def blue(self, text: str) -> str:
+        return self._wrap("34", text)
+
+    def magenta(self, text: str) -> str:
+        return self._wrap("35", text)
+
+    def cyan(self, text: str) -> str:
+        return self._wrap("36", text)
+
+    def _wrap(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
+
+
+def safe(text: str, *, keep_lines: bool = False) -> str:
+    """Make every character visible that could drive a terminal or turn the reading direction.
+
+    Control characters become their pictures (ESC is ␛), the others their number (`\\x9b`, `\\u202e`).
+    With `keep_lines` tab and line feed stay, and CR LF is one line end; a CR by itself would overwrite its
+    line and is shown.
+    """
+    if not keep_lines:
+        return _UNSAFE.sub(_visible, text)
+    if "\r\n" in text:
+        text = text.replace("\r\n", "\n")
+    return _UNSAFE_IN_LINES.sub(_visible, text)
+
+
+def _visible(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def ago(ms: int) -> str:
+    """Write a span of time in its largest whole unit: 12s, 2m, 3h, 4d, 5y. A negative one is 0s."""
+    seconds = max(ms, 0) // 1000
+    for unit, size in (("y", 31_536_000), ("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def display_width(text: str) -> int:
+    """Count the columns a text takes: East Asian wide characters two, combining and invisible ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> int:
+    if char < "\u0300":
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def truncate(text: str, columns: int) -> str:
+    """Cut a text to at most so many columns, with … where something is missing. Never splits a character."""
+    if display_width(text) <= columns:
+        return text
+    if columns <= 0:
+        return ""
+    room = columns - 1
+    for index, char in enumerate(text):
+        room -= _char_width(char)
+        if room < 0:
+            return text[:index] + _ELLIPSIS
+    raise AssertionError("a text wider than its limit has a character that crosses it")  # pragma: no cover
+
+
+def pad(text: str, columns: int, *, is_right: bool = False) -> str:
+    """Fill with spaces up to so many columns; a wider text stays as it is."""
+    fill = " " * (columns - display_width(text))
+    return fill + text if is_right else text + fill
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table. `least` is how narrow it may become before others must give way."""
+
+    title: str = ""
+    is_right: bool = False
+    least: int = 4
+    paint: Callable[[str], str] | None = None
+
+
+def lay_out(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None, paint: Paint | None = None
+) -> list[str]:
+    """Lay rows out in columns, as lines of at most `width` display columns (None: as wide as needed).
+
+    Each cell is made safe and stands on one line. What does not fit is shortened, the widest column first;
+    colours are put on afterwards and count for nothing. A row of titles comes first when any column has one.
+    """
+    cells = [[safe(cell) for cell in row] for row in rows]
+    titles = [column.title for column in columns]
+    has_titles = any(titles)
+    widths = [
+        max((display_width(row[index]) for row in ([titles, *cells] if has_titles else cells)), default=0)
+        for index in range(len(columns))
+    ]
+    if width is not None:
+        widths = _shrink(widths, [column.least for column in columns], width - len(_GAP) * (len(columns) - 1))
+    heading = paint.dim if paint is not None else None
+    lines = [_line(columns, titles, widths, width, [heading] * len(columns))] if has_titles else []
+    paints = [column.paint for column in columns]
+    return lines + [_line(columns, row, widths, width, paints) for row in cells]
+
+
+def _shrink(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Cap all columns at one width, as high as fits; none falls below its least while that fits."""
+
+    def capped(cap: int, floors: Sequence[int]) -> list[int]:
+        return [min(size, max(cap, floor)) for size, floor in zip(widths, floors, strict=True)]
+
+    floors = least if sum(capped(0, least)) <= room else [1] * len(widths)
+    caps = range(max(widths, default=0) + 1)
+    cap = max(bisect_right(caps, room, key=lambda cap: sum(capped(cap, floors))) - 1, 0)
+    fitted = capped(cap, floors)
+    for index, size in enumerate(widths):
+        if size > fitted[index] >= cap and sum(fitted) < room:
+            fitted[index] += 1
+    return fitted
+
+
+def _line(
+    columns: Sequence[Column],
+    row: Sequence[str],
+    widths: Sequence[int],
+    width: int | None,
+    paints: Sequence[Callable[[str], str] | None],
+) -> str:
+    parts: list[str] = []
+    room = width
+    for index, (column, cell, size, paint) in enumerate(zip(columns, row, widths, paints, strict=True)):
+        gap = _GAP if index else ""
+        if room is not None:
+            room -= len(gap)
+            if room <= 0:
+                break
+            size = min(size, room)  # noqa: PLW2901 - the last columns of a very narrow terminal
+            room -= size
+        text = truncate(cell, size)
+        fill = " " * (size - display_width(text))
+        painted = paint(text) if paint is not None and text else text
+        parts.append(gap + (fill + painted if column.is_right else painted + fill))
+    return "".join(parts).rstrip(" ")

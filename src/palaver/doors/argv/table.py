@@ -1,0 +1,67 @@
+"""Every command there is, with the texts that people see. Data only: what a command does stands elsewhere.
+
+`docs/cli.md` describes the same commands, and a test compares the two.
+"""
+
+from typing import Final
+
+from palaver.doors.argv.spec import Command, Positional, Table, build_table
+from palaver.doors.argv.table_agents import AGENT_COMMANDS
+from palaver.doors.argv.table_bus import BUS_COMMANDS
+from palaver.doors.argv.table_log import LOG_COMMANDS
+from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+PROGRAM: Final = Command(
+    path=(),
+    summary="One message bus for coding agents and the people who work with them.",
+    is_group=True,
+    examples=(
+        ("pal join --name luna", "take a name on the bus"),
+        ("pal list", "see who is there"),
+        ('pal send @nova "tests are green"', "write to nova"),
+        ("pal recv --wait", "read what was written to you"),
+    ),
+)
+
+_HELP_COMMANDS: Final = (
+    Command(
+        path=("completion",),
+        group="Help",
+        summary="Print the script that completes commands in your shell.",
+        positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
+        examples=(
+            ('eval "$(pal completion bash)"', "in ~/.bashrc"),
+            ('eval "$(pal completion zsh)"', "in ~/.zshrc, after compinit"),
+            ("pal completion fish | source", "in ~/.config/fish/config.fish"),
+        ),
+    ),
+    Command(
+        path=("help",),
+        group="Help",
+        summary="Show this overview, or help for one command.",
+        positionals=(
+            Positional(
+                name="COMMAND", help="The command to explain.", many=True, optional=True, completes="commands"
+            ),
+        ),
+        examples=(("pal help send", "the same as pal send --help"),),
+    ),
+    Command(
+        path=("__complete",),
+        summary="Answer the completion scripts: one candidate a line.",
+        rest="WORD...",
+        is_hidden=True,
+    ),
+)
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    *BUS_COMMANDS,
+    *AGENT_COMMANDS,
+    *MESSAGE_COMMANDS,
+    *LOG_COMMANDS,
+    *_HELP_COMMANDS,
+)
+
+TABLE: Final[Table] = build_table(PROGRAM, COMMANDS)

@@ -1,0 +1,68 @@
+"""The commands for the bus itself. Data only."""
+
+from typing import Final
+
+from palaver.doors.argv.spec import Command, Option, Positional
+
+_GROUP: Final = "The bus"
+
+BUS_COMMANDS: Final = (
+    Command(
+        path=("up",),
+        group=_GROUP,
+        summary="Start the bus.",
+        description=(
+            "Other commands start the bus by themselves, so this is needed only after 'pal down', or to "
+            "open further doors. Doors that are named here are remembered and open again at the next "
+            "start."
+        ),
+        options=(
+            Option(
+                name="--http",
+                metavar="HOST:PORT",
+                help="Also listen for HTTP and WebSocket, for example on 127.0.0.1:7420.",
+            ),
+            Option(
+                name="--irc",
+                metavar="HOST:PORT",
+                help="Also listen for IRC clients, for example on 127.0.0.1:6667.",
+            ),
+            Option(name="--foreground", help="Run here, until Ctrl-C, instead of in the background."),
+        ),
+        examples=(
+            ("pal up", "start it in the background"),
+            ("pal up --http 127.0.0.1:7420", "and open the HTTP door"),
+        ),
+    ),
+    Command(
+        path=("down",),
+        group=_GROUP,
+        summary="Stop the bus.",
+        description=(
+            "Nothing is lost: messages wait in the log until the bus runs again. Agents do not start it "
+            "again after this; 'pal up' does, and so does a person who uses any command at a terminal."
+        ),
+        examples=(("pal down", "stop it"),),
+    ),
+    Command(
+        path=("status",),
+        group=_GROUP,
+        summary="Show the bus, or one agent.",
+        description=(
+            "Without a name: process, version, home, open doors and the id of this device. With a name: "
+            "that agent's state, since when, and what is waiting for it."
+        ),
+        positionals=(Positional(name="NAME", help="The agent to show.", optional=True, completes="agents"),),
+        examples=(
+            ("pal status", "is the bus running, and where?"),
+            ("pal status luna", "what is luna doing?"),
+        ),
+    ),
+    Command(
+        path=("doctor",),
+        group=_GROUP,
+        summary="Look for trouble and say how to mend it.",
+        description="Checks the home, the log, the doors and what could not be read. Changes nothing.",
+        examples=(("pal doctor", "check everything"),),
+    ),
+)

@@ -1,0 +1,66 @@
+"""The commands that read the log. Data only."""
+
+from typing import Final
+
+from palaver.doors.argv.spec import Command, Completes, Option
+
+DEFAULT_EVENTS: Final = 20
+"""How many events `pal events` shows when nothing says otherwise."""
+
+_GROUP: Final = "The log"
+
+
+def _filter(name: str, metavar: str, text: str, completes: Completes | None = None) -> Option:
+    return Option(name=name, metavar=metavar, help=text, many=True, completes=completes)
+
+
+LOG_COMMANDS: Final = (
+    Command(
+        path=("events",),
+        group=_GROUP,
+        summary="Read, search and follow the log.",
+        description=(
+            "Everything that happened is an event: messages, joins, states, deliveries. The same filter "
+            "given twice means or, different filters mean and. Reading changes nothing: nobody's mail is "
+            "marked."
+        ),
+        options=(
+            _filter("--type", "TYPE", "Of this type: message, status, life, delivery, agent.hello, …"),
+            _filter("--agent", "NAME", "From, to or about this agent.", "agents"),
+            _filter("--from", "NAME", "Sent by this one.", "agents"),
+            _filter("--to", "NAME", "Sent to this one.", "agents"),
+            _filter("--mention", "NAME", "Whose text names this one.", "agents"),
+            _filter("--target", "NAME", "Delivered to this one.", "agents"),
+            _filter("--thread", "NAME", "In this thread.", "threads"),
+            _filter("--room", "NAME", "In this room."),
+            _filter("--intent", "INTENT", "With this intent: request, inform or ack."),
+            _filter("--file", "PATH", "About this file.", "files"),
+            _filter("--status", "STATE", "In which somebody's state became this one."),
+            Option(name="--after", metavar="SEQ", help="After this place in the log."),
+            Option(name="--before", metavar="SEQ", help="Before this place in the log."),
+            Option(name="--since", metavar="TIME", help="Not before this time: 10m (ago), 2026-03-01T09:00."),
+            Option(name="--until", metavar="TIME", help="Not after this time."),
+            Option(name="--search", metavar="WORDS", help="Whose text holds all these words."),
+            Option(name="--sql", metavar="WHERE", help="For which this SQL condition is true."),
+            Option(name="--last", metavar="N", help=f"The newest so many; otherwise {DEFAULT_EVENTS}."),
+            Option(name="--all", help="All of them, from the first on."),
+            Option(name="--wait", metavar="TIME", help="Wait so long for the next one to come: 30, 5m."),
+            Option(name="--follow", help="Go on for ever, each event as it comes."),
+            Option(
+                name="--consumer",
+                metavar="NAME",
+                help="Remember under this name how far you have read, and go on from there next time.",
+            ),
+        ),
+        exclusive=(("--wait", "--follow"), ("--last", "--all")),
+        examples=(
+            ("pal events", "the latest"),
+            ("pal events --thread pr-123 --all", "a whole conversation"),
+            ("pal events --type message --from luna --since 2h", "what luna wrote lately"),
+            ('pal events --search "flaky test"', "find words"),
+            ("pal events --agent nova --type status --wait 5m", "wait until nova's state changes"),
+            ("pal events --follow --consumer audit --json", "feed a program that can be started again"),
+            ("pal events --sql \"intent = 'request'\"", "ask in SQL"),
+        ),
+    ),
+)

@@ -1,0 +1,201 @@
+"""Lines of JSON on the Unix door: what can be asked, and how answers look. Pure.
+
+{"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, tagged by its sender
+{"req": 7, "ok": {...}}                                           its answer
+{"req": 7, "error": "unknown_recipient", "message": "...", "details": {...}}
+{"push": "message", "name": "luna", "message": {...}}             what nobody asked for just now
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from palaver.errors import BadRequest, PalaverError
+
+
+class _Op(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
+    """Every request: `req` comes back with the answer; `name` chooses one of the names opened on the link."""
+
+    req: int = 0
+    name: str = ""
+
+
+class Whoami(_Op, frozen=True, kw_only=True, tag="whoami"):
+    """Who am I here?"""
+
+
+class JoinOp(_Op, frozen=True, kw_only=True, tag="join"):
+    """Open a name on this connection. `secret` is what an earlier join gave: the same one is back."""
+
+    tag: str = ""
+    role: str = "worker"
+    harness: str = ""
+    runtime: str = ""
+    version: str = ""
+    secret: str = ""
+
+
+class LeaveOp(_Op, frozen=True, kw_only=True, tag="leave"):
+    """Give a name up."""
+
+    reason: str = "left"
+
+
+class SendOp(_Op, frozen=True, kw_only=True, tag="send"):
+    """Send a text. `mentions` asks for `@words` in it to be recipients too."""
+
+    text: str
+    to: tuple[str, ...] = ()
+    mentions: bool = False
+    intent: str = ""
+    thread: str = ""
+    reply_to: str = ""
+    priority: str = ""
+    expires_ms: int = 0
+    id: str = ""
+    bundle_id: str = ""
+    yes: bool = False
+    dry_run: bool = False
+
+
+class PutOp(_Op, frozen=True, kw_only=True, tag="put"):
+    """Store a foreign envelope and route it unread."""
+
+    envelope: msgspec.Raw
+
+
+class ListenOp(_Op, frozen=True, kw_only=True, tag="listen"):
+    """Push the name's mail as it comes; each message waits for its `ack`."""
+
+
+class UnlistenOp(_Op, frozen=True, kw_only=True, tag="unlisten"):
+    """Push no more; what was not acknowledged is open again."""
+
+
+class AckOp(_Op, frozen=True, kw_only=True, tag="ack"):
+    """These messages were seen."""
+
+    messages: tuple[int, ...]
+
+
+class StatusOp(_Op, frozen=True, kw_only=True, tag="status"):
+    """Say what the name is doing."""
+
+    state: str
+    detail: str = ""
+    tool: str = ""
+    file: str = ""
+
+
+class EventsOp(_Op, frozen=True, kw_only=True, tag="events"):
+    """Read the log; with `follow` pushes go on as events come."""
+
+    types: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    after: int = 0
+    last: int | None = None
+    search: str = ""
+    limit: int = 1000
+    follow: bool = False
+
+
+class ListOp(_Op, frozen=True, kw_only=True, tag="list"):
+    """Who is there."""
+
+
+class ReceiptsOp(_Op, frozen=True, kw_only=True, tag="receipts"):
+    """What became of a message."""
+
+    message: str
+
+
+class LaneOp(_Op, frozen=True, kw_only=True, tag="lane"):
+    """Hold a lane for the name: mail is offered on it, each offer once. `outcomes` are those of before."""
+
+    kind: str
+    reaches_busy: bool = True
+    wakes_idle: bool = True
+    outcomes: tuple["Outcome", ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of messages that were carried for an earlier daemon."""
+
+    messages: tuple[int, ...]
+    answer: str
+    grade: str = ""
+
+
+class AnswerOp(_Op, frozen=True, kw_only=True, tag="answer"):
+    """A lane's word on an offer: seen, refused or deferred."""
+
+    lane: int
+    offer: int
+    answer: str
+    grade: str = ""
+    reason: str = ""
+
+
+Op = (
+    Whoami
+    | JoinOp
+    | LeaveOp
+    | SendOp
+    | PutOp
+    | ListenOp
+    | UnlistenOp
+    | AckOp
+    | StatusOp
+    | EventsOp
+    | ListOp
+    | ReceiptsOp
+    | LaneOp
+    | AnswerOp
+)
+
+_decoder: Final[msgspec.json.Decoder[Op]] = msgspec.json.Decoder(Op)
+_number: Final = msgspec.json.Decoder(dict[str, object])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def op_from_json(line: bytes) -> Op:
+    """Read one request; raises BadRequest with a sentence that names the field."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the request cannot be read: {error}") from error
+
+
+def req_of(line: bytes) -> int:
+    """Give the number of a request that could not be read, so that its error finds its way; 0 if there is none."""
+    try:
+        found = _number.decode(line).get("req", 0)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0
+    return found if isinstance(found, int) else 0
+
+
+def answer_line(req: int, ok: object) -> bytes:
+    """Write the answer to a request."""
+    return _encode({"req": req, "ok": ok}) + b"\n"
+
+
+def error_line(req: int, error: PalaverError) -> bytes:
+    """Write a refusal."""
+    return _encode({"req": req, **error_object(error)}) + b"\n"
+
+
+def error_object(error: PalaverError) -> dict[str, object]:
+    """Give an error as every JSON door shows it."""
+    shown: dict[str, object] = {"error": error.code, "message": str(error)}
+    if error.details:
+        shown["details"] = dict(error.details)
+    return shown
+
+
+def push_line(kind: str, fields: Mapping[str, object]) -> bytes:
+    """Write what nobody asked for just now."""
+    return _encode({"push": kind, **fields}) + b"\n"

@@ -1,0 +1,32 @@
+"""What the daemon hands to every door. Values and calls only: a door makes none of these itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from palaver.broker.broker import Broker
+from palaver.clock import Clock
+from palaver.config import Settings
+from palaver.delivery.delivery import Delivery
+from palaver.links.presence import Presence
+from palaver.links.seats import SeatIndex
+from palaver.log.api import Log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of a running daemon, as doors see them."""
+
+    home: Path
+    settings: Settings
+    clock: Clock
+    log: Log
+    broker: Broker
+    delivery: Delivery
+    seats: SeatIndex
+    presence: Presence
+    version: str
+    started_ms: int
+    stop: Callable[[str], None]
+    """Ends the daemon; the word says why (`down`, `replaced`)."""
+    describe_doors: Callable[[], dict[str, str]]

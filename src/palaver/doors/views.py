@@ -1,0 +1,140 @@
+"""What doors show of the state: agents, receipts, an inbox, the daemon. Reads only; reading marks nothing."""
+
+import os
+
+import msgspec
+
+from palaver.broker.messages import recipients_of
+from palaver.doors.services import Services
+from palaver.log.fold import find_mail, read_entry, read_unread, read_unsure
+from palaver.model.agent import Agent, Caller
+from palaver.model.delivery import State
+from palaver.model.envelope import Event
+from palaver.model.message import flat, readable_text
+from palaver.model.query import Query
+
+
+def agent_view(services: Services, agent: Agent) -> dict[str, object]:
+    """Give one agent as programs read it."""
+    view: dict[str, object] = {
+        "name": agent.name,
+        "base": agent.base,
+        "tag": agent.tag or None,
+        "role": agent.role,
+        "harness": agent.harness or None,
+        "state": agent.state,
+        "detail": agent.detail or None,
+        "since": agent.since,
+        "joined": agent.joined,
+        "present": services.presence.is_present(agent.name),
+        "unread": read_unread(services.log.rows, agent.name),
+        "device": agent.device or services.log.device,
+    }
+    if agent.seat is not None:
+        view["pid"] = agent.seat.pid
+    if agent.by:
+        view["by"] = agent.by
+    if agent.paused:
+        view["paused"] = True
+    if unsure := read_unsure(services.log.rows, agent.name):
+        view["unconfirmed"] = unsure
+    return view
+
+
+def agents_view(services: Services) -> list[dict[str, object]]:
+    """Give everybody, those present first, by name."""
+    views = [agent_view(services, agent) for agent in services.broker.directory.all()]
+    return sorted(views, key=lambda view: (not view["present"], str(view["name"])))
+
+
+def caller_view(services: Services, caller: Caller) -> dict[str, object]:
+    """Give who is asking, as it was found out."""
+    view: dict[str, object] = {
+        "name": caller.name,
+        "kind": caller.kind,
+        "standing": caller.standing.word,
+        "device": services.log.device,
+    }
+    if caller.harness:
+        view["harness"] = caller.harness
+    if caller.by:
+        view["by"] = caller.by
+    if caller.seat is not None:
+        view["pid"] = caller.seat.pid
+    if (agent := services.broker.directory.get(caller.name)) is not None:
+        view["role"] = agent.role
+    return view
+
+
+def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
+    """Give the ledger of one message: a line for each recipient, in the order of sending."""
+    lines = [_receipt(services, event, name) for name in recipients_of(event)]
+    dead = event.payload.get("dead")
+    if isinstance(dead, (list, tuple)):
+        lines += [_receipt(services, event, str(path)) for path in dead]
+    return lines
+
+
+def _receipt(services: Services, event: Event, name: str) -> dict[str, object]:
+    entry = read_entry(services.log.rows, event.seq, name)
+    if entry is None:
+        return {"name": name, "state": State.QUEUED.value, "ts": event.ts}
+    shown: dict[str, object] = msgspec.to_builtins(entry)
+    return {"name": name, **shown}
+
+
+def receipts_view(services: Services, event: Event) -> dict[str, object]:
+    """Give one message's receipts as programs read them."""
+    return {
+        "seq": event.seq,
+        "id": event.id,
+        "from": event.sender,
+        "ts": event.ts,
+        "text": readable_text(event),
+        "receipts": receipt_lines(services, event),
+    }
+
+
+def message_view(event: Event) -> dict[str, object]:
+    """Give a message, or a foreign envelope that was delivered like one, as one flat object."""
+    view = flat(event)
+    if event.type != "message":
+        view |= {
+            "type": event.type,
+            "text": readable_text(event),
+            "delivered_to": list(event.delivered_to),
+            "payload": event.payload,
+        }
+    return view
+
+
+async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
+    """Give the newest messages that were meant for a name, each with its state there."""
+    events = await services.log.read(Query(types=("message",), targets=(name,), last=limit))
+    return [(event, _state(services, event, name)) for event in events]
+
+
+def _state(services: Services, event: Event, name: str) -> str:
+    entry = read_entry(services.log.rows, event.seq, name)
+    return State.QUEUED.value if entry is None else entry.state
+
+
+def is_waiting(services: Services, name: str, seq: int) -> bool:
+    """Whether a message is still in a name's open mail."""
+    return find_mail(services.log.rows, name, seq) is not None
+
+
+def daemon_view(services: Services) -> dict[str, object]:
+    """Give the daemon itself."""
+    return {
+        "pid": os.getpid(),
+        "version": services.version,
+        "home": str(services.home),
+        "device": services.log.device,
+        "doors": services.describe_doors(),
+        "started": services.started_ms,
+        "last": services.log.last(),
+        "agents": sum(
+            1 for agent in services.broker.directory.all() if services.presence.is_present(agent.name)
+        ),
+    }

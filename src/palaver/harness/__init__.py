@@ -1,0 +1,1 @@
+"""What Palaver knows of each harness: its marks, its words. Pure."""

@@ -1,0 +1,88 @@
+"""Where a caller is looked at: the processes, what surrounds them, and the seats, put to the rules.
+
+Reads only what the answer depends on. Decides nothing itself: `identity.py` and `joining.py` do.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
+
+from palaver.harness.marks import PRESENCE_MARKS, SESSION_MARKS
+from palaver.links.environment import Environments, Surroundings
+from palaver.links.identity import Claim, choose_seat, who_is_asking
+from palaver.links.joining import Anchor, anchor_for_join
+from palaver.links.process import Process
+from palaver.links.seats import Anchored, SeatIndex
+from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+
+_HARNESS_OF_MARK = {
+    name: harness
+    for table in (SESSION_MARKS, PRESENCE_MARKS)
+    for harness, names in table.items()
+    for name in names
+}
+
+
+@dataclass(slots=True)
+class Doorstep:
+    """Everything needed to say who is asking. Belongs to one thread."""
+
+    seats: SeatIndex
+    holder_ttys: Container[int] = ()
+    """Terminals that holders own, as device numbers."""
+    environments: Environments = field(default_factory=Environments)
+
+    def who(self, chain: Sequence[Process], claim: Claim) -> Caller:
+        """Name the caller whose chain this is; raise WhoAreYou when it could be several."""
+        anchored = self.seats.nearest(chain)
+        if anchored is not None:
+            return self._seated(chain, claim, anchored)
+        around = [self.environments.look(process) for process in chain]
+        return who_is_asking(
+            chain,
+            self._bound(claim, around),
+            self.seats,
+            marks_above=any(found.can_be_harness for found in around),
+            holder_ttys=self.holder_ttys,
+        )
+
+    def place(self, chain: Sequence[Process], claim: Claim, pid: int | None = None) -> Anchor:
+        """Choose where a caller that joins sits down, or refuse."""
+        around = [self.environments.look(process) for process in chain]
+        return anchor_for_join(chain, claim, pid, self.seats, around)
+
+    def _seated(self, chain: Sequence[Process], claim: Claim, anchored: Anchored) -> Caller:
+        agent = choose_seat(anchored, claim)
+        # Only rights above a worker's can be lowered: nobody else's environment is read.
+        is_high = standing_of_role(agent.role) > Standing.WORKER
+        return who_is_asking(
+            chain,
+            claim,
+            self.seats,
+            marks_above=False,
+            holder_ttys=self.holder_ttys,
+            marks_between=is_high and self._has_harness_between(chain[: anchored.index], claim, agent),
+        )
+
+    def _has_harness_between(self, below: Sequence[Process], claim: Claim, agent: Agent) -> bool:
+        """True when another harness than the agent's own stands below its anchor.
+
+        The anchor's own child has the marks that the anchor gives and inherits; any further mark was added
+        by something in between.
+        """
+        if not below:
+            return False
+        around = [self.environments.look(process) for process in below]
+        own = around[-1].marks
+        entries = {entry for found in around for entry in found.marks.items()} | set(claim.marks.items())
+        marking = {_HARNESS_OF_MARK.get(name) for name, value in entries if value and own.get(name) != value}
+        named = {found.harness for found in around}
+        return bool((marking | named) - {None, agent.harness})
+
+    def _bound(self, claim: Claim, around: Sequence[Surroundings]) -> Claim:
+        """Give a claim that means nobody the nearest parent's marks: its own may have been cleared."""
+        if self.seats.marked(claim.marks):
+            return claim
+        for found in around:
+            if found.marks and self.seats.marked(found.marks):
+                return replace(claim, marks=found.marks)
+        return claim

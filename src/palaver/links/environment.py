@@ -1,0 +1,125 @@
+"""Which harness marks a process was started with, and whether it is a harness itself. Looks only.
+
+Nothing but the marks is kept or handed on: an environment holds keys and tokens. What may not be read counts
+as unmarked: its children inherited its marks and can be read, and a harness is known by its name as well.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Final
+
+from palaver.harness.marks import MARKS, SEAT_MARK, SESSION_MARKS
+from palaver.links.process import Process, read_process
+
+if sys.platform == "darwin":  # pragma: no cover - macOS
+    from palaver.links import process_darwin
+
+HARNESS_WORDS: Final = frozenset(SESSION_MARKS)
+_NAMES: Final = frozenset(name.encode() for name in (*MARKS, SEAT_MARK))
+_INTERPRETERS: Final = frozenset({"node", "nodejs", "bun", "deno", "python", "python3", "sh", "bash"})
+_LIMIT_READ_BYTES: Final = 8 * 1024 * 1024
+"""More than the system lets arguments and environment have together."""
+_CHUNK_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What one process shows of a harness."""
+
+    marks: Mapping[str, str]
+    """The marks in the environment it was started with."""
+    harness: str | None
+    """The harness that it is itself, by its name."""
+    is_known: bool = True
+    """False when it ended before it could be looked at."""
+
+    @property
+    def can_be_harness(self) -> bool:
+        """True when it carries a mark, is a harness, or is gone: then nobody knows what it was."""
+        return bool(self.marks) or self.harness is not None or not self.is_known
+
+
+_GONE: Final = Surroundings(MappingProxyType({}), None, is_known=False)
+
+
+@dataclass(slots=True)
+class Environments:
+    """Reads surroundings and remembers them, as they change only by an exec.
+
+    Remembers at most `limit` processes and then forgets the one it met first. Belongs to one thread.
+    """
+
+    limit: int = 4096
+    _known: dict[tuple[int, int, int, str], Surroundings] = field(default_factory=dict)
+
+    def look(self, process: Process) -> Surroundings:
+        """Give the surroundings of the process as it was read, or say that it is gone.
+
+        Not remembered when it ended, ran another program meanwhile, or hides where its environment lies.
+        """
+        key = process.pid, process.start, process.image, process.name
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        found = Surroundings(
+            MappingProxyType(read_marks(process.pid)),
+            _harness_named(process.name, read_arguments(process.pid)),
+        )
+        again = read_process(process.pid)
+        if again is None or again.start != process.start or again.is_zombie:
+            return _GONE
+        if process.image and again.image == process.image:
+            if len(self._known) >= self.limit:
+                del self._known[next(iter(self._known))]
+            self._known[key] = found
+        return found
+
+
+def read_marks(pid: int) -> dict[str, str]:
+    """Read the marks a process was started with. Empty is no mark; of a double entry the first counts."""
+    if sys.platform == "darwin":  # pragma: no cover - macOS
+        known = {name.decode() for name in _NAMES}
+        return {
+            name: value for name, value in process_darwin.read_environment(pid) if name in known and value
+        }
+    marks: dict[str, str] = {}
+    for entry in _read_all(b"/proc/%d/environ" % pid).split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if value and name in _NAMES:
+            marks.setdefault(name.decode(), os.fsdecode(value))
+    return marks
+
+
+def read_arguments(pid: int) -> list[str]:
+    """Read the first arguments a process was started with; empty when they may not be seen."""
+    if sys.platform == "darwin":  # pragma: no cover - macOS
+        return process_darwin.read_arguments(pid)[:2]
+    return [os.fsdecode(part) for part in _read_all(b"/proc/%d/cmdline" % pid).split(b"\0", 2)[:2]]
+
+
+def _harness_named(name: str, arguments: Sequence[str]) -> str | None:
+    """Name the harness a command line runs: directly, or as the program of an interpreter."""
+    program = PurePath(arguments[0]).name if arguments else ""
+    script = PurePath(arguments[1]).stem if len(arguments) > 1 and program in _INTERPRETERS else ""
+    return next((word for word in (name, program, script) if word in HARNESS_WORDS), None)
+
+
+def _read_all(path: bytes) -> bytes:
+    """Read a file of /proc up to the limit; empty when it is gone or not ours to read."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while size < _LIMIT_READ_BYTES and (part := os.read(file, _CHUNK_BYTES)):
+                parts.append(part)
+                size += len(part)
+        finally:
+            os.close(file)
+    except OSError:
+        return b""
+    return b"".join(parts)

@@ -1,0 +1,157 @@
+"""Who is asking: four rules over a chain of processes. Pure: the same chain and claim, the same answer.
+
+1. the nearest anchor; where it has several seats the key chooses, and without one nobody;
+2. no anchor, but a mark that means a seat: that seat, with a worker's rights at most;
+3. no anchor, no mark, and in the foreground of a terminal that no holder owns: the human;
+4. all else: a script.
+
+A mark binds or lowers. Nothing the caller says, and nothing that could not be read, raises it.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.errors import NotPerson, NotYou, WhoAreYou
+from palaver.harness.marks import MARKS, SEAT_MARK, SESSION_MARKS
+from palaver.links.process import Process
+from palaver.links.seats import Anchored, SeatIndex, seat_mark
+from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+
+HUMAN: Final = Caller(name="human", standing=Standing.HUMAN, kind="human")
+SCRIPT: Final = Caller(name="script", standing=Standing.WORKER, kind="external")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the caller says about itself. It can choose between its own seats, and lower; no more."""
+
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """The entries of its environment that are marks."""
+    as_name: str = ""
+    key: str = ""
+    """A session key from the input of a hook or the `_meta` of an MCP call."""
+
+    @property
+    def has_mark(self) -> bool:
+        """True when any mark is set, known or not."""
+        return any(self.marks.get(name) for name in (*MARKS, SEAT_MARK))
+
+
+def who_is_asking(
+    chain: Sequence[Process],
+    claim: Claim,
+    seats: SeatIndex,
+    *,
+    marks_above: bool,
+    holder_ttys: Container[int],
+    marks_between: bool = False,
+) -> Caller:
+    """Name the caller by the four rules; raise WhoAreYou when it could be several.
+
+    `marks_above` says that a process of the chain carries a mark or is a harness. `marks_between` says that a
+    harness which is nobody stands between the caller and its anchor: it speaks in the anchor's name, with a
+    worker's rights at most. An empty chain is a caller that cannot be seen.
+    """
+    anchored = seats.nearest(chain)
+    if anchored is not None:
+        agent = choose_seat(anchored, claim)
+        return _seated(agent, is_lowered=marks_between or _is_other_session(agent, claim))
+    if meant := seats.marked(claim.marks):
+        lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
+        return _seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role))
+    if not marks_above and not claim.has_mark and _is_at_terminal(chain, holder_ttys):
+        return HUMAN
+    return SCRIPT
+
+
+def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
+    """Give the one seat of an anchor that asks; raise WhoAreYou, naming all, when nothing decides.
+
+    The key of a hook or call counts most, then the harness's session in the environment, then the seat's
+    mark, which the sessions of one process share.
+    """
+    agents = anchored.agents
+    if len(agents) == 1:
+        return agents[0]
+    keys = [_key_for(agent, claim) for agent in agents]
+    fitting = [agent for agent, key in zip(agents, keys, strict=True) if key and _key_of(agent) == key]
+    if not any(keys) and (mark := claim.marks.get(SEAT_MARK)):
+        fitting = [agent for agent in agents if agent.seat and seat_mark(agent.seat, agent.name) == mark]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(agent.name for agent in agents)
+    raise WhoAreYou(f"this process has several seats ({names}) and no session key says which one asks")
+
+
+def _key_for(agent: Agent, claim: Claim) -> str:
+    """The key the caller brings, read as a session of this agent's harness."""
+    if claim.key:
+        return claim.key
+    return next(filter(None, map(claim.marks.get, SESSION_MARKS.get(agent.harness, ()))), "")
+
+
+def _key_of(agent: Agent) -> str:
+    return agent.seat.key if agent.seat is not None else ""
+
+
+def _is_other_session(agent: Agent, claim: Claim) -> bool:
+    """True when the seat is one session of its process and the caller names another."""
+    key = _key_of(agent)
+    return bool(key) and _key_for(agent, claim) not in ("", key)
+
+
+def _seated(agent: Agent, *, is_lowered: bool, limit: Standing = Standing.WORKER) -> Caller:
+    standing = standing_of_role(agent.role)
+    if is_lowered:
+        standing = min(standing, limit, Standing.WORKER)
+    return Caller(name=agent.name, standing=standing, kind="instance", harness=agent.harness, seat=agent.seat)
+
+
+def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bool:
+    """True in the foreground of a terminal that is nobody's, with every parent known.
+
+    What was orphaned still has its terminal but no longer its parents: who started it is unknown. So the
+    session's leader, which holds the terminal, must be among them, and so must the first of all processes.
+    """
+    if not chain or chain[-1].ppid != 0:
+        return False
+    caller = chain[0]
+    return (
+        caller.tty != 0
+        and caller.tty not in holder_ttys
+        and caller.pgrp == caller.foreground
+        and any(process.pid == caller.session for process in chain)
+    )
+
+
+def act_as(caller: Caller, target: Agent) -> Caller:
+    """Give the caller in the name of another, or refuse. What is done is logged with `by`.
+
+    The human may be anyone. A script may be a worker that is here. An agent may be itself and its own
+    children, with no more rights than it has. Everybody else, a guest from a chat above all, is only itself.
+    """
+    if caller.name == target.name:
+        return caller
+    standing = standing_of_role(target.role)
+    if caller.standing is not Standing.HUMAN:
+        _check_target(caller, target, standing)
+        standing = min(standing, caller.standing)
+    return Caller(
+        name=target.name,
+        standing=standing,
+        kind="instance",
+        harness=target.harness,
+        by=caller.name,
+        seat=target.seat,
+    )
+
+
+def _check_target(caller: Caller, target: Agent, standing: Standing) -> None:
+    if caller.name == SCRIPT.name and caller.standing is SCRIPT.standing:
+        if standing is not Standing.WORKER or target.left or target.remote:
+            raise NotPerson(
+                f"a script may use --as for workers that are here, and {target.name} is not: a person may"
+            )
+    elif target.by != caller.name or caller.kind != "instance":
+        raise NotYou(target.name, caller.name)

@@ -1,0 +1,125 @@
+"""Where a new agent sits down. Pure: chooses the anchor process, and stores nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.errors import AlreadyJoined, BadRequest
+from palaver.harness.marks import SESSION_MARKS, harness_of
+from palaver.links.environment import Surroundings
+from palaver.links.identity import Claim
+from palaver.links.process import Process
+from palaver.links.seats import SeatIndex
+from palaver.model.agent import Seat
+
+SHARED_HARNESSES: Final = frozenset({"codex", "opencode"})
+"""Harnesses of which one process runs several sessions: their seats have a key."""
+
+_ADOPTERS: Final = frozenset({"systemd", "init", "launchd"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """A place to sit, and what is known of the harness there."""
+
+    seat: Seat
+    harness: str = ""
+    session: str = ""
+
+
+def anchor_for_join(
+    chain: Sequence[Process],
+    claim: Claim,
+    pid: int | None,
+    seats: SeatIndex,
+    surroundings: Sequence[Surroundings],
+) -> Anchor:
+    """Choose the anchor of a caller that joins: its harness, else its parent, or the `pid` it asks for.
+
+    `surroundings` go with the chain, one each. Refuses a process that is somebody already, one that is not
+    between the caller and its own seat, and the ones that adopt orphans: their children are strangers.
+    """
+    if not chain:
+        raise BadRequest("the process that asks cannot be seen, so it cannot be given a seat")
+    below = [dict(found.marks) for found in surroundings]
+    below[0] |= {name: value for name, value in claim.marks.items() if value}
+    harness_index = _nearest_harness(chain, surroundings, below)
+    index = _asked_index(chain, pid) if pid is not None else harness_index or 1
+    if index >= len(chain) or (_is_adopter(chain[index]) and index != harness_index):
+        raise BadRequest(
+            "whoever started this process has ended, so there is no process to sit at: "
+            "join from a shell that stays, or choose a process with --pid"
+        )
+    harness, session = "", claim.key
+    if harness_index is not None:
+        harness, session = _harness_at(harness_index, surroundings, below, claim)
+    if harness_index is not None and index != harness_index:
+        session = ""  # a process beside the session, not the session itself
+    key = session if harness in SHARED_HARNESSES or not harness else ""
+    _check_free(chain, index, key, seats)
+    process = chain[index]
+    seat = Seat(pid=process.pid, start=process.start, boot=seats.boot, key=key)
+    return Anchor(seat=seat, harness=harness, session=session)
+
+
+def anchor_for_child(caller: Process, child: Sequence[Process], seats: SeatIndex, key: str = "") -> Seat:
+    """Give the seat of a process that the caller itself started, as a holder does for what it runs.
+
+    `child` is the chain of that process. Refuses what is not below the caller, and what is somebody already.
+    """
+    started = [(process.pid, process.start) for process in child[1:]]
+    if (caller.pid, caller.start) not in started:
+        raise BadRequest("a seat can be given only to a process that you started yourself")
+    _check_free(child, 0, key, seats)
+    return Seat(pid=child[0].pid, start=child[0].start, boot=seats.boot, key=key)
+
+
+def _asked_index(chain: Sequence[Process], pid: int) -> int:
+    for index, process in enumerate(chain):
+        if process.pid == pid:
+            return index
+    raise BadRequest(f"process {pid} is not one of those you were started by")
+
+
+def _is_adopter(process: Process) -> bool:
+    return process.pid == 1 or process.name in _ADOPTERS
+
+
+def _nearest_harness(
+    chain: Sequence[Process], surroundings: Sequence[Surroundings], below: Sequence[Mapping[str, str]]
+) -> int | None:
+    """Find the innermost harness: by its name, or by a mark that its child has and it has not itself."""
+    for index in range(1, len(chain)):
+        if surroundings[index].harness:
+            return index
+        # An orphan's marks come from a parent that is gone, not from the one that adopted it.
+        if harness_of(_introduced(index, surroundings, below)) and not _is_adopter(chain[index]):
+            return index
+    return None
+
+
+def _introduced(
+    index: int, surroundings: Sequence[Surroundings], below: Sequence[Mapping[str, str]]
+) -> dict[str, str]:
+    own = surroundings[index].marks
+    return {name: value for name, value in below[index - 1].items() if own.get(name) != value}
+
+
+def _harness_at(
+    index: int, surroundings: Sequence[Surroundings], below: Sequence[Mapping[str, str]], claim: Claim
+) -> tuple[str, str]:
+    harness = surroundings[index].harness or harness_of(_introduced(index, surroundings, below)) or ""
+    marks = below[index - 1]
+    session = claim.key or next(filter(None, map(marks.get, SESSION_MARKS.get(harness, ()))), "")
+    return harness, session
+
+
+def _check_free(chain: Sequence[Process], index: int, key: str, seats: SeatIndex) -> None:
+    own = seats.nearest(chain)
+    if own is None or index < own.index:
+        return
+    if index > own.index:
+        raise AlreadyJoined(own.agents[0].name)
+    for agent in own.agents:
+        if not key or agent.seat is None or agent.seat.key in ("", key):
+            raise AlreadyJoined(agent.name)

@@ -1,0 +1,85 @@
+"""The process at the other end of a Unix socket, pinned so that its number cannot become another's.
+
+Says which process it is and whose. Who that is, `identity.py` says.
+"""
+
+import errno
+import os
+import signal
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from palaver.errors import NotPerson
+from palaver.links.process import Process, ancestors
+
+if sys.platform == "darwin":  # pragma: no cover - macOS
+    from palaver.links import process_darwin
+
+SO_PEERPIDFD: Final = 77
+"""Linux 6.5 and later: the peer as it connected, even when its number was used again since."""
+_CREDENTIALS: Final = struct.Struct("iII")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who connected. Holds a pidfd where there is one: close it, or use it in a `with`."""
+
+    pid: int
+    """0 when it cannot be seen or has gone."""
+    uid: int
+    gid: int
+    pidfd: int | None = None
+
+    def check_user(self) -> None:
+        """Refuse a process of another user, whatever the rights of the socket file allow."""
+        if self.uid != os.geteuid():
+            raise NotPerson(f"this Palaver belongs to user {os.geteuid()}; you are user {self.uid}")
+
+    def chain(self) -> list[Process]:
+        """Give the peer and its parents, itself first; empty when it has gone or cannot be seen."""
+        chain = ancestors(self.pid)
+        # Asked after reading: a number that still is the peer's now was the peer's then.
+        return chain if self._is_there() else []
+
+    def _is_there(self) -> bool:
+        if self.pidfd is None:
+            return True
+        try:
+            signal.pidfd_send_signal(self.pidfd, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the pidfd. The peer must not be asked afterwards."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def peer_of(connection: socket.socket, *, peer_pidfd_option: int = SO_PEERPIDFD) -> Peer:
+    """Read the peer of a connected Unix socket. What cannot be pinned any more has pid 0."""
+    if sys.platform == "darwin":  # pragma: no cover - macOS
+        return Peer(*process_darwin.peer_credentials(connection))
+    answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(answer)
+    try:
+        return Peer(pid, uid, gid, connection.getsockopt(socket.SOL_SOCKET, peer_pidfd_option))
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:  # it has gone, and its number may be another's
+            return Peer(0, uid, gid)
+    try:
+        return Peer(pid, uid, gid, os.pidfd_open(pid))
+    except OSError:
+        return Peer(0, uid, gid)

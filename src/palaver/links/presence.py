@@ -1,0 +1,96 @@
+"""Who is here now: those whose seat's process is alive, and those who have a link. Not in the log, and not kept.
+
+Tells, once for each, when an agent is surely gone: its process has ended, or its last link was lost and nobody came
+back within the grace.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from palaver.links.watch import ProcessWatch
+from palaver.model.agent import Agent, Seat
+
+LINK_GRACE_S = 10.0
+
+
+class Timer(Protocol):
+    """What can be called off."""
+
+    def cancel(self) -> None: ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+Gone = Callable[[str, Seat | None, str], None]
+"""Called with the name, the seat it had, and the reason."""
+
+
+class Presence:
+    """Follows the agents of this device. Belongs to the loop's thread."""
+
+    def __init__(self, watch: ProcessWatch, gone: Gone, call_later: CallLater) -> None:
+        self._watch = watch
+        self._gone = gone
+        self._call_later = call_later
+        self._seats: dict[str, Seat] = {}
+        self._links: dict[str, int] = {}
+        self._timers: dict[str, Timer] = {}
+
+    def is_present(self, name: str) -> bool:
+        """Whether the agent's process is alive, or it has a link."""
+        return name in self._seats or name in self._links
+
+    def put(self, agent: Agent) -> None:
+        """Take in an agent as the log has it now."""
+        seat = None if agent.left or agent.remote else agent.seat
+        known = self._seats.get(agent.name)
+        if known != seat:
+            self._forget_seat(agent.name)
+            if seat is not None:
+                self._seats[agent.name] = seat
+                self._watch.add(seat, lambda: self._seat_ended(agent.name, seat))
+        if agent.left:
+            self._stop_timer(agent.name)
+        elif agent.link and agent.name not in self._links and agent.name not in self._timers:
+            self._start_timer(agent.name)
+
+    def link_opened(self, name: str) -> None:
+        """One more connection speaks for the agent."""
+        self._stop_timer(name)
+        self._links[name] = self._links.get(name, 0) + 1
+
+    def link_closed(self, name: str) -> None:
+        """One connection fewer; with the last one the grace begins."""
+        left = self._links.get(name, 0) - 1
+        if left > 0:
+            self._links[name] = left
+        else:
+            self._links.pop(name, None)
+            self._start_timer(name)
+
+    def close(self) -> None:
+        """Watch nobody any more, and tell nothing."""
+        self._watch.close()
+        for name in list(self._timers):
+            self._stop_timer(name)
+
+    def _seat_ended(self, name: str, seat: Seat) -> None:
+        if self._seats.get(name) == seat:
+            del self._seats[name]
+            if name not in self._links:
+                self._gone(name, seat, "its process ended")
+
+    def _forget_seat(self, name: str) -> None:
+        if (seat := self._seats.pop(name, None)) is not None:
+            self._watch.remove(seat)
+
+    def _start_timer(self, name: str) -> None:
+        self._timers[name] = self._call_later(LINK_GRACE_S, lambda: self._grace_over(name))
+
+    def _stop_timer(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+
+    def _grace_over(self, name: str) -> None:
+        del self._timers[name]
+        if name not in self._seats:
+            self._gone(name, None, "its connection was lost")

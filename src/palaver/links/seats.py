@@ -1,0 +1,108 @@
+"""Which process, mark or harness session belongs to which agent. Looks at no process and knows no rights."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.harness.marks import SEAT_MARK, SESSION_MARKS
+from palaver.links.process import Process
+from palaver.model.agent import Agent, Seat
+
+_Table = dict[object, dict[str, Agent]]
+
+
+def seat_mark(seat: Seat, name: str) -> str:
+    """Give the value of PALAVER_SEAT for the processes of a seat: a name for it, and no secret."""
+    parts = repr((seat.boot, seat.pid, seat.start, seat.key, name))
+    return hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """The nearest process of a chain that is somebody."""
+
+    index: int
+    """Where it stands in the chain; 0 is the caller itself."""
+    agents: Sequence[Agent]
+    """Who sits there, by name: several where one process runs several sessions."""
+
+
+class SeatIndex:
+    """The seats of the agents here, by anchor process, by seat mark and by harness session.
+
+    Agents that have left or live on another device have no seat here. A seat of an earlier boot has no
+    process any more; its marks still mean it.
+    """
+
+    def __init__(self, boot: str, agents: Sequence[Agent] = ()) -> None:
+        self.boot: Final = boot
+        self._agents: dict[str, Agent] = {}
+        self._anchors: _Table = {}
+        self._marks: _Table = {}
+        self._sessions: _Table = {}
+        for agent in agents:
+            self.put(agent)
+
+    def put(self, agent: Agent) -> None:
+        """Take in an agent as it is now, in place of what was known of that name."""
+        self.drop(agent.name)
+        if agent.left or agent.remote:
+            return
+        self._agents[agent.name] = agent
+        for table, key in self._places(agent):
+            table.setdefault(key, {})[agent.name] = agent
+
+    def drop(self, name: str) -> None:
+        """Forget an agent; nothing happens when it is not known."""
+        agent = self._agents.pop(name, None)
+        if agent is None:
+            return
+        for table, key in self._places(agent):
+            here = table[key]
+            del here[name]
+            if not here:
+                del table[key]
+
+    def _places(self, agent: Agent) -> list[tuple[_Table, object]]:
+        places: list[tuple[_Table, object]] = []
+        if agent.seat is not None:
+            places.append((self._marks, seat_mark(agent.seat, agent.name)))
+            if agent.seat.boot == self.boot:
+                places.append((self._anchors, (agent.seat.pid, agent.seat.start)))
+        # What lives on a connection keeps the hash of a secret there, and no session of a harness.
+        if agent.session and not agent.link:
+            places.append((self._sessions, (agent.harness, agent.session)))
+        return places
+
+    def at(self, process: Process) -> list[Agent]:
+        """Give those whose anchor is this very process, by name."""
+        here = self._anchors.get((process.pid, process.start))
+        return [] if here is None else [here[name] for name in sorted(here)]
+
+    def nearest(self, chain: Sequence[Process]) -> Anchored | None:
+        """Give the first process of the chain that is somebody, or None."""
+        for index, process in enumerate(chain):
+            if (process.pid, process.start) in self._anchors:
+                return Anchored(index, self.at(process))
+        return None
+
+    def marked(self, marks: Mapping[str, str]) -> list[Agent]:
+        """Give everybody these environment entries mean, the innermost first.
+
+        Marks of an outer harness are inherited by an inner one, so several can be meant; the process that
+        started last is inside the others.
+        """
+        found: dict[str, Agent] = {}
+        if mark := marks.get(SEAT_MARK):
+            found |= self._marks.get(mark, {})
+        for harness, names in SESSION_MARKS.items():
+            for name in names:
+                if session := marks.get(name):
+                    found |= self._sessions.get((harness, session), {})
+        return sorted(found.values(), key=self._depth, reverse=True)
+
+    def _depth(self, agent: Agent) -> tuple[int, int, str]:
+        seat = agent.seat
+        started = seat.start if seat is not None and seat.boot == self.boot else -1
+        return started, agent.joined, agent.name

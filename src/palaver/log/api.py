@@ -1,0 +1,136 @@
+"""What every log promises. Engines live beside this module; nothing here does any work.
+
+A log keeps events in places and, beside them, the rows that one fold makes of them. The fold is handed to
+the engine when it is opened; an engine only stores what it answers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from palaver.model.envelope import Draft, Event
+from palaver.model.query import Query
+
+Change: TypeAlias = tuple[str, str, bytes | None]
+"""One row to store: table, key, value. None as the value removes the row."""
+
+
+class Rows(Protocol):
+    """The folded rows. Keys are text, in code point order; values are bytes that only the fold reads."""
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """Return the row's value, or None when there is no such row."""
+        ...
+
+    def scan(
+        self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[str, bytes]]:
+        """Return the rows whose key begins with `prefix`, in key order, at most `limit` of them.
+
+        `after` is a whole key, and the answer begins behind it: above it, or below it when `reverse` is
+        set. An empty `after` begins at the end. Keys come back whole.
+        """
+        ...
+
+
+Decide: TypeAlias = Callable[[Rows], Draft | None]
+"""Makes a draft of what the rows say; None writes nothing, a PalaverError refuses. Pure: may be called again."""
+
+Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
+"""The fold: what an event changes. Pure and total."""
+
+Hear: TypeAlias = Callable[[Sequence[Event]], None]
+"""Hears new events, in place order, on the event loop. Must not raise and must not wait."""
+
+LIMIT_WAITING = 100_000
+"""Commits that may wait for the writer; the next one fails with TooSlow."""
+
+LIMIT_NEWEST = 2048
+"""Events kept in memory for those who follow closely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What became of a commit: the stored event, or None when `decide` had nothing to write."""
+
+    event: Event | None
+    is_repeat: bool = False
+    """True when the request key, or the sender and id, were there before: `event` is the first one."""
+
+
+class Log(Protocol):
+    """The truth. One process writes; order is the place and nothing else.
+
+    Places rise strictly and may have gaps, and none is used twice. All methods belong to the event loop's
+    thread.
+    """
+
+    @property
+    def device(self) -> str:
+        """The id of this home, drawn once and kept."""
+        ...
+
+    @property
+    def rows(self) -> Rows:
+        """The folded rows as this process reads them: every commit that has returned is in them."""
+        ...
+
+    async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
+        """Write at most one event, and return once it is durable and this process reads it.
+
+        `key` is the one thing the decision is about (`agent/luna`); `decide` sees everything already on it,
+        and may be called again, also in another thread. Messages and the like have no key. A request key
+        seen before, or a sender and id seen before, gives the first event again; for a known request key
+        `decide` is not called.
+
+        What `decide` raises is raised here and nothing is written; neither is anything after DiskFull,
+        StorageFailed or ShuttingDown. One bad draft never harms those beside it. A caller that is cancelled
+        does not know whether its event was written: the same request key tells.
+        """
+        ...
+
+    def last(self) -> int:
+        """The place of the newest event that commits have returned; 0 when there is none."""
+        ...
+
+    def largest_id(self) -> str:
+        """The largest ULID in the log, for the generator to start above; empty when there is none."""
+        ...
+
+    def event(self, seq: int) -> Event | None:
+        """The event in a place, or None."""
+        ...
+
+    def find(self, id_or_end: str) -> list[Event]:
+        """Events with this id or, when there is none, whose id ends so (four characters or more, any case).
+
+        Newest first, at most five: more than one says that the end is not unique.
+        """
+        ...
+
+    async def read(self, query: Query) -> list[Event]:
+        """Return what matches, in place order: the first `limit`, or with `last` the newest so many.
+
+        Raises BadQuery for a search or WHERE clause that cannot be used and TooSlow for one that takes too
+        long. Nothing stays open afterwards, and the event loop runs on meanwhile.
+        """
+        ...
+
+    def subscribe(self, hear: Hear) -> Callable[[], None]:
+        """Call `hear` with each batch of new events, and return what ends that.
+
+        Batches come in place order, each event once, after it is durable and before its commit returns.
+        """
+        ...
+
+    def tail(self, after: int, limit: int) -> list[Event] | None:
+        """Return up to `limit` events behind a place; None when memory does not reach back so far."""
+        ...
+
+    async def rebuild(self) -> int:
+        """Make all rows anew, and return how many events that took. Commits wait meanwhile."""
+        ...
+
+    async def close(self) -> None:
+        """Write what waits, and end. What comes later fails with ShuttingDown. Closing twice is harmless."""
+        ...

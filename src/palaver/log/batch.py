@@ -1,0 +1,166 @@
+"""One transaction's worth of commits: decided, folded, written together. Belongs to the writer's thread."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from palaver.log.api import Apply, Commit, Decide
+from palaver.log.blobs import Blobs
+from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
+from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
+from palaver.model.envelope import Draft, Event, event_from
+
+Outcome: TypeAlias = Commit | Exception
+"""What a commit came to: its result, or what it raises."""
+
+_SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
+_BY_KEY: Final = f"{_SELECT} WHERE request_key = ?"
+_BY_KEYS: Final = f"{_SELECT} WHERE request_key IN ({', '.join('?' * ROWS_AT_ONCE)})"
+_BY_ID: Final = f"{_SELECT} WHERE id = ? AND sender = ?"
+_BEHIND: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
+_EVENTS_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a caller asked for."""
+
+    decide: Decide
+    request_key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a batch has taken in so far and not written yet."""
+
+    by_key: dict[bytes, Event]
+    by_id: dict[tuple[str, str], Event] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    texts: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, event: Event, record: Record) -> None:
+        self.records.append(record)
+        self.by_id[event.sender, event.id] = event
+        request_key = record[-1]
+        if request_key is not None:
+            self.by_key[request_key] = event
+        if text := searched_text(event.payload):
+            self.texts.append((event.seq, text))
+
+
+class Batches:
+    """Writes batches of orders, each in one transaction, and remembers where the log ends."""
+
+    def __init__(self, connection: sqlite3.Connection, *, apply: Apply, device: str, blobs: Blobs) -> None:
+        self._connection = connection
+        self._apply = apply
+        self._device = device
+        self._blobs = blobs
+        self._rows = BatchRows(connection)
+        self._last = last_place(connection)
+        self._largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
+
+    def write(self, orders: Sequence[Order]) -> list[Outcome]:
+        """Decide and write all orders in one transaction; on return what succeeded is durable.
+
+        Raises what the storage raises; then nothing of the batch is written, and the file is as it was
+        before.
+        """
+        last, largest_id = self._last, self._largest_id
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            outcomes = self._write_all(orders)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._last, self._largest_id = last, largest_id
+            self._roll_back()
+            raise
+        return outcomes
+
+    def rebuild(self) -> int:
+        """Fold all events anew, in one transaction, and return how many there were."""
+        count = seq = 0
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._rows.forget()
+            self._connection.execute("DELETE FROM state")
+            while records := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
+                for record in records:
+                    self._rows.change(self._apply(self._rows, event_from_record(record, self._blobs)))
+                self._rows.flush()
+                count += len(records)
+                seq = records[-1][0]
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        return count
+
+    def _write_all(self, orders: Sequence[Order]) -> list[Outcome]:
+        taken = _Taken(by_key=self._known_request_keys(orders))
+        outcomes = [self._outcome(order, taken) for order in orders]
+        insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.records)
+        insert_many(self._connection, "INSERT INTO events_fts (rowid, text)", taken.texts)
+        self._rows.flush()
+        return outcomes
+
+    def _outcome(self, order: Order, taken: "_Taken") -> Outcome:
+        key = order.request_key
+        if key is not None and key in taken.by_key:
+            return Commit(taken.by_key[key], is_repeat=True)
+        # A refusal, or a mistake in a draft, belongs to its caller and to nobody beside it.
+        try:
+            draft = order.decide(self._rows)
+            if draft is None:
+                return Commit(None)
+            if first := taken.by_id.get((draft.sender, draft.id)) or self._stored(draft):
+                return Commit(first, is_repeat=True)
+            event = event_from(draft, self._last + 1, self._device)
+            record = record_from_event(event, key, self._blobs)
+            changes = self._apply(self._rows, event)
+        except (sqlite3.Error, OSError):
+            raise
+        except StopIteration as error:  # No future can carry it.
+            return RuntimeError(f"decide raised {error!r}")
+        except Exception as error:
+            return error
+        # From here on nothing can fail but the storage: the event has its place.
+        self._last = event.seq
+        self._largest_id = max(self._largest_id, event.id)
+        self._rows.change(changes)
+        taken.add(event, record)
+        return Commit(event)
+
+    def _known_request_keys(self, orders: Sequence[Order]) -> dict[bytes, Event]:
+        """The events of those request keys that are in the log already: few statements for a large batch."""
+        keys = [order.request_key for order in orders if order.request_key is not None]
+        known: dict[bytes, Event] = {}
+        for some in in_pieces(keys, ROWS_AT_ONCE):
+            if len(some) == ROWS_AT_ONCE:
+                self._look_up(known, _BY_KEYS, some)
+            else:
+                for key in some:
+                    self._look_up(known, _BY_KEY, [key])
+        return known
+
+    def _look_up(self, known: dict[bytes, Event], statement: str, keys: list[bytes]) -> None:
+        for record in self._connection.execute(statement, keys):
+            known[record[-1]] = event_from_record(record, self._blobs)
+
+    def _stored(self, draft: Draft) -> Event | None:
+        if draft.id > self._largest_id:  # As all are that our own generator makes.
+            return None
+        record = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
+        return None if record is None else event_from_record(record, self._blobs)
+
+    def _roll_back(self) -> None:
+        self._rows.forget()
+        if self._connection.in_transaction:  # Some failures of the disk have rolled back already.
+            self._connection.execute("ROLLBACK")
+
+
+def last_place(connection: sqlite3.Connection) -> int:
+    """The highest place that was ever given, also when its event was archived."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    return 0 if row is None else row[0]

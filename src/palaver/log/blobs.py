@@ -1,0 +1,66 @@
+"""Contents too large for a row, in files named by their hash. Knows bytes only, never what they mean."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+LIMIT_ROW_BYTES: Final = 64 * 1024
+"""A payload with more bytes than this lies in a blob."""
+
+
+class Blobs:
+    """One directory of files, each written once and never changed.
+
+    The same content has the same name, so writing it twice is harmless, and a file whose event was never
+    committed only takes room.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def write(self, content: bytes) -> str:
+        """Keep the content and return its hash; on return it is durable.
+
+        Raises OSError when there is no room; then no file with that name is left behind.
+        """
+        name = hashlib.sha256(content).hexdigest()
+        path = self._directory / name
+        if not path.exists():
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            self._write_durably(path, content)
+        return name
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content, or None when the file is gone or is not what its name says."""
+        try:
+            content = (self._directory / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        return content if hashlib.sha256(content).hexdigest() == name else None
+
+    def _write_durably(self, path: Path, content: bytes) -> None:
+        # A new name only for a whole file: written beside it, made durable, then renamed. mkstemp gives 0600.
+        handle, beside = tempfile.mkstemp(dir=self._directory)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(beside).replace(path)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                Path(beside).unlink()
+            raise
+        for directory in (self._directory, self._directory.parent):
+            _sync_directory(directory)
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

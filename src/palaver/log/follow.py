@@ -1,0 +1,51 @@
+"""Following the log: what is there, then what comes, without a gap or a repeat. Holds no query open."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from palaver.log.api import Log
+from palaver.model.envelope import Event
+from palaver.model.query import Query, matches
+
+_EVENTS_AT_ONCE: Final = 500
+
+
+async def follow(log: Log, query: Query, *, after: int) -> AsyncIterator[Sequence[Event]]:
+    """Give what matches above a place, in place order, for as long as somebody asks; never an empty batch.
+
+    Ends only when the query has an end (`before`) and the log has passed it. A reader that is slow reads on
+    from its own place: nothing is kept for it. Close the iterator to stop being woken.
+    """
+    news = asyncio.Event()
+    stop = log.subscribe(lambda _: news.set())
+    place = max(after, query.after)
+    try:
+        while query.before is None or place < query.before - 1:
+            news.clear()
+            found, place = await _next(log, query, place)
+            if found:
+                yield found
+            elif place >= log.last():
+                await news.wait()
+    finally:
+        stop()
+
+
+async def _next(log: Log, query: Query, place: int) -> tuple[Sequence[Event], int]:
+    """What matches next above a place, and the place up to which the log is now known."""
+    if not query.search and not query.sql:
+        events = log.tail(place, _EVENTS_AT_ONCE)
+        if events is not None:
+            known = events[-1].seq if events else place
+            asked = replace(query, after=place)
+            return [event for event in events if matches(asked, event)], known
+    last = log.last()
+    if place >= last:
+        return [], place
+    # Up to here and no further: what is committed meanwhile belongs to the next time.
+    before = last + 1 if query.before is None else min(query.before, last + 1)
+    asked = replace(query, after=place, before=before, last=None, limit=_EVENTS_AT_ONCE)
+    found = await log.read(asked)
+    return found, found[-1].seq if len(found) == _EVENTS_AT_ONCE else before - 1

@@ -1,0 +1,153 @@
+"""The WHERE clause that somebody else wrote: read as SQL, and run so that it can only read, and not for long.
+
+The text is checked before SQLite sees it: it cannot leave its parentheses. The connection it runs on is
+opened for reading, and an authorizer lets it see the events and call harmless functions, nothing else.
+"""
+
+import re
+import sqlite3
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from palaver.errors import BadQuery, TooSlow
+
+TIME_LIMIT_S: Final = 2.0
+
+_LIMIT_CLAUSE_CHARACTERS: Final = 10_000
+_PLACES_AT_ONCE: Final = 256
+_STEPS_BETWEEN_LOOKS: Final = 20_000
+
+_TOKEN: Final = re.compile(
+    r"""
+    '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\]   # closed quotes of every kind
+    | (?P<comment> -- | /\* )
+    | (?P<open> \( ) | (?P<close> \) )
+    | (?P<quote> ['"`\[] )                                          # a quote that is never closed
+    | (?P<end> ; )
+    | (?P<parameter> [?:@$\#] )
+    | (?P<nul> \0 )
+    | [^'"`\[()?:@$\#;\0/-]+ | [/-]
+    """,
+    re.VERBOSE,
+)
+_REFUSALS: Final = {
+    "comment": "comments are not allowed",
+    "quote": "a quote is not closed",
+    "end": "only one condition is allowed, without a semicolon",
+    "parameter": "parameters are not allowed; write values in single quotes",
+    "nul": "the character U+0000 is not allowed",
+}
+
+_TABLES: Final = frozenset(("events", "events_v", "json_each", "json_tree"))
+_SECRET: Final = frozenset((("events", "request_key"),))
+_FUNCTIONS: Final = frozenset(
+    (
+        *("->", "->>", "json", "json_array_length", "json_each", "json_extract", "json_tree"),
+        *("json_type", "json_valid", "glob", "like", "instr", "length", "lower", "upper", "ltrim"),
+        *("rtrim", "trim", "replace", "substr", "substring", "unicode", "char", "date", "datetime"),
+        *("julianday", "strftime", "time", "unixepoch", "abs", "round", "sign", "avg", "count"),
+        *("group_concat", "max", "min", "sum", "total", "coalesce", "ifnull", "iif", "nullif"),
+        *("likelihood", "likely", "unlikely", "typeof"),
+    )
+)
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 4_000_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 20_000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 8,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1_000,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+
+
+def check_clause(clause: str) -> None:
+    """Refuse, with BadQuery, a text that could be more than one condition in parentheses."""
+    if len(clause) > _LIMIT_CLAUSE_CHARACTERS:
+        raise BadQuery(
+            f"the SQL condition has {len(clause)} characters, the limit is {_LIMIT_CLAUSE_CHARACTERS}"
+        )
+    depth = 0
+    for token in _TOKEN.finditer(clause):
+        kind = token.lastgroup
+        if kind in _REFUSALS:
+            raise BadQuery(f"the SQL condition cannot be used: {_REFUSALS[kind]}")
+        depth += (kind == "open") - (kind == "close")
+        if depth < 0:
+            break
+    if depth != 0:
+        raise BadQuery("the SQL condition cannot be used: its parentheses do not match")
+
+
+class Guard:
+    """A connection for other people's conditions. Belongs to one thread, but for `stop`."""
+
+    def __init__(self, path: Path, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._deadline_s = 0.0
+        self._is_stopped = False
+        self._connection = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+        self._connection.execute("PRAGMA query_only = ON")
+        for limit, value in _LIMITS.items():
+            self._connection.setlimit(limit, value)
+        self._connection.set_authorizer(_authorize)
+        self._connection.set_progress_handler(self._is_over, _STEPS_BETWEEN_LOOKS)
+
+    def places(
+        self, clause: str, *, after: int, before: int, is_newest_first: bool
+    ) -> Generator[list[int], None, None]:
+        """Give the places of the events for which the condition holds, some at a time and in order.
+
+        Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to let go of the file.
+        """
+        check_clause(clause)
+        order = "DESC" if is_newest_first else "ASC"
+        statement = (
+            f"SELECT seq FROM events_v WHERE (\n{clause}\n)"  # noqa: S608 - that is what this module is for
+            f" AND seq > {after:d} AND seq < {before:d} ORDER BY seq {order}"
+        )
+        self._deadline_s = time.monotonic() + self._limit_s
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(_PLACES_AT_ONCE):
+                yield [seq for (seq,) in rows]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise TooSlow(
+                    f"the SQL condition took more than {self._limit_s:g} s and was stopped"
+                ) from error
+            raise BadQuery(f"the SQL condition cannot be used: {error}") from error
+        except (sqlite3.Error, UnicodeError) as error:
+            raise BadQuery(f"the SQL condition cannot be used: {error}") from error
+        finally:
+            cursor.close()
+
+    def stop(self) -> None:
+        """Cut short what runs and all that follows; from any thread."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _is_over(self) -> bool:
+        return self._is_stopped or time.monotonic() > self._deadline_s
+
+
+def _authorize(
+    action: int, first: str | None, second: str | None, _database: str | None, _via: str | None
+) -> int:
+    is_allowed = (
+        action == sqlite3.SQLITE_SELECT
+        or (action == sqlite3.SQLITE_READ and first in _TABLES and (first, second) not in _SECRET)
+        or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
+    )
+    return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY

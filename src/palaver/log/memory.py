@@ -1,0 +1,199 @@
+"""The log in memory, for tests: it keeps every promise of the interface and nothing that was not promised.
+
+Places have gaps. `decide` is called twice for every commit, and again after a conflict on its key. Reads are
+late: an event shows only when its commit returns. Whoever passes with this engine does not lean on SQLite's
+manners. It knows no SQL.
+"""
+
+import asyncio
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+from typing import Final
+
+from palaver.errors import BadQuery, ShuttingDown
+from palaver.log.api import Apply, Change, Commit, Decide, Hear, Rows
+from palaver.log.newest import Newest
+from palaver.log.records import decode_payload, encode_payload, searched_text
+from palaver.log.rows import prefix_end
+from palaver.log.search import is_found, parse_search
+from palaver.log.select import check_search, wanted
+from palaver.model.envelope import Draft, Event, event_from
+from palaver.model.ids import is_ulid
+from palaver.model.query import Query, matches
+
+_STEPS: Final = (1, 3, 2, 7)
+_SHORTEST_END: Final = 4
+_FOUND_AT_MOST: Final = 5
+
+
+class MemoryRows:
+    """Rows in dictionaries, their keys in order."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, bytes]] = {}
+        self._keys: dict[str, list[str]] = {}
+
+    def get(self, table: str, key: str) -> bytes | None:
+        return self._values.get(table, {}).get(key)
+
+    def scan(
+        self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[str, bytes]]:
+        keys = self._keys.get(table, [])
+        end = prefix_end(prefix)
+        found = keys[bisect_left(keys, prefix) : len(keys) if end is None else bisect_left(keys, end)]
+        if reverse:
+            found.reverse()
+        if after:
+            found = [key for key in found if (key < after if reverse else key > after)]
+        return [(key, self._values[table][key]) for key in found[:limit]]
+
+    def change(self, changes: Iterable[Change]) -> None:
+        """Store and remove rows."""
+        for table, key, value in changes:
+            values = self._values.setdefault(table, {})
+            keys = self._keys.setdefault(table, [])
+            if key in values:
+                del values[key]
+                keys.remove(key)
+            if value is not None:
+                values[key] = value
+                insort(keys, key)
+
+
+class MemoryLog:
+    """A log that is gone with its process."""
+
+    def __init__(self, *, apply: Apply, device: str = "MEMO") -> None:
+        self._device = device
+        self._apply = apply
+        self._is_closed = False
+        self._steps = cycle(_STEPS)
+        self._place = 0
+        # What is committed. What others may see of it is in `_shown` and `_rows`.
+        self._committed = MemoryRows()
+        self._hidden: deque[tuple[Event, Sequence[Change]]] = deque()
+        self._by_request_key: dict[bytes, Event] = {}
+        self._by_id: dict[tuple[str, str], Event] = {}
+        self._versions: dict[str | None, int] = {}
+        self._shown: list[Event] = []
+        self._rows = MemoryRows()
+        self._newest = Newest(0)
+
+    @property
+    def device(self) -> str:
+        return self._device
+
+    @property
+    def rows(self) -> Rows:
+        return self._rows
+
+    async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
+        while True:
+            self._check_open()
+            if (first := self._by_request_key.get(request_key or b"")) is not None:
+                return await self._return(Commit(first, is_repeat=True))
+            version = self._versions.get(key, 0)
+            decide(self._committed)  # Deciding has no effects, so once more does no harm.
+            draft = decide(self._committed)
+            if draft is None:
+                return Commit(None)
+            await asyncio.sleep(0)  # Now others may commit.
+            if key is None or self._versions.get(key, 0) == version:
+                break
+        self._check_open()
+        return await self._return(self._write(key, draft, request_key))
+
+    def last(self) -> int:
+        return self._newest.last()
+
+    def largest_id(self) -> str:
+        ulids = [event.id for event in self._shown if is_ulid(event.id) and event.id < "7ZZZZZZZZZ"]
+        return max(ulids, default="")
+
+    def event(self, seq: int) -> Event | None:
+        return next((event for event in self._shown if event.seq == seq), None)
+
+    def find(self, id_or_end: str) -> list[Event]:
+        newest_first = self._shown[::-1]
+        exact = [event for event in newest_first if event.id == id_or_end]
+        if exact or len(id_or_end) < _SHORTEST_END:
+            return exact[:_FOUND_AT_MOST]
+        end = id_or_end.upper()
+        return [event for event in newest_first if event.id.upper().endswith(end)][:_FOUND_AT_MOST]
+
+    async def read(self, query: Query) -> list[Event]:
+        await asyncio.sleep(0)
+        self._check_open()
+        check_search(query)
+        if query.sql:
+            raise BadQuery("the log in memory knows no SQL")
+        phrases = parse_search(query.search)
+        in_order = self._shown if query.last is None else self._shown[::-1]
+        found = (
+            event
+            for event in in_order
+            if matches(query, event) and (not phrases or is_found(phrases, searched_text(event.payload)))
+        )
+        events = list(islice(found, wanted(query)))
+        return events if query.last is None else events[::-1]
+
+    def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return self._newest.subscribe(hear)
+
+    def tail(self, after: int, limit: int) -> list[Event] | None:
+        return self._newest.tail(after, limit)
+
+    async def rebuild(self) -> int:
+        self._check_open()
+        self._show()
+        self._committed, self._rows = MemoryRows(), MemoryRows()
+        for event in self._shown:
+            changes = self._apply(self._committed, event)
+            self._committed.change(changes)
+            self._rows.change(changes)
+        return len(self._shown)
+
+    async def close(self) -> None:
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ShuttingDown("the log is closed; nothing was stored")
+
+    def _write(self, key: str | None, draft: Draft, request_key: bytes | None) -> Commit:
+        """Store one draft, unless it is there already. No await in here."""
+        first = self._by_request_key.get(request_key or b"") or self._by_id.get((draft.sender, draft.id))
+        if first is not None:
+            return Commit(first, is_repeat=True)
+        place = self._place + next(self._steps)
+        # Written and read back, as any other engine does: nobody shares a payload with the log.
+        kept = decode_payload(encode_payload(draft.payload))
+        event = event_from(replace(draft, payload=kept), place, self._device)
+        changes = self._apply(self._committed, event)
+        self._place = place
+        self._committed.change(changes)
+        self._hidden.append((event, changes))
+        self._by_id[event.sender, event.id] = event
+        if request_key is not None:
+            self._by_request_key[request_key] = event
+        self._versions[key] = self._versions.get(key, 0) + 1
+        return Commit(event)
+
+    async def _return(self, commit: Commit) -> Commit:
+        """Come back late, and only when the event and all before it can be read."""
+        await asyncio.sleep(0)
+        self._show()
+        return commit
+
+    def _show(self) -> None:
+        batch = []
+        while self._hidden:
+            event, changes = self._hidden.popleft()
+            self._shown.append(event)
+            self._rows.change(changes)
+            batch.append(event)
+        self._newest.add(batch)

@@ -1,0 +1,142 @@
+"""Reads beside the event loop: a few threads for queries, and a slow one for other people's SQL.
+
+Every read opens, finishes and lets go of its own statement; nothing stays open between two.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from palaver.errors import ShuttingDown, StorageFailed, TooSlow
+from palaver.log.blobs import Blobs
+from palaver.log.guard import Guard
+from palaver.log.records import event_from_record
+from palaver.log.select import check_search, statement_from, wanted
+from palaver.log.storage import connect_reader
+from palaver.model.envelope import Event
+from palaver.model.query import Query, matches
+
+_THREADS: Final = 2
+_LIMIT_SQL_IN_LINE: Final = 8
+_EVENTS_AT_ONCE: Final = 256
+_LOWEST_PRIORITY: Final = 19
+_BEHIND_ALL_PLACES: Final = 2**63 - 1
+
+
+class Reader:
+    """The threads that read, each with a connection of its own.
+
+    Queries wait for a free thread. Of those with SQL one runs at a time and a few wait; more are refused with
+    TooSlow.
+    """
+
+    def __init__(self, path: Path, blobs: Blobs, *, sql_limit_s: float) -> None:
+        self._path = path
+        self._blobs = blobs
+        self._connections: list[sqlite3.Connection] = []
+        self._guard: Guard | None = None
+        self._sql_limit_s = sql_limit_s
+        self._sql_in_line = 0
+        self._is_closed = False
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log reader")
+        self._slow_thread = ThreadPoolExecutor(1, thread_name_prefix="log sql", initializer=_yield_to_others)
+
+    async def read(self, query: Query) -> list[Event]:
+        """Find what matches, in place order."""
+        if self._is_closed:
+            raise ShuttingDown("the log is closed")
+        check_search(query)
+        if not query.sql:
+            return await self._run(self._threads, self._find, query)
+        if self._sql_in_line >= _LIMIT_SQL_IN_LINE:
+            raise TooSlow("too many SQL conditions are waiting; try again")
+        self._sql_in_line += 1
+        try:
+            return await self._run(self._slow_thread, self._find_with_sql, query)
+        finally:
+            self._sql_in_line -= 1
+
+    async def close(self) -> None:
+        """Let what runs come to its end, SQL conditions at once, and close the connections."""
+        self._is_closed = True
+        if self._guard is not None:
+            self._guard.stop()
+        for threads in (self._threads, self._slow_thread):
+            await asyncio.to_thread(threads.shutdown)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+        if self._guard is not None:
+            self._guard.close()
+
+    async def _run(
+        self, threads: ThreadPoolExecutor, find: Callable[[Query], list[Event]], query: Query
+    ) -> list[Event]:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, find, query)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageFailed(f"the log could not be read: {error}") from error
+
+    # What follows belongs to the threads.
+
+    def _find(self, query: Query) -> list[Event]:
+        with self._connection() as connection:
+            return _in_place_order(query, self._matching(connection, query))
+
+    def _find_with_sql(self, query: Query) -> list[Event]:
+        if self._guard is None:
+            self._guard = Guard(self._path, self._sql_limit_s)
+        with self._connection() as connection:
+            return _in_place_order(query, self._matching_sql(self._guard, connection, query))
+
+    def _matching_sql(
+        self, guard: Guard, connection: sqlite3.Connection, query: Query
+    ) -> Generator[Event, None, None]:
+        before = _BEHIND_ALL_PLACES if query.before is None else query.before
+        is_newest_first = query.last is not None
+        with contextlib.closing(
+            guard.places(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
+        ) as pieces:
+            for places in pieces:
+                yield from self._matching(connection, query, places)
+
+    def _matching(
+        self, connection: sqlite3.Connection, query: Query, among: list[int] | None = None
+    ) -> Generator[Event, None, None]:
+        statement, values = statement_from(query, among or ())
+        with contextlib.closing(connection.execute(statement, values)) as cursor:
+            while records := cursor.fetchmany(_EVENTS_AT_ONCE):
+                for record in records:
+                    event = event_from_record(record, self._blobs)
+                    if matches(query, event):
+                        yield event
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection to the thread that asks; there are never more than threads."""
+        connection = self._connections.pop() if self._connections else connect_reader(self._path)
+        try:
+            yield connection
+        finally:
+            self._connections.append(connection)
+
+
+def _in_place_order(query: Query, found: Generator[Event, None, None]) -> list[Event]:
+    """Take as many as are wanted, from whichever end the statement began, and let go of the rest."""
+    with contextlib.closing(found):
+        events = list(islice(found, wanted(query)))
+    return events if query.last is None else events[::-1]
+
+
+def _yield_to_others() -> None:
+    """Let this thread run only when no other wants to: Linux has a priority for each thread."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)

@@ -1,0 +1,134 @@
+"""An event as the SQLite engine keeps it: one row, and a blob where the payload is large."""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from palaver.errors import BadRequest
+from palaver.log.blobs import LIMIT_ROW_BYTES, Blobs
+from palaver.model.envelope import Event
+
+Record: TypeAlias = tuple[
+    int, str, str, str, str | None, int, str, str | None, str | None, str, str | None, bytes | None
+]
+"""The columns of one row, in the order of the table."""
+
+COLUMNS: Final = "seq, id, type, sender, recipients, ts, device, by_, thread, payload, blob, request_key"
+
+LIMIT_DEPTH: Final = 200
+"""Levels of nesting in a payload. SQLite reads a thousand at most: one deeper row would fail every query."""
+
+_SEARCHED: Final = frozenset(("text", "title", "description", "body", "detail", "reason"))
+_KEPT_IN_ROW: Final = (
+    "scope",
+    "sender_kind",
+    "intent",
+    "thread",
+    "reply_to",
+    "bundle_id",
+    "priority",
+    "room",
+    "command",
+    "path",
+    "state",
+    "agent",
+    "file",
+)
+_LIMIT_KEPT_CHARACTERS: Final = 1024
+
+_encode: Final = msgspec.json.Encoder().encode
+decode_payload: Final = msgspec.json.Decoder(dict[str, object]).decode
+_decode_list: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> Record:
+    """Make the row of an event; a large payload is durable in its blob on return.
+
+    Raises BadRequest for a payload that no JSON can hold, and OSError when there is no room for a blob.
+    """
+    payload = encode_payload(event.payload)
+    blob = None
+    if len(payload) > LIMIT_ROW_BYTES:
+        blob = blobs.write(payload)
+        payload = _encode(_short_fields(event.payload))
+    return (
+        event.seq,
+        event.id,
+        event.type,
+        event.sender,
+        _encode(event.to).decode() if event.to else None,
+        event.ts,
+        event.device,
+        event.by,
+        _thread(event.payload),
+        payload.decode(),
+        blob,
+        request_key,
+    )
+
+
+def event_from_record(record: Record, blobs: Blobs) -> Event:
+    """Read a row back. When its blob is lost, a payload has its short fields, and `missing_blob` says so."""
+    seq, id_, type_, sender, recipients, ts, device, by, _, payload, blob, _ = record
+    fields = decode_payload(payload)
+    if blob is not None:
+        content = blobs.read(blob)
+        fields = {**fields, "missing_blob": blob} if content is None else decode_payload(content)
+    return Event(
+        seq=seq,
+        id=id_,
+        type=type_,
+        sender=sender,
+        to=() if recipients is None else _decode_list(recipients),
+        ts=ts,
+        device=device,
+        payload=fields,
+        by=by,
+    )
+
+
+def searched_text(payload: dict[str, object]) -> str:
+    """What a search looks at, as the view `events_text` gives it."""
+    return "\n".join([value for key, value in payload.items() if key in _SEARCHED and isinstance(value, str)])
+
+
+def encode_payload(payload: dict[str, object]) -> bytes:
+    """Write a payload as JSON; the pair of `decode_payload`. Raises BadRequest when it cannot be."""
+    try:
+        encoded = _encode(payload)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadRequest(f"the payload cannot be stored: {error}") from error
+    # Brackets are counted first, which is cheap: few payloads have so many that they could nest too deep.
+    if encoded.count(b"{") + encoded.count(b"[") > LIMIT_DEPTH and _depth(payload) > LIMIT_DEPTH:
+        raise BadRequest(f"the payload is nested more than {LIMIT_DEPTH} levels deep")
+    return encoded
+
+
+def _depth(payload: object) -> int:
+    depth = 0
+    level = [payload]
+    while level:
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, (list, tuple)):
+                below.extend(value)
+        level = below
+        depth += 1
+    return depth
+
+
+def _short_fields(payload: dict[str, object]) -> dict[str, object]:
+    return {
+        key: value
+        for key in _KEPT_IN_ROW
+        if isinstance(value := payload.get(key), (str, int)) and len(str(value)) <= _LIMIT_KEPT_CHARACTERS
+    }
+
+
+def _thread(payload: dict[str, object]) -> str | None:
+    thread = payload.get("thread")
+    if thread is None or isinstance(thread, str):
+        return thread
+    return ""

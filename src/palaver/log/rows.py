@@ -1,0 +1,129 @@
+"""The folded rows in SQLite: as any connection reads them, and as the writer does within a batch."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from palaver.log.api import Change
+
+_T = TypeVar("_T")
+
+ROWS_AT_ONCE: Final = 64
+"""How many rows one statement handles in a large batch."""
+_LIMIT_REMEMBERED: Final = 4096
+_LAST_CODE_POINT: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+_GET: Final = "SELECT value FROM state WHERE tbl = ? AND key = ?"
+_SCAN: Final = {
+    False: "SELECT key, value FROM state WHERE tbl = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?",
+    True: "SELECT key, value FROM state WHERE tbl = ? AND key >= ? AND key < ? ORDER BY key DESC LIMIT ?",
+}
+_ABOVE_ALL_TEXT: Final = b""  # In SQLite every blob sorts above every text.
+
+
+class SqliteRows:
+    """Rows read straight from a connection; no transaction is left open."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def get(self, table: str, key: str) -> bytes | None:
+        row = self._connection.execute(_GET, (table, key)).fetchone()
+        return None if row is None else row[0]
+
+    def scan(
+        self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[str, bytes]]:
+        first: str = prefix
+        end: str | None = prefix_end(prefix)
+        if after and reverse:
+            end = after if end is None else min(end, after)
+        elif after:
+            first = max(prefix, after + "\0")  # The text next to `after`.
+        behind = _ABOVE_ALL_TEXT if end is None else end
+        return self._connection.execute(_SCAN[reverse], (table, first, behind, limit)).fetchall()
+
+
+class BatchRows(SqliteRows):
+    """What the writer sees: the rows of the file with the changes of the batch over them.
+
+    Changes wait in memory until they are scanned over or the batch ends, so that a row which changes a
+    thousand times in a batch is written once. The writer is the only one who writes, so what it has read
+    or written stays true until it changes it or rolls back; a bounded number of such rows is remembered.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._changed: dict[tuple[str, str], bytes | None] = {}
+        self._remembered: dict[tuple[str, str], bytes | None] = {}
+
+    def get(self, table: str, key: str) -> bytes | None:
+        place = (table, key)
+        if place in self._remembered:
+            return self._remembered[place]
+        value = super().get(table, key)
+        self._remembered[place] = value
+        return value
+
+    def scan(
+        self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[str, bytes]]:
+        self.flush()
+        return super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
+
+    def change(self, changes: Iterable[Change]) -> None:
+        """Take changes over; they reach the file with the next flush."""
+        for table, key, value in changes:
+            self._changed[table, key] = value
+            self._remembered[table, key] = value
+
+    def flush(self) -> None:
+        """Write the changes that wait into the open transaction."""
+        if not self._changed:
+            return
+        kept = [(table, key, value) for (table, key), value in self._changed.items() if value is not None]
+        gone = [place for place, value in self._changed.items() if value is None]
+        insert_many(self._connection, "INSERT OR REPLACE INTO state (tbl, key, value)", kept)
+        self._connection.executemany("DELETE FROM state WHERE tbl = ? AND key = ?", gone)
+        self._changed.clear()
+        if len(self._remembered) > _LIMIT_REMEMBERED:
+            self._remembered.clear()
+
+    def forget(self) -> None:
+        """Drop all that is not in the file, as after a rollback."""
+        self._changed.clear()
+        self._remembered.clear()
+
+
+def insert_many(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Insert rows with few, long statements.
+
+    Each step of a statement lets go of the interpreter's lock and must win it back from the event loop:
+    one step for many rows is several times as fast beside a busy loop.
+    """
+    for some in in_pieces(rows, ROWS_AT_ONCE):
+        marks = f"({', '.join('?' * len(some[0]))})"
+        if len(some) == ROWS_AT_ONCE:
+            values = [value for row in some for value in row]
+            connection.execute(f"{head} VALUES {', '.join([marks] * ROWS_AT_ONCE)}", values)
+        else:
+            # The text of a statement is always one of two, so that it stays prepared.
+            connection.executemany(f"{head} VALUES {marks}", some)
+
+
+def in_pieces(items: Sequence[_T], size: int) -> Iterator[list[_T]]:
+    """Cut a sequence into lists of `size`; the last one may be shorter."""
+    for start in range(0, len(items), size):
+        yield list(items[start : start + size])
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The first text behind all that begin with the prefix; None when nothing is."""
+    stem = prefix.rstrip(chr(_LAST_CODE_POINT))
+    if not stem:
+        return None
+    following = ord(stem[-1]) + 1
+    if following in _SURROGATES:
+        following = _SURROGATES.stop
+    return stem[:-1] + chr(following)

@@ -1,0 +1,115 @@
+"""A query as SQL. Pure: values in, a statement and its parameters out.
+
+A statement may find more than the query means, never less: `model.query.matches` has the last word on each
+event. So a statement says only what SQLite finds fast, and the rest is a rough sieve.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from palaver.errors import BadQuery
+from palaver.log.records import COLUMNS
+from palaver.log.search import format_search, parse_search
+from palaver.model.query import STORED_STATES, STORED_TYPES, Query
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9 ._:/@#-]+")
+"""Texts that stand in JSON as they are, and in which SQLite disregards case as we do."""
+
+
+def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[object]]:
+    """The statement that finds a query's events in place order, the newest first when it asks for `last`.
+
+    With `among` only these places are looked at.
+    """
+    made = _Conditions()
+    source, place = "events", "seq"
+    if query.search:
+        source, place = "events_fts JOIN events ON events.seq = events_fts.rowid", "events_fts.rowid"
+        made.add("events_fts MATCH ?", format_search(parse_search(query.search)))
+    made.add(f"{place} > ?", query.after)
+    if query.before is not None:
+        made.add(f"{place} < ?", query.before)
+    if among:
+        made.add(f"{place} IN ({', '.join(map(str, among))})")
+    _add_filters(made, query)
+    order = "DESC" if query.last is not None else "ASC"
+    return (
+        f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(made.terms)} ORDER BY {place} {order}",  # noqa: S608
+        made.values,
+    )
+
+
+def check_search(query: Query) -> None:
+    """Refuse, with BadQuery, a search in which there is nothing to look for."""
+    if query.search and not parse_search(query.search):
+        raise BadQuery("the search holds no word")
+
+
+def wanted(query: Query) -> int:
+    """How many events a query wants at most."""
+    return max(0, query.limit if query.last is None else min(query.last, query.limit))
+
+
+class _Conditions:
+    """What stands behind WHERE, and its parameters in order."""
+
+    def __init__(self) -> None:
+        self.terms: list[str] = []
+        self.values: list[object] = []
+
+    def add(self, term: str, *values: object) -> None:
+        self.terms.append(term)
+        self.values.extend(values)
+
+
+def _add_filters(made: _Conditions, query: Query) -> None:
+    _add_word(made, "type", sorted({STORED_TYPES.get(name, name) for name in query.types}))
+    _add_word(made, "ltrim(sender, '@') COLLATE NOCASE", _plain(query.senders))
+    if query.threads:
+        # The empty one stands for a thread that is not a single word.
+        made.add(f"thread IN ({_marks(query.threads)}, '')", *query.threads)
+    if query.since is not None:
+        made.add("ts >= ?", query.since)
+    if query.until is not None:
+        made.add("ts <= ?", query.until)
+    _add_sieve(made, ("sender", "recipients", "payload"), query.agents)
+    _add_sieve(made, ("recipients", "payload"), query.to)
+    statuses = [word for stored in query.statuses for word in _same_state(stored)]
+    for names in (query.mentions, query.targets, query.rooms, query.intents, query.files, statuses):
+        _add_sieve(made, ("payload",), names)
+
+
+def _add_word(made: _Conditions, column: str, words: Sequence[str]) -> None:
+    """Let through only rows with one of the words; one alone is found by its index, in place order."""
+    if len(words) == 1:
+        made.add(f"{column} = ?", *words)
+    elif words:
+        # The plus keeps SQLite from the index, behind which it would have to sort all it finds.
+        made.add(f"+{column} IN ({_marks(words)})", *words)
+
+
+def _add_sieve(made: _Conditions, columns: Sequence[str], names: Iterable[str]) -> None:
+    """Let through only rows that hold one of the names somewhere."""
+    plain = _plain(names)
+    if plain:
+        terms = [f"{column} LIKE ?" for column in columns for _ in plain]
+        made.add(
+            f"({' OR '.join([*terms, 'blob IS NOT NULL'])})",
+            *(f"%{name}%" for _ in columns for name in plain),
+        )
+
+
+def _plain(names: Iterable[str]) -> list[str]:
+    """The names without their sign, or nothing when one of them could be written in another way in a row."""
+    bare = [name.removeprefix("@") for name in names]
+    return bare if all(_PLAIN.fullmatch(name) for name in bare) else []
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _same_state(word: str) -> set[str]:
+    stored = STORED_STATES.get(word, word)
+    return {stored} | {alias for alias, meant in STORED_STATES.items() if meant == stored}

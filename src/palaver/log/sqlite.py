@@ -1,0 +1,172 @@
+"""The log in one SQLite file: the default engine. Puts its parts together and decides nothing.
+
+Writes go through one thread (writer.py); point reads run here, on the event loop, on a connection of their
+own; everything longer runs in the reader's threads.
+"""
+
+import asyncio
+import secrets
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from palaver.clock import Clock
+from palaver.log.api import Apply, Commit, Decide, Hear, Rows
+from palaver.log.batch import Batches, last_place
+from palaver.log.blobs import Blobs
+from palaver.log.guard import TIME_LIMIT_S
+from palaver.log.migrations import migrate
+from palaver.log.newest import Newest
+from palaver.log.reader import Reader
+from palaver.log.records import COLUMNS, event_from_record
+from palaver.log.rows import SqliteRows
+from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from
+from palaver.log.writer import Writer
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+
+_CONSONANTS: Final = "BDFGKLMNPRSTVZ"
+_VOWELS: Final = "AEIOU"
+
+_SHORTEST_END: Final = 4
+_FOUND_AT_MOST: Final = 5
+
+_SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
+_BY_PLACE: Final = f"{_SELECT} WHERE seq = ?"
+_BY_ID: Final = f"{_SELECT} WHERE id = ? ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
+_BY_END: Final = (
+    f"{_SELECT} WHERE upper(substr(id, -4)) = upper(substr(?1, -4))"
+    f" AND upper(substr(id, -length(?1))) = upper(?1) ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
+)
+_LARGEST_ULID: Final = (
+    "SELECT id FROM events WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
+    " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
+)
+
+
+class SqliteLog:
+    """The log of one home directory. Only one process may open it at a time: the daemon holds a lock."""
+
+    def __init__(
+        self,
+        *,
+        device: str,
+        writer: Writer,
+        reader: Reader,
+        point: sqlite3.Connection,
+        blobs: Blobs,
+        newest: Newest,
+    ) -> None:
+        """Take the parts that `open` made."""
+        self._device = device
+        self._writer = writer
+        self._reader = reader
+        self._point = point
+        self._rows = SqliteRows(point)
+        self._blobs = blobs
+        self._newest = newest
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        *,
+        apply: Apply,
+        clock: Clock,
+        device: str | None = None,
+        sql_limit_s: float = TIME_LIMIT_S,
+    ) -> "SqliteLog":
+        """Open the log in a directory, or make it; nothing in it is scanned.
+
+        The device id is drawn when the log is made, or taken from `device`, and kept for ever. Raises
+        NewerSchema, DiskFull, or StorageFailed for a file that is none of ours or that cannot be read.
+        """
+        path = directory / FILE_NAME
+        blobs = Blobs(directory / "blobs")
+        try:
+            connection, kept_device = await asyncio.to_thread(
+                _prepare, path, device or _draw_device(), clock.now_ms()
+            )
+        except (sqlite3.Error, OSError) as error:
+            raise failure_from(error) from error
+        newest = Newest(last_place(connection))
+        batches = Batches(connection, apply=apply, device=kept_device, blobs=blobs)
+        return cls(
+            device=kept_device,
+            writer=Writer(connection, batches, newest),
+            reader=Reader(path, blobs, sql_limit_s=sql_limit_s),
+            point=connect_reader(path),
+            blobs=blobs,
+            newest=newest,
+        )
+
+    @property
+    def device(self) -> str:
+        return self._device
+
+    @property
+    def rows(self) -> Rows:
+        return self._rows
+
+    async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
+        # One writer decides inside its transaction, so whatever the key, everything on it has been seen.
+        return await self._writer.commit(decide, request_key)
+
+    def last(self) -> int:
+        return self._newest.last()
+
+    def largest_id(self) -> str:
+        row = self._point.execute(_LARGEST_ULID).fetchone()
+        return "" if row is None else row[0]
+
+    def event(self, seq: int) -> Event | None:
+        found = self._events(_BY_PLACE, seq)
+        return found[0] if found else None
+
+    def find(self, id_or_end: str) -> list[Event]:
+        exact = self._events(_BY_ID, id_or_end)
+        if exact or len(id_or_end) < _SHORTEST_END:
+            return exact
+        return self._events(_BY_END, id_or_end)
+
+    async def read(self, query: Query) -> list[Event]:
+        return await self._reader.read(query)
+
+    def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return self._newest.subscribe(hear)
+
+    def tail(self, after: int, limit: int) -> list[Event] | None:
+        return self._newest.tail(after, limit)
+
+    async def rebuild(self) -> int:
+        return await self._writer.rebuild()
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._reader.close()
+        self._point.close()
+
+    def _events(self, statement: str, value: object) -> list[Event]:
+        records = self._point.execute(statement, (value,)).fetchall()
+        return [event_from_record(record, self._blobs) for record in records]
+
+
+def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, str]:
+    """Open the file and bring it up to date: the writer's connection, and the device id that is kept."""
+    connection = connect_writer(path)
+    try:
+        migrate(connection)
+        connection.execute(
+            "INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?), ('made', ?)", (device, str(now_ms))
+        )
+        kept: str = connection.execute("SELECT value FROM meta WHERE key = 'device'").fetchone()[0]
+    except BaseException:
+        connection.close()
+        raise
+    return connection, kept
+
+
+def _draw_device() -> str:
+    """Four letters that can be said: consonant, vowel, consonant, vowel."""
+    return "".join(secrets.choice(letters) for letters in (_CONSONANTS, _VOWELS) * 2)

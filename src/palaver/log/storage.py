@@ -1,0 +1,84 @@
+"""How connections to the log's file are opened, and what its failures are called. Knows nothing of events."""
+
+import errno
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Final
+
+from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
+
+FILE_NAME: Final = "log.sqlite"
+
+_BUSY_TIMEOUT_S: Final = 5.0
+_STATEMENTS: Final = 64
+_NO_ROOM: Final = frozenset(
+    (
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR_FSYNC,
+        sqlite3.SQLITE_IOERR_DIR_FSYNC,
+        sqlite3.SQLITE_IOERR_TRUNCATE,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+    )
+)
+_DRAFTS_FAULT: Final = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+_NO_ROOM_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """Open the one connection that writes. A new file is readable for its owner only."""
+    path.touch(mode=0o600)
+    connection = _connect(path)
+    # The writer checkpoints by itself, when nobody waits: see writer.py.
+    for setting in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "wal_autocheckpoint = 0",
+        "secure_delete = OFF",
+    ):
+        connection.execute(f"PRAGMA {setting}")
+    if sys.platform == "darwin":  # There fsync alone does not reach the disk.
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Open a connection that reads, in whatever thread; it sees each commit that is durable."""
+    connection = _connect(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def failure_from(error: BaseException) -> PalaverError:
+    """Give the storage's error its name: no room, a draft that cannot be kept, or something worse."""
+    if isinstance(error, PalaverError):
+        return error
+    if isinstance(error, OSError):
+        if error.errno in _NO_ROOM_ERRNOS:
+            return DiskFull(f"there is no room for the log: {error.strerror}; nothing was stored")
+        return StorageFailed(f"the log could not be written: {error}")
+    if isinstance(error, sqlite3.Error) and not isinstance(error, _DRAFTS_FAULT):
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in _NO_ROOM:
+            return DiskFull(f"there is no room for the log: {error}; nothing was stored")
+        return StorageFailed(f"the log could not be written: {error}")
+    return BadRequest(f"the event cannot be stored: {error}")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Which thread uses a connection is settled by who owns it: a reader's belongs to its pool, which closes
+    # it.
+    return sqlite3.connect(
+        path,
+        timeout=_BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS,
+    )

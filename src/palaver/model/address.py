@@ -1,0 +1,157 @@
+"""The one grammar of addresses, and the mentions found in a text. Pure: says what is meant, not who that is.
+
+    @api-luna  luna  luna:BOXE     Named
+    @api-                          TagGroup
+    @workers                       RoleGroup (singular too)
+    @all                           Everyone
+    @claude-*                      Glob
+    @human                         Human
+    room  #name                    Room
+    anything with /                Path
+
+Case does not matter but in paths, and the `@` may be left out everywhere.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from palaver.errors import BadRequest
+from palaver.model.agent import ROLES
+from palaver.model.path import check_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A name: full, base, or the beginning of one. Only the directory can tell which."""
+
+    name: str
+    """Small letters, the device in capitals."""
+    explicit: bool = False
+    """Written with its `@`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagGroup:
+    """All with a tag."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleGroup:
+    """All with a role."""
+
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Everyone:
+    """Every agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glob:
+    """Every full name that begins with the prefix, whose last character is a hyphen."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Human:
+    """The person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Everyone in a room; without a name, the current one."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """A delivery path, in its one spelling."""
+
+    path: str
+
+
+Address = Named | TagGroup | RoleGroup | Everyone | Glob | Human | Room | Path
+
+_WORDS: Final[dict[str, Address]] = {
+    "all": Everyone(),
+    "human": Human(),
+    "room": Room(),
+    **{role: RoleGroup(role=role) for role in ROLES},
+    **{f"{role}s": RoleGroup(role=role) for role in ROLES},
+}
+_NAME: Final = re.compile(r"([a-z][a-z0-9_-]*-)?[a-z0-9][a-z0-9_]*(:[a-z0-9]+)?")
+_TAG: Final = re.compile(r"[a-z][a-z0-9_-]*")
+_GLOB: Final = re.compile(r"[a-z0-9_-]*-\*")
+_ROOM: Final = re.compile(r"#[^\s\x00-\x1f\x7f-\x9f/]+")
+_SYSTEM: Final = "system senders cannot be addressed"
+
+
+@lru_cache(maxsize=8192)
+def parse_address(token: str) -> Address:
+    """Read one token of an address; the pair of `format_address`.
+
+    Raises `BadRequest` for what cannot be an address, and for system senders.
+    """
+    if "/" in token:
+        return Path(path=check_path(token))
+    explicit = token.startswith("@")
+    word = (token[1:] if explicit else token).lower() if token.isascii() else token
+    if word.startswith("[pal-") or word == "system":
+        raise BadRequest(f"{_SYSTEM}: {token}")
+    if known := _WORDS.get(word):
+        return known
+    if _NAME.fullmatch(word):
+        name, colon, device = word.partition(":")
+        return Named(name=name + colon + device.upper(), explicit=explicit)
+    if word.endswith("-") and _TAG.fullmatch(word[:-1]):
+        return TagGroup(tag=word[:-1])
+    if _GLOB.fullmatch(word):
+        return Glob(prefix=word[:-1])
+    if _ROOM.fullmatch(word):
+        return Room(name=word[1:])
+    raise BadRequest(f"{token!r} cannot be an address")
+
+
+def format_address(address: Address) -> str:
+    """Write an address as `parse_address` reads it."""
+    match address:
+        case Named(name=name, explicit=explicit):
+            return f"@{name}" if explicit else name
+        case TagGroup(tag=tag):
+            return f"@{tag}-"
+        case RoleGroup(role=role):
+            return f"@{role}s"
+        case Everyone():
+            return "@all"
+        case Glob(prefix=prefix):
+            return f"@{prefix}*"
+        case Human():
+            return "@human"
+        case Room(name=name):
+            return "room" if name is None else f"#{name}"
+        case _:
+            return address.path
+
+
+# An e-mail address, a path and a glob hold an @ too: what stands before and behind decides. The device is in
+# capitals here, so that `@luna:look` is luna.
+_MENTION: Final = re.compile(r"(?<![\w.+/@-])@(\w[\w-]*+(?::[A-Z0-9]++\b)?+)(?![*/])")
+
+
+def find_mentions(text: str) -> list[str]:
+    """Give every `@word` of a text once, in order: plain names and groups, never paths or globs.
+
+    What it gives may still be nobody's name. A text that addresses a system sender raises `BadRequest`.
+    """
+    if "@" not in text:
+        return []
+    if "@[pal-" in text.lower():
+        raise BadRequest(_SYSTEM)
+    return list(dict.fromkeys(f"@{word}" for word in _MENTION.findall(text)))

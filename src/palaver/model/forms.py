@@ -1,0 +1,162 @@
+r"""What an agent reads: the fence with its messages, and the line typed into a terminal. Pure.
+
+    <pal>[request:pr-123 #42] luna → nova (+2 others): can you review this?</pal>
+    <pal>[2 new messages] | [request #42] luna → nova (+1): … | [ack #43] kira → nova: … | (pal: a hint)</pal>
+
+Whatever a body or name holds, it can neither close the fence nor forge a head, nor the tail of the fence:
+
+- In a body one backslash is put before every `[` or `(` that begins like a head or the tail, `\[request #1]`,
+  and one behind every `<` that begins a fence, `<\/pal>`. Backslashes that already stand there stay, so that
+  taking one away is exact. All other bodies are unchanged.
+- In a thread or name a backslash goes before every character that the head is made of; `<` and line ends are
+  written `\lt`, `\n` and `\r`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.errors import BadRequest
+from palaver.model.message import INTENTS
+
+LIMIT_TERMINAL: Final = 300
+"""Characters of a body that are typed; a longer one is read from its file."""
+
+_INTENT: Final = "|".join(INTENTS)
+_MARK: Final = (
+    rf"\[\s*(?:(?:{_INTENT})\s*[:#]|thread\s*:|new\s+message\s*\#|\d+\s+new\s+message|pal\s+message\s+from)"
+    r"|\(\s*(?:\+\s*\d+\s+more\s*:|pal\s*:)"
+)
+_FENCE: Final = r"\s*(?:/\s*)?pal\b"
+
+_TO_ESCAPE: Final = re.compile(rf"(?<!\\)(?=\\*(?:{_MARK}))|(?<=<)(?=\\*{_FENCE})", re.IGNORECASE)
+_TO_UNESCAPE: Final = re.compile(rf"(?<!\\)\\(?=\\*(?:{_MARK}))|(?<=<)\\(?=\\*{_FENCE})", re.IGNORECASE)
+
+_SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
+_THREAD_SIGNS: Final = re.compile(r"[\\\[\]<\n\r]")
+_NAME_SIGNS: Final = re.compile(r"[\\\[\](→|<\n\r]|:(?![A-Za-z0-9])")
+_LETTERS: Final = {"<": "lt", "\n": "n", "\r": "r"}
+_SIGNS: Final = {letters: sign for sign, letters in _LETTERS.items()}
+_ESCAPED: Final = re.compile(r"\\(lt|n|r|.)", re.DOTALL)
+
+_QUOTED: Final = r"\\."
+_THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\]<\n\r])+"
+_NAME: Final = rf"\[pal-[a-z]+\]|(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\](→|<:\n\r])*"
+_HEAD: Final = re.compile(
+    rf"\[(?:(?P<intent>{_INTENT})(?::(?P<topic>{_THREAD}))?"
+    rf"|thread:(?P<thread>{_THREAD})|new message)"
+    r" \#(?P<seq>\d+)(?::(?P<device>[A-Za-z0-9]+))?\]"
+    rf" (?P<sender>{_NAME}) → (?P<recipient>{_NAME})(?: \(\+(?P<others>\d+)(?: others?)?\))?: "
+)
+_COUNT: Final = re.compile(r"\[(\d+) new messages\]")
+_SEPARATOR: Final = re.compile(rf" \| (?={_MARK})", re.IGNORECASE)
+_TAIL: Final = re.compile(r"\(\+\d+ more: pal recv\)|\(pal: .*\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One message as an agent reads it."""
+
+    seq: int
+    device: str | None = None
+    """Set for a message of another machine: letters and digits."""
+    sender: str
+    recipient: str
+    others: int = 0
+    intent: str | None = None
+    thread: str | None = None
+    text: str
+
+
+def format_injection(
+    lines: Sequence[Line], *, rest: int = 0, hints: str = "", tips: Sequence[str] = ()
+) -> str:
+    """Write messages into one fence; `rest` says how many more are waiting. Nothing to say is the empty text.
+
+    How many go together is the caller's affair.
+    """
+    parts = [_format_line(line, is_alone=len(lines) == 1) for line in lines]
+    if len(lines) != 1:
+        parts.insert(0, f"[{len(lines)} new messages]")
+    if rest:
+        parts.append(f"(+{rest} more: pal recv)")
+    parts.extend(f"(pal: {escape_body(text)})" for text in (hints, *tips) if text)
+    return "" if parts == ["[0 new messages]"] else f"<pal>{' | '.join(parts)}</pal>"
+
+
+def parse_injection(text: str) -> list[Line]:
+    """Read the messages of a fence back; raises `BadRequest` when it is not one of ours."""
+    if not (text.startswith("<pal>") and text.endswith("</pal>")):
+        raise BadRequest("there is no fence")
+    inner = text[len("<pal>") : -len("</pal>")]
+    parts = _SEPARATOR.split(inner)
+    counted = _COUNT.fullmatch(parts[0])
+    if counted:
+        del parts[0]
+    heads = [_HEAD.match(part) for part in parts]
+    tail = [part for part, head in zip(parts, heads, strict=True) if head is None]
+    lines = [_parse_line(part, head) for part, head in zip(parts, heads, strict=True) if head is not None]
+    if len(lines) != (int(counted[1]) if counted else 1) or tail != parts[len(lines) :]:
+        raise BadRequest("the fence does not hold the messages it says")
+    if not all(_TAIL.fullmatch(part) for part in tail):
+        raise BadRequest("the fence holds something that is neither message nor hint")
+    return lines
+
+
+def format_terminal(line: Line, file: str) -> str:
+    """Write what is typed into a terminal: the body, or beyond 300 characters where to read it."""
+    text = escape_body(line.text) if len(line.text) <= LIMIT_TERMINAL else f"Read {file}"
+    return f"[pal message from: {_escape_name(line.sender)}] {text}"
+
+
+def escape_body(body: str) -> str:
+    """Take from a body the power to close the fence or to forge a head; the pair of `unescape_body`."""
+    return _TO_ESCAPE.sub(r"\\", body)
+
+
+def unescape_body(body: str) -> str:
+    """Give the body that `escape_body` was given."""
+    return _TO_UNESCAPE.sub("", body)
+
+
+def _format_line(line: Line, *, is_alone: bool) -> str:
+    topic = f":{_THREAD_SIGNS.sub(_escape_sign, line.thread)}" if line.thread else ""
+    kind = f"{line.intent}{topic}" if line.intent else f"thread{topic}" if topic else "new message"
+    device = "".join(filter(str.isalnum, line.device or ""))
+    number = f"{line.seq}:{device}" if device else f"{line.seq}"
+    others = ""
+    if line.others:
+        word = "" if not is_alone else " other" if line.others == 1 else " others"
+        others = f" (+{line.others}{word})"
+    names = f"{_escape_name(line.sender)} → {_escape_name(line.recipient)}{others}"
+    return f"[{kind} #{number}] {names}: {escape_body(line.text)}"
+
+
+def _parse_line(part: str, head: re.Match[str]) -> Line:
+    thread = head["topic"] or head["thread"]
+    return Line(
+        seq=int(head["seq"]),
+        device=head["device"],
+        sender=_unescape(head["sender"]),
+        recipient=_unescape(head["recipient"]),
+        others=int(head["others"] or 0),
+        intent=head["intent"],
+        thread=_unescape(thread) if thread else None,
+        text=unescape_body(part[head.end() :]),
+    )
+
+
+def _escape_name(name: str) -> str:
+    # The system's own senders are written in brackets, and nobody else can have such a name.
+    return name if _SYSTEM_NAME.fullmatch(name) else _NAME_SIGNS.sub(_escape_sign, name)
+
+
+def _escape_sign(found: re.Match[str]) -> str:
+    return "\\" + _LETTERS.get(found[0], found[0])
+
+
+def _unescape(text: str) -> str:
+    if _SYSTEM_NAME.fullmatch(text):
+        return text
+    return _ESCAPED.sub(lambda found: _SIGNS.get(found[1], found[1]), text)

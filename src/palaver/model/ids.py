@@ -1,0 +1,111 @@
+"""ULIDs: 48 bits of milliseconds and 80 of chance, in 26 characters that sort as they were made.
+
+Pure but for `system_ulid`, which outsiders use who hand in no clock. Nothing here knows the log.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from palaver.clock import Clock
+from palaver.errors import BadRequest
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_SHIFTS: Final = tuple(range(120, -1, -10))
+_ULID: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}")
+_TO_BASE_32: Final = str.maketrans(
+    _ALPHABET + _ALPHABET.lower() + "IiLlOo", ("0123456789abcdefghijklmnopqrstuv" * 2)[:64] + "111100"
+)
+_READABLE: Final = re.compile(f"[0-7][{_ALPHABET}{_ALPHABET[10:].lower()}IiLlOo]{{25}}")
+
+_RANDOM_BITS: Final = 80
+_RANDOM_BYTES: Final = 10
+_RANDOM_MASK: Final = (1 << _RANDOM_BITS) - 1
+_LAST_MS: Final = (1 << 48) - 1
+
+
+def encode_ulid(value: int) -> str:
+    """Write 128 bits in Crockford's base 32."""
+    if value < 0 or value >> 128:
+        raise OverflowError("a ULID holds 128 bits")
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])
+
+
+def decode_ulid(text: str) -> int:
+    """Read what `encode_ulid` wrote; small letters and the look-alikes I, L and O are understood."""
+    if not _READABLE.fullmatch(text):
+        raise BadRequest(f"{text!r} is not a ULID")
+    return int(text.translate(_TO_BASE_32), 32)
+
+
+def is_ulid(text: str) -> bool:
+    """Tell whether a text is a ULID as it is written here, capital letters and all."""
+    return _ULID.fullmatch(text) is not None
+
+
+def ulid(ts_ms: int, randomness: int) -> str:
+    """Make an id of a time and 80 bits."""
+    if randomness >> _RANDOM_BITS:
+        raise OverflowError("the chance in a ULID is 80 bits")
+    return encode_ulid(ts_ms << _RANDOM_BITS | randomness)
+
+
+def ulid_ms(text: str) -> int:
+    """Give the time a ULID was made."""
+    return decode_ulid(text) >> _RANDOM_BITS
+
+
+class UlidSource:
+    """Ids that rise strictly, also within a millisecond and when the clock steps back.
+
+    For one thread: two callers at once could be given the same id.
+    """
+
+    def __init__(self, clock: Clock, random: Callable[[int], bytes]) -> None:
+        """Take a clock and a function that gives so many random bytes."""
+        self._clock = clock
+        self._random = random
+        self._last = -1
+
+    def start_above(self, ulid_text: str) -> None:
+        """Make every later id larger than this one.
+
+        What is no ULID, or leaves no room above it, is passed over: a foreign id must not end the supply.
+        """
+        if is_ulid(ulid_text):
+            value = decode_ulid(ulid_text)
+            if value >> _RANDOM_BITS < _LAST_MS:
+                self._last = max(self._last, value)
+
+    def next(self) -> str:
+        """Give the next id, larger than all before it."""
+        ts_ms = self._clock.now_ms()
+        if ts_ms > self._last >> _RANDOM_BITS:
+            self._last = ts_ms << _RANDOM_BITS | int.from_bytes(self._random(_RANDOM_BYTES), "big")
+        else:
+            # Past the last of a millisecond the carry goes into the time, and order holds.
+            self._last += 1
+        return encode_ulid(self._last)
+
+
+def system_ulid() -> str:
+    """Make an id from the machine's clock and chance; not ordered within a millisecond."""
+    return ulid(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(_RANDOM_BYTES), "big"))
+
+
+def derived_id(cause: str, *parts: str) -> str:
+    """Make the one id that follows from a cause and some words, so that a repeat is the same event.
+
+    It carries the time of its cause, or none when the cause is no ULID.
+    """
+    digest = hashlib.sha256()
+    for part in (cause, *parts):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    ts_ms = ulid_ms(cause) if is_ulid(cause) else 0
+    return ulid(ts_ms, int.from_bytes(digest.digest()[:_RANDOM_BYTES], "big"))

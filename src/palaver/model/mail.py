@@ -1,0 +1,144 @@
+"""An agent's open mail and the ledger, as rows of the fold: their keys and their values. Pure.
+
+The key of open mail sorts as delivery hands out: by priority, then by place; `idle-first` newest first. So the
+next message of any agent is the first row under its name, however long its backlog is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from palaver.model.envelope import Event
+from palaver.model.message import MESSAGE
+from palaver.model.priority import Priority, parse_priority
+
+MAIL: Final = "mail"
+LEDGER: Final = "ledger"
+UNREAD: Final = "unread"
+EXPIRY: Final = "expiry"
+UNSURE: Final = "unsure"
+
+_LAST_PLACE: Final = 10**15 - 1
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message that waits for one agent. `expires` is 0 for never."""
+
+    seq: int
+    state: str = "queued"
+    expires: int = 0
+    since: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the ledger: what became of one message for one recipient.
+
+    There is no entry while it is queued: that is the message itself. Times are Unix milliseconds, 0 for not yet.
+    """
+
+    state: str
+    ts: int
+    lane: str = ""
+    grade: str = ""
+    reason: str = ""
+    unconfirmed: bool = False
+    submitted: int = 0
+    seen: int = 0
+    answer: int = 0
+    """The place of the reply."""
+    by: str = ""
+
+
+class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The payload of a `delivery` event: one recipient, one batch, one step."""
+
+    agent: str
+    messages: tuple[int, ...]
+    state: str
+    lane: str = ""
+    grade: str = ""
+    reason: str = ""
+    unconfirmed: bool = False
+    priority: str = ""
+    """Only where mail comes back into line that had left it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliverable:
+    """What delivery needs to know of an event."""
+
+    delivered_to: Sequence[str]
+    priority: Priority
+    expires: int
+    held: str
+
+
+def deliverable(event: Event) -> Deliverable:
+    """Read what an event says about its delivery. Raises ValueError or TypeError when it cannot be read."""
+    payload = event.payload
+    if event.type != MESSAGE:
+        return Deliverable(event.delivered_to, Priority.NORMAL, 0, "")
+    names = payload.get("delivered_to", ())
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise TypeError("delivered_to")
+    word = payload.get("priority")
+    priority = Priority.NORMAL if word is None else parse_priority(str(word))
+    return Deliverable(names, priority, int(str(payload.get("expires", 0))), str(payload.get("held", "")))
+
+
+def reply_place(event: Event) -> int | None:
+    """Give the place of the local message that an event answers, if it answers one."""
+    found = event.payload.get("reply_to")
+    return int(found) if isinstance(found, str) and found.isdecimal() else None
+
+
+def mail_key(agent: str, priority: Priority, seq: int) -> str:
+    """Where one waiting message stands in its agent's line."""
+    place = _LAST_PLACE - seq if priority is Priority.IDLE_FIRST else seq
+    return f"{agent}/{priority:d}{place:015d}"
+
+
+def mail_prefix(agent: str, priority: Priority | None = None) -> str:
+    """What every key of an agent's open mail begins with."""
+    return f"{agent}/" if priority is None else f"{agent}/{priority:d}"
+
+
+def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
+    """Every key under which one message could wait, the likeliest first."""
+    return tuple(mail_key(agent, priority, seq) for priority in _LIKELIEST)
+
+
+def priority_of_key(key: str) -> Priority:
+    """Read the priority back from a key of open mail."""
+    return Priority(int(key[key.rindex("/") + 1]))
+
+
+def ledger_key(seq: int, agent: str) -> str:
+    """Where the ledger keeps one line."""
+    return f"{seq:015d}/{agent}"
+
+
+def unsure_key(agent: str, seq: int) -> str:
+    """Where a message stands that an agent may or may not have read."""
+    return f"{agent}/{seq:015d}"
+
+
+def expiry_key(expires: int, seq: int, agent: str) -> str:
+    """Sorts by the moment of expiry."""
+    return f"{expires:015d}/{seq:015d}/{agent}"
+
+
+def expiry_of_key(key: str) -> tuple[int, int, str]:
+    """Give (moment, place, agent) back from a key."""
+    moment, seq, agent = key.split("/", 2)
+    return int(moment), int(seq), agent
+
+
+_LIKELIEST: Final = (Priority.NORMAL, Priority.INTERRUPT, Priority.IDLE, Priority.IDLE_FIRST)
+
+encode_row: Final = msgspec.json.Encoder().encode
+decode_mail: Final = msgspec.json.Decoder(Mail).decode
+decode_entry: Final = msgspec.json.Decoder(Entry).decode
+decode_count: Final = msgspec.json.Decoder(int).decode

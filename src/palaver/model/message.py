@@ -1,0 +1,142 @@
+"""What a message event holds, and the flat object that programs read. Checks nothing: the broker has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from palaver.model.envelope import Event
+
+MESSAGE: Final = "message"
+
+REQUEST: Final = "request"
+INFORM: Final = "inform"
+ACK: Final = "ack"
+INTENTS: Final = (REQUEST, INFORM, ACK)
+
+INSTANCE: Final = "instance"
+HUMAN: Final = "human"
+EXTERNAL: Final = "external"
+SYSTEM: Final = "system"
+SENDER_KINDS: Final = (INSTANCE, HUMAN, EXTERNAL, SYSTEM)
+
+BROADCAST: Final = "broadcast"
+MENTIONS: Final = "mentions"
+PATH: Final = "path"
+SCOPES: Final = (BROADCAST, MENTIONS, PATH)
+
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+def build_payload(
+    *,
+    text: str,
+    scope: str,
+    sender_kind: str,
+    mentions: Sequence[str] = (),
+    delivered_to: Sequence[str] = (),
+    intent: str | None = None,
+    thread: str | None = None,
+    reply_to: str | None = None,
+    bundle_id: str | None = None,
+    priority: str | None = None,
+    expires: int | None = None,
+    path: str | None = None,
+    command: str | None = None,
+    payload: Mapping[str, object] | None = None,
+    source: str | None = None,
+    external_id: str | None = None,
+) -> dict[str, object]:
+    """Make a message's payload. What is empty is left out, but for `mentions` and `delivered_to`."""
+    made: dict[str, object] = {
+        "text": text,
+        "scope": scope,
+        "mentions": list(mentions),
+        "sender_kind": sender_kind,
+        "delivered_to": list(delivered_to),
+    }
+    for key, value in (
+        ("intent", intent),
+        ("thread", thread),
+        ("reply_to", reply_to),
+        ("bundle_id", bundle_id),
+        ("priority", priority),
+        ("expires", expires),
+        ("path", path),
+        ("command", command),
+        ("payload", payload),
+        ("source", source),
+        ("external_id", external_id),
+    ):
+        if value:
+            made[key] = value
+    return made
+
+
+_WHERE_THEY_APPLY: Final = (
+    "command",
+    "payload",
+    "path",
+    "source",
+    "external_id",
+    "session",
+    "handled",
+    "handled_by",
+)
+
+
+def flat(
+    event: Event,
+    *,
+    room: str | None = None,
+    session: str | None = None,
+    handled_by: Sequence[str] = (),
+) -> dict[str, object]:
+    """Give the one flat object by which programs read a message, keys in their fixed order.
+
+    The keys up to `room` are always there, null when unknown; those after it only where they apply.
+    `handled_by` names the sessions that took this agent's copy.
+    """
+    payload = event.payload
+    made: dict[str, object] = {
+        "seq": event.seq,
+        "id": event.id,
+        "ts": event.ts,
+        "from": event.sender,
+        "to": list(event.to),
+        "text": payload.get("text", ""),
+        "scope": payload.get("scope", MENTIONS if event.to else BROADCAST),
+        "mentions": payload.get("mentions", []),
+        "sender_kind": payload.get("sender_kind", INSTANCE),
+        "delivered_to": payload.get("delivered_to", list(event.delivered_to)),
+        "intent": payload.get("intent"),
+        "thread": payload.get("thread"),
+        "reply_to": payload.get("reply_to"),
+        "bundle_id": payload.get("bundle_id"),
+        "priority": payload.get("priority", "normal"),
+        "room": room or payload.get("room"),
+    }
+    extra = {**payload, "session": session, "handled": bool(handled_by), "handled_by": list(handled_by)}
+    for key in _WHERE_THEY_APPLY:
+        if extra.get(key):
+            made[key] = extra[key]
+    return made
+
+
+def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
+    """Give what people and agents read of an event.
+
+    A message's text; with a command `command {json}`; another type `type {json}`. A copy that sessions
+    handled says so at the end.
+    """
+    if event.type != MESSAGE:
+        text = _with_json(event.type, event.payload)
+    elif command := event.payload.get("command"):
+        text = _with_json(str(command), event.payload.get("payload"))
+    else:
+        text = str(event.payload.get("text", ""))
+    return f"{text} (handled by {', '.join(handled_by)})" if handled_by else text
+
+
+def _with_json(word: str, payload: object) -> str:
+    return f"{word} {_to_json(payload or {}).decode()}"

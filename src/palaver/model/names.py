@@ -1,0 +1,115 @@
+"""What an agent can be called: base names, tags, devices, and the names nobody can have.
+
+Pure. Knows the rules for names and not who has one.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Final
+
+from palaver.errors import BadName
+from palaver.model.agent import ROLES
+
+LIMIT_NAME: Final = 64
+"""Characters of a full name without its device; it is part of a socket's path."""
+
+HARNESS_WORDS: Final = ("claude", "codex", "gemini", "opencode")
+
+RESERVED: Final = frozenset(
+    {"room", "all", "human", "system", "script", *ROLES, *(f"{role}s" for role in ROLES), *HARNESS_WORDS}
+)
+"""Words that mean something else in an address. A tag may be one, a base name may not."""
+
+_BASE: Final = re.compile(r"[a-z][a-z0-9_]*")
+_TAGGED_BASE: Final = re.compile(r"[a-z0-9][a-z0-9_]*")
+_TAG: Final = re.compile(r"[a-z][a-z0-9_-]*")
+_FULL: Final = re.compile(
+    r"(?:(?P<tag>[a-z][a-z0-9_-]*)-(?P<tagged>[a-z0-9][a-z0-9_]*)|(?P<base>[a-z][a-z0-9_]*))"
+    r"(?::(?P<device>[a-z0-9]+))?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+_SHAPE: Final = (
+    "a name is a small letter, then small letters, digits and _; only behind a tag may it begin with a digit"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """The parts of a full name: small letters, the device in capitals."""
+
+    base: str
+    tag: str = ""
+    device: str = ""
+
+
+def valid_base(base: str, *, behind_tag: bool = False) -> bool:
+    """Tell whether a base name is well formed; only behind a tag may it begin with a digit."""
+    return (_TAGGED_BASE if behind_tag else _BASE).fullmatch(base) is not None
+
+
+def valid_tag(tag: str) -> bool:
+    """Tell whether a tag is well formed."""
+    return _TAG.fullmatch(tag) is not None
+
+
+@lru_cache(maxsize=4096)
+def split_name(text: str) -> Name:
+    """Read a full name in any case; the last hyphen divides tag and base. The pair of `full_name`."""
+    found = _FULL.fullmatch(text)
+    if found is None:
+        raise BadName(text, _SHAPE)
+    tag, tagged, base, device = found.groups(default="")
+    return Name(base=(tagged or base).lower(), tag=tag.lower(), device=device.upper())
+
+
+def full_name(base: str, tag: str = "", device: str = "") -> str:
+    """Write a full name: `luna`, `api-luna`, `api-luna:BOXE`."""
+    name = f"{tag}-{base}" if tag else base
+    return f"{name}:{device}" if device else name
+
+
+def check_name(base: str, tag: str = "") -> None:
+    """Refuse a name that nobody can have, with the reason."""
+    if tag and not valid_tag(tag):
+        raise BadName(tag, "a tag is a small letter, then small letters, digits, _ and -")
+    if base.lower() in RESERVED:
+        raise BadName(base, "the word means something else in an address")
+    if not valid_base(base, behind_tag=bool(tag)):
+        raise BadName(base, _SHAPE)
+    if len(full_name(base, tag)) > LIMIT_NAME:
+        raise BadName(full_name(base, tag), f"a name has at most {LIMIT_NAME} characters")
+
+
+_CONSONANTS: Final = "bcdfghjklmnprstvwxyz"
+_VOWELS: Final = "aeiou"
+# Words that hurt somebody, and words that commands and code are full of.
+_SKIPPED: Final = frozenset(
+    re.findall(
+        r"\w+",
+        "caca dago foda fuca homo kaka kike kuso lolo mona nazi niga paki pedo peni pipi popo puta puto rape "
+        "sida base code date file here home like line make mode name node none note rule same save site size "
+        "sudo take time type vote",
+    )
+)
+# Far from every small fraction of the number of words, so that neighbours look unrelated.
+_STRIDE: Final = 6_181
+
+
+@cache
+def _spare_words() -> tuple[str, ...]:
+    words = [a + b + c + d for a in _CONSONANTS for b in _VOWELS for c in _CONSONANTS for d in _VOWELS]
+    shuffled = [words[place * _STRIDE % len(words)] for place in range(1, len(words) + 1)]
+    return tuple(word for word in shuffled if word not in _SKIPPED)
+
+
+def spare_name(index: int) -> str:
+    """Give the index-th drawn name: consonant, vowel, consonant, vowel. No two indices give the same.
+
+    When the words are used up they begin again with a number behind: `luna2`.
+    """
+    words = _spare_words()
+    turn, place = divmod(index, len(words))
+    return f"{words[place]}{turn + 1}" if turn else words[place]

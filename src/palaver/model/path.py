@@ -1,0 +1,39 @@
+"""The shape of a delivery path: its segments, its one spelling, its limits. Matching is routing's affair."""
+
+from typing import Final
+
+from palaver.errors import BadRequest
+from palaver.model.text import LIMIT_PATH_BYTES, LIMIT_PATH_SEGMENTS, check_text
+
+AGENT: Final = "agent"
+"""The first segment of every agent's own path."""
+
+ONE: Final = "*"
+MANY: Final = "**"
+
+
+def split_path(path: str) -> tuple[str, ...]:
+    """Give the segments; slashes at the ends or doubled count for nothing.
+
+    The empty path is one empty segment, so that `*` and `**` match it.
+    """
+    if "//" in path or path[:1] == "/" or path[-1:] == "/":
+        return tuple(segment for segment in path.split("/") if segment) or ("",)
+    return tuple(path.split("/"))
+
+
+def check_path(path: str) -> str:
+    """Give the one spelling of a path or pattern, or refuse it.
+
+    Case is kept, but in `agent/<name>` the name is folded. A path of slashes alone is the empty path.
+    """
+    if not path:
+        raise BadRequest("a path needs at least one character")
+    check_text(path, "the path", LIMIT_PATH_BYTES)
+    segments = list(split_path(path))
+    if len(segments) > LIMIT_PATH_SEGMENTS:
+        raise BadRequest(f"a path has at most {LIMIT_PATH_SEGMENTS} segments; this one has {len(segments)}")
+    if len(segments) > 1 and segments[0] == AGENT and segments[1].isascii():
+        name, colon, device = segments[1].partition(":")
+        segments[1] = name.lower() + colon + device.upper()
+    return "/".join(segments)

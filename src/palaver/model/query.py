@@ -1,0 +1,145 @@
+"""A question to the log. Values, and the test of one event; finding them fast is the engines' affair."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.model.envelope import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Filters: the same one twice is or, different ones are and, an empty one lets everything through."""
+
+    types: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ()
+    intents: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    after: int = 0
+    """Places above this one only."""
+    before: int | None = None
+    """Places below this one only."""
+    since: int | None = None
+    until: int | None = None
+    """Unix milliseconds, both ends included."""
+    search: str = ""
+    sql: str = ""
+    last: int | None = None
+    """The newest so many of those that match."""
+    limit: int = 1000
+
+
+STORED_TYPES: Final = {"message_sent": "message"}
+"""Type names that are accepted for another."""
+
+STORED_STATES: Final = {"listening": "idle", "inactive": "exited"}
+"""States that are accepted for another."""
+
+
+def matches(query: Query, event: Event) -> bool:
+    """Tell whether an event passes every filter but `search` and `sql`, which need the engine.
+
+    Names compare without regard to case or a leading `@`.
+    """
+    return _in_range(query, event) and all(
+        not wanted or not wanted.isdisjoint(found(event))
+        for wanted, found in (
+            (_stored(query.types, STORED_TYPES), _types),
+            (_stored(query.statuses, STORED_STATES), _statuses),
+            (_folded(query.agents), _agents),
+            (_folded(query.senders), _senders),
+            (_folded(query.to), _recipients),
+            (_folded(query.mentions), _mentions),
+            (_folded(query.targets), _targets),
+            (frozenset(query.threads), _threads),
+            (frozenset(query.rooms), _rooms),
+            (frozenset(query.intents), _intents),
+            (frozenset(query.files), _files),
+        )
+    )
+
+
+def _in_range(query: Query, event: Event) -> bool:
+    return (
+        event.seq > query.after
+        and (query.before is None or event.seq < query.before)
+        and (query.since is None or event.ts >= query.since)
+        and (query.until is None or event.ts <= query.until)
+    )
+
+
+def _stored(words: Iterable[str], aliases: dict[str, str]) -> frozenset[str]:
+    return frozenset(aliases.get(word, word) for word in words)
+
+
+def _folded(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower().removeprefix("@") for name in names)
+
+
+def _words(event: Event, key: str) -> tuple[str, ...]:
+    """What a payload holds under a key, one word or a list of them; everything else is passed over."""
+    found = event.payload.get(key)
+    if isinstance(found, str):
+        return (found,)
+    if isinstance(found, (list, tuple)):
+        return tuple(word for word in found if isinstance(word, str))
+    return ()
+
+
+def _types(event: Event) -> Iterable[str]:
+    return (event.type,)
+
+
+def _statuses(event: Event) -> Iterable[str]:
+    return _stored(_words(event, "state"), STORED_STATES)
+
+
+def _senders(event: Event) -> Iterable[str]:
+    return _folded((event.sender,))
+
+
+def _mentions(event: Event) -> Iterable[str]:
+    return _folded(_words(event, "mentions"))
+
+
+def _targets(event: Event) -> frozenset[str]:
+    return _folded((*event.delivered_to, *_words(event, "delivered_to")))
+
+
+def _recipients(event: Event) -> frozenset[str]:
+    return _targets(event) | _folded(event.to)
+
+
+def _agents(event: Event) -> Iterable[str]:
+    return _folded(
+        (
+            event.sender,
+            *event.to,
+            *_words(event, "delivered_to"),
+            *_words(event, "to"),
+            *_words(event, "agent"),
+        )
+    )
+
+
+def _threads(event: Event) -> Iterable[str]:
+    return _words(event, "thread")
+
+
+def _rooms(event: Event) -> Iterable[str]:
+    return _words(event, "room")
+
+
+def _intents(event: Event) -> Iterable[str]:
+    return _words(event, "intent")
+
+
+def _files(event: Event) -> Iterable[str]:
+    return _words(event, "file")

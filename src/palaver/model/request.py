@@ -1,0 +1,120 @@
+"""What can be asked of the broker. Orders, not facts: nothing here has happened yet."""
+
+import msgspec
+
+from palaver.model.agent import Seat
+from palaver.model.envelope import Envelope
+from palaver.model.mail import DeliveryReport
+
+
+class Send(msgspec.Struct, frozen=True, kw_only=True):
+    """Send a text. No recipients at all is a broadcast, or with `reply_to` the author of that message."""
+
+    text: str
+    to: tuple[str, ...] = ()
+    has_mentions: bool = False
+    """Whether `@words` in the text are recipients too."""
+    intent: str = ""
+    thread: str = ""
+    reply_to: str = ""
+    priority: str = ""
+    expires_in_ms: int = 0
+    id: str = ""
+    bundle_id: str = ""
+    is_confirmed: bool = False
+    """The caller knows that this goes to many."""
+    is_dry_run: bool = False
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True):
+    """Take a name, at a seat or on a connection."""
+
+    name: str = ""
+    tag: str = ""
+    role: str = "worker"
+    harness: str = ""
+    runtime: str = ""
+    version: str = ""
+    seat: Seat | None = None
+    session: str = ""
+    """The harness's session id, or the hash of a connection's secret: who brings it again is the same one."""
+    has_link: bool = False
+    takes_over: bool = False
+    """The caller says outright that it wants a name that was somebody's (`--as`)."""
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True):
+    """Make an agent of another machine known by hand."""
+
+    name: str
+
+
+class Leave(msgspec.Struct, frozen=True, kw_only=True):
+    """Give a name up; its history and its mail stay."""
+
+    name: str = ""
+    reason: str = "left"
+
+
+class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what the caller is doing."""
+
+    state: str
+    detail: str = ""
+    tool: str = ""
+    file: str = ""
+
+
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """Write a foreign envelope down and route it unread."""
+
+    envelope: Envelope
+
+
+class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
+    """Say that one's own mail was seen."""
+
+    messages: tuple[int, ...]
+    lane: str
+    grade: str
+
+
+class Redeliver(msgspec.Struct, frozen=True, kw_only=True):
+    """Put a message in line again for those who may not have it. A person's decision."""
+
+    message: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of the ledger, from delivery itself."""
+
+    report: DeliveryReport
+
+
+class Notify(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell somebody something in the name of the bus. `cause` makes a repeat the same event."""
+
+    to: str
+    text: str
+    cause: str
+    about: int = 0
+
+
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent is surely gone."""
+
+    name: str
+    reason: str
+    seat: Seat | None = None
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon has started: all that hung on connections is over."""
+
+    pid: int
+    version: str
+
+
+Request = (
+    Send | Join | Register | Leave | SetStatus | Put | Acknowledge | Redeliver | Report | Notify | Gone | Started
+)

@@ -1,0 +1,41 @@
+"""What may stand in a text, and how much of it. Refuses; never cuts, strips or mends."""
+
+import re
+from typing import Final
+
+from palaver.errors import BadRequest, BadText, MessageTooLarge
+
+LIMIT_BODY_BYTES: Final = 100_000
+LIMIT_ROOM_BODY_BYTES: Final = 4_096
+LIMIT_NOTE_BYTES: Final = 16_384
+LIMIT_THREAD: Final = 64
+LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
+LIMIT_WEBSOCKET_BYTES: Final = 1024 * 1024
+LIMIT_PATH_BYTES: Final = 1_024
+LIMIT_PATH_SEGMENTS: Final = 64
+LIMIT_INJECTION: Final = 50
+LIMIT_BLOB_BYTES: Final = 64 * 1024
+
+# Controls but tab, LF and CR; bidi embeddings, overrides and isolates; halves of surrogate pairs.
+_REFUSED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def check_text(text: str, what: str = "the message", limit_bytes: int = LIMIT_BODY_BYTES) -> None:
+    """Refuse a text that is too long or holds a character that may not stand in one."""
+    if found := _REFUSED.search(text):
+        raise BadText(what, ord(found.group()), found.start())
+    # Four bytes are the most a character takes: short texts need not be encoded to be measured.
+    if len(text) * 4 > limit_bytes:
+        size_bytes = len(text) if text.isascii() else len(text.encode())
+        if size_bytes > limit_bytes:
+            raise MessageTooLarge(what, size_bytes, limit_bytes)
+
+
+def check_thread(name: str) -> None:
+    """Refuse a thread name that is empty, over 64 characters, or holds a character refused in texts."""
+    if not name.strip():
+        raise BadRequest("a thread needs a name")
+    if len(name) > LIMIT_THREAD:
+        raise BadRequest(f"a thread name has at most {LIMIT_THREAD} characters; this one has {len(name)}")
+    if found := _REFUSED.search(name):
+        raise BadText("the thread name", ord(found.group()), found.start())

@@ -1,0 +1,149 @@
+"""Everybody who has a name, found by any part of it. Pure: presence is the caller's to know.
+
+No lookup costs more as the number of agents grows, but for groups that are themselves that large.
+"""
+
+import difflib
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from palaver.model.agent import Agent
+from palaver.model.path import AGENT
+from palaver.routing.paths import PathIndex
+
+_LOOKED_AT: Final = 500
+# The first sign behind the underscore: bisecting for it steps over all names that go on with one.
+_AFTER_UNDERSCORE: Final = chr(ord("_") + 1)
+_LAST: Final = chr(0x10FFFF)
+
+
+class Directory:
+    """Agents by full name, base name, tag, role and the beginning of a name.
+
+    Answers come in the order in which agents were first put in. For one thread.
+    """
+
+    def __init__(self, agents: Iterable[Agent] = ()) -> None:
+        self._agents: dict[str, Agent] = {}
+        self._by_base: dict[str, dict[str, None]] = {}
+        self._by_tag: dict[str, dict[str, None]] = {}
+        self._by_role: dict[str, dict[str, None]] = {}
+        self._bases: list[str] = []
+        self._names: list[str] = []
+        self._paths: PathIndex[str] = PathIndex()
+        for agent in agents:
+            self.put(agent)
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    def put(self, agent: Agent) -> None:
+        """Write an agent in, or write it anew under the same name; it keeps its place in the order."""
+        old = self._agents.get(agent.name)
+        if old is not None and (old.base, old.tag, old.role) == (agent.base, agent.tag, agent.role):
+            self._agents[agent.name] = agent
+            return
+        if old is not None:
+            self._forget(old)
+        self._agents[agent.name] = agent
+        if agent.base not in self._by_base:
+            self._by_base[agent.base] = {}
+            insort(self._bases, agent.base)
+        self._by_base[agent.base][agent.name] = None
+        if agent.tag:
+            self._by_tag.setdefault(agent.tag, {})[agent.name] = None
+        self._by_role.setdefault(agent.role, {})[agent.name] = None
+        insort(self._names, agent.name)
+        for path in own_paths(agent.name):
+            self._paths.add(path, agent.name)
+
+    def drop(self, name: str) -> None:
+        """Take an agent out; nobody there is no error. A tag that was ever had stays known."""
+        agent = self._agents.pop(name, None)
+        if agent is not None:
+            self._forget(agent)
+
+    def _forget(self, agent: Agent) -> None:
+        twins = self._by_base[agent.base]
+        del twins[agent.name]
+        if not twins:
+            del self._by_base[agent.base]
+            del self._bases[bisect_left(self._bases, agent.base)]
+        if agent.tag:
+            del self._by_tag[agent.tag][agent.name]
+        del self._by_role[agent.role][agent.name]
+        del self._names[bisect_left(self._names, agent.name)]
+        for path in own_paths(agent.name):
+            self._paths.remove(path, agent.name)
+
+    def get(self, full_name: str) -> Agent | None:
+        """Give the one agent with that full name."""
+        return self._agents.get(full_name)
+
+    def all(self) -> Iterator[Agent]:
+        """Give everybody."""
+        return iter(self._agents.values())
+
+    def by_base(self, base: str) -> list[Agent]:
+        """Give all with a base name, tagged or not, here or remote."""
+        return [self._agents[name] for name in self._by_base.get(base, ())]
+
+    def by_tag(self, tag: str) -> list[Agent]:
+        """Give all with a tag."""
+        return [self._agents[name] for name in self._by_tag.get(tag, ())]
+
+    def has_tag(self, tag: str) -> bool:
+        """Tell whether anybody has or had a tag."""
+        return tag in self._by_tag
+
+    def by_role(self, role: str) -> list[Agent]:
+        """Give all with a role."""
+        return [self._agents[name] for name in self._by_role.get(role, ())]
+
+    def by_glob(self, prefix: str) -> list[Agent]:
+        """Give all whose full name begins so, sorted by name."""
+        first = bisect_left(self._names, prefix)
+        last = bisect_left(self._names, prefix + _LAST, first)
+        return [self._agents[name] for name in self._names[first:last]]
+
+    def by_path(self, path: str) -> set[str]:
+        """Give the names whose own path a delivery path reaches."""
+        return self._paths.match(path)
+
+    def bases_with(self, prefix: str, limit: int) -> list[str]:
+        """Give the first base names that begin so, sorted. An underscore stops a prefix."""
+        found: list[str] = []
+        place = bisect_left(self._bases, prefix)
+        while place < len(self._bases) and len(found) < limit:
+            base = self._bases[place]
+            if not base.startswith(prefix):
+                break
+            underscore = base.find("_", len(prefix))
+            if underscore < 0:
+                found.append(base)
+                place += 1
+            else:
+                place = bisect_left(self._bases, base[:underscore] + _AFTER_UNDERSCORE, place)
+        return found
+
+    def nearest(self, name: str, n: int = 3) -> list[str]:
+        """Give the n full names most like this one, best first; its own first letter is tried first."""
+        pool = [agent.name for agent in self.by_glob(name[:1])[:_LOOKED_AT]] if name else []
+        known = set(pool)
+        for other in self._names:
+            if len(pool) >= _LOOKED_AT:
+                break
+            if other not in known:
+                pool.append(other)
+        return difflib.get_close_matches(name, pool, n)
+
+
+def own_paths(name: str) -> tuple[str, ...]:
+    """Give the paths that an agent answers to by itself.
+
+    A sub-agent `luna_reviewer_1` also answers below its parent, as `agent/luna/reviewer_1`.
+    """
+    parent, underscore, child = name.partition("_")
+    own = f"{AGENT}/{name}"
+    return (own, f"{AGENT}/{parent}/{child}") if underscore and parent and child else (own,)

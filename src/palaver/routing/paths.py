@@ -1,0 +1,160 @@
+"""Which subscriptions a delivery path reaches. Pure: patterns in, subscribers out.
+
+`*` is one whole segment, `**` any number, everything else is itself: `#*` is no wildcard. Nobody is left out
+here; whether a sender hears itself is decided by `recipients`.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from palaver.model.path import MANY, ONE, check_path, split_path
+
+__all__ = ["PathIndex", "check_path", "has_wildcard", "path_matches", "routes_to"]
+
+Subscriber = TypeVar("Subscriber", bound=Hashable)
+
+
+def path_matches(pattern: str | None, path: str | None) -> bool:
+    """Tell whether a pattern matches a path, which is taken literally. None is the empty path.
+
+    The cost is at most the product of their lengths, however many `**` there are.
+    """
+    return _matches(split_path(pattern or ""), split_path(path or ""))
+
+
+def routes_to(subscription: str, path: str) -> bool:
+    """Tell whether a message to a path reaches a subscription: either may be the pattern of the other."""
+    mine, theirs = split_path(subscription), split_path(path)
+    return _matches(mine, theirs) or _matches(theirs, mine)
+
+
+def has_wildcard(path: str) -> bool:
+    """Tell whether a path is a pattern."""
+    segments = split_path(path)
+    return ONE in segments or MANY in segments
+
+
+def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    """Greedy match: only the last `**` is ever tried again, one segment longer each time."""
+    at, place = 0, 0
+    last_many, resume = -1, 0
+    while place < len(path):
+        if at < len(pattern) and pattern[at] == MANY:
+            last_many, resume = at, place
+            at += 1
+        elif at < len(pattern) and pattern[at] in (ONE, path[place]):
+            at += 1
+            place += 1
+        elif last_many >= 0:
+            resume += 1
+            at, place = last_many + 1, resume
+        else:
+            return False
+    return all(segment == MANY for segment in pattern[at:])
+
+
+class _Node(Generic[Subscriber]):
+    """One segment of the tree of patterns."""
+
+    __slots__ = ("children", "is_many", "subscribers")
+
+    def __init__(self, segment: str) -> None:
+        self.is_many = segment == MANY
+        self.children: dict[str, _Node[Subscriber]] = {}
+        self.subscribers: set[Subscriber] = set()
+
+
+class PathIndex(Generic[Subscriber]):
+    """Subscriptions by pattern, held as a tree of segments.
+
+    A lookup walks only the branches that can still match, so unrelated subscriptions cost nothing. For one
+    thread; patterns and paths are spelled as `check_path` gives them.
+    """
+
+    def __init__(self) -> None:
+        self._root: _Node[Subscriber] = _Node("")
+
+    def add(self, pattern: str, subscriber: Subscriber) -> None:
+        """Subscribe; twice is once."""
+        node = self._root
+        for segment in split_path(pattern):
+            child = node.children.get(segment)
+            if child is None:
+                child = node.children[segment] = _Node(segment)
+            node = child
+        node.subscribers.add(subscriber)
+
+    def remove(self, pattern: str, subscriber: Subscriber) -> None:
+        """Take a subscription away; one that is not there is no error."""
+        branch = [self._root]
+        segments = split_path(pattern)
+        for segment in segments:
+            child = branch[-1].children.get(segment)
+            if child is None:
+                return
+            branch.append(child)
+        branch[-1].subscribers.discard(subscriber)
+        for segment in reversed(segments):
+            node = branch.pop()
+            if node.children or node.subscribers:
+                return
+            del branch[-1].children[segment]
+
+    def match(self, path: str) -> set[Subscriber]:
+        """Give everybody whose subscription the path reaches, in either direction."""
+        segments = split_path(path)
+        found = self._found_by_patterns(segments)
+        if ONE in segments or MANY in segments:
+            found |= self._found_by_path(segments)
+        return found
+
+    def _found_by_patterns(self, segments: Sequence[str]) -> set[Subscriber]:
+        """Subscriptions are patterns and the path is literal: all branches are walked side by side."""
+        nodes = _with_many_below([self._root])
+        for segment in segments:
+            reached = []
+            for node in nodes:
+                if node.is_many:
+                    reached.append(node)
+                reached.extend(node.children[key] for key in {segment, ONE} & node.children.keys())
+            nodes = _with_many_below(reached)
+        return set().union(*(node.subscribers for node in nodes))
+
+    def _found_by_path(self, segments: Sequence[str]) -> set[Subscriber]:
+        """The path is a pattern and subscriptions are literal; no place in the tree is walked twice."""
+        found: set[Subscriber] = set()
+        waiting = [(self._root, 0)]
+        seen = {(id(self._root), 0)}
+        while waiting:
+            node, place = waiting.pop()
+            if place == len(segments):
+                found |= node.subscribers
+                continue
+            for step in _steps(node, segments[place], place):
+                mark = (id(step[0]), step[1])
+                if mark not in seen:
+                    seen.add(mark)
+                    waiting.append(step)
+        return found
+
+
+def _with_many_below(nodes: Iterable[_Node[Subscriber]]) -> list[_Node[Subscriber]]:
+    """Add the `**` right below each node, which may stand for no segment at all. Nobody twice."""
+    reached = dict.fromkeys(nodes)
+    waiting = list(reached)
+    while waiting:
+        many = waiting.pop().children.get(MANY)
+        if many is not None and many not in reached:
+            reached[many] = None
+            waiting.append(many)
+    return list(reached)
+
+
+def _steps(node: _Node[Subscriber], segment: str, place: int) -> list[tuple[_Node[Subscriber], int]]:
+    """Where one segment of a path with wildcards leads from a node of literal segments."""
+    if segment == MANY:
+        return [(node, place + 1), *((child, place) for child in node.children.values())]
+    if segment == ONE:
+        return [(child, place + 1) for child in node.children.values()]
+    child = node.children.get(segment)
+    return [] if child is None else [(child, place + 1)]

@@ -1,0 +1,69 @@
+"""Who may ask for what, and which types are ours alone. Pure: knows no request, only standings and types."""
+
+from typing import Final
+
+from palaver.errors import BadRequest, NotAllowed, ReservedType
+from palaver.model.agent import Caller, Standing
+
+REQUEST_TYPES: Final = frozenset(
+    {"message", "task.create", "task.update", "task.complete", "agent.hello", "agent.bye"}
+)
+"""Types that from outside are requests: the broker answers them and writes the event itself."""
+
+RESERVED_TYPES: Final = frozenset(
+    {
+        "status",
+        "life",
+        "delivery",
+        "bundle",
+        "agent.paused",
+        "agent.unpaused",
+        "member_joined",
+        "member_left",
+        "claim",
+        "release",
+        "pass",
+        "takeover",
+        "reservation_expired",
+        "kick",
+        "close",
+        "note_added",
+        "note_resolved",
+        "sub.added",
+        "sub.removed",
+        "dead.cleared",
+        "auto-turn",
+        "auto-turn-result",
+        "auto-turn-error",
+        "turn.skipped",
+        "setting.changed",
+    }
+)
+"""Types that only the broker writes, beside whole families of them."""
+
+RESERVED_FAMILIES: Final = ("session.", "trigger.", "schedule.")
+_REQUEST_FAMILY: Final = "task."
+
+
+def is_request_type(type: str) -> bool:
+    """Tell whether an envelope of this type is an order to the broker."""
+    return type in REQUEST_TYPES or type.startswith(_REQUEST_FAMILY)
+
+
+def check_foreign_type(type: str) -> None:
+    """Refuse a type that only Palaver writes; every other one is kept and routed unread, or is a request."""
+    if not type:
+        raise BadRequest("an envelope needs a type")
+    if type in RESERVED_TYPES or type.startswith(RESERVED_FAMILIES):
+        raise ReservedType(type)
+
+
+def can(standing: Standing, needed: Standing) -> bool:
+    """Tell whether a standing is enough."""
+    return standing >= needed
+
+
+def require(caller: Caller, needed: Standing, request: str) -> None:
+    """Refuse a request that is above the caller's standing."""
+    if not can(caller.standing, needed):
+        raise NotAllowed(request, caller.standing.word, needed.word)

@@ -1,0 +1,219 @@
+"""Who a message is for: tokens of an address in, names out. Pure: the same directory gives the same answer.
+
+Groups, broadcasts and paths with wildcards reach those present; a name, and a path without, also the absent.
+A group, a broadcast or a base name that several have never includes the sender; one's own full name does.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.errors import AmbiguousRecipient, UnknownRecipient
+from palaver.model.address import (
+    Address,
+    Everyone,
+    Glob,
+    Human,
+    Named,
+    Path,
+    RoleGroup,
+    Room,
+    TagGroup,
+    format_address,
+    parse_address,
+)
+from palaver.model.agent import Agent
+from palaver.model.message import BROADCAST, HUMAN, MENTIONS, PATH
+from palaver.model.path import AGENT
+from palaver.routing.directory import Directory, own_paths
+from palaver.routing.paths import has_wildcard
+
+_CANDIDATES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """Who a message goes to, and how it was addressed."""
+
+    to: tuple[str, ...] = ()
+    """The tokens, each in its one spelling."""
+    recipients: tuple[str, ...] = ()
+    """Full names: in the order of the tokens, then of the directory, nobody twice."""
+    scope: str = BROADCAST
+    empty_groups: tuple[str, ...] = ()
+    """Groups with nobody in them now: stored, and said."""
+    paths: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    """Paths that nobody answers to."""
+
+
+def nobody(_: str) -> Iterable[str]:
+    """Answer for subscriptions where there are none."""
+    return ()
+
+
+def no_rooms(_: str | None) -> Sequence[str] | None:
+    """Answer for rooms where there are none."""
+    return None
+
+
+def resolve(
+    tokens: Sequence[str],
+    directory: Directory,
+    *,
+    sender: str,
+    is_present: Callable[[str], bool],
+    mentions: Sequence[str] = (),
+    rooms: Callable[[str | None], Sequence[str] | None] = no_rooms,
+    subscribers: Callable[[str], Iterable[str]] = nobody,
+) -> Resolved:
+    """Find everybody that the tokens mean; no token at all is a broadcast.
+
+    `mentions` are tokens found in a text: they mean the same, but a prefix is no name there. `rooms` gives
+    the members of a room, or None when there is no such room; `subscribers` the names that subscribed to a
+    path, beside everybody's own.
+
+    Raises `UnknownRecipient` with every token that nobody answers to, or `AmbiguousRecipient` for a prefix
+    that several base names begin with; then nothing may be sent.
+    """
+    search = _Search(directory, sender, is_present, rooms, subscribers)
+    if not tokens and not mentions:
+        return Resolved(recipients=tuple(search.group(directory.all())))
+    for token in tokens:
+        search.add(parse_address(token), can_be_prefix=True)
+    for token in mentions:
+        search.add(parse_address(token), can_be_prefix=False)
+    return search.result()
+
+
+class _Search:
+    """What is gathered while the tokens of one message are walked."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        sender: str,
+        is_present: Callable[[str], bool],
+        rooms: Callable[[str | None], Sequence[str] | None],
+        subscribers: Callable[[str], Iterable[str]],
+    ) -> None:
+        self._directory = directory
+        self._sender = sender
+        self._is_present = is_present
+        self._rooms = rooms
+        self._subscribers = subscribers
+        # Dictionaries for their order: nobody twice, first come first named.
+        self._tokens: dict[str, Address] = {}
+        self._recipients: dict[str, None] = {}
+        self._empty: dict[str, None] = {}
+        self._dead: dict[str, None] = {}
+        self._unknown: dict[str, list[str]] = {}
+        self._ambiguous: AmbiguousRecipient | None = None
+
+    def add(self, address: Address, *, can_be_prefix: bool) -> None:
+        """Find one token's recipients and keep what is to be said about it."""
+        token = format_address(address)
+        self._tokens[token] = address
+        match address:
+            case Named(name=name):
+                found = self._named(name, token, can_be_prefix=can_be_prefix)
+            case Human():
+                found = [HUMAN]
+            case Path(path=path):
+                found = self._on_path(path)
+                if not found:
+                    self._dead[token] = None
+            case Room(name=name):
+                found = self._in_room(name, token)
+            case _:
+                found = self._in_group(address, token)
+        self._recipients.update(dict.fromkeys(found))
+
+    def result(self) -> Resolved:
+        """Give the whole answer, or refuse with everything that was wrong."""
+        if self._unknown:
+            raise UnknownRecipient(self._unknown)
+        if self._ambiguous:
+            raise self._ambiguous
+        addresses = self._tokens.values()
+        paths = tuple(address.path for address in addresses if isinstance(address, Path))
+        if len(paths) == len(addresses):
+            scope = PATH
+        elif any(isinstance(address, Everyone) for address in addresses):
+            scope = BROADCAST
+        else:
+            scope = MENTIONS
+        return Resolved(
+            to=tuple(self._tokens),
+            recipients=tuple(self._recipients),
+            scope=scope,
+            empty_groups=tuple(self._empty),
+            paths=paths,
+            dead=tuple(self._dead),
+        )
+
+    def group(self, agents: Iterable[Agent]) -> list[str]:
+        """Give those of a group who are present; the sender is not one of them."""
+        return [agent.name for agent in agents if agent.name != self._sender and self._is_present(agent.name)]
+
+    def _named(self, name: str, token: str, *, can_be_prefix: bool) -> list[str]:
+        found = self._with_name(name)
+        if not found and can_be_prefix:
+            bases = self._directory.bases_with(name, _CANDIDATES)
+            if len(bases) > 1:
+                self._ambiguous = self._ambiguous or AmbiguousRecipient(token, bases)
+                return []
+            found = [agent.name for base in bases for agent in self._directory.by_base(base)]
+        if not found:
+            self._unknown[token] = self._directory.nearest(name)
+        return found if len(found) == 1 else [full for full in found if full != self._sender]
+
+    def _with_name(self, name: str) -> list[str]:
+        """Give everybody who has a name: the full name is one agent, the base name all who share it."""
+        text, _, device = name.partition(":")
+        tag, _, base = text.rpartition("-")
+        if (tag or device) and self._directory.get(name):
+            return [name]
+        if tag and not device:
+            return []
+        return [
+            agent.name
+            for agent in self._directory.by_base(base)
+            if not device or (agent.device == device and (not tag or agent.tag == tag))
+        ]
+
+    def _on_path(self, path: str) -> list[str]:
+        found = self._directory.by_path(path).union(self._subscribers(path))
+        if path.startswith(f"{AGENT}/") and path not in own_paths(self._sender):
+            found.discard(self._sender)
+        if has_wildcard(path):
+            found = {name for name in found if self._is_present(name)}
+        return sorted(found)
+
+    def _in_room(self, name: str | None, token: str) -> list[str]:
+        members = self._rooms(name)
+        if members is None:
+            self._unknown[token] = []
+            return []
+        found = [member for member in members if member != self._sender]
+        if not found:
+            self._empty[token] = None
+        return found
+
+    def _in_group(self, address: TagGroup | RoleGroup | Everyone | Glob, token: str) -> list[str]:
+        directory = self._directory
+        match address:
+            case TagGroup(tag=tag):
+                if not directory.has_tag(tag):
+                    self._unknown[token] = directory.nearest(tag)
+                    return []
+                found = self.group(directory.by_tag(tag))
+            case RoleGroup(role=role):
+                found = self.group(directory.by_role(role))
+            case Glob(prefix=prefix):
+                found = self.group(directory.by_glob(prefix))
+            case Everyone():
+                found = self.group(directory.all())
+        if not found:
+            self._empty[token] = None
+        return found

@@ -1,0 +1,83 @@
+"""Stands in for Python where a client runs it: notes how it was called, then plays daemon or verb as told.
+
+The note goes to PALAVER_TEST_NOTES, one JSON object a line. PALAVER_TEST_DAEMON says what the daemon does:
+`serve` (the default), `silent` (ends without a word) or a text that it reports instead of starting.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import sys
+
+
+def main() -> None:
+    """Note the call; a daemon serves, everything else says what it is and ends with 7."""
+    _note()
+    if "palaver.daemon" in sys.argv and "--ready-fd" in sys.argv:
+        _play_daemon(sys.argv[sys.argv.index("--home") + 1])
+    else:
+        sys.stdout.write("in python\n")
+        sys.exit(7)
+
+
+def _note() -> None:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    note = {
+        "argv": [os.fsencode(argument).decode("latin-1") for argument in sys.argv[1:]],
+        "environment": dict(os.environ),
+        "cwd": os.getcwd(),
+        "umask": mask,
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "group": os.getsid(0),
+        "fds": sorted(int(name) for name in os.listdir("/proc/self/fd")),
+        "files": [os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)],
+    }
+    with open(os.environ["PALAVER_TEST_NOTES"], "a", encoding="utf-8") as notes:
+        notes.write(json.dumps(note) + "\n")
+
+
+def _play_daemon(home: str) -> None:
+    part = os.environ.get("PALAVER_TEST_DAEMON", "serve")
+    if part == "silent":
+        return
+    if part != "serve":
+        os.write(3, part.encode())
+        return
+    lock = os.open(f"{home}/daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.write(3, b"another daemon is running")
+        return
+    listener = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{home}/daemon.sock")
+    os.chdir(home)  # the path may be too long for an address
+    listener.bind("daemon.sock")
+    listener.listen(64)
+    os.write(3, b"ok\n")
+    os.close(3)
+    listener.settimeout(30)  # a forgotten one ends by itself
+    with contextlib.suppress(TimeoutError):
+        while True:
+            _answer(listener.accept()[0])
+
+
+def _answer(wire: socket.socket) -> None:
+    """Answer any request alike. A caller that only looked is gone before it said anything."""
+    with wire, wire.makefile("rb") as reader, contextlib.suppress(OSError):
+        head = reader.read(9)
+        reader.read(int.from_bytes(head[5:], "big"))
+        wire.sendall(_frame(b"O", b"\0\0\0\1\0\0served\n") + _frame(b"Q", b"\0"))
+        reader.read()
+
+
+def _frame(kind: bytes, payload: bytes) -> bytes:
+    return kind + len(payload).to_bytes(4, "big") + payload
+
+
+main()

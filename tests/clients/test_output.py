@@ -1,0 +1,230 @@
+"""Writing out what the daemon sends, and saying when it is written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from palaver import __version__
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Daemon, Pal
+
+MALFORMED = f"pal: the daemon sent something that this client ({__version__}) does not understand\n".encode()
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+def test_output_and_errors_go_where_they_belong(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list")
+    peer = daemon.accept()
+
+    peer.write(1, b"out\n")
+    peer.send(b"E", b"err\n")
+    peer.quit()
+
+    assert process.communicate(timeout=5) == (b"out\n", b"err\n")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 127, 255])
+def test_the_daemon_chooses_the_exit_status(pal: Pal, daemon: Daemon, status: int) -> None:
+    process = pal.start("list")
+
+    daemon.accept().quit(status)
+
+    assert process.wait(5) == status
+
+
+def test_each_frame_is_acknowledged_in_order(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("recv")
+    peer = daemon.accept()
+
+    for at in range(50):
+        peer.write(at + 7, b"%d\n" % at)
+    peer.quit()
+
+    assert peer.rest() == [(b"A", number(at + 7)) for at in range(50)]
+    assert process.communicate(timeout=5)[0] == b"".join(b"%d\n" % at for at in range(50))
+
+
+def test_an_empty_frame_is_acknowledged_too(pal: Pal, daemon: Daemon) -> None:
+    pal.start("recv")
+    peer = daemon.accept()
+
+    peer.write(4_000_000_000, b"", token=b"t")
+
+    assert peer.next_frame() == (b"A", number(4_000_000_000))
+
+
+def test_a_frame_in_pieces_is_one_frame(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("recv")
+    peer = daemon.accept()
+    whole = b"O" + number(10) + number(1) + b"\0\0text"
+
+    for byte in whole:
+        peer.wire.sendall(bytes([byte]))
+    peer.quit()
+
+    assert process.communicate(timeout=5)[0] == b"text"
+
+
+def test_a_large_frame_is_written_whole_before_it_is_acknowledged(pal: Pal, daemon: Daemon) -> None:
+    data = os.urandom(1024) * 10_000
+    process = pal.start("recv")
+    peer = daemon.accept()
+
+    peer.write(1, data)
+    peer.quit()
+    out = process.communicate(timeout=5)[0]
+
+    assert out == data
+    assert peer.rest() == [(b"A", number(1))]
+
+
+def test_a_frame_that_the_reader_did_not_take_is_not_acknowledged(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("recv")
+    peer = daemon.accept()
+    assert process.stdout is not None
+
+    peer.write(1, b"one")
+    first = os.read(process.stdout.fileno(), 3)
+    peer.write(2, b"x" * 4_000_000)
+    os.read(process.stdout.fileno(), 1)
+    process.terminate()
+
+    assert first == b"one"
+    assert peer.rest() == [(b"A", number(1)), (b"S", bytes([signal.SIGTERM]))]
+    assert process.wait(5) == -signal.SIGTERM
+
+
+def test_an_output_that_would_block_is_waited_for(pal: Pal, daemon: Daemon) -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    process = pal.start("recv", stdout=theirs)
+    os.close(theirs)
+    peer = daemon.accept()
+
+    peer.write(1, b"x" * 300_000)
+    peer.quit()
+    with os.fdopen(ours, "rb") as reader:
+        out = reader.read()
+
+    assert out == b"x" * 300_000
+    assert process.wait(5) == 0
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_closed_pipe_ends_it_silently_and_unacknowledged(
+    pal: Pal, daemon: Daemon, is_ignored: bool
+) -> None:
+    ours, theirs = os.pipe()
+    process = pal.start("recv", stdout=theirs, restore_signals=not is_ignored)
+    os.close(theirs)
+    peer = daemon.accept()
+
+    os.close(ours)
+    peer.write(1, b"lost")
+
+    assert peer.rest() == []
+    assert process.communicate(timeout=5)[1] == b""
+    assert process.returncode == -signal.SIGPIPE
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(pal: Pal, daemon: Daemon) -> None:
+    with open("/dev/full", "wb") as full:
+        process = pal.start("recv", stdout=full)
+    peer = daemon.accept()
+
+    peer.write(1, b"lost")
+
+    assert peer.rest() == []
+    assert process.communicate(timeout=5)[1] == b"pal: standard output: No space left on device\n"
+    assert process.returncode == 1
+
+
+def test_a_closed_standard_output_is_an_error(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("recv", before=("sh", "-c", 'exec "$@" <&- >&-', "sh"))
+    peer = daemon.accept()
+
+    peer.write(1, b"lost")
+
+    assert peer.rest() == []
+    assert process.communicate(timeout=5)[1] == b"pal: standard output: Bad file descriptor\n"
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"!" + number(0),
+        b"A" + number(4) + number(1),
+        b"O" + number(5) + number(1) + b"\0",
+        b"O" + number(6) + number(1) + b"\0\1",
+        b"Q" + number(0),
+        b"Q" + number(2) + b"\0\0",
+        b"I" + number(3) + b"\0\0\0",
+        b"F" + number(3) + b"\0\0\0",
+        b"E" + number(10 * 1024 * 1024 + 1),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
+)
+def test_what_is_not_understood_is_an_error(pal: Pal, daemon: Daemon, bad: bytes) -> None:
+    process = pal.start("list")
+
+    daemon.accept().wire.sendall(bad)
+
+    assert process.communicate(timeout=5) == (b"", MALFORMED)
+    assert process.returncode == 1
+
+
+def test_a_verb_of_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("mcp", "--home", str(daemon.home), env={"PALAVER_HOME": "/nowhere"})
+    peer = daemon.accept()
+
+    peer.send(b"V", b"mcp\0\0\xff x\0--tools")
+
+    assert peer.rest() == []
+    assert process.communicate(timeout=5)[0] == b"in python\n"
+    assert process.returncode == 7
+    (note,) = pal.notes()
+    assert note["argv"] == ["-I", "-m", "palaver.cli", "mcp", "", "\xff x", "--tools"]
+    assert note["environment"]["PALAVER_HOME"] == str(daemon.home)
+
+
+def test_a_verb_without_arguments_is_run_without_any(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("chat")
+
+    daemon.accept().send(b"V")
+
+    assert process.wait(5) == 7
+    assert pal.notes()[0]["argv"] == ["-I", "-m", "palaver.cli"]
+
+
+def test_a_python_that_cannot_be_run_is_an_error(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("chat", env={"PALAVER_PYTHON": "/nowhere/python"})
+
+    daemon.accept().send(b"V", b"chat")
+
+    text = b"pal: cannot run /nowhere/python: No such file or directory\n"
+    assert process.communicate(timeout=5)[1] == text
+    assert process.returncode == 1
+
+
+def test_the_version_needs_no_daemon(pal: Pal) -> None:
+    result = pal.run("--version", "list", env={"PALAVER_HOME": "/dev/null/x"})
+
+    assert (result.status, result.out, result.err) == (0, f"pal {__version__}\n".encode(), b"")
+
+
+def test_a_version_that_cannot_be_written_is_an_error(pal: Pal) -> None:
+    with open("/dev/full", "wb") as full:
+        process = pal.start("--version", stdout=full, stdin=subprocess.DEVNULL)
+
+    assert process.wait(5) == 1

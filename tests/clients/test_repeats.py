@@ -1,0 +1,174 @@
+"""After a crash of the daemon the same request is made again, and goes on where its output ended."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Daemon, Pal
+
+Z = (b"Z", b"")
+
+
+@pytest.mark.parametrize("said", [b"", b"O", b"O\0\0\0\x0a\0\0\0\1\0\0te"])
+def test_a_connection_cut_before_the_answer_is_made_again(pal: Pal, daemon: Daemon, said: bytes) -> None:
+    process = pal.start("list")
+    first = daemon.accept()
+
+    first.wire.sendall(said)
+    first.close()
+    second = daemon.accept()
+    second.write(1, b"whole\n")
+    second.quit()
+
+    assert second.fields == first.fields
+    assert process.communicate(timeout=5) == (b"whole\n", b"")
+    assert process.returncode == 0
+
+
+def test_a_repeat_carries_the_last_token_that_was_flushed(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("recv", "--follow")
+    first = daemon.accept()
+
+    first.write(1, b"one\n", token=b"at-1")
+    first.write(2, b"two\n", token=b"at-2")
+    first.write(3, b"three\n")
+    assert [first.next_frame()[0] for _ in range(3)] == [b"A"] * 3
+    first.wire.sendall(b"O\0\0\0\xff\0\0\0\4\0\4at-4half")
+    first.close()
+    second = daemon.accept()
+    second.close()
+    third = daemon.accept()
+    third.write(1, b"four\n", token=b"a" * 60_000)
+    third.next_frame()
+    third.close()
+    fourth = daemon.accept()
+    fourth.quit()
+
+    assert second.fields == third.fields == [*first.fields, (b"r", b"at-2")]
+    assert fourth.fields == [*first.fields, (b"r", b"a" * 60_000)]
+    assert process.communicate(timeout=5)[0] == b"one\ntwo\nthree\nfour\n"
+
+
+def test_what_the_daemon_said_before_it_died_still_counts(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list")
+    wire = daemon.accept_raw()
+
+    wire.sendall(b"O\0\0\0\x0b\0\0\0\1\0\0last\n" + b"Q\0\0\0\1\x05")
+    wire.close()
+
+    assert process.communicate(timeout=5) == (b"last\n", b"")
+    assert process.returncode == 5
+
+
+def test_after_five_repeats_it_gives_up(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list")
+
+    keys = set()
+    for _ in range(6):
+        peer = daemon.accept()
+        keys.add(peer.one(b"k"))
+        peer.close()
+
+    assert process.communicate(timeout=5) == (b"", b"pal: lost the daemon\n")
+    assert process.returncode == 1
+    assert len(keys) == 1
+
+
+def test_every_frame_that_arrives_allows_five_more(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list")
+
+    for n in range(12):
+        peer = daemon.accept()
+        if n % 4 == 3:
+            peer.send(b"E", b"")
+        peer.close()
+    daemon.accept().quit()
+
+    assert process.wait(5) == 0
+
+
+def test_standard_input_is_sent_again_from_its_start(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("send", "--stdin", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    first = daemon.accept()
+
+    first.ask_stdin()
+    process.stdin.write(b"one")
+    process.stdin.flush()
+    before = first.next_frame()
+    first.close()
+    second = daemon.accept()
+    second.ask_stdin()
+    again = second.next_frame()
+    process.stdin.write(b"two")
+    process.stdin.close()
+    rest = second.next_content()
+    second.close()
+    third = daemon.accept()
+    third.ask_stdin(limit_bytes=100)
+    whole = third.next_content()
+    third.ask_stdin(limit_bytes=3)
+    limited = third.next_content()
+    third.quit()
+
+    assert before == again == (b"D", b"one")
+    assert rest == (b"two", Z)
+    assert whole == (b"onetwo", Z)
+    assert limited == (b"onet", Z)
+    assert process.wait(5) == 0
+
+
+def test_a_daemon_that_died_is_started_again(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list")
+    peer = daemon.accept()
+
+    daemon.deafen()
+    peer.close()
+
+    assert process.communicate(timeout=5) == (b"served\n", b"")
+    assert process.returncode == 0
+    assert len(pal.notes()) == 1
+
+
+def test_an_older_daemon_steps_down_for_a_newer_one(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list")
+    peer = daemon.accept()
+
+    peer.send(b"N")
+    peer.write(1, b"this is read no more")
+    daemon.deafen()
+    peer.close()
+
+    assert process.communicate(timeout=5) == (b"served\n", b"")
+    assert len(pal.notes()) == 1
+
+
+def test_two_that_find_each_other_too_old_do_not_go_on_for_ever(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list")
+
+    for _ in range(6):
+        peer = daemon.accept()
+        peer.send(b"N")
+        peer.close()
+
+    assert process.communicate(timeout=5) == (b"", b"pal: lost the daemon\n")
+
+
+def test_a_follower_does_not_bring_back_a_bus_that_was_stopped(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("recv", "--follow")
+    peer = daemon.accept()
+
+    (daemon.home / "down").touch()
+    daemon.deafen()
+    peer.close()
+
+    assert (
+        process.communicate(timeout=5)[1]
+        == b"pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
+    )
+    assert process.returncode == 1
+    assert pal.notes() == []

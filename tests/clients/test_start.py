@@ -1,0 +1,278 @@
+"""Starting the daemon: who may, how it is done, and that it is done once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import subprocess
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from palaver.cli.start import StartError, ensure_daemon
+from palaver.harness.marks import MARKS
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Daemon, Pal
+
+STOPPED = b"pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
+
+
+@pytest.fixture
+def at_terminal() -> Iterator[Callable[[], None]]:
+    """Makes a child the foreground of a terminal of its own; it must lead a session."""
+    ours, theirs = os.openpty()
+
+    def take_terminal() -> None:
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    yield take_terminal
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_the_first_command_starts_the_daemon_and_is_answered(pal: Pal) -> None:
+    result = pal.run("list")
+
+    assert (result.status, result.out, result.err) == (0, b"served\n", b"")
+
+
+def test_a_socket_that_a_dead_daemon_left_is_nobody(pal: Pal, daemon: Daemon) -> None:
+    daemon.deafen()
+
+    assert pal.run("list").out == b"served\n"
+
+
+def test_the_daemon_starts_with_nothing_of_its_caller(pal: Pal, tmp_path: Path) -> None:
+    kept = {
+        "LANG": "C",
+        "LC_ALL": "C",
+        "LC_CTYPE": "C",
+        "TZ": "UTC",
+        "TMPDIR": "/tmp",
+        "XDG_RUNTIME_DIR": "/run",
+    }
+    lost = {"SECRET": "x", "PALAVER_SEAT": "x", "TERM": "x", **dict.fromkeys(MARKS, "x")}
+    with open(tmp_path / "inherited", "wb") as inherited:
+        result = pal.run(
+            "list", env={**kept, **lost, "PALAVER_X": "y"}, cwd=tmp_path, pass_fds=[inherited.fileno()]
+        )
+
+    (note,) = pal.notes()
+    names = {*kept, "PATH", "HOME", "PALAVER_HOME", "PALAVER_PYTHON", "PALAVER_TEST_NOTES", "PALAVER_X"}
+    assert result.out == b"served\n"
+    assert note["argv"] == ["-I", "-m", "palaver.daemon", "--home", str(pal.home), "--ready-fd", "3"]
+    assert set(note["environment"]) - {"PWD", "SHLVL", "_", "OLDPWD"} == names
+    assert (note["cwd"], note["umask"], note["files"]) == ("/", 0o077, ["/dev/null"] * 3)
+    assert len(note["fds"]) == 5  # with the pipe, and the directory that lists them
+    assert note["group"] not in (os.getsid(0), note["pid"])
+
+
+def test_a_signal_that_the_caller_ignores_is_not_ignored_by_the_daemon(pal: Pal, home: Path) -> None:
+    script = home.parent / "python"
+    script.write_text("#!/bin/sh\ngrep SigIgn /proc/self/status >&3\n")
+
+    result = pal.run("list", before=("sh", "-c", 'trap "" INT TERM HUP QUIT PIPE; exec "$@"', "sh"))
+
+    assert int(result.err.split()[-1], 16) == 0
+
+
+def test_a_missing_home_is_made_for_its_owner_alone(pal: Pal) -> None:
+    far = pal.home / "a" / "b"
+
+    result = pal.run("list", "--home", str(far))
+
+    assert result.out == b"served\n"
+    assert stat.S_IMODE(far.stat().st_mode) == 0o700
+    assert pal.notes()[0]["environment"]["PALAVER_HOME"] == str(far)
+
+
+def test_a_home_with_a_very_long_path_is_started(pal: Pal) -> None:
+    far = pal.home / ("d" * 100) / ("e" * 100)
+
+    assert pal.run("list", "--home", str(far)).out == b"served\n"
+
+
+def test_a_home_that_cannot_be_made_is_an_error(pal: Pal) -> None:
+    (pal.home / "file").touch()
+
+    result = pal.run("list", "--home", str(pal.home / "file"))
+
+    assert (result.status, result.err) == (1, f"pal: {pal.home}/file/daemon.sock: Not a directory\n".encode())
+
+
+def test_twenty_clients_at_once_start_one_daemon(pal: Pal) -> None:
+    processes = [pal.start("list") for _ in range(20)]
+
+    outs = [process.communicate(timeout=20) for process in processes]  # twenty interpreters on few processors
+
+    assert outs == [(b"served\n", b"")] * 20
+    assert len(pal.notes()) == 1
+
+
+def test_a_daemon_that_is_alive_but_does_not_listen_yet_is_waited_for(
+    pal: Pal, home: Path, request: pytest.FixtureRequest
+) -> None:
+    lock = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    process = pal.start("list")
+
+    daemon: Daemon = request.getfixturevalue("daemon")
+    daemon.accept().quit()
+
+    assert process.wait(5) == 0
+    assert pal.notes() == []
+    os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (
+            "the log is newer than this version\n",
+            "pal: the daemon did not start: the log is newer than this version\n",
+        ),
+        ("silent", "pal: the daemon did not start; see {home}/daemon.log\n"),
+        ("ok", "pal: the daemon did not start: ok\n"),
+    ],
+)
+def test_a_daemon_that_does_not_start_says_why(pal: Pal, part: str, text: str) -> None:
+    result = pal.run("list", env={"PALAVER_TEST_DAEMON": part})
+
+    assert (result.status, result.out, result.err.decode()) == (1, b"", text.format(home=pal.home))
+
+
+def test_a_missing_interpreter_is_named(pal: Pal) -> None:
+    result = pal.run("list", env={"PALAVER_PYTHON": "/nowhere/python"})
+
+    text = "pal: the daemon did not start: cannot run /nowhere/python: No such file or directory\n"
+    assert (result.status, result.err.decode()) == (1, text)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+@pytest.mark.parametrize("is_searchable", [True, False])
+def test_a_client_that_is_denied_starts_nothing(pal: Pal, daemon: Daemon, is_searchable: bool) -> None:
+    daemon.home.chmod(0o755 if is_searchable else 0o700)
+    (daemon.home / "daemon.sock").chmod(0o600)
+
+    process = pal.start_as_nobody("list")
+
+    text = (
+        f"pal: this process may not connect to {daemon.home}/daemon.sock (a sandbox?): "
+        "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)\n"
+    )
+    assert process.communicate(timeout=5) == (b"", text.encode())
+    assert process.returncode == 1
+    assert pal.notes() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+def test_a_hook_that_is_denied_is_silent(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start_as_nobody("hook", "claude", "Stop")
+
+    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_after_down_a_program_starts_nothing(pal: Pal) -> None:
+    (pal.home / "down").touch()
+
+    result = pal.run("list", start_new_session=True)
+
+    assert (result.status, result.out, result.err) == (1, b"", STOPPED)
+    assert pal.notes() == []
+
+
+def test_after_down_a_person_starts_it_again(pal: Pal, at_terminal: Callable[[], None]) -> None:
+    (pal.home / "down").touch()
+
+    result = pal.run("list", start_new_session=True, preexec_fn=at_terminal)
+
+    assert (result.status, result.out) == (0, b"served\n")
+    assert not (pal.home / "down").exists()
+
+
+@pytest.mark.parametrize("mark", [*MARKS, "PALAVER_SEAT"])
+def test_after_down_a_harness_at_a_terminal_starts_nothing(
+    pal: Pal, at_terminal: Callable[[], None], mark: str
+) -> None:
+    (pal.home / "down").touch()
+
+    result = pal.run("list", env={mark: ""}, start_new_session=True, preexec_fn=at_terminal)
+
+    assert (result.status, result.err) == (1, STOPPED)
+    assert (pal.home / "down").exists()
+
+
+def test_after_down_a_background_job_of_a_terminal_starts_nothing(
+    pal: Pal, at_terminal: Callable[[], None]
+) -> None:
+    (pal.home / "down").touch()
+
+    def in_background() -> None:
+        at_terminal()
+        child = os.fork()
+        if child:
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os.setpgid(0, 0)
+
+    result = pal.run("list", start_new_session=True, preexec_fn=in_background)
+
+    assert (result.status, result.err) == (1, STOPPED)
+
+
+@pytest.fixture
+def in_process(pal: Pal, monkeypatch: pytest.MonkeyPatch) -> Pal:
+    for name in ("PALAVER_PYTHON", "PALAVER_TEST_NOTES"):
+        monkeypatch.setenv(name, pal.environment[name])
+    return pal
+
+
+@pytest.mark.parametrize("pal", ["python"], indirect=True)
+def test_a_program_can_make_sure_that_a_daemon_listens(in_process: Pal) -> None:
+    ensure_daemon(str(in_process.home))
+    ensure_daemon(str(in_process.home))
+
+    assert len(in_process.notes()) == 1
+
+
+@pytest.mark.parametrize("pal", ["python"], indirect=True)
+@pytest.mark.parametrize("is_person", [True, False])
+def test_a_program_can_say_whether_a_person_asks(in_process: Pal, is_person: bool) -> None:
+    (in_process.home / "down").touch()
+
+    if is_person:
+        ensure_daemon(str(in_process.home), person=True)
+    else:
+        with pytest.raises(StartError, match="was stopped with 'pal down'"):
+            ensure_daemon(str(in_process.home), person=False)
+
+    assert len(in_process.notes()) == is_person
+
+
+@pytest.mark.parametrize("pal", ["python"], indirect=True)
+def test_a_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALAVER_TEST_DAEMON", "the disk is full")
+
+    with pytest.raises(StartError, match=r"^the daemon did not start: the disk is full$"):
+        ensure_daemon(str(in_process.home))
+
+
+def test_the_interpreter_beside_the_client_is_taken(pal: Pal, compiled: Path, home: Path) -> None:
+    if pal.name != "c":
+        pytest.skip("the Python client is run by its interpreter")
+    beside = home.parent / "bin"
+    beside.mkdir()
+    os.link(home.parent / "python", beside / "python3")
+    (beside / "pal").write_bytes(compiled.read_bytes())
+    (beside / "pal").chmod(0o755)
+    (home.parent / "link").symlink_to(beside / "pal")
+    environment = {name: value for name, value in pal.environment.items() if name != "PALAVER_PYTHON"}
+
+    process = subprocess.run([home.parent / "link", "help"], env=environment, check=False, timeout=5)
+
+    assert process.returncode == 7

@@ -1,0 +1,54 @@
+"""The sentences about command lines that cannot be read, where reading does not show them already."""
+
+from palaver.doors.argv.complaints import (
+    missing_value,
+    not_a_choice,
+    shown,
+    too_many,
+    typed,
+    unknown_command,
+    unknown_option,
+)
+from palaver.doors.argv.spec import Option
+from palaver.doors.argv.table import TABLE
+
+
+def test_a_command_is_named_as_it_is_typed() -> None:
+    assert typed(TABLE.root.command) == "pal"
+    assert [typed(one) for one in TABLE.commands if one.path[0] == "status"] == [
+        "pal status",
+        "pal status set",
+    ]
+
+
+def test_what_was_typed_is_quoted_and_shortened() -> None:
+    assert shown("\x1b") == r"'\x1b'"
+    assert shown("x" * 100) == repr("x" * 59 + "…")
+
+
+def test_a_hidden_command_is_not_suggested() -> None:
+    assert "__complete" not in unknown_command(TABLE.root, "__complet")
+
+
+def test_an_option_before_the_command_is_explained() -> None:
+    assert unknown_option(TABLE.root, "--jsn") == "pal has no option '--jsn'; did you mean --json?"
+    assert "stand behind it" in unknown_option(TABLE.root, "--peek")
+
+
+def test_a_missing_value_names_what_is_missing() -> None:
+    option = Option(name="--thread", metavar="NAME", help="x")
+
+    assert missing_value(option, None) == "--thread needs a value: --thread NAME"
+    assert "'--json'" in missing_value(option, "--json")
+
+
+def test_choices_are_listed_with_the_nearest_one() -> None:
+    assert not_a_choice("--x", ("left", "right"), "rihgt").endswith("left, right; did you mean right?")
+    assert not_a_choice("--x", ("left", "right"), "q").endswith("left, right")
+
+
+def test_an_argument_too_many_is_shown_with_the_usage() -> None:
+    show = TABLE.find(("show",))
+    assert show is not None
+
+    assert too_many(show, ["1", "2"]) == "pal show has no place for '2': pal show ID"

@@ -1,0 +1,160 @@
+"""Colours, widths, tables and the making harmless of foreign text."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.doors.argv.style import Column, Paint, ago, display_width, lay_out, pad, safe, truncate
+
+ANY_TEXT = st.text(st.characters(), max_size=30) | st.text("ab日本́\u200d ", max_size=30)
+BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def is_harmless(char: str) -> bool:
+    return unicodedata.category(char) not in {"Cc", "Cs", "Zl", "Zp"} and char not in BIDI
+
+
+def test_without_colour_every_paint_gives_its_text_back() -> None:
+    plain, bright = Paint(False), Paint(True)
+
+    for name in ("bold", "dim", "red", "green", "yellow", "blue", "magenta", "cyan"):
+        assert getattr(plain, name)("x") == "x"
+        assert getattr(bright, name)("x").startswith("\x1b[")
+        assert getattr(bright, name)("x").endswith("mx\x1b[0m")
+        assert getattr(bright, name)("") == ""
+
+
+def test_control_characters_are_shown_and_do_nothing() -> None:
+    assert safe("\x1b[2Jgone\x07") == "␛[2Jgone␇"
+    assert safe("\x7f\x9b31m") == "␡\\x9b31m"
+    assert safe("abc\u202edcba") == "abc\\u202edcba"
+    assert safe("caf\udce9\u2028") == "caf\\udce9\\u2028"
+    assert safe("größe 日本 👩‍💻") == "größe 日本 👩‍💻"
+
+
+def test_lines_and_tabs_are_kept_when_asked() -> None:
+    assert safe("a\n\tb\r\nc\rd") == "a␊␉b␍␊c␍d"
+    assert safe("a\n\tb\r\nc\rd", keep_lines=True) == "a\n\tb\nc␍d"
+    assert safe("a\n\x1b", keep_lines=True) == "a\n␛"
+
+
+@given(ANY_TEXT)
+def test_a_safe_text_holds_nothing_that_drives_a_terminal(text: str) -> None:
+    assert all(map(is_harmless, safe(text)))
+    assert all(char in "\n\t" or is_harmless(char) for char in safe(text, keep_lines=True))
+    assert safe(safe(text)) == safe(text)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (-5, "0s"),
+        (999, "0s"),
+        (59_999, "59s"),
+        (60_000, "1m"),
+        (3_599_999, "59m"),
+        (3 * 3_600_000, "3h"),
+        (50 * 3_600_000, "2d"),
+        (800 * 86_400_000, "2y"),
+    ],
+)
+def test_a_span_is_written_in_its_largest_whole_unit(ms: int, text: str) -> None:
+    assert ago(ms) == text
+
+
+def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
+    assert display_width("abc") == 3
+    assert display_width("日本") == 4
+    assert display_width("e\u0301") == 1
+    assert display_width("é→") == 2
+    assert display_width("") == 0
+
+
+def test_a_text_is_cut_with_an_ellipsis_and_never_within_a_character() -> None:
+    assert truncate("hello", 5) == "hello"
+    assert truncate("hello", 4) == "hel…"
+    assert truncate("日本語", 5) == "日本…"
+    assert truncate("日本語", 4) == "日…"
+    assert truncate("e\u0301e\u0301e\u0301", 2) == "e\u0301…"
+    assert truncate("hello", 1) == "…"
+    assert truncate("hello", 0) == ""
+
+
+@given(ANY_TEXT, st.integers(0, 40))
+def test_a_cut_text_is_never_too_wide(text: str, columns: int) -> None:
+    assert display_width(truncate(text, columns)) <= columns
+
+
+def test_padding_fills_on_either_side() -> None:
+    assert pad("日", 4) == "日  "
+    assert pad("7", 3, is_right=True) == "  7"
+    assert pad("long", 2) == "long"
+
+
+def test_a_table_sets_its_columns_under_each_other() -> None:
+    columns = [Column(title="NAME"), Column(title="UNREAD", is_right=True), Column(title="STATE")]
+
+    lines = lay_out(columns, [["luna", "2", "idle"], ["日本", "10", "active"]], width=80)
+
+    assert lines == [
+        "NAME  UNREAD  STATE",
+        "luna       2  idle",
+        "日本      10  active",
+    ]
+
+
+def test_without_titles_there_is_no_heading_and_without_rows_no_line() -> None:
+    assert lay_out([Column(), Column()], [["a", "b"]], width=None) == ["a  b"]
+    assert lay_out([Column(), Column()], [], width=10) == []
+
+
+def test_the_widest_column_gives_way_first() -> None:
+    columns = [Column(), Column(), Column()]
+
+    assert lay_out(columns, [["luna", "x" * 30, "y" * 9]], width=30) == ["luna  xxxxxxxxxxxx…  yyyyyyyyy"]
+    assert lay_out(columns, [["luna", "x" * 30, "y" * 20]], width=31) == ["luna  xxxxxxxxxxx…  yyyyyyyyyy…"]
+
+
+def test_a_column_keeps_its_least_width_while_others_can_give() -> None:
+    columns = [Column(least=8), Column(least=2)]
+
+    assert lay_out(columns, [["abcdefgh", "xyz"]], width=12) == ["abcdefgh  x…"]
+
+
+def test_cells_stand_on_one_line_and_cannot_bring_colours_of_their_own() -> None:
+    (line,) = lay_out([Column(), Column()], [["a\nb", "\x1b[31mred"]], width=40)
+
+    assert line == "a␊b  ␛[31mred"
+
+
+def test_colours_take_no_room() -> None:
+    paint = Paint(True)
+    columns = [Column(title="A", paint=paint.green), Column(title="B")]
+
+    lines = lay_out(columns, [["xx", "y"], ["", "z"]], width=5, paint=paint)
+
+    assert lines == ["\x1b[2mA\x1b[0m   \x1b[2mB\x1b[0m", "\x1b[32mxx\x1b[0m  y", "    z"]
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda count: st.tuples(
+            st.lists(st.integers(0, 12), min_size=count, max_size=count),
+            st.lists(st.lists(ANY_TEXT, min_size=count, max_size=count), max_size=5),
+        )
+    ),
+    st.integers(0, 60),
+    st.booleans(),
+)
+def test_a_table_is_never_wider_than_it_may_be(
+    content: tuple[list[int], list[list[str]]], width: int, has_titles: bool
+) -> None:
+    least, rows = content
+    columns = [Column(title="TITLE" if has_titles else "", least=size) for size in least]
+
+    lines = lay_out(columns, rows, width=width)
+
+    assert len(lines) == len(rows) + has_titles
+    assert all(display_width(line) <= width for line in lines)

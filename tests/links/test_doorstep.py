@@ -1,0 +1,454 @@
+"""Who is asking, with real processes: shells, orphans, terminals, tmux, programs that mark like a harness."""
+
+import json
+import os
+import pty
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from palaver.errors import AlreadyJoined, WhoAreYou
+from palaver.harness.marks import MARKS, SEAT_MARK
+from palaver.links.doorstep import Doorstep
+from palaver.links.identity import HUMAN, SCRIPT, Claim
+from palaver.links.joining import Anchor
+from palaver.links.peer import peer_of
+from palaver.links.process import Process, boot_id, read_process
+from palaver.links.seats import SeatIndex, seat_mark
+from palaver.model.agent import Agent, Seat, Standing
+
+_LIMIT_S = 5
+
+_PROBE = """
+import ctypes, json, os, signal, socket, sys
+if "orphan" in sys.argv:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    reading, writing = os.pipe()
+    if os.fork():
+        os.read(reading, 1)
+        os._exit(0)
+    ctypes.CDLL(None).prctl(1, signal.SIGUSR1)  # the system tells when the parent has ended
+    os.write(writing, b"x")
+    signal.sigwait([signal.SIGUSR1])
+caller = socket.socket(socket.AF_UNIX)
+caller.connect(sys.argv[1])
+caller.sendall(json.dumps(dict(os.environ)).encode() + b"\\n")
+caller.recv(1)
+"""
+
+_TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """Somebody who came to the door and still stands there."""
+
+    chain: list[Process]
+    claim: Claim
+
+
+class _Street:
+    """A door to come to, and a way to start those who come. Ends only what it started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ends = ExitStack()
+        self._door = self._ends.enter_context(socket.socket(socket.AF_UNIX))
+        self._door.settimeout(_LIMIT_S)
+        self._door.bind(str(folder / "s"))
+        self._door.listen()
+        (folder / "probe.py").write_text(_PROBE)
+        probe = [sys.executable, "-I", "-S", str(folder / "probe.py"), str(folder / "s")]
+        self.probe = shlex.join(probe)
+        self.environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder), "TERM": "dumb"}
+
+    def close(self) -> None:
+        self._ends.close()
+
+    def run(self, script: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Run a shell script that has no terminal."""
+        child = subprocess.Popen(
+            ["/bin/sh", "-c", script],
+            env=self.environment | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._ends.callback(child.wait)
+        self._ends.callback(child.kill)
+        return child
+
+    def terminal(self, environment: Mapping[str, str] | None = None) -> "_Terminal":
+        """Open a terminal with an interactive shell in it."""
+        master, slave = pty.openpty()
+        settings = termios.tcgetattr(slave)
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        number = os.fstat(slave).st_rdev
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _TAKE_TERMINAL, "/bin/bash", "--norc", "--noprofile", "-i"],
+            env=self.environment | dict(environment or {}),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+        )
+        os.close(slave)
+        self._ends.callback(child.wait)
+        self._ends.callback(child.kill)
+        self._ends.callback(os.close, master)
+        return _Terminal(master, number, child.pid)
+
+    def tmux(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start a tmux server of our own with one pane that comes to the door."""
+        program = shutil.which("tmux")
+        if program is None:
+            pytest.skip("tmux is not installed: identity inside tmux is NOT tested here")
+        tmux = [program, "-S", str(self.folder / "t"), "-f", "/dev/null"]
+        settled = self.environment | dict(environment or {})
+        self._ends.callback(
+            subprocess.run, [*tmux, "kill-server"], env=settled, check=False, capture_output=True
+        )
+        subprocess.run([*tmux, "new-session", "-d", self.probe], env=settled, check=True)
+
+    def visit(self) -> _Visit:
+        """Wait for the next caller. It stays until the street is closed."""
+        connection = self._ends.enter_context(self._door.accept()[0])
+        connection.settimeout(_LIMIT_S)
+        with connection.makefile("rb") as lines:
+            environment = json.loads(lines.readline())
+        marks = {name: environment[name] for name in (*MARKS, SEAT_MARK) if name in environment}
+        with peer_of(connection) as peer:
+            return _Visit(_without_us(peer.chain()), Claim(marks=marks))
+
+
+@dataclass(frozen=True)
+class _Terminal:
+    """The far end of a pseudo-terminal: what a person's keyboard is."""
+
+    master: int
+    number: int
+    shell: int
+
+    def type(self, line: str) -> None:
+        os.write(self.master, line.encode() + b"\n")
+
+
+def _without_us(chain: list[Process]) -> list[Process]:
+    """Leave out this test run and what is above it, which may well be a harness; the first of all stays."""
+    pids = [process.pid for process in chain]
+    first = read_process(1)
+    assert first is not None
+    return [*chain[: pids.index(os.getpid())], first] if os.getpid() in pids else chain
+
+
+@pytest.fixture
+def street() -> Iterator[_Street]:
+    # Not tmp_path: the address of a socket has to be short.
+    with tempfile.TemporaryDirectory(prefix="pal") as folder:
+        street = _Street(Path(folder))
+        yield street
+        street.close()
+
+
+def _doorstep(*agents: Agent) -> Doorstep:
+    return Doorstep(SeatIndex(boot_id(), agents))
+
+
+def _agent(
+    name: str, process: Process, *, role: str = "worker", harness: str = "", session: str = "", key: str = ""
+) -> Agent:
+    seat = Seat(pid=process.pid, start=process.start, boot=boot_id(), key=key)
+    return Agent(name=name, base=name, role=role, harness=harness, session=session, seat=seat)
+
+
+def _joined(name: str, anchor: Anchor, *, role: str = "worker") -> Agent:
+    return Agent(
+        name=name, base=name, role=role, harness=anchor.harness, session=anchor.session, seat=anchor.seat
+    )
+
+
+# At a terminal
+
+
+@pytest.mark.parametrize("line", ["{probe}", "echo x | {probe} | cat", "sh -c '{probe}; true'"])
+def test_a_command_in_the_foreground_of_a_terminal_is_the_human(street: _Street, line: str) -> None:
+    street.terminal().type(line.format(probe=street.probe))
+
+    visit = street.visit()
+
+    assert _doorstep().who(visit.chain, visit.claim) == HUMAN
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{probe} &",
+        "nohup {probe} >/dev/null 2>&1 &",
+        "setsid {probe}",
+        "setsid {probe} </dev/tty",
+        "{probe} orphan",
+        "(nohup {probe} orphan >/dev/null 2>&1 &)",
+        "sh -c '{probe} orphan; read wait'",
+        "CLAUDECODE=1 {probe}",
+        "CLAUDECODE=1 sh -c 'env -i {probe}; true'",
+        "PALAVER_SEAT=stale {probe}",
+    ],
+    ids=[
+        "background",
+        "nohup",
+        "setsid",
+        "setsid-with-terminal-input",
+        "orphan",
+        "nohup-orphan",
+        "orphan-in-the-foreground",
+        "mark",
+        "mark-cleared-on-the-way",
+        "stale-seat-mark",
+    ],
+)
+def test_what_only_looks_like_the_human_is_a_script(street: _Street, line: str) -> None:
+    street.terminal().type(line.format(probe=street.probe))
+
+    visit = street.visit()
+
+    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+
+
+def test_an_orphan_keeps_terminal_and_foreground_and_loses_its_parents(street: _Street) -> None:
+    street.terminal().type(f"sh -c '{street.probe} orphan; read wait'")
+
+    caller, *above = street.visit().chain
+
+    assert caller.tty != 0
+    assert caller.pgrp == caller.foreground
+    assert caller.session not in [process.pid for process in above]
+
+
+def test_a_harness_that_clears_every_mark_is_still_known_by_its_name(street: _Street) -> None:
+    (street.folder / "claude").symlink_to("/bin/sh")
+    street.terminal().type(f"{street.folder}/claude -c 'env -i {street.probe}; true'")
+
+    visit = street.visit()
+
+    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+
+
+def test_a_terminal_that_a_holder_owns_makes_no_human(street: _Street) -> None:
+    terminal = street.terminal()
+    terminal.type(street.probe)
+    visit = street.visit()
+
+    held = Doorstep(SeatIndex(boot_id()), holder_ttys={terminal.number})
+
+    assert held.who(visit.chain, visit.claim) == SCRIPT
+
+
+def test_a_terminal_as_input_without_being_ones_own_makes_no_human(street: _Street) -> None:
+    master, slave = pty.openpty()
+    child = subprocess.Popen(
+        shlex.split(street.probe), env=street.environment, stdin=slave, start_new_session=True
+    )
+    visit = street.visit()
+
+    caller = _doorstep().who(visit.chain, visit.claim)
+
+    assert caller == SCRIPT
+    child.kill()
+    child.wait()
+    os.close(master)
+    os.close(slave)
+
+
+def test_a_parent_that_ended_before_it_was_looked_at_makes_no_human(street: _Street) -> None:
+    street.terminal().type(street.probe)
+    visit = street.visit()
+    gone = replace(visit.chain[1], pid=2**22 + 1, session=0)
+
+    caller = _doorstep().who([visit.chain[0], gone, *visit.chain[1:]], visit.claim)
+
+    assert caller == SCRIPT
+
+
+# Without a terminal
+
+
+@pytest.mark.parametrize(
+    "script", ["{probe}", "sh -c '{probe}; true'; true", "{probe} & wait", "{probe} orphan"]
+)
+def test_without_a_terminal_it_is_a_script(street: _Street, script: str) -> None:
+    street.run(script.format(probe=street.probe))
+
+    visit = street.visit()
+
+    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+
+
+def test_nested_shells_below_an_anchor_are_the_agent(street: _Street) -> None:
+    child = street.run(f"sh -c 'sh -c \"{street.probe}; true\"; true'; true")
+    visit = street.visit()
+    anchor = next(process for process in visit.chain if process.pid == child.pid)
+
+    caller = _doorstep(_agent("luna", anchor)).who(visit.chain, visit.claim)
+
+    assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
+
+
+def test_a_background_job_of_an_agent_is_the_agent(street: _Street) -> None:
+    child = street.run(f"{street.probe} & wait")
+    visit = street.visit()
+    anchor = read_process(child.pid)
+    assert anchor is not None
+
+    assert _doorstep(_agent("luna", anchor)).who(visit.chain, visit.claim).name == "luna"
+
+
+def test_a_process_with_a_number_used_again_is_not_the_agent(street: _Street) -> None:
+    street.run(f"{street.probe}; true")
+    visit = street.visit()
+    former = replace(visit.chain[1], start=visit.chain[1].start - 1)
+
+    assert _doorstep(_agent("luna", former)).who(visit.chain, visit.claim) == SCRIPT
+
+
+@pytest.mark.parametrize(
+    "script", ["{probe} orphan", "env -i sh -c '{probe}; true'; true"], ids=["orphan", "cleared"]
+)
+def test_the_seat_mark_binds_what_has_lost_its_anchor_or_its_environment(
+    street: _Street, script: str
+) -> None:
+    ours = read_process(os.getpid())
+    assert ours is not None
+    boss = _agent("boss", ours, role="operator")
+    assert boss.seat is not None
+    street.run(script.format(probe=street.probe), {SEAT_MARK: seat_mark(boss.seat, "boss")})
+
+    visit = street.visit()
+    caller = _doorstep(boss).who(visit.chain, visit.claim)
+
+    assert (caller.name, caller.standing) == ("boss", Standing.WORKER)
+
+
+# In tmux
+
+
+def test_a_pane_of_a_persons_tmux_is_the_human(street: _Street) -> None:
+    street.tmux()
+
+    visit = street.visit()
+
+    assert _doorstep().who(visit.chain, visit.claim) == HUMAN
+
+
+def test_a_pane_of_a_tmux_that_an_agent_started_is_bound_to_the_agent(street: _Street) -> None:
+    ours = read_process(os.getpid())
+    assert ours is not None
+    street.tmux({"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "s1"})
+
+    visit = street.visit()
+    unknown = _doorstep().who(visit.chain, visit.claim)
+    known = _doorstep(_agent("luna", ours, role="operator", harness="claude", session="s1"))
+    caller = known.who(visit.chain, visit.claim)
+
+    assert unknown == SCRIPT
+    assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
+
+
+# A harness inside a harness, and several sessions in one process
+
+
+def test_a_harness_inside_another_is_the_inner_one(street: _Street) -> None:
+    inner = f"CODEX_THREAD_ID=x1; export CODEX_THREAD_ID; {street.probe}; true"
+    (street.folder / "inner").write_text(inner)
+    child = street.run(f"export CLAUDE_CODE_SESSION_ID=c1; {street.probe} & sh {street.folder}/inner & wait")
+    visits = [street.visit(), street.visit()]
+    outside, inside = sorted(visits, key=lambda visit: len(visit.chain))
+
+    doorstep = _doorstep()
+    outer = doorstep.place(outside.chain, outside.claim)
+    doorstep.seats.put(_joined("outer", outer))
+    nested = doorstep.place(inside.chain, inside.claim)
+    doorstep.seats.put(_joined("inner", nested))
+
+    assert (outer.harness, outer.session, outer.seat.pid) == ("claude", "c1", child.pid)
+    assert (nested.harness, nested.session) == ("codex", "x1")
+    assert doorstep.who(outside.chain, outside.claim).name == "outer"
+    assert doorstep.who(inside.chain, inside.claim).name == "inner"
+
+
+def test_sessions_of_one_process_are_told_apart_by_their_key(street: _Street) -> None:
+    street.run(f"CODEX_THREAD_ID=x1 {street.probe} & CODEX_THREAD_ID=x2 {street.probe} & wait")
+    doorstep = _doorstep()
+    visits = [street.visit(), street.visit()]
+
+    for visit in visits:
+        anchor = doorstep.place(visit.chain, visit.claim)
+        doorstep.seats.put(_joined(f"agent_{anchor.session}", anchor))
+
+    assert visits[0].chain[1] == visits[1].chain[1]
+    for visit in visits:
+        session = visit.claim.marks["CODEX_THREAD_ID"]
+        assert doorstep.who(visit.chain, visit.claim).name == f"agent_{session}"
+        with pytest.raises(WhoAreYou, match="agent_x1, agent_x2"):
+            doorstep.who(visit.chain, Claim())
+
+
+def test_who_joins_twice_hears_who_it_is(street: _Street) -> None:
+    street.terminal().type(f"sh -c '{street.probe}; true'")
+    visit = street.visit()
+    doorstep = _doorstep()
+    doorstep.seats.put(_joined("luna", doorstep.place(visit.chain, visit.claim)))
+
+    with pytest.raises(AlreadyJoined, match="luna"):
+        doorstep.place(visit.chain, visit.claim)
+
+
+@pytest.mark.parametrize(
+    ("script", "standing"),
+    [
+        ("{probe}; true", Standing.OPERATOR),
+        ("CODEX_THREAD_ID=x1 sh -c '{probe}; true'; true", Standing.OPERATOR),
+        ("sh -c 'export CODEX_THREAD_ID=x1; {probe}; true'; true", Standing.OPERATOR),
+        ("sh -c 'export CLAUDECODE=1; {probe}; true'; true", Standing.WORKER),
+        ("{folder}/claude -c 'env -i {probe}; true'; true", Standing.WORKER),
+    ],
+    ids=["plain", "own-marks", "own-harness-through-a-launcher", "another-inside", "another-by-name"],
+)
+def test_a_harness_that_is_nobody_has_no_operators_rights_below_an_operator(
+    street: _Street, script: str, standing: Standing
+) -> None:
+    (street.folder / "claude").symlink_to("/bin/sh")
+    child = street.run(script.format(probe=street.probe, folder=street.folder))
+    visit = street.visit()
+    anchor = read_process(child.pid)
+    assert anchor is not None
+
+    caller = _doorstep(_agent("boss", anchor, role="operator", harness="codex")).who(visit.chain, visit.claim)
+
+    assert (caller.name, caller.standing) == ("boss", standing)
+
+
+def test_the_anchor_itself_has_all_its_rights(street: _Street) -> None:
+    street.run(street.probe, {"CLAUDECODE": "1"})
+    visit = street.visit()
+
+    caller = _doorstep(_agent("boss", visit.chain[0], role="operator")).who(visit.chain, visit.claim)
+
+    assert caller.standing is Standing.OPERATOR
+
+
+def test_nobody_at_all_is_a_script() -> None:
+    assert _doorstep().who([], Claim()) == SCRIPT

@@ -1,0 +1,160 @@
+"""What a process shows of a harness, and what is remembered of it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palaver.harness.marks import MARKS, SEAT_MARK
+from palaver.links.environment import Environments, read_arguments, read_marks
+from palaver.links.process import Process, read_process
+
+_VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+
+
+@contextmanager
+def _waiting(environment: Mapping[str, str], *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run something that says it is up and waits for the end of its input."""
+    command = command or ("/bin/sh", "-c", "echo up; read end")
+    child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def _process(pid: int) -> Process:
+    process = read_process(pid)
+    assert process is not None
+    return process
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    marks=st.dictionaries(st.sampled_from([*MARKS, SEAT_MARK]), _VALUES),
+    others=st.dictionaries(st.sampled_from(["HOME", "CLAUDE_API_KEY", "CLAUDECODE_TOKEN"]), _VALUES),
+)
+def test_exactly_the_marks_are_read_and_empty_ones_are_none(
+    marks: dict[str, str], others: dict[str, str]
+) -> None:
+    with _waiting(marks | others) as child:
+        found = read_marks(child.pid)
+
+    assert found == {name: value for name, value in marks.items() if value}
+
+
+def test_a_mark_behind_a_long_environment_is_found() -> None:
+    filling = {f"FILLING_{number}": "x" * 100_000 for number in range(3)}
+
+    with _waiting(filling | {"CLAUDECODE": "1"}) as child:
+        found = read_marks(child.pid)
+
+    assert found == {"CLAUDECODE": "1"}
+
+
+def test_a_process_that_is_not_there_has_neither_marks_nor_arguments() -> None:
+    assert read_marks(2**22 + 1) == {}
+    assert read_arguments(2**22 + 1) == [""]
+
+
+def test_what_was_looked_at_once_is_remembered() -> None:
+    environments = Environments()
+    process = _process(os.getpid())
+
+    assert environments.look(process) is environments.look(process)
+
+
+def test_at_the_limit_the_process_met_first_is_forgotten() -> None:
+    environments = Environments(limit=1)
+    ours, parent = _process(os.getpid()), _process(os.getppid())
+    first = environments.look(ours)
+
+    environments.look(parent)
+
+    assert environments.look(ours) is not first
+
+
+def test_what_hides_its_image_is_read_every_time() -> None:
+    environments = Environments()
+    hidden = replace(_process(os.getpid()), image=0)
+
+    assert environments.look(hidden) is not environments.look(hidden)
+
+
+def test_a_mark_that_comes_with_an_exec_is_seen_although_the_pid_was_known() -> None:
+    environments = Environments()
+    script = "echo up; read go; CLAUDECODE=1 exec sh -c 'echo up; read end'"
+    with _waiting({"PATH": os.defpath}, "/bin/sh", "-c", script) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        before = environments.look(_process(child.pid)).marks
+        child.stdin.write(b"go\n")
+        child.stdin.flush()
+        child.stdout.readline()
+
+        after = environments.look(_process(child.pid)).marks
+
+    assert (dict(before), dict(after)) == ({}, {"CLAUDECODE": "1"})
+
+
+def test_a_process_that_has_gone_can_have_been_a_harness() -> None:
+    with _waiting({}) as child:
+        process = _process(child.pid)
+    used_again = replace(_process(os.getpid()), start=1)
+
+    assert Environments().look(process).can_be_harness
+    assert Environments().look(used_again).can_be_harness
+
+
+def test_a_zombie_has_no_environment_left_and_can_have_been_a_harness() -> None:
+    with _waiting({}) as child:
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+        found = Environments().look(_process(child.pid))
+
+    assert found.can_be_harness
+
+
+@pytest.mark.parametrize("word", ["claude", "codex", "gemini", "opencode"])
+def test_a_program_named_like_a_harness_is_one(word: str, tmp_path: Path) -> None:
+    program = tmp_path / word
+    program.symlink_to("/bin/sh")
+
+    with _waiting({}, str(program), "-c", "echo up; read end") as child:
+        found = Environments().look(_process(child.pid))
+
+    assert (found.harness, found.can_be_harness) == (word, True)
+
+
+def test_a_harness_that_an_interpreter_runs_is_one(tmp_path: Path) -> None:
+    script = tmp_path / "gemini.js"
+    script.write_text("print('up', flush=True); input()")
+    interpreter = tmp_path / "node"
+    interpreter.symlink_to(sys.executable)
+
+    with _waiting({}, str(interpreter), str(script)) as child:
+        found = Environments().look(_process(child.pid))
+
+    assert found.harness == "gemini"
+
+
+def test_a_file_named_like_a_harness_makes_nobody_one(tmp_path: Path) -> None:
+    editor = tmp_path / "ed"
+    editor.symlink_to("/bin/cat")
+    (tmp_path / "claude").write_text("up\n")
+
+    with _waiting({}, str(editor), str(tmp_path / "claude"), "-") as child:
+        found = Environments().look(_process(child.pid))
+
+    assert not found.can_be_harness

@@ -1,0 +1,357 @@
+"""The four rules, over chains made up for them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.errors import NotPerson, NotYou, WhoAreYou
+from palaver.harness.marks import MARKS, SEAT_MARK
+from palaver.links.identity import HUMAN, SCRIPT, Claim, act_as, who_is_asking
+from palaver.links.process import Process
+from palaver.links.seats import SeatIndex, seat_mark
+from palaver.model.agent import ROLES, Agent, Caller, Seat, Standing, standing_of_role
+
+BOOT = "this-boot"
+TTY = 34816
+INIT = Process(1, 0, 1, 1, 0, -1, 0, "init")
+SHELL = Process(10, 1, 10, 10, TTY, 20, 100, "bash")
+PAL = Process(20, 10, 20, 10, TTY, 20, 200, "pal")
+AT_TERMINAL = [PAL, SHELL, INIT]
+
+
+def _agent(name: str, *, role: str = "worker", pid: int = 10, key: str = "", harness: str = "codex") -> Agent:
+    seat = Seat(pid=pid, start=pid * 10, boot=BOOT, key=key)
+    return Agent(name=name, base=name, role=role, seat=seat, harness=harness, session=key)
+
+
+def _ask(
+    *agents: Agent,
+    chain: Sequence[Process] = AT_TERMINAL,
+    claim: Claim | None = None,
+    marks_above: bool = False,
+    marks_between: bool = False,
+    holder_ttys: Sequence[int] = (),
+) -> Caller:
+    return who_is_asking(
+        chain,
+        claim or Claim(),
+        SeatIndex(BOOT, agents),
+        marks_above=marks_above,
+        holder_ttys=holder_ttys,
+        marks_between=marks_between,
+    )
+
+
+def _mark(agent: Agent) -> dict[str, str]:
+    assert agent.seat is not None
+    return {SEAT_MARK: seat_mark(agent.seat, agent.name)}
+
+
+# Rule 1
+
+
+def test_the_nearest_anchor_is_who_is_asking() -> None:
+    outer, inner = _agent("outer", pid=1), _agent("inner", role="operator")
+    init = replace(INIT, start=10)
+
+    caller = _ask(outer, inner, chain=[PAL, SHELL, init])
+
+    assert (caller.name, caller.standing, caller.kind) == ("inner", Standing.OPERATOR, "instance")
+    assert (caller.harness, caller.seat, caller.by) == ("codex", inner.seat, None)
+
+
+def test_a_number_used_again_is_not_the_anchor() -> None:
+    caller = _ask(_agent("luna"), chain=[PAL, replace(SHELL, start=101), INIT])
+
+    assert caller == HUMAN
+
+
+def test_an_anchor_beats_a_forged_mark() -> None:
+    boss = _agent("boss", role="operator", pid=99)
+
+    caller = _ask(_agent("luna"), boss, claim=Claim(marks=_mark(boss)))
+
+    assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim(key="b"),
+        Claim(marks={"CODEX_THREAD_ID": "b"}),
+        Claim(key="b", marks={"CODEX_THREAD_ID": "a"}),
+        Claim(marks=_mark(_agent("nova", key="b"))),
+        Claim(marks={"CODEX_THREAD_ID": "b"} | _mark(_agent("luna", key="a"))),
+    ],
+    ids=["key", "environment", "key-first", "seat-mark", "environment-before-seat-mark"],
+)
+def test_of_several_seats_in_one_process_the_key_chooses(claim: Claim) -> None:
+    caller = _ask(_agent("luna", key="a"), _agent("nova", key="b"), claim=claim)
+
+    assert caller.name == "nova"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim(),
+        Claim(key="c"),
+        Claim(marks={"CLAUDE_CODE_SESSION_ID": "a"}),
+        Claim(marks={SEAT_MARK: "x"}),
+        Claim(key="c", marks=_mark(_agent("luna", key="a"))),
+    ],
+    ids=["none", "unknown-key", "another-harness", "unknown-mark", "unknown-key-with-mark"],
+)
+def test_of_several_seats_without_a_fitting_key_it_is_nobody(claim: Claim) -> None:
+    with pytest.raises(WhoAreYou, match=r"luna, nova") as refusal:
+        _ask(_agent("luna", key="a"), _agent("nova", key="b"), claim=claim)
+
+    assert refusal.value.code == "who_are_you"
+
+
+def test_another_session_of_the_only_seat_is_bound_to_it_and_lowered() -> None:
+    luna = _agent("luna", key="a", role="operator")
+
+    other = _ask(luna, claim=Claim(key="b"))
+    same = _ask(luna, claim=Claim(key="a"))
+    unsaid = _ask(luna)
+
+    assert (other.name, other.standing) == ("luna", Standing.WORKER)
+    assert same.standing == unsaid.standing == Standing.OPERATOR
+
+
+def test_a_seat_without_a_key_is_the_same_whatever_session_is_named() -> None:
+    luna = _agent("luna", role="operator", harness="claude")
+
+    assert _ask(luna, claim=Claim(key="new-session")).standing is Standing.OPERATOR
+
+
+@pytest.mark.parametrize(
+    ("role", "standing"), [("operator", Standing.WORKER), ("observer", Standing.OBSERVER)]
+)
+def test_a_harness_that_is_nobody_speaks_in_the_anchors_name_with_a_workers_rights(
+    role: str, standing: Standing
+) -> None:
+    caller = _ask(_agent("luna", role=role), marks_between=True)
+
+    assert (caller.name, caller.standing) == ("luna", standing)
+
+
+# Rule 2
+
+
+def test_a_mark_binds_to_its_seat_even_at_a_persons_terminal() -> None:
+    luna = _agent("luna", pid=99)
+
+    caller = _ask(luna, claim=Claim(marks=_mark(luna)))
+
+    assert (caller.name, caller.standing, caller.seat) == ("luna", Standing.WORKER, luna.seat)
+
+
+def test_a_session_of_a_harness_binds_as_well() -> None:
+    luna = _agent("luna", pid=99, key="t")
+
+    assert _ask(luna, claim=Claim(marks={"CODEX_THREAD_ID": "t"})).name == "luna"
+
+
+def test_the_forged_mark_of_an_operator_gives_a_workers_rights() -> None:
+    boss = _agent("boss", pid=99, role="operator")
+
+    assert _ask(boss, claim=Claim(marks=_mark(boss))).standing is Standing.WORKER
+
+
+def test_marks_of_several_give_the_inner_name_and_the_lowest_rights() -> None:
+    outer, inner = _agent("outer", pid=50, role="observer"), _agent("inner", pid=60, key="t")
+
+    caller = _ask(outer, inner, claim=Claim(marks=_mark(outer) | {"CODEX_THREAD_ID": "t"}))
+
+    assert (caller.name, caller.standing) == ("inner", Standing.OBSERVER)
+
+
+# Rules 3 and 4
+
+
+def test_in_the_foreground_of_a_terminal_it_is_the_human() -> None:
+    assert _ask() == HUMAN
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [],
+        [replace(PAL, tty=0, foreground=-1), SHELL, INIT],
+        [replace(PAL, pgrp=21), SHELL, INIT],
+        [replace(PAL, session=20), SHELL, INIT][1:2],
+        [PAL, SHELL],
+        [replace(PAL, ppid=1), INIT],
+        [replace(PAL, session=0), SHELL, INIT],
+    ],
+    ids=["unseen", "no-terminal", "background", "shell-behind", "cut-chain", "orphan", "leader-elsewhere"],
+)
+def test_what_is_unknown_is_a_script_and_never_the_human(chain: Sequence[Process]) -> None:
+    assert _ask(chain=chain) == SCRIPT
+
+
+def test_a_terminal_that_a_holder_owns_makes_no_human() -> None:
+    assert _ask(holder_ttys=[TTY]) == SCRIPT
+
+
+def test_a_mark_above_makes_no_human() -> None:
+    assert _ask(marks_above=True) == SCRIPT
+
+
+@pytest.mark.parametrize("name", [*MARKS, SEAT_MARK])
+def test_any_mark_even_an_unknown_one_makes_no_human(name: str) -> None:
+    assert _ask(claim=Claim(marks={name: "stale"})) == SCRIPT
+    assert _ask(claim=Claim(marks={name: ""})) == HUMAN
+
+
+_CHAINS = st.lists(
+    st.builds(
+        Process,
+        pid=st.integers(1, 4),
+        ppid=st.integers(0, 4),
+        pgrp=st.integers(1, 3),
+        session=st.integers(0, 3),
+        tty=st.sampled_from([0, TTY]),
+        foreground=st.integers(-1, 3),
+        start=st.sampled_from([10, 20, 30, 40]),
+        name=st.just("x"),
+    ),
+    max_size=4,
+)
+_AGENTS = st.lists(
+    st.builds(
+        _agent,
+        st.sampled_from(["luna", "nova"]),
+        role=st.sampled_from(ROLES),
+        pid=st.integers(1, 9),
+        key=st.sampled_from(["", "a", "b"]),
+    ),
+    max_size=3,
+)
+_CLAIMS = st.builds(
+    Claim,
+    key=st.sampled_from(["", "a", "b"]),
+    marks=st.dictionaries(st.sampled_from([*MARKS, SEAT_MARK]), st.sampled_from(["", "a", "b"])),
+)
+
+
+@given(chain=_CHAINS, agents=_AGENTS, claim=_CLAIMS, above=st.booleans())
+def test_no_claim_ever_raises_anybody(
+    chain: list[Process], agents: list[Agent], claim: Claim, above: bool
+) -> None:
+    """Against the same caller that claims nothing: rights stay or fall, and an anchor stays the anchor."""
+    try:
+        silent = _ask(*agents, chain=chain, marks_above=above)
+        claiming = _ask(*agents, chain=chain, claim=claim, marks_above=above)
+    except WhoAreYou:
+        return
+
+    assert claiming.standing <= silent.standing
+    if SeatIndex(BOOT, agents).nearest(chain) is not None:
+        assert claiming.name in {agent.name for agent in agents}
+
+
+@given(chain=_CHAINS, agents=_AGENTS, claim=_CLAIMS)
+def test_the_human_has_neither_anchor_nor_mark_and_a_terminal_in_the_foreground(
+    chain: list[Process], agents: list[Agent], claim: Claim
+) -> None:
+    try:
+        caller = _ask(*agents, chain=chain, claim=claim)
+    except WhoAreYou:
+        return
+
+    if caller == HUMAN:
+        assert not claim.has_mark
+        assert chain[0].tty == TTY
+        assert chain[0].foreground == chain[0].pgrp
+        assert chain[-1].ppid == 0
+
+
+# --as
+
+
+def test_the_human_may_be_anyone_and_it_is_written_down() -> None:
+    boss = _agent("boss", role="operator")
+
+    caller = act_as(HUMAN, boss)
+
+    assert (caller.name, caller.standing, caller.by) == ("boss", Standing.OPERATOR, "human")
+    assert (caller.kind, caller.harness, caller.seat) == ("instance", "codex", boss.seat)
+
+
+def test_a_script_may_be_a_worker_that_is_here_and_it_is_written_down() -> None:
+    caller = act_as(SCRIPT, _agent("luna"))
+
+    assert (caller.name, caller.standing, caller.by) == ("luna", Standing.WORKER, "script")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        _agent("boss", role="operator"),
+        _agent("chief", role="orchestrator"),
+        _agent("eye", role="observer"),
+        Agent(name="luna", base="luna", left=True),
+        Agent(name="luna:BOXE", base="luna", remote=True),
+    ],
+    ids=lambda target: target.role,
+)
+def test_a_script_may_be_nobody_else(target: Agent) -> None:
+    with pytest.raises(NotPerson, match=target.name):
+        act_as(SCRIPT, target)
+
+
+def _caller(name: str, standing: Standing = Standing.WORKER, kind: str = "instance") -> Caller:
+    return Caller(name=name, standing=standing, kind=kind)
+
+
+def test_an_agent_may_be_itself() -> None:
+    luna = _caller("luna")
+
+    assert act_as(luna, _agent("luna")) is luna
+
+
+def test_an_agent_may_be_its_child_with_no_more_rights_than_its_own() -> None:
+    child = Agent(name="luna_reviewer_1", base="luna_reviewer_1", role="operator", by="luna")
+
+    caller = act_as(_caller("luna"), child)
+
+    assert (caller.name, caller.standing, caller.by) == ("luna_reviewer_1", Standing.WORKER, "luna")
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        _caller("luna", Standing.OPERATOR),
+        _caller("alice", Standing.GUEST, "human"),
+        _caller("script", Standing.GUEST, "external"),
+        _caller("bridge", Standing.EXTERNAL, "external"),
+    ],
+    ids=lambda caller: caller.name,
+)
+def test_nobody_else_may_be_another(caller: Caller) -> None:
+    with pytest.raises(NotYou, match="nova"):
+        act_as(caller, _agent("nova"))
+
+
+def test_a_guest_named_like_an_agents_parent_is_not_that_parent() -> None:
+    child = Agent(name="luna_1", base="luna_1", by="luna")
+
+    with pytest.raises(NotYou):
+        act_as(_caller("luna", Standing.GUEST, "human"), child)
+
+
+@given(standing=st.sampled_from(Standing), role=st.sampled_from(ROLES), by=st.sampled_from(["luna", ""]))
+def test_nobody_rises_by_being_another(standing: Standing, role: str, by: str) -> None:
+    target = Agent(name="nova", base="nova", role=role, by=by)
+    try:
+        caller = act_as(_caller("luna", standing), target)
+    except NotYou:
+        return
+
+    assert caller.standing <= min(standing, standing_of_role(role))

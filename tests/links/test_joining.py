@@ -1,0 +1,236 @@
+"""Where a new agent sits down, over chains made up for it."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.errors import AlreadyJoined, BadRequest, PalaverError
+from palaver.links.environment import Surroundings
+from palaver.links.identity import Claim
+from palaver.links.joining import Anchor, anchor_for_child, anchor_for_join
+from palaver.links.process import Process
+from palaver.links.seats import SeatIndex
+from palaver.model.agent import Agent, Seat
+
+BOOT = "this-boot"
+CLAUDE_MARKS = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "c1"}
+CODEX_MARKS = {"CODEX_THREAD_ID": "x1"}
+
+
+def _chain(*names: str) -> list[Process]:
+    """Name processes from the caller up; their pids fall to 1."""
+    count = len(names)
+    return [
+        Process(count - index, count - index - 1, 1, 1, 0, -1, (count - index) * 10, name)
+        for index, name in enumerate(names)
+    ]
+
+
+def _around(*marks: Mapping[str, str], named: Mapping[int, str] | None = None) -> list[Surroundings]:
+    return [Surroundings(entry, (named or {}).get(index)) for index, entry in enumerate(marks)]
+
+
+def _agent(name: str, pid: int, key: str = "") -> Agent:
+    return Agent(name=name, base=name, seat=Seat(pid=pid, start=pid * 10, boot=BOOT, key=key))
+
+
+def _join(
+    chain: Sequence[Process],
+    around: Sequence[Surroundings],
+    *agents: Agent,
+    claim: Claim | None = None,
+    pid: int | None = None,
+) -> Anchor:
+    return anchor_for_join(chain, claim or Claim(), pid, SeatIndex(BOOT, agents), around)
+
+
+def test_without_a_harness_the_callers_parent_is_the_anchor() -> None:
+    anchor = _join(_chain("pal", "bash", "tmux", "init"), _around({}, {}, {}, {}))
+
+    assert anchor == Anchor(seat=Seat(pid=3, start=30, boot=BOOT))
+
+
+def test_the_harness_is_the_process_whose_child_has_its_marks_and_which_has_them_not() -> None:
+    chain = _chain("pal", "bash", "sh", "node", "bash", "init")
+
+    anchor = _join(chain, _around(CLAUDE_MARKS, CLAUDE_MARKS, CLAUDE_MARKS, {}, {}, {}))
+
+    assert (anchor.seat.pid, anchor.seat.key) == (3, "")
+    assert (anchor.harness, anchor.session) == ("claude", "c1")
+
+
+def test_marks_that_only_the_command_itself_says_count_as_well() -> None:
+    claim = Claim(marks=CODEX_MARKS | {"CLAUDECODE": ""})
+
+    anchor = _join(_chain("pal", "node", "bash", "init"), _around({}, {}, {}, {}), claim=claim)
+
+    assert (anchor.seat.pid, anchor.seat.key) == (3, "x1")
+    assert (anchor.harness, anchor.session) == ("codex", "x1")
+
+
+def test_a_harness_is_found_by_its_name_where_it_marks_nothing() -> None:
+    chain = _chain("pal", "sh", "codex", "bash", "init")
+
+    anchor = _join(chain, _around({}, {}, {}, {}, {}, named={2: "codex"}), claim=Claim(key="x7"))
+
+    assert (anchor.seat.pid, anchor.seat.key) == (3, "x7")
+    assert (anchor.harness, anchor.session) == ("codex", "x7")
+
+
+def test_a_harness_inside_another_sits_at_the_inner_one() -> None:
+    chain = _chain("pal", "bash", "inner", "bash", "outer", "init")
+    both = CLAUDE_MARKS | CODEX_MARKS
+
+    anchor = _join(chain, _around(both, both, CLAUDE_MARKS, CLAUDE_MARKS, {}, {}), _agent("luna", 2))
+
+    assert (anchor.seat.pid, anchor.harness, anchor.session) == (4, "codex", "x1")
+
+
+def test_the_same_harness_inside_itself_is_told_apart_by_its_session() -> None:
+    chain = _chain("pal", "bash", "inner", "bash", "outer", "init")
+    inside = CLAUDE_MARKS | {"CLAUDE_CODE_SESSION_ID": "c2"}
+
+    anchor = _join(chain, _around(inside, inside, CLAUDE_MARKS, CLAUDE_MARKS, {}, {}))
+
+    assert (anchor.seat.pid, anchor.session) == (4, "c2")
+
+
+def test_a_key_without_any_harness_is_kept_in_the_seat() -> None:
+    anchor = _join(_chain("pal", "app", "init"), _around({}, {}, {}), claim=Claim(key="k"))
+
+    assert (anchor.seat.key, anchor.session, anchor.harness) == ("k", "k", "")
+
+
+def test_an_orphan_with_marks_sits_at_its_parent_and_not_at_who_adopted_it() -> None:
+    around = _around(CLAUDE_MARKS, CLAUDE_MARKS, {}, {})
+
+    anchor = _join(_chain("pal", "script", "systemd", "init"), around)
+
+    assert (anchor.seat.pid, anchor.harness) == (3, "")
+
+
+@pytest.mark.parametrize("names", [("pal",), ("pal", "init"), ("pal", "systemd", "init")])
+def test_who_has_no_parent_of_its_own_cannot_sit_down(names: Sequence[str]) -> None:
+    with pytest.raises(BadRequest, match="--pid"):
+        _join(_chain(*names), _around(*[CLAUDE_MARKS for _ in names]))
+
+
+def test_a_harness_that_is_the_first_process_of_a_container_is_an_anchor() -> None:
+    anchor = _join(_chain("pal", "claude"), _around({}, {}, named={1: "claude"}))
+
+    assert (anchor.seat.pid, anchor.harness) == (1, "claude")
+
+
+def test_who_cannot_be_seen_cannot_sit_down() -> None:
+    with pytest.raises(BadRequest, match="cannot be seen"):
+        _join([], [])
+
+
+def test_a_process_that_is_already_someone_hears_who() -> None:
+    chain, around = _chain("pal", "bash", "node", "init"), _around(CLAUDE_MARKS, CLAUDE_MARKS, {}, {})
+
+    with pytest.raises(AlreadyJoined, match="luna"):
+        _join(chain, around, _agent("luna", 2))
+
+
+def test_a_seat_below_the_harness_is_already_someone_too() -> None:
+    chain, around = _chain("pal", "bash", "node", "init"), _around(CLAUDE_MARKS, CLAUDE_MARKS, {}, {})
+
+    with pytest.raises(AlreadyJoined, match="nova"):
+        _join(chain, around, _agent("nova", 3))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_free"), [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)]
+)
+def test_one_process_has_several_seats_only_if_each_has_a_key(old: str, new: str, is_free: bool) -> None:
+    chain, around = _chain("pal", "codex", "init"), _around({}, {}, {}, named={1: "codex"})
+    claim = Claim(key=new)
+
+    if is_free:
+        assert _join(chain, around, _agent("luna", 2, old), claim=claim).seat.key == new
+    else:
+        with pytest.raises(AlreadyJoined, match="luna"):
+            _join(chain, around, _agent("luna", 2, old), claim=claim)
+
+
+def test_a_pid_may_stand_between_the_caller_and_its_own_seat() -> None:
+    chain, around = _chain("pal", "worker", "bash", "node", "init"), _around(*[CODEX_MARKS] * 3, {}, {})
+
+    anchor = _join(chain, around, _agent("luna", 2), pid=3)
+
+    assert anchor == Anchor(seat=Seat(pid=3, start=30, boot=BOOT), harness="codex")
+
+
+@pytest.mark.parametrize("pid", [2, 1])
+def test_a_pid_at_or_above_ones_own_seat_is_refused(pid: int) -> None:
+    chain, around = _chain("pal", "bash", "node", "bash", "init"), _around({}, {}, {}, {}, {})
+
+    with pytest.raises(PalaverError):
+        _join(chain, around, _agent("luna", 3), pid=pid)
+
+
+def test_who_has_no_seat_may_choose_any_of_its_parents() -> None:
+    chain, around = _chain("pal", "bash", "node", "bash", "init"), _around({}, {}, {}, {}, {})
+
+    assert [_join(chain, around, pid=pid).seat.pid for pid in (5, 4, 3, 2)] == [5, 4, 3, 2]
+
+
+@pytest.mark.parametrize("pid", [1, 77, 0, -1])
+def test_a_stranger_or_the_first_of_all_is_nobodys_seat(pid: int) -> None:
+    chain, around = _chain("pal", "bash", "init"), _around({}, {}, {})
+
+    with pytest.raises(BadRequest):
+        _join(chain, around, pid=pid)
+
+
+_MARKS = st.dictionaries(
+    st.sampled_from(["CLAUDECODE", *CODEX_MARKS, "PALAVER_SEAT"]), st.sampled_from(["1", "2"])
+)
+
+
+@given(
+    marks=st.lists(_MARKS, min_size=2, max_size=5),
+    pid=st.none() | st.integers(0, 6),
+    taken=st.lists(st.integers(2, 6), max_size=2),
+)
+def test_a_new_seat_is_always_below_the_callers_own(
+    marks: list[dict[str, str]], pid: int | None, taken: list[int]
+) -> None:
+    chain = _chain("pal", *["x"] * (len(marks) - 2), "init")
+    agents = [_agent(f"a{number}", number) for number in taken]
+    try:
+        anchor = _join(chain, _around(*marks), *agents, pid=pid)
+    except PalaverError:
+        return
+
+    own = SeatIndex(BOOT, agents).nearest(chain)
+    index = [process.pid for process in chain].index(anchor.seat.pid)
+    assert anchor.seat.pid != 1
+    assert own is None or index < own.index
+
+
+def test_a_holder_gives_a_seat_to_what_it_started() -> None:
+    child = _chain("claude", "holder", "init")
+
+    seat = anchor_for_child(child[1], child, SeatIndex(BOOT), key="k")
+
+    assert seat == Seat(pid=3, start=30, boot=BOOT, key="k")
+
+
+def test_nobody_gives_a_seat_to_what_it_did_not_start() -> None:
+    child = _chain("claude", "holder", "init")
+    same_number = Process(2, 1, 1, 1, 0, -1, 99, "holder")
+
+    for caller in (same_number, child[0]):
+        with pytest.raises(BadRequest, match="started yourself"):
+            anchor_for_child(caller, child, SeatIndex(BOOT))
+
+
+def test_a_child_that_is_already_someone_is_not_given_away() -> None:
+    child = _chain("claude", "holder", "init")
+
+    with pytest.raises(AlreadyJoined, match="luna"):
+        anchor_for_child(child[1], child, SeatIndex(BOOT, [_agent("luna", 3)]))

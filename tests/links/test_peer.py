@@ -1,0 +1,108 @@
+"""The process behind a Unix socket."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palaver.errors import NotPerson
+from palaver.links.peer import Peer, peer_of
+
+_NO_SUCH_OPTION = 9999
+_CALL = """
+import socket, sys
+caller = socket.socket(socket.AF_UNIX)
+caller.connect(sys.argv[1])
+caller.recv(1)
+"""
+
+
+class _Door:
+    """A listening socket and one process that connects and then waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(5)
+        path = os.path.relpath(folder / "s")  # short enough for a socket address
+        self.socket.bind(path)
+        self.socket.listen()
+        self.child = subprocess.Popen([sys.executable, "-I", "-S", "-c", _CALL, path])
+        self.connection = self.socket.accept()[0]
+
+    def end_child(self) -> None:
+        self.child.kill()
+        self.child.wait()
+
+    def close(self) -> None:
+        self.end_child()
+        self.connection.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[_Door]:
+    door = _Door(tmp_path)
+    yield door
+    door.close()
+
+
+@pytest.mark.parametrize("option", [77, _NO_SUCH_OPTION], ids=["by-socket", "by-number"])
+def test_the_peer_is_the_process_that_connected_and_its_chain_is_ours(door: _Door, option: int) -> None:
+    with peer_of(door.connection, peer_pidfd_option=option) as peer:
+        chain = peer.chain()
+
+    assert (peer.pid, peer.uid, peer.gid) == (door.child.pid, os.getuid(), os.getgid())
+    assert peer.pidfd is not None
+    assert [process.pid for process in chain[:2]] == [door.child.pid, os.getpid()]
+
+
+@pytest.mark.parametrize("option", [77, _NO_SUCH_OPTION], ids=["by-socket", "by-number"])
+def test_a_peer_that_has_gone_has_no_chain(door: _Door, option: int) -> None:
+    door.end_child()
+
+    with peer_of(door.connection, peer_pidfd_option=option) as peer:
+        assert peer.chain() == []
+
+
+def test_a_peer_that_goes_after_it_was_pinned_has_no_chain(door: _Door) -> None:
+    with peer_of(door.connection) as peer:
+        door.end_child()
+
+        assert peer.chain() == []
+
+
+def test_a_number_that_became_anothers_is_not_the_peer(door: _Door) -> None:
+    """The pidfd is the peer's; the number now leads to a living stranger, as after a wrap."""
+    with peer_of(door.connection) as peer:
+        door.end_child()
+        reused = Peer(os.getpid(), peer.uid, peer.gid, peer.pidfd)
+
+        assert reused.chain() == []
+
+
+def test_a_socket_that_nobody_connected_to_has_no_peer_to_be_seen() -> None:
+    with socket.socket(socket.AF_UNIX) as alone:
+        peer = peer_of(alone)
+
+    assert (peer.pid, peer.pidfd, peer.chain()) == (0, None, [])
+
+
+def test_without_a_pidfd_the_number_is_taken_at_its_word() -> None:
+    peer = Peer(os.getpid(), os.getuid(), os.getgid())
+
+    peer.close()
+
+    assert peer.chain()[0].pid == os.getpid()
+
+
+def test_our_own_user_may_come_in() -> None:
+    Peer(1, os.geteuid(), 0).check_user()
+
+
+def test_another_user_is_refused_and_told_why() -> None:
+    with pytest.raises(NotPerson, match="belongs to user"):
+        Peer(1, os.geteuid() + 1, 0).check_user()

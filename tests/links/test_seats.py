@@ -1,0 +1,134 @@
+"""Seats found by process, by mark and by harness session."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.marks import SEAT_MARK
+from palaver.links.process import Process
+from palaver.links.seats import SeatIndex, seat_mark
+from palaver.model.agent import Agent, Seat
+
+BOOT = "this-boot"
+_WORDS = st.text("ab\0|:1", max_size=3)
+
+
+def _seat(pid: int = 10, *, start: int = 100, boot: str = BOOT, key: str = "") -> Seat:
+    return Seat(pid=pid, start=start, boot=boot, key=key)
+
+
+def _agent(name: str, seat: Seat | None = None, *, session: str = "", joined: int = 0) -> Agent:
+    return Agent(name=name, base=name, seat=seat, harness="claude", session=session, joined=joined)
+
+
+def _process(pid: int = 10, *, start: int = 100) -> Process:
+    return Process(pid, 1, pid, pid, 0, -1, start, "x")
+
+
+def _names(agents: list[Agent]) -> list[str]:
+    return [agent.name for agent in agents]
+
+
+def test_the_agents_of_a_process_are_found_by_pid_and_start() -> None:
+    seats = SeatIndex(BOOT, [_agent("nova", _seat(key="b")), _agent("luna", _seat(key="a"))])
+
+    assert _names(seats.at(_process())) == ["luna", "nova"]
+    assert seats.at(_process(start=101)) == []
+    assert seats.at(_process(11)) == []
+
+
+def test_the_nearest_process_of_a_chain_that_is_somebody_is_found() -> None:
+    seats = SeatIndex(BOOT, [_agent("outer", _seat(10)), _agent("inner", _seat(20))])
+
+    anchored = seats.nearest([_process(30), _process(20), _process(10)])
+
+    assert anchored is not None
+    assert (anchored.index, _names(list(anchored.agents))) == (1, ["inner"])
+    assert seats.nearest([_process(30)]) is None
+
+
+def test_a_seat_of_an_earlier_boot_has_no_process_but_keeps_its_mark() -> None:
+    old = _seat(boot="earlier")
+    seats = SeatIndex(BOOT, [_agent("luna", old)])
+
+    assert seats.at(_process()) == []
+    assert _names(seats.marked({SEAT_MARK: seat_mark(old, "luna")})) == ["luna"]
+
+
+def test_who_has_left_or_lives_elsewhere_has_no_seat_here() -> None:
+    left = Agent(name="luna", base="luna", seat=_seat(), left=True)
+    remote = Agent(name="luna:BOXE", base="luna", seat=_seat(), remote=True)
+
+    seats = SeatIndex(BOOT, [left, remote])
+
+    assert seats.at(_process()) == []
+    assert seats.marked({SEAT_MARK: seat_mark(_seat(), "luna")}) == []
+
+
+def test_an_agent_that_moves_leaves_its_old_seat_and_session() -> None:
+    seats = SeatIndex(BOOT, [_agent("luna", _seat(10), session="s1")])
+
+    seats.put(_agent("luna", _seat(20), session="s2"))
+
+    assert seats.at(_process(10)) == []
+    assert _names(seats.at(_process(20))) == ["luna"]
+    assert seats.marked({"CLAUDE_CODE_SESSION_ID": "s1"}) == []
+    assert _names(seats.marked({"CLAUDE_CODE_SESSION_ID": "s2"})) == ["luna"]
+
+
+def test_dropping_one_of_a_process_leaves_the_other_and_dropping_a_stranger_nothing() -> None:
+    seats = SeatIndex(BOOT, [_agent("luna", _seat(key="a")), _agent("nova", _seat(key="b"))])
+
+    seats.drop("luna")
+    seats.drop("nobody")
+
+    assert _names(seats.at(_process())) == ["nova"]
+
+
+def test_a_session_belongs_to_its_harness_and_to_no_link() -> None:
+    linked = Agent(name="nova", base="nova", harness="claude", session="s", link=True)
+    seats = SeatIndex(BOOT, [_agent("luna", session="s"), linked])
+
+    assert _names(seats.marked({"CLAUDE_CODE_SESSION_ID": "s"})) == ["luna"]
+    assert seats.marked({"CODEX_THREAD_ID": "s", "CLAUDECODE": "1"}) == []
+
+
+def test_of_several_that_are_meant_the_process_that_started_last_comes_first() -> None:
+    outer, inner = _seat(10, start=100), _seat(20, start=200)
+    absent = _agent("gone", _seat(5, boot="earlier", start=999), session="s")
+    seats = SeatIndex(BOOT, [_agent("outer", outer), _agent("inner", inner, session="s"), absent])
+
+    meant = seats.marked({SEAT_MARK: seat_mark(outer, "outer"), "CLAUDE_CODE_SESSION_ID": "s"})
+
+    assert _names(meant) == ["inner", "outer", "gone"]
+
+
+@given(st.tuples(_WORDS, _WORDS, _WORDS), st.tuples(_WORDS, _WORDS, _WORDS))
+def test_two_seats_have_one_mark_only_if_they_are_the_same(
+    one: tuple[str, str, str], two: tuple[str, str, str]
+) -> None:
+    marks = [seat_mark(_seat(boot=boot, key=key), name) for boot, key, name in (one, two)]
+
+    assert (marks[0] == marks[1]) == (one == two)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 2), st.sampled_from(["", "s", "t"])))
+)
+def test_an_index_that_grew_equals_one_made_of_what_is_left(steps: list[tuple[str, int, str]]) -> None:
+    grown = SeatIndex(BOOT)
+    now: dict[str, Agent] = {}
+    for name, pid, session in steps:
+        if pid == 0:
+            grown.drop(name)
+            now.pop(name, None)
+        else:
+            now[name] = _agent(name, _seat(pid), session=session)
+            grown.put(now[name])
+
+    fresh = SeatIndex(BOOT, list(now.values()))
+
+    for pid in (1, 2):
+        assert grown.at(_process(pid)) == fresh.at(_process(pid))
+    for session in ("s", "t"):
+        marks = {"CLAUDE_CODE_SESSION_ID": session}
+        assert grown.marked(marks) == fresh.marked(marks)

@@ -1,0 +1,96 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.errors import BadRequest
+from palaver.model.delivery import ENDS, GRADES, AgentState, Grade, State, can_rise, grade_rank, parse_state
+
+states = st.sampled_from(State)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("queued", "held"),
+        ("queued", "submitted"),
+        ("queued", "seen"),
+        ("queued", "expired"),
+        ("queued", "dead"),
+        ("held", "submitted"),
+        ("held", "refused"),
+        ("held", "expired"),
+        ("submitted", "seen"),
+        ("submitted", "refused"),
+        ("seen", "answered"),
+        ("queued", "answered"),
+        ("expired", "answered"),
+        ("dead", "answered"),
+    ],
+)
+def test_a_state_rises(old: str, new: str) -> None:
+    assert can_rise(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("held", "queued"),
+        ("submitted", "queued"),
+        ("submitted", "held"),
+        ("submitted", "expired"),
+        ("submitted", "dead"),
+        ("seen", "submitted"),
+        ("seen", "refused"),
+        ("seen", "expired"),
+        ("answered", "seen"),
+        ("answered", "refused"),
+        ("refused", "queued"),
+        ("expired", "seen"),
+        ("dead", "refused"),
+        ("lost", "seen"),
+        ("lost", "answered"),
+        ("queued", "lost"),
+        ("lost", "expired"),
+    ],
+)
+def test_a_state_does_not_fall(old: str, new: str) -> None:
+    assert not can_rise(old, new)
+
+
+@given(states, states)
+def test_no_state_rises_both_ways(one: State, other: State) -> None:
+    assert not (can_rise(one, other) and can_rise(other, one))
+
+
+@given(st.lists(states, min_size=2))
+def test_a_line_that_only_rises_comes_to_an_end(steps: list[State]) -> None:
+    line = State.QUEUED
+    rises = 0
+    for step in steps:
+        if can_rise(line, step):
+            line = step
+            rises += 1
+
+    assert rises <= 4
+    assert line in ENDS or line in State
+
+
+def test_better_evidence_ranks_higher() -> None:
+    assert [grade_rank(grade) for grade in ("handed", "flushed", "acked", "context")] == [0, 1, 2, 3]
+    assert grade_rank("hearsay") == -1
+    assert GRADES[-1] == Grade.CONTEXT
+
+
+@given(st.sampled_from(AgentState))
+def test_a_state_of_an_agent_survives_being_written_and_read_back(state: AgentState) -> None:
+    assert parse_state(str(state)) is state
+
+
+@pytest.mark.parametrize(("word", "state"), [("listening", AgentState.IDLE), ("inactive", AgentState.EXITED)])
+def test_other_words_for_a_state_are_accepted(word: str, state: AgentState) -> None:
+    assert parse_state(word) is state
+
+
+def test_a_word_that_is_no_state_is_refused() -> None:
+    with pytest.raises(BadRequest, match="invalid state: asleep"):
+        parse_state("asleep")

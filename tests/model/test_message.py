@@ -1,0 +1,93 @@
+import pytest
+
+from palaver.model.envelope import Event
+from palaver.model.message import build_payload, flat, readable_text
+
+
+def _event(payload: dict[str, object], type: str = "message", to: tuple[str, ...] = ("@nova",)) -> Event:
+    return Event(seq=7, id="i", type=type, sender="luna", to=to, ts=3, device="BOXE", payload=payload)
+
+
+_full = build_payload(
+    text="look",
+    scope="mentions",
+    sender_kind="instance",
+    mentions=["nova"],
+    delivered_to=["nova", "api-nova"],
+    intent="request",
+    thread="pr-123",
+    reply_to="42",
+    bundle_id="bundle:abc12345",
+    priority="idle",
+    expires=99,
+    path="slack/x",
+    command="analyze",
+    payload={"t": 1},
+    source="slack",
+    external_id="ts-1",
+)
+
+
+def test_a_payload_holds_everything_that_was_said() -> None:
+    assert " ".join(_full) == (
+        "text scope mentions sender_kind delivered_to intent thread reply_to bundle_id priority expires path "
+        "command payload source external_id"
+    )
+
+
+def test_what_is_empty_is_left_out_of_a_payload_but_for_two_lists() -> None:
+    payload = build_payload(text="x", scope="broadcast", sender_kind="human", thread="", payload={})
+
+    assert payload == {
+        "text": "x",
+        "scope": "broadcast",
+        "mentions": [],
+        "sender_kind": "human",
+        "delivered_to": [],
+    }
+
+
+def test_programs_read_one_flat_object_with_its_keys_in_order() -> None:
+    view = flat(_event(_full), room="main", session="s1", handled_by=["s1"])
+
+    assert " ".join(view) == (
+        "seq id ts from to text scope mentions sender_kind delivered_to intent thread reply_to bundle_id "
+        "priority room command payload path source external_id session handled handled_by"
+    )
+    assert (view["from"], view["to"], view["room"], view["handled_by"]) == ("luna", ["@nova"], "main", ["s1"])
+
+
+def test_the_first_keys_are_there_even_when_nothing_is_known() -> None:
+    view = flat(_event(build_payload(text="x", scope="mentions", sender_kind="instance")))
+
+    assert list(view)[-1] == "room"
+    assert (view["intent"], view["priority"], view["room"]) == (None, "normal", None)
+
+
+@pytest.mark.parametrize(("to", "scope"), [(("@nova",), "mentions"), ((), "broadcast")])
+def test_another_envelope_can_be_read_flat_too(to: tuple[str, ...], scope: str) -> None:
+    event = Event(
+        seq=1, id="i", type="x.y", sender="luna", to=to, ts=0, device="D", payload={}, delivered_to=("nova",)
+    )
+
+    view = flat(event)
+
+    assert (view["text"], view["scope"], view["delivered_to"]) == ("", scope, ["nova"])
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (_event({"text": "hello"}), "hello"),
+        (_event({}), ""),
+        (_event({"text": "", "command": "analyze", "payload": {"t": 1}}), 'analyze {"t":1}'),
+        (_event({"command": "ping"}), "ping {}"),
+        (_event({"a": "é"}, type="deploy.done"), 'deploy.done {"a":"é"}'),
+    ],
+)
+def test_a_message_reads_as_its_text_or_its_command(event: Event, text: str) -> None:
+    assert readable_text(event) == text
+
+
+def test_a_handled_copy_says_who_handled_it() -> None:
+    assert readable_text(_event({"text": "hello"}), handled_by=["s1", "s2"]) == "hello (handled by s1, s2)"
