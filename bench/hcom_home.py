@@ -63,7 +63,7 @@ class HcomHome:
 
     def seat(self, name: str) -> Seat:
         """Register the agent; hcom knows it by the name in each command, so the seat is only a spawner."""
-        self._command("start", "--as", name).run()
+        self._register(name)
         return Seat()
 
     def checker(self, name: str) -> Seat:
@@ -149,7 +149,7 @@ class HcomHome:
         """Start listeners that wait for mail of their own."""
         started = []
         for name in names:
-            self._command("start", "--as", name).run()
+            self._register(name)
             process = subprocess.Popen(
                 self.wait(name).argv,
                 env=self._env,
@@ -175,6 +175,11 @@ class HcomHome:
         """End the listeners and remove the home."""
         end_all(self._idle)
         shutil.rmtree(self._root, ignore_errors=True)
+
+    def _register(self, name: str) -> None:
+        self._command("start", "--as", name).run()
+        # An agent that has never done anything is removed by the first `list` two minutes later.
+        self._command("listen", "1", "--name", name).run(accepted=(0, 1))
 
     @staticmethod
     def _row(number: int) -> tuple[str, str, str, str]:

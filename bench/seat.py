@@ -37,13 +37,13 @@ class Command:
         stdin = str(self.stdin) if self.stdin else None
         return {"do": do, "argv": list(self.argv), "env": self.env, "stdin": stdin, **more}
 
-    def run(self) -> str:
-        """Run the command untimed and return its output; any other exit than 0 raises `CommandError`."""
+    def run(self, accepted: tuple[int, ...] = (0,)) -> str:
+        """Run the command untimed and return its output; a status not accepted raises `CommandError`."""
         given = self.stdin.read_text() if self.stdin else ""
         done = subprocess.run(
             self.argv, env=self.env, input=given, capture_output=True, text=True, timeout=60, check=False
         )
-        if done.returncode:
+        if done.returncode not in accepted:
             raise CommandError(self, f"exit status {done.returncode}: {done.stderr.strip()[-400:]}")
         return done.stdout
 

@@ -935,9 +935,9 @@ static _Noreturn void run_verb(const unsigned char *payload, size_t n)
 
 static _Noreturn void end_with(int status)
 {
-    speakable = 0;
-    close(wire);
     if (call.down && status == 0) {
+        speakable = 0;
+        close(wire); /* the daemon may be waiting for its last client */
         for (int ms = 0; is_daemon_alive(); ms += 10) {
             if (ms >= GONE_LIMIT_MS)
                 fail("the daemon has not ended yet; see %s/daemon.log", home);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 import pytest
@@ -260,9 +262,24 @@ def home() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+@pytest.fixture(scope="session")
+def build_hook() -> ModuleType:
+    """The hook that puts the client into a wheel; it lies beside the package, not in it."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(params=["c", "python"])
-def pal(request: pytest.FixtureRequest, home: Path, compiled: Path) -> Iterator[Pal]:
-    command = [str(compiled)] if request.param == "c" else [sys.executable, "-m", "palaver.cli.thin"]
+def pal(
+    request: pytest.FixtureRequest, home: Path, compiled: Path, build_hook: ModuleType, tmp_path: Path
+) -> Iterator[Pal]:
+    script = tmp_path / "pal.py"
+    script.write_text(build_hook.PYTHON_CLIENT)
+    command = [str(compiled)] if request.param == "c" else [sys.executable, str(script)]
     client = Pal(name=request.param, command=command, home=home, notes_path=home.parent / "notes")
     yield client
     client.end_all()

@@ -262,9 +262,8 @@ def test_a_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.Mon
         ensure_daemon(str(in_process.home))
 
 
+@pytest.mark.parametrize("pal", ["c"], indirect=True)
 def test_the_interpreter_beside_the_client_is_taken(pal: Pal, compiled: Path, home: Path) -> None:
-    if pal.name != "c":
-        pytest.skip("the Python client is run by its interpreter")
     beside = home.parent / "bin"
     beside.mkdir()
     os.link(home.parent / "python", beside / "python3")

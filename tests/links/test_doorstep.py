@@ -423,9 +423,17 @@ def test_who_joins_twice_hears_who_it_is(street: _Street) -> None:
         ("CODEX_THREAD_ID=x1 sh -c '{probe}; true'; true", Standing.OPERATOR),
         ("sh -c 'export CODEX_THREAD_ID=x1; {probe}; true'; true", Standing.OPERATOR),
         ("sh -c 'export CLAUDECODE=1; {probe}; true'; true", Standing.WORKER),
+        ("sh -c 'export PALAVER_SEAT=luna; {probe}; true'; true", Standing.WORKER),
         ("{folder}/claude -c 'env -i {probe}; true'; true", Standing.WORKER),
     ],
-    ids=["plain", "own-marks", "own-harness-through-a-launcher", "another-inside", "another-by-name"],
+    ids=[
+        "plain",
+        "own-marks",
+        "own-harness-through-a-launcher",
+        "another-inside",
+        "another-seat",
+        "another-by-name",
+    ],
 )
 def test_a_harness_that_is_nobody_has_no_operators_rights_below_an_operator(
     street: _Street, script: str, standing: Standing
@@ -439,6 +447,17 @@ def test_a_harness_that_is_nobody_has_no_operators_rights_below_an_operator(
     caller = _doorstep(_agent("boss", anchor, role="operator", harness="codex")).who(visit.chain, visit.claim)
 
     assert (caller.name, caller.standing) == ("boss", standing)
+
+
+def test_what_ended_below_an_operator_can_have_been_a_harness(street: _Street) -> None:
+    street.run(f"{street.probe}; true")
+    caller, anchor, *above = street.visit().chain
+    gone = replace(anchor, pid=2**22 + 1)
+    doorstep = _doorstep(_agent("boss", anchor, role="operator"))
+
+    lowered = doorstep.who([caller, gone, anchor, *above], Claim())
+
+    assert (lowered.name, lowered.standing) == ("boss", Standing.WORKER)
 
 
 def test_the_anchor_itself_has_all_its_rights(street: _Street) -> None:

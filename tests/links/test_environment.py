@@ -84,9 +84,9 @@ def test_at_the_limit_the_process_met_first_is_forgotten() -> None:
     assert environments.look(ours) is not first
 
 
-def test_what_hides_its_image_is_read_every_time() -> None:
+def test_what_could_run_another_program_unnoticed_is_read_every_time() -> None:
     environments = Environments()
-    hidden = replace(_process(os.getpid()), image=0)
+    hidden = replace(_process(os.getpid()), image=-1)
 
     assert environments.look(hidden) is not environments.look(hidden)
 
@@ -137,13 +137,17 @@ def test_a_program_named_like_a_harness_is_one(word: str, tmp_path: Path) -> Non
     assert (found.harness, found.can_be_harness) == (word, True)
 
 
-def test_a_harness_that_an_interpreter_runs_is_one(tmp_path: Path) -> None:
-    script = tmp_path / "gemini.js"
-    script.write_text("print('up', flush=True); input()")
-    interpreter = tmp_path / "node"
+@pytest.mark.parametrize("script", ["gemini.js", "gemini", "gemini-cli/dist/index.js"])
+@pytest.mark.parametrize("options", [(), ("-I", "-S")], ids=["plain", "with-options"])
+def test_a_harness_that_an_interpreter_runs_is_one(
+    script: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / script).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / script).write_text("print('up', flush=True); input()")
+    interpreter = tmp_path / "node22"
     interpreter.symlink_to(sys.executable)
 
-    with _waiting({}, str(interpreter), str(script)) as child:
+    with _waiting({}, str(interpreter), *options, str(tmp_path / script)) as child:
         found = Environments().look(_process(child.pid))
 
     assert found.harness == "gemini"

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,7 +171,6 @@ async def test_an_ended_outbox_takes_no_more() -> None:
     assert await outbox.wait_for_room() is False
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
 @given(
     lines=st.lists(st.binary(min_size=1, max_size=12), max_size=30),
     limit_lines=st.integers(1, 6),

@@ -72,6 +72,7 @@ plain = Line(seq=42, sender="luna", recipient="nova", text="can you review this?
 
 @given(st.lists(lines, max_size=4), st.integers(0, 3), hostile, st.lists(hostile, max_size=2))
 @example([plain, plain], 2, "a hint", ["a tip"])
+@example([Line(seq=1, sender="a", recipient="b", thread=" | (+2 more: pal recv)", text="")], 0, "", [])
 def test_an_injection_reads_back_exactly_as_it_was_sent(
     sent: list[Line], rest: int, hints: str, tips: list[str]
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_body_made_to_be_slow_is_not(body: str) -> None:
 )
 def test_one_message_is_written_out(line: Line, text: str) -> None:
     assert format_injection([line]) == text
+    assert parse_injection(text) == [line]
 
 
 def test_several_messages_share_one_fence() -> None:

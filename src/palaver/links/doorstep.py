@@ -5,16 +5,17 @@ Reads only what the answer depends on. Decides nothing itself: `identity.py` and
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from palaver.harness.marks import PRESENCE_MARKS, SESSION_MARKS
+from palaver.harness.marks import PRESENCE_MARKS, SEAT_MARK, SESSION_MARKS
 from palaver.links.environment import Environments, Surroundings
 from palaver.links.identity import Claim, choose_seat, who_is_asking
 from palaver.links.joining import Anchor, anchor_for_join
 from palaver.links.process import Process
-from palaver.links.seats import Anchored, SeatIndex
+from palaver.links.seats import Anchored, SeatIndex, seat_mark
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 
-_HARNESS_OF_MARK = {
+_HARNESS_OF_MARK: Final = {
     name: harness
     for table in (SESSION_MARKS, PRESENCE_MARKS)
     for harness, names in table.items()
@@ -64,19 +65,19 @@ class Doorstep:
         )
 
     def _has_harness_between(self, below: Sequence[Process], claim: Claim, agent: Agent) -> bool:
-        """True when another harness than the agent's own stands below its anchor.
+        """True when another harness than the agent's own, or somebody else's process, is below its anchor.
 
         The anchor's own child has the marks that the anchor gives and inherits; any further mark was added
-        by something in between.
+        by something in between. What ended before it could be looked at can have been a harness.
         """
         if not below:
             return False
         around = [self.environments.look(process) for process in below]
+        if any(found.harness not in (None, agent.harness) or not found.is_known for found in around):
+            return True
         own = around[-1].marks
-        entries = {entry for found in around for entry in found.marks.items()} | set(claim.marks.items())
-        marking = {_HARNESS_OF_MARK.get(name) for name, value in entries if value and own.get(name) != value}
-        named = {found.harness for found in around}
-        return bool((marking | named) - {None, agent.harness})
+        entries = [*claim.marks.items(), *(entry for found in around for entry in found.marks.items())]
+        return any(_is_foreign(name, value, agent) for name, value in entries if own.get(name) != value)
 
     def _bound(self, claim: Claim, around: Sequence[Surroundings]) -> Claim:
         """Give a claim that means nobody the nearest parent's marks: its own may have been cleared."""
@@ -86,3 +87,10 @@ class Doorstep:
             if found.marks and self.seats.marked(found.marks):
                 return replace(claim, marks=found.marks)
         return claim
+
+
+def _is_foreign(name: str, value: str, agent: Agent) -> bool:
+    """True for a mark of another harness or another seat than the agent's."""
+    if name == SEAT_MARK:
+        return bool(value) and (agent.seat is None or value != seat_mark(agent.seat, agent.name))
+    return bool(value) and _HARNESS_OF_MARK.get(name, agent.harness) != agent.harness

@@ -5,6 +5,7 @@ as unmarked: its children inherited its marks and can be read, and a harness is 
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,10 @@ if sys.platform == "darwin":  # pragma: no cover - macOS
 
 HARNESS_WORDS: Final = frozenset(SESSION_MARKS)
 _NAMES: Final = frozenset(name.encode() for name in (*MARKS, SEAT_MARK))
-_INTERPRETERS: Final = frozenset({"node", "nodejs", "bun", "deno", "python", "python3", "sh", "bash"})
+_INTERPRETER: Final = re.compile(r"(node|nodejs|bun|deno|python|sh|bash)[\d.]*")
+_PACKAGES: Final = {"claude-code": "claude", "gemini-cli": "gemini", "opencode-ai": "opencode"}
+"""Folders out of which an interpreter runs a harness whose file is named otherwise."""
+_LIMIT_ARGUMENTS: Final = 8
 _LIMIT_READ_BYTES: Final = 8 * 1024 * 1024
 """More than the system lets arguments and environment have together."""
 _CHUNK_BYTES: Final = 64 * 1024
@@ -54,12 +58,12 @@ class Environments:
     """
 
     limit: int = 4096
-    _known: dict[tuple[int, int, int, str], Surroundings] = field(default_factory=dict)
+    _known: dict[tuple[int, int, int, str], Surroundings] = field(default_factory=dict, init=False)
 
     def look(self, process: Process) -> Surroundings:
         """Give the surroundings of the process as it was read, or say that it is gone.
 
-        Not remembered when it ended, ran another program meanwhile, or hides where its environment lies.
+        Not remembered when it ended, ran another program meanwhile, or could do so unnoticed.
         """
         key = process.pid, process.start, process.image, process.name
         known = self._known.get(key)
@@ -72,7 +76,7 @@ class Environments:
         again = read_process(process.pid)
         if again is None or again.start != process.start or again.is_zombie:
             return _GONE
-        if process.image and again.image == process.image:
+        if process.image >= 0 and again.image == process.image:
             if len(self._known) >= self.limit:
                 del self._known[next(iter(self._known))]
             self._known[key] = found
@@ -97,15 +101,19 @@ def read_marks(pid: int) -> dict[str, str]:
 def read_arguments(pid: int) -> list[str]:
     """Read the first arguments a process was started with; empty when they may not be seen."""
     if sys.platform == "darwin":  # pragma: no cover - macOS
-        return process_darwin.read_arguments(pid)[:2]
-    return [os.fsdecode(part) for part in _read_all(b"/proc/%d/cmdline" % pid).split(b"\0", 2)[:2]]
+        return process_darwin.read_arguments(pid)[:_LIMIT_ARGUMENTS]
+    parts = _read_all(b"/proc/%d/cmdline" % pid).split(b"\0", _LIMIT_ARGUMENTS)
+    return [os.fsdecode(part) for part in parts[:_LIMIT_ARGUMENTS]]
 
 
 def _harness_named(name: str, arguments: Sequence[str]) -> str | None:
     """Name the harness a command line runs: directly, or as the program of an interpreter."""
-    program = PurePath(arguments[0]).name if arguments else ""
-    script = PurePath(arguments[1]).stem if len(arguments) > 1 and program in _INTERPRETERS else ""
-    return next((word for word in (name, program, script) if word in HARNESS_WORDS), None)
+    program = PurePath(next(iter(arguments), "")).name
+    words = [name, program]
+    if _INTERPRETER.fullmatch(program):
+        script = PurePath(next((part for part in arguments[1:] if part[:1] != "-"), ""))
+        words += [script.stem, *(_PACKAGES.get(part, "") for part in script.parts)]
+    return next((word for word in words if word in HARNESS_WORDS), None)
 
 
 def _read_all(path: bytes) -> bytes:

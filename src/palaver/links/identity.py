@@ -128,7 +128,7 @@ def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bo
 def act_as(caller: Caller, target: Agent) -> Caller:
     """Give the caller in the name of another, or refuse. What is done is logged with `by`.
 
-    The human may be anyone. A script may be a worker that is here. An agent may be itself and its own
+    The human may be anyone. A script may be a worker, also one that is away. An agent may be itself and its own
     children, with no more rights than it has. Everybody else, a guest from a chat above all, is only itself.
     """
     if caller.name == target.name:
@@ -149,9 +149,7 @@ def act_as(caller: Caller, target: Agent) -> Caller:
 
 def _check_target(caller: Caller, target: Agent, standing: Standing) -> None:
     if caller.name == SCRIPT.name and caller.standing is SCRIPT.standing:
-        if standing is not Standing.WORKER or target.left or target.remote:
-            raise NotPerson(
-                f"a script may use --as for workers that are here, and {target.name} is not: a person may"
-            )
+        if standing is not Standing.WORKER or target.remote:
+            raise NotPerson(f"a script may use --as for workers of this machine, and {target.name} is none: a person may")
     elif target.by != caller.name or caller.kind != "instance":
         raise NotYou(target.name, caller.name)

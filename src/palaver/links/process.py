@@ -39,7 +39,10 @@ class Process:
     """The command's short name, which the process can choose itself."""
     state: str = "S"
     image: int = 0
-    """Where its environment lies in memory: another one after every exec. 0 when it may not be seen."""
+    """Where its environment lies in memory: another one after every exec.
+
+    0 when the environment may not be seen, -1 when the system tells no such place.
+    """
 
     @property
     def is_zombie(self) -> bool:

@@ -36,8 +36,8 @@ def read_fields(pid: int) -> tuple[int, int, int, int, int, int, int, str, str, 
     except (psutil.Error, OSError):
         return None
     group, tty, foreground = _terminal(pid)
-    # The last is the image: macOS shows no address that an exec changes, so nothing is remembered by it.
-    return pid, parent, group, _session(pid), tty, foreground, start, name, state, 0
+    # The last is the image: macOS shows no place that an exec changes.
+    return pid, parent, group, _session(pid), tty, foreground, start, name, state, -1
 
 
 def _session(pid: int) -> int:

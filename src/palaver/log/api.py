@@ -34,7 +34,7 @@ class Rows(Protocol):
 
 
 Decide: TypeAlias = Callable[[Rows], Draft | None]
-"""Makes a draft of what the rows say; None writes nothing, a PalaverError refuses. Pure: may be called again."""
+"""Makes a draft; None writes nothing, a PalaverError refuses. Pure: it may be called again."""
 
 Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
 """The fold: what an event changes. Pure and total."""

@@ -1,7 +1,7 @@
 """Following the log: what is there, then what comes, without a gap or a repeat. Holds no query open."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +12,7 @@ from palaver.model.query import Query, matches
 _EVENTS_AT_ONCE: Final = 500
 
 
-async def follow(log: Log, query: Query, *, after: int) -> AsyncIterator[Sequence[Event]]:
+async def follow(log: Log, query: Query, *, after: int) -> AsyncGenerator[Sequence[Event], None]:
     """Give what matches above a place, in place order, for as long as somebody asks; never an empty batch.
 
     Ends only when the query has an end (`before`) and the log has passed it. A reader that is slow reads on

@@ -9,11 +9,25 @@ from palaver.log.blobs import LIMIT_ROW_BYTES, Blobs
 from palaver.model.envelope import Event
 
 Record: TypeAlias = tuple[
-    int, str, str, str, str | None, int, str, str | None, str | None, str, str | None, bytes | None
+    int,  # seq
+    str,  # id
+    str,  # type
+    str,  # sender
+    str | None,  # recipients
+    int,  # ts
+    str,  # device
+    str | None,  # by_
+    str | None,  # delivered_to
+    str | None,  # thread
+    str,  # payload
+    str | None,  # blob
+    bytes | None,  # request_key
 ]
 """The columns of one row, in the order of the table."""
 
-COLUMNS: Final = "seq, id, type, sender, recipients, ts, device, by_, thread, payload, blob, request_key"
+COLUMNS: Final = (
+    "seq, id, type, sender, recipients, ts, device, by_, delivered_to, thread, payload, blob, request_key"
+)
 
 LIMIT_DEPTH: Final = 200
 """Levels of nesting in a payload. SQLite reads a thousand at most: one deeper row would fail every query."""
@@ -56,10 +70,11 @@ def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> 
         event.id,
         event.type,
         event.sender,
-        _encode(event.to).decode() if event.to else None,
+        _list_text(event.to),
         event.ts,
         event.device,
         event.by,
+        _list_text(event.delivered_to),
         _thread(event.payload),
         payload.decode(),
         blob,
@@ -69,7 +84,7 @@ def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> 
 
 def event_from_record(record: Record, blobs: Blobs) -> Event:
     """Read a row back. When its blob is lost, a payload has its short fields, and `missing_blob` says so."""
-    seq, id_, type_, sender, recipients, ts, device, by, _, payload, blob, _ = record
+    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, payload, blob, _ = record
     fields = decode_payload(payload)
     if blob is not None:
         content = blobs.read(blob)
@@ -79,11 +94,12 @@ def event_from_record(record: Record, blobs: Blobs) -> Event:
         id=id_,
         type=type_,
         sender=sender,
-        to=() if recipients is None else _decode_list(recipients),
+        to=_list_from(recipients),
         ts=ts,
         device=device,
         payload=fields,
         by=by,
+        delivered_to=_list_from(delivered_to),
     )
 
 
@@ -102,6 +118,14 @@ def encode_payload(payload: dict[str, object]) -> bytes:
     if encoded.count(b"{") + encoded.count(b"[") > LIMIT_DEPTH and _depth(payload) > LIMIT_DEPTH:
         raise BadRequest(f"the payload is nested more than {LIMIT_DEPTH} levels deep")
     return encoded
+
+
+def _list_text(names: tuple[str, ...]) -> str | None:
+    return _encode(names).decode() if names else None
+
+
+def _list_from(text: str | None) -> tuple[str, ...]:
+    return () if text is None else _decode_list(text)
 
 
 def _depth(payload: object) -> int:

@@ -7,18 +7,19 @@ CREATE TABLE meta (
 
 -- AUTOINCREMENT: a place is never used twice, also when events were archived.
 CREATE TABLE events (
-    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
-    id          TEXT NOT NULL,
-    type        TEXT NOT NULL,
-    sender      TEXT NOT NULL,
-    recipients  TEXT,             -- a JSON list, or nothing when empty
-    ts          INTEGER NOT NULL,
-    device      TEXT NOT NULL,
-    by_         TEXT,
-    thread      TEXT,             -- the payload's thread; '' when that is not a single word
-    payload     TEXT NOT NULL,    -- JSON; with a blob only its short fields
-    blob        TEXT,             -- the hash under which blobs/ keeps the whole payload
-    request_key BLOB
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           TEXT NOT NULL,
+    type         TEXT NOT NULL,
+    sender       TEXT NOT NULL,
+    recipients   TEXT,             -- a JSON list, or nothing when empty
+    ts           INTEGER NOT NULL,
+    device       TEXT NOT NULL,
+    by_          TEXT,
+    delivered_to TEXT,             -- a JSON list: whom a foreign envelope was routed to
+    thread       TEXT,             -- the payload's thread; '' when that is not a single word
+    payload      TEXT NOT NULL,    -- JSON; with a blob only its short fields
+    blob         TEXT,             -- the hash under which blobs/ keeps the whole payload
+    request_key  BLOB
 );
 
 CREATE UNIQUE INDEX events_by_id ON events (id, sender);
@@ -71,7 +72,7 @@ SELECT
     json_extract(payload, '$.scope') AS scope,
     json_extract(payload, '$.mentions') AS mentions,
     json_extract(payload, '$.sender_kind') AS sender_kind,
-    json_extract(payload, '$.delivered_to') AS delivered_to,
+    coalesce(json_extract(payload, '$.delivered_to'), delivered_to) AS delivered_to,
     json_extract(payload, '$.intent') AS intent,
     json_extract(payload, '$.thread') AS thread,
     json_extract(payload, '$.reply_to') AS reply_to,

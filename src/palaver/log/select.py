@@ -73,10 +73,11 @@ def _add_filters(made: _Conditions, query: Query) -> None:
         made.add("ts >= ?", query.since)
     if query.until is not None:
         made.add("ts <= ?", query.until)
-    _add_sieve(made, ("sender", "recipients", "payload"), query.agents)
-    _add_sieve(made, ("recipients", "payload"), query.to)
+    _add_sieve(made, ("sender", "recipients", "delivered_to", "payload"), query.agents)
+    _add_sieve(made, ("recipients", "delivered_to", "payload"), query.to)
+    _add_sieve(made, ("delivered_to", "payload"), query.targets)
     statuses = [word for stored in query.statuses for word in _same_state(stored)]
-    for names in (query.mentions, query.targets, query.rooms, query.intents, query.files, statuses):
+    for names in (query.mentions, query.rooms, query.intents, query.files, statuses):
         _add_sieve(made, ("payload",), names)
 
 

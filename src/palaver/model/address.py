@@ -137,7 +137,8 @@ def format_address(address: Address) -> str:
         case Room(name=name):
             return "room" if name is None else f"#{name}"
         case _:
-            return address.path
+            # The slash is what makes it a path.
+            return address.path if "/" in address.path else f"/{address.path}"
 
 
 # An e-mail address, a path and a glob hold an @ too: what stands before and behind decides. The device is in

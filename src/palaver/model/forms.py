@@ -34,15 +34,15 @@ _TO_ESCAPE: Final = re.compile(rf"(?<!\\)(?=\\*(?:{_MARK}))|(?<=<)(?=\\*{_FENCE}
 _TO_UNESCAPE: Final = re.compile(rf"(?<!\\)\\(?=\\*(?:{_MARK}))|(?<=<)\\(?=\\*{_FENCE})", re.IGNORECASE)
 
 _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
-_THREAD_SIGNS: Final = re.compile(r"[\\\[\]<\n\r]")
-_NAME_SIGNS: Final = re.compile(r"[\\\[\](→|<\n\r]|:(?![A-Za-z0-9])")
+_THREAD_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r]")
+_NAME_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r→]|:(?![A-Za-z0-9])")
 _LETTERS: Final = {"<": "lt", "\n": "n", "\r": "r"}
 _SIGNS: Final = {letters: sign for sign, letters in _LETTERS.items()}
 _ESCAPED: Final = re.compile(r"\\(lt|n|r|.)", re.DOTALL)
 
 _QUOTED: Final = r"\\."
-_THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\]<\n\r])+"
-_NAME: Final = rf"\[pal-[a-z]+\]|(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\](→|<:\n\r])*"
+_THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\](|<\n\r])+"
+_NAME: Final = rf"\[pal-[a-z]+\]|(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\](|<\n\r→:])*"
 _HEAD: Final = re.compile(
     rf"\[(?:(?P<intent>{_INTENT})(?::(?P<topic>{_THREAD}))?"
     rf"|thread:(?P<thread>{_THREAD})|new message)"

@@ -1,7 +1,8 @@
 """A question to the log. Values, and the test of one event; finding them fast is the engines' affair."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from palaver.model.envelope import Event
@@ -48,22 +49,28 @@ def matches(query: Query, event: Event) -> bool:
 
     Names compare without regard to case or a leading `@`.
     """
-    return _in_range(query, event) and all(
-        not wanted or not wanted.isdisjoint(found(event))
-        for wanted, found in (
-            (_stored(query.types, STORED_TYPES), _types),
-            (_stored(query.statuses, STORED_STATES), _statuses),
-            (_folded(query.agents), _agents),
-            (_folded(query.senders), _senders),
-            (_folded(query.to), _recipients),
-            (_folded(query.mentions), _mentions),
-            (_folded(query.targets), _targets),
-            (frozenset(query.threads), _threads),
-            (frozenset(query.rooms), _rooms),
-            (frozenset(query.intents), _intents),
-            (frozenset(query.files), _files),
-        )
+    return _in_range(query, event) and not any(
+        wanted.isdisjoint(found(event)) for wanted, found in _filters(query)
     )
+
+
+# Followers ask one query of every event: its words are folded once.
+@lru_cache(maxsize=1024)
+def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iterable[str]]], ...]:
+    filters = (
+        (_stored(query.types, STORED_TYPES), _types),
+        (_stored(query.statuses, STORED_STATES), _statuses),
+        (_folded(query.agents), _agents),
+        (_folded(query.senders), _senders),
+        (_folded(query.to), _recipients),
+        (_folded(query.mentions), _mentions),
+        (_folded(query.targets), _targets),
+        (frozenset(query.threads), _threads),
+        (frozenset(query.rooms), _rooms),
+        (frozenset(query.intents), _intents),
+        (frozenset(query.files), _files),
+    )
+    return tuple((wanted, found) for wanted, found in filters if wanted)
 
 
 def _in_range(query: Query, event: Event) -> bool:
@@ -118,15 +125,7 @@ def _recipients(event: Event) -> frozenset[str]:
 
 
 def _agents(event: Event) -> Iterable[str]:
-    return _folded(
-        (
-            event.sender,
-            *event.to,
-            *_words(event, "delivered_to"),
-            *_words(event, "to"),
-            *_words(event, "agent"),
-        )
-    )
+    return _recipients(event) | _folded((event.sender, *_words(event, "to"), *_words(event, "agent")))
 
 
 def _threads(event: Event) -> Iterable[str]:

@@ -1,7 +1,8 @@
 """Who a message is for: tokens of an address in, names out. Pure: the same directory gives the same answer.
 
 Groups, broadcasts and paths with wildcards reach those present; a name, and a path without, also the absent.
-A group, a broadcast or a base name that several have never includes the sender; one's own full name does.
+A group, broadcast or base name never includes the sender; one's own full name does, and for an agent without
+a tag that is its base name as long as nobody else has it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +42,7 @@ class Resolved:
     """Full names: in the order of the tokens, then of the directory, nobody twice."""
     scope: str = BROADCAST
     empty_groups: tuple[str, ...] = ()
-    """Groups with nobody in them now: stored, and said."""
+    """Tokens that reach nobody now though somebody is meant: stored, and said."""
     paths: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
     """Paths that nobody answers to."""
@@ -80,9 +81,9 @@ def resolve(
     if not tokens and not mentions:
         return Resolved(recipients=tuple(search.group(directory.all())))
     for token in tokens:
-        search.add(parse_address(token), can_be_prefix=True)
+        search.add(token, can_be_prefix=True)
     for token in mentions:
-        search.add(parse_address(token), can_be_prefix=False)
+        search.add(token, can_be_prefix=False)
     return search.result()
 
 
@@ -110,24 +111,21 @@ class _Search:
         self._unknown: dict[str, list[str]] = {}
         self._ambiguous: AmbiguousRecipient | None = None
 
-    def add(self, address: Address, *, can_be_prefix: bool) -> None:
+    def add(self, written: str, *, can_be_prefix: bool) -> None:
         """Find one token's recipients and keep what is to be said about it."""
+        address = parse_address(written)
         token = format_address(address)
         self._tokens[token] = address
-        match address:
-            case Named(name=name):
-                found = self._named(name, token, can_be_prefix=can_be_prefix)
-            case Human():
-                found = [HUMAN]
-            case Path(path=path):
-                found = self._on_path(path)
-                if not found:
-                    self._dead[token] = None
-            case Room(name=name):
-                found = self._in_room(name, token)
-            case _:
-                found = self._in_group(address, token)
-        self._recipients.update(dict.fromkeys(found))
+        found = self._find(address, written, can_be_prefix=can_be_prefix)
+        if found:
+            self._recipients.update(dict.fromkeys(found))
+        elif found is None:
+            is_room = isinstance(address, Room)
+            self._unknown[written] = [] if is_room else self._directory.nearest(token.strip("@-"))
+        elif isinstance(address, Path):
+            self._dead[address.path] = None
+        else:
+            self._empty[token] = None
 
     def result(self) -> Resolved:
         """Give the whole answer, or refuse with everything that was wrong."""
@@ -156,17 +154,39 @@ class _Search:
         """Give those of a group who are present; the sender is not one of them."""
         return [agent.name for agent in agents if agent.name != self._sender and self._is_present(agent.name)]
 
-    def _named(self, name: str, token: str, *, can_be_prefix: bool) -> list[str]:
+    def _find(self, address: Address, written: str, *, can_be_prefix: bool) -> list[str] | None:
+        """Give the recipients of one token, None when nobody was ever meant by it."""
+        directory = self._directory
+        match address:
+            case Named(name=name):
+                return self._named(name, written, can_be_prefix=can_be_prefix)
+            case Human():
+                return [HUMAN]
+            case Path(path=path):
+                return self._on_path(path)
+            case Room(name=name):
+                members = self._rooms(name)
+                return None if members is None else [one for one in members if one != self._sender]
+            case TagGroup(tag=tag):
+                return self.group(directory.by_tag(tag)) if directory.has_tag(tag) else None
+            case RoleGroup(role=role):
+                return self.group(directory.by_role(role))
+            case Glob(prefix=prefix):
+                return self.group(directory.by_glob(prefix))
+            case _:
+                return self.group(directory.all())
+
+    def _named(self, name: str, written: str, *, can_be_prefix: bool) -> list[str] | None:
         found = self._with_name(name)
         if not found and can_be_prefix:
             bases = self._directory.bases_with(name, _CANDIDATES)
             if len(bases) > 1:
-                self._ambiguous = self._ambiguous or AmbiguousRecipient(token, bases)
+                self._ambiguous = self._ambiguous or AmbiguousRecipient(written, bases)
                 return []
             found = [agent.name for base in bases for agent in self._directory.by_base(base)]
-        if not found:
-            self._unknown[token] = self._directory.nearest(name)
-        return found if len(found) == 1 else [full for full in found if full != self._sender]
+        if found == [name]:
+            return found
+        return [full for full in found if full != self._sender] if found else None
 
     def _with_name(self, name: str) -> list[str]:
         """Give everybody who has a name: the full name is one agent, the base name all who share it."""
@@ -189,31 +209,3 @@ class _Search:
         if has_wildcard(path):
             found = {name for name in found if self._is_present(name)}
         return sorted(found)
-
-    def _in_room(self, name: str | None, token: str) -> list[str]:
-        members = self._rooms(name)
-        if members is None:
-            self._unknown[token] = []
-            return []
-        found = [member for member in members if member != self._sender]
-        if not found:
-            self._empty[token] = None
-        return found
-
-    def _in_group(self, address: TagGroup | RoleGroup | Everyone | Glob, token: str) -> list[str]:
-        directory = self._directory
-        match address:
-            case TagGroup(tag=tag):
-                if not directory.has_tag(tag):
-                    self._unknown[token] = directory.nearest(tag)
-                    return []
-                found = self.group(directory.by_tag(tag))
-            case RoleGroup(role=role):
-                found = self.group(directory.by_role(role))
-            case Glob(prefix=prefix):
-                found = self.group(directory.by_glob(prefix))
-            case Everyone():
-                found = self.group(directory.all())
-        if not found:
-            self._empty[token] = None
-        return found

@@ -1,7 +1,7 @@
 """From a request to its command: parse, find out who asks, run, answer. The one place here that catches refusals."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +42,7 @@ class ArgvDoor:
         try:
             parsed = parse(TABLE, asked.argv)
         except UsageError as error:
-            return _complain(connection, asked, "--json" in asked.argv, error)
+            return _complain(connection, asked, _wants_json(asked.argv), error)
         if parsed.is_help:
             await _help(connection, asked, parsed)
             return 0
@@ -89,6 +89,12 @@ def is_newer(theirs: str, ours: str) -> bool:
     """Whether a client's version is above this daemon's; what cannot be read is not."""
     found, own = _VERSION.match(theirs), _VERSION.match(ours)
     return bool(found and own) and tuple(map(int, found.groups())) > tuple(map(int, own.groups()))  # type: ignore[union-attr]  # both were found
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    """Whether a line that cannot be read asked for JSON, in front of any `--`."""
+    words = argv[: argv.index("--")] if "--" in argv else argv
+    return "--json" in words
 
 
 async def _help(connection: ArgvConnection, asked: Asked, parsed: Parsed) -> None:

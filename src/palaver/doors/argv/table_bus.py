@@ -12,26 +12,14 @@ BUS_COMMANDS: Final = (
         group=_GROUP,
         summary="Start the bus.",
         description=(
-            "Other commands start the bus by themselves, so this is needed only after 'pal down', or to "
-            "open further doors. Doors that are named here are remembered and open again at the next "
-            "start."
+            "Other commands start the bus by themselves, so this is needed only after 'pal down'."
         ),
         options=(
-            Option(
-                name="--http",
-                metavar="HOST:PORT",
-                help="Also listen for HTTP and WebSocket, for example on 127.0.0.1:7420.",
-            ),
-            Option(
-                name="--irc",
-                metavar="HOST:PORT",
-                help="Also listen for IRC clients, for example on 127.0.0.1:6667.",
-            ),
             Option(name="--foreground", help="Run here, until Ctrl-C, instead of in the background."),
         ),
         examples=(
             ("pal up", "start it in the background"),
-            ("pal up --http 127.0.0.1:7420", "and open the HTTP door"),
+            ("pal up --foreground", "run it here and watch what it says"),
         ),
     ),
     Command(

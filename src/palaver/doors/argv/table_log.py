@@ -46,11 +46,6 @@ LOG_COMMANDS: Final = (
             Option(name="--all", help="All of them, from the first on."),
             Option(name="--wait", metavar="TIME", help="Wait so long for the next one to come: 30, 5m."),
             Option(name="--follow", help="Go on for ever, each event as it comes."),
-            Option(
-                name="--consumer",
-                metavar="NAME",
-                help="Remember under this name how far you have read, and go on from there next time.",
-            ),
         ),
         exclusive=(("--wait", "--follow"), ("--last", "--all")),
         examples=(
@@ -59,7 +54,7 @@ LOG_COMMANDS: Final = (
             ("pal events --type message --from luna --since 2h", "what luna wrote lately"),
             ('pal events --search "flaky test"', "find words"),
             ("pal events --agent nova --type status --wait 5m", "wait until nova's state changes"),
-            ("pal events --follow --consumer audit --json", "feed a program that can be started again"),
+            ("pal events --follow --json", "feed a program"),
             ("pal events --sql \"intent = 'request'\"", "ask in SQL"),
         ),
     ),

@@ -63,7 +63,6 @@ MESSAGE_COMMANDS: Final = (
                 choices=("interrupt", "normal", "idle-first", "idle"),
             ),
             Option(name="--interrupt", help="The same as --priority interrupt."),
-            Option(name="--raw", help="Type the text into the agent's terminal as it is. People only."),
             Option(
                 name="--expires", metavar="TIME", help="Drop it if it still waits after this: 90s, 10m, 2h."
             ),
@@ -72,7 +71,6 @@ MESSAGE_COMMANDS: Final = (
                 metavar="ULID",
                 help="Your own id for it. Sending the same id again sends nothing twice.",
             ),
-            Option(name="--expects-reply", help="Ask for an answer, as --intent request does."),
             Option(name="--file", metavar="FILE", help="Take the text from this file.", completes="files"),
             Option(name="--stdin", help="Take the text from standard input."),
             Option(name="--yes", help="Agents need this for a broadcast to more than five."),
@@ -166,17 +164,6 @@ MESSAGE_COMMANDS: Final = (
             ),
         ),
         examples=(("pal ack 42 43", "I have read both"),),
-    ),
-    Command(
-        path=("release",),
-        group=_GROUP,
-        summary="Let a held message through.",
-        description=(
-            "A brake holds what looks like agents writing to each other in circles. A person decides "
-            "whether it goes on."
-        ),
-        positionals=(_MESSAGE_ID,),
-        examples=(("pal release 42", "let it through"),),
     ),
     Command(
         path=("redeliver",),

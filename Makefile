@@ -1,0 +1,64 @@
+# Everything a fresh machine needs is set up by the first target that runs: only Python, git and a C compiler are assumed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# The lock holds hatchling too, so the package is built with what is locked.
+.PHONY: run test check lock format lint types layers coverage unlocked bench clean help
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml requirements.lock hatch_build.py native/pal.c
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: ## choose versions anew, within the bounds of pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv<1'
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --group dev \
+	  --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+run: $(READY) ## start the bus, let two agents talk, then show live events until Ctrl-C
+	@$(BIN)/python examples/first_exchange.py
+
+test: $(READY) ## run every test
+	@$(BIN)/python -m pytest -q
+
+check: $(READY) format lint types layers coverage ## all that the build checks
+
+format: $(READY)
+	@$(BIN)/ruff format --check .
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+
+types: $(READY)
+	@$(BIN)/mypy
+
+layers: $(READY)
+	@$(BIN)/lint-imports --no-cache
+
+coverage: $(READY) ## the tests, with the branch coverage that is promised
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --fail-under=100 --skip-covered \
+	  --include='src/palaver/model/*,src/palaver/routing/*,src/palaver/log/*,src/palaver/links/*,src/palaver/broker/*,src/palaver/delivery/*' \
+	  --omit='src/palaver/links/process_darwin.py'
+
+unlocked: ## install the newest versions our bounds allow, without the lock file, and run the tests that need no server
+	@rm -rf .venv-unlocked && $(PYTHON) -m venv .venv-unlocked
+	@.venv-unlocked/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-asyncio hypothesis
+	@.venv-unlocked/bin/pal --version
+	@.venv-unlocked/bin/python -m pytest -q tests/model tests/routing tests/log/test_fold.py
+	@rm -rf .venv-unlocked
+
+bench: $(READY) ## measure against hcom in the same run and write docs/performance.md
+	@$(BIN)/python bench/run.py
+
+clean: ## remove what was built
+	@rm -rf $(VENV) .venv-unlocked build dist .run .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

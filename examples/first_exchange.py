@@ -1,0 +1,65 @@
+"""What `make run` shows: the bus starts, two agents exchange a request and an answer, and the ledger says what became of it.
+
+Then it shows live events until Ctrl-C. When standard input is not a terminal it ends after the exchange, and leaves
+nothing running that was not running before.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import palaver
+
+HERE = Path(__file__).parent
+PAL = str(Path(sys.executable).with_name("pal"))
+
+
+async def exchange() -> None:
+    """Let one agent ask and another one, in a process of its own, answer."""
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, str(HERE / "ten_line_agent.py"), stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    await other.stdout.readline()  # "… is listening"
+    try:
+        async with palaver.connect(name="luna", tag="demo") as me:
+            asked = await me.send("@demo-nova", "can you review this?", intent="request", thread="pr-123")
+            print(f"\n  {me.name} asks in #{asked.seq}, and waits ...")
+            async for message in me.messages():
+                await message.ack()
+                if message.reply_to == str(asked.seq):
+                    print(f"  {message.sender} answers in #{message.seq}: {message.text}\n")
+                    break
+            for seq in (asked.seq, message.seq):
+                run("show", str(seq))
+                print()
+    finally:
+        other.terminate()
+        await other.wait()
+
+
+def run(*words: str) -> None:
+    """Run a command of `pal` and show it as it would be typed."""
+    print(f"$ pal {' '.join(words)}", flush=True)
+    subprocess.run([PAL, *words], check=True)
+
+
+def main() -> int:
+    was_up = subprocess.run([PAL, "status"], env={**os.environ, "PALAVER_COMPLETING": "1"}, capture_output=True).returncode == 0
+    run("up")
+    asyncio.run(exchange())
+    if sys.stdin.isatty():
+        print("Live events from here on; try `pal send` in another terminal. Ctrl-C ends this, and leaves the bus running.")
+        return subprocess.call([PAL, "events", "--follow"])
+    if not was_up:
+        run("down")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(0)

@@ -1,0 +1,17 @@
+"""A whole agent in ten lines: it answers every request it gets, until it is stopped."""
+
+import asyncio
+
+import palaver
+
+
+async def main() -> None:
+    async with palaver.connect(name="nova", tag="demo") as me:
+        print(f"{me.name} is listening", flush=True)
+        async for message in me.messages():
+            await message.ack()
+            if message.intent == "request":
+                await message.reply(f"looked at it: {len(message.text)} characters, looks good", intent="ack")
+
+
+asyncio.run(main())

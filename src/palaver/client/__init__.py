@@ -1,0 +1,1 @@
+"""What every outsider uses: reaching the daemon, and speaking to it from Python."""

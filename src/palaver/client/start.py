@@ -1,0 +1,265 @@
+"""Reaching the daemon of a home, and starting it when nobody listens.
+
+It starts nothing for a caller who is denied (a sandbox) and, after `pal down`, for nobody but a person. It
+knows nothing of what is said on the connection. The thin client imports it on every command, so it imports
+little: `_socket` and `os` instead of `socket` and `pathlib`, which take longer than all the rest.
+"""
+
+import _socket
+import errno
+import fcntl
+import os
+import signal
+import sys
+import time
+
+from palaver.harness.marks import MARKS, SEAT_MARK
+
+Socket = _socket.socket
+
+GONE_LIMIT_S = 10.0
+"""How long a daemon that is stepping down may hold its lock."""
+
+CAUGHT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+_ADDRESS_BYTES = 104 if sys.platform == "darwin" else 108
+_READY_FD = 3
+_DAEMON_NAMES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+
+
+class StartError(Exception):
+    """The daemon cannot be reached and was not started; the text is a sentence for people."""
+
+
+def ensure_daemon(home: str, *, person: bool | None = None) -> None:
+    """Return once a daemon listens in the home (an absolute path); start it when nobody does.
+
+    Blocks until the daemon is ready. Of many callers at once exactly one starts it. After `pal down` only a
+    person may start it; None finds out whether the caller is one. What stands in the way is a StartError.
+    """
+    wire = reach(home) or start(home, person=person)
+    if wire is None:
+        raise StartError(f"the daemon did not start; see {home}/daemon.log")
+    wire.close()
+
+
+def find_python() -> str:
+    """Give the interpreter that runs our own programs."""
+    return os.environ.get("PALAVER_PYTHON") or sys.executable or "python3"
+
+
+def reach(home: str) -> Socket | None:
+    """Connect to the daemon, or give None when nobody listens. Everything else is a StartError."""
+    try:
+        return _connect(home)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
+            return None
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise StartError(
+                f"this process may not connect to {home}/daemon.sock (a sandbox?): "
+                "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)"
+            ) from error
+        raise StartError(f"{home}/daemon.sock: {error.strerror or error}") from error
+
+
+def start(home: str, *, person: bool | None = None) -> Socket | None:
+    """Start the daemon, or wait for the one that another client is starting, and connect to it.
+
+    None means that it was lost again at once. The marker of `pal down` is obeyed as in ensure_daemon.
+    """
+    marker = f"{home}/down"
+    if os.path.lexists(marker):
+        if not (is_person() if person is None else person):
+            raise StartError("the bus was stopped with 'pal down'; 'pal up' starts it again")
+        remove(marker)
+    try:
+        _make_directories(home)
+        lock = above_stdio(os.open(f"{home}/start.lock", os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise StartError(f"{error.filename}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _start_alone(home)
+    finally:
+        os.close(lock)
+
+
+def is_person() -> bool:
+    """Whether a person asks: no harness's mark, and in the foreground of a terminal."""
+    if SEAT_MARK in os.environ or any(name in os.environ for name in MARKS):
+        return False
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def is_daemon_alive(home: str) -> bool:
+    """Whether a daemon holds its lock: it may do so before it listens and after it stopped listening."""
+    try:
+        lock = os.open(f"{home}/daemon.lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
+def remove(path: str) -> None:
+    """Remove a file if it is there and may be removed."""
+    try:
+        os.unlink(path)  # noqa: PTH108 - pathlib is slow to import
+    except OSError:
+        return
+
+
+def above_stdio(fd: int) -> int:
+    """Move a descriptor of ours off 0, 1 and 2, which the caller may have closed: output would go there."""
+    if fd > 2:
+        return fd
+    higher = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return higher
+
+
+def _make_directories(path: str) -> None:
+    """Make a directory and those above it, each closed to others."""
+    try:
+        os.mkdir(path, 0o700)  # noqa: PTH102 - pathlib is slow to import
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make_directories(path.rstrip("/").rpartition("/")[0])
+        _make_directories(path)
+
+
+def _connect(home: str) -> Socket:
+    made = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    wire = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, above_stdio(made.detach()))
+    path = os.fsencode(f"{home}/daemon.sock")
+    try:
+        if sys.platform == "darwin":
+            wire.setsockopt(_socket.SOL_SOCKET, 0x1022, 1)  # SO_NOSIGPIPE, which Python does not name
+        if len(path) < _ADDRESS_BYTES:
+            wire.connect(path)
+        else:
+            _connect_far(wire, home)
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+def _connect_far(wire: Socket, home: str) -> None:
+    """Connect by way of the opened directory: the path is too long for a socket address."""
+    if sys.platform == "linux":
+        directory = os.open(home, os.O_PATH | os.O_DIRECTORY)
+        try:
+            wire.connect(f"/proc/self/fd/{directory}/daemon.sock")
+        finally:
+            os.close(directory)
+    else:
+        back = os.open(".", os.O_RDONLY)
+        try:
+            os.chdir(home)
+            wire.connect("daemon.sock")
+        finally:
+            os.fchdir(back)
+            os.close(back)
+
+
+def _start_alone(home: str) -> Socket | None:
+    """Start the daemon; the caller holds the lock, so nobody else does."""
+    limit_s = time.monotonic() + GONE_LIMIT_S
+    wire = reach(home)
+    # An old daemon may still be stepping down, or one started by other means not listen yet.
+    while wire is None and is_daemon_alive(home) and time.monotonic() < limit_s:
+        time.sleep(0.02)
+        wire = reach(home)
+    if wire is None:
+        _spawn(home)
+        wire = reach(home)
+    return wire
+
+
+def _spawn(home: str) -> None:
+    ready, report = os.pipe()
+    try:
+        child = _fork()
+    except OSError as error:
+        raise StartError(f"the daemon did not start: {error.strerror}") from error
+    if child == 0:
+        _detach(home, report)
+    os.close(report)
+    os.waitpid(child, 0)
+    text = b""
+    while text != b"ok\n" and (piece := os.read(ready, 4096)):
+        text += piece
+    os.close(ready)
+    if not text:
+        raise StartError(f"the daemon did not start; see {home}/daemon.log")
+    if text != b"ok\n":
+        raise StartError(f"the daemon did not start: {text.decode(errors='replace').rstrip()}")
+
+
+def _fork() -> int:
+    import warnings
+
+    # Newer Pythons warn of forking beside threads. The child makes nothing but system calls, and then execs.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _detach(home: str, report: int) -> None:
+    """In the child: become the daemon in a grandchild, so that nobody must wait for it. Never returns."""
+    python = find_python()
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        _shed(report)
+        program = [python, "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", str(_READY_FD)]
+        os.execvpe(python, program, _daemon_environment(home))  # noqa: S606 - a shell has no part in it
+    except OSError as error:
+        os.write(_READY_FD, f"cannot run {python}: {error.strerror}".encode(errors="replace"))
+    finally:
+        os._exit(1)
+
+
+def _shed(report: int) -> None:
+    """Leave behind all that is the caller's, but for the pipe on which the daemon says that it listens."""
+    report = fcntl.fcntl(report, fcntl.F_DUPFD, _READY_FD + 1)
+    null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD, _READY_FD + 1)
+    for fd in range(3):
+        os.dup2(null, fd)
+    os.dup2(report, _READY_FD)
+    # Somebody may wait for the end of a pipe that was handed to us.
+    os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    for number in (*CAUGHT_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o077)
+    os.chdir("/")
+
+
+def _daemon_environment(home: str) -> dict[str, str]:
+    """The daemon serves many callers: what belongs to this one alone stays behind."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _DAEMON_NAMES or (name.startswith("PALAVER_") and name != SEAT_MARK)
+    }
+    return {**kept, "PALAVER_HOME": home}

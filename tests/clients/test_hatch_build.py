@@ -1,0 +1,36 @@
+"""Making the command `pal` for a wheel."""
+
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "native" / "pal.c"
+
+
+def test_a_compiler_makes_the_client_with_its_version(build_hook: ModuleType, tmp_path: Path) -> None:
+    is_made = build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3")
+
+    out = subprocess.run([tmp_path / "pal", "--version"], check=True, capture_output=True).stdout
+    assert (is_made, out) == (True, b"pal 1.2.3\n")
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
+def test_without_a_compiler_nothing_is_made_and_nothing_fails(
+    build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CC", compiler)
+
+    assert build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3") is False
+
+
+def test_a_compiler_that_cannot_link_statically_is_used_all_the_same(
+    build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-static*) exit 1;; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+
+    assert build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3") is True

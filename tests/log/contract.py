@@ -1,0 +1,254 @@
+"""The suite that every log passes: commits, repeats and decisions. See test_contract.py."""
+
+import asyncio
+
+import pytest
+from tests.log.logs import draft, put, writes
+
+from palaver.errors import BadRequest, NameTaken
+from palaver.log.api import Commit, Decide, Log, Rows
+from palaver.model.envelope import Draft
+from palaver.model.query import Query
+
+
+async def test_a_commit_returns_the_event_in_its_place(log: Log) -> None:
+    made = draft("hello")
+
+    commit = await log.commit(None, writes(made))
+
+    event = commit.event
+    assert event is not None
+    assert (event.id, event.sender, event.to, event.payload) == (
+        made.id,
+        "luna",
+        ("nova",),
+        {"text": "hello"},
+    )
+    assert event.device == log.device
+    assert log.event(event.seq) == event
+    assert log.last() == event.seq
+    assert not commit.is_repeat
+
+
+async def test_a_place_without_an_event_is_empty(log: Log) -> None:
+    event = await put(log)
+
+    assert log.event(event.seq + 1) is None
+    assert log.event(0) is None
+
+
+async def test_places_rise_strictly(log: Log) -> None:
+    events = [await put(log) for _ in range(10)]
+
+    places = [event.seq for event in events]
+    assert places == sorted(set(places))
+    assert places[0] > 0
+
+
+async def test_an_empty_log_has_no_last_place(log: Log) -> None:
+    assert log.last() == 0
+    assert log.largest_id() == ""
+    assert await log.read(Query()) == []
+
+
+async def test_the_rows_of_a_commit_are_there_when_it_returns(log: Log) -> None:
+    event = await put(log)
+
+    assert log.rows.get("mail", f"nova/{event.seq:012d}") == event.id.encode()
+    assert log.rows.get("count", "message") == b"1"
+    assert log.rows.get("count", "nothing") is None
+    assert log.rows.get("no such table", "message") is None
+
+
+async def test_a_row_is_removed_by_a_change_without_a_value(log: Log) -> None:
+    await put(log, type="claim", room="r")
+    assert log.rows.get("stick", "r") == b"luna"
+
+    await put(log, type="release", room="r")
+    await put(log, type="release", room="r")
+
+    assert log.rows.get("stick", "r") is None
+
+
+async def test_deciding_on_nothing_writes_nothing(log: Log) -> None:
+    commit = await log.commit("agent/luna", writes(None))
+
+    assert commit == Commit(None)
+    assert log.last() == 0
+
+
+async def test_a_refusal_is_raised_and_nothing_is_written(log: Log) -> None:
+    def refuse(rows: Rows) -> Draft:
+        raise NameTaken("luna", "she is here")
+
+    with pytest.raises(NameTaken, match="she is here"):
+        await log.commit("agent/luna", refuse)
+
+    assert log.last() == 0
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), StopIteration("a bug")], ids=["key", "stop"])
+async def test_a_mistake_in_deciding_harms_nobody_beside_it(log: Log, error: Exception) -> None:
+    def fail(rows: Rows) -> Draft:
+        raise error
+
+    first, failed, second = await asyncio.gather(
+        log.commit(None, writes(draft("first"))),
+        log.commit(None, fail),
+        log.commit(None, writes(draft("second"))),
+        return_exceptions=True,
+    )
+
+    assert isinstance(first, Commit)
+    assert isinstance(second, Commit)
+    assert isinstance(failed, (KeyError, RuntimeError))
+    assert [event.payload["text"] for event in await log.read(Query())] == ["first", "second"]
+
+
+async def test_an_event_that_the_fold_cannot_take_is_not_written(log: Log) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await log.commit(None, writes(draft(type="broken fold")))
+
+    event = await put(log, "good")
+    assert await log.read(Query()) == [event]
+
+
+def _nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        draft(value=object()),
+        draft(value=_nested(300)),
+        draft(value=_nested(100_000)),
+        draft("\ud800"),
+    ],
+    ids=["no JSON", "nested", "very deep", "half a character"],
+)
+async def test_a_bad_draft_fails_alone(log: Log, made: Draft) -> None:
+    commits = [log.commit(None, writes(draft(f"good {number}"))) for number in range(3)]
+
+    results = await asyncio.gather(
+        *commits, log.commit(None, writes(made)), put(log, "good 3"), return_exceptions=True
+    )
+
+    assert isinstance(results[3], BadRequest)
+    assert [event.payload["text"] for event in await log.read(Query())] == [
+        f"good {number}" for number in range(4)
+    ]
+    assert log.rows.get("count", "message") == b"4"
+
+
+async def test_nesting_as_deep_as_allowed_is_kept(log: Log) -> None:
+    event = await put(log, value=_nested(150), many=[[number] for number in range(300)])
+
+    assert log.event(event.seq) == event
+
+
+async def test_a_caller_that_gives_up_harms_nobody(log: Log) -> None:
+    given_up = asyncio.ensure_future(log.commit(None, writes(draft("given up"))))
+    kept = asyncio.ensure_future(log.commit(None, writes(draft("kept"))))
+    await asyncio.sleep(0)
+
+    given_up.cancel()
+
+    commit = await kept
+    assert commit.event is not None
+    assert commit.event.payload["text"] == "kept"
+
+
+# Repeats
+
+
+async def test_a_request_key_seen_before_gives_the_first_event(log: Log) -> None:
+    first = await log.commit(None, writes(draft("once")), request_key=b"k" * 16)
+
+    def never(rows: Rows) -> Draft:
+        raise AssertionError("decided again")
+
+    again = await log.commit(None, never, request_key=b"k" * 16)
+
+    assert again == Commit(first.event, is_repeat=True)
+    assert log.rows.get("count", "message") == b"1"
+
+
+async def test_a_sender_and_id_seen_before_give_the_first_event(log: Log) -> None:
+    first = await put(log, "once", id="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+
+    again = await log.commit(None, writes(draft("twice", id="01ARZ3NDEKTSV4RRFFQ69G5FAV")))
+    other = await put(log, "other", id="01ARZ3NDEKTSV4RRFFQ69G5FAV", sender="nova")
+
+    assert again == Commit(first, is_repeat=True)
+    assert other.seq > first.seq
+    assert log.rows.get("count", "message") == b"2"
+
+
+async def test_repeats_at_the_same_moment_are_one_event(log: Log) -> None:
+    with_key = [log.commit(None, writes(draft("key")), request_key=b"k" * 16) for _ in range(5)]
+    with_id = [log.commit(None, writes(draft("id", id="an id of theirs"))) for _ in range(5)]
+
+    commits = await asyncio.gather(*with_key, *with_id)
+
+    assert len({commit.event.seq for commit in commits if commit.event}) == 2
+    assert sum(not commit.is_repeat for commit in commits) == 2
+    assert len(await log.read(Query())) == 2
+
+
+async def test_many_request_keys_at_once_are_told_apart(log: Log) -> None:
+    keys = [number.to_bytes(16, "big") for number in range(150)]
+    firsts = await asyncio.gather(*(log.commit(None, writes(draft()), request_key=key) for key in keys))
+
+    again = await asyncio.gather(*(log.commit(None, writes(draft()), request_key=key) for key in keys))
+
+    assert [commit.event for commit in again] == [commit.event for commit in firsts]
+    assert all(commit.is_repeat for commit in again)
+
+
+async def test_a_refused_request_may_come_again_with_its_key(log: Log) -> None:
+    def refuse(rows: Rows) -> Draft:
+        raise NameTaken("luna", "she is here")
+
+    with pytest.raises(NameTaken):
+        await log.commit(None, refuse, request_key=b"k" * 16)
+
+    commit = await log.commit(None, writes(draft()), request_key=b"k" * 16)
+    assert commit.event is not None
+    assert not commit.is_repeat
+
+
+# Decisions
+
+
+def claim(name: str) -> Decide:
+    def decide(rows: Rows) -> Draft:
+        holder = rows.get("stick", "r")
+        if holder is not None:
+            raise NameTaken("the stick", holder.decode())
+        return draft(type="claim", sender=name, room="r")
+
+    return decide
+
+
+async def test_of_many_who_decide_on_one_key_the_first_wins(log: Log) -> None:
+    names = [f"agent{number}" for number in range(20)]
+
+    results = await asyncio.gather(
+        *(log.commit("stick/r", claim(name)) for name in names), return_exceptions=True
+    )
+
+    winners = [result for result in results if isinstance(result, Commit)]
+    assert len(winners) == 1
+    assert all(isinstance(result, NameTaken) for result in results if result not in winners)
+    assert winners[0].event is not None
+    assert log.rows.get("stick", "r") == winners[0].event.sender.encode()
+
+
+async def test_a_decision_sees_rows_that_it_scans(log: Log) -> None:
+    await asyncio.gather(put(log), put(log), put(log, type="purge", sender="nova", to=()), put(log))
+
+    assert len(log.rows.scan("mail", "nova/")) == 1

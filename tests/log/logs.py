@@ -1,0 +1,96 @@
+"""What the contract suite is made of: a fold, drafts, and logs in directories of their own."""
+
+import resource
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TypeAlias
+
+from hypothesis import HealthCheck, settings
+
+from palaver.log.api import Change, Decide, Log, Rows
+from palaver.model.envelope import Draft, Event
+from palaver.model.ids import ulid
+
+Engine: TypeAlias = Callable[[Path], Awaitable[Log]]
+
+LIMIT_S = 5.0
+TS = 1_700_000_000_000
+
+_numbers = count(1)
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def fold(rows: Rows, event: Event) -> Sequence[Change]:
+    """A small fold: mail for each recipient, a counter, sticks that are held, and a purge that scans."""
+    changes: list[Change] = [("count", event.type, b"%d" % (int(rows.get("count", event.type) or b"0") + 1))]
+    if event.type == "message":
+        changes += [("mail", f"{name}/{event.seq:012d}", event.id.encode()) for name in event.to]
+    elif event.type == "claim":
+        changes.append(("stick", str(event.payload["room"]), event.sender.encode()))
+    elif event.type == "release":
+        changes.append(("stick", str(event.payload["room"]), None))
+    elif event.type == "purge":
+        changes += [("mail", key, None) for key, _ in rows.scan("mail", f"{event.sender}/")]
+    elif event.type == "broken fold":
+        raise ZeroDivisionError
+    return changes
+
+
+def draft(
+    text: str = "hello",
+    *,
+    type: str = "message",
+    sender: str = "luna",
+    to: tuple[str, ...] = ("nova",),
+    id: str | None = None,
+    **payload: object,
+) -> Draft:
+    number = next(_numbers)
+    return Draft(
+        type=type,
+        sender=sender,
+        to=to,
+        id=id or ulid(TS + number, number),
+        ts=TS + number,
+        payload={"text": text, **payload},
+    )
+
+
+def writes(made: Draft | None) -> Decide:
+    return lambda rows: made
+
+
+async def put(log: Log, text: str = "hello", **fields: object) -> Event:
+    """Commit one message and return its event."""
+    commit = await log.commit(None, writes(draft(text, **fields)))  # type: ignore[arg-type]  # fields of a draft
+    assert commit.event is not None
+    return commit.event
+
+
+@asynccontextmanager
+async def opened(engine: Engine) -> AsyncIterator[Log]:
+    """A log in a directory of its own, for tests that need a fresh one for each example."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = await engine(Path(directory))
+        try:
+            yield log
+        finally:
+            await log.close()
+
+
+@contextmanager
+def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
+    """Take away the room: within, no file of this process grows past the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def all_rows(log: Log) -> dict[str, list[tuple[str, bytes]]]:
+    return {table: log.rows.scan(table, "", limit=100_000) for table in ("count", "mail", "stick")}

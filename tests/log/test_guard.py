@@ -1,0 +1,220 @@
+"""Other people's SQL can read the events, not for long, and do nothing else."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.clock import SystemClock
+from palaver.errors import BadQuery, PalaverError, ShuttingDown, TooSlow
+from palaver.log.guard import check_clause
+from palaver.log.sqlite import SqliteLog
+from palaver.model.query import Query
+from tests.log.logs import LIMIT_S, fold, put
+
+ENDLESS = "(SELECT count(*) FROM events_v a, events_v b, events_v c, events_v d, events_v e, events_v f) > 0"
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
+    made = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock(), sql_limit_s=0.3)
+    yield made
+    await made.close()
+
+
+async def ask(log: SqliteLog, clause: str, **filters: object) -> list[object]:
+    async with asyncio.timeout(LIMIT_S):
+        found = await log.read(Query(sql=clause, **filters))  # type: ignore[arg-type]  # fields of a query
+    return [event.payload["text"] for event in found]
+
+
+async def test_a_condition_finds_events(log: SqliteLog) -> None:
+    await put(log, "one", intent="request", thread="t", delivered_to=["nova"])
+    await put(log, "two", type="status", state="idle", agent="luna", to=("kira",))
+
+    assert await ask(log, "intent = 'request'") == ["one"]
+    assert await ask(log, "type = 'status' AND state = 'idle' AND agent = 'luna'") == ["two"]
+    assert await ask(log, "\"from\" = 'luna' AND \"to\" LIKE '%kira%'") == ["two"]
+    assert await ask(log, "delivered_to LIKE '%nova%' OR text GLOB 't?o'") == ["one", "two"]
+    assert await ask(log, "payload ->> 'thread' = 't' AND json_extract(payload, '$.intent') IS NOT NULL") == ["one"]
+    assert await ask(log, "time LIKE '2023-11-14T%Z' AND ts < unixepoch('now') * 1000") == ["one", "two"]
+    assert await ask(log, "seq IN (SELECT max(seq) FROM events_v)") == ["two"]
+    assert await ask(log, "'nova' IN (SELECT value FROM json_each(delivered_to))") == ["one"]
+    assert await ask(log, "text = 'one -- no comment; (not :this either'") == []
+    assert await ask(log, "1", last=1) == ["two"]
+    assert await ask(log, "1", before=2) == ["one"]
+    assert await ask(log, "1", types=("status",)) == ["two"]
+    assert await ask(log, "1", search="one") == ["one"]
+
+
+async def test_every_column_of_the_view_can_be_asked_for(log: SqliteLog) -> None:
+    await put(log, "one", scope="mentions", mentions=["nova"], sender_kind="instance", reply_to="x", bundle_id="b")
+    columns = (
+        'seq id type sender "from" "to" ts time device "by" text scope mentions sender_kind delivered_to intent thread'
+        " reply_to bundle_id priority room command path state agent file payload"
+    ).split()
+
+    for column in columns:
+        assert await ask(log, f"{column} IS NULL OR {column} IS NOT NULL") == ["one"]
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "1) UNION SELECT 1 --",
+        "1) OR (1",
+        "1; DROP TABLE events",
+        "1 -- )",
+        "1 /* )",
+        "1 /* ) */",
+        "((1)",
+        ")(",
+        "'open",
+        '"open',
+        "`open",
+        "[open",
+        "text = ?",
+        "text = :name",
+        "text = @name",
+        "text = $name",
+        "text = '\0'\0",
+        "",
+        "   ",
+        "1 ORDER BY 1",
+        "1 LIMIT 1",
+        "no_such_column = 1",
+        "text = '\ud800'",
+        "x" * 20_000,
+        "seq IN (SELECT seq FROM state)",
+        "seq IN (SELECT seq FROM meta)",
+        "seq IN (SELECT 1 FROM sqlite_schema)",
+        "seq IN (SELECT rowid FROM events_fts)",
+        "seq IN (SELECT 1 FROM pragma_database_list)",
+        "seq IN (SELECT 1 FROM dbstat)",
+        "(SELECT request_key FROM events) IS NULL",
+        "(PRAGMA user_version)",
+        "(ATTACH '/tmp/x' AS x)",
+        "(DELETE FROM events)",
+        "(INSERT INTO meta VALUES ('a', 'b'))",
+        "EXISTS (DELETE FROM events RETURNING 1)",
+        "load_extension('x')",
+        "fts3_tokenizer('simple') IS NULL",
+        "readfile('/etc/passwd')",
+        "randomblob(1000000000) IS NOT NULL",
+        "zeroblob(1000000000) IS NOT NULL",
+        "printf('%1000000000d', 1) = ''",
+        "format('%*d', 1000000000, 1) = ''",
+        "hex(payload) = ''",
+        "sqlite_version() = ''",
+        "seq IN (WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n)",
+        "(" * 200 + "1" + ")" * 200,
+        " UNION ".join(["SELECT 1"] * 20).join(("seq IN (", ")")),
+        "text LIKE '" + "%a" * 2000 + "'",
+        "text REGEXP 'a'",
+        "text MATCH 'a'",
+        "count(*) > 1",
+    ],
+)
+async def test_what_is_not_a_plain_condition_is_refused(log: SqliteLog, clause: str) -> None:
+    await put(log, "one")
+
+    with pytest.raises(BadQuery, match="SQL condition"):
+        await ask(log, f" {clause}")
+
+    assert await ask(log, "1") == ["one"]
+
+
+async def test_growing_texts_meet_a_limit(log: SqliteLog) -> None:
+    await put(log, "a" * 1000)
+
+    grown = "text"
+    for _ in range(4):
+        grown = f"replace({grown}, 'a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')"
+    with pytest.raises(BadQuery, match="too big"):
+        await ask(log, f"length({grown}) > 0")
+
+
+async def test_a_condition_that_takes_too_long_is_stopped(log: SqliteLog) -> None:
+    await asyncio.gather(*(put(log, "one") for _ in range(50)))
+
+    with pytest.raises(TooSlow, match=r"0\.3 s"):
+        await ask(log, ENDLESS)
+
+    assert len(await ask(log, "1")) == 50
+
+
+async def test_commits_go_on_beside_a_slow_condition(log: SqliteLog) -> None:
+    await asyncio.gather(*(put(log, "one") for _ in range(50)))
+    slow = asyncio.ensure_future(ask(log, ENDLESS))
+
+    events = [await put(log, "beside") for _ in range(10)]
+
+    assert await log.read(Query(last=10)) == events
+    assert not slow.done()
+    with pytest.raises(TooSlow):
+        await slow
+
+
+async def test_only_a_few_conditions_may_wait(log: SqliteLog) -> None:
+    await asyncio.gather(*(put(log, "one") for _ in range(50)))
+
+    results = await asyncio.gather(ask(log, ENDLESS), *(ask(log, "1") for _ in range(10)), return_exceptions=True)
+
+    refused = [str(result) for result in results if isinstance(result, TooSlow) and "waiting" in str(result)]
+    served = [result for result in results if isinstance(result, list)]
+    assert (len(refused), len(served)) == (3, 7)
+
+
+async def test_closing_does_not_wait_for_a_slow_condition(tmp_path: Path) -> None:
+    log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock(), sql_limit_s=3600)
+    await asyncio.gather(*(put(log, "one") for _ in range(50)))
+    await ask(log, "1")
+    slow = asyncio.ensure_future(log.read(Query(sql=ENDLESS)))
+    await asyncio.sleep(0)
+
+    async with asyncio.timeout(LIMIT_S):
+        await log.close()
+        with pytest.raises((TooSlow, ShuttingDown)):
+            await slow
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has priorities of threads")
+async def test_conditions_run_at_the_lowest_priority(log: SqliteLog) -> None:
+    await ask(log, "1")
+
+    slow = next(thread for thread in threading.enumerate() if thread.name.startswith("log sql"))
+    assert slow.native_id is not None
+    assert os.getpriority(os.PRIO_PROCESS, slow.native_id) == 19
+    assert os.getpriority(os.PRIO_PROCESS, 0) < 19
+
+
+@given(st.text() | st.text("()'\"`[]-/*;:a ", max_size=30))
+def test_a_clause_that_passes_has_its_parentheses_in_order(clause: str) -> None:
+    try:
+        check_clause(clause)
+    except BadQuery:
+        return
+
+    # Whatever passed is one expression when SQLite's own tokenizer reads it: no quote or comment is left open.
+    assert clause.count("--") == 0 or any(quote in clause for quote in "'\"`[")
+    assert (clause.count("(") == clause.count(")")) or any(quote in clause for quote in "'\"`[")
+
+
+@given(clause=st.text("()'\" 1=orand", max_size=25))
+def test_no_clause_brings_anything_but_an_answer_or_a_refusal(clause: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def try_it() -> None:
+        log = await SqliteLog.open(tmp_path_factory.mktemp("log"), apply=fold, clock=SystemClock())
+        try:
+            await put(log, "one")
+            await log.read(Query(sql=f" {clause}"))
+        except PalaverError as error:
+            assert error.code == "bad_query"
+        finally:
+            await log.close()
+
+    asyncio.run(try_it())

@@ -1,0 +1,115 @@
+"""The log in memory is the hard one: it gives nothing that was not promised."""
+
+import asyncio
+
+import pytest
+from tests.log.logs import draft, fold, put, writes
+
+from palaver.errors import BadQuery, ShuttingDown
+from palaver.log.api import Commit, Rows
+from palaver.log.memory import MemoryLog
+from palaver.model.envelope import Draft, Event
+from palaver.model.query import Query
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(apply=fold)
+
+
+async def test_places_have_gaps(log: MemoryLog) -> None:
+    events = [await put(log) for _ in range(5)]
+
+    assert [event.seq for event in events] == [1, 4, 6, 13, 14]
+
+
+async def test_every_decision_is_made_twice(log: MemoryLog) -> None:
+    calls: list[Rows] = []
+
+    def decide(rows: Rows) -> Draft:
+        calls.append(rows)
+        return draft()
+
+    await log.commit(None, decide)
+
+    assert len(calls) == 2
+    assert len(await log.read(Query())) == 1
+
+
+async def test_a_conflict_on_a_key_decides_again_with_what_came_between(log: MemoryLog) -> None:
+    counts: list[bytes | None] = []
+
+    def decide(rows: Rows) -> Draft:
+        counts.append(rows.get("count", "message"))
+        return draft()
+
+    await asyncio.gather(log.commit("agent/luna", decide), log.commit("agent/luna", decide))
+
+    assert counts == [None, None, None, None, b"1", b"1"]
+
+
+async def test_another_key_is_no_conflict(log: MemoryLog) -> None:
+    calls: list[Rows] = []
+
+    def decide(rows: Rows) -> Draft:
+        calls.append(rows)
+        return draft()
+
+    await asyncio.gather(
+        log.commit("agent/luna", decide), log.commit("agent/nova", decide), log.commit(None, decide)
+    )
+
+    assert len(calls) == 6
+
+
+async def test_an_event_shows_only_when_its_commit_returns(log: MemoryLog) -> None:
+    seen: list[int] = []
+
+    async def look() -> None:
+        seen.append(log.last())
+
+    commit = asyncio.ensure_future(log.commit(None, writes(draft())))
+    await asyncio.gather(look(), look())
+    event = (await commit).event
+
+    assert event is not None
+    assert seen == [0, 0]
+    assert log.last() == event.seq
+
+
+async def test_nobody_shares_a_payload_with_the_log(log: MemoryLog) -> None:
+    made = draft(names=["luna"])
+    event = (await log.commit(None, writes(made))).event
+    assert event is not None
+
+    made.payload["names"] = "changed"
+
+    assert log.event(event.seq) == event
+    assert event.payload["names"] == ["luna"]
+
+
+async def test_a_request_key_that_wins_in_between_is_a_repeat(log: MemoryLog) -> None:
+    first, second = await asyncio.gather(
+        log.commit(None, writes(draft("one")), request_key=b"k"),
+        log.commit(None, writes(draft("two")), request_key=b"k"),
+    )
+
+    assert second == Commit(first.event, is_repeat=True)
+
+
+async def test_a_log_that_closes_in_between_writes_nothing(log: MemoryLog) -> None:
+    heard: list[Event] = []
+    log.subscribe(heard.extend)
+    commit = asyncio.ensure_future(put(log))
+    await asyncio.sleep(0)
+
+    await log.close()
+
+    with pytest.raises(ShuttingDown):
+        await commit
+    assert heard == []
+
+
+async def test_it_knows_no_sql(log: MemoryLog) -> None:
+    with pytest.raises(BadQuery, match="no SQL"):
+        await log.read(Query(sql="1"))

@@ -1,0 +1,75 @@
+"""A file reaches today's schema in one step that happens whole or not at all."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palaver.errors import NewerSchema, StorageFailed
+from palaver.log.migrations import MIGRATIONS, migrate
+
+ONE = "CREATE TABLE one (x);\n"
+TWO = "-- a comment; with a semicolon\nALTER TABLE one ADD COLUMN y;\nINSERT INTO one VALUES (1, ';');\n"
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    made = sqlite3.connect(tmp_path / "file", isolation_level=None)
+    yield made
+    made.close()
+
+
+def tables(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+
+
+def test_an_empty_file_takes_every_step(connection: sqlite3.Connection) -> None:
+    assert migrate(connection, [ONE, TWO]) == 2
+
+    assert connection.execute("SELECT x, y FROM one").fetchall() == [(1, ";")]
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_an_older_file_takes_the_steps_it_lacks(connection: sqlite3.Connection) -> None:
+    migrate(connection, [ONE])
+
+    assert migrate(connection, [ONE, TWO]) == 1
+    assert migrate(connection, [ONE, TWO]) == 0
+
+    assert connection.execute("SELECT count(*) FROM one").fetchone() == (1,)
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(connection: sqlite3.Connection) -> None:
+    migrate(connection, [ONE])
+
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection, [ONE, "CREATE TABLE two (x);\nCREATE TABLE one (x);\n"])
+
+    assert tables(connection) == ["one"]
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_newer_file_is_refused_and_not_touched(connection: sqlite3.Connection) -> None:
+    migrate(connection, [ONE, TWO])
+
+    with pytest.raises(NewerSchema) as caught:
+        migrate(connection, [ONE])
+
+    assert (caught.value.found, caught.value.known) == (2, 1)
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_a_file_of_another_program_is_refused(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE theirs (x)")
+
+    with pytest.raises(StorageFailed, match="another program"):
+        migrate(connection, [ONE])
+
+    assert tables(connection) == ["theirs"]
+
+
+def test_the_schema_of_today_can_be_made(connection: sqlite3.Connection) -> None:
+    assert migrate(connection) == len(MIGRATIONS)
+
+    assert {"meta", "events", "state", "events_fts"} <= set(tables(connection))

@@ -1,0 +1,72 @@
+"""Rows and events are the same thing, also when the payload is large."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from tests.log.logs import draft
+
+from palaver.log.blobs import LIMIT_ROW_BYTES, Blobs
+from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
+from palaver.model.envelope import Event, event_from
+
+LARGE = "x" * (LIMIT_ROW_BYTES + 1)
+
+
+def column(record: Record, name: str) -> object:
+    return record[COLUMNS.split(", ").index(name)]
+
+
+def event(**payload: object) -> Event:
+    return event_from(draft(**payload), 1, "BOXE")  # type: ignore[arg-type]  # fields of a payload
+
+
+def test_a_small_payload_has_no_blob(tmp_path: Path) -> None:
+    made = event(thread="t")
+
+    record = record_from_event(made, b"key", Blobs(tmp_path))
+
+    assert column(record, "blob") is None
+    assert column(record, "thread") == "t"
+    assert column(record, "request_key") == b"key"
+    assert event_from_record(record, Blobs(tmp_path)) == made
+
+
+def test_a_large_payload_leaves_its_short_fields_in_the_row(tmp_path: Path) -> None:
+    made = event(large=LARGE, thread="t", priority=2, room="r" * 2000, file=["a", "list"])
+
+    record = record_from_event(made, None, Blobs(tmp_path))
+
+    assert json.loads(str(column(record, "payload"))) == {"thread": "t", "priority": 2}
+    assert event_from_record(record, Blobs(tmp_path)) == made
+
+
+def test_an_event_whose_blob_is_lost_says_so(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    record = record_from_event(event(large=LARGE, thread="t"), None, blobs)
+    blob = str(column(record, "blob"))
+
+    (tmp_path / blob).unlink()
+
+    assert event_from_record(record, blobs).payload == {"thread": "t", "missing_blob": blob}
+
+
+@pytest.mark.parametrize(("thread", "kept"), [(None, None), ("t", "t"), (["t"], ""), (5, "")])
+def test_a_thread_that_is_no_word_is_marked(tmp_path: Path, thread: object, kept: str | None) -> None:
+    record = record_from_event(event(thread=thread), None, Blobs(tmp_path))
+
+    assert column(record, "thread") == kept
+
+
+def test_only_texts_under_certain_names_are_searched() -> None:
+    payload: dict[str, object] = {"title": "one", "text": "two", "reason": 3, "path": "four", "body": "five"}
+
+    assert searched_text(payload) == "one\ntwo\nfive"
+
+
+def test_every_field_of_an_event_has_its_column() -> None:
+    renamed = {"to": "recipients", "by": "by_"}
+    fields = {renamed.get(field.name, field.name) for field in dataclasses.fields(Event)}
+
+    assert fields <= set(COLUMNS.split(", "))

@@ -1,0 +1,83 @@
+"""The writer sees its batch over the file."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.log.migrations import migrate
+from palaver.log.rows import ROWS_AT_ONCE, BatchRows, SqliteRows, in_pieces, prefix_end
+from palaver.log.storage import connect_writer
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    made = connect_writer(tmp_path / "file")
+    migrate(made)
+    yield made
+    made.close()
+
+
+def test_changes_are_seen_before_they_are_written(connection: sqlite3.Connection) -> None:
+    rows = BatchRows(connection)
+
+    rows.change([("t", "a", b"1"), ("t", "a", b"2"), ("t", "b", b"1"), ("t", "b", None)])
+
+    assert (rows.get("t", "a"), rows.get("t", "b")) == (b"2", None)
+    assert SqliteRows(connection).get("t", "a") is None
+
+
+def test_a_scan_writes_first_what_waits(connection: sqlite3.Connection) -> None:
+    rows = BatchRows(connection)
+    rows.change([("t", "a", b"1"), ("t", "b", b"1")])
+
+    assert rows.scan("t", "") == [("a", b"1"), ("b", b"1")]
+
+    rows.change([("t", "a", None)])
+    assert rows.scan("t", "") == [("b", b"1")]
+
+
+def test_after_a_rollback_only_the_file_counts(connection: sqlite3.Connection) -> None:
+    rows = BatchRows(connection)
+    connection.execute("BEGIN")
+    rows.change([("t", "a", b"1")])
+    rows.flush()
+
+    connection.execute("ROLLBACK")
+    rows.forget()
+
+    assert rows.get("t", "a") is None
+
+
+def test_many_rows_are_all_written(connection: sqlite3.Connection) -> None:
+    rows = BatchRows(connection)
+    many = [f"{number:05d}" for number in range(5000 + ROWS_AT_ONCE + 1)]
+
+    rows.change(("t", key, b"x") for key in many)
+    rows.flush()
+
+    assert [key for key, _ in SqliteRows(connection).scan("t", "", limit=10_000)] == many
+    assert rows.get("t", many[0]) == b"x"
+
+
+@given(st.lists(st.integers()), st.integers(1, 5))
+def test_pieces_put_together_are_the_whole(items: list[int], size: int) -> None:
+    pieces = list(in_pieces(items, size))
+
+    assert [item for piece in pieces for item in piece] == items
+    assert all(len(piece) == size for piece in pieces[:-1])
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\ud7ff\U0010ffff"), max_size=4)
+
+
+@given(texts, texts)
+def test_the_end_of_a_prefix_is_above_all_that_begin_so(prefix: str, rest: str) -> None:
+    end = prefix_end(prefix)
+
+    assert end is None or prefix + rest < end
+    assert end is None or not end.startswith(prefix)
+    assert end is not None or prefix.strip("\U0010ffff") == ""

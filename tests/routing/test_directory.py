@@ -1,0 +1,131 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.model.agent import ROLES, Agent
+from palaver.model.names import full_name
+from palaver.routing.directory import Directory, own_paths
+
+
+def agent(name: str, role: str = "worker") -> Agent:
+    text, _, device = name.partition(":")
+    tag, _, base = text.rpartition("-")
+    return Agent(name=name, base=base, tag=tag, role=role, device=device, remote=bool(device))
+
+
+def _names(agents: list[Agent]) -> list[str]:
+    return [one.name for one in agents]
+
+
+bases = st.sampled_from(["lu", "luna", "luna2", "luna_a", "luna_a_1", "lunb", "nova", "n", "_"])
+names = st.builds(full_name, bases, st.sampled_from(["", "api", "claude-x"]), st.sampled_from(["", "BOXE"]))
+agents = st.builds(agent, names, st.sampled_from(ROLES))
+
+
+@given(
+    st.lists(agents | names, max_size=20),
+    st.sampled_from(["", "l", "lu", "luna", "luna_", "luna_a", "n", "x"]),
+)
+def test_every_index_gives_what_a_scan_would_give(steps: list[Agent | str], prefix: str) -> None:
+    directory = Directory()
+    held: dict[str, Agent] = {}
+    for step in steps:
+        if isinstance(step, Agent):
+            directory.put(step)
+            held[step.name] = step
+        else:
+            directory.drop(step)
+            held.pop(step, None)
+
+    everybody = list(directory.all())
+    assert everybody == list(held.values())
+    assert len(directory) == len(held)
+    assert {one.name for one in directory.by_base("luna")} == {o.name for o in everybody if o.base == "luna"}
+    assert {one.name for one in directory.by_tag("api")} == {o.name for o in everybody if o.tag == "api"}
+    assert {one.name for one in directory.by_role("worker")} == {
+        o.name for o in everybody if o.role == "worker"
+    }
+    assert _names(directory.by_glob(prefix)) == sorted(o.name for o in everybody if o.name.startswith(prefix))
+    assert directory.bases_with(prefix, 99) == sorted(
+        {o.base for o in everybody if o.base.startswith(prefix) and "_" not in o.base[len(prefix) :]}
+    )
+
+
+def test_an_agent_is_found_by_every_part_of_its_name() -> None:
+    directory = Directory(map(agent, ["luna", "api-luna", "luna:BOXE", "api-nova"]))
+
+    assert directory.get("api-luna") == agent("api-luna")
+    assert directory.get("kira") is None
+    assert _names(directory.by_base("luna")) == ["luna", "api-luna", "luna:BOXE"]
+    assert _names(directory.by_tag("api")) == ["api-luna", "api-nova"]
+    assert _names(directory.by_glob("api-")) == ["api-luna", "api-nova"]
+    assert (directory.by_base("kira"), directory.by_tag("web"), directory.by_role("operator")) == ([], [], [])
+
+
+def test_an_agent_written_anew_keeps_its_place() -> None:
+    directory = Directory(map(agent, ["luna", "nova"]))
+
+    directory.put(Agent(name="luna", base="luna", state="blocked"))
+    directory.put(agent("luna", "operator"))
+
+    assert _names(list(directory.all())) == ["luna", "nova"]
+    assert _names(directory.by_role("operator")) == ["luna"]
+    assert _names(directory.by_role("worker")) == ["nova"]
+
+
+def test_a_tag_stays_known_when_nobody_has_it_any_more() -> None:
+    directory = Directory([agent("api-luna")])
+
+    directory.drop("api-luna")
+
+    assert directory.has_tag("api")
+    assert not directory.has_tag("web")
+
+
+def test_no_more_candidates_are_given_than_asked_for() -> None:
+    directory = Directory(map(agent, ["luna", "lunb", "lunc"]))
+
+    assert directory.bases_with("lu", 2) == ["luna", "lunb"]
+
+
+def test_the_nearest_names_are_the_most_alike() -> None:
+    directory = Directory(map(agent, ["luna", "lena", "nova", "api-luna", "kira"]))
+
+    assert directory.nearest("lunna")[0] == "luna"
+    assert "nova" in directory.nearest("ova")
+    assert directory.nearest("zzzzzz") == []
+    assert directory.nearest("") == []
+    assert len(directory.nearest("luna", 1)) == 1
+
+
+def test_only_so_many_names_are_compared() -> None:
+    directory = Directory(agent(f"l{index}") for index in range(600))
+    directory.put(agent("oops"))
+
+    assert directory.nearest("oopz") == ["oops"]
+    assert directory.nearest("loops") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("luna", ("agent/luna",)),
+        ("api-luna:BOXE", ("agent/api-luna:BOXE",)),
+        ("luna_reviewer_1", ("agent/luna_reviewer_1", "agent/luna/reviewer_1")),
+        ("luna_", ("agent/luna_",)),
+    ],
+)
+def test_an_agent_answers_to_its_own_paths(name: str, paths: tuple[str, ...]) -> None:
+    directory = Directory([agent(name)])
+
+    assert own_paths(name) == paths
+    assert all(directory.by_path(path) == {name} for path in paths)
+
+
+def test_a_path_with_wildcards_reaches_the_subtree() -> None:
+    directory = Directory(map(agent, ["luna", "luna_reviewer_1", "nova"]))
+
+    assert directory.by_path("agent/luna/**") == {"luna", "luna_reviewer_1"}
+    assert directory.by_path("agent/*") == {"luna", "luna_reviewer_1", "nova"}
+    directory.drop("luna_reviewer_1")
+    assert directory.by_path("agent/luna/**") == {"luna"}

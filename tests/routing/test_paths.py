@@ -1,0 +1,117 @@
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from palaver.routing.paths import PathIndex, check_path, has_wildcard, path_matches, routes_to
+
+_ROWS = json.loads((Path(__file__).parent.parent / "vectors" / "path_match.json").read_text())
+
+segments = st.sampled_from(["a", "b", "agent", "*", "**", "***", "#*"])
+paths = st.lists(segments, max_size=6).map("/".join)
+
+
+def _slow_matches(pattern: str, path: str) -> bool:
+    """The definition itself, as a recursion."""
+    wanted, given_ = pattern.split("/"), path.split("/")
+
+    @cache
+    def fits(at: int, place: int) -> bool:
+        if at == len(wanted):
+            return place == len(given_)
+        if wanted[at] == "**":
+            return fits(at + 1, place) or (place < len(given_) and fits(at, place + 1))
+        return place < len(given_) and wanted[at] in ("*", given_[place]) and fits(at + 1, place + 1)
+
+    return fits(0, 0)
+
+
+@pytest.mark.parametrize("row", _ROWS)
+def test_paths_match_as_they_always_have(row: dict[str, str | bool]) -> None:
+    pattern, path = str(row["pattern"]), str(row["path"])
+
+    assert path_matches(pattern, path) is row["matches"]
+    assert path_matches(path, pattern) is row["reverse"]
+    assert routes_to(pattern, path) is row["routes"]
+
+
+def test_none_is_the_empty_path() -> None:
+    assert path_matches(None, None)
+    assert not path_matches(None, "x")
+
+
+@given(paths, paths)
+def test_the_matcher_gives_the_answers_of_its_definition(pattern: str, path: str) -> None:
+    assert path_matches(pattern, path) is _slow_matches(pattern, path)
+
+
+@given(paths, paths)
+def test_a_route_is_a_match_in_either_direction(subscription: str, path: str) -> None:
+    expected = _slow_matches(subscription, path) or _slow_matches(path, subscription)
+
+    assert routes_to(subscription, path) is expected
+    assert routes_to(path, subscription) is expected
+
+
+def test_many_wildcards_do_not_make_the_matcher_slow() -> None:
+    pattern = "/".join(["**", "a"] * 31)
+    path = "/".join(["a"] * 30 + ["b"])
+
+    assert not path_matches(pattern, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("a/*", True), ("**", True), ("a/b", False), ("a/#*", False), ("", False)]
+)
+def test_only_a_whole_segment_is_a_wildcard(path: str, expected: bool) -> None:
+    assert has_wildcard(path) is expected
+
+
+@given(st.lists(st.tuples(paths, st.integers(0, 5)), max_size=12), paths)
+@example([("a/b", 1)], "**/**")
+def test_the_index_finds_whom_a_scan_would_find(subscriptions: list[tuple[str, int]], path: str) -> None:
+    index: PathIndex[int] = PathIndex()
+    for pattern, subscriber in subscriptions:
+        index.add(pattern, subscriber)
+
+    found = index.match(path)
+
+    assert found == {subscriber for pattern, subscriber in subscriptions if routes_to(pattern, path)}
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "a/b", "a/*", "**", "a/**"]), st.integers(0, 2))),
+    paths,
+)
+def test_what_is_removed_is_not_found_again(steps: list[tuple[bool, str, int]], path: str) -> None:
+    index: PathIndex[int] = PathIndex()
+    held = set()
+    for is_added, pattern, subscriber in steps:
+        if is_added:
+            index.add(pattern, subscriber)
+            held.add((pattern, subscriber))
+        else:
+            index.remove(pattern, subscriber)
+            held.discard((pattern, subscriber))
+
+    found = index.match(path)
+
+    assert found == {subscriber for pattern, subscriber in held if routes_to(pattern, path)}
+
+
+def test_removing_what_is_not_there_is_no_error() -> None:
+    index: PathIndex[str] = PathIndex()
+    index.add("a/b/c", "luna")
+
+    index.remove("a/b", "luna")
+    index.remove("x/y", "luna")
+    index.remove("a/b/c", "nova")
+
+    assert index.match("a/b/c") == {"luna"}
+
+
+def test_paths_are_checked_where_they_are_matched() -> None:
+    assert check_path("/agent//Luna") == "agent/luna"

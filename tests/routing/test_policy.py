@@ -1,0 +1,55 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.errors import BadRequest, NotAllowed, ReservedType
+from palaver.model.agent import Caller, Standing
+from palaver.routing.policy import (
+    REQUEST_TYPES,
+    RESERVED_TYPES,
+    can,
+    check_foreign_type,
+    is_request_type,
+    require,
+)
+
+
+@pytest.mark.parametrize("type", [*sorted(RESERVED_TYPES), "session.created", "trigger.x", "schedule.fired"])
+def test_our_own_types_are_reserved(type: str) -> None:
+    with pytest.raises(ReservedType) as caught:
+        check_foreign_type(type)
+
+    assert caught.value.type == type
+    assert not is_request_type(type)
+
+
+@pytest.mark.parametrize("type", [*sorted(REQUEST_TYPES), "task.assign"])
+def test_some_types_are_requests(type: str) -> None:
+    check_foreign_type(type)
+
+    assert is_request_type(type)
+
+
+@pytest.mark.parametrize("type", ["myorg.deploy.triggered", "sessions", "Status", "x"])
+def test_every_other_type_is_kept_unread(type: str) -> None:
+    check_foreign_type(type)
+
+    assert not is_request_type(type)
+
+
+def test_no_type_is_no_type() -> None:
+    with pytest.raises(BadRequest):
+        check_foreign_type("")
+
+
+@given(st.sampled_from(Standing), st.sampled_from(Standing))
+def test_a_request_needs_at_least_its_standing(standing: Standing, needed: Standing) -> None:
+    caller = Caller(name="luna", standing=standing, kind="instance")
+
+    if can(standing, needed):
+        require(caller, needed, "stop")
+        assert standing >= needed
+    else:
+        with pytest.raises(NotAllowed) as caught:
+            require(caller, needed, "stop")
+        assert (caught.value.standing, caught.value.needed) == (standing.word, needed.word)
