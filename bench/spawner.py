@@ -97,10 +97,11 @@ class _Reader:
     def close(self, order: Order) -> Answer:
         if order["end"]:
             os.kill(self.pid, signal.SIGTERM)
-        while os.read(self.fd, _READ_BYTES):
-            pass
+        unread = len(self.pending)
+        while data := os.read(self.fd, _READ_BYTES):
+            unread += len(data)
         os.close(self.fd)
-        return {"status": _wait(self.pid)}
+        return {"status": _wait(self.pid), "unread_bytes": unread}
 
 
 def main() -> None:

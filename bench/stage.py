@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from bench.hcom_home import HcomHome
-from bench.home import CHECKER, OTHERS, SENDER, SINK, TAKER, WAITER, Home, seed
+from bench.home import CHECKER, OTHERS, RARE_WORD, SENDER, SINK, TAKER, WAITER, Home, seed
 from bench.measure import Reception
 from bench.palaver_home import PalaverHome
 from bench.seat import Command, Seat
@@ -70,6 +70,19 @@ def _open(home: AnyHome) -> Stage[AnyHome]:  # type: ignore[misc]  # a factory m
     sender = home.seat(SENDER)
     seed(home, sender)
     home.idle((WAITER,))
-    return Stage(
+    stage = Stage(
         home=home, sender=sender, checker=home.checker(CHECKER), taker=home.seat(TAKER), silent=silent
     )
+    _prove_it_works(stage)
+    return stage
+
+
+def _prove_it_works(stage: Stage[Home]) -> None:
+    # A check for somebody unknown, or a listing of nothing, would be fast and mean nothing.
+    home = stage.home
+    stage.sender.time(home.send(CHECKER, "proof-mark"))
+    stage.checker.prove(home.check(CHECKER), "proof-mark")
+    stage.checker.prove(home.check(CHECKER), "")
+    stage.sender.prove(home.list_agents(), SINK)
+    stage.sender.prove(home.last_events(), RARE_WORD)
+    stage.sender.prove(home.search(), RARE_WORD)

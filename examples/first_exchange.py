@@ -5,12 +5,13 @@ nothing running that was not running before.
 """
 
 import asyncio
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import palaver
+from palaver.client.connection import default_home
+from palaver.client.start import reach
 
 HERE = Path(__file__).parent
 PAL = str(Path(sys.executable).with_name("pal"))
@@ -46,8 +47,16 @@ def run(*words: str) -> None:
     subprocess.run([PAL, *words], check=True)
 
 
+def is_up() -> bool:
+    """Whether somebody listens already; nothing is started to find out."""
+    connection = reach(default_home())
+    if connection is not None:
+        connection.close()
+    return connection is not None
+
+
 def main() -> int:
-    was_up = subprocess.run([PAL, "status"], env={**os.environ, "PALAVER_COMPLETING": "1"}, capture_output=True).returncode == 0
+    was_up = is_up()
     run("up")
     asyncio.run(exchange())
     if sys.stdin.isatty():

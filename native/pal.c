@@ -292,12 +292,14 @@ static void read_arguments(int count, char **all)
             call.verb_at = i;
         }
     }
-    if (!call.verb_at || !strcmp(all[call.verb_at], "help"))
+    /* Completion runs while a person types, and its script at every start of a shell: like help, it starts nothing. */
+    const char *verb = call.verb_at ? all[call.verb_at] : "help";
+    if (!strcmp(verb, "help") || !strcmp(verb, "completion") || !strcmp(verb, "__complete"))
         call.help = true;
     if (!call.help) { /* which never has an effect, whatever stands beside it */
-        call.hook = !strcmp(all[call.verb_at], "hook");
-        call.up = !strcmp(all[call.verb_at], "up");
-        call.down = !strcmp(all[call.verb_at], "down");
+        call.hook = !strcmp(verb, "hook");
+        call.up = !strcmp(verb, "up");
+        call.down = !strcmp(verb, "down");
     }
 }
 

@@ -12,7 +12,7 @@ from typing import Final
 from palaver.errors import BadRequest
 
 NOT_SETTINGS: Final = frozenset(
-    {"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE", "PALAVER_COMPLETING"}
+    {"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE"}
 )
 """Variables with our prefix that say something else."""
 

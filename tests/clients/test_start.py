@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from palaver.cli.start import StartError, ensure_daemon
+from palaver.client.start import StartError, ensure_daemon
 from palaver.harness.marks import MARKS
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import sys
 import time
 
 from palaver import __version__
-from palaver.cli import start
-from palaver.cli.start import CAUGHT_SIGNALS, StartError
 from palaver.cli.thin_call import Call, UsageError, find_home, request_fields, working_directory
 from palaver.cli.thin_input import Input
 from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame, parse_limit, parse_output, request
+from palaver.client import start
+from palaver.client.start import CAUGHT_SIGNALS, StartError
 
 TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
 if TYPE_CHECKING:

@@ -31,6 +31,9 @@ class Call:
         self.verb_at = self._read()
         # Help never has an effect, whatever stands beside it.
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
+        # Completion runs while a person types, and its script at every start of a shell: like help, it starts nothing.
+        if self.verb in (b"completion", b"__complete"):
+            self.verb = b"help"
 
     def _read(self) -> int | None:
         """Find what the client must know, and give the place of the verb."""

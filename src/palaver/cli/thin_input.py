@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 
-from palaver.cli.start import above_stdio
+from palaver.client.start import above_stdio
 from palaver.cli.thin_wire import PIECE_BYTES, frame
 
 TYPE_CHECKING = False  # typing itself would take longer to import than all the rest

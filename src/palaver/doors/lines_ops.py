@@ -125,7 +125,7 @@ class Session:
         is_known = agent.name in self._link.names
         self._link.open_name(agent.name, standing)
         self._callers[agent.name] = Caller(
-            name=agent.name, standing=standing, kind=INSTANCE, by=self._link.caller.name
+            name=agent.name, standing=standing, kind=INSTANCE
         )
         if not is_known:
             self._services.presence.link_opened(agent.name)

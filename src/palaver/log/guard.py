@@ -96,6 +96,8 @@ class Guard:
             f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
         self._connection.execute("PRAGMA query_only = ON")
+        for table in ("json_each", "json_tree"):  # Made at their first use, which the authorizer would deny.
+            self._connection.execute(f"SELECT 1 FROM {table}('[]')")  # noqa: S608 - a constant
         for limit, value in _LIMITS.items():
             self._connection.setlimit(limit, value)
         self._connection.set_authorizer(_authorize)

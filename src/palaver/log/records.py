@@ -110,18 +110,22 @@ def searched_text(payload: dict[str, object]) -> str:
 
 def encode_payload(payload: dict[str, object]) -> bytes:
     """Write a payload as JSON; the pair of `decode_payload`. Raises BadRequest when it cannot be."""
-    try:
-        encoded = _encode(payload)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadRequest(f"the payload cannot be stored: {error}") from error
+    encoded = _json(payload)
     # Brackets are counted first, which is cheap: few payloads have so many that they could nest too deep.
     if encoded.count(b"{") + encoded.count(b"[") > LIMIT_DEPTH and _depth(payload) > LIMIT_DEPTH:
         raise BadRequest(f"the payload is nested more than {LIMIT_DEPTH} levels deep")
     return encoded
 
 
+def _json(value: object) -> bytes:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadRequest(f"the event cannot be stored: {error}") from error
+
+
 def _list_text(names: tuple[str, ...]) -> str | None:
-    return _encode(names).decode() if names else None
+    return _json(names).decode() if names else None
 
 
 def _list_from(text: str | None) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ _TO_UNESCAPE: Final = re.compile(rf"(?<!\\)\\(?=\\*(?:{_MARK}))|(?<=<)\\(?=\\*{_
 _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
 _THREAD_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r]")
 _NAME_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r→]|:(?![A-Za-z0-9])")
+_NOT_DEVICE: Final = re.compile(r"[^A-Za-z0-9]")
 _LETTERS: Final = {"<": "lt", "\n": "n", "\r": "r"}
 _SIGNS: Final = {letters: sign for sign, letters in _LETTERS.items()}
 _ESCAPED: Final = re.compile(r"\\(lt|n|r|.)", re.DOTALL)
@@ -123,7 +124,7 @@ def unescape_body(body: str) -> str:
 def _format_line(line: Line, *, is_alone: bool) -> str:
     topic = f":{_THREAD_SIGNS.sub(_escape_sign, line.thread)}" if line.thread else ""
     kind = f"{line.intent}{topic}" if line.intent else f"thread{topic}" if topic else "new message"
-    device = "".join(filter(str.isalnum, line.device or ""))
+    device = _NOT_DEVICE.sub("", line.device or "")
     number = f"{line.seq}:{device}" if device else f"{line.seq}"
     others = ""
     if line.others:

@@ -136,7 +136,7 @@ def test_every_command_is_reached_by_completing_its_words(path: tuple[str, ...])
 
 def test_every_shell_has_a_script_that_asks_without_starting_the_bus() -> None:
     for shell in SHELLS:
-        assert "PALAVER_COMPLETING=1 command pal __complete --" in completion_script(shell)
+        assert "command pal __complete --" in completion_script(shell)
 
 
 def test_the_call_of_the_scripts_can_be_read() -> None:

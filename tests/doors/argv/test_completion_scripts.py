@@ -27,7 +27,7 @@ sys.path.insert(0, {src!r})
 if sys.argv[1:3] == ["__complete", "--"]:
     from palaver.doors.argv.completion import complete
     from palaver.doors.argv.table import TABLE
-    if os.environ.get("PALAVER_COMPLETING") != "1" or os.path.exists({down!r}):
+    if os.path.exists({down!r}):
         sys.exit("pal: the bus is not running")
     names = {{"agents": ["luna\\tclaude, idle", "api-nova"], "threads": ["pr-123", "$(touch$IFS$9x)"]}}
     print(*complete(TABLE, sys.argv[3:], lambda kind: names.get(kind, [])), sep="\\n")

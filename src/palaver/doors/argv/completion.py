@@ -1,6 +1,6 @@
 """Completing a command line: what could stand where the cursor is, and the scripts that ask for it. Pure.
 
-The scripts call `pal __complete -- WORD...` with `PALAVER_COMPLETING=1` in its environment: such a call must
+The scripts call `pal __complete -- WORD...`: such a call must
 never start the bus. Whatever goes wrong, they offer nothing and say nothing.
 """
 
@@ -198,7 +198,7 @@ _pal_complete() {
                 COMPREPLY+=("${line#"$apart"}")
                 ;;
         esac
-    done < <(PALAVER_COMPLETING=1 command pal __complete -- "${words[@]}" 2>/dev/null </dev/null)
+    done < <(command pal __complete -- "${words[@]}" 2>/dev/null </dev/null)
     return 0
 }
 complete -F _pal_complete pal
@@ -209,7 +209,7 @@ _ZSH: Final = r"""#compdef pal
 _pal_complete() {
     local line word answer
     local -a plain shown
-    answer="$(PALAVER_COMPLETING=1 command pal __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null </dev/null)"
+    answer="$(command pal __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null </dev/null)"
     for line in "${(@f)answer}"; do
         case "$line" in
             '') ;;
@@ -249,7 +249,7 @@ function __pal_complete
     set -l words (commandline -opc)
     set -e words[1]
     set -l current (commandline -ct)
-    set -l lines (PALAVER_COMPLETING=1 command pal __complete -- $words "$current" 2>/dev/null </dev/null)
+    set -l lines (command pal __complete -- $words "$current" 2>/dev/null </dev/null)
     switch "$lines[1]"
         case :files :directories
             set -l option (string match -r -- '^--[^=]+=' "$current")

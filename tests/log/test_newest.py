@@ -1,0 +1,56 @@
+"""What is newest is in memory, and told once."""
+
+from palaver.log.newest import Newest
+from palaver.model.envelope import Event, event_from
+from tests.log.logs import draft
+
+
+async def test_nothing_new_is_not_told() -> None:
+    heard: list[object] = []
+    newest = Newest(5)
+    newest.subscribe(heard.append)
+
+    newest.add([])
+
+    assert heard == []
+    assert newest.last() == 5
+
+
+async def test_memory_begins_where_the_log_ended() -> None:
+    newest = Newest(5)
+    event = event_from(draft(), 7, "BOXE")
+
+    newest.add([event])
+
+    assert newest.tail(4, 10) is None
+    assert newest.tail(5, 10) == [event]
+    assert newest.tail(6, 10) == [event]
+    assert newest.tail(7, 10) == []
+
+
+async def test_one_who_leaves_while_others_are_told_is_told_the_last_time() -> None:
+    newest = Newest(0)
+    told: list[str] = []
+
+    def first(events: object) -> None:
+        told.append("first")
+        stop()
+
+    newest.subscribe(first)
+    stop = newest.subscribe(lambda events: told.append("second"))
+
+    newest.add([event_from(draft(), 1, "BOXE")])
+    newest.add([event_from(draft(), 2, "BOXE")])
+
+    assert told == ["first", "second", "first"]
+
+
+def test_an_event_is_told_with_its_place() -> None:
+    newest = Newest(0)
+    heard: list[Event] = []
+    newest.subscribe(heard.extend)
+
+    newest.add([event_from(draft(), 3, "BOXE"), event_from(draft(), 9, "BOXE")])
+
+    assert [event.seq for event in heard] == [3, 9]
+    assert newest.last() == 9

@@ -1,0 +1,64 @@
+"""A query becomes a statement that an index answers, in place order, without sorting."""
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from palaver.log.migrations import migrate
+from palaver.log.select import statement_from, wanted
+from palaver.model.query import Query
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(made)
+    yield made
+    made.close()
+
+
+def plan(connection: sqlite3.Connection, query: Query) -> str:
+    statement, values = statement_from(query)
+    return "; ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values))
+
+
+@pytest.mark.parametrize(
+    ("query", "way"),
+    [
+        (Query(last=20), "PRIMARY KEY"),
+        (Query(after=5, before=9), "PRIMARY KEY"),
+        (Query(types=("message",), last=20), "events_by_type"),
+        (Query(types=("message", "message_sent")), "events_by_type"),
+        (Query(types=("message", "status"), last=20), "PRIMARY KEY"),
+        (Query(senders=("luna",), last=20), "events_by_sender"),
+        (Query(senders=("luna", "nova"), last=20), "PRIMARY KEY"),
+        (Query(agents=("luna",), last=20), "PRIMARY KEY"),
+        (Query(search="word", last=20), "VIRTUAL TABLE"),
+        (Query(search="word", types=("message",)), "VIRTUAL TABLE"),
+    ],
+)
+def test_a_query_is_answered_without_sorting(connection: sqlite3.Connection, query: Query, way: str) -> None:
+    found = plan(connection, query)
+
+    assert way in found
+    assert "TEMP B-TREE" not in found
+
+
+def test_a_thread_is_found_by_its_index(connection: sqlite3.Connection) -> None:
+    assert "events_by_thread" in plan(connection, Query(threads=("pr-123",)))
+
+
+def test_only_certain_places_are_looked_at(connection: sqlite3.Connection) -> None:
+    statement, values = statement_from(Query(), among=[3, 5])
+
+    assert "seq IN (3, 5)" in statement
+    assert connection.execute(statement, values).fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "number"),
+    [(Query(limit=7), 7), (Query(last=3, limit=7), 3), (Query(last=9, limit=7), 7), (Query(last=-1), 0)],
+)
+def test_the_smaller_number_is_wanted(query: Query, number: int) -> None:
+    assert wanted(query) == number

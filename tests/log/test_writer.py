@@ -1,0 +1,238 @@
+"""The writer's thread: batches, what spoils them, and what it does in between."""
+
+import asyncio
+import sqlite3
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.log.logs import LIMIT_S, draft, fold, put, writes
+
+from palaver.clock import SystemClock
+from palaver.errors import BadRequest, StorageFailed, TooSlow
+from palaver.log import writer
+from palaver.log.api import Commit, Rows
+from palaver.log.sqlite import SqliteLog
+from palaver.log.storage import FILE_NAME
+from palaver.model.envelope import Draft, Event
+from palaver.model.query import Query
+
+
+class Gate:
+    """A decision that waits until the test lets it go on: meanwhile others stand in line."""
+
+    def __init__(self) -> None:
+        self.is_reached = threading.Event()
+        self._opened = threading.Event()
+
+    def __call__(self, rows: Rows) -> Draft | None:
+        self.is_reached.set()
+        assert self._opened.wait(LIMIT_S)
+        return None
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+async def held(log: SqliteLog) -> tuple[Gate, "asyncio.Task[Commit]"]:
+    """Keep the writer busy; what is committed from now on waits in line."""
+    gate = Gate()
+    task = asyncio.ensure_future(log.commit(None, gate))
+    await asyncio.to_thread(gate.is_reached.wait, LIMIT_S)
+    return gate, task
+
+
+async def test_all_that_wait_are_one_batch(sqlite_log: SqliteLog) -> None:
+    batches: list[int] = []
+    sqlite_log.subscribe(lambda events: batches.append(len(events)))
+    gate, task = await held(sqlite_log)
+    commits = [asyncio.ensure_future(put(sqlite_log)) for _ in range(100)]
+    await asyncio.sleep(0)
+
+    gate.open()
+    await asyncio.gather(task, *commits)
+
+    assert batches == [100]
+
+
+async def test_a_very_long_line_is_several_batches(
+    sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_LIMIT_BATCH", 40)
+    batches: list[int] = []
+    sqlite_log.subscribe(lambda events: batches.append(len(events)))
+    gate, task = await held(sqlite_log)
+    commits = [asyncio.ensure_future(put(sqlite_log)) for _ in range(100)]
+    await asyncio.sleep(0)
+
+    gate.open()
+    await asyncio.gather(task, *commits)
+
+    assert batches == [40, 40, 20]
+
+
+async def test_when_too_many_wait_the_next_is_refused(
+    sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LIMIT_WAITING", 10)
+    gate, task = await held(sqlite_log)
+    commits = [asyncio.ensure_future(put(sqlite_log)) for _ in range(11)]
+    await asyncio.sleep(0)
+
+    gate.open()
+    results = await asyncio.gather(*commits, return_exceptions=True)
+    await task
+
+    assert [isinstance(result, TooSlow) for result in results] == [False] * 10 + [True]
+
+
+def _with(**fields: object) -> Draft:
+    return replace(draft(), **fields)  # type: ignore[arg-type]  # fields of a draft
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        _with(ts=2**70),
+        _with(sender="\ud800"),
+        _with(type=None),
+        _with(sender=object()),
+        _with(to=("\ud800",)),
+    ],
+    ids=["time", "half a character", "type", "sender", "recipient"],
+)
+async def test_a_draft_that_spoils_the_batch_fails_alone(sqlite_log: SqliteLog, bad: Draft) -> None:
+    gate, task = await held(sqlite_log)
+    good = [asyncio.ensure_future(put(sqlite_log, f"good {number}")) for number in range(5)]
+    spoiled = asyncio.ensure_future(sqlite_log.commit(None, writes(bad)))
+    late = asyncio.ensure_future(put(sqlite_log, "late"))
+    await asyncio.sleep(0)
+
+    gate.open()
+    results = await asyncio.gather(task, *good, spoiled, late, return_exceptions=True)
+
+    events = [result for result in results if isinstance(result, Event)]
+    assert len(events) == 6
+    assert isinstance(results[6], BadRequest)
+    assert await sqlite_log.read(Query()) == events
+    assert sqlite_log.rows.get("count", "message") == b"6"
+
+
+async def test_a_draft_that_cannot_be_stored_is_refused(sqlite_log: SqliteLog) -> None:
+    with pytest.raises(BadRequest, match="cannot be stored"):
+        await sqlite_log.commit(None, writes(_with(ts=2**70)))
+
+    assert (await put(sqlite_log)).seq == 1
+
+
+async def test_a_decision_that_tries_to_end_the_thread_does_not(sqlite_log: SqliteLog) -> None:
+    def leave(rows: Rows) -> Draft:
+        raise SystemExit
+
+    with pytest.raises(BadRequest):
+        await sqlite_log.commit(None, leave)
+
+    assert (await put(sqlite_log)).seq == 1
+
+
+async def test_the_file_takes_over_the_journal_in_a_pause(
+    sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_IDLE_S", 0.01)
+    is_done = threading.Event()
+    checkpoint = writer.Writer._checkpoint
+
+    def watched(self: writer.Writer) -> None:
+        checkpoint(self)
+        is_done.set()
+
+    monkeypatch.setattr(writer.Writer, "_checkpoint", watched)
+    before = (tmp_path / FILE_NAME).stat().st_size
+
+    await asyncio.gather(*(put(sqlite_log, "x" * 1000) for _ in range(600)))
+    await asyncio.to_thread(is_done.wait, LIMIT_S)
+
+    assert (tmp_path / FILE_NAME).stat().st_size > before
+
+
+async def test_a_long_journal_is_taken_over_without_a_pause(
+    sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_PAGES_AT_MOST", 10)
+    path = tmp_path / FILE_NAME
+    before = path.stat().st_size
+
+    await put(sqlite_log, "x" * 50_000)
+    await put(sqlite_log)
+
+    assert path.stat().st_size > before
+
+
+async def test_a_reader_in_the_way_of_a_checkpoint_harms_nothing(
+    sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_PAGES_AT_MOST", 10)
+    await put(sqlite_log)
+    reader = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM events").fetchall()
+
+    events = [await put(sqlite_log) for _ in range(5)]
+    reader.close()
+
+    assert await sqlite_log.read(Query(last=5)) == events
+
+
+async def test_a_rebuild_that_fails_leaves_the_rows_as_they_were(tmp_path: Path) -> None:
+    is_broken = False
+
+    def apply(rows: Rows, event: Event) -> object:
+        if is_broken:
+            raise ZeroDivisionError
+        return fold(rows, event)
+
+    log = await SqliteLog.open(tmp_path, apply=apply, clock=SystemClock())  # type: ignore[arg-type]  # as the fold
+    await put(log)
+    is_broken = True
+
+    with pytest.raises(BadRequest):
+        await log.rebuild()
+
+    assert log.rows.get("count", "message") == b"1"
+    is_broken = False
+    assert await log.rebuild() == 1
+    await log.close()
+
+
+async def test_another_program_that_holds_the_file_is_named(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    sqlite_log._writer._connection.execute("PRAGMA busy_timeout = 10")
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StorageFailed, match="locked"):
+        await put(sqlite_log)
+
+    other.execute("ROLLBACK")
+    other.close()
+    assert (await put(sqlite_log)).seq == 1
+
+
+def test_a_loop_that_ends_without_closing_is_not_waited_for(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def begin() -> SqliteLog:
+        log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
+        asyncio.ensure_future(log.commit(None, gate)).add_done_callback(lambda _: None)
+        await asyncio.to_thread(gate.is_reached.wait, LIMIT_S)
+        return log
+
+    log = asyncio.run(begin())
+    gate.open()
+
+    # The writer finds nobody to tell, and goes on: the next errand is done.
+    async def end() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await log.close()
+
+    asyncio.run(end())
