@@ -296,7 +296,6 @@ def test_a_script_may_be_a_worker_that_is_here_and_it_is_written_down() -> None:
         _agent("boss", role="operator"),
         _agent("chief", role="orchestrator"),
         _agent("eye", role="observer"),
-        Agent(name="luna", base="luna", left=True),
         Agent(name="luna:BOXE", base="luna", remote=True),
     ],
     ids=lambda target: target.role,

@@ -1,8 +1,9 @@
 """What is newest is in memory, and told once."""
 
+from tests.log.logs import draft
+
 from palaver.log.newest import Newest
 from palaver.model.envelope import Event, event_from
-from tests.log.logs import draft
 
 
 async def test_nothing_new_is_not_told() -> None:

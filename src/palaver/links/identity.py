@@ -128,8 +128,9 @@ def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bo
 def act_as(caller: Caller, target: Agent) -> Caller:
     """Give the caller in the name of another, or refuse. What is done is logged with `by`.
 
-    The human may be anyone. A script may be a worker, also one that is away. An agent may be itself and its own
-    children, with no more rights than it has. Everybody else, a guest from a chat above all, is only itself.
+    The human may be anyone. A script may be a worker, also one that is away. An agent may be itself and its
+    own children, with no more rights than it has. Everybody else, a guest from a chat above all, is only
+    itself.
     """
     if caller.name == target.name:
         return caller
@@ -150,6 +151,8 @@ def act_as(caller: Caller, target: Agent) -> Caller:
 def _check_target(caller: Caller, target: Agent, standing: Standing) -> None:
     if caller.name == SCRIPT.name and caller.standing is SCRIPT.standing:
         if standing is not Standing.WORKER or target.remote:
-            raise NotPerson(f"a script may use --as for workers of this machine, and {target.name} is none: a person may")
+            raise NotPerson(
+                f"a script may use --as for workers of this machine, and {target.name} is none: a person may"
+            )
     elif target.by != caller.name or caller.kind != "instance":
         raise NotYou(target.name, caller.name)

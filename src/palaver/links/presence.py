@@ -1,16 +1,25 @@
-"""Who is here now: those whose seat's process is alive, and those who have a link. Not in the log, and not kept.
+"""Who is here now: those whose seat's process is alive, and those who have a link. Kept nowhere.
 
-Tells, once for each, when an agent is surely gone: its process has ended, or its last link was lost and nobody came
-back within the grace.
+Tells, once for each, when an agent is surely gone: its process has ended, or its last link was lost and
+nobody came back within the grace.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
-from palaver.links.watch import ProcessWatch
 from palaver.model.agent import Agent, Seat
 
 LINK_GRACE_S = 10.0
+
+
+class Watch(Protocol):
+    """What tells when a seat's process ends; `ProcessWatch` is one."""
+
+    def add(self, seat: Seat, callback: Callable[[], None]) -> None: ...
+
+    def remove(self, seat: Seat) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Timer(Protocol):
@@ -27,7 +36,7 @@ Gone = Callable[[str, Seat | None, str], None]
 class Presence:
     """Follows the agents of this device. Belongs to the loop's thread."""
 
-    def __init__(self, watch: ProcessWatch, gone: Gone, call_later: CallLater) -> None:
+    def __init__(self, watch: Watch, gone: Gone, call_later: CallLater) -> None:
         self._watch = watch
         self._gone = gone
         self._call_later = call_later

@@ -9,6 +9,7 @@ from palaver.log.api import Apply, Commit, Decide
 from palaver.log.blobs import Blobs
 from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
 from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
+from palaver.log.storage import failure_from
 from palaver.model.envelope import Draft, Event, event_from
 
 Outcome: TypeAlias = Commit | Exception
@@ -151,7 +152,10 @@ class Batches:
     def _stored(self, draft: Draft) -> Event | None:
         if draft.id > self._largest_id:  # As all are that our own generator makes.
             return None
-        record = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
+        try:
+            record = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
+        except UnicodeError as error:
+            raise failure_from(error) from error
         return None if record is None else event_from_record(record, self._blobs)
 
     def _roll_back(self) -> None:
