@@ -1,6 +1,7 @@
 """Everything that can go wrong and has a name.
 
     PalaverError
+    ├── OtherError              whatever it is called: a daemon of another version knows more codes
     ├── RequestError            the caller must change something
     │   ├── BadRequest          bad_request
     │   ├── UsageError          usage
@@ -27,22 +28,40 @@
         ├── TooSlow             too_slow
         └── Disconnected        disconnected
 
-The code is for machines and never changes; the fields are for programs; the sentence is for people.
+The code is for machines and never changes; the fields are for programs; the sentence is for people. An error can be
+written onto a wire by its code and details, and `error_from_wire` makes the same error of them again.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 
 class PalaverError(Exception):
     """The root: what each door catches in exactly one place."""
 
-    code: ClassVar[str] = "error"
+    code: str = "error"
 
     @property
     def details(self) -> Mapping[str, object]:
         """The fields of this error, as they go onto a wire."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+
+class OtherError(PalaverError):
+    """A refusal that this version has no class for. It keeps the code, sentence and details it came with."""
+
+    def __init__(self, code: str, sentence: str, details: Mapping[str, object]) -> None:
+        super().__init__(code, sentence, details)
+        self.code = code
+        self._sentence = sentence
+        self._details = dict(details)
+
+    @property
+    def details(self) -> Mapping[str, object]:
+        return self._details
+
+    def __str__(self) -> str:
+        return self._sentence
 
 
 class RequestError(PalaverError):
@@ -329,13 +348,33 @@ class Disconnected(_Trouble):
     code = "disconnected"
 
 
+def error_from_wire(code: str, sentence: str, details: Mapping[str, Any]) -> PalaverError:
+    """Make the error again that a daemon wrote; what this version does not know as such is an `OtherError`.
+
+    The details choose between classes that share a code.
+    """
+    for kind in _branch(PalaverError):
+        if kind.code == code and (found := _made(kind, sentence, details)) is not None:
+            return found
+    return OtherError(code, sentence, details)
+
+
+def _made(kind: type[PalaverError], sentence: str, details: Mapping[str, Any]) -> PalaverError | None:
+    try:
+        found = kind(**details) if details else kind(sentence)
+        is_same = found.details == details and bool(str(found))
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return found if is_same else None
+
+
 def error_codes() -> frozenset[str]:
     """Every code there is: each door's table is compared with it."""
+    return frozenset(kind.code for kind in _branch(PalaverError))
 
-    def walk(branch: type[PalaverError]) -> set[str]:
-        found = {branch.code}
-        for child in branch.__subclasses__():
-            found |= walk(child)
-        return found
 
-    return frozenset(walk(PalaverError))
+def _branch(kind: type[PalaverError]) -> Iterator[type[PalaverError]]:
+    """Walk a branch of the tree, what is furthest from the root first: a class before the one it refines."""
+    for child in kind.__subclasses__():
+        yield from _branch(child)
+    yield kind

@@ -173,3 +173,11 @@ def test_an_exec_keeps_pid_and_start_and_changes_the_image() -> None:
     assert after is not None
     assert (before.pid, before.start) == (after.pid, after.start)
     assert before.image != after.image
+
+
+def test_a_walk_ends_with_the_first_process_that_is_enough() -> None:
+    whole = ancestors(os.getpid())
+
+    short = ancestors(os.getpid(), is_enough=lambda process: process.pid == whole[1].pid)
+
+    assert [process.pid for process in short] == [process.pid for process in whole[:2]]

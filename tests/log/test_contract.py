@@ -4,20 +4,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.log.contract import *  # noqa: F403 - the suite itself
+from tests.log.contract_following import *  # noqa: F403
+from tests.log.contract_reading import *  # noqa: F403
+from tests.log.logs import Engine, fold
 
 from palaver.clock import SystemClock
 from palaver.log.api import Log
 from palaver.log.memory import MemoryLog
 from palaver.log.sqlite import SqliteLog
-
-pytest.register_assert_rewrite(
-    "tests.log.logs", "tests.log.contract", "tests.log.contract_reading", "tests.log.contract_following"
-)
-
-from tests.log.contract import *  # noqa: E402, F403 - the suite itself
-from tests.log.contract_following import *  # noqa: E402, F403
-from tests.log.contract_reading import *  # noqa: E402, F403
-from tests.log.logs import Engine, fold  # noqa: E402
 
 
 async def open_sqlite(directory: Path) -> Log:

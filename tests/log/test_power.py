@@ -16,6 +16,7 @@ from palaver.clock import SystemClock
 from palaver.errors import DiskFull
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
+from palaver.model.envelope import Event
 from palaver.model.query import Query
 
 ROOT = Path(__file__).parents[2]
@@ -55,17 +56,19 @@ def acknowledged_before_a_kill(directory: Path, lines: int) -> list[tuple[int, s
         [sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE, env=environment, text=True
     )
     assert child.stdout is not None
-    for _ in range(lines):
-        assert child.stdout.readline()
+    read = [child.stdout.readline() for _ in range(lines)]
     child.send_signal(signal.SIGKILL)
     # Lines that were in the pipe when it died were acknowledged too; the last may be cut.
-    rest = child.stdout.read()
+    text = "".join(read) + child.stdout.read()
     child.stdout.close()
     child.wait()
-    return [
-        (int(seq), id_)
-        for seq, id_ in (line.split() for line in rest.splitlines(keepends=True) if line[-1:] == "\n")
-    ]
+    whole = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [(int(seq), id_) for seq, id_ in whole]
+
+
+async def fill(log: SqliteLog, text: str, written: list[Event]) -> None:
+    for _ in range(1000):
+        written.append(await put(log, text))
 
 
 async def test_what_was_acknowledged_survives_being_killed(tmp_path: Path) -> None:
@@ -116,8 +119,7 @@ async def test_a_file_at_its_largest_fails_softly(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA max_page_count = {pages + 10}")
 
     with pytest.raises(DiskFull, match="full"):
-        for _ in range(100):
-            await put(log, "x" * 3000)
+        await fill(log, "x" * 3000, [])
 
     connection.execute(f"PRAGMA max_page_count = {pages + 10_000}")
     stored = log.last()
@@ -131,11 +133,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "disk"
     directory.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(directory)]
-    if (
-        sys.platform != "linux"
-        or os.geteuid() != 0
-        or subprocess.run(command, capture_output=True).returncode
-    ):
+    is_root = sys.platform == "linux" and os.geteuid() == 0
+    if not is_root or subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("A FULL DISK WAS NOT TESTED: mounting a small one needs root on Linux")
     yield directory
     subprocess.run(["umount", "--lazy", str(directory)], check=True)
@@ -145,11 +144,10 @@ async def test_a_full_disk_loses_nothing_and_room_mends_it(small_disk: Path) -> 
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 300_000)
     log = await open_log(small_disk)
-    written = []
+    written: list[Event] = []
 
     with pytest.raises(DiskFull):
-        for _ in range(1000):
-            written.append(await put(log, "x" * 2000))
+        await fill(log, "x" * 2000, written)
     with pytest.raises(DiskFull):
         await put(log, "y" * 90_000)
     ballast.unlink()

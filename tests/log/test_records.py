@@ -62,7 +62,7 @@ def test_a_thread_that_is_no_word_is_marked(tmp_path: Path, thread: object, kept
 def test_only_texts_under_certain_names_are_searched() -> None:
     payload: dict[str, object] = {"title": "one", "text": "two", "reason": 3, "path": "four", "body": "five"}
 
-    assert searched_text(payload) == "one\ntwo\nfive"
+    assert searched_text(payload) == "two\none\nfive\n"
 
 
 def test_every_field_of_an_event_has_its_column() -> None:

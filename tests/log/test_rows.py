@@ -60,7 +60,30 @@ def test_many_rows_are_all_written(connection: sqlite3.Connection) -> None:
     rows.flush()
 
     assert [key for key, _ in SqliteRows(connection).scan("t", "", limit=10_000)] == many
-    assert rows.get("t", many[0]) == b"x"
+
+
+def test_rows_that_were_read_are_forgotten_in_time(connection: sqlite3.Connection) -> None:
+    rows = BatchRows(connection)
+    many = [f"{number:05d}" for number in range(5000)]
+    rows.change(("t", key, b"old") for key in many)
+    rows.flush()
+    assert {rows.get("t", key) for key in many} == {b"old"}
+
+    rows.change(("t", key, b"new") for key in many)
+    rows.flush()
+
+    assert {rows.get("t", key) for key in many} == {b"new"}
+
+
+def test_a_row_that_was_read_and_changed_is_read_anew(connection: sqlite3.Connection) -> None:
+    rows = BatchRows(connection)
+    assert rows.get("t", "a") is None
+
+    rows.change([("t", "a", b"1")])
+    rows.flush()
+    rows.change([("t", "b", b"1")])
+
+    assert rows.get("t", "a") == b"1"
 
 
 @given(st.lists(st.integers()), st.integers(1, 5))

@@ -1,9 +1,10 @@
 """Joining and leaving: who may have which name, decided on the one key `agent/<name>`.
 
-A name is its agent's for good. Somebody else gets it only from the human, by bringing the same session again, or, for
-a worker that is away, as a script that says so.
+A name is its agent's for good. Somebody else gets it only from the human, by bringing the same session again,
+or, for a worker that is away, as a script that says so. Nobody is given more rights than it has.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -11,29 +12,168 @@ import msgspec
 from palaver.broker.context import Context
 from palaver.broker.outcome import Joined, Written
 from palaver.errors import BadName, NameTaken, NotPerson, WhoAreYou
-from palaver.log.api import Decide, Rows
-from palaver.log.fold import read_agent
-from palaver.model.agent import Agent, Caller, Standing, standing_of_role
-from palaver.model.delivery import AgentState, parse_state
-from palaver.model.envelope import Draft
+from palaver.log.api import Rows
+from palaver.log.state import read_agent, read_session
+from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
+from palaver.model.delivery import AgentState
+from palaver.model.envelope import Draft, Event
 from palaver.model.message import HUMAN, INSTANCE
 from palaver.model.names import check_name, full_name, spare_name, split_name
-from palaver.model.request import Gone, Join, Leave, Register, SetStatus, Started
+from palaver.model.request import Gone, Join, Leave, Register
 from palaver.model.text import check_text
 
 SCRIPT: Final = "script"
 _TRIES: Final = 10_000
+_LIMIT_WORD_BYTES: Final = 256
+_IN_USE: Final = "it is in use now; choose another with --name"
 
 
 async def join(context: Context, caller: Caller, request: Join, key: bytes | None) -> Joined:
-    """Give the caller a name, a new one or its own again."""
-    standing = standing_of_role(request.role)
-    name = request.name.lower() or _draw_name(context, request.tag.lower())
-    parts = split_name(full_name(name, request.tag.lower()))
+    """Give the caller a name, a new one or its own again; unasked, its session's own or a drawn one."""
+    for what in ("harness", "runtime", "version", "session"):
+        check_text(getattr(request, what), f"the {what}", _LIMIT_WORD_BYTES)
+    standing_of_role(request.role)
+    while True:
+        wanted = _Wanted.of(context, caller, request)
+        try:
+            commit = await context.log.commit(f"agent/{wanted.agent.name}", wanted.decide, request_key=key)
+        except NameTaken:
+            if not wanted.is_drawn:
+                raise
+            continue  # Two drew the same name at once, and the other one has it.
+        if commit.event is not None:
+            return joined_by(context, commit.event)
+        return Joined(agent=_known(context, wanted.agent.name), is_new=False)
+
+
+def joined_by(context: Context, event: Event) -> Joined:
+    """Give what a join came to, from the event it wrote."""
+    return Joined(agent=_known(context, event.sender), is_new=event.type == "agent.hello")
+
+
+def _known(context: Context, name: str) -> Agent:
+    agent = read_agent(context.log.rows, name)
+    assert agent is not None  # a commit on its name has returned
+    return agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A name somebody wants, with all that the decision looks at beside the state itself."""
+
+    caller: Caller
+    request: Join
+    agent: Agent
+    is_drawn: bool
+    before: Agent | None
+    """Who had the name when presence was asked: if that has changed since, the answer is of no use."""
+    is_here: bool
+    id: str
+    now: int
+
+    @classmethod
+    def of(cls, context: Context, caller: Caller, request: Join) -> "_Wanted":
+        name = full_name(request.name.lower(), request.tag.lower()) if request.name else ""
+        own = name or _own_name(context, request)
+        agent = _new_agent(context, caller, request, own or _draw_name(context, request.tag.lower()))
+        return cls(
+            caller=caller,
+            request=request,
+            agent=agent,
+            is_drawn=not own,
+            before=context.directory.get(agent.name),
+            is_here=context.is_present(agent.name),
+            id=context.ids.next(),
+            now=context.clock.now_ms(),
+        )
+
+    def decide(self, rows: Rows) -> Draft | None:
+        """Say what is written: a hello, that the same one is back, or nothing when all is as it was."""
+        known = read_agent(rows, self.agent.name)
+        standing = standing_of_role(self.request.role)
+        is_same = known is not None and _is_same(known, self.agent)
+        if known is not None and is_same and standing <= standing_of_role(known.role):
+            return self._back(known)
+        self._check_standing(standing)
+        if known is not None and not is_same:
+            self._check_free(known)
+        return self._hello(self.agent)
+
+    def _hello(self, agent: Agent) -> Draft:
+        return Draft(
+            type="agent.hello",
+            sender=agent.name,
+            payload={
+                "runtime": agent.runtime,
+                "version": agent.version,
+                "agent": msgspec.to_builtins(agent),
+            },
+            id=self.id,
+            ts=self.now,
+            by=agent.by or None,
+        )
+
+    def _back(self, known: Agent) -> Draft | None:
+        """The same one is back: it keeps its role and its state, and only after a leave it joins anew."""
+        new = self.agent
+        is_elsewhere = known.seat is not None and known.seat != new.seat
+        if is_elsewhere and not known.left and self.is_here:
+            raise NameTaken(known.name, _IN_USE)
+        back = msgspec.structs.replace(
+            known,
+            seat=new.seat,
+            link=new.link,
+            session=new.session or known.session,
+            runtime=self.request.runtime or known.runtime,
+            version=self.request.version or known.version,
+        )
+        if known.left and known.seat is not None and known.seat == new.seat:
+            return self._hello(msgspec.structs.replace(back, state=AgentState.IDLE, detail=""))
+        if known.left:
+            back = msgspec.structs.replace(back, left=False, state=AgentState.IDLE, detail="", since=self.now)
+        if back == known:
+            return None
+        return Draft(
+            type="life",
+            sender=known.name,
+            payload={"action": "resumed", "agent": msgspec.to_builtins(back)},
+            id=self.id,
+            ts=self.now,
+        )
+
+    def _check_standing(self, standing: Standing) -> None:
+        """A role above worker is the human's to give, but for the children of a connection."""
+        if standing > self.caller.standing:
+            raise NotPerson(
+                f"nobody can open a name above its own standing: {self.request.role} is above "
+                f"{self.caller.standing.word}"
+            )
+        if standing > Standing.WORKER and self.caller.kind != HUMAN and not self.request.has_link:
+            raise NotPerson(f"the role {self.request.role} is given by the human; join as a worker")
+
+    def _check_free(self, known: Agent) -> None:
+        """A name with a history has an owner."""
+        is_newer = self.before is None or self.before.seq != known.seq
+        if not known.left and (self.is_here or is_newer):
+            raise NameTaken(known.name, _IN_USE)
+        if self.caller.kind == HUMAN or known.by == self.caller.name != SCRIPT:
+            return
+        is_worker = standing_of_role(known.role) <= Standing.WORKER
+        if self.caller.name == SCRIPT and self.request.takes_over and is_worker:
+            return
+        raise NameTaken(
+            known.name,
+            "it has a history; only the human, or the same harness session again, can have it back "
+            f"(a script says so outright: pal join --as {known.name})",
+        )
+
+
+def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Agent:
+    parts = split_name(name)
     check_name(parts.base, parts.tag)
     if parts.device:
         raise BadName(name, "an agent here has no device suffix; --remote registers one of another machine")
-    agent = Agent(
+    return Agent(
         name=full_name(parts.base, parts.tag),
         base=parts.base,
         tag=parts.tag,
@@ -47,96 +187,29 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
         session=request.session,
         by="" if caller.kind == HUMAN else caller.name,
     )
-    known = context.directory.get(agent.name)
-    if known is not None and _is_same(known, agent) and standing <= standing_of_role(known.role):
-        agent = msgspec.structs.replace(agent, role=known.role, by=known.by)
-        return await _rejoin(context, caller, agent, key)
-    _check_standing(caller, standing, request)
-    commit = await context.log.commit(
-        f"agent/{agent.name}", _decide_join(context, caller, request, agent), request_key=key
-    )
-    assert commit.event is not None
-    joined = read_agent(context.log.rows, agent.name) or agent
-    return Joined(agent=joined, is_new=not commit.is_repeat)
-
-
-def _decide_join(context: Context, caller: Caller, request: Join, agent: Agent) -> Decide:
-    draft = Draft(
-        type="agent.hello",
-        sender=agent.name,
-        payload={
-            "runtime": agent.runtime,
-            "version": agent.version,
-            "agent": msgspec.to_builtins(agent),
-        },
-        id=context.ids.next(),
-        ts=context.clock.now_ms(),
-        by=agent.by or None,
-    )
-
-    def decide(rows: Rows) -> Draft:
-        known = read_agent(rows, agent.name)
-        if known is not None:
-            _check_name_free(context, caller, request, known)
-        return draft
-
-    return decide
-
-
-def _check_name_free(context: Context, caller: Caller, request: Join, known: Agent) -> None:
-    if not known.left and context.is_present(known.name):
-        raise NameTaken(known.name, "it is in use now; choose another with --name")
-    if caller.kind == HUMAN or known.by == caller.name != SCRIPT:
-        return
-    if caller.name == SCRIPT and request.takes_over and standing_of_role(known.role) <= Standing.WORKER:
-        return
-    raise NameTaken(
-        known.name,
-        "it has a history; only the human, or the same harness session again, can have it back "
-        f"(a script says so outright: pal join --as {known.name})",
-    )
-
-
-def _check_standing(caller: Caller, standing: Standing, request: Join) -> None:
-    if standing > Standing.WORKER and caller.kind != HUMAN:
-        raise NotPerson(f"the role {request.role} is given by the human; join as a worker")
-    if standing > caller.standing:
-        raise NotPerson(f"nobody can open a name above its own standing ({caller.standing.word})")
 
 
 def _is_same(known: Agent, agent: Agent) -> bool:
     """Whether the one who asks is the one who has the name: the same seat, or the same session again."""
     if agent.seat is not None and known.seat == agent.seat:
         return True
-    return bool(agent.session) and known.session == agent.session and known.harness == agent.harness
+    return bool(agent.session) and (known.session, known.harness) == (agent.session, agent.harness)
 
 
-async def _rejoin(context: Context, caller: Caller, agent: Agent, key: bytes | None) -> Joined:
-    """The same one is back: the seat moves, and no hello is written."""
-    id_, now = context.ids.next(), context.clock.now_ms()
-
-    def decide(rows: Rows) -> Draft | None:
-        known = read_agent(rows, agent.name)
-        if known is not None and not known.left and (known.seat, known.link) == (agent.seat, agent.link):
-            return None
-        return Draft(
-            type="life",
-            sender=agent.name,
-            payload={"action": "resumed", "name": agent.name, "agent": msgspec.to_builtins(agent)},
-            id=id_,
-            ts=now,
-        )
-
-    await context.log.commit(f"agent/{agent.name}", decide, request_key=key)
-    return Joined(agent=read_agent(context.log.rows, agent.name) or agent, is_new=False)
+def _own_name(context: Context, request: Join) -> str:
+    """Give the name that a session had before, when it is still that session's."""
+    name = read_session(context.log.rows, request.harness, request.session) if request.session else None
+    known = context.directory.get(name or "")
+    return known.name if known is not None and known.session == request.session else ""
 
 
 def _draw_name(context: Context, tag: str) -> str:
     """Draw a name that nobody has had."""
-    start = context.draw()
+    start = context.draw() % _TRIES
     for step in range(_TRIES):
-        name = spare_name(start + step)
-        if context.directory.get(full_name(name, tag)) is None and not context.directory.by_base(name):
+        base = spare_name(start + step)
+        name = full_name(base, tag)
+        if context.directory.get(name) is None and not context.directory.by_base(base):
             return name
     raise NameTaken("*", "every short name is in use; choose one with --name")
 
@@ -145,7 +218,9 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
     """Make an agent of another machine known."""
     parts = split_name(request.name)
     if not parts.device or parts.device == context.log.device:
-        raise BadName(request.name, "a remote agent is written NAME:DEVICE, with the other machine's device id")
+        raise BadName(
+            request.name, "a remote agent is written NAME:DEVICE, with the other machine's device id"
+        )
     check_name(parts.base, parts.tag)
     agent = Agent(
         name=full_name(parts.base, parts.tag, parts.device),
@@ -167,78 +242,50 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
         lambda rows: None if read_agent(rows, agent.name) else draft,
         request_key=key,
     )
-    return Joined(agent=agent, is_new=commit.event is not None)
+    return Joined(agent=_known(context, agent.name), is_new=commit.event is not None)
 
 
 async def leave(context: Context, caller: Caller, request: Leave, key: bytes | None) -> Written:
     """Write a goodbye; a second one writes nothing."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
-    return await _goodbye(context, caller.name, request.reason, key, by=caller.by)
+    return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)
 
 
 async def gone(context: Context, caller: Caller, request: Gone, key: bytes | None) -> Written:
-    """Write the goodbye of an agent whose process has ended, unless it sits somewhere else by now."""
+    """Write the goodbye of an agent that is surely gone, unless it is back or sits somewhere else by now."""
     known = context.directory.get(request.name)
-    if known is None or known.seat != request.seat:
+    if known is None:
         return Written(event=None)
-    return await _goodbye(context, request.name, request.reason, key)
+    return await say_goodbye(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
 
 
-async def _goodbye(
-    context: Context, name: str, reason: str, key: bytes | None, by: str | None = None
+async def say_goodbye(
+    context: Context,
+    name: str,
+    reason: str,
+    key: bytes | None,
+    *,
+    by: str | None = None,
+    id: str = "",
+    only_at: tuple[Seat | None, int] | None = None,
 ) -> Written:
+    """Write that an agent has left, once; with `only_at` only while it sits there since that place."""
     check_text(reason, "the reason", 1024)
-    id_, now = context.ids.next(), context.clock.now_ms()
+    draft = Draft(
+        type="agent.bye",
+        sender=name,
+        payload={"reason": reason},
+        id=id or context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=by,
+    )
 
     def decide(rows: Rows) -> Draft | None:
         known = read_agent(rows, name)
         if known is None or known.left:
             return None
-        return Draft(
-            type="agent.bye",
-            sender=name,
-            payload={"reason": reason},
-            id=id_,
-            ts=now,
-            by=by,
-        )
+        is_there = only_at is None or only_at == (known.seat, known.seq)
+        return draft if is_there else None
 
     return Written(event=(await context.log.commit(f"agent/{name}", decide, request_key=key)).event)
-
-
-async def set_status(context: Context, caller: Caller, request: SetStatus, key: bytes | None) -> Written:
-    """Write what the caller is doing, when it is news."""
-    if caller.kind != INSTANCE:
-        raise WhoAreYou("only an agent has a state; join first with 'pal join'")
-    check_text(request.detail, "the detail", 1024)
-    state = parse_state(request.state)
-    if state is AgentState.EXITED:
-        return await _goodbye(context, caller.name, request.detail or "exited", key, by=caller.by)
-    payload: dict[str, object] = {"state": state.value}
-    for name, value in (("detail", request.detail), ("tool", request.tool), ("file", request.file)):
-        if value:
-            check_text(value, f"the {name}", 4096)
-            payload[name] = value
-    draft = Draft(
-        type="status",
-        sender=caller.name,
-        payload=payload,
-        id=context.ids.next(),
-        ts=context.clock.now_ms(),
-        by=caller.by,
-    )
-    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
-
-
-async def started(context: Context, caller: Caller, request: Started, key: bytes | None) -> Written:
-    """Write that the daemon is up: all that hung on connections is over."""
-    now = context.clock.now_ms()
-    draft = Draft(
-        type="life",
-        sender=caller.name,
-        payload={"action": "daemon_started", "pid": request.pid, "version": request.version},
-        id=context.ids.next(),
-        ts=now,
-    )
-    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)

@@ -1,19 +1,20 @@
 """The broker: the table of requests, with the standing each one needs, and the way from request to event.
 
-It decides and writes; nobody else does. It hands nothing on: what is in the log is there for delivery to read.
+It decides and writes; nobody else does. It hands nothing on: what is in the log is there for others to read.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.broker import agents, ledger, messages
+from palaver.broker import agents, envelopes, ledger, messages, status
 from palaver.broker.context import Context
-from palaver.broker.outcome import Outcome
+from palaver.broker.outcome import Outcome, Written
 from palaver.clock import Clock
-from palaver.errors import NotAllowed
+from palaver.errors import NotAllowed, RequestError
 from palaver.log.api import Log
-from palaver.log.fold import read_agent, read_agents
+from palaver.log.fold import agent_of
+from palaver.log.state import read_agent, read_agents
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
@@ -44,6 +45,10 @@ _AGENT_EVENTS: Final = frozenset(
 )
 
 
+def _written_by(context: Context, event: Event) -> Written:
+    return Written(event=event)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table: the verb people know it by, the standing it needs, and what is done."""
@@ -51,22 +56,24 @@ class Row:
     verb: str
     needs: Standing
     handler: Callable[..., Awaitable[Outcome]]
+    outcome_of: Callable[[Context, Event], Outcome] = _written_by
+    """What the request came to, from the event it wrote earlier."""
     is_internal: bool = False
 
 
 TABLE: Final[Mapping[type, Row]] = {
-    Send: Row("send", Standing.GUEST, messages.send),
-    Put: Row("put", Standing.GUEST, messages.put),
-    Join: Row("join", Standing.WORKER, agents.join),
-    Register: Row("join --remote", Standing.HUMAN, agents.register),
+    Send: Row("send", Standing.GUEST, messages.send, messages.sent_by),
+    Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by),
+    Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
+    Register: Row("join --remote", Standing.WORKER, agents.register, agents.joined_by),
     Leave: Row("leave", Standing.OBSERVER, agents.leave),
-    SetStatus: Row("status set", Standing.OBSERVER, agents.set_status),
+    SetStatus: Row("status set", Standing.OBSERVER, status.set_status),
     Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge),
     Redeliver: Row("redeliver", Standing.HUMAN, ledger.redeliver),
     Report: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
     Notify: Row("notify", Standing.HUMAN, messages.notify, is_internal=True),
     Gone: Row("gone", Standing.HUMAN, agents.gone, is_internal=True),
-    Started: Row("started", Standing.HUMAN, agents.started, is_internal=True),
+    Started: Row("started", Standing.HUMAN, status.started, is_internal=True),
 }
 
 
@@ -95,14 +102,25 @@ class Broker:
     async def submit(self, caller: Caller, request: Request, *, key: bytes | None = None) -> Outcome:
         """Decide a request and write what comes of it.
 
-        On return the event is durable. The same key gives the same outcome, written once. A refusal is raised, and
-        nothing was written.
+        On return the event is durable. The same key gives the same outcome, written once. A refusal is raised
+        and nothing was written.
         """
         row = TABLE[type(request)]
         if row.is_internal and caller.kind != SYSTEM:
             raise NotAllowed(row.verb, caller.standing.word, "the bus itself")
         require(caller, row.needs, row.verb)
-        return await row.handler(self._context, caller, request, key)
+        try:
+            return await row.handler(self._context, caller, request, key)
+        except RequestError:
+            # What was done before is not refused because the world has changed since.
+            event = None if key is None else await self._first(key)
+            if event is None:
+                raise
+            return row.outcome_of(self._context, event)
+
+    async def _first(self, key: bytes) -> Event | None:
+        """Give the event that a request key has written."""
+        return (await self._log.commit(None, lambda rows: None, request_key=key)).event
 
     def close(self) -> None:
         """Stop reading the log."""
@@ -111,7 +129,6 @@ class Broker:
     def _follow(self, events: Sequence[Event]) -> None:
         """Keep the directory what the state says. Runs before the commit that wrote the events returns."""
         for event in events:
-            if event.type in _AGENT_EVENTS:
-                name = str(event.payload.get("name", event.sender))
-                if (agent := read_agent(self._log.rows, name)) is not None:
-                    self.directory.put(agent)
+            is_news = event.type in _AGENT_EVENTS
+            if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
+                self.directory.put(agent)

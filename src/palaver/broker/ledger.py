@@ -1,19 +1,21 @@
-"""Steps of the ledger: what became of a message for one recipient. States only rise; a repeat writes nothing."""
+"""Steps of the ledger: what became of a message for one recipient. A step that is no news writes nothing."""
+
+import hashlib
 
 import msgspec
 
 from palaver.broker.context import Context
 from palaver.broker.lookup import find_message
-from palaver.broker.messages import recipients_of
 from palaver.broker.outcome import Written
 from palaver.errors import BadRequest, WhoAreYou
 from palaver.log.api import Rows
-from palaver.log.fold import read_entry
+from palaver.log.state import can_step
 from palaver.model.agent import Caller
-from palaver.model.delivery import GRADES, State, can_rise
+from palaver.model.delivery import GRADES, State
 from palaver.model.envelope import Draft
-from palaver.model.mail import DeliveryReport, Entry
-from palaver.model.message import EXTERNAL
+from palaver.model.mail import DeliveryReport, deliverable
+from palaver.model.message import EXTERNAL, SYSTEM
+from palaver.model.priority import format_priority
 from palaver.model.request import Acknowledge, Redeliver, Report
 
 
@@ -23,14 +25,14 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
         raise WhoAreYou("a script has no mail of its own; join with 'pal join', or say whose with --as NAME")
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
-    report_ = DeliveryReport(
+    seen = DeliveryReport(
         agent=caller.name,
         messages=request.messages,
         state=State.SEEN,
         lane=request.lane,
         grade=request.grade,
     )
-    return await _write(context, caller, report_, key)
+    return await _write(context, caller, seen, key)
 
 
 async def report(context: Context, caller: Caller, request: Report, key: bytes | None) -> Written:
@@ -39,31 +41,42 @@ async def report(context: Context, caller: Caller, request: Report, key: bytes |
 
 
 async def redeliver(context: Context, caller: Caller, request: Redeliver, key: bytes | None) -> Written:
-    """Put a message in line again for everyone whose copy was submitted and never confirmed."""
+    """Put a message in line again for everyone whose copy is held, or was submitted and not confirmed.
+
+    An event for each of them; the last one is what is returned.
+    """
     event = find_message(context.log, request.message)
+    mail = deliverable(event)
     last = Written(event=None)
-    for name in recipients_of(event):
-        entry = read_entry(context.log.rows, event.seq, name)
-        if entry is not None and entry.state in (State.SUBMITTED, State.HELD):
-            report_ = DeliveryReport(
-                agent=name,
-                messages=(event.seq,),
-                state=State.QUEUED,
-                reason=f"redelivered by {caller.name}",
-                priority=str(event.payload.get("priority") or ""),
-            )
-            last = await _write(context, caller, report_, None)
+    for name in mail.delivered_to:
+        again = DeliveryReport(
+            agent=name,
+            messages=(event.seq,),
+            state=State.QUEUED,
+            reason=f"redelivered by {caller.name}",
+            priority=format_priority(mail.priority),
+        )
+        written = await _write(context, caller, again, _key_for(key, name))
+        last = last if written.event is None else written
     if last.event is None:
-        raise BadRequest(f"nothing of #{event.seq} is unconfirmed or held; 'pal receipts {event.seq}' shows it")
+        raise BadRequest(
+            f"nothing of #{event.seq} is unconfirmed or held; 'pal receipts {event.seq}' shows it"
+        )
     return last
+
+
+def _key_for(key: bytes | None, name: str) -> bytes | None:
+    """One request key for each event that a request writes."""
+    return None if key is None else hashlib.sha256(key + name.encode()).digest()[: len(key)]
 
 
 async def _write(context: Context, caller: Caller, step: DeliveryReport, key: bytes | None) -> Written:
     """Write the part of a step that is news; the event names only the messages it moves."""
     id_, now = context.ids.next(), context.clock.now_ms()
+    is_own = caller.name == step.agent or caller.kind == SYSTEM
 
     def decide(rows: Rows) -> Draft | None:
-        moved = tuple(seq for seq in step.messages if _moves(read_entry(rows, seq, step.agent), step))
+        moved = tuple(seq for seq in dict.fromkeys(step.messages) if can_step(rows, step, seq))
         if not moved:
             return None
         return Draft(
@@ -72,17 +85,8 @@ async def _write(context: Context, caller: Caller, step: DeliveryReport, key: by
             payload=msgspec.to_builtins(msgspec.structs.replace(step, messages=moved)),
             id=id_,
             ts=now,
-            by=caller.by or (caller.name if caller.name != step.agent else None),
+            by=caller.by or (None if is_own else caller.name),
         )
 
     commit = await context.log.commit(f"ledger/{step.agent}", decide, request_key=key)
     return Written(event=commit.event)
-
-
-def _moves(entry: Entry | None, step: DeliveryReport) -> bool:
-    old = State.QUEUED if entry is None else entry.state
-    if step.state == State.QUEUED:
-        return old in (State.SUBMITTED, State.HELD)
-    if step.unconfirmed:
-        return entry is not None and old == State.SUBMITTED and not entry.unconfirmed
-    return can_rise(old, step.state)

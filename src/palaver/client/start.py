@@ -31,6 +31,10 @@ class StartError(Exception):
     """The daemon cannot be reached and was not started; the text is a sentence for people."""
 
 
+class NoHope(StartError):
+    """Trying again will not help: access is denied, or the bus was stopped and is meant to stay so."""
+
+
 def ensure_daemon(home: str, *, person: bool | None = None) -> None:
     """Return once a daemon listens in the home (an absolute path); start it when nobody does.
 
@@ -56,7 +60,7 @@ def reach(home: str) -> Socket | None:
         if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
             return None
         if error.errno in (errno.EACCES, errno.EPERM):
-            raise StartError(
+            raise NoHope(
                 f"this process may not connect to {home}/daemon.sock (a sandbox?): "
                 "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)"
             ) from error
@@ -71,7 +75,7 @@ def start(home: str, *, person: bool | None = None) -> Socket | None:
     marker = f"{home}/down"
     if os.path.lexists(marker):
         if not (is_person() if person is None else person):
-            raise StartError("the bus was stopped with 'pal down'; 'pal up' starts it again")
+            raise NoHope("the bus was stopped with 'pal down'; 'pal up' starts it again")
         remove(marker)
     try:
         _make_directories(home)

@@ -1,108 +1,172 @@
-"""One connection to the daemon: lines out, lines in, each answer to its request. Does not reconnect by itself."""
+"""One connection to the daemon: lines out, lines in. It does not come back by itself, and reads no line's meaning."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from palaver.errors import Disconnected
+from palaver.client.start import NoHope, Socket, StartError, reach, start
+from palaver.errors import Disconnected, PalaverError, error_from_wire
 
-Line = dict[str, Any]
+_PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 5.0)
+_NOTHING: Final = msgspec.Raw(b"null")
 
-_encode: Final = msgspec.json.Encoder().encode
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line from the daemon: the answer to `req`, its refusal, or what nobody asked for just now."""
+
+    req: int = 0
+    ok: msgspec.Raw = _NOTHING
+    error: str = ""
+    message: msgspec.Raw = _NOTHING
+    """The sentence of a refusal; the message of a push."""
+    details: dict[str, object] = {}
+    push: str = ""
+    event: msgspec.Raw = _NOTHING
+
+    @property
+    def refusal(self) -> PalaverError:
+        """What the daemon refused with, as the error it is."""
+        return error_from_wire(self.error, msgspec.json.decode(self.message, type=str), self.details)
+
+
 _decode: Final = msgspec.json.Decoder(Line).decode
 
 
-class Refused(Exception):
-    """The daemon said no: its code, its sentence and its details."""
-
-    def __init__(self, code: str, message: str, details: Mapping[str, object]) -> None:
-        super().__init__(message)
-        self.code = code
-        self.details = dict(details)
+def default_home() -> str:
+    """Give the home that `pal` would use."""
+    return str(Path(os.environ.get("PALAVER_HOME") or Path.home() / ".palaver").absolute())
 
 
 class Wire(asyncio.Protocol):
-    """Requests of one loop turn leave in one write; a daemon that does not read makes `ask` wait."""
+    """Lines of one loop turn leave in one write. What the daemon does not read waits here, in order."""
 
-    def __init__(self, on_push: Callable[[Line], None], on_lost: Callable[[], None]) -> None:
-        self._on_push = on_push
+    def __init__(self, on_line: Callable[[Line], None], on_lost: Callable[["Wire"], None]) -> None:
+        """`on_lost` is called once, whoever ended the connection."""
+        self._on_line = on_line
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._buffer = b""
+        self._buffer = bytearray()
         self._out: list[bytes] = []
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._room = asyncio.Event()
-        self._room.set()
+        self._is_blocked = False
         self._loop = asyncio.get_running_loop()
-        self._ends: list[Callable[[], None]] = []
-        self.is_lost = False
+        self.error: Disconnected | None = None
+        """Why it was lost, once it was; set before `on_lost` is called."""
+
+    def write(self, line: bytes) -> None:
+        """Send a line, without its end, behind all that were sent before it. Lost with the connection."""
+        if not self._out and not self._is_blocked:
+            self._loop.call_soon(self._flush)
+        self._out.append(line)
+
+    def pause_reading(self) -> None:
+        """Read no more lines: the daemon waits, when it has many."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again. Without a pause before, nothing happens."""
+        assert self._transport is not None
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        """End the connection, behind what was sent."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if b"\n" not in data:
+            self._buffer += data
+            return
+        *lines, rest = (bytes(self._buffer) + data if self._buffer else data).split(b"\n")
+        self._buffer = bytearray(rest)
         for line in lines:
-            self._on_line(_decode(line))
-
-    def _on_line(self, line: Line) -> None:
-        if "push" in line:
-            self._on_push(line)
-            return
-        waiting = self._waiting.pop(line["req"], None)
-        if waiting is None or waiting.done():
-            return
-        if "error" in line:
-            waiting.set_exception(Refused(line["error"], line["message"], line.get("details", {})))
-        else:
-            waiting.set_result(line["ok"])
-
-    async def ask(self, number: int, request: Line) -> Any:
-        """Send one request and wait for its answer; raises Disconnected when the daemon is lost first."""
-        if self.is_lost:
-            raise Disconnected("the daemon is gone")
-        await self._room.wait()
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(_encode({"req": number, **request}))
-        waiting = self._waiting[number] = self._loop.create_future()
-        return await waiting
-
-    def _flush(self) -> None:
-        if self._transport is not None and not self.is_lost:
-            self._out.append(b"")
-            self._transport.write(b"\n".join(self._out))
-        self._out.clear()
+            try:
+                read = _decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._give_up("what listens there does not speak as Palaver's daemon does")
+                return
+            self._on_line(read)
 
     def pause_writing(self) -> None:
-        self._room.clear()
+        self._is_blocked = True
 
     def resume_writing(self) -> None:
-        self._room.set()
+        self._is_blocked = False
+        self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
-        self._room.set()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(Disconnected("the daemon is gone"))
-        self._waiting.clear()
-        for end in self._ends:
-            end()
-        self._on_lost()
+        self.error = self.error or Disconnected("the daemon has gone")
+        self._out.clear()
+        self._on_lost(self)
 
-    def on_end(self, callback: Callable[[], None]) -> None:
-        """Call back when the connection is lost; at once when it is already."""
-        if self.is_lost:
-            callback()
-        else:
-            self._ends.append(callback)
+    def _give_up(self, reason: str) -> None:
+        assert self._transport is not None
+        self.error = Disconnected(reason)
+        self._transport.abort()
 
-    def close(self) -> None:
-        """Let go of the connection, behind what was sent."""
-        if self._transport is not None:
-            self._flush()
-            self._transport.close()
+    def _flush(self) -> None:
+        if self._out and not self._is_blocked and self._transport is not None:
+            self._out.append(b"")
+            data = b"\n".join(self._out)
+            self._out.clear()
+            self._transport.write(data)
+
+
+async def open_wire(
+    home: str, on_line: Callable[[Line], None], on_lost: Callable[[Wire], None], *, is_returning: bool = False
+) -> Wire:
+    """Connect to the daemon of a home, starting it when nobody listens; raises Disconnected when that fails.
+
+    One that was connected before tries for some seconds, unless there is no hope. After `pal down` it starts
+    nothing: that it comes back by itself is no person's wish, wherever it runs.
+    """
+    pauses_s = iter(_PAUSES_S if is_returning else ())
+    while True:
+        try:
+            found = await _reach_aside(home, person=False if is_returning else None)
+            break
+        except StartError as error:
+            pause_s = None if isinstance(error, NoHope) else next(pauses_s, None)
+            if pause_s is None:
+                raise Disconnected(str(error)) from error
+        await asyncio.sleep(pause_s)
+    plain = socket.socket(fileno=found.detach())
+    plain.setblocking(False)
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_unix_connection(lambda: Wire(on_line, on_lost), sock=plain)
+    return wire
+
+
+async def _reach_aside(home: str, *, person: bool | None) -> Socket:
+    """Reach the daemon in a thread of its own: the loop goes on meanwhile."""
+    reaching = asyncio.get_running_loop().run_in_executor(None, _reach, home, person)
+    try:
+        return await asyncio.shield(reaching)
+    except asyncio.CancelledError:
+        reaching.add_done_callback(_close_found)
+        raise
+
+
+def _reach(home: str, person: bool | None) -> Socket:
+    found = reach(home) or start(home, person=person)
+    if found is None:
+        raise StartError(f"the daemon of {home} was lost as soon as it had started")
+    return found
+
+
+def _close_found(reached: "asyncio.Future[Socket]") -> None:
+    with suppress(StartError):
+        reached.result().close()

@@ -1,1 +1,1 @@
-"""How mail reaches an agent: the queue, the takers, the lanes, the clock. Reads the log, asks the broker to write."""
+"""How mail reaches an agent: queue, takers, lanes, expiry. Reads the log and asks the broker to write."""

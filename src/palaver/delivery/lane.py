@@ -1,11 +1,11 @@
-"""A lane that cannot be asked twice: hook, native, terminal. What it can do, and the offers that are open on it.
+"""A lane that cannot be asked twice: hook, native, terminal. What it can do, and the offers open on it.
 
-`submitted` is written before an offer leaves. It ends by evidence, by a definite refusal, or with the lane: then it
-stays submitted, unconfirmed. No clock sends anything twice.
+`submitted` is written before an offer leaves. It ends by evidence, by a definite refusal, or with the lane:
+then it stays submitted, unconfirmed. No clock sends anything twice.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from palaver.model.envelope import Event
@@ -64,16 +64,20 @@ class Lane:
 
     @property
     def word(self) -> str:
+        """The kind of lane, as the ledger names it."""
         return self.ability.kind.name.lower()
 
-    def can_carry(self, *, idle: bool) -> bool:
+    @property
+    def is_busy(self) -> bool:
+        """An offer is open on it, or it said 'not now': no failure, so no other lane goes first."""
+        return bool(self.offers) or self.is_deferred
+
+    def can_reach(self, *, idle: bool) -> bool:
         """Whether it can reach the agent as it is now."""
-        if not self.is_open or self.is_deferred:
-            return False
         return self.ability.wakes_idle if idle else self.ability.reaches_busy
 
 
-def best_lane(lanes: Sequence[Lane], *, idle: bool) -> Lane | None:
-    """Choose the best lane that can carry something now; the first opened among equals."""
-    able = [lane for lane in lanes if lane.can_carry(idle=idle)]
-    return min(able, key=lambda lane: lane.ability.kind, default=None)
+def lanes_in_order(lanes: Iterable[Lane], *, idle: bool) -> list[Lane]:
+    """Give the lanes that can reach the agent, the best first, and the first opened first among equals."""
+    able = [lane for lane in lanes if lane.can_reach(idle=idle)]
+    return sorted(able, key=lambda lane: lane.ability.kind)

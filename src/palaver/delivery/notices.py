@@ -1,12 +1,15 @@
 """What a sender is told when its message did not simply arrive. Pure: events in, words out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from palaver.model.envelope import Event
-from palaver.model.message import BROADCAST, EXTERNAL, SYSTEM
+from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MESSAGE
 from palaver.model.request import Notify
 
-_SENTENCES = {
+SCRIPT: Final = "script"
+
+_SENTENCES: Final[Mapping[str, str]] = {
     "held": "#{seq} is held for {names}: {reason}",
     "refused": "#{seq} was refused for {names}: {reason}",
     "expired": "#{seq} expired before {names} saw it",
@@ -16,20 +19,30 @@ _SENTENCES = {
         "'pal redeliver {seq}' sends it again"
     ),
 }
+STATES: Final = tuple(_SENTENCES)
+"""What senders are told of."""
 
 
-def notice(event: Event, state: str, names: Sequence[str], reason: str = "") -> Notify | None:
+def notice(
+    event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0
+) -> Notify | None:
     """Word what became of a message for its sender; None when there is nobody to tell.
 
-    A broadcast gets one notice for each kind of end, whatever number of recipients it concerns: the cause is the same,
-    so a later one is a repeat and is not written.
+    A broadcast gets one notice for each kind of end, however many recipients it concerns: a later one is
+    a repeat and is not written. For others `attempt` tells two deliveries of the same message apart.
     """
-    if event.payload.get("sender_kind") in (SYSTEM, EXTERNAL) or state not in _SENTENCES:
+    if not _can_be_told(event):
         return None
-    is_broadcast = event.payload.get("scope") == BROADCAST
     who = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1})"
     text = _SENTENCES[state].format(seq=event.seq, names=who, reason=reason or "no reason given")
-    if is_broadcast:
+    if event.payload.get("scope") == BROADCAST:
         text += f" ('pal receipts {event.seq}' shows everyone)"
-    cause = f"{event.id}/{state}" if is_broadcast else f"{event.id}/{state}/{','.join(names)}"
-    return Notify(to=event.sender, text=text, cause=cause, about=0)
+        return Notify(to=event.sender, text=text, cause=event.id, kind=state)
+    return Notify(to=event.sender, text=text, cause=event.id, kind=f"{state} {','.join(names)} {attempt}")
+
+
+def _can_be_told(event: Event) -> bool:
+    """Scripts have no mail, and the bus does not talk to itself."""
+    if event.type == MESSAGE:
+        return event.payload.get("sender_kind") in (INSTANCE, HUMAN)
+    return event.sender != SCRIPT

@@ -1,6 +1,6 @@
 """The four priorities as a queue. Pure: who waits, in which order, and what may pass now.
 
-    interrupt (FIFO) > normal (FIFO) > idle-first (LIFO) > idle (FIFO)
+interrupt (FIFO) > normal (FIFO) > idle-first (LIFO) > idle (FIFO)
 """
 
 from bisect import insort
@@ -24,7 +24,7 @@ def can_pass(priority: Priority, *, idle: bool, blocked: bool, paused: bool) -> 
 class Queue:
     """Waiting messages in the order in which they go.
 
-    Level-triggered: nothing happens on entry or on a change of state; whoever asks `next` gets what may pass now.
+    Level-triggered: nothing happens on entry or on a change of state; whoever asks gets what may pass now.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Taking mail: one open set for each agent, and the consumers that draw on it.
 
-A taker is a repeatable lane: its consumer drops repeats by id. Mail is handed out for as long as the connection lives
-and is written down at the ack; what was not acknowledged goes back into the open set. Nothing here waits on a clock.
+A taker is a repeatable lane: its consumer drops repeats by id. Mail is handed out for as long as the
+connection lives and is written down at the ack; what was not acknowledged goes back into the open set. No
+message is in two hands, and nothing here waits on a clock.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from typing import Final
 from palaver.log.api import Log
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
-from palaver.model.mail import MAIL, Mail, decode_mail, mail_prefix
+from palaver.model.mail import MAIL, Mail, decode_mail, mail_key, mail_prefix
 from palaver.model.priority import Priority
 
 _PAGE: Final = 200
@@ -20,86 +21,108 @@ Passes = Callable[[Event], bool]
 
 
 class Mailbox:
-    """Who draws on one agent's mail, and what each of them has in hand."""
+    """Who draws on one agent's mail, takers and lanes, and what each of them has in hand."""
 
-    def __init__(self, log: Log, agent: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, log: Log, agent: str, *, now_ms: Callable[[], int], put_back: Callable[[str], None]
+    ) -> None:
+        """`put_back` is told the agent's name whenever mail is open again, or a consumer has ended."""
         self._log = log
         self._now_ms = now_ms
+        self._put_back = put_back
         self.agent = agent
-        self.in_hand: dict[int, object] = {}
-        self._takers: list[Taker] = []
+        self._in_hand: dict[int, object] = {}
+        self._takers: dict[Taker, None] = {}
 
     def open(self, *, passes: Passes | None = None) -> "Taker":
-        """Let one more consumer draw on this mail."""
-        taker = Taker(self, passes)
-        self._takers.append(taker)
+        """Let one more consumer draw on this mail; `passes` chooses which of it."""
+        taker = Taker(self, self._log, passes)
+        self._takers[taker] = None
         return taker
 
     @property
     def is_idle(self) -> bool:
         """Nobody draws on it and nothing is in hand."""
-        return not self._takers and not self.in_hand
+        return not self._takers and not self._in_hand
 
-    def wake(self) -> None:
-        """There may be something new for everybody who waits."""
+    def has_in_hand(self, seq: int) -> bool:
+        """Tell whether somebody has a message now."""
+        return seq in self._in_hand
+
+    def wake(self, *, is_behind: bool = False) -> None:
+        """There may be something for everybody who waits; `is_behind` says that it may be old mail."""
         for taker in self._takers:
-            taker.wake()
+            taker.wake(is_behind=is_behind)
 
-    def waiting(self, priority: Priority | None = None) -> Iterator[tuple[str, Mail]]:
-        """Walk the open mail that nobody has in hand, in the order in which it goes, page by page.
+    def waiting(self, priority: Priority, *, after: int = 0) -> Iterator[Mail]:
+        """Walk the open mail of one priority behind a place, in the order in which it goes, page by page.
 
-        Mail that is held, or on its way through a lane, or past its time, is passed over.
+        What is in hand, held, on its way through a lane or past its time is passed over.
         """
-        prefix, after = mail_prefix(self.agent, priority), ""
-        while page := self._log.rows.scan(MAIL, prefix, after=after, limit=_PAGE):
-            for key, value in page:
+        is_newest_first = priority is Priority.IDLE_FIRST
+        prefix = mail_prefix(self.agent, priority)
+        key = mail_key(self.agent, priority, after) if after and not is_newest_first else ""
+        while page := self._log.rows.scan(MAIL, prefix, after=key, limit=_PAGE):
+            for _, value in page:
                 mail = decode_mail(value)
+                if is_newest_first and mail.seq <= after:
+                    return
                 is_over = bool(mail.expires) and mail.expires <= self._now_ms()
-                if mail.state == State.QUEUED and not is_over and mail.seq not in self.in_hand:
-                    yield key, mail
+                if mail.state == State.QUEUED and not is_over and mail.seq not in self._in_hand:
+                    yield mail
             if len(page) < _PAGE:
                 return
-            after = page[-1][0]
+            key = page[-1][0]
 
-    def draw(self, owner: object, limit: int, passes: Passes | None) -> list[Event]:
-        """Take up to `limit` open messages in hand."""
-        drawn: list[Event] = []
-        for _, mail in self.waiting():
-            event = self._log.event(mail.seq)
-            if event is None or (passes is not None and not passes(event)):
-                continue
-            self.in_hand[mail.seq] = owner
-            drawn.append(event)
-            if len(drawn) == limit:
-                break
-        return drawn
+    def hold(self, owner: object, seqs: Iterable[int]) -> None:
+        """Give open messages into one hand."""
+        for seq in seqs:
+            assert seq not in self._in_hand
+            self._in_hand[seq] = owner
+
+    def settle(self, seqs: Iterable[int]) -> None:
+        """These are written down: whoever had them in hand has them no longer."""
+        for seq in seqs:
+            self._in_hand.pop(seq, None)
 
     def put_back(self, owner: object, seqs: Iterable[int]) -> None:
-        """Give messages back into the open set, for whoever comes next."""
-        for seq in seqs:
-            if self.in_hand.get(seq) is owner:
-                del self.in_hand[seq]
+        """Give back what an owner still has of these messages, for whoever comes next."""
+        mine = [seq for seq in seqs if self._in_hand.get(seq) is owner]
+        self.settle(mine)
+        if mine:
+            self._put_back(self.agent)
 
     def close(self, taker: "Taker") -> None:
         """A consumer ends; what it had in hand goes back."""
-        self._takers.remove(taker)
-        self.put_back(taker, [seq for seq, owner in self.in_hand.items() if owner is taker])
-        self.wake()
+        del self._takers[taker]
+        self.settle([seq for seq, owner in self._in_hand.items() if owner is taker])
+        self._put_back(self.agent)
 
 
 class Taker:
-    """One consumer of an agent's mail."""
+    """One consumer of an agent's mail.
 
-    def __init__(self, mailbox: Mailbox, passes: Passes | None) -> None:
+    It remembers how far it has looked, so that neither what it has in hand nor what does not pass is
+    looked at again each time something comes.
+    """
+
+    def __init__(self, mailbox: Mailbox, log: Log, passes: Passes | None) -> None:
         self._mailbox = mailbox
+        self._log = log
         self._passes = passes
+        self._looked_at: dict[Priority, int] = {}
         self._news = asyncio.Event()
         self._is_closed = False
 
     def poll(self, limit: int) -> list[Event]:
         """Take what is there now, at most `limit` messages; maybe none."""
         self._news.clear()
-        return self._mailbox.draw(self, limit, self._passes)
+        drawn: list[Event] = []
+        if self._is_closed:
+            return drawn
+        for priority in Priority:
+            self._draw(priority, limit, drawn)
+        return drawn
 
     async def wait(self, limit: int) -> list[Event]:
         """Take what is there, waiting until there is something. Empty only when the taker was closed."""
@@ -110,11 +133,13 @@ class Taker:
         return []
 
     def settled(self, seqs: Iterable[int]) -> None:
-        """These are written down: they are no longer in hand."""
+        """These were acknowledged. What was not written down as seen, for whatever reason, is open again."""
         self._mailbox.put_back(self, seqs)
 
-    def wake(self) -> None:
-        """Look again."""
+    def wake(self, *, is_behind: bool = False) -> None:
+        """Look again; `is_behind` says that something may be open where this one has looked already."""
+        if is_behind:
+            self._looked_at.clear()
         self._news.set()
 
     def close(self) -> None:
@@ -123,3 +148,17 @@ class Taker:
             self._is_closed = True
             self._mailbox.close(self)
             self._news.set()
+
+    def _draw(self, priority: Priority, limit: int, drawn: list[Event]) -> None:
+        last = self._log.last()
+        for mail in self._mailbox.waiting(priority, after=self._looked_at.get(priority, 0)):
+            if len(drawn) >= limit:
+                return
+            if priority is not Priority.IDLE_FIRST:
+                self._looked_at[priority] = mail.seq
+            event = self._log.event(mail.seq)
+            if event is not None and (self._passes is None or self._passes(event)):
+                self._mailbox.hold(self, [mail.seq])
+                drawn.append(event)
+        # All of it was looked at: what is not in hand now does not pass, or will be told of when it opens.
+        self._looked_at[priority] = max(last, self._looked_at.get(priority, 0))

@@ -1,34 +1,49 @@
 """The Unix door for programs: lines of JSON, many requests on one connection.
 
-Requests are started in the order in which they come and answered as they finish. Bad input is answered with an error
-and the connection goes on. A peer that does not read its answers is not read from either, until it does.
+Requests are started in the order in which they come and answered as they finish; those behind a `join` or `leave` wait
+for it, because it decides who asks. Bad input is answered with an error and the connection goes on. A peer that does
+not read its answers, or asks faster than it can be served, is not read from until that is over.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from palaver.doors.lines_ops import Session
-from palaver.doors.lines_wire import error_line, op_from_json, req_of
+from palaver.doors.lines_wire import JoinOp, LeaveOp, LineReader, Op, error_line, op_from_json, req_of
 from palaver.errors import BadRequest, PalaverError
 from palaver.links.link import Link
 from palaver.model.text import LIMIT_FRAME_BYTES
 
-Spawn = Callable[[Awaitable[None]], object]
+_LIMIT_RUNNING: Final = 4096
+"""Requests of one connection that are under way at once; the others wait in line."""
 
 
 class LinesConnection(asyncio.Protocol):
     """One program at the door."""
 
-    def __init__(self, link: Link, session: Session, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        link: Link,
+        session: Session,
+        tasks: asyncio.TaskGroup,
+        ended: Callable[["LinesConnection"], None],
+    ) -> None:
+        """`ended` is told when the connection is gone."""
         self._link = link
         self._session = session
         self._tasks = tasks
+        self._ended = ended
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
+        self._reader = LineReader()
+        self._line: deque[Op] = deque()
+        self._running = 0
+        self._is_held_up = False
+        self._is_last = False
         self._can_write = asyncio.Event()
         self._can_write.set()
-        self._overflow: list[bytes] = []
+        self._overflow: deque[bytes] = deque()
         self._is_lost = False
 
     def attach(self, transport: asyncio.Transport, first: bytes) -> None:
@@ -37,50 +52,87 @@ class LinesConnection(asyncio.Protocol):
         self._tasks.create_task(self._write_out())
         self.data_received(first)
 
+    # Requests
+
     def data_received(self, data: bytes) -> None:
-        if b"\n" not in data:
-            self._buffer += data
-            self._check_length()
-            return
-        *lines, rest = (bytes(self._buffer) + data).split(b"\n")
-        self._buffer = bytearray(rest)
-        for line in lines:
-            if line.strip():
-                self._start(line)
-        self._check_length()
+        for line in self._reader.feed(data):
+            if line is None:
+                refusal = BadRequest(f"a line is at most {LIMIT_FRAME_BYTES} bytes; it was dropped")
+                self._answer(error_line(0, refusal))
+            else:
+                self._take(line)
+        self._advance()
 
-    def _check_length(self) -> None:
-        if len(self._buffer) > LIMIT_FRAME_BYTES:
-            self._answer(
-                error_line(0, BadRequest(f"a line is at most {LIMIT_FRAME_BYTES} bytes; it was dropped"))
-            )
-            self._buffer.clear()
+    def eof_received(self) -> bool:
+        """The peer says no more: what it has asked is still answered, and then the connection ends."""
+        if self._reader.rest().strip():
+            self._answer(error_line(0, BadRequest("the connection ended in the middle of a line")))
+        self._is_last = True
+        self._advance()
+        return True
 
-    def _start(self, line: bytes) -> None:
+    def finish(self) -> None:
+        """The daemon stops: take no more requests, answer those under way, and end. Nothing else is written down."""
+        self._session.let_go()
+        self._line.clear()
+        self._is_last = True
+        self._advance()
+
+    def abort(self) -> None:
+        """Cut the connection, whatever is still on its way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _take(self, line: bytes) -> None:
         try:
-            op = op_from_json(line)
+            self._line.append(op_from_json(line))
         except PalaverError as error:
             self._answer(error_line(req_of(line), error))
+
+    def _advance(self) -> None:
+        while self._line and not self._is_held_up and self._running < _LIMIT_RUNNING:
+            op = self._line.popleft()
+            self._running += 1
+            self._is_held_up = isinstance(op, (JoinOp, LeaveOp))
+            self._tasks.create_task(self._run(op))
+        if self._is_last and not self._running and not self._line and not self._overflow:
+            self._link.outbox.end()
+        self._read_or_not()
+
+    async def _run(self, op: Op) -> None:
+        try:
+            await self._session.serve(op, self._answer)
+        finally:
+            self._running -= 1
+            if isinstance(op, (JoinOp, LeaveOp)):
+                self._is_held_up = False
+            if self._line or self._is_last:
+                self._advance()
+
+    def _read_or_not(self) -> None:
+        if self._transport is None or self._is_lost:
             return
-        self._tasks.create_task(self._session.serve(op, self._answer))
+        if self._overflow or self._line or self._is_last:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # Answers: the outbox's writer is this connection.
 
     def _answer(self, line: bytes) -> None:
         """Answers are never dropped: while there is no room for one, nothing more is read."""
         if self._overflow or not self._link.outbox.offer(line):
             self._overflow.append(line)
-            if len(self._overflow) == 1 and self._transport is not None:
-                self._transport.pause_reading()
+            if len(self._overflow) == 1:
+                self._read_or_not()
                 self._tasks.create_task(self._catch_up())
 
     async def _catch_up(self) -> None:
         while self._overflow and await self._link.outbox.wait_for_room():
             while self._overflow and self._link.outbox.offer(self._overflow[0]):
-                del self._overflow[0]
+                self._overflow.popleft()
         self._overflow.clear()
-        if self._transport is not None and not self._is_lost:
-            self._transport.resume_reading()
-
-    # Writing: the outbox's writer is this connection.
+        self._advance()
 
     async def _write_out(self) -> None:
         await self._link.outbox.drain(self)
@@ -105,7 +157,6 @@ class LinesConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
         self._can_write.set()
+        self._line.clear()
         self._link.close()
-
-
-PUSH_BATCH: Final = 50
+        self._ended(self)

@@ -6,12 +6,18 @@
 {"push": "message", "name": "luna", "message": {...}}             what nobody asked for just now
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final
 
 import msgspec
 
 from palaver.errors import BadRequest, PalaverError
+from palaver.model.text import LIMIT_FRAME_BYTES
+
+Place = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
+"""A place in the log, or a number of things: never negative, and never more than a log can hold."""
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 
 
 class _Op(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
@@ -52,7 +58,7 @@ class SendOp(_Op, frozen=True, kw_only=True, tag="send"):
     thread: str = ""
     reply_to: str = ""
     priority: str = ""
-    expires_ms: int = 0
+    expires_ms: Milliseconds = 0
     id: str = ""
     bundle_id: str = ""
     yes: bool = False
@@ -76,7 +82,7 @@ class UnlistenOp(_Op, frozen=True, kw_only=True, tag="unlisten"):
 class AckOp(_Op, frozen=True, kw_only=True, tag="ack"):
     """These messages were seen."""
 
-    messages: tuple[int, ...]
+    messages: tuple[Place, ...]
 
 
 class StatusOp(_Op, frozen=True, kw_only=True, tag="status"):
@@ -95,10 +101,10 @@ class EventsOp(_Op, frozen=True, kw_only=True, tag="events"):
     agents: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
-    after: int = 0
-    last: int | None = None
+    after: Place = 0
+    last: Place | None = None
     search: str = ""
-    limit: int = 1000
+    limit: Place = 1000
     follow: bool = False
 
 
@@ -124,7 +130,7 @@ class LaneOp(_Op, frozen=True, kw_only=True, tag="lane"):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of messages that were carried for an earlier daemon."""
 
-    messages: tuple[int, ...]
+    messages: tuple[Place, ...]
     answer: str
     grade: str = ""
 
@@ -161,11 +167,47 @@ _number: Final = msgspec.json.Decoder(dict[str, object])
 _encode: Final = msgspec.json.Encoder().encode
 
 
+class LineReader:
+    """Cuts a stream of bytes into lines. Half a line waits for its other half; one that is too long is dropped."""
+
+    def __init__(self, limit_bytes: int = LIMIT_FRAME_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._buffer = bytearray()
+        self._is_dropping = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """Take bytes in and give every line that is whole, and None for each that was too long."""
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if (whole := self._ended(line)) != b"":
+                yield whole
+        if self._is_dropping:
+            return
+        self._buffer += rest
+        if len(self._buffer) > self._limit_bytes:
+            self._is_dropping = True
+            self._buffer.clear()
+            yield None
+
+    def rest(self) -> bytes:
+        """Give what was begun and never ended."""
+        return bytes(self._buffer)
+
+    def _ended(self, line: bytes) -> bytes | None:
+        if self._is_dropping:
+            self._is_dropping = False
+            return b""
+        if self._buffer:
+            line = bytes(self._buffer) + line
+            self._buffer.clear()
+        return line.strip() if len(line) <= self._limit_bytes else None
+
+
 def op_from_json(line: bytes) -> Op:
     """Read one request; raises BadRequest with a sentence that names the field."""
     try:
         return _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the request cannot be read: {error}") from error
 
 
@@ -173,7 +215,7 @@ def req_of(line: bytes) -> int:
     """Give the number of a request that could not be read, so that its error finds its way; 0 if there is none."""
     try:
         found = _number.decode(line).get("req", 0)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 0
     return found if isinstance(found, int) else 0
 

@@ -1,13 +1,13 @@
 """The Unix door: `daemon.sock`, mode 0600. Finds out who connects and which of the two wires it speaks.
 
-The first byte decides: `P` is the thin client's, `{` is a line of JSON. Another user's process gets nothing.
+What begins like the magic word is the thin client's; all else is lines of JSON. Another user's process gets an error.
 """
 
 import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Final
 
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.run import ArgvDoor
-from palaver.doors.argv.wire import MAGIC
+from palaver.doors.argv.wire import MAGIC, frame
 from palaver.doors.lines import LinesConnection
+from palaver.doors.lines_names import Look
 from palaver.doors.lines_ops import Session
 from palaver.doors.lines_wire import error_line
 from palaver.doors.services import Services
@@ -26,9 +27,15 @@ from palaver.links.identity import Claim
 from palaver.links.link import Link
 from palaver.links.outbox import Outbox
 from palaver.links.peer import Peer, peer_of
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
 
 _BACKLOG: Final = 512
 _LIMIT_SOCKET_PATH: Final = 100
+_FAMILY: Final = MAGIC[:3]
+_SEAT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
+_STOP_GRACE_S: Final = 3.0
+"""How long requests that are under way may take when the daemon stops."""
 
 
 class UnixDoor:
@@ -42,7 +49,10 @@ class UnixDoor:
         self._path = services.home / "daemon.sock"
         self._server: asyncio.Server | None = None
         self._ids = count(1)
-        self.argv_connections: set[ArgvConnection] = set()
+        self._connections: set[ArgvConnection | LinesConnection] = set()
+        self._nobody_left = asyncio.Event()
+        self._seats_changed = 0
+        self._unsubscribe = services.log.subscribe(self._follow_seats)
 
     async def open(self) -> None:
         """Listen. A socket file left by a daemon that died is replaced."""
@@ -50,36 +60,71 @@ class UnixDoor:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: _Doorway(self), sock=listener, backlog=_BACKLOG)
 
-    def close(self, farewell: str | None) -> None:
-        """Take no more callers. With a farewell, waiting commands end with it; without, they will come back."""
+    async def close(self, farewell: str | None) -> None:
+        """Take no more callers, let requests under way end, and then everybody else go.
+
+        Commands that wait end with the farewell; without one they, like all programs, come back to the next
+        daemon.
+        """
         if self._server is not None:
             self._server.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
-        for connection in list(self.argv_connections):
-            if farewell is not None:
-                connection.write_error(f"pal: {farewell}\n")
-                connection.exit(1)
+        for connection in list(self._connections):
+            if isinstance(connection, ArgvConnection):
+                connection.part(farewell)
             else:
-                connection.abandon()
+                connection.finish()
+        if self._connections:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_GRACE_S):
+                    await self._nobody_left.wait()
+        for connection in list(self._connections):
+            connection.abort()
+        self._unsubscribe()
 
     def welcome(self, peer: Peer, transport: asyncio.Transport, first: bytes) -> asyncio.Protocol:
         """Give a caller the conversation it began."""
-        if first[:1] == MAGIC[:1]:
-            connection = ArgvConnection(peer, self._argv.run, self._tasks, self.argv_connections.discard)
-            self.argv_connections.add(connection)
-            connection.attach(transport, first[len(MAGIC) :])
-            return connection
-        caller = self._doorstep.who(peer.chain(), Claim())
-        link = Link(id=str(next(self._ids)), caller=caller, outbox=Outbox())
+        if first[: len(MAGIC)] == MAGIC:
+            command = ArgvConnection(peer, self._argv.run, self._tasks, self._ended)
+            self._connections.add(command)
+            command.attach(transport, first[len(MAGIC) :])
+            return command
+        look = self._look_at(peer)
+        link = Link(id=str(next(self._ids)), caller=look(), outbox=Outbox())
         link.on_close(peer.close)
-        lines = LinesConnection(link, Session(self._services, link, self._tasks), self._tasks)
+        session = Session(self._services, link, look, self._tasks)
+        lines = LinesConnection(link, session, self._tasks, self._ended)
+        self._connections.add(lines)
         lines.attach(transport, first)
         return lines
 
+    def _look_at(self, peer: Peer) -> Look:
+        """Say who a peer is, looking again only when somebody has come or gone since."""
+        known: Caller | None = None
+        seen = -1
+
+        def look() -> Caller:
+            nonlocal known, seen
+            if known is None or seen != self._seats_changed:
+                seen = self._seats_changed
+                known = self._doorstep.who(peer.chain(), Claim())
+            return known
+
+        return look
+
+    def _follow_seats(self, events: Sequence[Event]) -> None:
+        if any(event.type in _SEAT_EVENTS for event in events):
+            self._seats_changed += 1
+
+    def _ended(self, connection: ArgvConnection | LinesConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._nobody_left.set()
+
 
 class _Doorway(asyncio.Protocol):
-    """Looks at the first bytes of a connection and hands it on."""
+    """Looks at the first bytes of a connection and hands it on. One that says nothing just stays here."""
 
     def __init__(self, door: UnixDoor) -> None:
         self._door = door
@@ -90,28 +135,18 @@ class _Doorway(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        raw = transport.get_extra_info("socket")
-        self._peer = peer_of(raw)
-        try:
-            self._peer.check_user()
-        except PalaverError as error:
-            self._refuse(error)
+        self._peer = peer_of(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
-        if self._peer is None:
-            return
+        assert self._peer is not None  # it is handed on together with the transport
         self._first += data
-        if self._first[:1] == MAGIC[:1]:
-            if len(self._first) < len(MAGIC):
-                return
-            if self._first[: len(MAGIC)] != MAGIC:
-                self._refuse(BadRequest("this daemon speaks PAL1; install a client that does"))
-                return
-        elif self._first[:1] != b"{":
-            self._refuse(BadRequest("begin with PAL1 or with a line of JSON"))
+        if len(self._first) < len(MAGIC) and MAGIC.startswith(self._first):
             return
         try:
+            self._peer.check_user()
+            if self._first.startswith(_FAMILY) and not self._first.startswith(MAGIC):
+                raise BadRequest(f"this daemon speaks {MAGIC.decode()}: install a client that does")
             protocol = self._door.welcome(self._peer, self._transport, self._first)
         except PalaverError as error:
             self._refuse(error)
@@ -124,8 +159,12 @@ class _Doorway(asyncio.Protocol):
             self._peer.close()
 
     def _refuse(self, error: PalaverError) -> None:
+        """Say no in the words of the wire that the caller speaks."""
         assert self._transport is not None
-        self._transport.write(error_line(0, error))
+        if self._first.startswith(_FAMILY):
+            self._transport.write(frame(b"E", f"pal: {error}\n".encode()) + frame(b"Q", b"\1"))
+        else:
+            self._transport.write(error_line(0, error))
         self._transport.close()
 
 

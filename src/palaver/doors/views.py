@@ -1,17 +1,25 @@
 """What doors show of the state: agents, receipts, an inbox, the daemon. Reads only; reading marks nothing."""
 
 import os
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from palaver.broker.messages import recipients_of
+from palaver.broker.outcome import Sent
 from palaver.doors.services import Services
-from palaver.log.fold import find_mail, read_entry, read_unread, read_unsure
+from palaver.log.fold import read_entry, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
+from palaver.model.mail import MAIL, decode_mail, mail_prefix
 from palaver.model.message import flat, readable_text
 from palaver.model.query import Query
+
+_PAGE: Final = 200
+_LATELY: Final = 200
+"""How many of one's own messages are looked at for who has read the last one."""
 
 
 def agent_view(services: Services, agent: Agent) -> dict[str, object]:
@@ -34,6 +42,8 @@ def agent_view(services: Services, agent: Agent) -> dict[str, object]:
         view["pid"] = agent.seat.pid
     if agent.by:
         view["by"] = agent.by
+    if agent.left:
+        view["left"] = True
     if agent.paused:
         view["paused"] = True
     if unsure := read_unsure(services.log.rows, agent.name):
@@ -110,8 +120,32 @@ def message_view(event: Event) -> dict[str, object]:
 
 async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
     """Give the newest messages that were meant for a name, each with its state there."""
-    events = await services.log.read(Query(types=("message",), targets=(name,), last=limit))
+    events = await services.log.read(Query(targets=(name,), last=limit, limit=limit))
     return [(event, _state(services, event, name)) for event in events]
+
+
+def open_mail(
+    services: Services, name: str, limit: int, passes: Callable[[Event], bool] | None
+) -> list[Event]:
+    """Give the unread mail of a name in the order in which it goes, also what somebody has in hand just now."""
+    found: list[Event] = []
+    after = ""
+    while page := services.log.rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
+        for _, value in page:
+            event = services.log.event(decode_mail(value).seq)
+            if event is not None and (passes is None or passes(event)):
+                found.append(event)
+                if len(found) == limit:
+                    return found
+        after = page[-1][0]
+    return found
+
+
+async def last_sent(services: Services, sender: str) -> dict[str, dict[str, object]]:
+    """Give, for everybody a sender wrote to lately, the newest such message and what became of it there."""
+    events = await services.log.read(Query(types=("message",), senders=(sender,), last=_LATELY))
+    newest = {name: event for event in events for name in recipients_of(event)}
+    return {name: {"seq": event.seq, "state": _state(services, event, name)} for name, event in newest.items()}
 
 
 def _state(services: Services, event: Event, name: str) -> str:
@@ -119,9 +153,20 @@ def _state(services: Services, event: Event, name: str) -> str:
     return State.QUEUED.value if entry is None else entry.state
 
 
-def is_waiting(services: Services, name: str, seq: int) -> bool:
-    """Whether a message is still in a name's open mail."""
-    return find_mail(services.log.rows, name, seq) is not None
+def sent_view(sent: Sent) -> dict[str, object]:
+    """Give what a sender is answered."""
+    event = sent.event
+    view: dict[str, object] = {} if event is None else {"seq": event.seq, "id": event.id}
+    view |= {"to": list(sent.to), "delivered_to": list(sent.delivered_to)}
+    if sent.empty_groups:
+        view["empty_groups"] = list(sent.empty_groups)
+    if sent.dead:
+        view["dead"] = list(sent.dead)
+    if sent.is_repeat:
+        view["repeat"] = True
+    if event is None:
+        view["dry_run"] = True
+    return view
 
 
 def daemon_view(services: Services) -> dict[str, object]:

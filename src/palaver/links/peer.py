@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -39,9 +40,12 @@ class Peer:
         if self.uid != os.geteuid():
             raise NotPerson(f"this Palaver belongs to user {os.geteuid()}; you are user {self.uid}")
 
-    def chain(self) -> list[Process]:
-        """Give the peer and its parents, itself first; empty when it has gone or cannot be seen."""
-        chain = ancestors(self.pid)
+    def chain(self, is_enough: Callable[[Process], bool] | None = None) -> list[Process]:
+        """Give the peer and its parents, itself first; empty when it has gone or cannot be seen.
+
+        The chain ends with the first process that `is_enough`.
+        """
+        chain = ancestors(self.pid, is_enough=is_enough)
         # Asked after reading: a number that still is the peer's now was the peer's then.
         return chain if self._is_there() else []
 

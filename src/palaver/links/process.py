@@ -91,11 +91,16 @@ def parse_stat(stat: bytes) -> Process | None:
         return None
 
 
-def ancestors(pid: int, read: Callable[[int], Process | None] = read_process) -> list[Process]:
+def ancestors(
+    pid: int,
+    read: Callable[[int], Process | None] = read_process,
+    is_enough: Callable[[Process], bool] | None = None,
+) -> list[Process]:
     """Give the process and its parents, itself first; empty when there is no such process.
 
     The walk ends at the process without a parent, and before a parent that is younger than its child: that is
-    another process with a number used again. A chain cut short shows by its last `ppid`, which is not 0.
+    another process with a number used again. A chain cut short shows by its last `ppid`, which is not 0. It
+    also ends with the first process that `is_enough`: each further one costs a look at the system.
     """
     chain: list[Process] = []
     start: int | None = None
@@ -104,6 +109,8 @@ def ancestors(pid: int, read: Callable[[int], Process | None] = read_process) ->
         if process is None or (start is not None and process.start > start):
             break
         chain.append(process)
+        if is_enough is not None and is_enough(process):
+            break
         pid, start = process.ppid, process.start
     return chain
 

@@ -75,6 +75,10 @@ class SeatIndex:
             places.append((self._sessions, (agent.harness, agent.session)))
         return places
 
+    def is_anchor(self, process: Process) -> bool:
+        """Whether somebody sits at this very process."""
+        return (process.pid, process.start) in self._anchors
+
     def at(self, process: Process) -> list[Agent]:
         """Give those whose anchor is this very process, by name."""
         here = self._anchors.get((process.pid, process.start))
@@ -83,7 +87,7 @@ class SeatIndex:
     def nearest(self, chain: Sequence[Process]) -> Anchored | None:
         """Give the first process of the chain that is somebody, or None."""
         for index, process in enumerate(chain):
-            if (process.pid, process.start) in self._anchors:
+            if self.is_anchor(process):
                 return Anchored(index, self.at(process))
         return None
 

@@ -42,8 +42,7 @@ class Reader:
         self._path = path
         self._blobs = blobs
         self._connections: list[sqlite3.Connection] = []
-        self._guard: Guard | None = None
-        self._sql_limit_s = sql_limit_s
+        self._guard = Guard(path, sql_limit_s)
         self._sql_in_line = 0
         self._is_closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log reader")
@@ -67,15 +66,13 @@ class Reader:
     async def close(self) -> None:
         """Let what runs come to its end, SQL conditions at once, and close the connections."""
         self._is_closed = True
-        if self._guard is not None:
-            self._guard.stop()
+        self._guard.stop()
         for threads in (self._threads, self._slow_thread):
             await asyncio.to_thread(threads.shutdown)
         for connection in self._connections:
             connection.close()
         self._connections.clear()
-        if self._guard is not None:
-            self._guard.close()
+        self._guard.close()
 
     async def _run(
         self, threads: ThreadPoolExecutor, find: Callable[[Query], list[Event]], query: Query
@@ -92,18 +89,14 @@ class Reader:
             return _in_place_order(query, self._matching(connection, query))
 
     def _find_with_sql(self, query: Query) -> list[Event]:
-        if self._guard is None:
-            self._guard = Guard(self._path, self._sql_limit_s)
         with self._connection() as connection:
-            return _in_place_order(query, self._matching_sql(self._guard, connection, query))
+            return _in_place_order(query, self._matching_sql(connection, query))
 
-    def _matching_sql(
-        self, guard: Guard, connection: sqlite3.Connection, query: Query
-    ) -> Generator[Event, None, None]:
+    def _matching_sql(self, connection: sqlite3.Connection, query: Query) -> Generator[Event, None, None]:
         before = _BEHIND_ALL_PLACES if query.before is None else query.before
         is_newest_first = query.last is not None
         with contextlib.closing(
-            guard.places(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
+            self._guard.places(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
         ) as pieces:
             for places in pieces:
                 yield from self._matching(connection, query, places)
@@ -138,5 +131,5 @@ def _in_place_order(query: Query, found: Generator[Event, None, None]) -> list[E
 
 def _yield_to_others() -> None:
     """Let this thread run only when no other wants to: Linux has a priority for each thread."""
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # pragma: no branch - macOS has none
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)

@@ -32,7 +32,7 @@ COLUMNS: Final = (
 LIMIT_DEPTH: Final = 200
 """Levels of nesting in a payload. SQLite reads a thousand at most: one deeper row would fail every query."""
 
-_SEARCHED: Final = frozenset(("text", "title", "description", "body", "detail", "reason"))
+_SEARCHED: Final = ("text", "title", "description", "body", "detail", "reason")
 _KEPT_IN_ROW: Final = (
     "scope",
     "sender_kind",
@@ -105,7 +105,7 @@ def event_from_record(record: Record, blobs: Blobs) -> Event:
 
 def searched_text(payload: dict[str, object]) -> str:
     """What a search looks at, as the view `events_text` gives it."""
-    return "\n".join([value for key, value in payload.items() if key in _SEARCHED and isinstance(value, str)])
+    return "".join([f"{text}\n" for key in _SEARCHED if isinstance(text := payload.get(key), str)])
 
 
 def encode_payload(payload: dict[str, object]) -> bytes:

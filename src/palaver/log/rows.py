@@ -50,7 +50,7 @@ class BatchRows(SqliteRows):
 
     Changes wait in memory until they are scanned over or the batch ends, so that a row which changes a
     thousand times in a batch is written once. The writer is the only one who writes, so what it has read
-    or written stays true until it changes it or rolls back; a bounded number of such rows is remembered.
+    stays true until it changes it or rolls back; a bounded number of such rows is remembered.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -60,11 +60,11 @@ class BatchRows(SqliteRows):
 
     def get(self, table: str, key: str) -> bytes | None:
         place = (table, key)
-        if place in self._remembered:
-            return self._remembered[place]
-        value = super().get(table, key)
-        self._remembered[place] = value
-        return value
+        if place in self._changed:
+            return self._changed[place]
+        if place not in self._remembered:
+            self._remembered[place] = super().get(table, key)
+        return self._remembered[place]
 
     def scan(
         self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
@@ -76,7 +76,6 @@ class BatchRows(SqliteRows):
         """Take changes over; they reach the file with the next flush."""
         for table, key, value in changes:
             self._changed[table, key] = value
-            self._remembered[table, key] = value
 
     def flush(self) -> None:
         """Write the changes that wait into the open transaction."""
@@ -86,9 +85,11 @@ class BatchRows(SqliteRows):
         gone = [place for place, value in self._changed.items() if value is None]
         insert_many(self._connection, "INSERT OR REPLACE INTO state (tbl, key, value)", kept)
         self._connection.executemany("DELETE FROM state WHERE tbl = ? AND key = ?", gone)
-        self._changed.clear()
         if len(self._remembered) > _LIMIT_REMEMBERED:
             self._remembered.clear()
+        for place in self._remembered.keys() & self._changed.keys():
+            self._remembered[place] = self._changed[place]
+        self._changed.clear()
 
     def forget(self) -> None:
         """Drop all that is not in the file, as after a rollback."""

@@ -37,16 +37,23 @@ CREATE TABLE state (
     PRIMARY KEY (tbl, key)
 ) WITHOUT ROWID;
 
--- What can be searched. The index keeps no second copy of it: FTS5 reads it back through this view.
+-- What can be searched. The index keeps no second copy of it: FTS5 reads it back through this view, and
+-- therefore there is no table-valued function in it. What lies in blobs is indexed, but not seen from here.
 CREATE VIEW events_text AS
-SELECT
-    seq,
-    (
-        SELECT group_concat(value, char(10))
-        FROM json_each(payload)
-        WHERE key IN ('text', 'title', 'description', 'body', 'detail', 'reason') AND type = 'text'
-    ) AS text
-FROM events;
+SELECT seq, text
+FROM (
+    SELECT
+        seq,
+        iif(json_type(payload, '$.text') = 'text', json_extract(payload, '$.text') || char(10), '')
+            || iif(json_type(payload, '$.title') = 'text', json_extract(payload, '$.title') || char(10), '')
+            || iif(json_type(payload, '$.description') = 'text', json_extract(payload, '$.description') || char(10), '')
+            || iif(json_type(payload, '$.body') = 'text', json_extract(payload, '$.body') || char(10), '')
+            || iif(json_type(payload, '$.detail') = 'text', json_extract(payload, '$.detail') || char(10), '')
+            || iif(json_type(payload, '$.reason') = 'text', json_extract(payload, '$.reason') || char(10), '')
+            AS text
+    FROM events
+)
+WHERE text <> '';
 
 CREATE VIRTUAL TABLE events_fts USING fts5 (
     text,

@@ -13,7 +13,8 @@ from palaver.log.records import COLUMNS
 from palaver.log.search import format_search, parse_search
 from palaver.model.query import STORED_STATES, STORED_TYPES, Query
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9 ._:/@#-]+")
+_LIMIT_ARMS: Final = 20
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
 """Texts that stand in JSON as they are, and in which SQLite disregards case as we do."""
 
 
@@ -33,11 +34,11 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
     if among:
         made.add(f"{place} IN ({', '.join(map(str, among))})")
     _add_filters(made, query)
+    arms = _arms(made, query)
+    selects = [f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(arm.terms)}" for arm in arms]  # noqa: S608
     order = "DESC" if query.last is not None else "ASC"
-    return (
-        f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(made.terms)} ORDER BY {place} {order}",  # noqa: S608
-        made.values,
-    )
+    values = [value for arm in arms for value in arm.values]
+    return f"{' UNION ALL '.join(selects)} ORDER BY {place} {order}", values
 
 
 def check_search(query: Query) -> None:
@@ -62,13 +63,15 @@ class _Conditions:
         self.terms.append(term)
         self.values.extend(values)
 
+    def copy_with(self, term: str, *values: object) -> "_Conditions":
+        made = _Conditions()
+        made.add(" AND ".join((*self.terms, term)), *self.values, *values)
+        return made
+
 
 def _add_filters(made: _Conditions, query: Query) -> None:
     _add_word(made, "type", sorted({STORED_TYPES.get(name, name) for name in query.types}))
     _add_word(made, "ltrim(sender, '@') COLLATE NOCASE", _plain(query.senders))
-    if query.threads:
-        # The empty one stands for a thread that is not a single word.
-        made.add(f"thread IN ({_marks(query.threads)}, '')", *query.threads)
     if query.since is not None:
         made.add("ts >= ?", query.since)
     if query.until is not None:
@@ -79,6 +82,20 @@ def _add_filters(made: _Conditions, query: Query) -> None:
     statuses = [word for stored in query.statuses for word in _same_state(stored)]
     for names in (query.mentions, query.rooms, query.intents, query.files, statuses):
         _add_sieve(made, ("payload",), names)
+
+
+def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
+    """Divide by thread: each is found by its index, and SQLite merges them as they come.
+
+    Behind IN it would have to sort all it finds.
+    """
+    if not query.threads:
+        return [made]
+    # The empty one stands for a thread that is not a single word.
+    threads = list(dict.fromkeys(("", *query.threads)))
+    if query.search or len(threads) > _LIMIT_ARMS:
+        return [made.copy_with(f"+thread IN ({_marks(threads)})", *threads)]
+    return [made.copy_with("thread = ?", thread) for thread in threads]
 
 
 def _add_word(made: _Conditions, column: str, words: Sequence[str]) -> None:

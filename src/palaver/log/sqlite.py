@@ -88,18 +88,14 @@ class SqliteLog:
             connection, kept_device = await asyncio.to_thread(
                 _prepare, path, device or _draw_device(), clock.now_ms()
             )
+            reader = Reader(path, blobs, sql_limit_s=sql_limit_s)
+            point = connect_reader(path)
+            batches = Batches(connection, apply=apply, device=kept_device, blobs=blobs)
+            newest = Newest(last_place(connection))
         except (sqlite3.Error, OSError) as error:
             raise failure_from(error) from error
-        newest = Newest(last_place(connection))
-        batches = Batches(connection, apply=apply, device=kept_device, blobs=blobs)
-        return cls(
-            device=kept_device,
-            writer=Writer(connection, batches, newest),
-            reader=Reader(path, blobs, sql_limit_s=sql_limit_s),
-            point=connect_reader(path),
-            blobs=blobs,
-            newest=newest,
-        )
+        writer = Writer(connection, batches, newest)
+        return cls(device=kept_device, writer=writer, reader=reader, point=point, blobs=blobs, newest=newest)
 
     @property
     def device(self) -> str:

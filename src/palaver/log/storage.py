@@ -10,6 +10,13 @@ from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
 
 FILE_NAME: Final = "log.sqlite"
 
+_WRITER: Final = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "wal_autocheckpoint = 0",  # The writer does it by itself, when nobody waits: see writer.py.
+    "secure_delete = OFF",
+    "cache_size = -16384",  # Sixteen megabytes, for indexes that grow in many places at once.
+)
 _BUSY_TIMEOUT_S: Final = 5.0
 _STATEMENTS: Final = 64
 _NO_ROOM: Final = frozenset(
@@ -35,13 +42,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     """Open the one connection that writes. A new file is readable for its owner only."""
     path.touch(mode=0o600)
     connection = _connect(path)
-    # The writer checkpoints by itself, when nobody waits: see writer.py.
-    for setting in (
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "wal_autocheckpoint = 0",
-        "secure_delete = OFF",
-    ):
+    for setting in _WRITER:
         connection.execute(f"PRAGMA {setting}")
     if sys.platform == "darwin":  # There fsync alone does not reach the disk.
         connection.execute("PRAGMA fullfsync = ON")

@@ -1,7 +1,14 @@
 """An agent's open mail and the ledger, as rows of the fold: their keys and their values. Pure.
 
-The key of open mail sorts as delivery hands out: by priority, then by place; `idle-first` newest first. So the
-next message of any agent is the first row under its name, however long its backlog is.
+    mail      what waits for an agent, or is on its way to it; a key sorts as delivery hands out
+    unread    how much that is
+    ledger    what became of each message for each recipient
+    expiry    when what waits expires, soonest first
+    carried   what was submitted on a lane that has not answered
+    unsure    what lanes carried and never confirmed
+
+Open mail sorts by priority, then by place; `idle-first` newest first. So the next message of any agent is the
+first row under its name, however long its backlog is.
 """
 
 from collections.abc import Sequence
@@ -18,9 +25,11 @@ MAIL: Final = "mail"
 LEDGER: Final = "ledger"
 UNREAD: Final = "unread"
 EXPIRY: Final = "expiry"
+CARRIED: Final = "carried"
 UNSURE: Final = "unsure"
 
 _LAST_PLACE: Final = 10**15 - 1
+_PLACE_DIGITS: Final = 15
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,7 +44,8 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the ledger: what became of one message for one recipient.
 
-    There is no entry while it is queued: that is the message itself. Times are Unix milliseconds, 0 for not yet.
+    There is no entry while it is queued: that is the message itself. Times are Unix milliseconds, 0 for not
+    yet.
     """
 
     state: str
@@ -69,29 +79,42 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class Deliverable:
     """What delivery needs to know of an event."""
 
-    delivered_to: Sequence[str]
+    delivered_to: tuple[str, ...]
     priority: Priority
     expires: int
     held: str
 
 
 def deliverable(event: Event) -> Deliverable:
-    """Read what an event says about its delivery. Raises ValueError or TypeError when it cannot be read."""
+    """Read what an event says about its delivery, nobody named twice.
+
+    A message says it in its payload. Another envelope says it beside its payload, which is not ours to read.
+    Raises ValueError, TypeError or BadRequest when a message cannot be read.
+    """
     payload = event.payload
     if event.type != MESSAGE:
-        return Deliverable(event.delivered_to, Priority.NORMAL, 0, "")
+        return Deliverable(_once(event.delivered_to), Priority.NORMAL, 0, "")
     names = payload.get("delivered_to", ())
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise TypeError("delivered_to")
     word = payload.get("priority")
     priority = Priority.NORMAL if word is None else parse_priority(str(word))
-    return Deliverable(names, priority, int(str(payload.get("expires", 0))), str(payload.get("held", "")))
+    expires = payload.get("expires", 0)
+    if type(expires) is not int or not 0 <= expires <= _LAST_PLACE:
+        raise ValueError("expires")
+    return Deliverable(_once(names), priority, expires, str(payload.get("held", "")))
+
+
+def _once(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def reply_place(event: Event) -> int | None:
     """Give the place of the local message that an event answers, if it answers one."""
     found = event.payload.get("reply_to")
-    return int(found) if isinstance(found, str) and found.isdecimal() else None
+    if not isinstance(found, str) or not found.isdecimal() or len(found) > _PLACE_DIGITS:
+        return None
+    return int(found)
 
 
 def mail_key(agent: str, priority: Priority, seq: int) -> str:
@@ -101,7 +124,7 @@ def mail_key(agent: str, priority: Priority, seq: int) -> str:
 
 
 def mail_prefix(agent: str, priority: Priority | None = None) -> str:
-    """What every key of an agent's open mail begins with."""
+    """What every key of an agent's open mail, or that of one priority, begins with."""
     return f"{agent}/" if priority is None else f"{agent}/{priority:d}"
 
 
@@ -120,9 +143,14 @@ def ledger_key(seq: int, agent: str) -> str:
     return f"{seq:015d}/{agent}"
 
 
-def unsure_key(agent: str, seq: int) -> str:
-    """Where a message stands that an agent may or may not have read."""
+def agent_key(agent: str, seq: int) -> str:
+    """Where an agent's short lists keep a message: what is on its way to it, and what it may have read."""
     return f"{agent}/{seq:015d}"
+
+
+def place_of_key(key: str) -> int:
+    """Read the place back that `agent_key` wrote."""
+    return int(key[key.rindex("/") + 1 :])
 
 
 def expiry_key(expires: int, seq: int, agent: str) -> str:

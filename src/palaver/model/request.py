@@ -52,7 +52,6 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
 class Leave(msgspec.Struct, frozen=True, kw_only=True):
     """Give a name up; its history and its mail stay."""
 
-    name: str = ""
     reason: str = "left"
 
 
@@ -92,12 +91,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell somebody something in the name of the bus. `cause` makes a repeat the same event."""
+    """Tell somebody something in the name of the bus.
+
+    The same `cause` (the id of an event) and `kind` again are the same notice: it is written once.
+    """
 
     to: str
     text: str
     cause: str
-    about: int = 0
+    kind: str
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,5 +118,16 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Request = (
-    Send | Join | Register | Leave | SetStatus | Put | Acknowledge | Redeliver | Report | Notify | Gone | Started
+    Send
+    | Join
+    | Register
+    | Leave
+    | SetStatus
+    | Put
+    | Acknowledge
+    | Redeliver
+    | Report
+    | Notify
+    | Gone
+    | Started
 )

@@ -1,6 +1,8 @@
 """One command on its way: who asks, what was written, and how the answer looks. Every command is given one."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Final
@@ -13,15 +15,20 @@ from palaver.doors.argv.parse import Parsed
 from palaver.doors.argv.style import Paint
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
-from palaver.errors import NotFound, UsageError
+from palaver.errors import NotFound, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of
 from palaver.links.identity import Claim
 from palaver.links.process import Process
+from palaver.log.follow import follow
 from palaver.model.agent import Agent, Caller
+from palaver.model.envelope import Event
+from palaver.model.message import EXTERNAL
 from palaver.model.names import split_name
+from palaver.model.query import Query
 
 _encode: Final = msgspec.json.Encoder().encode
 _DEFAULT_WIDTH: Final = 80
+_FILE: Final = "--file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,19 +71,40 @@ class Call:
         """Columns of the terminal; None when there is none and lines may be long."""
         return (self.asked.width or _DEFAULT_WIDTH) if self.is_terminal else None
 
+    @property
+    def owner(self) -> str:
+        """Whose mail a command is about. A script has none."""
+        if self.caller.kind == EXTERNAL:
+            raise WhoAreYou("you have no mail of your own: take a name with 'pal join', or say whose with --as NAME")
+        return self.caller.name
+
+    async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
+        """Wait for the next events behind the query's place; None when the time is over first."""
+        async with aclosing(follow(self.services.log, query, after=query.after)) as found:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    with self.connection.waiting():
+                        return await anext(found, None)
+            except TimeoutError:
+                return None
+
     async def say(self, text: str) -> None:
         """Write text to standard output."""
         if text:
             data = text if text.endswith("\n") else text + "\n"
-            await self.connection.write(data.encode("utf-8", "backslashreplace"))
+            await self.write(data.encode("utf-8", "backslashreplace"))
 
     async def say_lines(self, lines: Iterable[str]) -> None:
         """Write several lines."""
         await self.say("\n".join(lines))
 
-    async def say_json(self, value: object, token: bytes = b"") -> None:
+    async def say_json(self, value: object) -> None:
         """Write one JSON object on a line of its own."""
-        await self.connection.write(_encode(value) + b"\n", token)
+        await self.write(_encode(value) + b"\n")
+
+    async def write(self, data: bytes, token: bytes = b"") -> None:
+        """Write bytes; with a token of its own a command says how it goes on when it is asked again."""
+        await self.connection.output.write(data, token)
 
     def warn(self, text: str) -> None:
         """Write a line to standard error."""
@@ -103,19 +131,25 @@ class Call:
     def agent(self, name: str) -> Agent:
         """Find an agent by its full name, with or without @."""
         plain = name.removeprefix("@")
-        found = self.services.broker.directory.get(plain.lower())
+        directory = self.services.broker.directory
+        found = directory.get(plain.lower())
         if found is None and (parts := split_name(plain)).device:
-            found = self.services.broker.directory.get(f"{plain.partition(':')[0].lower()}:{parts.device}")
+            found = directory.get(f"{plain.partition(':')[0].lower()}:{parts.device}")
         if found is None:
-            near = self.services.broker.directory.nearest(plain.lower())
-            raise NotFound(f"agent {plain}", f"nearest: {', '.join(near)}" if near else "'pal list' shows who is there")
+            near = directory.nearest(plain.lower())
+            hint = f"nearest: {', '.join(near)}" if near else "'pal list' shows who is there"
+            raise NotFound(f"agent {plain}", hint)
         return found
 
 
-def check_utf8(words: Iterable[str], what: str) -> None:
-    """Refuse bytes that are not UTF-8 where text is wanted."""
+def check_utf8(parsed: Parsed) -> None:
+    """Refuse bytes that are not UTF-8 where text is wanted: everywhere but in the name of a file."""
+    words = [*parsed.positionals, *(parsed.after or ()), parsed.as_name or ""]
+    for name, value in parsed.options.items():
+        if name != _FILE:
+            words += [value] if isinstance(value, str) else value if isinstance(value, list) else []
     for word in words:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"{what} is not UTF-8") from None
+            raise UsageError(f"{word!r} is not UTF-8, and only the name of a file may be something else") from None

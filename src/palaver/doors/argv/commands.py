@@ -3,7 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from palaver.doors.argv import commands_agents, commands_bus, commands_events, commands_mail, commands_send
+from palaver.doors.argv import (
+    commands_agents,
+    commands_bus,
+    commands_events,
+    commands_mail,
+    commands_recv,
+    commands_send,
+)
 from palaver.doors.argv.call import Call
 from palaver.links.doorstep import Doorstep
 
@@ -22,7 +29,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("list",): commands_agents.list_agents,
     ("status", "set"): commands_agents.set_status,
     ("send",): commands_send.send,
-    ("recv",): commands_mail.recv,
+    ("recv",): commands_recv.recv,
     ("inbox",): commands_mail.inbox,
     ("show",): commands_mail.show,
     ("receipts",): commands_mail.receipts,

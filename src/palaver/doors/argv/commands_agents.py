@@ -1,10 +1,11 @@
 """The commands by which an agent comes, goes and is seen."""
 
+from collections.abc import Mapping
+
 from palaver.broker.outcome import Joined
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import Column, ago, lay_out
-from palaver.doors.views import agents_view, caller_view
-from palaver.errors import UsageError
+from palaver.doors.views import agents_view, caller_view, last_sent
 from palaver.links.doorstep import Doorstep
 from palaver.links.seats import seat_mark
 from palaver.log.fold import read_unread, read_unsure
@@ -87,16 +88,19 @@ async def whoami(call: Call, doorstep: Doorstep) -> int:
 
 
 async def list_agents(call: Call, doorstep: Doorstep) -> int:
-    """Show who is on the bus."""
-    views = agents_view(call.services)
+    """Show who is on the bus; with --verbose also those who have left, and who has read one's last message."""
+    is_verbose = call.parsed.has("--verbose")
+    views = [view for view in agents_view(call.services) if is_verbose or "left" not in view]
+    if is_verbose:
+        sent = await last_sent(call.services, call.caller.name)
+        views = [{**view, "last_sent": sent.get(str(view["name"]))} for view in views]
     if call.is_json:
         for view in views:
             await call.say_json(view)
         return 0
     if not views:
-        await call.say("nobody is here yet; 'pal join' takes a name")
+        await call.say("nobody is here; 'pal join' takes a name")
         return 0
-    is_verbose = call.parsed.has("--verbose")
     now, paint = call.services.clock.now_ms(), call.paint
     columns = [
         Column(title="NAME", least=8, paint=paint.bold),
@@ -107,33 +111,35 @@ async def list_agents(call: Call, doorstep: Doorstep) -> int:
         Column(title="HARNESS"),
     ]
     if is_verbose:
-        columns += [Column(title="PID", is_right=True), Column(title="DETAIL")]
-    rows = []
-    for view in views:
-        since = view["since"]
-        assert isinstance(since, int)
-        state = str(view["state"]) if view["present"] or view["state"] == "exited" else f"{view['state']} (away)"
-        row = [
-            str(view["name"]),
-            state,
-            ago(now - since),
-            str(view["unread"] or ""),
-            str(view["role"]),
-            str(view["harness"] or ""),
-        ]
-        if is_verbose:
-            row += [str(view.get("pid", "")), str(view["detail"] or "")]
-        rows.append(row)
+        columns += [Column(title="PID", is_right=True), Column(title="YOUR LAST"), Column(title="DETAIL")]
+    rows = [_row(view, now, is_verbose=is_verbose) for view in views]
     await call.say_lines(lay_out(columns, rows, width=call.width, paint=paint))
     return 0
+
+
+def _row(view: Mapping[str, object], now_ms: int, *, is_verbose: bool) -> list[str]:
+    since, state = view["since"], str(view["state"])
+    assert isinstance(since, int)
+    is_away = not view["present"] and "left" not in view
+    row = [
+        str(view["name"]),
+        f"{state} (away)" if is_away else state,
+        ago(now_ms - since),
+        str(view["unread"] or ""),
+        str(view["role"]),
+        str(view["harness"] or ""),
+    ]
+    if is_verbose:
+        sent = view["last_sent"]
+        shown = f"#{sent['seq']} {sent['state']}" if isinstance(sent, dict) else ""
+        row += [str(view.get("pid", "")), shown, str(view["detail"] or "")]
+    return row
 
 
 async def set_status(call: Call, doorstep: Doorstep) -> int:
     """Say what the caller is doing."""
     state = call.parsed.positionals[0]
     detail = call.parsed.value("--detail") or ""
-    if not state:
-        raise UsageError("say which state")
     request = SetStatus(state=state, detail=detail)
     await call.services.broker.submit(call.caller, request, key=call.asked.key)
     if call.is_json:

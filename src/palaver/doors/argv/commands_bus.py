@@ -41,7 +41,6 @@ async def down(call: Call, doorstep: Doorstep) -> int:
         await call.say_json({"pid": os.getpid(), "stopped": True})
     else:
         await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
-    await call.connection.flushed()
     call.services.stop("down")
     return 0
 

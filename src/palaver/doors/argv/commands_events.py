@@ -1,6 +1,6 @@
 """`pal events`: reading, searching, waiting for and following the log. Follows places, and changes no ledger."""
 
-import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -18,86 +18,118 @@ from palaver.model.query import Query
 
 EXIT_NOTHING: Final = 3
 _PAGE: Final = 1000
+_ALL_SHOWN: Final = b"shown"
+"""The token of a wait that is over."""
 
 
 async def events(call: Call, doorstep: Doorstep) -> int:
     """Read the log; with --wait or --follow also what is yet to come."""
-    parsed = call.parsed
-    query = _query(call, parsed)
-    resumed = _resumed(call)
-    if resumed is not None:
-        return await _go_on(call, query, after=resumed)
-    if parsed.has("--wait"):
-        after = query.after if parsed.has("--after") else call.services.log.last()
-        return await _wait(call, query, after)
-    if not parsed.has("--follow"):
-        await _read(call, query)
-        return 0
-    start = call.services.log.last()
-    if parsed.has("--after") or parsed.has("--all"):
-        return await _go_on(call, query, after=query.after)
-    if parsed.has("--last"):
-        await _read(call, query)
-    return await _go_on(call, query, after=start)
+    query = _query(call, call.parsed)
+    if call.parsed.has("--wait"):
+        return await _wait(call, query)
+    if call.parsed.has("--follow"):
+        return await _follow(call, query)
+    await _read(call, query)
+    return 0
 
 
 async def _read(call: Call, query: Query) -> None:
-    """Show what is there, page by page when it is everything."""
-    while True:
-        found = await call.services.log.read(query)
+    """Show what is there, page by page."""
+    is_beginning = call.parsed.has("--follow")
+    if query.last is not None and query.last > _PAGE:
+        query = await _from_the_last(call, query, query.last)
+    while found := await call.services.log.read(query):
         for event in found:
-            await _show(call, event)
+            await _show(call, event, _token(event.seq) if is_beginning else b"")
         if query.last is not None or len(found) < query.limit:
             return
         query = replace(query, after=found[-1].seq)
 
 
-async def _wait(call: Call, query: Query, after: int) -> int:
-    timeout_s = call.parsed.duration_s("--wait")
-    try:
-        async with asyncio.timeout(timeout_s):
-            async for found in follow(call.services.log, replace(query, last=None), after=after):
-                for event in found:
-                    await _show(call, event)
-                return 0
-    except TimeoutError:
+async def _from_the_last(call: Call, query: Query, count: int) -> Query:
+    """Find where the newest so many begin, walking back page by page; nothing is kept but the place."""
+    end = call.services.log.last() + 1 if query.before is None else query.before
+    first = end
+    while count > 0:
+        found = await call.services.log.read(replace(query, before=first, last=min(count, _PAGE)))
+        if not found:
+            break
+        first = found[0].seq
+        count -= len(found)
+    return replace(query, after=max(query.after, first - 1), before=end, last=None)
+
+
+async def _wait(call: Call, query: Query) -> int:
+    """Show what comes next. A client that lost the daemon waits on from where it began, without a gap."""
+    if call.asked.resume == _ALL_SHOWN:
+        return 0
+    start = _resumed(call)
+    if start is None:
+        start = query.after if call.parsed.has("--after") else call.services.log.last()
+        await call.write(b"", _token(start))
+    found = await call.first(replace(query, after=start, last=None), call.parsed.duration_s("--wait"))
+    if found is None:
         return EXIT_NOTHING
+    for event in found:
+        await _show(call, event, _ALL_SHOWN if event is found[-1] else _token(event.seq))
     return 0
 
 
-async def _go_on(call: Call, query: Query, after: int) -> int:
-    async for found in follow(call.services.log, replace(query, last=None), after=after):
-        for event in found:
-            await _show(call, event)
-    return 0
+async def _follow(call: Call, query: Query) -> int:
+    start = _resumed(call)
+    if start is None:
+        start = await _begin(call, query)
+        await call.write(b"", _token(start))
+    async with aclosing(follow(call.services.log, replace(query, last=None), after=start)) as pages:
+        while True:
+            with call.connection.waiting():
+                found = await anext(pages, None)
+            if found is None:
+                return 0
+            for event in found:
+                await _show(call, event, _token(event.seq))
 
 
-async def _show(call: Call, event: Event) -> None:
-    token = str(event.seq).encode() if call.parsed.has("--follow") else b""
+async def _begin(call: Call, query: Query) -> int:
+    """Choose the place to follow from, and show what is asked for of the time before it."""
+    if call.parsed.has("--after") or call.parsed.has("--all"):
+        return query.after
+    start = call.services.log.last()
+    if query.last is not None:
+        await _read(call, replace(query, before=min(query.before or start + 1, start + 1)))
+    return start
+
+
+async def _show(call: Call, event: Event, token: bytes = b"") -> None:
     is_stream = call.parsed.has("--follow") or call.parsed.has("--wait")
     if call.is_json or (is_stream and call.is_json_stream):
-        await call.connection.write(encode_event(event) + b"\n", token)
+        data = encode_event(event) + b"\n"
     else:
-        await call.connection.write((_line(call, event) + "\n").encode("utf-8", "backslashreplace"), token)
+        data = (_line(call, event) + "\n").encode("utf-8", "backslashreplace")
+    await call.write(data, token)
+
+
+def _token(place: int) -> bytes:
+    return str(place).encode()
+
+
+def _resumed(call: Call) -> int | None:
+    """Where a client that lost the daemon goes on: behind what it has shown last."""
+    token = call.asked.resume
+    return int(token) if token is not None and token.isdigit() and len(token) <= 15 else None
 
 
 def _line(call: Call, event: Event) -> str:
     paint = call.paint
     to = f" → {', '.join(event.to)}" if event.to else ""
     text = safe(readable_text(event))
-    plain = f"#{event.seq} {call.clock_time(event.ts)} {event.type} {safe(event.sender + to)}: "
+    plain = f"#{event.seq} {call.clock_time(event.ts)} {safe(event.type)} {safe(event.sender + to)}: "
     if call.width is not None:
         text = truncate(text, max(20, call.width - len(plain)))
     return (
-        f"{paint.bold(f'#{event.seq}')} {paint.dim(call.clock_time(event.ts))} {paint.green(event.type)} "
+        f"{paint.bold(f'#{event.seq}')} {paint.dim(call.clock_time(event.ts))} {paint.green(safe(event.type))} "
         f"{paint.cyan(safe(event.sender))}{safe(to)}: {text}"
     )
-
-
-def _resumed(call: Call) -> int | None:
-    """Where a follower that lost the daemon goes on."""
-    token = call.asked.resume
-    return int(token) if token is not None and token.isdigit() and len(token) <= 15 else None
 
 
 def _query(call: Call, parsed: Parsed) -> Query:
@@ -142,8 +174,8 @@ def _moment(call: Call, parsed: Parsed, name: str) -> int | None:
         return call.services.clock.now_ms() - int(seconds * 1000)
     try:
         moment = datetime.fromisoformat(given)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
+        return int(moment.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
         raise UsageError(f"{name} needs a time such as 10m (ago) or 2026-03-01T09:00, not {given!r}") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
-    return int(moment.astimezone(UTC).timestamp() * 1000)

@@ -1,8 +1,10 @@
 """`pal send`: what stands on the line becomes recipients and a text."""
 
+from dataclasses import replace
+
 from palaver.broker.outcome import Sent
-from palaver.doors.argv.call import Call, check_utf8
-from palaver.doors.lines_ops import sent_view
+from palaver.doors.argv.call import Call
+from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
 from palaver.links.doorstep import Doorstep
 from palaver.model.request import Send
@@ -13,7 +15,6 @@ async def send(call: Call, doorstep: Doorstep) -> int:
     """Store a message for everybody it is meant for, and say where it went."""
     parsed = call.parsed
     targets, text, has_mentions = await _read(call)
-    check_utf8(targets, "a recipient")
     expires_s = parsed.duration_s("--expires")
     request = Send(
         text=text,
@@ -30,6 +31,8 @@ async def send(call: Call, doorstep: Doorstep) -> int:
     )
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
+    if not request.id:
+        sent = replace(sent, is_repeat=False)  # the client asks again after a crash: the same key, the same answer
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:
@@ -49,36 +52,33 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     """Give recipients, text, and whether `@words` in the text are recipients too."""
     parsed = call.parsed
     words = list(parsed.positionals)
-    if (path := parsed.value("--file")) is not None:
-        return _targets(parsed.after, words), _decoded(await call.connection.read_file(path, LIMIT_BODY_BYTES), path), False
-    if parsed.has("--stdin"):
-        content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
-        return _targets(parsed.after, words), _decoded(content, "standard input"), False
+    path = parsed.value("--file")
+    if path is not None or parsed.has("--stdin"):
+        if parsed.after:
+            raise UsageError("the text comes from --file or --stdin: leave out what stands behind --")
+        return words, await _content(call, path), False
     if parsed.after is not None:
         if not parsed.after:
             raise UsageError("there is no text behind --")
-        check_utf8(parsed.after, "the text")
         return words, " ".join(parsed.after), False
     if not words:
         raise UsageError("there is no text: pal send [TARGET...] [--] TEXT")
     *targets, text = words
-    check_utf8([text], "the text")
     if not targets and text.startswith("@") and " " not in text.strip():
         raise UsageError(f"{text!r} is a recipient without a text: pal send {text} -- TEXT")
     return targets, text, True
 
 
-def _targets(after: list[str] | None, words: list[str]) -> list[str]:
-    if after:
-        raise UsageError("the text comes from --file or --stdin: leave out what stands behind --")
-    return words
-
-
-def _decoded(content: bytes, what: str) -> str:
+async def _content(call: Call, path: str | None) -> str:
+    """Let the client read a file, or standard input, with its own rights."""
+    if path is None:
+        content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
+    else:
+        content = await call.connection.read_file(path, LIMIT_BODY_BYTES)
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise BadRequest(f"{what} is not UTF-8; nothing was sent") from None
+        raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
 
 
 def _sentence(sent: Sent) -> str:

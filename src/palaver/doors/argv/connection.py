@@ -1,27 +1,32 @@
-"""One thin client: its request, what it is asked to do, and how its end is noticed.
-
-Output goes out under a window: at most 64 KiB may be on their way and not flushed. A client that never reads holds up
-only its own command. Nothing here knows any command.
-"""
+"""One thin client: its request, what it is asked to do, and how its end is noticed. Knows no command."""
 
 import asyncio
 import struct
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from palaver.doors.argv.wire import (
-    WINDOW_BYTES,
-    Asked,
-    FrameReader,
-    asked_from_bytes,
-    frame,
-    output_frame,
-    read_frame,
-)
+from palaver.doors.argv.output import Output
+from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame, read_frame
 from palaver.errors import BadRequest, MessageTooLarge, NotFound, RequestError
 from palaver.links.peer import Peer
 
 Run = Callable[["ArgvConnection", Asked], Awaitable[int]]
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """What the client was asked to read. It sends at most a piece more than the limit."""
+
+    what: str
+    limit_bytes: int
+    content: bytearray = field(default_factory=bytearray)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    refusal: RequestError | None = None
+
+    def end(self, refusal: RequestError | None = None) -> None:
+        self.refusal = refusal
+        self.done.set()
 
 
 class ArgvConnection(asyncio.Protocol):
@@ -30,20 +35,20 @@ class ArgvConnection(asyncio.Protocol):
     def __init__(
         self, peer: Peer, run: Run, tasks: asyncio.TaskGroup, ended: Callable[["ArgvConnection"], None]
     ) -> None:
+        """`run` does the command and gives its exit status; `ended` is told when the client is gone."""
         self.peer = peer
+        self.output = Output(self._send)
         self._run = run
         self._tasks = tasks
         self._ended = ended
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self._sizes: deque[tuple[int, int]] = deque()
-        self._in_flight_bytes = 0
-        self._number = 0
-        self._changed = asyncio.Event()
-        self._answers: asyncio.Queue[tuple[bytes, bytes]] = asyncio.Queue()
-        self.is_lost = False
-        self._is_abandoned = False
+        self._incoming: _Incoming | None = None
+        self._is_lost = False
+        self._is_let_go = False
+        self._is_waiting = False
+        self._part: Callable[[], None] | None = None
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
         """Take a transport over, with what was read of it behind the magic word."""
@@ -60,7 +65,7 @@ class ArgvConnection(asyncio.Protocol):
             self.exit(1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
+        self._is_lost = True
         self.peer.close()
         self._ended(self)
         if self._task is not None:
@@ -68,11 +73,13 @@ class ArgvConnection(asyncio.Protocol):
 
     def _on_frame(self, kind: bytes, payload: bytes) -> None:
         if kind == b"R" and self._task is None:
-            self._task = self._tasks.create_task(self._serve(asked_from_bytes(payload)))
+            asked = asked_from_bytes(payload)
+            self.output.go_on_from(asked.resume)
+            self._task = self._tasks.create_task(self._serve(asked))
         elif kind == b"A" and len(payload) == 4:
-            self._on_flushed(struct.unpack(">I", payload)[0])
-        elif kind in (b"D", b"Z", b"X"):
-            self._answers.put_nowait((kind, payload))
+            self.output.on_flushed(struct.unpack(">I", payload)[0])
+        elif kind in (b"D", b"Z", b"X") and self._incoming is not None:
+            self._on_content(self._incoming, kind, payload)
         elif kind == b"S":
             self._close()
         else:
@@ -83,31 +90,16 @@ class ArgvConnection(asyncio.Protocol):
         try:
             status = await self._run(self, asked)
         except asyncio.CancelledError:
-            if not self.is_lost:
+            if not self._is_lost:
                 raise  # the daemon stops; a client that has gone is no reason to stop anything else
         finally:
             if status is not None:
                 self.exit(status)
-            elif not self.is_lost and not self._is_abandoned:
+            elif not self._is_lost and not self._is_let_go:
                 self.write_error("pal: this went wrong inside the daemon; daemon.log in its home says how\n")
                 self.exit(1)
 
-    # Output
-
-    async def write(self, data: bytes, token: bytes = b"") -> int:
-        """Send standard output, waiting while the window is full; the number says what to wait for."""
-        while self._in_flight_bytes and self._in_flight_bytes + len(data) > WINDOW_BYTES:
-            await self._change()
-        self._number += 1
-        self._sizes.append((self._number, len(data)))
-        self._in_flight_bytes += len(data)
-        self._send(output_frame(self._number, token, data))
-        return self._number
-
-    async def flushed(self) -> None:
-        """Wait until the client has written out everything it was sent."""
-        while self._sizes:
-            await self._change()
+    # What the client is told
 
     def write_error(self, text: str) -> None:
         """Send standard error. There is little of it, and nobody waits for it."""
@@ -121,54 +113,81 @@ class ArgvConnection(asyncio.Protocol):
     def hand_over(self) -> None:
         """Tell a newer client that this daemon makes room for its own."""
         self._send(frame(b"N"))
-        self.abandon()
+        self._let_go()
 
-    def abandon(self) -> None:
-        """Let go of the client without an answer: it will ask the next daemon."""
-        self._is_abandoned = True
+    def _let_go(self) -> None:
+        """Close without an answer: the client will ask the next daemon."""
+        self._is_let_go = True
         self._close()
 
-    def run_in_client(self, argv: list[str]) -> None:
-        """Let the client do this verb in its own process."""
-        self._send(frame(b"V", b"\0".join(word.encode("utf-8", "surrogateescape") for word in argv)))
-        self._close()
+    # When the daemon stops
 
-    # Input
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Say that the command waits for something to happen, and may be ended meanwhile."""
+        self._is_waiting = True
+        if self._part is not None:
+            self._part()
+        try:
+            yield
+        finally:
+            self._is_waiting = False
+
+    def part(self, farewell: str | None) -> None:
+        """The daemon stops: a command that waits ends now, any other one when it is done or begins to wait.
+
+        With a farewell it ends with that sentence and status 1; without one the client asks the next daemon.
+        """
+        self._part = self._let_go if farewell is None else lambda: self._bid(farewell)
+        if self._is_waiting or self._task is None:
+            self._part()
+
+    def _bid(self, farewell: str) -> None:
+        self.write_error(f"pal: {farewell}\n")
+        self.exit(1)
+
+    def abort(self) -> None:
+        """Cut the connection, whatever is still on its way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the client reads for us
 
     async def read_stdin(self, limit_bytes: int) -> bytes:
         """Ask for standard input; raises MessageTooLarge above the limit."""
-        return await self._read(read_frame(limit_bytes), "standard input", limit_bytes)
+        return await self._read(read_frame(limit_bytes), _Incoming("standard input", limit_bytes))
 
     async def read_file(self, path: str, limit_bytes: int) -> bytes:
         """Ask the client for a file, which it opens with its own rights."""
         raw = path.encode("utf-8", "surrogateescape")
-        return await self._read(read_frame(limit_bytes, raw), path, limit_bytes)
+        return await self._read(read_frame(limit_bytes, raw), _Incoming(path, limit_bytes))
 
-    async def _read(self, asking: bytes, what: str, limit_bytes: int) -> bytes:
+    async def _read(self, asking: bytes, incoming: _Incoming) -> bytes:
+        self._incoming = incoming
         self._send(asking)
-        content = bytearray()
-        while True:
-            kind, payload = await self._answers.get()
-            if kind == b"X":
-                reason = payload.partition(b" ")[2].decode("utf-8", "replace")
-                raise NotFound(f"way to read {what}", reason)
-            if kind == b"Z":
-                break
-            content += payload
-        if limit_bytes and len(content) > limit_bytes:
-            raise MessageTooLarge(what, len(content), limit_bytes)
-        return bytes(content)
+        with self.waiting():
+            await incoming.done.wait()
+        if incoming.refusal is not None:
+            raise incoming.refusal
+        return bytes(incoming.content)
+
+    def _on_content(self, incoming: _Incoming, kind: bytes, payload: bytes) -> None:
+        if kind == b"D":
+            if len(incoming.content) > incoming.limit_bytes:
+                raise BadRequest("the client sends more than it was asked for")
+            incoming.content += payload
+            return
+        self._incoming = None
+        size = len(incoming.content)
+        if kind == b"X":
+            reason = payload.partition(b" ")[2].decode("utf-8", "replace")
+            incoming.end(NotFound(f"way to read {incoming.what}", reason))
+        elif size > incoming.limit_bytes:
+            incoming.end(MessageTooLarge(incoming.what, size, incoming.limit_bytes))
+        else:
+            incoming.end()
 
     # The wire
-
-    def _on_flushed(self, number: int) -> None:
-        while self._sizes and self._sizes[0][0] <= number:
-            self._in_flight_bytes -= self._sizes.popleft()[1]
-        self._changed.set()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
 
     def _send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

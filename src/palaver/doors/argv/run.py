@@ -1,33 +1,37 @@
 """From a request to its command: parse, find out who asks, run, answer. The one place here that catches refusals."""
 
+import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
-from palaver.doors.argv.call import Call
+from palaver.doors.argv.call import Call, check_utf8
 from palaver.doors.argv.commands import HANDLERS
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.help import render_help
-from palaver.doors.argv.parse import Parsed, parse
-from palaver.doors.argv.style import Paint
+from palaver.doors.argv.parse import Parsed, parse, trace
+from palaver.doors.argv.style import Paint, safe
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked
 from palaver.doors.lines_wire import error_object
 from palaver.doors.services import Services
-from palaver.errors import NotFound, PalaverError, UsageError
+from palaver.errors import NotFound, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim, act_as
+from palaver.links.process import Process
 from palaver.model.agent import Caller, Standing
 
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 
-_encode: Final = msgspec.json.Encoder().encode
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_SERVED_BY_ANY_VERSION: Final = frozenset({("help",), ("down",)})
+_HELP: Final = frozenset({"--help", "-h"})
+
+_logger: Final = logging.getLogger("palaver.doors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +44,35 @@ class ArgvDoor:
     async def run(self, connection: ArgvConnection, asked: Asked) -> int:
         """Do what a command line says and give its exit status."""
         try:
+            if self._is_replaced_by(connection, asked):
+                connection.hand_over()
+                self.services.stop("replaced")
+                return 0
             parsed = parse(TABLE, asked.argv)
-        except UsageError as error:
-            return _complain(connection, asked, _wants_json(asked.argv), error)
-        if parsed.is_help:
-            await _help(connection, asked, parsed)
-            return 0
-        try:
+            if parsed.is_help:
+                await _help(connection, asked, parsed)
+                return 0
             return await self._command(connection, asked, parsed)
         except PalaverError as error:
-            return _complain(connection, asked, parsed.form == "json", error)
+            if not isinstance(error, UsageError):
+                verb, sentence = " ".join(_verb(asked)), safe(str(error))
+                _logger.info("refused %s of process %d: %s: %s", verb, connection.peer.pid, error.code, sentence)
+            return _complain(connection, asked, error)
+
+    def _is_replaced_by(self, connection: ArgvConnection, asked: Asked) -> bool:
+        """A person's newer client brings its own daemon; help has no effect, and what is to stop needs no other."""
+        if not is_newer(asked.version, self.services.version):
+            return False
+        words = _before_the_text(asked.argv)
+        if not words or _HELP & set(words) or _verb(asked) in _SERVED_BY_ANY_VERSION:
+            return False
+        caller = self.doorstep.who(_chain(connection), Claim(marks=marks_of(asked.environment)))
+        return caller.standing is Standing.HUMAN
 
     async def _command(self, connection: ArgvConnection, asked: Asked, parsed: Parsed) -> int:
+        check_utf8(parsed)
         claim = Claim(marks=marks_of(asked.environment), as_name=parsed.as_name or "")
-        chain = tuple(connection.peer.chain())
-        caller = self.doorstep.who(chain, claim)
-        if caller.standing is Standing.HUMAN and is_newer(asked.version, self.services.version):
-            connection.hand_over()
-            self.services.stop("replaced")
-            return 0
+        chain = _chain(connection)
         call = Call(
             services=self.services,
             connection=connection,
@@ -66,7 +80,7 @@ class ArgvDoor:
             parsed=parsed,
             claim=claim,
             chain=chain,
-            caller=self._acting(caller, parsed),
+            caller=self._acting(self.doorstep.who(chain, claim), parsed),
         )
         return await HANDLERS[parsed.command.path](call, self.doorstep)
 
@@ -80,6 +94,14 @@ class ArgvDoor:
         return act_as(caller, target)
 
 
+def _chain(connection: ArgvConnection) -> tuple[Process, ...]:
+    """Give the caller's processes. One that has gone since it asked must not be taken for somebody else."""
+    chain = tuple(connection.peer.chain())
+    if not chain and connection.peer.pid:
+        raise WhoAreYou("the process that asked has ended")
+    return chain
+
+
 def marks_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Pick the marks out of what a client sent."""
     return {name: value for name in (*MARKS, SEAT_MARK) if (value := environment.get(name))}
@@ -88,26 +110,32 @@ def marks_of(environment: Mapping[str, str]) -> dict[str, str]:
 def is_newer(theirs: str, ours: str) -> bool:
     """Whether a client's version is above this daemon's; what cannot be read is not."""
     found, own = _VERSION.match(theirs), _VERSION.match(ours)
-    return bool(found and own) and tuple(map(int, found.groups())) > tuple(map(int, own.groups()))  # type: ignore[union-attr]  # both were found
+    if found is None or own is None:
+        return False
+    return tuple(map(int, found.groups())) > tuple(map(int, own.groups()))
 
 
-def _wants_json(argv: Sequence[str]) -> bool:
-    """Whether a line that cannot be read asked for JSON, in front of any `--`."""
-    words = argv[: argv.index("--")] if "--" in argv else argv
-    return "--json" in words
+def _verb(asked: Asked) -> tuple[str, ...]:
+    """Give the command that a line means, as far as it can be understood."""
+    return trace(TABLE, _before_the_text(asked.argv)).entry.command.path
+
+
+def _before_the_text(argv: Sequence[str]) -> Sequence[str]:
+    return argv[: argv.index("--")] if "--" in argv else argv
 
 
 async def _help(connection: ArgvConnection, asked: Asked, parsed: Parsed) -> None:
     colour = asked.stdout_is_terminal and not asked.environment.get("NO_COLOR")
     command = parsed.command if parsed.command.path else None
     text = render_help(TABLE, command, asked.width or 80, colour)
-    await connection.write(text.encode())
+    await connection.output.write(text.encode())
 
 
-def _complain(connection: ArgvConnection, asked: Asked, is_json: bool, error: PalaverError) -> int:
-    if is_json:
-        connection.write_error(_encode(error_object(error)).decode() + "\n")
+def _complain(connection: ArgvConnection, asked: Asked, error: PalaverError) -> int:
+    if "--json" in _before_the_text(asked.argv):
+        # Words of the caller may be no UTF-8; this codec writes them as escapes, and never fails.
+        connection.write_error(json.dumps(error_object(error)) + "\n")
     else:
         paint = Paint(asked.stderr_is_terminal and not asked.environment.get("NO_COLOR"))
-        connection.write_error(f"{paint.red('pal:')} {error}\n")
+        connection.write_error(f"{paint.red('pal:')} {safe(str(error), keep_lines=True)}\n")
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_REFUSED

@@ -1,0 +1,121 @@
+"""Foreign envelopes: kept as they came and routed unread, but for the types that are requests.
+
+Recipients follow the exact rules of the wire (`matches_recipient`), so that sender, bus and reader agree on
+whom an envelope is for. Groups reach those present; a name also one who is away.
+"""
+
+from collections.abc import Sequence
+
+from palaver.broker.agents import say_goodbye
+from palaver.broker.context import Context
+from palaver.broker.messages import send_with_id, store
+from palaver.broker.outcome import Sent
+from palaver.errors import BadRequest, NotYou, UnknownRecipient, WhoAreYou
+from palaver.model.address import Everyone, Glob, RoleGroup, format_address, parse_address
+from palaver.model.agent import Caller
+from palaver.model.envelope import Draft, Envelope
+from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MENTIONS, MESSAGE
+from palaver.model.request import Put, Send
+from palaver.model.text import check_text
+from palaver.routing.policy import check_foreign_type
+from palaver.routing.recipients import Resolved, resolve
+
+
+async def put(context: Context, caller: Caller, request: Put, key: bytes | None) -> Sent:
+    """Store an envelope under its own id. Types of our own and other people's names are refused."""
+    envelope = request.envelope
+    if envelope.sender != caller.name:
+        raise NotYou(envelope.sender, caller.name)
+    check_foreign_type(envelope.type)
+    if envelope.type == MESSAGE:
+        return await send_with_id(context, caller, _send_from(envelope), key)
+    if envelope.type == "agent.bye":
+        return await _bye(context, caller, envelope, key)
+    payload = _hello(caller, envelope) if envelope.type == "agent.hello" else dict(envelope.payload or {})
+    resolved = resolve_exactly(context, caller, envelope.to)
+    draft = Draft(
+        type=envelope.type,
+        sender=caller.name,
+        payload=payload,
+        to=envelope.to,
+        id=envelope.id,
+        ts=context.clock.now_ms(),
+        by=caller.by,
+        delivered_to=() if envelope.type == "agent.hello" else resolved.recipients,
+    )
+    return await store(context, draft, resolved, key)
+
+
+def resolve_exactly(context: Context, caller: Caller, tokens: Sequence[str]) -> Resolved:
+    """Find everybody an envelope is for; raises `UnknownRecipient` with every token that nobody matches."""
+    found: dict[str, None] = {}
+    unknown: dict[str, list[str]] = {}
+    empty: list[str] = []
+    for token in tokens or ("@all",):
+        if _is_group(token):
+            group = resolve(
+                (token,), context.directory, sender=caller.name, is_present=context.is_present
+            ).recipients
+            found.update(dict.fromkeys(group))
+            empty += [] if group else [token]
+        elif token == HUMAN or context.directory.get(token) is not None:
+            found[token] = None
+        else:
+            unknown[token] = context.directory.nearest(token.strip("@-*").lower())
+    if unknown:
+        raise UnknownRecipient(unknown)
+    return Resolved(
+        to=tuple(tokens),
+        recipients=tuple(found),
+        scope=MENTIONS if tokens else BROADCAST,
+        empty_groups=tuple(empty) if tokens else (),
+    )
+
+
+def _is_group(token: str) -> bool:
+    """Tell whether a token is a group on the wire, where it is spelled in one way only."""
+    try:
+        address = parse_address(token)
+    except BadRequest:
+        return False
+    return isinstance(address, Everyone | RoleGroup | Glob) and format_address(address) == token
+
+
+def _hello(caller: Caller, envelope: Envelope) -> dict[str, object]:
+    """What runs an agent that is here already. Who it is was decided when it joined."""
+    if caller.kind != INSTANCE:
+        raise WhoAreYou("a hello is an agent's; join first with 'pal join'")
+    payload = {name: _word(envelope, name) for name in ("runtime", "version")}
+    for name, value in payload.items():
+        check_text(value, f"the {name}", 256)
+    return {**payload}
+
+
+async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes | None) -> Sent:
+    if caller.kind != INSTANCE:
+        raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
+    reason = _word(envelope, "reason") or "left"
+    written = await say_goodbye(context, caller.name, reason, key, by=caller.by, id=envelope.id)
+    if written.event is None:
+        raise WhoAreYou(f"{caller.name} has left already")
+    return Sent(event=written.event, to=(), delivered_to=())
+
+
+def _send_from(envelope: Envelope) -> Send:
+    text = (envelope.payload or {}).get("text")
+    if not isinstance(text, str):
+        raise BadRequest("a message envelope carries its text as payload.text")
+    return Send(
+        text=text,
+        to=envelope.to,
+        intent=_word(envelope, "intent"),
+        thread=_word(envelope, "thread"),
+        reply_to=_word(envelope, "reply_to"),
+        bundle_id=_word(envelope, "bundle_id"),
+        priority=_word(envelope, "priority"),
+        id=envelope.id,
+    )
+
+
+def _word(envelope: Envelope, name: str) -> str:
+    return str((envelope.payload or {}).get(name) or "")

@@ -1,0 +1,50 @@
+"""What an agent, or the daemon, says of its own state. Written as it is said: no decision depends on it."""
+
+from palaver.broker.agents import say_goodbye
+from palaver.broker.context import Context
+from palaver.broker.outcome import Written
+from palaver.errors import WhoAreYou
+from palaver.model.agent import Caller
+from palaver.model.delivery import AgentState, parse_state
+from palaver.model.envelope import Draft
+from palaver.model.message import INSTANCE
+from palaver.model.request import SetStatus, Started
+from palaver.model.text import check_text
+
+
+async def set_status(context: Context, caller: Caller, request: SetStatus, key: bytes | None) -> Written:
+    """Write what the caller is doing. `exited` is a goodbye."""
+    if caller.kind != INSTANCE:
+        raise WhoAreYou("only an agent has a state; join first with 'pal join'")
+    payload: dict[str, object] = {"state": parse_state(request.state).value}
+    for name, value in (("detail", request.detail), ("tool", request.tool), ("file", request.file)):
+        if value:
+            check_text(value, f"the {name}", 4096)
+            payload[name] = value
+    if payload["state"] == AgentState.EXITED:
+        return await say_goodbye(context, caller.name, request.detail or "exited", key, by=caller.by)
+    return await _write(context, caller, "status", payload, key)
+
+
+async def started(context: Context, caller: Caller, request: Started, key: bytes | None) -> Written:
+    """Write that the daemon is up: all that hung on connections is over."""
+    payload: dict[str, object] = {
+        "action": "daemon_started",
+        "pid": request.pid,
+        "version": request.version,
+    }
+    return await _write(context, caller, "life", payload, key)
+
+
+async def _write(
+    context: Context, caller: Caller, type_: str, payload: dict[str, object], key: bytes | None
+) -> Written:
+    draft = Draft(
+        type=type_,
+        sender=caller.name,
+        payload=payload,
+        id=context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=caller.by,
+    )
+    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)

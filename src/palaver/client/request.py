@@ -1,0 +1,90 @@
+"""What the SDK can ask of the daemon, as it stands on a line. Pure; what is empty is left out.
+
+The number by which an answer finds its request is not here: `Lifeline` puts it in front.
+"""
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="op"):
+    """Every request. Its name on the wire is its tag."""
+
+
+class Join(Request, frozen=True, kw_only=True, tag="join"):
+    """Open a name on this connection. Who brings the same secret again is the same one."""
+
+    name: str = ""
+    tag: str = ""
+    role: str = "worker"
+    harness: str = ""
+    runtime: str = "python"
+    version: str = ""
+    secret: str
+
+
+class Leave(Request, frozen=True, kw_only=True, tag="leave"):
+    """Give the name up."""
+
+
+class Send(Request, frozen=True, kw_only=True, tag="send"):
+    """Send a text. The same `id` again is the same message."""
+
+    text: str
+    to: tuple[str, ...] = ()
+    mentions: bool = False
+    intent: str = ""
+    thread: str = ""
+    reply_to: str = ""
+    priority: str = ""
+    expires_ms: int = 0
+    id: str
+    bundle_id: str = ""
+    yes: bool = False
+    dry_run: bool = False
+
+
+class Put(Request, frozen=True, kw_only=True, tag="put"):
+    """Store an envelope."""
+
+    envelope: msgspec.Raw
+
+
+class Listen(Request, frozen=True, kw_only=True, tag="listen"):
+    """Push my mail as it comes."""
+
+
+class Ack(Request, frozen=True, kw_only=True, tag="ack"):
+    """These messages were seen."""
+
+    messages: tuple[int, ...]
+
+
+class Status(Request, frozen=True, kw_only=True, tag="status"):
+    """Say what I am doing."""
+
+    state: str
+    detail: str = ""
+
+
+class Events(Request, frozen=True, kw_only=True, tag="events"):
+    """Read the log, or with `follow` be pushed what comes behind a place."""
+
+    types: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    after: int = 0
+    last: int | None = None
+    search: str = ""
+    limit: int = 0
+    follow: bool = False
+
+
+class ListAgents(Request, frozen=True, kw_only=True, tag="list"):
+    """Who is there?"""
+
+
+class Receipts(Request, frozen=True, kw_only=True, tag="receipts"):
+    """What became of a message?"""
+
+    message: str

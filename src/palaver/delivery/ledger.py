@@ -1,0 +1,83 @@
+"""What delivery asks the broker to write: steps of the ledger, and words to senders. Decides no step."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+
+from palaver.delivery.expiry import Due
+from palaver.delivery.notices import notice
+from palaver.log.api import Log
+from palaver.log.state import read_entry
+from palaver.model.delivery import State
+from palaver.model.envelope import Event
+from palaver.model.mail import DeliveryReport
+from palaver.model.request import Notify, Report
+
+Submit = Callable[[Report | Notify], Awaitable[object]]
+"""Hands a request to the broker in the name of the bus."""
+
+
+class Ledger:
+    """The way back to the front. A sender is told only of what really came to pass."""
+
+    def __init__(self, log: Log, submit: Submit) -> None:
+        self._log = log
+        self._submit = submit
+
+    async def report(
+        self,
+        agent: str,
+        seqs: Sequence[int],
+        state: State,
+        *,
+        lane: str = "",
+        grade: str = "",
+        reason: str = "",
+        unconfirmed: bool = False,
+    ) -> None:
+        """Ask for one step of some messages; what cannot take it any more stays as it is."""
+        report = DeliveryReport(
+            agent=agent,
+            messages=tuple(seqs),
+            state=state,
+            lane=lane,
+            grade=grade,
+            reason=reason,
+            unconfirmed=unconfirmed,
+        )
+        await self._submit(Report(report=report))
+
+    async def unconfirmed(self, agent: str, seqs: Sequence[int], *, lane: str = "") -> None:
+        """Nobody will ever say whether these were read: they stay submitted, and their senders are told."""
+        await self.report(agent, seqs, State.SUBMITTED, lane=lane, unconfirmed=True)
+        for event in filter(None, map(self._log.event, seqs)):
+            entry = read_entry(self._log.rows, event.seq, agent)
+            if entry is not None and entry.unconfirmed:
+                await self._tell(event, "unconfirmed", [agent], attempt=entry.submitted)
+
+    async def dead(self, event: Event, paths: Sequence[str]) -> None:
+        """Nobody answers to these paths of a message."""
+        for path in paths:
+            await self.report(path, (event.seq,), State.DEAD, reason="nobody is subscribed")
+        await self._tell(event, "dead", paths)
+
+    async def expired(self, some: Sequence[Due]) -> None:
+        """These are past their time: a report for each agent, a word for each message."""
+        by_agent: defaultdict[str, list[int]] = defaultdict(list)
+        for due in some:
+            by_agent[due.agent].append(due.seq)
+        async with asyncio.TaskGroup() as reports:
+            for agent, seqs in by_agent.items():
+                reports.create_task(self.report(agent, seqs, State.EXPIRED))
+        by_message: defaultdict[int, list[str]] = defaultdict(list)
+        for due in some:
+            entry = read_entry(self._log.rows, due.seq, due.agent)
+            if entry is not None and entry.state == State.EXPIRED:
+                by_message[due.seq].append(due.agent)
+        async with asyncio.TaskGroup() as words:
+            for event in filter(None, map(self._log.event, by_message)):
+                words.create_task(self._tell(event, "expired", by_message[event.seq]))
+
+    async def _tell(self, event: Event, state: str, names: Sequence[str], *, attempt: int = 0) -> None:
+        if (told := notice(event, state, names, attempt=attempt)) is not None:
+            await self._submit(told)

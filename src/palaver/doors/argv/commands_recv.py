@@ -1,0 +1,210 @@
+"""`pal recv`: takes the caller's mail. Shown, flushed, and only then written down as seen."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from palaver.delivery.taker import Passes, Taker
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import safe
+from palaver.doors.argv.table_messages import DEFAULT_RECV
+from palaver.doors.views import message_view, open_mail
+from palaver.errors import UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.log.fold import read_unread
+from palaver.model.delivery import Grade
+from palaver.model.envelope import Event
+from palaver.model.forms import Line, format_injection
+from palaver.model.message import readable_text
+from palaver.model.query import Query
+from palaver.model.request import Acknowledge
+from palaver.model.text import LIMIT_INJECTION
+
+EXIT_NOTHING: Final = 3
+_LIMIT_TEXT: Final = 1024 * 1024
+"""A batch ends before its texts grow past this: it goes out in one piece."""
+
+_tokens: Final = msgspec.json.Decoder(list[int])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+async def recv(call: Call, doorstep: Doorstep) -> int:
+    """Take what waits, or wait for it; with --follow go on for ever."""
+    name = call.owner
+    limit = call.parsed.number("--limit") or DEFAULT_RECV
+    if call.parsed.has("--peek") or call.parsed.has("--after"):
+        return await _peek(call, name, limit)
+    if await _has_resumed(call) and not call.parsed.has("--follow"):
+        return 0
+    taker = call.services.delivery.take(name, passes=_filter(call))
+    try:
+        return await _take(call, taker, limit)
+    finally:
+        taker.close()
+
+
+async def _take(call: Call, taker: Taker, limit: int) -> int:
+    timeout_s = call.parsed.duration_s("--timeout")
+    if call.parsed.has("--follow"):
+        return await _follow(call, taker, limit, timeout_s)
+    if call.parsed.has("--wait") or timeout_s is not None:
+        events = await _next(call, taker, limit, _deadline(timeout_s))
+    else:
+        events = taker.poll(limit)
+        if not events and call.is_terminal and not call.is_json:
+            await call.say(call.paint.dim("nothing is waiting for you"))
+    if events is None:
+        return EXIT_NOTHING
+    await _hand_out(call, taker, events)
+    return 0
+
+
+async def _follow(call: Call, taker: Taker, limit: int, timeout_s: float | None) -> int:
+    deadline, status = _deadline(timeout_s), EXIT_NOTHING
+    while events := await _next(call, taker, limit, deadline):
+        await _hand_out(call, taker, events)
+        status = 0
+    return status
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+
+
+async def _next(call: Call, taker: Taker, limit: int, deadline: float | None) -> list[Event] | None:
+    """Wait for mail; None when the time is over first."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            with call.connection.waiting():
+                return await taker.wait(limit)
+    except TimeoutError:
+        return None
+
+
+async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
+    """Show mail batch by batch: shown, written out, written down."""
+    for batch in _batches(events):
+        seqs = tuple(event.seq for event in batch)
+        await _show(call, batch, _encode(seqs))
+        await call.connection.output.flushed()
+        # From here on it was seen, also when the client goes away now: it stays in hand until that is written.
+        seen = asyncio.ensure_future(_seen(call, seqs))
+        try:
+            await asyncio.shield(seen)
+        finally:
+            await asyncio.wait([seen])
+        taker.settled(seqs)
+
+
+async def _seen(call: Call, seqs: Sequence[int]) -> None:
+    request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED)
+    await call.services.broker.submit(call.caller, request)
+
+
+async def _has_resumed(call: Call) -> bool:
+    """A client that comes back says what it had written out: that was seen, and is not shown again."""
+    if call.asked.resume is None:
+        return False
+    try:
+        seqs = _tokens.decode(call.asked.resume)
+    except msgspec.DecodeError:
+        return False
+    await _seen(call, seqs)
+    return True
+
+
+def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
+    batch: list[Event] = []
+    size = 0
+    for event in events:
+        length = len(readable_text(event))
+        if batch and (size + length > _LIMIT_TEXT or len(batch) == LIMIT_INJECTION):
+            yield batch
+            batch, size = [], 0
+        batch.append(event)
+        size += length
+    if batch:
+        yield batch
+
+
+async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None:
+    """One frame for one batch: a client that is cut off has written all of it, or none of it counts."""
+    is_stream = call.parsed.has("--follow")
+    if call.is_json or (is_stream and call.is_json_stream):
+        data = b"".join(_encode(message_view(event)) + b"\n" for event in events)
+    elif call.is_terminal:
+        data = "".join(_for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
+    else:
+        rest = max(0, read_unread(call.services.log.rows, call.owner) - len(events))
+        lines = [injection_line(event, call.owner, call.services.log.device) for event in events]
+        data = (format_injection(lines, rest=0 if is_stream else rest) + "\n").encode()
+    await call.write(data, token)
+
+
+def injection_line(event: Event, recipient: str, device: str) -> Line:
+    """Give a message as one line of what an agent reads."""
+    names = event.payload.get("delivered_to", ()) if event.type == "message" else event.delivered_to
+    others = len(names) - 1 if isinstance(names, (list, tuple)) else 0
+    return Line(
+        seq=event.seq,
+        device=None if event.device == device else event.device,
+        sender=event.sender,
+        recipient=recipient,
+        others=max(0, others),
+        intent=_word(event, "intent"),
+        thread=_word(event, "thread"),
+        text=readable_text(event),
+    )
+
+
+def _word(event: Event, key: str) -> str | None:
+    found = event.payload.get(key)
+    return found if isinstance(found, str) else None
+
+
+def _for_people(call: Call, event: Event) -> str:
+    paint = call.paint
+    marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
+    head = f"{paint.bold(f'#{event.seq}')} {paint.cyan(safe(event.sender))} → {safe(', '.join(event.to) or 'all')}"
+    if marks:
+        head += f" [{safe(', '.join(marks))}]"
+    body = "\n".join(f"  {line}" for line in safe(readable_text(event), keep_lines=True).splitlines())
+    return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
+
+
+def _filter(call: Call) -> Passes | None:
+    senders = {name.removeprefix("@").lower() for name in call.parsed.values("--from")}
+    threads = set(call.parsed.values("--thread"))
+    if not senders and not threads:
+        return None
+    return lambda event: (not senders or event.sender.lower() in senders) and (
+        not threads or event.payload.get("thread") in threads
+    )
+
+
+async def _peek(call: Call, name: str, limit: int) -> int:
+    """Look without marking: what waits, or with --after everything behind a place."""
+    parsed = call.parsed
+    if parsed.has("--follow"):
+        raise UsageError("--follow takes your mail; 'pal events --target NAME --follow' looks on without taking it")
+    after, timeout_s = parsed.number("--after"), parsed.duration_s("--timeout")
+    events: Sequence[Event] | None
+    if after is None:
+        events = open_mail(call.services, name, limit, _filter(call))
+    else:
+        events = await call.services.log.read(_behind(call, name, after, limit))
+    if not events and (parsed.has("--wait") or timeout_s is not None):
+        place = call.services.log.last() if after is None else after
+        events = await call.first(_behind(call, name, place, limit), timeout_s)
+        if events is None:
+            return EXIT_NOTHING
+    for batch in _batches(events[:limit]):
+        await _show(call, batch)
+    return 0
+
+
+def _behind(call: Call, name: str, place: int, limit: int) -> Query:
+    senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
+    return Query(targets=(name,), senders=senders, threads=threads, after=place, limit=limit)

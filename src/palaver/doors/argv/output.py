@@ -1,0 +1,71 @@
+"""Standard output of one thin client: frames under a window, each with a token by which a repeat goes on.
+
+At most 64 KiB may be on their way and not flushed, so a client that never reads holds up only its own command. A
+client that lost the daemon brings the token of the last frame it had flushed. A command that goes on and on makes
+tokens of its own; for every other one the number of its writes is enough: those that were flushed are not sent again.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from palaver.doors.argv.wire import WINDOW_BYTES, output_frame
+
+_LIMIT_PIECE_BYTES: Final = 8 * 1024 * 1024
+"""A frame has a limit; what is longer goes out in several, and the token with the last of them."""
+
+_WRITES: Final = re.compile(rb"\+([0-9]{1,9})")
+
+
+class Output:
+    """What a command writes, in order. Belongs to the loop's thread."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        """`send` puts a frame on the wire and does not wait."""
+        self._send = send
+        self._in_flight: deque[tuple[int, int]] = deque()
+        self._bytes_in_flight = 0
+        self._number = 0
+        self._writes = 0
+        self._writes_flushed_before = 0
+        self._changed = asyncio.Event()
+
+    def go_on_from(self, token: bytes | None) -> None:
+        """Leave out what an earlier daemon's client had flushed. Tokens of a command itself are not for here."""
+        if token is not None and (found := _WRITES.fullmatch(token)):
+            self._writes_flushed_before = int(found[1])
+
+    async def write(self, data: bytes, token: bytes = b"") -> None:
+        """Send bytes, waiting while the window is full. Without bytes only the token goes out."""
+        self._writes += 1
+        if self._writes <= self._writes_flushed_before:
+            return
+        token = token or b"+%d" % self._writes
+        for start in range(0, len(data), _LIMIT_PIECE_BYTES) or (0,):
+            end = start + _LIMIT_PIECE_BYTES
+            await self._put(data[start:end], token if end >= len(data) else b"")
+
+    async def flushed(self) -> None:
+        """Wait until the client has written out everything it was sent."""
+        while self._in_flight:
+            await self._change()
+
+    def on_flushed(self, number: int) -> None:
+        """The client has written out the frame with this number, and all before it."""
+        while self._in_flight and self._in_flight[0][0] <= number:
+            self._bytes_in_flight -= self._in_flight.popleft()[1]
+        self._changed.set()
+
+    async def _put(self, data: bytes, token: bytes) -> None:
+        while self._bytes_in_flight and self._bytes_in_flight + len(data) > WINDOW_BYTES:
+            await self._change()
+        self._number += 1
+        self._in_flight.append((self._number, len(data)))
+        self._bytes_in_flight += len(data)
+        self._send(output_frame(self._number, token, data))
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()

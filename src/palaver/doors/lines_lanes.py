@@ -1,0 +1,74 @@
+"""The lanes that one connection holds: offers go out as pushes, answers come back as requests."""
+
+from collections.abc import Callable
+from itertools import count
+
+from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Offer
+from palaver.doors import lines_wire as wire
+from palaver.doors.services import Services
+from palaver.doors.views import message_view
+from palaver.errors import BadRequest, NotFound, WhoAreYou
+from palaver.model.agent import Caller
+from palaver.model.message import INSTANCE
+
+
+class Lanes:
+    """Opens lanes for names of this connection. `push` sends a line off and does not wait."""
+
+    def __init__(self, services: Services, push: Callable[[bytes], None]) -> None:
+        self._services = services
+        self._push = push
+        self._lanes: dict[int, Lane] = {}
+        self._numbers = count(1)
+
+    @property
+    def has_any(self) -> bool:
+        """True once a lane was opened."""
+        return bool(self._lanes)
+
+    async def open(self, caller: Caller, op: wire.LaneOp) -> dict[str, object]:
+        """Open a lane, and take its holder's word on what it carried before."""
+        if caller.kind != INSTANCE:
+            raise WhoAreYou("only an agent has lanes: join first")
+        ability = Ability(kind=_parse_kind(op.kind), reaches_busy=op.reaches_busy, wakes_idle=op.wakes_idle)
+        recovered = [(outcome, _parse_answer(outcome.answer)) for outcome in op.outcomes]
+        number = next(self._numbers)
+
+        def carry(offer: Offer) -> None:
+            messages = [message_view(event) for event in offer.events]
+            fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
+            self._push(wire.push_line("offer", fields))
+
+        lane = self._services.delivery.open_lane(caller.name, ability, carry)
+        self._lanes[number] = lane
+        for outcome, answer in recovered:
+            await self._services.delivery.recover(lane, outcome.messages, answer, grade=outcome.grade)
+        return {"lane": number}
+
+    async def answer(self, op: wire.AnswerOp) -> None:
+        """Take the word of a lane of this connection on an offer."""
+        lane = self._lanes.get(op.lane)
+        if lane is None:
+            raise NotFound(f"lane {op.lane}", "this connection has not opened it")
+        answer = _parse_answer(op.answer)
+        await self._services.delivery.answer(lane, op.offer, answer, grade=op.grade, reason=op.reason)
+
+    async def close(self) -> None:
+        """The holder is gone: what its lanes carried is unconfirmed."""
+        for lane in self._lanes.values():
+            await self._services.delivery.close_lane(lane)
+
+
+def _parse_kind(word: str) -> LaneKind:
+    try:
+        return LaneKind[word.upper()]
+    except KeyError:
+        kinds = ", ".join(kind.name.lower() for kind in LaneKind)
+        raise BadRequest(f"the kinds of lane are {kinds}, not {word!r}") from None
+
+
+def _parse_answer(word: str) -> Answer:
+    try:
+        return Answer(word)
+    except ValueError:
+        raise BadRequest(f"a lane answers {', '.join(Answer)}, not {word!r}") from None

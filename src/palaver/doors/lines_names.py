@@ -1,0 +1,101 @@
+"""The names of one connection: who asks by it, the names it opened, and who may still speak for them."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+
+from palaver.broker.outcome import Joined
+from palaver.doors import lines_wire as wire
+from palaver.doors.services import Services
+from palaver.errors import WhoAreYou
+from palaver.links.link import Link
+from palaver.model.agent import Caller, standing_of_role
+from palaver.model.message import INSTANCE
+from palaver.model.request import Join, Leave
+
+Look = Callable[[], Caller]
+"""Says who is behind the connection now: the process itself, or the agent it belongs to."""
+
+
+class Names:
+    """Opens names on a link and gives the caller for each request. All of them close with the link."""
+
+    def __init__(self, services: Services, link: Link, look: Look) -> None:
+        self._services = services
+        self._link = link
+        self._look = look
+        self._callers: dict[str, Caller] = {}
+        self._sessions: dict[str, str] = {}
+
+    def caller(self, name: str) -> Caller:
+        """Who asks: one of the names opened here, or the process itself. Without a name, the only one opened.
+
+        A name that has left, or that somebody else has taken over since, is no longer this connection's.
+        """
+        names = self._link.names
+        if not name:
+            if not names:
+                return self._own()
+            if len(names) > 1:
+                raise WhoAreYou(
+                    f"this connection opened several names ({', '.join(names)}): say which with `name`"
+                )
+            name = next(iter(names))
+        if name in names:
+            return self._opened(name)
+        own = self._own()
+        if name == own.name:
+            return own
+        raise WhoAreYou(f"this connection has not opened the name {name}: join first")
+
+    def _own(self) -> Caller:
+        self._link.caller = self._look()
+        return self._link.caller
+
+    def _opened(self, name: str) -> Caller:
+        agent = self._services.broker.directory.get(name)
+        if agent is None or agent.left or agent.session != self._sessions[name]:
+            raise WhoAreYou(f"{name} has left, or is somebody else's by now: join again")
+        return self._callers[name]
+
+    async def join(self, op: wire.JoinOp) -> dict[str, object]:
+        """Open a name, at most with the standing of whoever opens it."""
+        own = self._own()
+        secret = op.secret or secrets.token_hex(16)
+        session = hashlib.sha256(secret.encode()).hexdigest()
+        request = Join(
+            name=op.name,
+            tag=op.tag,
+            role=op.role,
+            harness=op.harness,
+            runtime=op.runtime,
+            version=op.version,
+            session=session,
+            has_link=True,
+            takes_over=True,
+        )
+        joined = await self._services.broker.submit(own, request)
+        assert isinstance(joined, Joined)
+        agent = joined.agent
+        standing = min(standing_of_role(agent.role), own.standing)
+        is_known = agent.name in self._link.names
+        self._link.open_name(agent.name, standing)
+        self._callers[agent.name] = Caller(name=agent.name, standing=standing, kind=INSTANCE)
+        self._sessions[agent.name] = session
+        if not is_known:
+            self._services.presence.link_opened(agent.name)
+        return {"name": agent.name, "secret": secret, "device": self._services.log.device}
+
+    async def leave(self, op: wire.LeaveOp) -> str:
+        """Give a name up, and say which."""
+        caller = self.caller(op.name)
+        await self._services.broker.submit(caller, Leave(reason=op.reason))
+        if caller.name in self._link.names:
+            self._link.close_name(caller.name)
+            self._services.presence.link_closed(caller.name)
+        return caller.name
+
+    def close(self) -> None:
+        """The connection is gone: its names have one link fewer."""
+        for name in self._link.names:
+            self._services.presence.link_closed(name)

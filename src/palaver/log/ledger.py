@@ -1,0 +1,164 @@
+"""What messages and reports change: open mail and the ledger. The larger half of the fold, and as pure."""
+
+from typing import Final
+
+import msgspec
+
+from palaver.log.api import Change, Rows
+from palaver.log.state import can_step, find_mail, is_carried, read_entry, read_line, read_unread
+from palaver.model.delivery import State, can_rise
+from palaver.model.envelope import Event
+from palaver.model.mail import (
+    CARRIED,
+    EXPIRY,
+    LEDGER,
+    MAIL,
+    UNREAD,
+    UNSURE,
+    DeliveryReport,
+    Entry,
+    Mail,
+    agent_key,
+    deliverable,
+    encode_row,
+    expiry_key,
+    ledger_key,
+    mail_key,
+    reply_place,
+)
+from palaver.model.priority import Priority, parse_priority
+
+_IN_LINE: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
+_NEW: Final = Entry(state=State.QUEUED, ts=0)
+
+
+class _Counter:
+    """Counts open mail up and down while one event is applied, each agent's row written once."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._counts: dict[str, int] = {}
+
+    def add(self, agent: str, step: int) -> None:
+        if agent not in self._counts:
+            self._counts[agent] = read_unread(self._rows, agent)
+        self._counts[agent] += step
+
+    def changes(self) -> list[Change]:
+        return [
+            (UNREAD, agent, encode_row(count) if count > 0 else None) for agent, count in self._counts.items()
+        ]
+
+
+def opened_by_message(rows: Rows, event: Event) -> list[Change]:
+    """A message is mail for its recipients, and answers what it replies to."""
+    counter = _Counter(rows)
+    changes = _open_mail(event, counter)
+    if (place := reply_place(event)) is not None:
+        changes += _answered(rows, event, place, counter)
+    return changes + counter.changes()
+
+
+def opened_by_envelope(rows: Rows, event: Event) -> list[Change]:
+    """An envelope of a foreign type is mail for those it was routed to, and nothing else."""
+    counter = _Counter(rows)
+    return _open_mail(event, counter) + counter.changes()
+
+
+def _open_mail(event: Event, counter: _Counter) -> list[Change]:
+    found = deliverable(event)
+    row = encode_row(
+        Mail(seq=event.seq, expires=found.expires, state=State.HELD if found.held else State.QUEUED)
+    )
+    changes: list[Change] = []
+    for agent in found.delivered_to:
+        changes.append((MAIL, mail_key(agent, found.priority, event.seq), row))
+        counter.add(agent, 1)
+        if found.held:
+            entry = Entry(state=State.HELD, ts=event.ts, reason=found.held)
+            changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(entry)))
+        if found.expires:
+            changes.append((EXPIRY, expiry_key(found.expires, event.seq, agent), b"1"))
+    return changes
+
+
+def _answered(rows: Rows, event: Event, place: int, counter: _Counter) -> list[Change]:
+    """A reply lifts its sender's line of what it answers, and takes that out of the sender's mail."""
+    agent = event.sender
+    old = read_line(rows, place, agent)
+    if old is None or not can_rise(old.state, State.ANSWERED):
+        return []
+    new = msgspec.structs.replace(old, state=State.ANSWERED, ts=event.ts, answer=event.seq, unconfirmed=False)
+    changes = _lifted(agent, place, old, new)
+    if (waiting := find_mail(rows, agent, place)) is not None:
+        changes += _taken_out(agent, *waiting, counter)
+    return changes
+
+
+def moved_by_report(rows: Rows, event: Event) -> list[Change]:
+    """A report moves the lines it can move, and no others."""
+    report = msgspec.convert(event.payload, DeliveryReport)
+    counter = _Counter(rows)
+    changes: list[Change] = []
+    for seq in dict.fromkeys(report.messages):
+        if can_step(rows, report, seq):
+            changes += _reported(rows, event, report, seq, counter)
+    return changes + counter.changes()
+
+
+def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counter: _Counter) -> list[Change]:
+    old = read_entry(rows, seq, report.agent) or _NEW
+    new = Entry(
+        state=report.state,
+        ts=event.ts,
+        lane=report.lane or old.lane,
+        grade=report.grade,
+        reason=report.reason,
+        unconfirmed=report.unconfirmed,
+        submitted=event.ts if report.state == State.SUBMITTED and not report.unconfirmed else old.submitted,
+        seen=event.ts if report.state == State.SEEN else old.seen,
+        by=event.by or "",
+    )
+    changes = _lifted(report.agent, seq, old, new)
+    waiting = find_mail(rows, report.agent, seq)
+    if waiting is not None:
+        return changes + _moved(report, event.ts, *waiting, counter)
+    if report.state == State.QUEUED:  # It had left the line, and comes back into it.
+        priority = parse_priority(report.priority) if report.priority else Priority.NORMAL
+        counter.add(report.agent, 1)
+        row = encode_row(Mail(seq=seq, since=event.ts))
+        changes.append((MAIL, mail_key(report.agent, priority, seq), row))
+    return changes
+
+
+def _moved(report: DeliveryReport, ts: int, key: str, mail: Mail, counter: _Counter) -> list[Change]:
+    """What a step does to mail in line: it leaves the line, or stands in it in another state."""
+    if report.unconfirmed or report.state not in _IN_LINE:
+        return _taken_out(report.agent, key, mail, counter)
+    row = encode_row(msgspec.structs.replace(mail, state=report.state, since=ts))
+    changes: list[Change] = [(MAIL, key, row)]
+    if mail.expires:  # What is submitted can no longer expire; what is queued again can.
+        is_open = report.state != State.SUBMITTED
+        changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, report.agent), b"1" if is_open else None))
+    return changes
+
+
+def _lifted(agent: str, seq: int, old: Entry, new: Entry) -> list[Change]:
+    """A line of the ledger changes, and with it the short lists of what is on its way and what is unsure."""
+    changes: list[Change] = [(LEDGER, ledger_key(seq, agent), encode_row(new))]
+    for table, was, is_now in (
+        (CARRIED, is_carried(old), is_carried(new)),
+        (UNSURE, old.unconfirmed, new.unconfirmed),
+    ):
+        if was != is_now:
+            changes.append((table, agent_key(agent, seq), b"1" if is_now else None))
+    return changes
+
+
+def _taken_out(agent: str, key: str, mail: Mail, counter: _Counter) -> list[Change]:
+    """One message leaves an agent's line."""
+    counter.add(agent, -1)
+    changes: list[Change] = [(MAIL, key, None)]
+    if mail.expires:
+        changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))
+    return changes

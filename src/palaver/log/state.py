@@ -1,0 +1,113 @@
+"""The state as it is read: agents, the ledger, open mail. Pure: rows in, values out; the fold writes them."""
+
+from typing import Final
+
+import msgspec
+
+from palaver.log.api import Rows
+from palaver.model.agent import Agent
+from palaver.model.delivery import State, can_rise
+from palaver.model.mail import (
+    CARRIED,
+    LEDGER,
+    MAIL,
+    UNREAD,
+    UNSURE,
+    DeliveryReport,
+    Entry,
+    Mail,
+    decode_count,
+    decode_entry,
+    decode_mail,
+    ledger_key,
+    mail_keys,
+    place_of_key,
+)
+
+AGENTS: Final = "agent"
+SESSIONS: Final = "session"
+
+_LIMIT_LIST: Final = 1000
+_QUEUED: Final = Entry(state=State.QUEUED, ts=0)
+_decode_agent: Final = msgspec.json.Decoder(Agent).decode
+
+
+def read_agent(rows: Rows, name: str) -> Agent | None:
+    """Look one agent up in the state."""
+    value = rows.get(AGENTS, name)
+    return None if value is None else _decode_agent(value)
+
+
+def read_agents(rows: Rows) -> list[Agent]:
+    """Give every agent the state knows, by name."""
+    agents: list[Agent] = []
+    after = ""
+    while page := rows.scan(AGENTS, "", after=after, limit=1000):
+        agents.extend(_decode_agent(value) for _, value in page)
+        after = page[-1][0]
+    return agents
+
+
+def read_session(rows: Rows, harness: str, session: str) -> str | None:
+    """Give the name under which a harness session was last here."""
+    value = rows.get(SESSIONS, f"{harness}/{session}")
+    return None if value is None else value.decode()
+
+
+def read_entry(rows: Rows, seq: int, agent: str) -> Entry | None:
+    """Look one line of the ledger up; None means that nothing has happened to it yet."""
+    value = rows.get(LEDGER, ledger_key(seq, agent))
+    return None if value is None else decode_entry(value)
+
+
+def read_unread(rows: Rows, agent: str) -> int:
+    """Tell how much open mail an agent has."""
+    value = rows.get(UNREAD, agent)
+    return 0 if value is None else decode_count(value)
+
+
+def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, Mail] | None:
+    """Find one open message of an agent by its place."""
+    for key in mail_keys(agent, seq):
+        if (value := rows.get(MAIL, key)) is not None:
+            return key, decode_mail(value)
+    return None
+
+
+def read_carried(rows: Rows, agent: str) -> list[int]:
+    """Give the places of what is on its way to an agent: submitted on a lane that has not answered."""
+    return [place_of_key(key) for key, _ in rows.scan(CARRIED, f"{agent}/", limit=_LIMIT_LIST)]
+
+
+def read_unsure(rows: Rows, agent: str) -> list[int]:
+    """Give the places of what an agent may or may not have read: lanes ended before it was confirmed."""
+    return [place_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
+
+
+def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
+    """Tell whether a report moves the ledger line of a message.
+
+    States only rise, but for the one way back: a definite refusal, or a person, puts mail in line again.
+    What was never meant for the agent has no line to move; only a dead letter makes one, under its path.
+    """
+    old = read_line(rows, seq, report.agent)
+    if old is None:
+        return report.state == State.DEAD
+    if report.unconfirmed:
+        return report.state == State.SUBMITTED and is_carried(old)
+    if report.state == State.QUEUED:
+        return old.state in (State.SUBMITTED, State.HELD)
+    return can_rise(old.state, report.state)
+
+
+def read_line(rows: Rows, seq: int, agent: str) -> Entry | None:
+    """Look one line of the ledger up, also of mail that only waits; None when it was never for the agent."""
+    entry = read_entry(rows, seq, agent)
+    if entry is None and find_mail(rows, agent, seq) is not None:
+        return _QUEUED
+    return entry
+
+
+def is_carried(entry: Entry) -> bool:
+    """Tell whether a message is on its way through a lane that has not answered."""
+    return entry.state == State.SUBMITTED and not entry.unconfirmed

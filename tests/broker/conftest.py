@@ -1,0 +1,20 @@
+"""A bus on each engine: what the broker promises does not depend on where it is kept."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import Bus, OpenLog, open_memory, open_sqlite, opened_bus
+
+
+@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
+def open_log(request: pytest.FixtureRequest) -> OpenLog:
+    made: OpenLog = request.param
+    return made
+
+
+@pytest.fixture
+async def bus(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Bus]:
+    async with opened_bus(open_log, tmp_path) as made:
+        yield made

@@ -1,0 +1,338 @@
+import asyncio
+
+import pytest
+
+from palaver.broker.outcome import Joined, Written
+from palaver.errors import BadName, BadText, NameTaken, NotAllowed, NotPerson, WhoAreYou
+from palaver.model.agent import Caller, Standing
+from palaver.model.names import spare_name
+from palaver.model.query import Query
+from palaver.model.request import Gone, Join, Leave, Put, Register, Request
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.model.envelope import Envelope
+from tests.fakes import HUMAN, SCRIPT, Bus, seat
+
+
+async def joined(bus: Bus, asking: Caller, request: Request, key: bytes | None = None) -> Joined:
+    outcome = await bus.broker.submit(asking, request, key=key)
+    assert isinstance(outcome, Joined)
+    return outcome
+
+
+async def types(bus: Bus) -> list[str]:
+    return [event.type for event in await bus.log.read(Query())]
+
+
+async def test_a_join_writes_a_hello_that_holds_the_whole_agent(bus: Bus) -> None:
+    outcome = await joined(
+        bus, HUMAN, Join(name="Luna", tag="API", harness="claude", version="2", seat=seat(7), session="s")
+    )
+
+    agent = outcome.agent
+    assert outcome.is_new
+    assert (agent.name, agent.base, agent.tag, agent.role) == ("api-luna", "luna", "api", "worker")
+    assert (agent.harness, agent.runtime, agent.version, agent.session) == ("claude", "claude", "2", "s")
+    assert (agent.seat, agent.state, agent.device) == (seat(7), "idle", bus.log.device)
+    assert agent.joined == agent.since == bus.clock.now_ms()
+    assert bus.agent("api-luna") == agent
+    assert await types(bus) == ["agent.hello"]
+
+
+async def test_a_name_that_nobody_chose_is_drawn_and_was_never_had_before(bus: Bus) -> None:
+    await bus.join(spare_name(0), tag="api")
+
+    outcome = await joined(bus, SCRIPT, Join(tag="web"))
+
+    assert outcome.agent.name == f"web-{spare_name(1)}"
+
+
+async def test_two_who_draw_the_same_name_at_once_get_two_names(bus: Bus) -> None:
+    bus.draws = iter([0, 0, 0])  # type: ignore[assignment]  # the same number for both
+
+    both = await asyncio.gather(joined(bus, SCRIPT, Join()), joined(bus, SCRIPT, Join()))
+
+    assert {one.agent.name for one in both} == {spare_name(0), spare_name(1)}
+
+
+async def test_when_every_short_name_is_in_use_a_join_without_a_name_says_so(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.broker.agents._TRIES", 1)
+    await bus.join(spare_name(0))
+
+    with pytest.raises(NameTaken, match="every short name"):
+        await joined(bus, SCRIPT, Join())
+
+
+@pytest.mark.parametrize("name", ["human", "worker", "1st", "lu na", "luna:BOXE", "x" * 65])
+async def test_a_name_that_nobody_can_have_is_refused(bus: Bus, name: str) -> None:
+    with pytest.raises(BadName):
+        await joined(bus, HUMAN, Join(name=name))
+
+
+async def test_a_role_that_does_not_exist_is_refused(bus: Bus) -> None:
+    with pytest.raises(BadName, match="the roles are"):
+        await joined(bus, HUMAN, Join(name="luna", role="king"))
+
+
+async def test_a_harness_with_a_control_character_is_refused(bus: Bus) -> None:
+    with pytest.raises(BadText):
+        await joined(bus, HUMAN, Join(name="luna", harness="cla\x1bude"))
+
+
+async def test_a_role_above_worker_is_given_by_the_human(bus: Bus) -> None:
+    given = await joined(bus, HUMAN, Join(name="luna", role="operator"))
+    with pytest.raises(NotPerson):
+        await joined(bus, SCRIPT, Join(name="nova", role="operator"))
+
+    assert given.agent.role == "operator"
+
+
+async def test_an_operator_gives_its_own_role_to_the_children_of_its_connection_only(bus: Bus) -> None:
+    boss = await bus.join("boss", role="operator")
+
+    child = await joined(bus, boss, Join(name="boss_aide_1", role="orchestrator", has_link=True))
+    with pytest.raises(NotPerson, match="given by the human"):
+        await joined(bus, boss, Join(name="nova", role="operator", seat=seat(9)))
+
+    assert (child.agent.role, child.agent.by) == ("orchestrator", "boss")
+
+
+async def test_nobody_opens_a_name_above_its_own_standing(bus: Bus) -> None:
+    watcher = await bus.join("watcher", role="observer")
+
+    child = await joined(bus, watcher, Join(name="watcher_eye_1", role="observer", has_link=True))
+    with pytest.raises(NotPerson, match="worker is above observer"):
+        await joined(bus, watcher, Join(name="watcher_hand_1", has_link=True))
+
+    assert child.agent.role == "observer"
+
+
+async def test_a_name_that_is_in_use_is_taken_even_for_the_human(bus: Bus) -> None:
+    await bus.join("luna")
+
+    with pytest.raises(NameTaken, match="in use"):
+        await joined(bus, HUMAN, Join(name="luna"))
+
+
+async def test_of_two_who_want_one_name_at_once_one_gets_it(bus: Bus) -> None:
+    outcomes = await asyncio.gather(
+        joined(bus, HUMAN, Join(name="luna", seat=seat(1))),
+        joined(bus, HUMAN, Join(name="luna", seat=seat(2))),
+        return_exceptions=True,
+    )
+
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Joined", "NameTaken"]
+
+
+async def test_a_name_with_a_history_comes_back_only_through_the_human(bus: Bus) -> None:
+    nova = await bus.join("nova")
+    await bus.join("luna", seat=seat(1))
+    bus.present.discard("luna")
+
+    for stranger in (nova, SCRIPT):
+        with pytest.raises(NameTaken, match="history"):
+            await joined(bus, stranger, Join(name="luna", seat=seat(2)))
+    taken = await joined(bus, HUMAN, Join(name="luna", seat=seat(2)))
+
+    assert taken.is_new
+    assert taken.agent.seat == seat(2)
+
+
+async def test_a_script_that_says_so_outright_gets_a_worker_that_is_away(bus: Bus) -> None:
+    await bus.join("luna", is_here=False)
+    await bus.join("boss", role="operator", is_here=False)
+
+    taken = await joined(bus, SCRIPT, Join(name="luna", takes_over=True))
+    with pytest.raises(NameTaken):
+        await joined(bus, SCRIPT, Join(name="boss", takes_over=True))
+
+    assert taken.agent.by == "script"
+
+
+async def test_an_agent_has_its_own_children_back(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await bus.join("luna_reviewer_1", by=luna, is_here=False, has_link=True)
+
+    with pytest.raises(NameTaken):
+        await joined(bus, nova, Join(name="luna_reviewer_1", has_link=True))
+    back = await joined(bus, luna, Join(name="luna_reviewer_1", has_link=True))
+
+    assert back.agent.by == "luna"
+
+
+async def test_the_same_seat_again_changes_nothing(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(1), session="s")
+
+    again = await joined(bus, SCRIPT, Join(name="luna", seat=seat(1)))
+
+    assert not again.is_new
+    assert await types(bus) == ["agent.hello"]
+
+
+async def test_the_same_session_comes_back_at_another_seat_with_its_role_and_no_second_hello(bus: Bus) -> None:
+    await bus.join("luna", role="operator", harness="claude", seat=seat(1), session="s")
+    await bus.submit(SYSTEM_CALLER, Gone(name="luna", reason="its process ended", seat=seat(1)))
+    bus.present.discard("luna")
+    bus.clock.advance(5)
+
+    back = await joined(bus, SCRIPT, Join(name="luna", harness="claude", seat=seat(2), session="s", version="3"))
+
+    assert not back.is_new
+    assert (back.agent.role, back.agent.seat, back.agent.version) == ("operator", seat(2), "3")
+    assert (back.agent.state, back.agent.left, back.agent.since) == ("idle", False, bus.clock.now_ms())
+    assert await types(bus) == ["agent.hello", "agent.bye", "life"]
+
+
+async def test_a_session_without_a_name_gets_the_name_it_had(bus: Bus) -> None:
+    first = await joined(bus, SCRIPT, Join(harness="claude", seat=seat(1), session="s"))
+
+    second = await joined(bus, SCRIPT, Join(harness="claude", seat=seat(2), session="s"))
+
+    assert second.agent.name == first.agent.name
+
+
+async def test_a_session_whose_name_went_to_another_draws_a_new_one(bus: Bus) -> None:
+    await bus.join("luna", harness="claude", session="s", is_here=False)
+    await bus.join("luna", harness="claude", session="t", is_here=False)
+
+    outcome = await joined(bus, SCRIPT, Join(harness="claude", session="s"))
+
+    assert outcome.agent.name == spare_name(0)
+
+
+async def test_a_session_that_sits_elsewhere_now_cannot_be_copied(bus: Bus) -> None:
+    await bus.join("luna", harness="claude", seat=seat(1), session="s")
+
+    for name in ("luna", ""):
+        with pytest.raises(NameTaken, match="in use"):
+            await joined(bus, SCRIPT, Join(name=name, harness="claude", seat=seat(2), session="s"))
+
+
+async def test_a_connection_that_comes_back_keeps_state_and_pause(bus: Bus) -> None:
+    luna = await bus.join("luna", has_link=True, session="hash")
+    await bus.submit(luna, _status("active"))
+
+    again = await joined(bus, SCRIPT, Join(name="luna", has_link=True, session="hash", runtime="py"))
+
+    assert (again.agent.state, again.agent.runtime) == ("active", "py")
+
+
+async def test_who_left_and_joins_again_at_its_seat_says_hello_again(bus: Bus) -> None:
+    luna = await bus.join("luna", seat=seat(1))
+    await bus.submit(luna, Leave())
+
+    again = await joined(bus, SCRIPT, Join(name="luna", seat=seat(1)))
+
+    assert again.is_new
+    assert not again.agent.left
+    assert await types(bus) == ["agent.hello", "agent.bye", "agent.hello"]
+
+
+async def test_the_human_raises_an_agent_that_is_here(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(1))
+
+    raised = await joined(bus, HUMAN, Join(name="luna", role="operator", seat=seat(1)))
+    with pytest.raises(NotPerson):
+        await joined(bus, SCRIPT, Join(name="luna", role="operator", seat=seat(1), has_link=True))
+
+    assert raised.agent.role == "operator"
+
+
+async def test_the_same_request_key_gives_the_same_join(bus: Bus) -> None:
+    request = Join(seat=seat(1))
+    first = await joined(bus, SCRIPT, request, key=b"k" * 16)
+    bus.present.add(first.agent.name)
+
+    second = await joined(bus, SCRIPT, request, key=b"k" * 16)
+
+    assert second == first
+
+
+async def test_the_same_request_key_is_not_refused_because_the_name_is_in_use_by_now(bus: Bus) -> None:
+    first = await joined(bus, HUMAN, Join(name="luna"), key=b"k" * 16)
+    bus.present.add("luna")
+
+    second = await joined(bus, HUMAN, Join(name="luna"), key=b"k" * 16)
+    with pytest.raises(NameTaken):
+        await joined(bus, HUMAN, Join(name="luna"), key=b"m" * 16)
+
+    assert second == first
+
+
+async def test_an_agent_of_another_machine_is_made_known_once(bus: Bus) -> None:
+    first = await joined(bus, SCRIPT, Register(name="api-luna:boxe"))
+    second = await joined(bus, SCRIPT, Register(name="api-luna:BOXE"))
+
+    assert (first.is_new, second.is_new) == (True, False)
+    assert (first.agent.name, first.agent.device, first.agent.remote) == ("api-luna:BOXE", "BOXE", True)
+
+
+@pytest.mark.parametrize("name", ["luna", "human:BOXE", "lu na:BOXE"])
+async def test_a_remote_name_needs_a_device_and_a_name_one_can_have(bus: Bus, name: str) -> None:
+    with pytest.raises(BadName):
+        await joined(bus, HUMAN, Register(name=name))
+
+
+async def test_an_agent_of_this_machine_is_not_registered(bus: Bus) -> None:
+    with pytest.raises(BadName):
+        await joined(bus, HUMAN, Register(name=f"luna:{bus.log.device}"))
+
+
+async def test_leaving_writes_one_goodbye(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    first, second = await bus.submit(luna, Leave(reason="done")), await bus.submit(luna, Leave())
+
+    assert first is not None
+    assert second is None
+    agent = bus.agent("luna")
+    assert (agent.left, agent.state, agent.detail) == (True, "exited", "done")
+
+
+async def test_only_an_agent_leaves(bus: Bus) -> None:
+    with pytest.raises(WhoAreYou):
+        await bus.submit(SCRIPT, Leave())
+
+
+async def test_the_goodbye_of_one_who_is_back_is_not_written(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(1), session="s", is_here=False)
+    old = Gone(name="luna", reason="its process ended", seat=seat(1))
+
+    await asyncio.gather(
+        joined(bus, SCRIPT, Join(name="luna", seat=seat(2), session="s")), bus.submit(SYSTEM_CALLER, old)
+    )
+    late = await bus.broker.submit(SYSTEM_CALLER, old)
+    nobody = await bus.broker.submit(SYSTEM_CALLER, Gone(name="nova", reason="-"))
+
+    assert late == nobody == Written(event=None)
+    assert not bus.agent("luna").left
+
+
+async def test_only_the_bus_says_that_somebody_is_gone(bus: Bus) -> None:
+    await bus.join("luna")
+
+    with pytest.raises(NotAllowed, match="the bus itself"):
+        await bus.submit(HUMAN, Gone(name="luna", reason="-"))
+
+
+async def test_a_guest_in_a_chat_has_no_role_to_give(bus: Bus) -> None:
+    guest = Caller(name="ann", standing=Standing.GUEST, kind="external")
+
+    with pytest.raises(NotPerson):
+        await joined(bus, guest, Join(name="luna"))
+
+
+async def test_a_hello_from_outside_says_what_runs_an_agent_and_never_who_it_is(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    forged: dict[str, object] = {"agent": {"name": "luna", "base": "luna", "role": "operator"}, "runtime": "py"}
+
+    await bus.submit(luna, Put(envelope=Envelope(type="agent.hello", id="h1", sender="luna", payload=forged)))
+
+    assert (bus.agent("luna").role, bus.agent("luna").runtime) == ("worker", "py")
+
+
+def _status(state: str) -> Request:
+    from palaver.model.request import SetStatus
+
+    return SetStatus(state=state)

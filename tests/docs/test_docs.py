@@ -1,0 +1,223 @@
+"""The pages say what the code does: settings, errors, requests, frames, event types, links and commands."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from tests.docs.pages import (
+    DOCS,
+    PAGES,
+    ROOT,
+    anchors,
+    blocks,
+    first_cells,
+    named,
+    our_files,
+    page,
+    prose,
+    sections,
+    source,
+)
+
+from palaver.config import NOT_SETTINGS, Settings
+from palaver.doors import lines_wire
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.table import TABLE
+from palaver.errors import error_codes
+from palaver.harness.marks import MARKS
+from palaver.routing.policy import REQUEST_TYPES, RESERVED_TYPES
+
+# Settings and errors
+
+
+def test_the_settings_page_lists_every_setting_with_its_default() -> None:
+    table = page("settings.md").partition("## ")[0]
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.MULTILINE))
+
+    defaults = {field.name: field.default for field in fields(Settings)}
+    assert {name: ast.literal_eval(default) for name, default in rows.items()} == defaults
+
+
+def test_the_settings_page_lists_every_variable_that_is_no_setting() -> None:
+    table = sections(page("settings.md"), "##")["Variables that are no settings"]
+
+    assert set(first_cells(table)) == NOT_SETTINGS
+
+
+def test_the_errors_page_lists_every_code_once() -> None:
+    codes = first_cells(page("errors.md"))
+
+    assert sorted(codes) == sorted(error_codes())
+
+
+def test_the_errors_page_gives_every_code_the_exit_status_that_commands_end_with() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", page("errors.md"), re.MULTILINE))
+
+    assert rows == {code: "2" if code == "usage" else "1" for code in error_codes()}
+
+
+# Lines of JSON
+
+OPS: dict[str, type[msgspec.Struct]] = {str(op.__struct_config__.tag): op for op in get_args(lines_wire.Op)}
+
+
+def requests() -> dict[str, str]:
+    chapter = sections(page("protocol.md"), "##")["Requests"]
+    return {heading.strip("`"): content for heading, content in sections(chapter, "###").items()}
+
+
+def test_the_protocol_page_has_exactly_the_requests_of_the_wire() -> None:
+    assert sorted(requests()) == sorted(OPS)
+
+
+@pytest.mark.parametrize("tag", OPS)
+def test_the_protocol_page_has_exactly_the_fields_of_a_request(tag: str) -> None:
+    every = {"req", "name"}
+
+    assert set(first_cells(requests()[tag])) == set(OPS[tag].__struct_encode_fields__) - every
+
+
+@pytest.mark.parametrize("tag", OPS)
+def test_the_protocol_page_says_which_fields_must_be_there(tag: str) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", requests()[tag], re.MULTILINE)
+
+    needed = {name for name, meaning in rows if meaning.endswith("must be there")}
+
+    assert needed == {field.name for field in msgspec.structs.fields(OPS[tag]) if field.required}
+
+
+def test_the_protocol_page_has_exactly_the_pushes_of_the_wire() -> None:
+    shown = first_cells(sections(page("protocol.md"), "##")["Pushes"])
+
+    doors = source("src/palaver/doors", "lines*.py")
+    assert set(shown) == set(re.findall(r'push_line\(\s*"(\w+)"', doors))
+
+
+# The client's wire
+
+
+def frames(side: str) -> set[str]:
+    return set(first_cells(sections(page("protocol.md"), "##")[f"Frames of the {side}"]))
+
+
+def test_the_protocol_page_has_exactly_the_frames_that_the_c_client_sends_and_obeys() -> None:
+    client = source("native", "pal.c")
+
+    sent = set(re.findall(r"(?:send_frame\(|frame\[HEAD \+ 1\] = {)'(\w)'", client))
+    opening = set(re.findall(r'"PAL1(\w)', client))
+    obeyed = set(re.findall(r"^    case '(\w)':", client, re.MULTILINE))
+
+    assert frames("client") == sent | opening
+    assert frames("daemon") == obeyed
+
+
+def test_the_protocol_page_has_every_frame_that_the_daemon_reads_or_sends() -> None:
+    daemon = source("src/palaver/doors/argv", "wire.py") + source("src/palaver/doors/argv", "connection.py")
+
+    letters = set(re.findall(r'\bb"([A-Z])"', daemon))
+
+    assert frames("client") <= letters
+    assert letters <= frames("client") | frames("daemon")
+
+
+def test_the_protocol_page_has_exactly_the_fields_of_the_clients_request() -> None:
+    shown = set(first_cells(sections(page("protocol.md"), "##")["The request"]))
+
+    assert shown == set(re.findall(r"add_field\('(\w)'", source("native", "pal.c")))
+    assert shown == set(re.findall(r'\bb"([a-z])"', source("src/palaver/doors/argv", "wire.py")))
+
+
+# The log and the marks
+
+
+def test_the_log_page_names_every_event_type_that_the_broker_writes() -> None:
+    shown = set(first_cells(sections(page("log.md"), "##")["Event types"]))
+
+    written = set(re.findall(r'\btype="([\w.]+)"', source("src/palaver/broker")))
+
+    assert written <= shown
+    assert shown <= RESERVED_TYPES | REQUEST_TYPES
+
+
+def test_the_identity_page_names_every_mark() -> None:
+    assert [name for name in MARKS if f"`{name}`" not in page("identity.md")] == []
+
+
+# Links
+
+
+def test_the_index_links_every_page() -> None:
+    linked = set(re.findall(r"\]\(([\w.-]+\.md)\)", page("README.md")))
+
+    assert linked == {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
+
+    for link in links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+# Words
+
+
+# Written apart, so that this file does not hold what it looks for.
+@pytest.mark.parametrize("word", ["/" + "work/", "/" + "root/", "../" + "shared"])
+def test_no_file_names_a_place_of_the_machine_it_was_made_on(word: str) -> None:
+    files = our_files("*.md", "*.py", "*.c", "*.sql", "*.toml", "Makefile")
+
+    assert [named(path) for path in files if word in path.read_text(encoding="utf-8")] == []
+
+
+# Commands
+
+
+def commands(text: str) -> Iterator[str]:
+    """Every line of a page on which `pal` is called: in `sh` all lines, in `console` those behind a prompt."""
+    lines = [line for content in blocks(text, "sh") for line in content.splitlines()]
+    for content in blocks(text, "console"):
+        lines += [line.removeprefix("$ ") for line in content.splitlines() if line.startswith("$ ")]
+    return (line for line in lines if "pal" in shlex.split(line.replace("$(", " "), comments=True))
+
+
+def arguments(line: str) -> list[str]:
+    """The arguments of the first `pal` on a line, up to what ends a command in a shell."""
+    words = shlex.split(line.replace("$(", " "), comments=True)
+    start = words.index("pal") + 1
+    ends = [at for at, word in enumerate(words) if at >= start and word in ("|", "&&", ";", ">", ")")]
+    return words[start : ends[0] if ends else None]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_every_command_on_a_page_can_be_read(path: Path) -> None:
+    for line in commands(path.read_text(encoding="utf-8")):
+        parsed = parse(TABLE, arguments(line))
+
+        assert not parsed.command.is_hidden, line
+
+
+def test_the_pages_are_full_of_commands() -> None:
+    found = [line for path in PAGES for line in commands(path.read_text(encoding="utf-8"))]
+
+    assert len(found) > 60
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_every_command_named_in_a_sentence_exists(path: Path) -> None:
+    verbs = set(re.findall(r"`pal ([a-z]+)", prose(path.read_text(encoding="utf-8"))))
+
+    assert verbs - set(TABLE.root.children) == set()

@@ -1,0 +1,203 @@
+"""Stand-ins that tests share: a clock that is advanced by hand, and a bus without doors."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.broker.outcome import Joined, Sent, Written
+from palaver.delivery.delivery import Delivery
+from palaver.delivery.lane import Ability, Lane, LaneKind, Offer
+from palaver.log.api import Log
+from palaver.log.fold import apply
+from palaver.log.memory import MemoryLog
+from palaver.log.sqlite import SqliteLog
+from palaver.log.state import read_entry, read_line
+from palaver.model.agent import Agent, Caller, Seat, standing_of_role
+from palaver.model.agent import Standing as Standing
+from palaver.model.envelope import Event
+from palaver.model.ids import UlidSource
+from palaver.model.mail import DeliveryReport, Entry
+from palaver.model.request import Acknowledge, Join, Notify, Report, Request, Send
+
+LIMIT_S = 5.0
+START_MS = 1_700_000_000_000
+
+HUMAN = Caller(name="human", standing=Standing.HUMAN, kind="human")
+SCRIPT = Caller(name="script", standing=Standing.WORKER, kind="external")
+
+
+class FakeClock:
+    """Time that stands still until it is advanced."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self._now_ms = now_ms
+        self._monotonic_s = 0.0
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        return self._monotonic_s
+
+    def advance(self, seconds: float) -> None:
+        self._now_ms += round(seconds * 1000)
+        self._monotonic_s += seconds
+
+
+def seat(pid: int, key: str = "") -> Seat:
+    """A process that sits somewhere."""
+    return Seat(pid=pid, start=pid * 10, boot="boot", key=key)
+
+
+def caller(agent: Agent, **fields: str) -> Caller:
+    """An agent as the doors hand it to the broker."""
+    return Caller(
+        name=agent.name, standing=standing_of_role(agent.role), kind="instance", seat=agent.seat, **fields
+    )
+
+
+class Bus:
+    """Log, broker and delivery of one home. Who is present is what a test puts into `present`."""
+
+    def __init__(self, log: Log, clock: FakeClock, tasks: asyncio.TaskGroup) -> None:
+        self.log = log
+        self.clock = clock
+        self.present: set[str] = set()
+        self.draws = itertools.count()
+        self.deadlines = 0
+        self.asked: list[Report | Notify] = []
+        self.broker = Broker(
+            log,
+            clock=clock,
+            ids=UlidSource(clock, lambda size: bytes(size)),
+            is_present=self.present.__contains__,
+            draw=lambda: next(self.draws),
+        )
+        self.delivery = Delivery(log, self._submit, clock=clock, tasks=tasks)
+        self.delivery.deadline_changed = self._count_deadline
+
+    def close(self) -> None:
+        self.delivery.close()
+        self.broker.close()
+
+    async def _submit(self, request: Report | Notify) -> object:
+        self.asked.append(request)
+        return await self.broker.submit(SYSTEM_CALLER, request)
+
+    def _count_deadline(self) -> None:
+        self.deadlines += 1
+
+    async def submit(self, asking: Caller, request: Request, *, key: bytes | None = None) -> Event | None:
+        """Put a request to the broker and give the event it wrote."""
+        outcome = await self.broker.submit(asking, request, key=key)
+        assert isinstance(outcome, Sent | Written)
+        return outcome.event
+
+    async def join(self, name: str = "", *, by: Caller = HUMAN, is_here: bool = True, **fields: object) -> Caller:
+        """Let an agent join and be present, and give it as a caller."""
+        joined = await self.broker.submit(by, Join(name=name, **fields))  # type: ignore[arg-type]  # fields of a join
+        assert isinstance(joined, Joined)
+        if is_here:
+            self.present.add(joined.agent.name)
+        return caller(joined.agent)
+
+    async def send(self, asking: Caller, text: str, *to: str, **fields: object) -> Event:
+        """Send a text and give the stored message."""
+        event = await self.submit(asking, Send(text=text, to=to, **fields))  # type: ignore[arg-type]  # fields of a send
+        assert event is not None
+        return event
+
+    async def ack(self, asking: Caller, *seqs: int) -> Event | None:
+        return await self.submit(asking, Acknowledge(messages=seqs, lane="sdk", grade="acked"))
+
+    async def report(self, agent: str, state: str, *seqs: int, **fields: object) -> Event | None:
+        """Write a step of the ledger as delivery would."""
+        report = DeliveryReport(agent=agent, messages=seqs, state=state, **fields)  # type: ignore[arg-type]  # its fields
+        return await self.submit(SYSTEM_CALLER, Report(report=report))
+
+    def agent(self, name: str) -> Agent:
+        found = self.broker.directory.get(name)
+        assert found is not None
+        return found
+
+    def entry(self, event: Event, name: str) -> Entry | None:
+        return read_entry(self.log.rows, event.seq, name)
+
+    def state(self, event: Event, name: str) -> str:
+        """The state of a message for a recipient; empty when it was never for it."""
+        line = read_line(self.log.rows, event.seq, name)
+        return "" if line is None else line.state
+
+    def texts(self, name: str) -> list[str]:
+        """What waits for a name, in order, without touching it."""
+        taker = self.delivery.take(name)
+        found = [str(event.payload.get("text", event.type)) for event in taker.poll(1000)]
+        taker.close()
+        return found
+
+    def open_lane(self, name: str, kind: LaneKind = LaneKind.NATIVE, **abilities: bool) -> "FakeLane":
+        return FakeLane(self, name, Ability(kind=kind, **{"reaches_busy": True, "wakes_idle": True, **abilities}))
+
+
+class FakeLane:
+    """A lane that keeps the offers it is given."""
+
+    def __init__(self, bus: Bus, name: str, ability: Ability) -> None:
+        self._offers: asyncio.Queue[Offer] = asyncio.Queue()
+        self.states: list[list[str]] = []
+
+        def carry(offer: Offer) -> None:
+            self.states.append([bus.state(event, name) for event in offer.events])
+            self._offers.put_nowait(offer)
+
+        self.lane: Lane = bus.delivery.open_lane(name, ability, carry)
+
+    async def next(self) -> Offer:
+        """Wait for the next offer."""
+        async with asyncio.timeout(LIMIT_S):
+            return await self._offers.get()
+
+    async def next_texts(self) -> list[str]:
+        return texts_of((await self.next()).events)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._offers.empty()
+
+
+def texts_of(events: Sequence[Event]) -> list[str]:
+    return [str(event.payload.get("text", event.type)) for event in events]
+
+
+OpenLog = Callable[[Path], Awaitable[Log]]
+
+
+async def open_memory(directory: Path) -> Log:
+    return MemoryLog(apply=apply)
+
+
+async def open_sqlite(directory: Path) -> Log:
+    return await SqliteLog.open(directory, apply=apply, clock=FakeClock(), device="TEST")
+
+
+@asynccontextmanager
+async def opened_bus(open_log: OpenLog, directory: Path) -> AsyncIterator[Bus]:
+    """A bus on one engine. What its reactors do is over when the block ends."""
+    log = await open_log(directory)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            bus = Bus(log, FakeClock(), tasks)
+            yield bus
+            bus.close()
+    finally:
+        await log.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the others work until something is so."""
+    async with asyncio.timeout(LIMIT_S):
+        while not is_so():
+            await asyncio.sleep(0)
