@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,8 +15,7 @@ from palaver.log.fold import apply
 from palaver.log.memory import MemoryLog
 from palaver.log.sqlite import SqliteLog
 from palaver.log.state import read_entry, read_line
-from palaver.model.agent import Agent, Caller, Seat, standing_of_role
-from palaver.model.agent import Standing as Standing
+from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
 from palaver.model.mail import DeliveryReport, Entry
@@ -66,7 +65,7 @@ class Bus:
         self.log = log
         self.clock = clock
         self.present: set[str] = set()
-        self.draws = itertools.count()
+        self.draws: Iterator[int] = itertools.count()
         self.deadlines = 0
         self.asked: list[Report | Notify] = []
         self.broker = Broker(
@@ -96,7 +95,9 @@ class Bus:
         assert isinstance(outcome, Sent | Written)
         return outcome.event
 
-    async def join(self, name: str = "", *, by: Caller = HUMAN, is_here: bool = True, **fields: object) -> Caller:
+    async def join(
+        self, name: str = "", *, by: Caller = HUMAN, is_here: bool = True, **fields: object
+    ) -> Caller:
         """Let an agent join and be present, and give it as a caller."""
         joined = await self.broker.submit(by, Join(name=name, **fields))  # type: ignore[arg-type]  # fields of a join
         assert isinstance(joined, Joined)
@@ -139,7 +140,9 @@ class Bus:
         return found
 
     def open_lane(self, name: str, kind: LaneKind = LaneKind.NATIVE, **abilities: bool) -> "FakeLane":
-        return FakeLane(self, name, Ability(kind=kind, **{"reaches_busy": True, "wakes_idle": True, **abilities}))
+        return FakeLane(
+            self, name, Ability(kind=kind, **{"reaches_busy": True, "wakes_idle": True, **abilities})
+        )
 
 
 class FakeLane:

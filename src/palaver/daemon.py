@@ -1,7 +1,7 @@
 """The daemon: one for each home. Knows every part, puts them together, and takes them apart again.
 
-It opens no path that a client names, runs no program, and survives `kill -9` with nothing lost: what it has answered
-is in the log.
+It opens no path that a client names, runs no program, and survives `kill -9` with nothing lost: what it has
+answered is in the log.
 """
 
 import argparse
@@ -10,12 +10,13 @@ import fcntl
 import logging
 import logging.handlers
 import os
+import resource
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -24,38 +25,60 @@ from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.clock import Clock, SystemClock
 from palaver.config import Settings, load_settings
 from palaver.delivery.delivery import Delivery
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.table import TABLE
 from palaver.doors.services import Services
-from palaver.doors.unix import UnixDoor
-from palaver.errors import PalaverError
+from palaver.doors.unix import UnixDoor, connect_socket
+from palaver.errors import PalaverError, Unavailable, UsageError
 from palaver.links.doorstep import Doorstep
 from palaver.links.presence import Presence
 from palaver.links.process import boot_id
 from palaver.links.seats import SeatIndex
 from palaver.links.watch import ProcessWatch
-from palaver.log.fold import apply, read_agent, read_agents
+from palaver.log.fold import agent_of, apply
 from palaver.log.sqlite import SqliteLog
+from palaver.log.state import read_agent, read_agents
 from palaver.model.agent import Seat
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
 from palaver.model.request import Gone, Notify, Report, Started
 
 _logger: Final = logging.getLogger("palaver")
+
+DOWN: Final = "down"
+_FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 _LOCK_WAIT_S: Final = 10.0
+_MANY_FILES: Final = 65_536
+_TRY_AGAIN_S: Final = 1.0
 _AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life", "status"})
-_NETWORK_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"})
+_NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
+)
 
 
 class GuardedTasks(asyncio.TaskGroup):
     """A task group in which one task that fails is written down and stops nobody else."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._running: set[asyncio.Task[Any]] = set()
+
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
-        return super().create_task(self._guard(coro), **options)
+        task = super().create_task(self._guard(coro), **options)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def cancel_all(self) -> None:
+        """End every task that is left."""
+        for task in list(self._running):
+            task.cancel()
 
     async def _guard(self, coro: Coroutine[Any, Any, Any]) -> Any:
         try:
             return await coro
         except PalaverError as error:
-            _logger.warning("%s: %s", error.code, error)
+            _logger.warning("a task was refused: %s: %s", error.code, error)
         except Exception:
             _logger.exception("a task failed")
         return None
@@ -79,32 +102,44 @@ class Daemon:
 
     async def run(self, ready: "Ready") -> None:
         """Serve until stopped. `ready` is told once the door is open."""
-        async with AsyncExitStack() as ends:
-            log = await SqliteLog.open(self._home, apply=apply, clock=self._clock)
-            ends.push_async_callback(log.close)
-            async with GuardedTasks() as tasks:
+        sql_limit_s = self._settings.sql_timeout_ms / 1000
+        log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
+        try:
+            failure = await self._serve(log, ready)
+        finally:
+            await log.close()
+        if failure is not None:
+            raise failure
+
+    async def _serve(self, log: SqliteLog, ready: "Ready") -> Exception | None:
+        """Open the door and close it again; give what went wrong, which a task group would wrap."""
+        async with GuardedTasks() as tasks:
+            try:
                 door = await self._open(log, tasks)
                 ready.say("ok")
                 _logger.info("listening in %s at place %d, version %s", self._home, log.last(), __version__)
                 await self._stopped.wait()
                 _logger.info("stopping: %s", self._reason)
-                door.close("the bus was stopped ('pal up' starts it again)" if self._reason == "down" else None)
+                await door.close(_FAREWELL if self._reason == DOWN else None)
                 self._close()
-                current = asyncio.current_task()
-                for task in asyncio.all_tasks():
-                    if task is not current:
-                        task.cancel()
+            except Exception as error:
+                return error
+            finally:
+                tasks.cancel_all()
+        return None
 
     async def _open(self, log: SqliteLog, tasks: GuardedTasks) -> UnixDoor:
         ids = UlidSource(self._clock, secrets.token_bytes)
         if largest := log.largest_id():
             ids.start_above(largest)
-        loop = asyncio.get_running_loop()
 
         def gone(name: str, seat: Seat | None, reason: str) -> None:
             tasks.create_task(broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason, seat=seat)))
 
-        self._presence = Presence(ProcessWatch(), gone, loop.call_later)
+        async def submit(request: Report | Notify) -> object:
+            return await broker.submit(SYSTEM_CALLER, request)
+
+        self._presence = Presence(ProcessWatch(), gone, asyncio.get_running_loop().call_later)
         self._broker = broker = Broker(
             log,
             clock=self._clock,
@@ -112,10 +147,6 @@ class Daemon:
             is_present=self._presence.is_present,
             draw=lambda: secrets.randbelow(1_000_000),
         )
-
-        async def submit(request: Report | Notify) -> object:
-            return await broker.submit(SYSTEM_CALLER, request)
-
         self._delivery = Delivery(log, submit, clock=self._clock, tasks=tasks)
         self._delivery.deadline_changed = self._deadline_changed.set
         self._seats = SeatIndex(boot_id())
@@ -152,11 +183,10 @@ class Daemon:
     def _follow_agents(self, events: Sequence[Event]) -> None:
         """Seats and presence are what the state says, before the one who joined is answered."""
         for event in events:
-            if event.type in _AGENT_EVENTS:
-                name = str(event.payload.get("name", event.sender))
-                if (agent := read_agent(self._log.rows, name)) is not None:
-                    self._seats.put(agent)
-                    self._presence.put(agent)
+            is_news = event.type in _AGENT_EVENTS
+            if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
+                self._seats.put(agent)
+                self._presence.put(agent)
 
     async def _expire(self) -> None:
         """Wake when the next message expires, and when that moment changes."""
@@ -168,14 +198,22 @@ class Daemon:
                 async with asyncio.timeout(wait_s):
                     await self._deadline_changed.wait()
             except TimeoutError:
-                await self._delivery.expire()
+                await self._expire_due()
+
+    async def _expire_due(self) -> None:
+        try:
+            await self._delivery.expire()
+        except Unavailable as error:
+            _logger.warning("nothing could expire: %s: %s", error.code, error)
+            await asyncio.sleep(_TRY_AGAIN_S)
 
 
 class Ready:
-    """Tells the client that started us how it went: `ok`, or a sentence. Says it once."""
+    """Tells whoever started us how it went: `ok`, or a sentence. A client hears it once, a person sees it."""
 
-    def __init__(self, descriptor: int | None) -> None:
+    def __init__(self, descriptor: int | None, *, is_foreground: bool) -> None:
         self._descriptor = descriptor
+        self._is_foreground = is_foreground
 
     def say(self, word: str) -> None:
         if self._descriptor is not None:
@@ -184,41 +222,61 @@ class Ready:
             with suppress(OSError):
                 os.close(self._descriptor)
             self._descriptor = None
+        elif self._is_foreground and word != "ok":
+            sys.stderr.write(f"pal: {word}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="palaver.daemon")
+    parser = argparse.ArgumentParser(prog="palaver.daemon", allow_abbrev=False)
     parser.add_argument("--home", required=True, type=Path)
     parser.add_argument("--ready-fd", type=int)
     parser.add_argument("--foreground", action="store_true")
-    options, _ = parser.parse_known_args(argv)
-    os.umask(0o077)
-    ready = Ready(options.ready_fd)
+    options, others = parser.parse_known_args(argv)
+    ready = Ready(options.ready_fd, is_foreground=options.foreground)
     try:
-        home = _prepare_home(options.home)
-        settings = load_settings(home, os.environ)
-        lock = _lock(home)
-        if lock is None:
-            ready.say(f"another daemon holds {home / 'daemon.lock'} and does not answer")
-            return 1
-        _log_to(home, settings, is_foreground=options.foreground)
-        asyncio.run(_serve(home, settings, ready))
+        parse(TABLE, ["up", *others])
+        return _run(options.home, ready, is_foreground=options.foreground)
+    except UsageError as error:
+        ready.say(str(error))
+        return 2
     except (PalaverError, OSError) as error:
         _logger.error("did not start: %s", error)
         ready.say(str(error))
-        if options.foreground:
-            print(f"pal: {error}", file=sys.stderr)  # noqa: T201 - the person who runs it in front of him
+    except Exception as error:
+        _logger.exception("ended by a mistake of its own")
+        ready.say(f"{type(error).__name__}: {error}")
+    return 1
+
+
+def _run(home: Path, ready: Ready, *, is_foreground: bool) -> int:
+    os.umask(0o077)
+    home = _prepare_home(home)
+    settings = load_settings(home, os.environ)
+    lock = _lock(home)
+    if lock is None:
+        ready.say(
+            "the bus is already running" if is_foreground else f"another daemon holds {home / 'daemon.lock'}"
+        )
         return 1
+    with lock:
+        _allow_many_files()
+        _log_to(home, settings, is_foreground=is_foreground)
+        asyncio.run(_serve(home, settings, ready))
     return 0
 
 
 async def _serve(home: Path, settings: Settings, ready: Ready) -> None:
     daemon = Daemon(home, settings, SystemClock())
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_write_down)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stop, number.name)
     await daemon.run(ready)
+
+
+def _write_down(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    _logger.error("%s", context["message"], exc_info=context.get("exception"))
 
 
 def _prepare_home(home: Path) -> Path:
@@ -233,7 +291,7 @@ def _prepare_home(home: Path) -> Path:
 def file_system_of(path: Path) -> str:
     """Give the kind of file system a path is on; empty when that cannot be told."""
     try:
-        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
     kinds: dict[str, str] = {}
@@ -245,14 +303,14 @@ def file_system_of(path: Path) -> str:
 
 
 def _lock(home: Path) -> TextIO | None:
-    """Take the one lock of a home, waiting for a daemon that is on its way out. Kept until the process ends."""
+    """Take the one lock of a home, waiting for a daemon on its way out; None when one is there to stay."""
     lock = (home / "daemon.lock").open("a+", encoding="ascii")
     end = time.monotonic() + _LOCK_WAIT_S
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > end:
+            if time.monotonic() > end or _is_listening(home):
                 lock.close()
                 return None
             time.sleep(0.02)
@@ -261,6 +319,23 @@ def _lock(home: Path) -> TextIO | None:
             lock.write(f"{os.getpid()}\n")
             lock.flush()
             return lock
+
+
+def _is_listening(home: Path) -> bool:
+    try:
+        connect_socket(home / "daemon.sock").close()
+    except OSError:
+        return False
+    return True
+
+
+def _allow_many_files() -> None:
+    """Every caller is an open file or two, and the usual limit is made for one user's shell."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MANY_FILES if hard == resource.RLIM_INFINITY else min(_MANY_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:

@@ -28,8 +28,8 @@
         ├── TooSlow             too_slow
         └── Disconnected        disconnected
 
-The code is for machines and never changes; the fields are for programs; the sentence is for people. An error can be
-written onto a wire by its code and details, and `error_from_wire` makes the same error of them again.
+The code is for machines and never changes; the fields are for programs; the sentence is for people. An error
+can be written onto a wire by its code and details, and `error_from_wire` makes the same error of them again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,7 +128,9 @@ class AmbiguousRecipient(RequestError):
         self.candidates = list(candidates)
 
     def __str__(self) -> str:
-        return f"{self.address} could be {', '.join(self.candidates)}; write more of the name. Nothing was sent"
+        return (
+            f"{self.address} could be {', '.join(self.candidates)}; write more of the name. Nothing was sent"
+        )
 
 
 class MessageTooLarge(RequestError):
@@ -251,7 +253,7 @@ class ReservedType(RequestError):
 
     code = "reserved_type"
 
-    def __init__(self, type: str) -> None:  # noqa: A002 - the field's name on the wire
+    def __init__(self, type: str) -> None:
         super().__init__(type)
         self.type = type
 
@@ -284,7 +286,10 @@ class RateLimited(RequestError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"message #{self.message} is held: {self.reason}; a person can let it through with 'pal release {self.message}'"
+        return (
+            f"message #{self.message} is held: {self.reason}; "
+            f"a person can let it through with 'pal release {self.message}'"
+        )
 
 
 class BadQuery(_Sentence):
@@ -327,7 +332,9 @@ class NewerSchema(Unavailable):
         self.known = known
 
     def __str__(self) -> str:
-        return f"the log has schema {self.found} and this Palaver knows {self.known}: install the newer version"
+        return (
+            f"the log has schema {self.found} and this Palaver knows {self.known}: install the newer version"
+        )
 
 
 class ShuttingDown(_Trouble):

@@ -1,16 +1,19 @@
+"""Joining and leaving, on both engines."""
+
 import asyncio
+import itertools
 
 import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus, seat
 
+from palaver.broker.broker import SYSTEM_CALLER
 from palaver.broker.outcome import Joined, Written
 from palaver.errors import BadName, BadText, NameTaken, NotAllowed, NotPerson, WhoAreYou
 from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Envelope
 from palaver.model.names import spare_name
 from palaver.model.query import Query
-from palaver.model.request import Gone, Join, Leave, Put, Register, Request
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.model.envelope import Envelope
-from tests.fakes import HUMAN, SCRIPT, Bus, seat
+from palaver.model.request import Gone, Join, Leave, Put, Register, Request, SetStatus
 
 
 async def joined(bus: Bus, asking: Caller, request: Request, key: bytes | None = None) -> Joined:
@@ -47,7 +50,7 @@ async def test_a_name_that_nobody_chose_is_drawn_and_was_never_had_before(bus: B
 
 
 async def test_two_who_draw_the_same_name_at_once_get_two_names(bus: Bus) -> None:
-    bus.draws = iter([0, 0, 0])  # type: ignore[assignment]  # the same number for both
+    bus.draws = itertools.repeat(0)
 
     both = await asyncio.gather(joined(bus, SCRIPT, Join()), joined(bus, SCRIPT, Join()))
 
@@ -170,13 +173,17 @@ async def test_the_same_seat_again_changes_nothing(bus: Bus) -> None:
     assert await types(bus) == ["agent.hello"]
 
 
-async def test_the_same_session_comes_back_at_another_seat_with_its_role_and_no_second_hello(bus: Bus) -> None:
+async def test_the_same_session_comes_back_at_another_seat_with_its_role_and_no_second_hello(
+    bus: Bus,
+) -> None:
     await bus.join("luna", role="operator", harness="claude", seat=seat(1), session="s")
     await bus.submit(SYSTEM_CALLER, Gone(name="luna", reason="its process ended", seat=seat(1)))
     bus.present.discard("luna")
     bus.clock.advance(5)
 
-    back = await joined(bus, SCRIPT, Join(name="luna", harness="claude", seat=seat(2), session="s", version="3"))
+    back = await joined(
+        bus, SCRIPT, Join(name="luna", harness="claude", seat=seat(2), session="s", version="3")
+    )
 
     assert not back.is_new
     assert (back.agent.role, back.agent.seat, back.agent.version) == ("operator", seat(2), "3")
@@ -209,9 +216,9 @@ async def test_a_session_that_sits_elsewhere_now_cannot_be_copied(bus: Bus) -> N
             await joined(bus, SCRIPT, Join(name=name, harness="claude", seat=seat(2), session="s"))
 
 
-async def test_a_connection_that_comes_back_keeps_state_and_pause(bus: Bus) -> None:
+async def test_a_connection_that_comes_back_keeps_its_state(bus: Bus) -> None:
     luna = await bus.join("luna", has_link=True, session="hash")
-    await bus.submit(luna, _status("active"))
+    await bus.submit(luna, SetStatus(state="active"))
 
     again = await joined(bus, SCRIPT, Join(name="luna", has_link=True, session="hash", runtime="py"))
 
@@ -232,9 +239,9 @@ async def test_who_left_and_joins_again_at_its_seat_says_hello_again(bus: Bus) -
 async def test_the_human_raises_an_agent_that_is_here(bus: Bus) -> None:
     await bus.join("luna", seat=seat(1))
 
-    raised = await joined(bus, HUMAN, Join(name="luna", role="operator", seat=seat(1)))
     with pytest.raises(NotPerson):
         await joined(bus, SCRIPT, Join(name="luna", role="operator", seat=seat(1), has_link=True))
+    raised = await joined(bus, HUMAN, Join(name="luna", role="operator", seat=seat(1)))
 
     assert raised.agent.role == "operator"
 
@@ -325,14 +332,11 @@ async def test_a_guest_in_a_chat_has_no_role_to_give(bus: Bus) -> None:
 
 async def test_a_hello_from_outside_says_what_runs_an_agent_and_never_who_it_is(bus: Bus) -> None:
     luna = await bus.join("luna")
-    forged: dict[str, object] = {"agent": {"name": "luna", "base": "luna", "role": "operator"}, "runtime": "py"}
+    forged: dict[str, object] = {
+        "agent": {"name": "luna", "base": "luna", "role": "operator"},
+        "runtime": "py",
+    }
 
     await bus.submit(luna, Put(envelope=Envelope(type="agent.hello", id="h1", sender="luna", payload=forged)))
 
     assert (bus.agent("luna").role, bus.agent("luna").runtime) == ("worker", "py")
-
-
-def _status(state: str) -> Request:
-    from palaver.model.request import SetStatus
-
-    return SetStatus(state=state)

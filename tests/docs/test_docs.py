@@ -13,7 +13,6 @@ import pytest
 from tests.docs.pages import (
     DOCS,
     PAGES,
-    ROOT,
     anchors,
     blocks,
     first_cells,
@@ -187,7 +186,7 @@ def test_no_file_names_a_place_of_the_machine_it_was_made_on(word: str) -> None:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Every line of a page on which `pal` is called: in `sh` all lines, in `console` those behind a prompt."""
+    """Every line on which `pal` is called: in `sh` blocks all lines, in `console` those behind a prompt."""
     lines = [line for content in blocks(text, "sh") for line in content.splitlines()]
     for content in blocks(text, "console"):
         lines += [line.removeprefix("$ ") for line in content.splitlines() if line.startswith("$ ")]

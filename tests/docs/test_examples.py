@@ -66,11 +66,13 @@ def test_every_other_example_runs(example: str, environment: Environment) -> Non
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_the_sdk_page_names_all_that_a_connection_a_message_and_a_receipt_offer() -> None:
+def test_the_sdk_page_names_all_that_a_connection_and_its_values_offer() -> None:
     text = page("sdk.md")
 
     methods = [name for name in vars(palaver.Connection) if not name.startswith("_")]
-    values = [*palaver.Message.__dataclass_fields__, *palaver.Receipt.__dataclass_fields__]
+    values = [*palaver.Message.__dataclass_fields__, *palaver.Event.__dataclass_fields__]
+    for kind in (palaver.Receipt, palaver.Delivery, palaver.Agent):
+        values += kind.__struct_fields__
 
     inner = {"acknowledge", "answer"}  # how a message reaches its connection
     assert [name for name in methods if f"`{name}" not in text] == []

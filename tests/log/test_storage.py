@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaver.errors import BadRequest, DiskFull, NameTaken, PalaverError, StorageFailed
-from palaver.log.storage import connect_reader, connect_writer, failure_from
+from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from, lay_out_wal
 
 
 def sqlite_error(code: int) -> sqlite3.Error:
@@ -62,4 +62,28 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
 
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         connection.execute("CREATE TABLE t (x)")
+    connection.close()
+
+
+def test_a_write_ahead_log_that_is_not_there_is_not_laid_out(tmp_path: Path) -> None:
+    lay_out_wal(tmp_path / FILE_NAME, 8192)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_laid_out_write_ahead_log_keeps_what_was_committed(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    connection = connect_writer(path)
+    connection.execute("CREATE TABLE kept (word TEXT)")
+    connection.execute("INSERT INTO kept VALUES ('before')")
+
+    lay_out_wal(path, 1_000_000)
+    connection.execute("INSERT INTO kept VALUES ('after')")
+
+    copy = tmp_path / "copy.sqlite"
+    for ending in ("", "-wal"):  # what a crash would leave behind: no memory of the log, only the files
+        Path(f"{copy}{ending}").write_bytes(Path(f"{path}{ending}").read_bytes())
+    read = connect_reader(copy)
+    assert read.execute("SELECT word FROM kept").fetchall() == [("before",), ("after",)]
+    read.close()
     connection.close()

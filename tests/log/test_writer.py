@@ -236,3 +236,47 @@ def test_a_loop_that_ends_without_closing_is_not_waited_for(tmp_path: Path) -> N
             await log.close()
 
     asyncio.run(end())
+
+
+async def test_words_wait_for_a_search_and_are_found_by_it(sqlite_log: SqliteLog) -> None:
+    event = await put(sqlite_log, "a rare pomegranate")
+
+    found = await sqlite_log.read(Query(search="pomegranate"))
+
+    assert [one.seq for one in found] == [event.seq]
+
+
+async def test_too_many_waiting_words_are_indexed_at_once(
+    sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LIMIT_BEHIND", 3)
+
+    for number in range(8):
+        await put(sqlite_log, f"word{number}")
+
+    assert sqlite_log._writer._batches.words.behind < 4
+
+
+async def test_the_write_ahead_log_is_laid_out_at_the_first_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_IDLE_S", 0.001)
+    is_done = threading.Event()
+    lay_out = writer.Writer._do_chores
+
+    def watched(self: writer.Writer) -> None:
+        lay_out(self)
+        is_done.set()
+
+    monkeypatch.setattr(writer.Writer, "_do_chores", watched)
+    log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
+    await put(log)
+
+    await asyncio.to_thread(is_done.wait, LIMIT_S)
+    is_done.clear()
+    await put(log)
+    await asyncio.to_thread(is_done.wait, LIMIT_S)
+
+    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size >= writer.WAL_BYTES
+    assert len(await log.read(Query())) == 2
+    await log.close()

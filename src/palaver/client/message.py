@@ -1,23 +1,9 @@
-"""What a program gets and gives: messages and receipts as values. They know their connection, and nothing else."""
+"""A message to you, as a value. It knows its connection, and nothing else."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """What a sender is told at once: the message is stored, in this place, for these recipients."""
-
-    seq: int
-    id: str
-    to: tuple[str, ...]
-    delivered_to: tuple[str, ...]
-    empty_groups: tuple[str, ...] = ()
-    """Groups with nobody in them now."""
-    dead: tuple[str, ...] = ()
-    """Paths that nobody is subscribed to."""
-    is_repeat: bool = False
-    """The same id was sent before; this is what became of it then."""
+from palaver.client.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,5 +27,5 @@ class Message:
         await self.acknowledge(self.seq)
 
     async def reply(self, text: str, *, intent: str = "", priority: str = "") -> Receipt:
-        """Answer its sender, in the same thread."""
-        return await self.answer(self.sender, text, reply_to=str(self.seq), intent=intent, priority=priority)
+        """Answer its sender, and nobody else, in the same thread."""
+        return await self.answer((), text, reply_to=str(self.seq), intent=intent, priority=priority)

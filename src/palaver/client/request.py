@@ -1,13 +1,35 @@
-"""What the SDK can ask of the daemon, as it stands on a line. Pure; what is empty is left out.
+"""What the SDK can ask of the daemon, as it stands on a line. Pure.
 
-The number by which an answer finds its request is not here: `Lifeline` puts it in front.
+What has its default is left out, so the defaults are those of the daemon; a test compares the two.
 """
 
+from typing import Final
+
 import msgspec
+
+from palaver.errors import BadText, MessageTooLarge
+from palaver.model.text import LIMIT_FRAME_BYTES
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="op"):
     """Every request. Its name on the wire is its tag."""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def request_to_json(number: int, request: Request) -> bytes:
+    """Write a request on one line, without its end. The number is what its answer is known by.
+
+    Raises BadText for half a surrogate pair and MessageTooLarge for a line that the daemon would not read.
+    """
+    try:
+        line = b'{"req":%d,%b' % (number, _encode(request)[1:])
+    except UnicodeEncodeError as error:
+        raise BadText("the request", ord(error.object[error.start]), error.start) from error
+    if len(line) > LIMIT_FRAME_BYTES:
+        raise MessageTooLarge("the request", len(line), LIMIT_FRAME_BYTES)
+    return line
 
 
 class Join(Request, frozen=True, kw_only=True, tag="join"):
@@ -17,9 +39,9 @@ class Join(Request, frozen=True, kw_only=True, tag="join"):
     tag: str = ""
     role: str = "worker"
     harness: str = ""
-    runtime: str = "python"
+    runtime: str = ""
     version: str = ""
-    secret: str
+    secret: str = ""
 
 
 class Leave(Request, frozen=True, kw_only=True, tag="leave"):
@@ -37,7 +59,7 @@ class Send(Request, frozen=True, kw_only=True, tag="send"):
     reply_to: str = ""
     priority: str = ""
     expires_ms: int = 0
-    id: str
+    id: str = ""
     bundle_id: str = ""
     yes: bool = False
     dry_run: bool = False
@@ -76,7 +98,7 @@ class Events(Request, frozen=True, kw_only=True, tag="events"):
     after: int = 0
     last: int | None = None
     search: str = ""
-    limit: int = 0
+    limit: int = 1000
     follow: bool = False
 
 

@@ -1,4 +1,4 @@
-"""One connection to the daemon: lines out, lines in. It does not come back by itself, and reads no line's meaning."""
+"""One connection to the daemon: lines out, lines in. It does not come back by itself, and asks nothing."""
 
 import asyncio
 import os
@@ -55,6 +55,7 @@ class Wire(asyncio.Protocol):
         self._out: list[bytes] = []
         self._is_blocked = False
         self._loop = asyncio.get_running_loop()
+        self._closed = self._loop.create_future()
         self.error: Disconnected | None = None
         """Why it was lost, once it was; set before `on_lost` is called."""
 
@@ -79,6 +80,10 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._flush()
             self._transport.close()
+
+    async def wait_closed(self) -> None:
+        """Wait for the end of the connection, whoever makes it."""
+        await asyncio.shield(self._closed)
 
     # What asyncio calls
 
@@ -110,6 +115,7 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.error = self.error or Disconnected("the daemon has gone")
         self._out.clear()
+        self._closed.set_result(None)
         self._on_lost(self)
 
     def _give_up(self, reason: str) -> None:

@@ -1,8 +1,8 @@
 """The Unix door for programs: lines of JSON, many requests on one connection.
 
-Requests are started in the order in which they come and answered as they finish; those behind a `join` or `leave` wait
-for it, because it decides who asks. Bad input is answered with an error and the connection goes on. A peer that does
-not read its answers, or asks faster than it can be served, is not read from until that is over.
+Requests are started in the order in which they come and answered as they finish; those behind a `join` or
+`leave` wait for it, because it decides who asks. Bad input is answered with an error and the connection goes
+on. A peer that does not read its answers, or asks faster than it can be served, is not read from meanwhile.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class LinesConnection(asyncio.Protocol):
         return True
 
     def finish(self) -> None:
-        """The daemon stops: take no more requests, answer those under way, and end. Nothing else is written down."""
+        """The daemon stops: take no more requests, answer those under way, and end."""
         self._session.let_go()
         self._line.clear()
         self._is_last = True

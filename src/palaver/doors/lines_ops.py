@@ -44,14 +44,14 @@ class Session:
         self._link = link
         self._tasks = tasks
         self._names = Names(services, link, look)
-        self._lanes = Lanes(services, lambda line: self._spawn(self._push(line)))
+        self._lanes = Lanes(services, self._push_soon)
         self._listeners: dict[str, tuple[Taker, asyncio.Task[None]]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
         link.on_close(self._end)
 
     async def serve(self, op: wire.Op, reply: Reply) -> None:
-        """Do one request and answer it, whatever happens. The one place of this door that catches refusals."""
+        """Do one request and answer it, whatever happens. Of this door, here alone refusals are caught."""
         try:
             line = wire.answer_line(op.req, await self._do(op))
         except PalaverError as error:
@@ -134,8 +134,11 @@ class Session:
             for event in events:
                 await self._push(wire.push_line("message", {"name": name, "message": message_view(event)}))
 
+    def _push_soon(self, line: bytes) -> None:
+        self._spawn(self._push(line))
+
     async def _push(self, line: bytes) -> None:
-        """Put a line into the outbox, waiting for room: the peer that does not read waits, and nobody else."""
+        """Put a line into the outbox, waiting for room: a peer that does not read holds up nobody else."""
         while not self._link.outbox.offer(line):
             if not await self._link.outbox.wait_for_room():
                 raise asyncio.CancelledError

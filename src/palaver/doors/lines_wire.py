@@ -168,7 +168,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class LineReader:
-    """Cuts a stream of bytes into lines. Half a line waits for its other half; one that is too long is dropped."""
+    """Cuts a stream of bytes into lines. Half a line waits for its other half; one too long is dropped."""
 
     def __init__(self, limit_bytes: int = LIMIT_FRAME_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -212,7 +212,7 @@ def op_from_json(line: bytes) -> Op:
 
 
 def req_of(line: bytes) -> int:
-    """Give the number of a request that could not be read, so that its error finds its way; 0 if there is none."""
+    """Give the number of a request that could not be read, so that its error finds its way; 0 for none."""
     try:
         found = _number.decode(line).get("req", 0)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,7 @@
 """The Unix door: `daemon.sock`, mode 0600. Finds out who connects and which of the two wires it speaks.
 
-What begins like the magic word is the thin client's; all else is lines of JSON. Another user's process gets an error.
+What begins like the magic word is the thin client's; all else is lines of JSON. Another user's process is
+refused.
 """
 
 import asyncio
@@ -108,7 +109,7 @@ class UnixDoor:
             nonlocal known, seen
             if known is None or seen != self._seats_changed:
                 seen = self._seats_changed
-                known = self._doorstep.who(peer.chain(), Claim())
+                known = self._doorstep.who(peer.chain(self._services.seats.is_anchor), Claim())
             return known
 
         return look

@@ -9,7 +9,7 @@ import msgspec
 from palaver.broker.messages import recipients_of
 from palaver.broker.outcome import Sent
 from palaver.doors.services import Services
-from palaver.log.fold import read_entry, read_unread, read_unsure
+from palaver.log.state import read_entry, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
@@ -127,7 +127,7 @@ async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Ev
 def open_mail(
     services: Services, name: str, limit: int, passes: Callable[[Event], bool] | None
 ) -> list[Event]:
-    """Give the unread mail of a name in the order in which it goes, also what somebody has in hand just now."""
+    """Give the unread mail of a name in the order in which it goes, also what somebody has in hand."""
     found: list[Event] = []
     after = ""
     while page := services.log.rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
@@ -145,7 +145,9 @@ async def last_sent(services: Services, sender: str) -> dict[str, dict[str, obje
     """Give, for everybody a sender wrote to lately, the newest such message and what became of it there."""
     events = await services.log.read(Query(types=("message",), senders=(sender,), last=_LATELY))
     newest = {name: event for event in events for name in recipients_of(event)}
-    return {name: {"seq": event.seq, "state": _state(services, event, name)} for name, event in newest.items()}
+    return {
+        name: {"seq": event.seq, "state": _state(services, event, name)} for name, event in newest.items()
+    }
 
 
 def _state(services: Services, event: Event, name: str) -> str:

@@ -10,6 +10,7 @@ from palaver.log.blobs import Blobs
 from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
 from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
 from palaver.log.storage import failure_from
+from palaver.log.words import Words
 from palaver.model.envelope import Draft, Event, event_from
 
 Outcome: TypeAlias = Commit | Exception
@@ -21,6 +22,8 @@ _BY_KEYS: Final = f"{_SELECT} WHERE request_key IN ({', '.join('?' * ROWS_AT_ONC
 _BY_ID: Final = f"{_SELECT} WHERE id = ? AND sender = ?"
 _BEHIND: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
 _EVENTS_AT_ONCE: Final = 1000
+_MANY_TEXTS: Final = 32
+"""A batch with so many texts has them indexed at once; fewer wait for company."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Batches:
         self._blobs = blobs
         self._rows = BatchRows(connection)
         self._last = last_place(connection)
+        self.words = Words(connection, blobs, self._last)
         self._largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
 
     def write(self, orders: Sequence[Order]) -> list[Outcome]:
@@ -77,6 +81,7 @@ class Batches:
             self._last, self._largest_id = last, largest_id
             self._roll_back()
             raise
+        self.words.written(self._last)
         return outcomes
 
     def rebuild(self) -> int:
@@ -99,10 +104,14 @@ class Batches:
         return count
 
     def _write_all(self, orders: Sequence[Order]) -> list[Outcome]:
+        before = self._last
         taken = _Taken(by_key=self._known_request_keys(orders))
         outcomes = [self._outcome(order, taken) for order in orders]
         insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.records)
-        insert_many(self._connection, "INSERT INTO events_fts (rowid, text)", taken.texts)
+        if len(taken.texts) >= _MANY_TEXTS:
+            if self.words.behind:
+                self.words.take_in(before)
+            self.words.add(taken.texts, self._last)
         self._rows.flush()
         return outcomes
 
@@ -162,6 +171,7 @@ class Batches:
         self._rows.forget()
         if self._connection.in_transaction:  # Some failures of the disk have rolled back already.
             self._connection.execute("ROLLBACK")
+        self.words.forget()
 
 
 def last_place(connection: sqlite3.Connection) -> int:

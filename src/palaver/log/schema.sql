@@ -59,6 +59,7 @@ CREATE VIRTUAL TABLE events_fts USING fts5 (
     text,
     content = 'events_text',
     content_rowid = 'seq',
+    columnsize = 0,                -- it is never ranked: results are in the order of the log
     tokenize = 'unicode61 remove_diacritics 2'
 );
 

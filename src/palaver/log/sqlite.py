@@ -21,8 +21,8 @@ from palaver.log.newest import Newest
 from palaver.log.reader import Reader
 from palaver.log.records import COLUMNS, event_from_record
 from palaver.log.rows import SqliteRows
-from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from
-from palaver.log.writer import Writer
+from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from, lay_out_wal
+from palaver.log.writer import WAL_BYTES, Writer
 from palaver.model.envelope import Event
 from palaver.model.query import Query
 
@@ -94,7 +94,7 @@ class SqliteLog:
             newest = Newest(last_place(connection))
         except (sqlite3.Error, OSError) as error:
             raise failure_from(error) from error
-        writer = Writer(connection, batches, newest)
+        writer = Writer(connection, batches, newest, lambda: lay_out_wal(path, WAL_BYTES))
         return cls(device=kept_device, writer=writer, reader=reader, point=point, blobs=blobs, newest=newest)
 
     @property
@@ -127,6 +127,8 @@ class SqliteLog:
         return self._events(_BY_END, id_or_end)
 
     async def read(self, query: Query) -> list[Event]:
+        if query.search:
+            await self._writer.index()
         return await self._reader.read(query)
 
     def subscribe(self, hear: Hear) -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """How connections to the log's file are opened, and what its failures are called. Knows nothing of events."""
 
 import errno
+import os
 import sqlite3
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ _WRITER: Final = (
     "cache_size = -16384",  # Sixteen megabytes, for indexes that grow in many places at once.
 )
 _BUSY_TIMEOUT_S: Final = 5.0
+_ZEROS_BYTES: Final = 1024 * 1024
 _STATEMENTS: Final = 64
 _NO_ROOM: Final = frozenset(
     (
@@ -55,6 +57,26 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     connection = _connect(path)
     connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def lay_out_wal(path: Path, size_bytes: int) -> None:
+    """Make the write-ahead log as long as it is going to be, so that commits overwrite it.
+
+    A commit that makes a file longer waits for the file system's own journal too. SQLite passes over whatever
+    stands behind its last frame, and keeps the length when it begins the file anew. Nothing happens when
+    there is none yet.
+    """
+    try:
+        file = os.open(f"{path}-wal", os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        length = os.fstat(file).st_size
+        while length < size_bytes:
+            length += os.pwrite(file, bytes(min(_ZEROS_BYTES, size_bytes - length)), length)
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def failure_from(error: BaseException) -> PalaverError:

@@ -18,11 +18,13 @@ from palaver.log.api import LIMIT_WAITING, Commit, Decide
 from palaver.log.batch import Batches, Order, Outcome
 from palaver.log.newest import Newest
 from palaver.log.storage import failure_from
+from palaver.log.words import LIMIT_BEHIND
 
 _IDLE_S: Final = 0.2
 _PAGES_WHEN_IDLE: Final = 1_000
-_PAGES_AT_MOST: Final = 16_000
+_PAGES_AT_MOST: Final = 4_000
 """How long the write-ahead log may grow until it is copied into the file: at the next pause, or at once."""
+WAL_BYTES: Final = _PAGES_AT_MOST * 4_120
 
 _PAGES_OF_A_BATCH: Final = 10
 _PAGES_OF_AN_EVENT: Final = 2
@@ -61,8 +63,13 @@ class Writer:
     the next one is refused.
     """
 
-    def __init__(self, connection: sqlite3.Connection, batches: Batches, newest: Newest) -> None:
-        """Take over the connection, on the running event loop, and start the thread."""
+    def __init__(
+        self, connection: sqlite3.Connection, batches: Batches, newest: Newest, lay_out: Callable[[], None]
+    ) -> None:
+        """Take over the connection, on the running event loop, and start the thread.
+
+        `lay_out` prepares the files for speed; it is called once, at the first pause.
+        """
         self._connection = connection
         self._batches = batches
         self._newest = newest
@@ -70,6 +77,7 @@ class Writer:
         self._line: queue.SimpleQueue[_Waiting | _Errand] = queue.SimpleQueue()
         self._end: _Errand | None = None
         self._pages = 0
+        self._lay_out: Callable[[], None] | None = lay_out
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
 
@@ -92,6 +100,13 @@ class Writer:
         errand = _Errand(self._batches.rebuild)
         self._line.put(errand)
         return await asyncio.wrap_future(errand.result)
+
+    async def index(self) -> None:
+        """Bring the full-text index up to the events; nothing to do when it is."""
+        if self._batches.words.behind and self._end is None:
+            errand = _Errand(self._index)
+            self._line.put(errand)
+            await asyncio.wrap_future(errand.result)
 
     async def close(self) -> None:
         """Write what stands in line, then end the thread and close the connection."""
@@ -144,14 +159,26 @@ class Writer:
         return waiting, item if isinstance(item, _Errand) else None
 
     def _first(self) -> _Waiting | _Errand:
+        if self._batches.words.behind >= LIMIT_BEHIND:
+            self._index_quietly()
         if self._pages >= _PAGES_AT_MOST:
             self._checkpoint()
-        elif self._pages >= _PAGES_WHEN_IDLE:
+        elif self._lay_out is not None or self._pages >= _PAGES_WHEN_IDLE or self._batches.words.behind:
             try:
                 return self._line.get(timeout=_IDLE_S)
             except queue.Empty:
-                self._checkpoint()
+                self._do_chores()
         return self._line.get()
+
+    def _do_chores(self) -> None:
+        """What can wait for a pause."""
+        self._index_quietly()
+        if self._pages >= _PAGES_WHEN_IDLE:
+            self._checkpoint()
+        if self._lay_out is not None:
+            with contextlib.suppress(OSError):  # No room: commits are a little slower, and that is all.
+                self._lay_out()
+            self._lay_out = None
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
         orders = [one.order for one in waiting]
@@ -175,6 +202,20 @@ class Writer:
         self._pages = 0
         with contextlib.suppress(sqlite3.Error):  # No room, or a reader: there will be another time.
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _index(self) -> int:
+        """Index what is behind, and count the pages; whoever searches is told when that fails."""
+        count = self._batches.words.behind
+        if count:
+            self._batches.words.catch_up()
+            self._pages += _PAGES_OF_A_BATCH + count
+        return count
+
+    def _index_quietly(self) -> None:
+        with contextlib.suppress(
+            sqlite3.Error, OSError
+        ):  # No room: a search will say so, or a later time do.
+            self._index()
 
     def _finish(self) -> int:
         self._checkpoint()

@@ -1,4 +1,4 @@
-"""One command on its way: who asks, what was written, and how the answer looks. Every command is given one."""
+"""One command on its way: who asks, what was written, how the answer looks. Every command is given one."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -64,7 +64,9 @@ class Call:
     def paint(self) -> Paint:
         """Colours only on a terminal, and not when NO_COLOR is set."""
         environment = self.asked.environment
-        return Paint(self.is_terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb")
+        return Paint(
+            self.is_terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+        )
 
     @property
     def width(self) -> int | None:
@@ -75,7 +77,9 @@ class Call:
     def owner(self) -> str:
         """Whose mail a command is about. A script has none."""
         if self.caller.kind == EXTERNAL:
-            raise WhoAreYou("you have no mail of your own: take a name with 'pal join', or say whose with --as NAME")
+            raise WhoAreYou(
+                "you have no mail of your own: take a name with 'pal join', or say whose with --as NAME"
+            )
         return self.caller.name
 
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
@@ -152,4 +156,6 @@ def check_utf8(parsed: Parsed) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"{word!r} is not UTF-8, and only the name of a file may be something else") from None
+            raise UsageError(
+                f"{word!r} is not UTF-8, and only the name of a file may be something else"
+            ) from None

@@ -8,7 +8,7 @@ from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.views import agents_view, caller_view, last_sent
 from palaver.links.doorstep import Doorstep
 from palaver.links.seats import seat_mark
-from palaver.log.fold import read_unread, read_unsure
+from palaver.log.state import read_unread, read_unsure
 from palaver.model.request import Join, Leave, Register, SetStatus
 
 
@@ -88,7 +88,7 @@ async def whoami(call: Call, doorstep: Doorstep) -> int:
 
 
 async def list_agents(call: Call, doorstep: Doorstep) -> int:
-    """Show who is on the bus; with --verbose also those who have left, and who has read one's last message."""
+    """Show who is on the bus; with --verbose also those who left, and who has read one's last message."""
     is_verbose = call.parsed.has("--verbose")
     views = [view for view in agents_view(call.services) if is_verbose or "left" not in view]
     if is_verbose:

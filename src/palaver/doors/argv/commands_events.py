@@ -1,4 +1,4 @@
-"""`pal events`: reading, searching, waiting for and following the log. Follows places, and changes no ledger."""
+"""`pal events`: reads, searches, waits for and follows the log. Follows places, and changes no ledger."""
 
 from contextlib import aclosing
 from dataclasses import replace
@@ -126,10 +126,9 @@ def _line(call: Call, event: Event) -> str:
     plain = f"#{event.seq} {call.clock_time(event.ts)} {safe(event.type)} {safe(event.sender + to)}: "
     if call.width is not None:
         text = truncate(text, max(20, call.width - len(plain)))
-    return (
-        f"{paint.bold(f'#{event.seq}')} {paint.dim(call.clock_time(event.ts))} {paint.green(safe(event.type))} "
-        f"{paint.cyan(safe(event.sender))}{safe(to)}: {text}"
-    )
+    place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
+    sender, kind = paint.cyan(safe(event.sender)), paint.green(safe(event.type))
+    return f"{place} {moment} {kind} {sender}{safe(to)}: {text}"
 
 
 def _query(call: Call, parsed: Parsed) -> Query:
@@ -178,4 +177,6 @@ def _moment(call: Call, parsed: Parsed, name: str) -> int | None:
             moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
         return int(moment.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{name} needs a time such as 10m (ago) or 2026-03-01T09:00, not {given!r}") from None
+        raise UsageError(
+            f"{name} needs a time such as 10m (ago) or 2026-03-01T09:00, not {given!r}"
+        ) from None

@@ -33,7 +33,8 @@ async def inbox(call: Call, doorstep: Doorstep) -> int:
     ]
     now = call.services.clock.now_ms()
     rows = [
-        [f"#{event.seq}", event.sender, state, ago(now - event.ts), readable_text(event)] for event, state in found
+        [f"#{event.seq}", event.sender, state, ago(now - event.ts), readable_text(event)]
+        for event, state in found
     ]
     await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
     return 0

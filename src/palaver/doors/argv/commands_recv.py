@@ -13,7 +13,7 @@ from palaver.doors.argv.table_messages import DEFAULT_RECV
 from palaver.doors.views import message_view, open_mail
 from palaver.errors import UsageError
 from palaver.links.doorstep import Doorstep
-from palaver.log.fold import read_unread
+from palaver.log.state import read_unread
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.forms import Line, format_injection
@@ -89,7 +89,7 @@ async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
         seqs = tuple(event.seq for event in batch)
         await _show(call, batch, _encode(seqs))
         await call.connection.output.flushed()
-        # From here on it was seen, also when the client goes away now: it stays in hand until that is written.
+        # From here on it was seen, even if the client goes away now: it stays in hand until that is written.
         seen = asyncio.ensure_future(_seen(call, seqs))
         try:
             await asyncio.shield(seen)
@@ -167,7 +167,8 @@ def _word(event: Event, key: str) -> str | None:
 def _for_people(call: Call, event: Event) -> str:
     paint = call.paint
     marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
-    head = f"{paint.bold(f'#{event.seq}')} {paint.cyan(safe(event.sender))} → {safe(', '.join(event.to) or 'all')}"
+    place, sender = paint.bold(f"#{event.seq}"), paint.cyan(safe(event.sender))
+    head = f"{place} {sender} → {safe(', '.join(event.to) or 'all')}"
     if marks:
         head += f" [{safe(', '.join(marks))}]"
     body = "\n".join(f"  {line}" for line in safe(readable_text(event), keep_lines=True).splitlines())
@@ -179,8 +180,9 @@ def _filter(call: Call) -> Passes | None:
     threads = set(call.parsed.values("--thread"))
     if not senders and not threads:
         return None
-    return lambda event: (not senders or event.sender.lower() in senders) and (
-        not threads or event.payload.get("thread") in threads
+    return lambda event: (
+        (not senders or event.sender.lower() in senders)
+        and (not threads or event.payload.get("thread") in threads)
     )
 
 
@@ -188,7 +190,9 @@ async def _peek(call: Call, name: str, limit: int) -> int:
     """Look without marking: what waits, or with --after everything behind a place."""
     parsed = call.parsed
     if parsed.has("--follow"):
-        raise UsageError("--follow takes your mail; 'pal events --target NAME --follow' looks on without taking it")
+        raise UsageError(
+            "--follow takes your mail; 'pal events --target NAME --follow' looks on without taking it"
+        )
     after, timeout_s = parsed.number("--after"), parsed.duration_s("--timeout")
     events: Sequence[Event] | None
     if after is None:

@@ -1,7 +1,5 @@
 """`pal send`: what stands on the line becomes recipients and a text."""
 
-from dataclasses import replace
-
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.call import Call
 from palaver.doors.views import sent_view
@@ -31,8 +29,6 @@ async def send(call: Call, doorstep: Doorstep) -> int:
     )
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
-    if not request.id:
-        sent = replace(sent, is_repeat=False)  # the client asks again after a crash: the same key, the same answer
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:

@@ -1,8 +1,9 @@
 """Standard output of one thin client: frames under a window, each with a token by which a repeat goes on.
 
-At most 64 KiB may be on their way and not flushed, so a client that never reads holds up only its own command. A
-client that lost the daemon brings the token of the last frame it had flushed. A command that goes on and on makes
-tokens of its own; for every other one the number of its writes is enough: those that were flushed are not sent again.
+At most 64 KiB may be on their way and not flushed, so a client that never reads holds up only its own
+command. A client that lost the daemon brings the token of the last frame it had flushed. A command that goes
+on and on makes tokens of its own; for every other one the number of its writes is enough: those that were
+flushed are not sent again.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class Output:
         self._changed = asyncio.Event()
 
     def go_on_from(self, token: bytes | None) -> None:
-        """Leave out what an earlier daemon's client had flushed. Tokens of a command itself are not for here."""
+        """Leave out what the client had flushed before. A command's own tokens are for the command."""
         if token is not None and (found := _WRITES.fullmatch(token)):
             self._writes_flushed_before = int(found[1])
 

@@ -1,4 +1,4 @@
-"""From a request to its command: parse, find out who asks, run, answer. The one place here that catches refusals."""
+"""From a request to its command: parse, find out who asks, run, answer. Here alone refusals are caught."""
 
 import json
 import logging
@@ -29,6 +29,7 @@ EXIT_USAGE: Final = 2
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _SERVED_BY_ANY_VERSION: Final = frozenset({("help",), ("down",)})
+_JOIN: Final = ("join",)
 _HELP: Final = frozenset({"--help", "-h"})
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -56,23 +57,25 @@ class ArgvDoor:
         except PalaverError as error:
             if not isinstance(error, UsageError):
                 verb, sentence = " ".join(_verb(asked)), safe(str(error))
-                _logger.info("refused %s of process %d: %s: %s", verb, connection.peer.pid, error.code, sentence)
+                _logger.info(
+                    "refused %s of process %d: %s: %s", verb, connection.peer.pid, error.code, sentence
+                )
             return _complain(connection, asked, error)
 
     def _is_replaced_by(self, connection: ArgvConnection, asked: Asked) -> bool:
-        """A person's newer client brings its own daemon; help has no effect, and what is to stop needs no other."""
+        """A person's newer client brings its own daemon; but help has no effect, and `down` needs none."""
         if not is_newer(asked.version, self.services.version):
             return False
         words = _before_the_text(asked.argv)
         if not words or _HELP & set(words) or _verb(asked) in _SERVED_BY_ANY_VERSION:
             return False
-        caller = self.doorstep.who(_chain(connection), Claim(marks=marks_of(asked.environment)))
+        caller = self.doorstep.who(self._chain(connection), Claim(marks=marks_of(asked.environment)))
         return caller.standing is Standing.HUMAN
 
     async def _command(self, connection: ArgvConnection, asked: Asked, parsed: Parsed) -> int:
         check_utf8(parsed)
         claim = Claim(marks=marks_of(asked.environment), as_name=parsed.as_name or "")
-        chain = _chain(connection)
+        chain = self._chain(connection, is_whole=parsed.command.path == _JOIN)
         call = Call(
             services=self.services,
             connection=connection,
@@ -84,22 +87,24 @@ class ArgvDoor:
         )
         return await HANDLERS[parsed.command.path](call, self.doorstep)
 
+    def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:
+        """Give the caller's processes, up to the first that is somebody unless all are wanted.
+
+        One that has gone since it asked must not be taken for somebody else.
+        """
+        chain = tuple(connection.peer.chain(None if is_whole else self.services.seats.is_anchor))
+        if not chain and connection.peer.pid:
+            raise WhoAreYou("the process that asked has ended")
+        return chain
+
     def _acting(self, caller: Caller, parsed: Parsed) -> Caller:
         name = (parsed.as_name or "").removeprefix("@").lower()
-        if not name or name == caller.name or parsed.command.path == ("join",):
+        if not name or name == caller.name or parsed.command.path == _JOIN:
             return caller
         target = self.services.broker.directory.get(name)
         if target is None:
             raise NotFound(f"agent {name}", "--as takes the full name of an agent; 'pal list' shows them")
         return act_as(caller, target)
-
-
-def _chain(connection: ArgvConnection) -> tuple[Process, ...]:
-    """Give the caller's processes. One that has gone since it asked must not be taken for somebody else."""
-    chain = tuple(connection.peer.chain())
-    if not chain and connection.peer.pid:
-        raise WhoAreYou("the process that asked has ended")
-    return chain
 
 
 def marks_of(environment: Mapping[str, str]) -> dict[str, str]:

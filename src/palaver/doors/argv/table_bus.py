@@ -11,12 +11,8 @@ BUS_COMMANDS: Final = (
         path=("up",),
         group=_GROUP,
         summary="Start the bus.",
-        description=(
-            "Other commands start the bus by themselves, so this is needed only after 'pal down'."
-        ),
-        options=(
-            Option(name="--foreground", help="Run here, until Ctrl-C, instead of in the background."),
-        ),
+        description=("Other commands start the bus by themselves, so this is needed only after 'pal down'."),
+        options=(Option(name="--foreground", help="Run here, until Ctrl-C, instead of in the background."),),
         examples=(
             ("pal up", "start it in the background"),
             ("pal up --foreground", "run it here and watch what it says"),

@@ -1,0 +1,137 @@
+"""Bundles: made whole or not at all, never changed, found by their eight characters."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from palaver.broker.context import Context
+from palaver.broker.outcome import Written
+from palaver.errors import BadRequest, MessageTooLarge, NotFound
+from palaver.log.api import Log, Rows
+from palaver.log.fold_bundles import read_bundle
+from palaver.model.agent import Caller
+from palaver.model.bundle import (
+    BUNDLE,
+    LIMIT_BUNDLE_BYTES,
+    LIMIT_EVENTS,
+    LIMIT_FILE_BYTES,
+    LIMIT_FILE_PATH_BYTES,
+    LIMIT_FILES,
+    LIMIT_TITLE_BYTES,
+    Bundle,
+    BundleFile,
+    CreateBundle,
+    bundle_key,
+    format_bundle_id,
+    keep_file,
+    parse_bundle_id,
+    payload_of_bundle,
+)
+from palaver.model.envelope import Draft, Event
+from palaver.model.text import check_text
+from palaver.model.transcript import Excerpt, Level, format_range
+
+
+async def create(context: Context, caller: Caller, request: CreateBundle, key: bytes | None) -> Written:
+    """Store a bundle. Its id is the end of its event's own."""
+    _check_words(request)
+    size_bytes = _check_files(request.files) + _check_transcripts(request.transcripts)
+    if size_bytes > LIMIT_BUNDLE_BYTES:
+        raise MessageTooLarge("the bundle", size_bytes, LIMIT_BUNDLE_BYTES)
+    _check_events(request.events, context.log.last())
+    extends = attached_bundle(context.log, request.extends)
+    files = tuple(map(keep_file, request.files))
+    while True:
+        event_id = context.ids.next()
+        own_key = bundle_key(event_id)
+        bundle = Bundle(
+            bundle_id=format_bundle_id(own_key),
+            title=request.title,
+            description=request.description,
+            files=files,
+            events=request.events,
+            transcripts=request.transcripts,
+            extends=extends,
+        )
+        draft = Draft(
+            type=BUNDLE,
+            sender=caller.name,
+            payload=payload_of_bundle(bundle),
+            id=event_id,
+            ts=context.clock.now_ms(),
+            by=caller.by,
+        )
+
+        def decide(rows: Rows, draft: Draft = draft, own_key: str = own_key) -> Draft | None:
+            return draft if read_bundle(rows, own_key) is None else None
+
+        commit = await context.log.commit(f"{BUNDLE}/{own_key}", decide, request_key=key)
+        if commit.event is not None:
+            return Written(event=commit.event)
+        # Another bundle has the same eight characters: the next id has others.
+
+
+def find_bundle(log: Log, reference: str) -> Event:
+    """Find the event that made a bundle; raises `NotFound`."""
+    key = parse_bundle_id(reference)
+    row = read_bundle(log.rows, key)
+    event = None if row is None else log.event(row.seq)
+    if event is None:
+        raise NotFound(format_bundle_id(key), "'pal bundle list' shows what there is")
+    return event
+
+
+def attached_bundle(log: Log, reference: str) -> str:
+    """Give the full id of a bundle that somebody refers to; nothing for nothing. Raises `NotFound`."""
+    return str(find_bundle(log, reference).payload["bundle_id"]) if reference else ""
+
+
+def _check_words(request: CreateBundle) -> None:
+    if not request.title.strip():
+        raise BadRequest("a bundle needs a title")
+    check_text(request.title, "the title", LIMIT_TITLE_BYTES)
+    if "\n" in request.title or "\r" in request.title:
+        raise BadRequest("a title is one line; the rest belongs into the description")
+    check_text(request.description, "the description")
+
+
+def _check_files(files: Sequence[BundleFile]) -> int:
+    """Give how many bytes the files have together."""
+    if len(files) > LIMIT_FILES:
+        raise BadRequest(f"a bundle has at most {LIMIT_FILES} files; these are {len(files)}")
+    if len({file.path for file in files}) < len(files):
+        raise BadRequest("a bundle has each path once")
+    for file in files:
+        check_text(file.path, "the path of a file", LIMIT_FILE_PATH_BYTES)
+        if not file.path:
+            raise BadRequest("a file in a bundle needs a path")
+        if len(file.content) > LIMIT_FILE_BYTES:
+            raise MessageTooLarge(file.path, len(file.content), LIMIT_FILE_BYTES)
+    return sum(len(file.content) for file in files)
+
+
+def _check_events(ranges: Sequence[tuple[int, int]], last: int) -> None:
+    for start, end in ranges:
+        if not 1 <= start <= end:
+            raise BadRequest(f"{format_range(start, end)} is no range of events")
+        if end > last:
+            raise NotFound(f"event {end}", f"the last one is #{last}")
+    count = sum(end - start + 1 for start, end in ranges)
+    if count > LIMIT_EVENTS:
+        raise BadRequest(f"a bundle refers to at most {LIMIT_EVENTS} events; these ranges have {count}")
+
+
+def _check_transcripts(excerpts: Sequence[Excerpt]) -> int:
+    """Give how many bytes the excerpts have together."""
+    for excerpt in excerpts:
+        check_text(excerpt.agent, "the agent of a transcript")
+        if excerpt.level not in list(Level):
+            raise BadRequest(f"the levels of a transcript are {', '.join(Level)}, not {excerpt.level!r}")
+        if not 1 <= excerpt.first <= excerpt.last:
+            raise BadRequest(f"{format_range(excerpt.first, excerpt.last)} is no part of a transcript")
+        if len(excerpt.entries) != excerpt.last - excerpt.first + 1:
+            raise BadRequest(
+                f"part {format_range(excerpt.first, excerpt.last)} of a transcript does not have "
+                f"{len(excerpt.entries)} entries"
+            )
+    return sum(len(msgspec.json.encode(excerpt.entries)) for excerpt in excerpts)

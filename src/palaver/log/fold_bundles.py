@@ -1,0 +1,82 @@
+"""The bundles in the state: a row for each, found by its eight characters and listed by its place. Pure.
+
+The rows say that a bundle is there and where; what it holds stands in its event only.
+"""
+
+from typing import Final
+
+import msgspec
+
+from palaver.log.api import Change, Rows
+from palaver.model.bundle import Bundle, format_bundle_id, parse_bundle_id
+from palaver.model.envelope import Event
+from palaver.model.mail import encode_row
+
+BUNDLES: Final = "bundle"
+BUNDLE_PLACES: Final = "bundle.place"
+
+LIMIT_CHAIN: Final = 100
+"""How far back `read_parents` goes."""
+
+
+class BundleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One bundle, without its contents. `files` is how many there are."""
+
+    seq: int
+    title: str
+    by: str
+    ts: int
+    files: int = 0
+    extends: str = ""
+
+
+def made_bundle(rows: Rows, event: Event) -> list[Change]:
+    """A bundle is made once. A second one with its id changes nothing, and counts as what cannot be read."""
+    bundle = msgspec.convert(event.payload, Bundle)
+    key = parse_bundle_id(bundle.bundle_id)
+    if rows.get(BUNDLES, key) is not None:
+        raise ValueError(bundle.bundle_id)
+    row = BundleRow(
+        seq=event.seq,
+        title=bundle.title,
+        by=event.sender,
+        ts=event.ts,
+        files=len(bundle.files),
+        extends=bundle.extends,
+    )
+    return [(BUNDLES, key, encode_row(row)), (BUNDLE_PLACES, f"{event.seq:015d}", key.encode())]
+
+
+def read_bundle(rows: Rows, key: str) -> BundleRow | None:
+    """Look one bundle up by its eight characters, in small letters."""
+    value = rows.get(BUNDLES, key)
+    return None if value is None else _decode_row(value)
+
+
+def read_newest_bundles(rows: Rows, limit: int) -> list[tuple[str, BundleRow]]:
+    """Give the newest bundles with their ids, the newest last."""
+    found = []
+    for _, value in reversed(rows.scan(BUNDLE_PLACES, "", limit=limit, reverse=True)):
+        key = value.decode()
+        row = read_bundle(rows, key)
+        assert row is not None  # one event wrote both
+        found.append((format_bundle_id(key), row))
+    return found
+
+
+def read_parents(rows: Rows, extends: str) -> list[tuple[str, BundleRow]]:
+    """Give what a bundle builds on with their ids, the nearest first, at most a hundred.
+
+    A bundle can only extend one that was there before it: there are no circles.
+    """
+    found: list[tuple[str, BundleRow]] = []
+    while extends and len(found) < LIMIT_CHAIN:
+        row = read_bundle(rows, parse_bundle_id(extends))
+        if row is None:
+            break
+        found.append((extends, row))
+        extends = row.extends
+    return found
+
+
+_decode_row: Final = msgspec.json.Decoder(BundleRow).decode

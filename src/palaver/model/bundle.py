@@ -1,0 +1,214 @@
+"""What a bundle is: its id, what lies in it, its limits, and which files may go into one.
+
+Pure: opens no file and follows no link. Who asks about files hands in what the file system says.
+"""
+
+import hashlib
+import posixpath
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from palaver.errors import BadRequest, NotFound, NotPerson
+from palaver.model.transcript import Excerpt
+
+BUNDLE: Final = "bundle"
+
+LIMIT_FILE_BYTES: Final = 1024 * 1024
+LIMIT_BUNDLE_BYTES: Final = 4 * 1024 * 1024
+LIMIT_FILES: Final = 200
+LIMIT_EVENTS: Final = 1000
+"""Places in all event ranges of one bundle together."""
+LIMIT_TITLE_BYTES: Final = 256
+LIMIT_FILE_PATH_BYTES: Final = 4096
+
+_PREFIX: Final = "bundle:"
+_KEY: Final = re.compile("[0-9a-hjkmnp-tv-z]{8}")
+_KEY_LENGTH: Final = 8
+
+
+class BundleFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as it was read."""
+
+    path: str
+    content: bytes
+
+
+class KeptFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file as it is stored: its text, or its bytes in base 64 where they are no text."""
+
+    path: str
+    size: int
+    sha256: str
+    content: str | None = None
+    base64: str | None = None
+
+
+class CreateBundle(msgspec.Struct, frozen=True, kw_only=True):
+    """Tie files, events and parts of transcripts together under a title. It cannot be changed afterwards."""
+
+    title: str
+    description: str = ""
+    files: tuple[BundleFile, ...] = ()
+    events: tuple[tuple[int, int], ...] = ()
+    transcripts: tuple[Excerpt, ...] = ()
+    extends: str = ""
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The payload of a `bundle` event. `events` are ranges of places, both ends included."""
+
+    bundle_id: str
+    title: str
+    description: str = ""
+    files: tuple[KeptFile, ...] = ()
+    events: tuple[tuple[int, int], ...] = ()
+    transcripts: tuple[Excerpt, ...] = ()
+    extends: str = ""
+
+
+def parse_bundle_id(reference: str) -> str:
+    """Give the eight characters by which a bundle is meant, in small letters.
+
+    `bundle:` before them may be left out, and case does not matter. The pair of `format_bundle_id`.
+    """
+    key = reference.lower().removeprefix(_PREFIX)
+    if not _KEY.fullmatch(key):
+        raise BadRequest(f"{reference!r} is no bundle: write bundle: and its eight characters")
+    return key
+
+
+def format_bundle_id(key: str) -> str:
+    """Write a bundle's id as it is stored and shown."""
+    return _PREFIX + key
+
+
+def bundle_key(event_id: str) -> str:
+    """Give the eight characters of the bundle that an event with this ULID makes."""
+    return event_id[-_KEY_LENGTH:].lower()
+
+
+def keep_file(file: BundleFile) -> KeptFile:
+    """Make what is stored of a file; the pair of `file_content`."""
+    text = _text(file.content)
+    return KeptFile(
+        path=file.path,
+        size=len(file.content),
+        sha256=hashlib.sha256(file.content).hexdigest(),
+        content=text,
+        base64=b64encode(file.content).decode() if text is None else None,
+    )
+
+
+def file_content(file: KeptFile) -> bytes:
+    """Give a file's bytes, exactly as they were read."""
+    return b64decode(file.base64 or "") if file.content is None else file.content.encode()
+
+
+def _text(content: bytes) -> str | None:
+    """Give the content as a text, unless it is none.
+
+    Control characters take six bytes each in JSON: where they abound it is no text, and an event stays below
+    twice its limit, which every wire can carry.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(msgspec.json.encode(text)) <= 2 * len(content) + 2 else None
+
+
+def bundle_from_payload(payload: Mapping[str, object]) -> Bundle:
+    """Read a payload; raises `NotFound` when what it held is lost or is no bundle."""
+    try:
+        return msgspec.convert(payload, Bundle)
+    except msgspec.ValidationError as error:
+        reason = "its file in blobs/ is lost" if "missing_blob" in payload else str(error)
+        raise NotFound(f"content of {payload.get('bundle_id', BUNDLE)}", reason) from error
+
+
+def payload_of_bundle(bundle: Bundle) -> dict[str, object]:
+    """Write a payload; what is empty is left out. The pair of `bundle_from_payload`."""
+    made: dict[str, object] = msgspec.to_builtins(bundle)
+    return made
+
+
+def bundle_summary(payload: Mapping[str, object]) -> str:
+    """Say in a few words what a bundle holds, for lists of events."""
+    parts = [f"{payload.get('bundle_id', BUNDLE)} {payload.get('title', '')}".rstrip()]
+    for key, one in (("files", "file"), ("events", "event range"), ("transcripts", "transcript")):
+        found = payload.get(key)
+        if isinstance(found, (list, tuple)) and found:
+            parts.append(f"{len(found)} {one}{'' if len(found) == 1 else 's'}")
+    if payload.get("extends"):
+        parts.append(f"extends {payload['extends']}")
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A file that may go into a bundle: its path there, and the one to read, free of links."""
+
+    path: str
+    real: str
+
+
+def locate_file(
+    given: str,
+    *,
+    cwd: str,
+    roots: Sequence[str] = (),
+    is_human: bool,
+    real: Callable[[str], str],
+) -> Located:
+    """Find out which file is meant, and refuse one that lies outside.
+
+    A file must lie in the working directory or in a root, once `..` is taken away and once all links are
+    followed (`real` does that). Only the human may name one outside, by its absolute path. In the bundle a
+    file has its path from the working directory, or its absolute path when it lies elsewhere.
+    """
+    if not given or "\0" in given:
+        raise BadRequest("a file needs a name; a name has no NUL in it")
+    here = _absolute("/", cwd)
+    wanted = _absolute(here, given)
+    found = Located(path=_path_in_bundle(wanted, here), real=real(wanted))
+    is_absolute = given.startswith("/")
+    if is_absolute and is_human:
+        return found
+    allowed = (here, *(_absolute(here, root) for root in roots))
+    # An absolute path may lead into the directory by another way than the one by which it was entered.
+    is_in = is_absolute or any(_is_within(wanted, root) for root in allowed)
+    if is_in and any(_is_within(found.real, real(root)) for root in allowed):
+        return found
+    if is_human:
+        raise BadRequest(
+            f"{given} lies outside the working directory: give its absolute path, or its directory as --root"
+        )
+    raise NotPerson(
+        f"{given} lies outside the working directory: only the human can put it into a bundle, by its "
+        "absolute path or with --root"
+    )
+
+
+def path_in_bundle(given: str, cwd: str) -> str:
+    """Give the path under which a bundle made in this directory would have a file."""
+    here = _absolute("/", cwd)
+    return _path_in_bundle(_absolute(here, given), here)
+
+
+def _path_in_bundle(wanted: str, here: str) -> str:
+    return wanted[len(here) :].lstrip("/") or "." if _is_within(wanted, here) else wanted
+
+
+def _absolute(here: str, given: str) -> str:
+    whole = given if given.startswith("/") else f"{here}/{given}"
+    # Two slashes at the start would stay two, and mean the same as one.
+    return "/" + posixpath.normpath(f"/{whole}").lstrip("/")
+
+
+def _is_within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root if root == "/" else f"{root}/")

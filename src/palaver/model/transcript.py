@@ -1,0 +1,233 @@
+"""What was said in an agent's own conversation: how a stretch of it is named, read and shown in three depths.
+
+Pure: lines in, values out. Opens no file, and knows no harness: each one brings a reader of its own.
+"""
+
+import enum
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+
+import msgspec
+
+from palaver.errors import BadRequest, NotFound
+
+LIMIT_TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
+"""How large a transcript may be that a stretch is taken from."""
+LIMIT_SHORT_INPUT: Final = 200
+"""Characters of a tool's input that `detailed` shows."""
+LIMIT_DEPTH: Final = 100
+"""Levels of nesting in an entry: half of what the log takes."""
+
+
+class Level(enum.StrEnum):
+    """How much of an entry is kept: who and what was said; the tools too; or everything."""
+
+    NORMAL = "normal"
+    FULL = "full"
+    DETAILED = "detailed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A tool that was used in an entry, and what it was given."""
+
+    name: str
+    input: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One turn of a conversation. `whole` is all that the transcript has of it."""
+
+    role: str
+    text: str
+    tools: tuple[ToolCall, ...] = ()
+    whole: Mapping[str, object]
+
+
+class TranscriptReader(Protocol):
+    """Knows the form of one harness's transcript."""
+
+    def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
+        """Give what was said, in order; raises `BadRequest` for a line that cannot be read.
+
+        Lines come with their ends. A last line without one is still being written: if it cannot be read it is
+        passed over. Nothing is read beyond the entries that were asked for.
+        """
+        ...
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of a transcript as it is asked for. Entries count from 1; no agent is the one who asks."""
+
+    agent: str = ""
+    first: int
+    last: int
+    level: Level = Level.NORMAL
+
+
+class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch with its entries, as they were when it was taken."""
+
+    agent: str
+    first: int
+    last: int
+    level: str
+    entries: tuple[dict[str, object], ...]
+
+
+_NUMBER: Final = r"#?([0-9]{1,15})"
+_RANGE: Final = re.compile(f"{_NUMBER}(?:-{_NUMBER})?")
+_STRETCH: Final = re.compile(r"(?:(?P<agent>.+):)?(?P<range>#?[0-9][^:]*)(?::(?P<level>[^:]*))?", re.DOTALL)
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Read `100-120` or `100`, both ends included and counted from 1. The pair of `format_range`."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise BadRequest(f"{text!r} is no range: write 100-120, or 100 for one alone")
+    first = int(found[1])
+    last = first if found[2] is None else int(found[2])
+    if not 1 <= first <= last:
+        raise BadRequest(f"{text!r} is no range: it counts from 1, and the smaller number stands first")
+    return first, last
+
+
+def format_range(first: int, last: int) -> str:
+    """Write a range as short as it can be."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def parse_stretch(text: str) -> Stretch:
+    """Read `[NAME:]A-B[:LEVEL]`, the level in any case. The pair of `format_stretch`."""
+    found = _STRETCH.fullmatch(text)
+    if found is None:
+        raise BadRequest(
+            f"{text!r} is no part of a transcript: write [NAME:]A-B[:LEVEL], such as luna:10-15:full"
+        )
+    first, last = parse_range(found["range"])
+    return Stretch(agent=found["agent"] or "", first=first, last=last, level=_parse_level(found["level"]))
+
+
+def format_stretch(stretch: Stretch) -> str:
+    """Write a stretch with all that it says; the level always."""
+    whole = f"{format_range(stretch.first, stretch.last)}:{stretch.level}"
+    return f"{stretch.agent}:{whole}" if stretch.agent else whole
+
+
+def _parse_level(word: str | None) -> Level:
+    try:
+        return Level.NORMAL if word is None else Level(word.lower())
+    except ValueError:
+        raise BadRequest(f"the levels of a transcript are {', '.join(Level)}, not {word!r}") from None
+
+
+class JsonLines:
+    """Reads plain JSON lines: an object a line, with `role`, and `text` or `content`.
+
+    `content` is a text or a list of blocks; a block has a `text`, or is a `tool_use` with `name` and `input`.
+    Tools may also stand in a list `tools`. An empty line is no entry.
+    """
+
+    def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                whole = _decode(line)
+            except (msgspec.DecodeError, UnicodeError):
+                if not line.endswith(b"\n"):
+                    return
+                raise BadRequest(f"line {number} of the transcript is no JSON object") from None
+            except RecursionError:
+                raise _too_deep(number) from None
+            # Brackets are counted first, which is cheap: few lines have so many that they could nest too deep.
+            if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and _is_deep(whole):
+                raise _too_deep(number)
+            yield _entry(whole)
+
+
+def _too_deep(number: int) -> BadRequest:
+    return BadRequest(f"line {number} of the transcript is nested more than {LIMIT_DEPTH} levels deep")
+
+
+def _is_deep(whole: object) -> bool:
+    level = [whole]
+    for _ in range(LIMIT_DEPTH):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+        level = below
+    return any(isinstance(value, (dict, list)) for value in level)
+
+
+def take_excerpt(reader: TranscriptReader, content: bytes, stretch: Stretch, agent: str) -> Excerpt:
+    """Take a stretch out of an agent's transcript; raises `NotFound` when there is not so much in it."""
+    lines = content.splitlines(keepends=True)
+    found = list(islice(reader.entries(lines), stretch.last))
+    if len(found) < stretch.last:
+        wanted = format_range(stretch.first, stretch.last)
+        has = f"{len(found)} entr{'y' if len(found) == 1 else 'ies'}"
+        raise NotFound(f"part {wanted} in the transcript of {agent}", f"it has {has}")
+    entries = enumerate(found[stretch.first - 1 :], stretch.first)
+    return Excerpt(
+        agent=agent,
+        first=stretch.first,
+        last=stretch.last,
+        level=stretch.level.value,
+        entries=tuple(entry_at_level(entry, number, stretch.level) for number, entry in entries),
+    )
+
+
+def entry_at_level(entry: Entry, number: int, level: Level) -> dict[str, object]:
+    """Give as much of an entry as a level shows; every level has what the one below it has."""
+    shown: dict[str, object] = {"number": number, "role": entry.role, "text": entry.text}
+    if level is not Level.NORMAL and entry.tools:
+        shown["tools"] = [{"name": tool.name, "input": _short(tool.input)} for tool in entry.tools]
+    if level is Level.FULL:
+        shown["whole"] = dict(entry.whole)
+    return shown
+
+
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else _encode(value).decode()
+    return text if len(text) <= LIMIT_SHORT_INPUT else text[: LIMIT_SHORT_INPUT - 1] + "…"
+
+
+def _entry(whole: dict[str, object]) -> Entry:
+    said = whole.get("text", whole.get("content"))
+    blocks = said if isinstance(said, list) else [said]
+    used = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
+    listed = whole.get("tools")
+    return Entry(
+        role=_word(whole.get("role")),
+        text="\n".join(text for block in blocks if (text := _text(block))),
+        tools=tuple(map(_tool, used + (listed if isinstance(listed, list) else []))),
+        whole=whole,
+    )
+
+
+def _text(block: object) -> str:
+    return _word(block.get("text") if isinstance(block, dict) else block)
+
+
+def _tool(block: object) -> ToolCall:
+    if not isinstance(block, dict):
+        return ToolCall(name=_word(block))
+    return ToolCall(name=_word(block.get("name")), input=block.get("input"))
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,177 @@
+"""Foreign envelopes, on both engines."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, texts_of
+
+from palaver.broker.context import Context
+from palaver.broker.envelopes import resolve_exactly
+from palaver.broker.outcome import Sent
+from palaver.errors import BadRequest, BadText, NotYou, ReservedType, UnknownRecipient, WhoAreYou
+from palaver.log.fold import apply
+from palaver.log.memory import MemoryLog
+from palaver.model.agent import Agent, Caller
+from palaver.model.envelope import Envelope, matches_recipient
+from palaver.model.ids import UlidSource
+from palaver.model.request import Leave, Put
+from palaver.routing.directory import Directory
+
+
+async def put(bus: Bus, asking: Caller, type: str, *to: str, id: str = "e1", **payload: object) -> Sent:
+    envelope = Envelope(type=type, id=id, sender=asking.name, to=to, payload=payload or None, ts=1)
+    outcome = await bus.broker.submit(asking, Put(envelope=envelope))
+    assert isinstance(outcome, Sent)
+    return outcome
+
+
+async def test_an_envelope_is_kept_with_its_id_and_payload_and_is_mail_for_those_it_is_for(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    outcome = await put(bus, luna, "build.done", "@workers", id="foreign-1", ok=True, delivered_to=["kira"])
+
+    event = outcome.event
+    assert event is not None
+    assert (event.type, event.id, event.to, event.delivered_to) == (
+        "build.done",
+        "foreign-1",
+        ("@workers",),
+        ("nova",),
+    )
+    assert event.payload == {"ok": True, "delivered_to": ["kira"]}
+    taker = bus.delivery.take("nova")
+    assert texts_of(taker.poll(9)) == ["build.done"]
+    taker.close()
+    assert bus.texts("kira") == []
+
+
+async def test_the_same_envelope_again_is_one_event(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    first, second = await put(bus, luna, "x", "nova"), await put(bus, luna, "x", "nova")
+
+    assert (first.event, second.is_repeat) == (second.event, True)
+    assert second.delivered_to == ("nova",)
+
+
+async def test_an_envelope_without_recipients_is_for_all_who_are_here(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    outcome = await put(bus, luna, "x")
+
+    assert (outcome.to, outcome.delivered_to, outcome.empty_groups) == ((), ("nova",), ())
+
+
+async def test_a_group_that_is_empty_is_said_and_a_name_that_nobody_has_is_refused(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    outcome = await put(bus, luna, "x", "@observers", "human")
+    with pytest.raises(UnknownRecipient) as caught:
+        await put(bus, luna, "x", "@luna", "Luna", "lun", "[pal-events]", id="e2")
+
+    assert (outcome.empty_groups, outcome.delivered_to) == (("@observers",), ("human",))
+    assert list(caught.value.unmatched) == ["@luna", "Luna", "lun", "[pal-events]"]
+    assert caught.value.unmatched["lun"] == ["luna"]
+
+
+@pytest.mark.parametrize("type_", ["delivery", "status", "session.closed", "claim", "agent.paused"])
+async def test_a_type_of_our_own_is_refused(bus: Bus, type_: str) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(ReservedType):
+        await put(bus, luna, type_)
+
+
+async def test_nobody_speaks_in_another_name(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    forged = Envelope(type="x", id="e1", sender="nova")
+
+    with pytest.raises(NotYou):
+        await bus.submit(luna, Put(envelope=forged))
+
+
+async def test_a_message_envelope_is_a_send_under_its_own_id(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    first = await put(bus, luna, "message", "@nova", id="m-1", text="hello", thread="t", priority="interrupt")
+    again = await put(bus, luna, "message", "@nova", id="m-1", text="hello")
+
+    assert first.event is not None
+    assert (first.event.id, first.event.payload["thread"]) == ("m-1", "t")
+    assert again.is_repeat
+    assert bus.texts("nova") == ["hello"]
+
+
+@pytest.mark.parametrize("payload", [{}, {"text": 7}])
+async def test_a_message_envelope_without_a_text_is_refused(bus: Bus, payload: dict[str, object]) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(BadRequest, match=r"payload\.text"):
+        await put(bus, luna, "message", **payload)
+
+
+async def test_a_goodbye_from_outside_is_only_ones_own(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+
+    outcome = await put(bus, luna, "agent.bye", agent="nova", reason="done")
+
+    assert outcome.event is not None
+    assert outcome.event.id == "e1"
+    assert (bus.agent("luna").left, bus.agent("luna").detail) == (True, "done")
+    assert not bus.agent(nova.name).left
+
+
+async def test_a_second_goodbye_is_refused(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    await bus.submit(luna, Leave())
+
+    with pytest.raises(WhoAreYou, match="left already"):
+        await put(bus, luna, "agent.bye")
+
+
+@pytest.mark.parametrize("type_", ["agent.hello", "agent.bye"])
+async def test_only_an_agent_says_hello_and_goodbye(bus: Bus, type_: str) -> None:
+    for asking in (HUMAN, SCRIPT):
+        with pytest.raises(WhoAreYou):
+            await put(bus, asking, type_)
+
+
+async def test_a_hello_is_nobodys_mail_and_holds_no_control_characters(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    await put(bus, luna, "agent.hello", runtime="py", version="3")
+    with pytest.raises(BadText):
+        await put(bus, luna, "agent.hello", id="e2", runtime="\x07")
+
+    assert (bus.agent("luna").runtime, bus.agent("luna").version) == ("py", "3")
+    assert bus.texts("nova") == []
+
+
+PEOPLE = [
+    Agent(name="luna", base="luna"),
+    Agent(name="claude-1", base="1", tag="claude", role="operator"),
+    Agent(name="claude-x", base="x", tag="claude"),
+    Agent(name="eye", base="eye", role="observer"),
+]
+tokens = st.sampled_from(
+    ["@all", "@workers", "@operators", "@observers", "@claude-*", "@-*", "luna", "claude-1", "eye"]
+)
+
+
+@given(st.lists(tokens, max_size=4))
+def test_an_envelope_reaches_those_whom_the_rules_of_the_wire_mean(to: list[str]) -> None:
+    clock = FakeClock()
+    context = Context(
+        log=MemoryLog(apply=apply),
+        directory=Directory(PEOPLE),
+        clock=clock,
+        ids=UlidSource(clock, bytes),
+        is_present=lambda name: True,
+        draw=lambda: 0,
+    )
+    envelope = Envelope(type="x", id="e1", sender="human", to=tuple(to))
+
+    found = resolve_exactly(context, HUMAN, to)
+
+    meant = {agent.name for agent in PEOPLE if matches_recipient(envelope, agent.name, agent.role)}
+    assert set(found.recipients) == meant

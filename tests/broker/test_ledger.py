@@ -1,0 +1,156 @@
+"""Steps of the ledger, on both engines."""
+
+import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus
+
+from palaver.errors import BadRequest, NotAllowed, WhoAreYou
+from palaver.log.state import read_unread, read_unsure
+from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Envelope
+from palaver.model.mail import DeliveryReport
+from palaver.model.request import Acknowledge, Put, Redeliver, Report
+
+
+async def test_an_ack_is_written_once_and_names_only_what_it_moves(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    first, second = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
+    await bus.ack(nova, first.seq)
+
+    written = await bus.ack(nova, first.seq, second.seq, second.seq)
+    nothing = await bus.ack(nova, first.seq, second.seq)
+
+    assert written is not None
+    assert (written.sender, written.by) == ("nova", None)
+    assert written.payload == {
+        "agent": "nova",
+        "messages": [second.seq],
+        "state": "seen",
+        "lane": "sdk",
+        "grade": "acked",
+    }
+    assert nothing is None
+    assert read_unread(bus.log.rows, "nova") == 0
+
+
+async def test_an_ack_of_what_was_never_mine_writes_nothing(bus: Bus) -> None:
+    luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    event = await bus.send(luna, "a", "@nova")
+
+    written = [await bus.ack(asking, event.seq, 999, -1, 0) for asking in (luna, kira, HUMAN)]
+
+    assert written == [None, None, None]
+    assert bus.state(event, "nova") == "queued"
+    assert bus.texts(nova.name) == ["a"]
+
+
+async def test_a_script_has_no_mail_to_acknowledge(bus: Bus) -> None:
+    with pytest.raises(WhoAreYou):
+        await bus.ack(SCRIPT, 1)
+
+
+async def test_evidence_has_a_grade(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(BadRequest, match="grades"):
+        await bus.submit(luna, Acknowledge(messages=(1,), lane="sdk", grade="sure"))
+
+
+async def test_who_acts_for_another_is_written_down(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+    child = Caller(name="nova", standing=Standing.WORKER, kind="instance", by="script")
+
+    written = await bus.ack(child, event.seq)
+
+    assert written is not None
+    assert written.by == "script"
+
+
+async def test_only_the_bus_reports(bus: Bus) -> None:
+    report = Report(report=DeliveryReport(agent="nova", messages=(1,), state="seen"))
+
+    with pytest.raises(NotAllowed):
+        await bus.submit(HUMAN, report)
+
+
+async def test_what_the_bus_reports_carries_no_name_beside_its_own(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+
+    written = await bus.report("nova", "submitted", event.seq, lane="hook")
+
+    assert written is not None
+    assert written.by is None
+    assert bus.state(event, "nova") == "submitted"
+
+
+async def test_a_person_puts_in_line_again_what_was_never_confirmed(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    event = await bus.send(luna, "a", "@nova", "@kira", priority="interrupt")
+    await bus.report("nova", "submitted", event.seq, lane="hook")
+    await bus.report("nova", "submitted", event.seq, unconfirmed=True)
+    before = read_unsure(bus.log.rows, "nova")
+
+    written = await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
+
+    assert written is not None
+    assert before == [event.seq]
+    assert read_unsure(bus.log.rows, "nova") == []
+    assert (written.payload["agent"], written.by) == ("nova", "human")
+    assert bus.state(event, "nova") == "queued"
+    assert bus.texts("nova") == ["a"]
+
+
+async def test_redelivery_keeps_the_priority(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    normal = await bus.send(luna, "normal", "@nova")
+    urgent = await bus.send(luna, "urgent", "@nova", priority="interrupt")
+    for event in (normal, urgent):
+        await bus.report("nova", "submitted", event.seq)
+        await bus.report("nova", "submitted", event.seq, unconfirmed=True)
+        await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
+
+    assert bus.texts("nova") == ["urgent", "normal"]
+
+
+async def test_a_foreign_envelope_is_redelivered_whatever_its_payload_says_of_priority(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    envelope = Envelope(type="x", id="e", sender="luna", to=("nova",), payload={"priority": "high"})
+    event = await bus.submit(luna, Put(envelope=envelope))
+    assert event is not None
+    await bus.report("nova", "submitted", event.seq)
+    await bus.report("nova", "submitted", event.seq, unconfirmed=True)
+
+    await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
+
+    assert bus.texts("nova") == ["x"]
+
+
+async def test_redelivery_of_what_is_confirmed_is_refused(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+    await bus.ack(nova, event.seq)
+
+    with pytest.raises(BadRequest, match="unconfirmed"):
+        await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
+
+
+async def test_redelivery_is_a_persons_decision(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(NotAllowed):
+        await bus.submit(luna, Redeliver(message="1"))
+
+
+async def test_the_same_redelivery_again_has_the_same_answer_and_sends_nothing_twice(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+    await bus.report("nova", "submitted", event.seq)
+    request = Redeliver(message=str(event.seq))
+
+    first = await bus.submit(HUMAN, request, key=b"k" * 16)
+    await bus.ack(nova, event.seq)
+    second = await bus.submit(HUMAN, request, key=b"k" * 16)
+
+    assert first == second
+    assert bus.state(event, "nova") == "seen"

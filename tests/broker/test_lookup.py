@@ -1,0 +1,62 @@
+"""What people call a message, on both engines."""
+
+import pytest
+from tests.fakes import HUMAN, Bus
+
+from palaver.broker.lookup import find_event, find_message
+from palaver.errors import BadRequest, NotFound
+from palaver.model.envelope import Envelope
+from palaver.model.request import Put
+
+
+async def test_a_message_is_found_by_its_place_its_device_its_id_and_the_end_of_it(bus: Bus) -> None:
+    await bus.join("nova")
+    event = await bus.send(HUMAN, "a", "@nova")
+
+    names = (
+        f"{event.seq}",
+        f"#{event.seq}",
+        f"{event.seq}:{bus.log.device}",
+        f"#{event.seq}:{bus.log.device.lower()}",
+        event.id,
+        event.id.lower(),
+    )
+
+    assert [find_message(bus.log, name) for name in names] == [event] * len(names)
+
+
+async def test_the_end_of_an_id_must_be_unique(bus: Bus) -> None:
+    await bus.join("nova")
+    first = await bus.send(HUMAN, "a", "@nova", id="01HF7YAT00ABCDEFGHJKMNPQRS")
+    second = await bus.send(HUMAN, "b", "@nova", id="01HF7YAT00ABCDEFGHJKMXPQRS")
+
+    with pytest.raises(BadRequest, match="could be") as caught:
+        find_event(bus.log, "PQRS")
+
+    assert f"#{first.seq}" in str(caught.value)
+    assert find_event(bus.log, "XPQRS") == second
+
+
+@pytest.mark.parametrize("name", ["99", "#99", "1:XXXX", "ABCD", "01HF7YAT00ABCDEFGHJKMNPQRS"])
+async def test_what_is_not_there_is_not_found(bus: Bus, name: str) -> None:
+    await bus.join("nova")
+
+    with pytest.raises(NotFound):
+        find_event(bus.log, name)
+
+
+@pytest.mark.parametrize("name", ["", "#", "abc", "4 2", "x" * 27, "-1"])
+async def test_what_cannot_be_a_message_is_refused(bus: Bus, name: str) -> None:
+    with pytest.raises(BadRequest):
+        find_event(bus.log, name)
+
+
+async def test_a_foreign_envelope_with_recipients_is_a_message_and_a_hello_is_not(bus: Bus) -> None:
+    await bus.join("nova")
+    envelope = Envelope(type="x", id="e", sender="human", to=("nova",))
+    event = await bus.submit(HUMAN, Put(envelope=envelope))
+    assert event is not None
+
+    assert find_message(bus.log, str(event.seq)) == event
+    with pytest.raises(NotFound, match=r"agent\.hello"):
+        find_message(bus.log, "1")

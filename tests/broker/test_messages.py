@@ -1,0 +1,297 @@
+"""Sending, on both engines."""
+
+import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus, caller
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.outcome import Sent
+from palaver.errors import (
+    AmbiguousRecipient,
+    BadRequest,
+    BadText,
+    MessageTooLarge,
+    NotAllowed,
+    NotFound,
+    UnknownRecipient,
+)
+from palaver.log.state import read_unread
+from palaver.model.agent import Caller, Standing
+from palaver.model.request import Leave, Notify, Send
+
+ULID = "01HF7YAT00ABCDEFGHJKMNPQRS"
+
+
+async def sent(bus: Bus, asking: Caller, request: Send, key: bytes | None = None) -> Sent:
+    outcome = await bus.broker.submit(asking, request, key=key)
+    assert isinstance(outcome, Sent)
+    return outcome
+
+
+async def test_a_message_to_a_name_is_stored_with_its_recipients(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    event = await bus.send(luna, "hello", "@nova", intent="request", thread="pr-1", bundle_id="bundle:1")
+
+    assert (event.type, event.sender, event.to) == ("message", "luna", ("@nova",))
+    assert event.payload == {
+        "text": "hello",
+        "scope": "mentions",
+        "mentions": ["nova"],
+        "sender_kind": "instance",
+        "delivered_to": ["nova"],
+        "intent": "request",
+        "thread": "pr-1",
+        "bundle_id": "bundle:1",
+    }
+    assert bus.texts("nova") == ["hello"]
+    assert read_unread(bus.log.rows, "nova") == 1
+
+
+async def test_without_recipients_a_message_goes_to_all_who_are_here_but_its_sender(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    await bus.join("kira", is_here=False)
+
+    event = await bus.send(luna, "hello")
+
+    assert event.payload["scope"] == "broadcast"
+    assert event.payload["mentions"] == []
+    assert event.payload["delivered_to"] == ["nova"]
+
+
+async def test_mentions_in_a_text_are_recipients_only_when_asked_for(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+
+    with_them = await bus.send(luna, "@nova please", has_mentions=True)
+    without = await bus.send(luna, "@nova please", "@kira")
+
+    assert with_them.payload["delivered_to"] == ["nova"]
+    assert without.payload["delivered_to"] == ["kira"]
+
+
+async def test_a_message_to_the_human_is_the_humans_to_take(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    event = await bus.send(luna, "done", "@human")
+    taken = bus.texts("human")
+    await bus.ack(HUMAN, event.seq)
+
+    assert taken == ["done"]
+    assert bus.state(event, "human") == "seen"
+
+
+async def test_an_unknown_name_stores_nothing(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    last = bus.log.last()
+
+    with pytest.raises(UnknownRecipient):
+        await bus.send(luna, "hello", "@nova")
+
+    assert bus.log.last() == last
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"text": ""}, BadRequest),
+        ({"text": "a\x00b"}, BadText),
+        ({"text": "x" * 100_001}, MessageTooLarge),
+        ({"intent": "plead"}, BadRequest),
+        ({"intent": "ack"}, BadRequest),
+        ({"priority": "urgent"}, BadRequest),
+        ({"thread": "x" * 65}, BadRequest),
+        ({"reply_to": "99"}, NotFound),
+        ({"reply_to": "?"}, BadRequest),
+        ({"expires_in_ms": -1}, BadRequest),
+        ({"expires_in_ms": 10**12}, BadRequest),
+        ({"id": "mine"}, BadRequest),
+    ],
+)
+async def test_a_bad_message_is_refused(bus: Bus, fields: dict[str, object], error: type[Exception]) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(error):
+        await sent(bus, luna, Send(**{"text": "hello", **fields}))  # type: ignore[arg-type]  # one field at a time
+
+
+async def test_an_observer_cannot_write(bus: Bus) -> None:
+    watcher = await bus.join("watcher", role="observer")
+
+    with pytest.raises(NotAllowed):
+        await bus.send(watcher, "hello")
+
+
+async def test_a_dry_run_says_who_it_would_reach_and_stores_nothing(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    outcome = await sent(bus, luna, Send(text="hello", to=("@nova", "@observers"), is_dry_run=True))
+
+    assert (outcome.event, outcome.delivered_to) == (None, ("nova",))
+    assert outcome.empty_groups == ("@observers",)
+    assert bus.texts("nova") == []
+
+
+async def test_a_dead_path_is_stored_and_said(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    outcome = await sent(bus, luna, Send(text="hello", to=("ticket/7",)), key=b"k" * 16)
+    again = await sent(bus, luna, Send(text="hello", to=("ticket/7",)), key=b"k" * 16)
+
+    assert outcome.dead == again.dead == ("ticket/7",)
+    assert outcome.event is not None
+    assert outcome.event.payload["path"] == "ticket/7"
+
+
+async def test_normal_priority_is_not_spelled_out(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    normal = await bus.send(luna, "a", "@nova", priority="normal")
+    urgent = await bus.send(luna, "b", "@nova", priority="interrupt")
+
+    assert "priority" not in normal.payload
+    assert urgent.payload["priority"] == "interrupt"
+    assert bus.texts("nova") == ["b", "a"]
+
+
+async def test_the_same_id_again_is_the_same_message(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    first = await bus.send(luna, "hello", "@nova", id=ULID)
+
+    again = await sent(bus, luna, Send(text="other", to=("@nova",), id=ULID))
+    other = await sent(bus, nova, Send(text="mine", to=("@luna",), id=ULID))
+
+    assert (again.event, again.is_repeat, again.delivered_to) == (first, True, ("nova",))
+    assert not other.is_repeat
+    assert bus.texts("nova") == ["hello"]
+
+
+async def test_the_same_request_key_has_the_same_answer(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    request = Send(text="hello", to=("@nova",))
+
+    first = await sent(bus, luna, request, key=b"k" * 16)
+    second = await sent(bus, luna, request, key=b"k" * 16)
+
+    assert first == second
+    assert bus.texts("nova") == ["hello"]
+
+
+async def test_a_request_that_was_done_is_not_refused_because_the_world_has_changed(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    request = Send(text="hello", to=("no",))
+    first = await sent(bus, luna, request, key=b"k" * 16)
+    await bus.join("nomi")
+
+    second = await sent(bus, luna, request, key=b"k" * 16)
+    with pytest.raises(AmbiguousRecipient):
+        await sent(bus, luna, request, key=b"m" * 16)
+
+    assert second == first
+
+
+async def test_a_reply_goes_to_the_author_alone_in_the_same_thread(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await bus.join("luna", tag="api")
+    asked = await bus.send(luna, "well?", "@nova", intent="request", thread="pr-1")
+
+    answer = await bus.send(nova, "yes", reply_to=f"#{asked.seq}", intent="ack")
+
+    assert answer.payload["delivered_to"] == ["luna"]
+    assert (answer.payload["thread"], answer.payload["reply_to"]) == ("pr-1", str(asked.seq))
+    entry = bus.entry(asked, "nova")
+    assert entry is not None
+    assert (entry.state, entry.answer) == ("answered", answer.seq)
+    assert bus.texts("nova") == []
+
+
+async def test_a_reply_with_recipients_goes_to_them(bus: Bus) -> None:
+    luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    asked = await bus.send(luna, "well?", "@nova")
+
+    answer = await bus.send(nova, "ask kira", "@kira", reply_to=str(asked.seq))
+
+    assert answer.payload["delivered_to"] == ["kira"]
+
+
+async def test_a_reply_to_the_human_reaches_the_human(bus: Bus) -> None:
+    nova = await bus.join("nova")
+    asked = await bus.send(HUMAN, "well?", "@nova")
+
+    answer = await bus.send(nova, "yes", reply_to=asked.id)
+
+    assert answer.payload["delivered_to"] == ["human"]
+
+
+async def test_nobody_can_answer_a_script_or_the_bus_without_saying_whom(bus: Bus) -> None:
+    nova = await bus.join("nova")
+    from_script = await bus.send(SCRIPT, "well?", "@nova")
+    from_bus = await bus.submit(SYSTEM_CALLER, Notify(to="nova", text="x", cause="c", kind="k"))
+    assert from_bus is not None
+
+    for original in (from_script, from_bus):
+        with pytest.raises(UnknownRecipient):
+            await bus.send(nova, "yes", reply_to=str(original.seq))
+
+
+@pytest.mark.parametrize("intent", ["inform", "ack"])
+async def test_what_asks_for_nothing_is_not_acknowledged(bus: Bus, intent: str) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    asked = await bus.send(luna, "well?", "@nova", intent="request")
+    reply_to = {"reply_to": str(asked.seq)} if intent == "ack" else {}
+    original = await bus.send(nova, "so it is", "@luna", intent=intent, **reply_to)
+
+    with pytest.raises(BadRequest, match="not acknowledged"):
+        await bus.send(luna, "thanks", reply_to=str(original.seq), intent="ack")
+
+
+async def test_an_agent_under_a_harness_says_outright_that_it_writes_to_many(bus: Bus) -> None:
+    claude = caller(bus.agent((await bus.join("luna", harness="claude")).name), harness="claude")
+    for number in range(6):
+        await bus.join(f"w{number}")
+
+    with pytest.raises(BadRequest, match="--yes"):
+        await sent(bus, claude, Send(text="hello"))
+    confirmed = await sent(bus, claude, Send(text="hello", is_confirmed=True))
+    dry = await sent(bus, claude, Send(text="hello", is_dry_run=True))
+    by_program = await sent(bus, HUMAN, Send(text="hello"))
+
+    assert len(confirmed.delivered_to) == len(dry.delivered_to) == 6
+    assert len(by_program.delivered_to) == 7
+
+
+async def test_a_message_that_expires_carries_the_moment(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    event = await bus.send(luna, "hello", "@nova", expires_in_ms=60_000)
+
+    assert event.payload["expires"] == bus.clock.now_ms() + 60_000
+
+
+async def test_who_left_still_gets_what_is_sent_to_its_name(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await bus.submit(nova, Leave())
+    bus.present.discard("nova")
+
+    await bus.send(luna, "hello", "nova")
+
+    assert bus.texts("nova") == ["hello"]
+
+
+async def test_a_word_from_the_bus_is_written_once_for_one_cause(bus: Bus) -> None:
+    await bus.join("nova")
+    word = Notify(to="nova", text="#1 expired", cause=ULID, kind="expired")
+
+    first, second = await bus.submit(SYSTEM_CALLER, word), await bus.submit(SYSTEM_CALLER, word)
+
+    assert first == second
+    assert first is not None
+    assert (first.sender, first.payload["sender_kind"]) == ("[pal-events]", "system")
+    assert bus.texts("nova") == ["#1 expired"]
+
+
+async def test_a_guest_writes(bus: Bus) -> None:
+    await bus.join("nova")
+    guest = Caller(name="ann", standing=Standing.GUEST, kind="external")
+
+    event = await bus.send(guest, "hello", "@nova")
+
+    assert event.payload["sender_kind"] == "external"

@@ -1,0 +1,317 @@
+"""A home with the real client and real daemons in it, and processes that can be somebody."""
+
+import contextlib
+import json
+import os
+import pty
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+LIMIT_S = 5.0
+NOBODY = 65534
+PAL = str(Path(sys.executable).with_name("pal"))
+
+JsonLine = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> JsonLine:
+        """The one object on standard output."""
+        (line,) = self.lines
+        return line
+
+    @property
+    def lines(self) -> list[JsonLine]:
+        """Every object on standard output."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> JsonLine:
+        """The refusal on standard error."""
+        refusal: JsonLine = json.loads(self.err)
+        return refusal
+
+
+def check_output(result: Result) -> Result:
+    """A command that must not fail."""
+    assert result.status == 0, result
+    return result
+
+
+class Home:
+    """One home. Everything started in it is ended with it."""
+
+    def __init__(self, path: Path, client: str = PAL) -> None:
+        self.path = path
+        self.client = client
+        self._names = count()
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._pids: set[int] = set()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Made from nothing: whatever runs the tests must leave no mark."""
+        environment = {
+            "PATH": f"{Path(self.client).parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.path.parent),
+            "PALAVER_HOME": str(self.path),
+            "LANG": "C.UTF-8",
+        }
+        if self.client != PAL:
+            environment["PALAVER_PYTHON"] = sys.executable
+        return environment
+
+    # Commands
+
+    def start(
+        self,
+        *arguments: str | bytes,
+        env: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        **options: Any,
+    ) -> subprocess.Popen[bytes]:
+        """Start the client; it is a script, for nobody above it is anybody."""
+        process = subprocess.Popen(
+            [*before, self.client, *arguments],
+            env={**self.environment, **(env or {})},
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            **options,
+        )
+        self._running.append(process)
+        return process
+
+    def pal(self, *arguments: str | bytes, content: bytes | None = None, **options: Any) -> Result:
+        """Run the client to its end."""
+        stdin = subprocess.DEVNULL if content is None else subprocess.PIPE
+        return finish(self.start(*arguments, stdin=stdin, **options), content)
+
+    def ok(self, *arguments: str | bytes, **options: Any) -> Result:
+        """Run a command that must not fail."""
+        return check_output(self.pal(*arguments, **options))
+
+    def events(self, *filters: str) -> list[JsonLine]:
+        """Everything in the log, as programs read it."""
+        return self.ok("events", "--all", "--json", *filters).lines
+
+    def texts(self) -> list[str]:
+        """The texts of all messages, in order."""
+        return [event["payload"]["text"] for event in self.events("--type", "message")]
+
+    # The daemon
+
+    @property
+    def pid(self) -> int:
+        """The process of the daemon that runs, or ran last."""
+        pid = int((self.path / "daemon.lock").read_text())
+        self._pids.add(pid)
+        return pid
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send the daemon a signal and wait until it is gone."""
+        end_process(self.pid, number)
+
+    def shell(self, **options: Any) -> "Shell":
+        """A shell that stays, and can be somebody."""
+        shell = Shell(self, **options)
+        self._running.append(shell.process)
+        return shell
+
+    def spare_path(self) -> Path:
+        """A path beside the home that nobody has used."""
+        return self.path.parent / f"spare-{next(self._names)}"
+
+    def close(self) -> None:
+        """End all that was started, by its number."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            self._pids.add(self.pid)
+        for pid in self._pids:
+            if is_daemon_of(pid, self.path):
+                end_process(pid, signal.SIGKILL)
+
+
+class Shell:
+    """A bash fed by a pipe: what `pal join` finds above it, for as long as the test wants."""
+
+    def __init__(self, home: Home, *, env: Mapping[str, str] | None = None, parent: "Shell | None" = None) -> None:
+        assert parent is None or env is None
+        self.home = home
+        self.process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"],
+            stdin=subprocess.PIPE,
+            env={**home.environment, **(env or {})},
+            cwd=home.path.parent,
+        )
+
+    def begin(self, *words: str, env: Mapping[str, str] | None = None) -> "Job":
+        """Start a command of the client under this shell."""
+        marks = "".join(f"{name}={shlex.quote(value)} " for name, value in (env or {}).items())
+        return self.begin_script(f"{marks}pal {shlex.join(words)}")
+
+    def begin_script(self, script: str) -> "Job":
+        """Start any line of shell under this shell."""
+        job = Job(self.home.spare_path())
+        paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
+        line = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n"
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode())
+        self.process.stdin.flush()
+        return job
+
+    def pal(self, *words: str, env: Mapping[str, str] | None = None) -> Result:
+        """Run a command of the client under this shell."""
+        return self.begin(*words, env=env).end()
+
+    def ok(self, *words: str) -> Result:
+        """Run a command that must not fail."""
+        return check_output(self.pal(*words))
+
+    def close(self) -> None:
+        """End the shell, and wait until it has ended."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Job:
+    """A command under a shell. Its ends are pipes, so that reading waits for what it says."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.paths = {name: folder / name for name in ("out", "err", "status")}
+        self._files: dict[str, int] = {}
+        self._rest: dict[str, bytes] = {}
+        for name, path in self.paths.items():
+            os.mkfifo(path)
+            self._files[name] = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            self._rest[name] = b""
+        # Held open for writing too: until the status is there, an empty pipe is not its end.
+        self._status_writer = os.open(self.paths["status"], os.O_WRONLY)
+
+    def line(self, name: str = "out") -> str:
+        """The next line it writes."""
+        while b"\n" not in self._rest[name]:
+            self._rest[name] += self._read(name)
+        line, _, self._rest[name] = self._rest[name].partition(b"\n")
+        return line.decode()
+
+    def end(self) -> Result:
+        """Wait until it ends, and give everything that was not read before."""
+        status = int(self.line("status"))
+        texts = {}
+        for name in ("out", "err"):
+            while part := os.read(self._files[name], 1 << 20):
+                self._rest[name] += part
+            texts[name] = self._rest[name].decode()
+        for file in (*self._files.values(), self._status_writer):
+            os.close(file)
+        return Result(status, texts["out"], texts["err"])
+
+    def _read(self, name: str) -> bytes:
+        while True:
+            ready, _, _ = select.select([self._files[name]], [], [], LIMIT_S)
+            assert ready, f"nothing came on {name}"
+            if part := os.read(self._files[name], 1 << 20):
+                return part
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[int]:
+    """A terminal for one person; gives the end that the person's programs have."""
+    master, slave = pty.openpty()
+    try:
+        yield slave
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def run_as_person(home: Home, *arguments: str, client: str = "pal", env: Mapping[str, str] | None = None) -> Result:
+    """Run the client in the foreground of a terminal of its own, with nothing above it but the first process."""
+    job = Job(home.spare_path())
+    command = f"{shlex.quote(client)} {shlex.join(arguments)}"
+    paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
+    script = f"{{ {command}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}"
+    with terminal() as slave:
+        starter = subprocess.Popen(
+            ["setsid", "--fork", "--ctty", "bash", "--norc", "--noprofile", "-c", script],
+            stdin=slave,
+            env={**home.environment, **(env or {})},
+        )
+        assert starter.wait(LIMIT_S) == 0
+        return job.end()
+
+
+def finish(process: subprocess.Popen[bytes], content: bytes | None = None, limit_s: float = LIMIT_S) -> Result:
+    """Wait for the end of a client."""
+    out, err = process.communicate(content, timeout=limit_s)
+    return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def end_process(pid: int, number: int) -> None:
+    """Send a process a signal and wait until it is gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+        wait_for_end(pidfd)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(pidfd)
+
+
+def wait_for_end(pidfd: int) -> None:
+    """Wait until the process of a pidfd has ended."""
+    ready, _, _ = select.select([pidfd], [], [], LIMIT_S)
+    assert ready, "the process has not ended"
+
+
+def is_daemon_of(pid: int, home: Path) -> bool:
+    """Whether a process is still the daemon that served a home: numbers are used again."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return b"palaver.daemon" in command and os.fsencode(home) in command
+
+
+@contextlib.contextmanager
+def new_home(client: str = PAL) -> Iterator[Home]:
+    """A home in a directory of its own, under a short path that another user may pass."""
+    directory = Path(tempfile.mkdtemp(prefix="pal-"))
+    directory.chmod(0o755)
+    home = Home(directory / "home", client)
+    try:
+        yield home
+    finally:
+        home.close()
+        shutil.rmtree(directory)

@@ -1,0 +1,78 @@
+"""The full-text index: how far it is behind, and how it catches up."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palaver.log.blobs import Blobs
+from palaver.log.migrations import migrate
+from palaver.log.storage import FILE_NAME, connect_writer
+from palaver.log.words import Words
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    made = connect_writer(tmp_path / FILE_NAME)
+    migrate(made)
+    yield made
+    made.close()
+
+
+def store(connection: sqlite3.Connection, *texts: str) -> int:
+    """Put messages into the log and leave the index behind."""
+    last = 0
+    for text in texts:
+        last = (
+            connection.execute(
+                "INSERT INTO events (id, type, sender, ts, device, payload)"
+                " VALUES (?, 'message', 'luna', 1, 'BOXE', json_object('text', ?))",
+                (f"id-{text}", text),
+            ).lastrowid
+            or 0
+        )
+    return last
+
+
+def found(connection: sqlite3.Connection, word: str) -> list[int]:
+    return [
+        row[0] for row in connection.execute("SELECT rowid FROM events_fts WHERE events_fts MATCH ?", (word,))
+    ]
+
+
+def test_what_is_behind_is_counted_and_taken_in(connection: sqlite3.Connection, tmp_path: Path) -> None:
+    last = store(connection, "apple", "pear")
+    words = Words(connection, Blobs(tmp_path / "blobs"), last)
+    was_behind = words.behind
+
+    words.catch_up()
+
+    assert was_behind == 2
+    assert words.behind == 0
+    assert found(connection, "pear") == [2]
+
+
+def test_how_far_it_reaches_is_kept(connection: sqlite3.Connection, tmp_path: Path) -> None:
+    last = store(connection, "apple")
+    Words(connection, Blobs(tmp_path / "blobs"), last).catch_up()
+    last = store(connection, "pear")
+
+    again = Words(connection, Blobs(tmp_path / "blobs"), last)
+
+    assert again.behind == 1
+
+
+def test_a_catch_up_that_fails_leaves_the_index_as_it_was(
+    connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    last = store(connection, "apple")
+    words = Words(connection, Blobs(tmp_path / "blobs"), last)
+    connection.execute("ALTER TABLE meta RENAME TO hidden")
+
+    with pytest.raises(sqlite3.OperationalError):
+        words.catch_up()
+    connection.execute("ALTER TABLE hidden RENAME TO meta")
+    words.catch_up()
+
+    assert found(connection, "apple") == [1]
