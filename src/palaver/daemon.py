@@ -27,7 +27,7 @@ from palaver.config import Settings, load_settings
 from palaver.delivery.delivery import Delivery
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
-from palaver.doors.services import Services
+from palaver.doors.services import DOWN, REPLACED, Services
 from palaver.doors.unix import UnixDoor, connect_socket
 from palaver.errors import PalaverError, Unavailable, UsageError
 from palaver.links.doorstep import Doorstep
@@ -45,11 +45,12 @@ from palaver.model.request import Gone, Notify, Report, Started
 
 _logger: Final = logging.getLogger("palaver")
 
-DOWN: Final = "down"
 _FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 _LOCK_WAIT_S: Final = 10.0
 _MANY_FILES: Final = 65_536
 _TRY_AGAIN_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.02
+_SUCCESSOR_WAIT_S: Final = 1.0
 _AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life", "status"})
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
@@ -120,6 +121,9 @@ class Daemon:
                 _logger.info("listening in %s at place %d, version %s", self._home, log.last(), __version__)
                 await self._stopped.wait()
                 _logger.info("stopping: %s", self._reason)
+                door.shut()
+                if self._reason == REPLACED:
+                    await _wait_for_successor(self._home)
                 await door.close(_FAREWELL if self._reason == DOWN else None)
                 self._close()
             except Exception as error:
@@ -313,12 +317,25 @@ def _lock(home: Path) -> TextIO | None:
             if time.monotonic() > end or _is_listening(home):
                 lock.close()
                 return None
-            time.sleep(0.02)
+            time.sleep(_LOOK_AGAIN_S)
         else:
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
             return lock
+
+
+async def _wait_for_successor(home: Path) -> None:
+    """Wait until the newer client is starting its own daemon: those let go now must not start an older one.
+
+    It holds `start.lock` while it does, and waits for this daemon's lock. If it never comes, nobody waits long.
+    """
+    with suppress(TimeoutError, BlockingIOError), (home / "start.lock").open("a") as lock:
+        async with asyncio.timeout(_SUCCESSOR_WAIT_S):
+            while True:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 def _is_listening(home: Path) -> bool:

@@ -132,9 +132,9 @@ class Home:
         """Send the daemon a signal and wait until it is gone."""
         end_process(self.pid, number)
 
-    def shell(self, **options: Any) -> "Shell":
+    def shell(self, env: Mapping[str, str] | None = None) -> "Shell":
         """A shell that stays, and can be somebody."""
-        shell = Shell(self, **options)
+        shell = Shell(self, env=env)
         self._running.append(shell.process)
         return shell
 
@@ -160,8 +160,7 @@ class Home:
 class Shell:
     """A bash fed by a pipe: what `pal join` finds above it, for as long as the test wants."""
 
-    def __init__(self, home: Home, *, env: Mapping[str, str] | None = None, parent: "Shell | None" = None) -> None:
-        assert parent is None or env is None
+    def __init__(self, home: Home, *, env: Mapping[str, str] | None = None) -> None:
         self.home = home
         self.process = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
@@ -234,11 +233,11 @@ class Job:
         return Result(status, texts["out"], texts["err"])
 
     def _read(self, name: str) -> bytes:
-        while True:
-            ready, _, _ = select.select([self._files[name]], [], [], LIMIT_S)
-            assert ready, f"nothing came on {name}"
-            if part := os.read(self._files[name], 1 << 20):
-                return part
+        ready, _, _ = select.select([self._files[name]], [], [], LIMIT_S)
+        assert ready, f"nothing came on {name}"
+        part = os.read(self._files[name], 1 << 20)
+        assert part, f"{name} has ended"
+        return part
 
 
 @contextlib.contextmanager
@@ -252,7 +251,9 @@ def terminal() -> Iterator[int]:
         os.close(slave)
 
 
-def run_as_person(home: Home, *arguments: str, client: str = "pal", env: Mapping[str, str] | None = None) -> Result:
+def run_as_person(
+    home: Home, *arguments: str, client: str = "pal", env: Mapping[str, str] | None = None
+) -> Result:
     """Run the client in the foreground of a terminal of its own, with nothing above it but the first process."""
     job = Job(home.spare_path())
     command = f"{shlex.quote(client)} {shlex.join(arguments)}"
@@ -268,7 +269,9 @@ def run_as_person(home: Home, *arguments: str, client: str = "pal", env: Mapping
         return job.end()
 
 
-def finish(process: subprocess.Popen[bytes], content: bytes | None = None, limit_s: float = LIMIT_S) -> Result:
+def finish(
+    process: subprocess.Popen[bytes], content: bytes | None = None, limit_s: float = LIMIT_S
+) -> Result:
     """Wait for the end of a client."""
     out, err = process.communicate(content, timeout=limit_s)
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())

@@ -278,5 +278,6 @@ async def test_the_write_ahead_log_is_laid_out_at_the_first_pause(
     await asyncio.to_thread(is_done.wait, LIMIT_S)
 
     assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size >= writer.WAL_BYTES
+    assert await log.rebuild() == 2  # and with nothing left to do the writer simply waits
     assert len(await log.read(Query())) == 2
     await log.close()

@@ -130,6 +130,8 @@ class Lifeline:
             self._wire = None
             if self._is_open:
                 self._come_back()
+            else:
+                self._fail(wire.error)
 
     def _come_back(self) -> None:
         if self._returning is None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -11,6 +12,11 @@ from palaver.delivery.delivery import Delivery
 from palaver.links.presence import Presence
 from palaver.links.seats import SeatIndex
 from palaver.log.api import Log
+
+
+DOWN: Final = "down"
+REPLACED: Final = "replaced"
+"""Why a door ends the daemon: for good, or for a newer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,5 +34,5 @@ class Services:
     version: str
     started_ms: int
     stop: Callable[[str], None]
-    """Ends the daemon; the word says why (`down`, `replaced`)."""
+    """Ends the daemon; the word says why."""
     describe_doors: Callable[[], dict[str, str]]

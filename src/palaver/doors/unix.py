@@ -61,16 +61,20 @@ class UnixDoor:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: _Doorway(self), sock=listener, backlog=_BACKLOG)
 
-    async def close(self, farewell: str | None) -> None:
-        """Take no more callers, let requests under way end, and then everybody else go.
-
-        Commands that wait end with the farewell; without one they, like all programs, come back to the next
-        daemon.
-        """
+    def shut(self) -> None:
+        """Take no more callers. Those who are inside stay."""
         if self._server is not None:
             self._server.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
+
+    async def close(self, farewell: str | None) -> None:
+        """Let requests that are under way end, and then everybody go.
+
+        Commands that wait end with the farewell; without one they, like all programs, come back to the next
+        daemon.
+        """
+        self._nobody_left.clear()
         for connection in list(self._connections):
             if isinstance(connection, ArgvConnection):
                 connection.part(farewell)

@@ -165,9 +165,7 @@ def _by_added(rows: Rows, event: Event, agent: str) -> list[Change]:
     if "filter" not in event.payload:
         return []
     made = msgspec.convert(event.payload, Subscription)
-    return [
-        (SUBSCRIPTIONS, made.id, encode_row(msgspec.structs.replace(made, seq=event.seq, ts=event.ts)))
-    ]
+    return [(SUBSCRIPTIONS, made.id, encode_row(msgspec.structs.replace(made, seq=event.seq, ts=event.ts)))]
 
 
 def _by_removed(rows: Rows, event: Event, agent: str) -> list[Change]:

@@ -26,6 +26,7 @@ COLLISION: Final = "collision"
 PRESETS: Final = (IDLE, STOPPED, BLOCKED, COLLISION)
 
 STATUS: Final = "status"
+DELIVERY: Final = "delivery"
 BYE: Final = "agent.bye"
 SUB_ADDED: Final = "sub.added"
 SUB_REMOVED: Final = "sub.removed"

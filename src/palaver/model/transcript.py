@@ -144,7 +144,7 @@ class JsonLines:
                 raise BadRequest(f"line {number} of the transcript is no JSON object") from None
             except RecursionError:
                 raise _too_deep(number) from None
-            # Brackets are counted first, which is cheap: few lines have so many that they could nest too deep.
+            # Brackets are counted first, which is cheap: few lines have enough of them to nest too deep.
             if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and _is_deep(whole):
                 raise _too_deep(number)
             yield _entry(whole)

@@ -11,6 +11,7 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.completion import complete, completion_script
 from palaver.doors.argv.style import ago, safe
 from palaver.doors.argv.table import TABLE
+from palaver.doors.services import DOWN
 from palaver.doors.views import agent_view, daemon_view
 from palaver.links.doorstep import Doorstep
 from palaver.log.fold import SKIPPED
@@ -41,7 +42,7 @@ async def down(call: Call, doorstep: Doorstep) -> int:
         await call.say_json({"pid": os.getpid(), "stopped": True})
     else:
         await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
-    call.services.stop("down")
+    call.services.stop(DOWN)
     return 0
 
 

@@ -16,7 +16,7 @@ from palaver.doors.argv.style import Paint, safe
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked
 from palaver.doors.lines_wire import error_object
-from palaver.doors.services import Services
+from palaver.doors.services import REPLACED, Services
 from palaver.errors import NotFound, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.links.doorstep import Doorstep
@@ -47,7 +47,7 @@ class ArgvDoor:
         try:
             if self._is_replaced_by(connection, asked):
                 connection.hand_over()
-                self.services.stop("replaced")
+                self.services.stop(REPLACED)
                 return 0
             parsed = parse(TABLE, asked.argv)
             if parsed.is_help:

@@ -121,6 +121,6 @@ BUNDLE_COMMANDS: Final = (
             _BUNDLE_ID,
             Positional(name="PATH", help="The file, as 'pal bundle show' names it.", optional=True),
         ),
-        examples=(("pal bundle cat 7f3q9x2m src/app.tsx > app.tsx", "get one file out"),),
+        examples=(("pal bundle cat 7f3q9x2m src/app.tsx", "one file"),),
     ),
 )

@@ -1,0 +1,228 @@
+"""Subscriptions and watches: who may have one, who may end one, and the word that goes to its owner.
+
+A word is decided on the one key of what made it, so that a watch, and a subscription that tells once, tell once.
+"""
+
+import msgspec
+
+from palaver.broker.context import Context
+from palaver.broker.outcome import Written
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, WhoAreYou
+from palaver.log.api import Decide, Rows
+from palaver.log.fold_watches import read_due, read_subscription, read_watch
+from palaver.model.agent import Caller, Standing, standing_of_role
+from palaver.model.envelope import Draft
+from palaver.model.ids import derived_id
+from palaver.model.message import EXTERNAL, HUMAN, INFORM, INSTANCE, MENTIONS, MESSAGE, SYSTEM, build_payload
+from palaver.model.subscription import (
+    COLLISION,
+    LIMIT_FILTER_WORDS,
+    LIMIT_SAY_BYTES,
+    PRESETS,
+    SUB_ADDED,
+    SUB_REMOVED,
+    FireSubscription,
+    FireWatch,
+    Retire,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    filter_words,
+    format_watch_id,
+    parse_watch_id,
+    subscription_id,
+)
+from palaver.model.text import check_text
+
+_LIMIT_WORD_BYTES = 1024
+
+
+async def subscribe(context: Context, caller: Caller, request: Subscribe, key: bytes | None) -> Written:
+    """Write down who wants to be told of what. The event carries the id by which it can be ended."""
+    owner = _owner(context, caller, request.owner)
+    _check(request)
+    while True:
+        draft = _added(context, caller, request, owner)
+        commit = await context.log.commit(_key(draft), _unless_taken(draft), request_key=key)
+        if commit.event is not None:
+            return Written(event=commit.event)
+        # Another one has that short id: with the next it will be another id.
+
+
+def _added(context: Context, caller: Caller, request: Subscribe, owner: str) -> Draft:
+    id_ = context.ids.next()
+    made = Subscription(
+        id=subscription_id(id_),
+        owner=owner,
+        filter=request.filter,
+        once=request.once,
+        preset=request.preset,
+        text=request.text,
+        by="" if owner == caller.name else caller.name,
+    )
+    return Draft(
+        type=SUB_ADDED,
+        sender=caller.name,
+        payload=msgspec.to_builtins(made),
+        id=id_,
+        ts=context.clock.now_ms(),
+        by=caller.by,
+    )
+
+
+def _key(draft: Draft) -> str:
+    return f"subscription/{draft.payload['id']}"
+
+
+def _unless_taken(draft: Draft) -> Decide:
+    return lambda rows: None if read_subscription(rows, str(draft.payload["id"])) else draft
+
+
+def _owner(context: Context, caller: Caller, name: str) -> str:
+    """Find whose subscription it is to be. The human decides for anyone, an agent for its children."""
+    wanted = name.removeprefix("@").lower()
+    if wanted in ("", caller.name):
+        if caller.kind == EXTERNAL:
+            raise WhoAreYou(
+                "a script has no mail of its own; join with 'pal join', or say for whom with --for NAME"
+            )
+        return caller.name
+    if wanted == HUMAN:
+        if caller.kind != HUMAN:
+            raise NotPerson("only the human subscribes for the human")
+        return HUMAN
+    agent = context.directory.get(wanted)
+    if agent is None:
+        near = context.directory.nearest(wanted)
+        raise NotFound(
+            f"agent {wanted}", f"nearest: {', '.join(near)}" if near else "'pal list' shows who is there"
+        )
+    is_child = caller.kind == INSTANCE and agent.by == caller.name
+    is_for_worker = caller.kind == EXTERNAL and standing_of_role(agent.role) <= Standing.WORKER
+    if caller.kind == HUMAN or is_child or is_for_worker:
+        return agent.name
+    raise NotPerson(
+        f"{caller.name} subscribes for itself and its own children only, and {agent.name} is none"
+    )
+
+
+def _check(request: Subscribe) -> None:
+    words = filter_words(request.filter)
+    if request.preset and request.preset not in PRESETS:
+        raise BadRequest(f"the presets are {', '.join(PRESETS)}, not {request.preset!r}")
+    if not words and request.preset != COLLISION:
+        raise BadRequest("say what to be told of: without a filter it would be everything")
+    if len(words) > LIMIT_FILTER_WORDS:
+        raise BadRequest(
+            f"a subscription has at most {LIMIT_FILTER_WORDS} filters; this one has {len(words)}"
+        )
+    for word in words:
+        check_text(word, "the filter", _LIMIT_WORD_BYTES)
+    check_text(request.text, "the text", LIMIT_SAY_BYTES)
+
+
+async def unsubscribe(context: Context, caller: Caller, request: Unsubscribe, key: bytes | None) -> Written:
+    """Write that a subscription or a watch is over. Only its owner and the human may end it."""
+    gone = request.id.lower()
+    watch = parse_watch_id(request.id)
+    if watch is not None:
+        gone = format_watch_id(*watch)
+    draft = _removed(context, caller, gone, f"removed by {caller.name}")
+
+    def decide(rows: Rows) -> Draft:
+        owner = _owner_of(rows, gone)
+        if owner is None:
+            raise NotFound(
+                f"subscription {request.id}", "'pal events subs' shows yours, with --all everybody's"
+            )
+        if caller.kind != HUMAN and caller.name != owner:
+            raise NotAllowed("events unsub", caller.standing.word, "its owner or the human")
+        return draft
+
+    return Written(event=(await context.log.commit(_key(draft), decide, request_key=key)).event)
+
+
+def _owner_of(rows: Rows, id: str) -> str | None:
+    if (watch := parse_watch_id(id)) is not None:
+        watched = read_watch(rows, *watch)
+        return None if watched is None else watched.sender
+    subscription = read_subscription(rows, id)
+    return None if subscription is None or subscription.spent else subscription.owner
+
+
+async def retire(context: Context, caller: Caller, request: Retire, key: bytes | None) -> Written:
+    """Write that a subscription which tells once is over, once."""
+    draft = _removed(context, caller, request.id, "once")
+
+    def decide(rows: Rows) -> Draft | None:
+        subscription = read_subscription(rows, request.id)
+        return draft if subscription is not None and subscription.spent else None
+
+    return Written(event=(await context.log.commit(_key(draft), decide, request_key=key)).event)
+
+
+def _removed(context: Context, caller: Caller, id: str, reason: str) -> Draft:
+    return Draft(
+        type=SUB_REMOVED,
+        sender=caller.name,
+        payload={"id": id, "reason": reason},
+        id=context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=caller.by,
+    )
+
+
+async def fire_subscription(
+    context: Context, caller: Caller, request: FireSubscription, key: bytes | None
+) -> Written:
+    """Write a hit, once for each event; nothing when the subscription is over meanwhile."""
+    id_ = derived_id(request.cause, "hit", str(request.event), request.id, str(request.made))
+    extra: dict[str, object] = {"sub": request.id, "event": request.event}
+    if request.agents:
+        extra |= {"agents": list(request.agents), "file": request.file}
+
+    def decide(rows: Rows) -> Draft | None:
+        known = read_subscription(rows, request.id)
+        if known is None or known.spent or known.seq != request.made:
+            return None
+        return _word(context, caller, known.owner, request.text, id_, extra)
+
+    commit = await context.log.commit(f"subscription/{request.id}", decide, request_key=key)
+    return Written(event=commit.event)
+
+
+async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: bytes | None) -> Written:
+    """Write that a request is unanswered, once; nothing when it was answered or the watch ended meanwhile."""
+    extra: dict[str, object] = {"watch": {"agent": request.agent, "request": request.request}}
+
+    def decide(rows: Rows) -> Draft | None:
+        watch = read_watch(rows, request.agent, request.request)
+        due = read_due(rows, request.agent, request.request)
+        if watch is None or due is None:
+            return None
+        text = f"@{watch.sender} {watch.agent} is now {due.state} (request #{watch.request})"
+        id_ = derived_id(due.cause, "watch", watch.agent, str(watch.request))
+        return _word(context, caller, watch.sender, text, id_, extra)
+
+    watch_key = f"subscription/{format_watch_id(request.agent, request.request)}"
+    return Written(event=(await context.log.commit(watch_key, decide, request_key=key)).event)
+
+
+def _word(context: Context, caller: Caller, to: str, text: str, id: str, extra: dict[str, object]) -> Draft:
+    """A word of the bus to one name. It asks for no answer and matches no subscription."""
+    payload = build_payload(
+        text=text,
+        scope=MENTIONS,
+        mentions=(to,),
+        sender_kind=SYSTEM,
+        delivered_to=(to,),
+        intent=INFORM,
+    )
+    return Draft(
+        type=MESSAGE,
+        sender=caller.name,
+        payload=payload | extra,
+        to=(to,),
+        id=id,
+        ts=context.clock.now_ms(),
+    )

@@ -1,0 +1,114 @@
+"""How a bundle looks, to programs and to people. Pure but for the caller's own clock and terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import Column, lay_out, safe, truncate
+from palaver.log.fold_bundles import BundleRow
+from palaver.model.bundle import Bundle, KeptFile
+from palaver.model.envelope import Event
+from palaver.model.message import readable_text
+from palaver.model.transcript import Excerpt, format_range
+
+_SHORT_LINE: Final = 200
+"""Columns of an event in a summary that is not for a terminal."""
+_SHORT_HASH: Final = 12
+
+
+def bundle_view(
+    event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]], *, is_full: bool
+) -> dict[str, object]:
+    """Give a bundle as programs read it; what it holds only in full."""
+    return {
+        "bundle_id": bundle.bundle_id,
+        "seq": event.seq,
+        "id": event.id,
+        "ts": event.ts,
+        "from": event.sender,
+        "title": bundle.title,
+        "description": bundle.description,
+        "files": bundle.files if is_full else [_without(file, "content", "base64") for file in bundle.files],
+        "events": bundle.events,
+        "transcripts": (
+            bundle.transcripts if is_full else [_without(one, "entries") for one in bundle.transcripts]
+        ),
+        "extends": bundle.extends or None,
+        "parents": [bundle_row_view(bundle_id, row) for bundle_id, row in parents],
+    }
+
+
+def _without(part: KeptFile | Excerpt, *names: str) -> dict[str, object]:
+    return {name: value for name, value in msgspec.structs.asdict(part).items() if name not in names}
+
+
+def bundle_row_view(bundle_id: str, row: BundleRow) -> dict[str, object]:
+    return {
+        "bundle_id": bundle_id,
+        "seq": row.seq,
+        "ts": row.ts,
+        "from": row.by,
+        "title": row.title,
+        "files": row.files,
+        "extends": row.extends or None,
+    }
+
+
+def head_lines(
+    call: Call, event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]]
+) -> list[str]:
+    """Say what a bundle is and what lies in it, a line for each part."""
+    lines = [
+        call.paint.bold(safe(f"{bundle.bundle_id} {bundle.title}")),
+        safe(f"from {event.sender}, {call.clock_time(event.ts)}, #{event.seq}, {event.id}"),
+    ]
+    lines += [safe(f"extends {bundle_id} {row.title} (from {row.by})") for bundle_id, row in parents]
+    if bundle.description:
+        lines += ["", _body(call, bundle.description)]
+    if bundle.files:
+        rows = [[file.path, f"{file.size} bytes", file.sha256[:_SHORT_HASH]] for file in bundle.files]
+        columns = [
+            Column(title="FILE", least=12),
+            Column(title="SIZE", is_right=True),
+            Column(title="SHA-256"),
+        ]
+        lines += ["", *lay_out(columns, rows, width=call.width, paint=call.paint)]
+    parts = [
+        f"transcript of {one.agent}, {format_range(one.first, one.last)}, {one.level}"
+        for one in bundle.transcripts
+    ]
+    parts += [f"events {format_range(*one)}" for one in bundle.events]
+    return [*lines, "", *map(safe, parts)] if parts else lines
+
+
+def content_lines(call: Call, bundle: Bundle) -> Iterator[list[str]]:
+    """Give each file and transcript with a heading."""
+    for file in bundle.files:
+        text = "(no text)" if file.content is None else _body(call, file.content)
+        yield [call.paint.bold(safe(f"==> {file.path} <==")), text.removesuffix("\n")]
+    for excerpt in bundle.transcripts:
+        yield [
+            call.paint.bold(safe(f"==> transcript of {excerpt.agent} <==")),
+            *(_body(call, line) for entry in excerpt.entries for line in _entry_lines(entry)),
+        ]
+
+
+def _entry_lines(entry: dict[str, object]) -> Iterator[str]:
+    yield f"[{entry.get('number')}] {entry.get('role')}: {entry.get('text')}"
+    tools = entry.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        yield f"    {tool.get('name')} {tool.get('input')}".rstrip()
+
+
+def event_line(call: Call, event: Event, *, is_full: bool) -> str:
+    to = f" → {', '.join(event.to)}" if event.to else ""
+    head = safe(f"#{event.seq} {call.clock_time(event.ts)} {event.type} {event.sender}{to}: ")
+    if is_full:
+        return head + _body(call, readable_text(event))
+    return truncate(head + safe(readable_text(event)), call.width or _SHORT_LINE)
+
+
+def _body(call: Call, text: str) -> str:
+    return safe(text, keep_lines=True) if call.is_terminal else text

@@ -1,0 +1,230 @@
+"""The commands that make and read bundles, and the bundle that `pal send` makes on the way.
+
+Files are read by the client, with its own rights: nothing here opens a path.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from palaver.broker.bundles import find_bundle
+from palaver.broker.outcome import Written
+from palaver.doors.argv.bundle_page import (
+    bundle_row_view,
+    bundle_view,
+    content_lines,
+    event_line,
+    head_lines,
+)
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import Column, ago, lay_out
+from palaver.doors.argv.table_bundle import CONTENT_OPTIONS, DEFAULT_BUNDLES
+from palaver.errors import MessageTooLarge, NotFound, NotPerson, UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.log.fold_bundles import read_newest_bundles, read_parents
+from palaver.model.bundle import (
+    LIMIT_BUNDLE_BYTES,
+    LIMIT_FILE_BYTES,
+    Bundle,
+    BundleFile,
+    CreateBundle,
+    KeptFile,
+    Located,
+    bundle_from_payload,
+    bundle_summary,
+    file_content,
+    locate_file,
+    path_in_bundle,
+)
+from palaver.model.envelope import Event, encode_event
+from palaver.model.message import HUMAN
+from palaver.model.request import Send
+from palaver.model.transcript import (
+    LIMIT_TRANSCRIPT_BYTES,
+    Excerpt,
+    JsonLines,
+    parse_range,
+    parse_stretch,
+    take_excerpt,
+)
+
+
+async def create(call: Call, doorstep: Doorstep) -> int:
+    """Make a bundle of what the options say."""
+    event = await _make(call, call.parsed.positionals[0], call.asked.key)
+    if call.is_json:
+        await call.say_json(bundle_view(event, bundle_from_payload(event.payload), (), is_full=False))
+    else:
+        await call.say(f"made {bundle_summary(event.payload)}")
+    return 0
+
+
+async def with_bundle(call: Call, request: Send) -> Send:
+    """Give the message of a `pal send` line with the bundle that the line describes, made here and now.
+
+    Two events: the bundle first. None is made for a message that would be refused, or in a dry run. A
+    repeated command makes nothing twice.
+    """
+    parsed = call.parsed
+    title = parsed.value("--title")
+    if title is None:
+        if given := [option.name for option in CONTENT_OPTIONS if parsed.has(option.name)]:
+            raise UsageError(f"{given[0]} makes a bundle, which needs a title: add --title TITLE")
+        return request
+    if request.is_dry_run:
+        return request
+    check = msgspec.structs.replace(request, is_dry_run=True)
+    await call.services.broker.submit(call.caller, check, key=call.asked.key)
+    key = hashlib.sha256(call.asked.key + b"bundle").digest()[: len(call.asked.key)]
+    made = await _make(call, title, key)
+    return msgspec.structs.replace(request, bundle_id=str(made.payload["bundle_id"]))
+
+
+async def show(call: Call, doorstep: Doorstep) -> int:
+    """Show what a bundle holds, with --full all of it."""
+    log, is_full = call.services.log, call.parsed.has("--full")
+    event = find_bundle(log, call.parsed.positionals[0])
+    bundle = bundle_from_payload(event.payload)
+    parents = read_parents(log.rows, bundle.extends)
+    if call.is_json:
+        await call.say_json(bundle_view(event, bundle, parents, is_full=is_full))
+        for found in _events(call, bundle) if is_full else ():
+            await call.write(encode_event(found) + b"\n")
+        return 0
+    await call.say_lines(head_lines(call, event, bundle, parents))
+    for lines in content_lines(call, bundle) if is_full else ():
+        await call.say_lines(["", *lines])
+    for found in _events(call, bundle):
+        await call.say(event_line(call, found, is_full=is_full))
+    return 0
+
+
+async def list_bundles(call: Call, doorstep: Doorstep) -> int:
+    """Show the newest bundles, the newest last."""
+    limit = call.parsed.number("--limit") or DEFAULT_BUNDLES
+    found = read_newest_bundles(call.services.log.rows, limit)
+    if call.is_json:
+        for bundle_id, row in found:
+            await call.say_json(bundle_row_view(bundle_id, row))
+        return 0
+    if not found:
+        await call.say("no bundles yet")
+        return 0
+    columns = [
+        Column(title="ID", least=15),
+        Column(title="FROM", least=8),
+        Column(title="AGE", is_right=True),
+        Column(title="FILES", is_right=True),
+        Column(title="TITLE", least=12),
+    ]
+    now = call.services.clock.now_ms()
+    rows = [
+        [bundle_id, row.by, ago(now - row.ts), str(row.files or ""), row.title] for bundle_id, row in found
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def cat(call: Call, doorstep: Doorstep) -> int:
+    """Print the files of a bundle, or one that it or a bundle before it has, byte for byte."""
+    reference, *paths = call.parsed.positionals
+    bundle = bundle_from_payload(find_bundle(call.services.log, reference).payload)
+    files = [_find_file(call, bundle, path) for path in paths] or bundle.files
+    if not files:
+        call.warn(f"{bundle.bundle_id} has no files")
+    for file in files:
+        if call.is_json:
+            await call.say_json(file)
+        else:
+            await call.write(file_content(file))
+    return 0
+
+
+# Making
+
+
+async def _make(call: Call, title: str, key: bytes) -> Event:
+    parsed = call.parsed
+    request = CreateBundle(
+        title=title,
+        description=parsed.value("--description") or "",
+        events=tuple(map(parse_range, _divided(parsed.values("--events")))),
+        transcripts=await _take_transcripts(call),
+        files=await _read_files(call),
+        extends=parsed.value("--extends") or "",
+    )
+    written = await call.services.broker.submit(call.caller, request, key=key)
+    assert isinstance(written, Written)
+    assert written.event is not None  # a bundle is made, or refused
+    return written.event
+
+
+async def _read_files(call: Call) -> tuple[BundleFile, ...]:
+    """Let the client read what may be read; each file once, and no more than a bundle can have."""
+    named = [_locate(call, given) for given in _divided(call.parsed.values("--files"))]
+    files: list[BundleFile] = []
+    size_bytes = 0
+    for path, real in {found.path: found.real for found in named}.items():
+        content = await call.connection.read_file(real, LIMIT_FILE_BYTES)
+        size_bytes += len(content)
+        if size_bytes > LIMIT_BUNDLE_BYTES:
+            raise MessageTooLarge("the bundle", size_bytes, LIMIT_BUNDLE_BYTES)
+        files.append(BundleFile(path=path, content=content))
+    return tuple(files)
+
+
+async def _take_transcripts(call: Call) -> tuple[Excerpt, ...]:
+    given, file = call.parsed.values("--transcript"), call.parsed.value("--transcript-file")
+    if file is not None and not given:
+        raise UsageError("--transcript-file needs the part of it that is wanted: add --transcript A-B")
+    wanted = []
+    for stretch in map(parse_stretch, given):
+        agent = call.agent(stretch.agent).name if stretch.agent else call.caller.name
+        if file is None:
+            raise NotFound(
+                f"transcript of {agent}",
+                "the integration of its harness provides one; otherwise name a file of JSON lines with "
+                "--transcript-file",
+            )
+        wanted.append((stretch, agent))
+    if file is None:
+        return ()
+    content = await call.connection.read_file(_locate(call, file).real, LIMIT_TRANSCRIPT_BYTES)
+    return tuple(take_excerpt(JsonLines(), content, stretch, agent) for stretch, agent in wanted)
+
+
+def _locate(call: Call, given: str) -> Located:
+    # Whoever acts for an agent is still the human, who named the file.
+    is_human = HUMAN in (call.caller.kind, call.caller.by)
+    roots = call.parsed.values("--root")
+    if roots and not is_human:
+        raise NotPerson("only the human can allow more directories with --root")
+    # Following links looks at names only: it opens nothing.
+    return locate_file(given, cwd=call.asked.cwd, roots=roots, is_human=is_human, real=os.path.realpath)
+
+
+def _divided(values: Iterable[str]) -> list[str]:
+    return [part for value in values for part in value.split(",") if part]
+
+
+# Reading
+
+
+def _find_file(call: Call, bundle: Bundle, given: str) -> KeptFile:
+    log = call.services.log
+    wanted = (given, path_in_bundle(given, call.asked.cwd))
+    for bundle_id in (bundle.bundle_id, *(one for one, _ in read_parents(log.rows, bundle.extends))):
+        for file in bundle_from_payload(find_bundle(log, bundle_id).payload).files:
+            if file.path in wanted:
+                return file
+    raise NotFound(f"file {given} in {bundle.bundle_id}", f"'pal bundle show {bundle.bundle_id}' lists them")
+
+
+def _events(call: Call, bundle: Bundle) -> Iterator[Event]:
+    """Give the events that a bundle refers to, one at a time: each may be large."""
+    for first, last in bundle.events:
+        for place in range(first, last + 1):
+            if (event := call.services.log.event(place)) is not None:
+                yield event

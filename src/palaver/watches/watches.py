@@ -1,0 +1,179 @@
+"""The reactor that tells who asked to be told. It reads the log in place order and asks the broker to write.
+
+What it tells has an id made from its cause, so a repeat is one event: after a restart it simply looks at the newest
+events again. Its index is what the state says; it keeps nothing else that a restart could lose.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from palaver.errors import Unavailable
+from palaver.log.api import LIMIT_NEWEST, Log
+from palaver.log.fold import agent_of
+from palaver.log.fold_watches import due_watches, read_subscription, read_subscriptions
+from palaver.log.follow import follow
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.subscription import (
+    BYE,
+    DELIVERY,
+    STATUS,
+    SUB_ADDED,
+    SUB_REMOVED,
+    FireSubscription,
+    FireWatch,
+    Retire,
+    Subscription,
+    is_collision_hit,
+    is_hit,
+    is_system,
+)
+from palaver.watches.edits import Edits
+from palaver.watches.index import SubscriptionIndex
+from palaver.watches.words import collision_text, hit_text
+
+Told = FireSubscription | FireWatch | Retire
+
+Submit = Callable[[Told], Awaitable[object]]
+"""Hands a request to the broker in the name of the bus."""
+
+_AT_ONCE: Final = 256
+"""How many requests wait for the broker together."""
+
+
+class Watches:
+    """Request watches and subscriptions of everybody here."""
+
+    def __init__(self, log: Log, submit: Submit, *, tasks: asyncio.TaskGroup) -> None:
+        """Its work runs in `tasks`, whose owner waits for it."""
+        self._log = log
+        self._submit = submit
+        self._tasks = tasks
+        self._index = SubscriptionIndex()
+        self._edits = Edits()
+        self._news = asyncio.Event()
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._work: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin with what fell due before, then the newest events, then all that come."""
+        self._unsubscribe = self._log.subscribe(lambda _: self._news.set())
+        for subscription in read_subscriptions(self._log.rows):
+            if not subscription.spent:
+                self._index.put(subscription)
+        self._work = self._tasks.create_task(self._run())
+
+    def close(self) -> None:
+        """Stop. What was not told yet is told after the next start. Closing twice is harmless."""
+        self._unsubscribe()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def _run(self) -> None:
+        spent = [one.id for one in read_subscriptions(self._log.rows) if one.spent]
+        await self._tell([*self._due(), *(Retire(id=id) for id in spent)])
+        newest = await self._log.read(Query(last=LIMIT_NEWEST, limit=LIMIT_NEWEST))
+        await self._look_at(newest)
+        after = newest[-1].seq if newest else 0
+        async with aclosing(follow(self._log, Query(), after=after)) as batches:
+            async for events in batches:
+                await self._look_at(events)
+
+    async def _look_at(self, events: Sequence[Event]) -> None:
+        requests: list[Told] = []
+        for event in events:
+            requests += self._reactions(event)
+            if len(requests) >= _AT_ONCE:
+                await self._tell(requests)
+                requests = []
+        await self._tell(requests)
+
+    async def _tell(self, requests: Sequence[Told]) -> None:
+        """Have all of these written, in order. While the log cannot be written, wait for the next that can."""
+        while requests:
+            self._news.clear()
+            tries = [self._tasks.create_task(self._can_tell(request)) for request in requests]
+            answers = await asyncio.gather(*tries)
+            requests = [one for one, is_told in zip(requests, answers, strict=True) if is_told is False]
+            if requests:
+                await self._news.wait()
+
+    async def _can_tell(self, request: Told) -> bool:
+        try:
+            await self._submit(request)
+        except Unavailable:
+            return False
+        return True
+
+    def _reactions(self, event: Event) -> Iterator[Told]:
+        """Everything that follows from one event."""
+        if event.type in (SUB_ADDED, SUB_REMOVED):
+            self._refresh(event.payload.get("id"))
+        elif event.type in (STATUS, BYE):
+            yield from self._due(agent_of(event))
+            yield from self._collisions(event)
+        if is_system(event):
+            yield from self._after_hit(event)
+        else:
+            yield from self._hits(event)
+
+    def _due(self, agent: str = "") -> Iterator[FireWatch]:
+        return (FireWatch(agent=name, request=place) for name, place in due_watches(self._log.rows, agent))
+
+    def _hits(self, event: Event) -> Iterator[FireSubscription]:
+        hits = [one for one in self._index.candidates(event) if is_hit(one, event)]
+        if hits and not self._is_about_system(event):
+            for subscription in hits:
+                yield _hit(subscription, event, hit_text(subscription, event))
+
+    def _is_about_system(self, event: Event) -> bool:
+        """A step of nothing but our own words is no news: two who hear of all steps would tell for ever."""
+        seqs = event.payload.get("messages")
+        if event.type != DELIVERY or not isinstance(seqs, (list, tuple)):
+            return False
+        messages = [self._log.event(seq) for seq in seqs if isinstance(seq, int)]
+        return all(message is not None and is_system(message) for message in messages)
+
+    def _collisions(self, event: Event) -> Iterator[FireSubscription]:
+        others = self._edits.collide(event, agent_of(event))
+        if not others:
+            return
+        agents = tuple(agent_of(edit) for edit in (event, *others))
+        file = str(event.payload["file"])
+        for subscription in self._index.collisions():
+            if is_collision_hit(subscription, (event, *others)):
+                text = collision_text(subscription, event, agents, file)
+                yield _hit(subscription, event, text, agents, file)
+
+    def _after_hit(self, event: Event) -> Iterator[Retire]:
+        """One that tells once is over with its first hit."""
+        subscription = self._refresh(event.payload.get("sub"))
+        if subscription is not None and subscription.spent:
+            yield Retire(id=subscription.id)
+
+    def _refresh(self, id: object) -> Subscription | None:
+        """Have in the index what the state has, and give that."""
+        if not isinstance(id, str):
+            return None
+        subscription = read_subscription(self._log.rows, id)
+        if subscription is None or subscription.spent:
+            self._index.drop(id)
+        else:
+            self._index.put(subscription)
+        return subscription
+
+
+def _hit(
+    subscription: Subscription, event: Event, text: str, agents: tuple[str, ...] = (), file: str = ""
+) -> FireSubscription:
+    return FireSubscription(
+        id=subscription.id,
+        made=subscription.seq,
+        event=event.seq,
+        cause=event.id,
+        text=text,
+        agents=agents,
+        file=file,
+    )

@@ -1,0 +1,58 @@
+"""A real bus in a home of its own, and what can happen to it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import palaver
+
+PAL = str(Path(sys.executable).with_name("pal"))
+LIMIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """One home. Nothing runs in it until somebody connects."""
+
+    home: Path
+
+    def connect(self, name: str = "", *, tag: str = "", role: str = "worker") -> palaver.Connection:
+        return palaver.connect(name, tag=tag, role=role, home=self.home)
+
+    @property
+    def pid(self) -> int:
+        """The daemon that holds the lock."""
+        return int((self.home / "daemon.lock").read_text())
+
+    def kill(self) -> None:
+        """End the daemon as a crash would, and wait until it is gone."""
+        with suppress(OSError, ValueError):
+            self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals) -> None:
+        """Send the daemon a signal of which it ends, and wait until it is gone."""
+        daemon = os.pidfd_open(self.pid)
+        try:
+            signal.pidfd_send_signal(daemon, number)
+            ready, _, _ = select.select([daemon], [], [], LIMIT_S)
+            assert ready
+        finally:
+            os.close(daemon)
+
+    def pal(self, *words: str) -> str:
+        """Run a command as a script would, and give what it prints."""
+        done = subprocess.run(
+            [PAL, *words],
+            env={"PATH": os.environ["PATH"], "PALAVER_HOME": str(self.home)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=LIMIT_S,
+            start_new_session=True,
+        )
+        return done.stdout.decode()

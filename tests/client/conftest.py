@@ -1,0 +1,34 @@
+"""Homes with a real daemon, which always ends with its test, and a daemon whose every word a test says itself."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.client.bus import Bus
+from tests.client.fake import FakeDaemon
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """An empty home under a short path."""
+    directory = Path(tempfile.mkdtemp(prefix="pal-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def bus(home: Path) -> Iterator[Bus]:
+    """A home whose daemon is started by the first who connects."""
+    made = Bus(home)
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+async def fake(home: Path) -> AsyncIterator[FakeDaemon]:
+    daemon = FakeDaemon(home)
+    await daemon.open()
+    yield daemon
+    await daemon.close()

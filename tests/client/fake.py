@@ -1,0 +1,85 @@
+"""A daemon that says nothing but what a test makes it say, on a real socket."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 5.0
+
+
+class FakePeer:
+    """The daemon's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def next(self) -> dict[str, Any]:
+        """The next line of the client."""
+        async with asyncio.timeout(LIMIT_S):
+            line = await self._reader.readuntil(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    async def at_end(self) -> bytes:
+        """All that comes until the client closes."""
+        async with asyncio.timeout(LIMIT_S):
+            return await self._reader.read()
+
+    def say(self, **line: object) -> None:
+        self.say_raw(json.dumps(line).encode() + b"\n")
+
+    def say_raw(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def answer(self, asked: dict[str, Any], **ok: object) -> None:
+        self.say(req=asked["req"], ok=ok)
+
+    def answer_send(self, asked: dict[str, Any], seq: int) -> None:
+        self.answer(asked, seq=seq, id=asked["id"], to=asked["to"], delivered_to=[])
+
+    def refuse(self, asked: dict[str, Any], code: str, sentence: str, **details: object) -> None:
+        self.say(req=asked["req"], error=code, message=sentence, details=details)
+
+    def push_message(self, seq: int, text: str = "hello") -> None:
+        message = {"seq": seq, "id": "01", "ts": 1, "from": "nova", "text": text, "to": ["luna"]}
+        self.say(push="message", name="luna", message=message)
+
+    async def welcome(self, name: str = "luna") -> dict[str, Any]:
+        """Take in a join and give what was asked."""
+        asked = await self.next()
+        assert asked["op"] == "join"
+        self.answer(asked, name=name, secret=asked["secret"], device="BOXE")
+        return asked
+
+    def close(self) -> None:
+        """End the connection, behind what was said."""
+        self._writer.close()
+
+
+class FakeDaemon:
+    """Listens in a home."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._callers: asyncio.Queue[FakePeer] = asyncio.Queue()
+        self._peers: list[FakePeer] = []
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_unix_server(self._meet, self._home / "daemon.sock", limit=2**24)
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._callers.put_nowait(FakePeer(reader, writer))
+
+    async def accept(self) -> FakePeer:
+        """Take the next client."""
+        async with asyncio.timeout(LIMIT_S):
+            peer = await self._callers.get()
+        self._peers.append(peer)
+        return peer
+
+    async def close(self) -> None:
+        self._server.close()
+        for peer in self._peers:
+            peer.close()

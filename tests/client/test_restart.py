@@ -1,0 +1,155 @@
+"""The SDK across restarts of a real daemon: nothing lost, nothing twice, the same name."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import TypeVar
+
+import pytest
+from tests.client.bus import LIMIT_S, Bus
+
+import palaver
+from palaver.errors import Disconnected
+
+T = TypeVar("T")
+
+
+async def soon(stream: AsyncIterator[T]) -> T:
+    async with asyncio.timeout(LIMIT_S):
+        return await anext(stream)
+
+
+async def test_a_name_its_rights_and_its_mail_outlive_the_daemon(bus: Bus) -> None:
+    async with bus.connect("luna", tag="api") as luna, bus.connect("nova") as nova:
+        messages = luna.messages()
+        await nova.send("@api-luna", "before")
+        before = await soon(messages)
+        await before.ack()
+
+        bus.kill()
+        await nova.send("@api-luna", "after")
+
+        assert (await soon(messages)).text == "after"
+        assert luna.name == "api-luna"
+        hellos = await nova.events(types=["agent.hello"])
+        assert [event.sender for event in hellos] == ["api-luna", "nova"]
+
+
+async def test_a_message_that_waits_for_its_ack_is_not_given_again_after_a_crash(bus: Bus) -> None:
+    async with bus.connect("luna") as luna, bus.connect("nova") as nova:
+        messages = luna.messages()
+        await nova.send("@luna", "first")
+        first = await soon(messages)
+
+        bus.kill()
+        await nova.send("@luna", "second")
+        second = await soon(messages)
+        await first.ack()
+
+        assert [first.text, second.text] == ["first", "second"]
+        assert [line.state for line in await nova.receipts(first.seq)] == ["seen"]
+
+
+async def test_a_message_that_was_not_taken_before_a_crash_is_given_once(bus: Bus) -> None:
+    async with bus.connect("luna") as luna, bus.connect("nova") as nova:
+        messages = luna.messages()
+        for text in ("1", "2", "3"):
+            await nova.send("@luna", text)
+        taken = [await soon(messages)]
+
+        bus.kill()
+        await nova.send("@luna", "4")
+        taken += [await soon(messages) for _ in range(3)]
+
+        assert [message.text for message in taken] == ["1", "2", "3", "4"]
+
+
+async def test_sends_in_flight_when_the_daemon_is_killed_are_each_stored_once_and_in_order(bus: Bus) -> None:
+    async with bus.connect("luna"), bus.connect("nova") as nova:
+        sends = [asyncio.ensure_future(nova.send("@luna", str(number))) for number in range(2000)]
+        await sends[100]
+
+        bus.kill()
+        receipts = await asyncio.gather(*sends)
+
+        stored = await nova.events(types=["message"], limit=10_000)
+        assert [event.payload["text"] for event in stored] == [str(number) for number in range(2000)]
+        assert [receipt.seq for receipt in receipts] == [event.seq for event in stored]
+
+
+async def test_a_follower_has_no_gap_and_no_repeat_across_crashes(bus: Bus) -> None:
+    async with bus.connect("luna"), bus.connect("nova") as nova:
+        async with aclosing(nova.follow(types=["message"], after=0)) as events:
+            seen = []
+            for number in range(30):
+                await nova.send("@luna", str(number))
+                if number % 10 == 5:
+                    bus.kill()
+                if number % 3 == 2:
+                    seen += [await soon(events) for _ in range(3)]
+
+        assert [event.payload["text"] for event in seen] == [str(number) for number in range(30)]
+
+
+async def test_a_daemon_that_is_stopped_and_started_by_others_is_come_back_to(bus: Bus) -> None:
+    async with bus.connect("luna") as luna:
+        bus.pal("down")
+        with pytest.raises(Disconnected, match="pal down"):
+            await luna.agents()
+        bus.pal("up")
+
+        receipt = await luna.send("@luna", "to myself")
+
+        assert receipt.delivered_to == ("luna",)
+
+
+async def test_after_pal_down_nothing_is_started_and_whoever_waits_is_told(bus: Bus) -> None:
+    async with bus.connect("luna") as luna:
+        waiting = asyncio.ensure_future(soon(luna.messages()))
+        following = asyncio.ensure_future(soon(luna.follow(after=10**9)))
+        await luna.agents()  # both wait by now
+
+        bus.pal("down")
+
+        with pytest.raises(Disconnected, match="'pal up' starts it again"):
+            await waiting
+        with pytest.raises(Disconnected, match="'pal up' starts it again"):
+            await following
+        with pytest.raises(Disconnected, match="'pal up' starts it again"):
+            await luna.send("@luna", "hello")
+        assert (bus.home / "down").exists()
+
+
+async def test_mail_is_taken_again_once_the_bus_is_up_again(bus: Bus) -> None:
+    async with bus.connect("luna") as luna:
+        waiting = asyncio.ensure_future(soon(luna.messages()))
+        bus.pal("down")
+        with pytest.raises(Disconnected):
+            await waiting
+        bus.pal("up")
+        bus.pal("send", "@luna", "--", "are you there?")
+
+        message = await soon(luna.messages())
+
+        assert message.text == "are you there?"
+
+
+async def test_a_block_that_ends_while_the_bus_is_down_ends_at_once(bus: Bus) -> None:
+    async with bus.connect("luna") as luna:
+        bus.pal("down")
+
+        await asyncio.sleep(0)
+
+    assert luna.name == "luna"
+
+
+async def test_after_pal_down_a_new_connection_is_refused(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDECODE", "1")  # a harness: whoever runs the tests is no person here
+    async with bus.connect("luna"):
+        bus.pal("down")
+
+    with pytest.raises(palaver.errors.Disconnected, match="pal down"):
+        async with bus.connect("luna"):
+            pass

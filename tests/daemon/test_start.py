@@ -1,0 +1,214 @@
+"""Who starts the daemon, and when nobody does."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import LIMIT_S, NOBODY, Home, finish, run_as_person
+from tests.daemon.wires import LinesWire
+
+PATIENCE_S = 4 * LIMIT_S
+"""For twenty processes at once on a small machine."""
+
+
+def test_the_first_command_starts_the_daemon_and_is_answered_by_it(home: Home) -> None:
+    found = home.ok("status", "--json").json
+
+    assert found["pid"] == home.pid
+    assert found["home"] == str(home.path)
+
+
+def test_the_daemon_keeps_its_home_to_itself(bus: Home) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [bus.path, *bus.path.iterdir()]}
+
+    assert modes["home"] == 0o700
+    assert modes["daemon.sock"] == 0o600
+    assert all(mode & 0o077 == 0 for mode in modes.values()), modes
+
+
+def test_the_daemon_has_no_terminal_no_parent_and_nothing_of_its_callers_environment(home: Home) -> None:
+    home.ok("up", env={"SECRET_TOKEN": "x", "PALAVER_SEAT": "x", "CLAUDECODE": "1"})
+
+    environment = Path(f"/proc/{home.pid}/environ").read_bytes()
+    session = os.getsid(home.pid)
+
+    assert b"SECRET_TOKEN" not in environment
+    assert b"PALAVER_SEAT" not in environment
+    assert b"CLAUDECODE" not in environment
+    assert session not in (os.getsid(0), 0)
+    assert os.readlink(f"/proc/{home.pid}/cwd") == "/"
+
+
+def test_twenty_clients_at_once_give_one_daemon(home: Home) -> None:
+    clients = [home.start("status", "--json") for _ in range(20)]
+
+    pids = {finish(client, limit_s=PATIENCE_S).json["pid"] for client in clients}
+
+    assert pids == {home.pid}
+    assert len(home.events("--type", "life")) == 1
+
+
+def test_a_socket_left_by_a_daemon_that_died_is_replaced(bus: Home) -> None:
+    first = bus.pid
+    bus.kill()
+    assert (bus.path / "daemon.sock").exists()
+
+    found = bus.ok("status", "--json").json
+
+    assert found["pid"] == bus.pid != first
+
+
+def test_a_file_in_the_place_of_the_socket_is_replaced_too(home: Home) -> None:
+    home.path.mkdir(mode=0o700)
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(home.path / "daemon.sock"))
+    left.close()
+
+    found = home.ok("status", "--json").json
+
+    assert found["pid"] == home.pid
+
+
+def test_help_starts_nothing(home: Home) -> None:
+    shown = [home.ok(*words).out for words in ([], ["help"], ["send", "--help"], ["-h"])]
+
+    assert all("pal" in text for text in shown)
+    assert not home.path.exists()
+
+
+def test_down_starts_nothing_and_says_that_nothing_runs(home: Home) -> None:
+    ended = home.ok("down")
+
+    assert ended.err == "pal: the bus is not running\n"
+    assert not home.path.exists()
+
+
+def test_a_hook_starts_nothing_and_says_nothing(home: Home) -> None:
+    ended = home.ok("hook", "claude", "PreToolUse")
+
+    assert (ended.out, ended.err) == ("", "")
+    assert not home.path.exists()
+
+
+def test_after_down_a_script_does_not_start_the_bus_again(bus: Home) -> None:
+    bus.ok("down")
+
+    refused = bus.pal("status")
+
+    assert refused.status == 1
+    assert refused.err == "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
+    assert not (bus.path / "daemon.sock").exists()
+
+
+def test_after_down_up_starts_the_bus_again(bus: Home) -> None:
+    bus.ok("down")
+
+    bus.ok("up")
+
+    assert bus.ok("status", "--json").json["pid"] == bus.pid
+
+
+def test_after_down_a_person_starts_the_bus_with_any_command(bus: Home) -> None:
+    bus.ok("down")
+
+    found = run_as_person(bus, "whoami", "--json")
+
+    assert found.status == 0, found
+    assert found.json["name"] == "human"
+    assert bus.ok("status", "--json").json["pid"] == bus.pid
+
+
+def test_a_home_that_cannot_be_made_is_an_error_with_its_path(home: Home) -> None:
+    home.path.parent.joinpath("file").touch()
+
+    refused = home.pal("status", env={"PALAVER_HOME": str(home.path.parent / "file" / "home")})
+
+    assert refused.status == 1
+    assert "file/home" in refused.err
+
+
+def test_a_setting_that_does_not_exist_keeps_the_daemon_from_starting(home: Home) -> None:
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text('loglevel = "info"\n')
+
+    refused = home.pal("status")
+
+    assert refused.status == 1
+    assert refused.err.startswith("pal: the daemon did not start: there is no setting 'loglevel'")
+
+
+def test_a_socket_that_cannot_be_made_is_said_by_the_client_that_started_the_daemon(home: Home) -> None:
+    (home.path / "daemon.sock").mkdir(parents=True)
+
+    refused = home.pal("up")
+
+    assert refused.status == 1
+    assert refused.err.startswith("pal: the daemon did not start: ")
+    assert "did not start" in (home.path / "daemon.log").read_text()
+
+
+def test_in_the_foreground_the_daemon_is_the_clients_own_process(home: Home) -> None:
+    daemon = home.start("up", "--foreground")
+    assert daemon.stderr is not None
+    assert b"listening" in daemon.stderr.readline()
+
+    found = home.ok("status", "--json").json
+    daemon.terminate()
+
+    assert found["pid"] == daemon.pid
+    assert finish(daemon).status == 0
+
+
+def test_a_second_one_in_the_foreground_says_that_the_bus_runs(bus: Home) -> None:
+    refused = bus.pal("up", "--foreground")
+
+    assert (refused.status, refused.err) == (1, "pal: the bus is already running\n")
+
+
+def test_a_wrong_option_in_the_foreground_is_a_usage_error(home: Home) -> None:
+    refused = home.pal("up", "--foreground", "--wrong")
+
+    assert refused.status == 2
+    assert "--wrong" in refused.err
+    assert not (home.path / "daemon.sock").exists()
+
+
+def test_a_home_with_a_path_longer_than_a_socket_address_works(home: Home) -> None:
+    home.path = home.path / ("deep" * 20) / ("deeper" * 20)
+
+    home.ok("up")
+
+    assert home.ok("status", "--json").json["home"] == str(home.path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_users_client_is_refused_whatever_the_modes_allow(bus: Home) -> None:
+    bus.path.chmod(0o755)
+    (bus.path / "daemon.sock").chmod(0o666)
+
+    refused = bus.pal("status", user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
+
+    assert refused.status == 1
+    assert refused.err == f"pal: this Palaver belongs to user 0; you are user {NOBODY}\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_users_program_is_refused_too(bus: Home) -> None:
+    bus.path.chmod(0o755)
+    (bus.path / "daemon.sock").chmod(0o666)
+    with LinesWire(bus.path) as wire:
+        os.seteuid(NOBODY)
+        try:
+            other = LinesWire(bus.path)
+        finally:
+            os.seteuid(0)
+
+        with other:
+            other.send(b'{"op": "whoami"}\n')
+            line, end = other.next_line(), other.next_line()
+
+        assert line["error"] == "not_allowed"
+        assert end == {}
+        assert wire.ask("whoami")["ok"]["name"] == "script"

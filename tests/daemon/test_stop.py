@@ -1,0 +1,150 @@
+"""How the daemon ends: what is under way ends first, what waits is let go, and `down` means down."""
+
+import os
+import signal
+import subprocess
+
+from tests.daemon.stage import LIMIT_S, Home, finish, wait_for_end
+from tests.daemon.wires import LinesWire, ThinWire, frame
+
+FAREWELL = "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
+PATIENCE_S = 4 * LIMIT_S
+
+
+def waiting(home: Home, count: int) -> list[subprocess.Popen[bytes]]:
+    """Clients that wait for mail of nova; all are known to wait when this returns."""
+    clients = [
+        home.start("recv", "--wait", "--as", "nova", "--from", "nobody", "--json") for _ in range(count)
+    ]
+    while len(connections(home)) < count:
+        pass
+    return clients
+
+
+def connections(home: Home) -> list[str]:
+    """What is connected to the daemon's socket, as the system counts it."""
+    with open("/proc/net/unix", encoding="utf-8") as table:
+        path = str(home.path / "daemon.sock")
+        return [line for line in table if line.rstrip().endswith(path) and line.split()[5] == "03"]
+
+
+def test_down_stays_down_while_twenty_are_waiting_and_each_of_them_hears_why(bus: Home) -> None:
+    bus.shell().ok("join", "--name", "nova")
+    clients = waiting(bus, 20)
+
+    bus.ok("down")
+    ended = [finish(client, limit_s=PATIENCE_S) for client in clients]
+
+    assert [(one.status, one.out, one.err) for one in ended] == [(1, "", FAREWELL)] * 20
+    assert not (bus.path / "daemon.sock").exists()
+
+
+def test_down_returns_when_the_daemon_is_gone(bus: Home) -> None:
+    pidfd = os.pidfd_open(bus.pid)
+
+    bus.ok("down")
+
+    wait_for_end(pidfd)
+    os.close(pidfd)
+    assert not (bus.path / "daemon.sock").exists()
+
+
+def test_down_says_what_it_did_in_both_forms(bus: Home) -> None:
+    pid = bus.pid
+
+    first = bus.ok("down", "--json")
+    bus.ok("up")
+    second = bus.ok("down")
+
+    assert first.json == {"pid": pid, "stopped": True}
+    assert second.out == "the bus is stopped; nothing is lost, 'pal up' starts it again\n"
+
+
+def test_a_follower_ends_with_a_sentence_when_the_bus_is_stopped(bus: Home) -> None:
+    follower = bus.start("events", "--all", "--follow", "--json")
+    assert follower.stdout is not None
+    assert b"daemon_started" in follower.stdout.readline()
+
+    bus.ok("down")
+
+    assert finish(follower).err == FAREWELL
+
+
+def test_a_client_that_is_still_being_read_from_ends_with_a_sentence(bus: Home) -> None:
+    sender = bus.start("send", "--stdin", stdin=subprocess.PIPE)
+    while not connections(bus):
+        pass
+
+    bus.ok("down")
+    ended = finish(sender)
+
+    assert (ended.status, ended.err) == (1, FAREWELL)
+    bus.ok("up")
+    assert bus.texts() == []
+
+
+def test_a_terminated_daemon_ends_with_status_0_and_leaves_no_socket(bus: Home) -> None:
+    bus.ok("send", "before")
+
+    bus.kill(signal.SIGTERM)
+
+    assert not (bus.path / "daemon.sock").exists()
+    assert "stopping: SIGTERM" in (bus.path / "daemon.log").read_text()
+    assert bus.texts() == ["before"]
+
+
+def test_those_who_wait_come_back_to_the_next_daemon_when_one_is_terminated(bus: Home) -> None:
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    reader = shell.begin("recv", "--wait", "--json")
+    while not connections(bus):
+        pass
+
+    bus.kill(signal.SIGTERM)
+    bus.ok("send", "@nova", "--", "welcome back")
+
+    assert reader.end().json["text"] == "welcome back"
+
+
+def test_a_program_is_answered_what_it_asked_before_the_daemon_ends(bus: Home) -> None:
+    with LinesWire(bus.path) as program:
+        program.ask("join", name="luna")
+        numbers = [program.tell("send", to=["@luna"], text=f"number {n}") for n in range(200)]
+
+        bus.kill(signal.SIGTERM)
+        answers = [line for line in iter(program.next_line, {}) if "ok" in line]
+
+    texts = bus.texts()
+    assert [line["req"] for line in answers] == numbers[: len(answers)]
+    assert len(texts) == len(answers)
+
+
+def test_a_connection_that_said_nothing_does_not_hold_up_the_end(bus: Home) -> None:
+    with ThinWire(bus.path) as mute, LinesWire(bus.path) as silent:
+        assert silent.ask("whoami")["ok"]["name"] == "script"
+        mute.send(frame(b"R")[:3])
+
+        bus.ok("down")
+
+        assert mute.is_closed()
+        assert silent.next_line() == {}
+
+
+def test_the_log_file_is_turned_over_when_it_has_grown_large(home: Home) -> None:
+    home.ok("up", env={"PALAVER_LOG_MAX_BYTES": "2000"})
+
+    for number in range(30):
+        home.pal("show", str(1000 + number))
+
+    files = {path.name: path.stat().st_size for path in home.path.glob("daemon.log*")}
+    assert set(files) == {"daemon.log", "daemon.log.1"}
+    assert all(0 < size <= 2000 for size in files.values())
+
+
+def test_a_refusal_is_written_into_the_log_file_on_one_line(bus: Home) -> None:
+    bus.pal("send", "@nobody\nINFO forged", "--", "x")
+
+    lines = (bus.path / "daemon.log").read_text().splitlines()
+
+    assert sum("refused send" in line for line in lines) == 1
+    assert not any(line.startswith("INFO forged") for line in lines)
