@@ -2,14 +2,16 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.broker.outcome import Joined, Sent, Written
 from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import Ability, Lane, LaneKind, Offer
+from palaver.errors import Unavailable
 from palaver.log.api import Log
 from palaver.log.fold import apply
 from palaver.log.memory import MemoryLog
@@ -58,6 +60,17 @@ def caller(agent: Agent, **fields: str) -> Caller:
     )
 
 
+class GuardedTasks(asyncio.TaskGroup):
+    """A task group in which a task that meets a full disk stops nobody else, as in the daemon."""
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
+        return super().create_task(self._guard(coro), **options)
+
+    async def _guard(self, coro: Coroutine[Any, Any, Any]) -> None:
+        with suppress(Unavailable):
+            await coro
+
+
 class Bus:
     """Log, broker and delivery of one home. Who is present is what a test puts into `present`."""
 
@@ -68,10 +81,13 @@ class Bus:
         self.draws: Iterator[int] = itertools.count()
         self.deadlines = 0
         self.asked: list[Report | Notify] = []
+        self.failure: Exception | None = None
+        """What delivery meets when it asks the broker to write."""
+        self.has_failed = asyncio.Event()
         self.broker = Broker(
             log,
             clock=clock,
-            ids=UlidSource(clock, lambda size: bytes(size)),
+            ids=UlidSource(clock, bytes),
             is_present=self.present.__contains__,
             draw=lambda: next(self.draws),
         )
@@ -84,6 +100,9 @@ class Bus:
 
     async def _submit(self, request: Report | Notify) -> object:
         self.asked.append(request)
+        if self.failure is not None:
+            self.has_failed.set()
+            raise self.failure
         return await self.broker.submit(SYSTEM_CALLER, request)
 
     def _count_deadline(self) -> None:
@@ -191,16 +210,9 @@ async def opened_bus(open_log: OpenLog, directory: Path) -> AsyncIterator[Bus]:
     """A bus on one engine. What its reactors do is over when the block ends."""
     log = await open_log(directory)
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with GuardedTasks() as tasks:
             bus = Bus(log, FakeClock(), tasks)
             yield bus
             bus.close()
     finally:
         await log.close()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Let the others work until something is so."""
-    async with asyncio.timeout(LIMIT_S):
-        while not is_so():
-            await asyncio.sleep(0)

@@ -46,14 +46,16 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
 
-    if name == "errors":
-        return import_module("palaver.errors")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'palaver' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name == "errors":
+            return import_module("palaver.errors")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'palaver' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -328,7 +328,7 @@ def _lock(home: Path) -> TextIO | None:
 async def _wait_for_successor(home: Path) -> None:
     """Wait until the newer client is starting its own daemon: those let go now must not start an older one.
 
-    It holds `start.lock` while it does, and waits for this daemon's lock. If it never comes, nobody waits long.
+    It holds `start.lock` while it does, and waits for this daemon's lock. If it never comes, that is no harm.
     """
     with suppress(TimeoutError, BlockingIOError), (home / "start.lock").open("a") as lock:
         async with asyncio.timeout(_SUCCESSOR_WAIT_S):

@@ -361,7 +361,8 @@ def error_from_wire(code: str, sentence: str, details: Mapping[str, Any]) -> Pal
     The details choose between classes that share a code.
     """
     for kind in _branch(PalaverError):
-        if kind.code == code and (found := _made(kind, sentence, details)) is not None:
+        is_public = not kind.__name__.startswith("_")
+        if kind.code == code and is_public and (found := _made(kind, sentence, details)) is not None:
             return found
     return OtherError(code, sentence, details)
 

@@ -1,4 +1,4 @@
-"""Homes with a real daemon, which always ends with its test, and a daemon whose every word a test says itself."""
+"""Homes with a real daemon, which always ends with its test, and one whose every word a test says itself."""
 
 import shutil
 import tempfile

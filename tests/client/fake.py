@@ -23,9 +23,12 @@ class FakePeer:
         return found
 
     async def at_end(self) -> bytes:
-        """All that comes until the client closes."""
+        """All that comes until the client closes; nothing when it closed without having read all."""
         async with asyncio.timeout(LIMIT_S):
-            return await self._reader.read()
+            try:
+                return await self._reader.read()
+            except ConnectionResetError:
+                return b""
 
     def say(self, **line: object) -> None:
         self.say_raw(json.dumps(line).encode() + b"\n")
@@ -52,6 +55,17 @@ class FakePeer:
         assert asked["op"] == "join"
         self.answer(asked, name=name, secret=asked["secret"], device="BOXE")
         return asked
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was said and the client has not read."""
+        return self._writer.transport.get_write_buffer_size()
+
+    async def drained(self, left_bytes: int) -> None:
+        """Wait until the client has read all but so much."""
+        self._writer.transport.set_write_buffer_limits(high=left_bytes, low=left_bytes)
+        async with asyncio.timeout(LIMIT_S):
+            await self._writer.drain()
 
     def close(self) -> None:
         """End the connection, behind what was said."""

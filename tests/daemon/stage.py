@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -196,6 +196,8 @@ class Shell:
         """End the shell, and wait until it has ended."""
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
 
 class Job:
@@ -210,34 +212,38 @@ class Job:
             os.mkfifo(path)
             self._files[name] = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             self._rest[name] = b""
+        self._ended: set[str] = set()
         # Held open for writing too: until the status is there, an empty pipe is not its end.
         self._status_writer = os.open(self.paths["status"], os.O_WRONLY)
 
     def line(self, name: str = "out") -> str:
         """The next line it writes."""
         while b"\n" not in self._rest[name]:
-            self._rest[name] += self._read(name)
+            self._read(name)
         line, _, self._rest[name] = self._rest[name].partition(b"\n")
         return line.decode()
 
     def end(self) -> Result:
         """Wait until it ends, and give everything that was not read before."""
         status = int(self.line("status"))
-        texts = {}
         for name in ("out", "err"):
-            while part := os.read(self._files[name], 1 << 20):
-                self._rest[name] += part
-            texts[name] = self._rest[name].decode()
+            while name not in self._ended:
+                self._read(name)
         for file in (*self._files.values(), self._status_writer):
             os.close(file)
-        return Result(status, texts["out"], texts["err"])
+        return Result(status, self._rest["out"].decode(), self._rest["err"].decode())
 
-    def _read(self, name: str) -> bytes:
-        ready, _, _ = select.select([self._files[name]], [], [], LIMIT_S)
-        assert ready, f"nothing came on {name}"
-        part = os.read(self._files[name], 1 << 20)
-        assert part, f"{name} has ended"
-        return part
+    def _read(self, wanted: str) -> None:
+        """Take in what there is, from everywhere: what is not read holds the command up."""
+        assert wanted not in self._ended, f"{wanted} has ended"
+        names = {file: name for name, file in self._files.items() if name not in self._ended}
+        ready, _, _ = select.select(list(names), [], [], LIMIT_S)
+        assert ready, f"nothing came on {wanted}"
+        for file in ready:
+            part = os.read(file, 1 << 20)
+            self._rest[names[file]] += part
+            if not part:
+                self._ended.add(names[file])
 
 
 @contextlib.contextmanager
@@ -254,11 +260,15 @@ def terminal() -> Iterator[int]:
 def run_as_person(
     home: Home, *arguments: str, client: str = "pal", env: Mapping[str, str] | None = None
 ) -> Result:
-    """Run the client in the foreground of a terminal of its own, with nothing above it but the first process."""
+    """Run the client in the foreground of a terminal, with nothing above it but the first process."""
+    return run_script_as_person(home, f"{shlex.quote(client)} {shlex.join(arguments)}", env=env)
+
+
+def run_script_as_person(home: Home, script: str, *, env: Mapping[str, str] | None = None) -> Result:
+    """Run lines of shell in the foreground of a terminal, with nothing above but the first process."""
     job = Job(home.spare_path())
-    command = f"{shlex.quote(client)} {shlex.join(arguments)}"
     paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
-    script = f"{{ {command}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}"
+    script = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}"
     with terminal() as slave:
         starter = subprocess.Popen(
             ["setsid", "--fork", "--ctty", "bash", "--norc", "--noprofile", "-c", script],

@@ -1,5 +1,6 @@
 """The two wires of the Unix door, spoken by hand."""
 
+import contextlib
 import json
 import os
 import socket
@@ -37,8 +38,12 @@ def request(
 def connect(home: Path) -> socket.socket:
     """A plain connection to the door of a home."""
     wire = socket.socket(socket.AF_UNIX)
+    try:
+        wire.connect(str(home / "daemon.sock"))  # waits for its turn, as one with a time limit would not
+    except OSError:
+        wire.close()
+        raise
     wire.settimeout(LIMIT_S)
-    wire.connect(str(home / "daemon.sock"))
     return wire
 
 
@@ -85,7 +90,8 @@ class ThinWire:
                 return payload[0], texts[b"O"], texts[b"E"]
             assert kind in texts, (kind, payload)
             if kind == b"O":
-                self.send(frame(b"A", payload[:4]))
+                with contextlib.suppress(BrokenPipeError):  # nobody waits for it where the end follows
+                    self.send(frame(b"A", payload[:4]))
                 payload = payload[6 + int.from_bytes(payload[4:6], "big") :]
             texts[kind] += payload
 

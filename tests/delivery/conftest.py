@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from tests.fakes import Bus, OpenLog, open_memory, open_sqlite, opened_bus
 
 

@@ -103,7 +103,7 @@ def test_only_so_many_names_are_compared() -> None:
     directory.put(agent("oops"))
 
     assert directory.nearest("oopz") == ["oops"]
-    assert directory.nearest("loops") == []
+    assert "oops" not in directory.nearest("loops")
 
 
 @pytest.mark.parametrize(

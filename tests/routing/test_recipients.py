@@ -88,7 +88,7 @@ def test_every_unknown_name_is_told_with_its_nearest() -> None:
     with pytest.raises(UnknownRecipient) as caught:
         _LUNAS.resolve("@lunna", "api-nova", "zzz", "@l")
 
-    assert caught.value.unmatched == {"@lunna": ["luna", "api-luna"], "zzz": []}
+    assert caught.value.unmatched == {"@lunna": ["luna", "api-luna", "luna:BOXE"], "zzz": []}
 
 
 def test_a_prefix_of_several_base_names_is_ambiguous() -> None:

@@ -4,6 +4,7 @@ A name is its agent's for good. Somebody else gets it only from the human, by br
 or, for a worker that is away, as a script that says so. Nobody is given more rights than it has.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,14 +34,16 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
     for what in ("harness", "runtime", "version", "session"):
         check_text(getattr(request, what), f"the {what}", _LIMIT_WORD_BYTES)
     standing_of_role(request.role)
+    taken: set[str] = set()
     while True:
-        wanted = _Wanted.of(context, caller, request)
+        wanted = _Wanted.of(context, caller, request, taken)
         try:
             commit = await context.log.commit(f"agent/{wanted.agent.name}", wanted.decide, request_key=key)
         except NameTaken:
             if not wanted.is_drawn:
                 raise
-            continue  # Two drew the same name at once, and the other one has it.
+            taken.add(wanted.agent.name)  # Two drew it at once, and the other one has it.
+            continue
         if commit.event is not None:
             return joined_by(context, commit.event)
         return Joined(agent=_known(context, wanted.agent.name), is_new=False)
@@ -72,10 +75,11 @@ class _Wanted:
     now: int
 
     @classmethod
-    def of(cls, context: Context, caller: Caller, request: Join) -> "_Wanted":
-        name = full_name(request.name.lower(), request.tag.lower()) if request.name else ""
+    def of(cls, context: Context, caller: Caller, request: Join, taken: Set[str]) -> "_Wanted":
+        tag = request.tag.lower()
+        name = full_name(request.name.lower(), tag) if request.name else ""
         own = name or _own_name(context, request)
-        agent = _new_agent(context, caller, request, own or _draw_name(context, request.tag.lower()))
+        agent = _new_agent(context, caller, request, own or _draw_name(context, tag, taken))
         return cls(
             caller=caller,
             request=request,
@@ -203,13 +207,13 @@ def _own_name(context: Context, request: Join) -> str:
     return known.name if known is not None and known.session == request.session else ""
 
 
-def _draw_name(context: Context, tag: str) -> str:
-    """Draw a name that nobody has had."""
+def _draw_name(context: Context, tag: str, taken: Set[str]) -> str:
+    """Draw a name that nobody has had, and that is not among those just taken."""
     start = context.draw() % _TRIES
     for step in range(_TRIES):
         base = spare_name(start + step)
         name = full_name(base, tag)
-        if context.directory.get(name) is None and not context.directory.by_base(base):
+        if name not in taken and not context.directory.by_base(base):
             return name
     raise NameTaken("*", "every short name is in use; choose one with --name")
 

@@ -113,14 +113,15 @@ class Broker:
             return await row.handler(self._context, caller, request, key)
         except RequestError:
             # What was done before is not refused because the world has changed since.
-            event = None if key is None else await self._first(key)
-            if event is None:
+            outcome = None if key is None else await self.outcome(type(request), key)
+            if outcome is None:
                 raise
-            return row.outcome_of(self._context, event)
+            return outcome
 
-    async def _first(self, key: bytes) -> Event | None:
-        """Give the event that a request key has written."""
-        return (await self._log.commit(None, lambda rows: None, request_key=key)).event
+    async def outcome(self, kind: type[Request], key: bytes) -> Outcome | None:
+        """Give what a request came to, if this key has written an event before; None when it has not."""
+        event = (await self._log.commit(None, lambda rows: None, request_key=key)).event
+        return None if event is None else TABLE[kind].outcome_of(self._context, event)
 
     def close(self) -> None:
         """Stop reading the log."""

@@ -76,13 +76,13 @@ async def _write(context: Context, caller: Caller, step: DeliveryReport, key: by
     is_own = caller.name == step.agent or caller.kind == SYSTEM
 
     def decide(rows: Rows) -> Draft | None:
-        moved = tuple(seq for seq in dict.fromkeys(step.messages) if can_step(rows, step, seq))
+        moved = [seq for seq in dict.fromkeys(step.messages) if can_step(rows, step, seq)]
         if not moved:
             return None
         return Draft(
             type="delivery",
             sender=step.agent,
-            payload=msgspec.to_builtins(msgspec.structs.replace(step, messages=moved)),
+            payload={**msgspec.to_builtins(step), "messages": moved},
             id=id_,
             ts=now,
             by=caller.by or (None if is_own else caller.name),

@@ -1,6 +1,7 @@
 """Subscriptions and watches: who may have one, who may end one, and the word that goes to its owner.
 
-A word is decided on the one key of what made it, so that a watch, and a subscription that tells once, tell once.
+A word is decided on the one key of what made it: so a watch tells once, and so does a subscription that is
+meant to.
 """
 
 import msgspec
@@ -63,7 +64,7 @@ def _added(context: Context, caller: Caller, request: Subscribe, owner: str) -> 
     return Draft(
         type=SUB_ADDED,
         sender=caller.name,
-        payload=msgspec.to_builtins(made),
+        payload=msgspec.json.decode(msgspec.json.encode(made)),
         id=id_,
         ts=context.clock.now_ms(),
         by=caller.by,
@@ -88,9 +89,7 @@ def _owner(context: Context, caller: Caller, name: str) -> str:
             )
         return caller.name
     if wanted == HUMAN:
-        if caller.kind != HUMAN:
-            raise NotPerson("only the human subscribes for the human")
-        return HUMAN
+        raise NotPerson("only the human subscribes for the human")
     agent = context.directory.get(wanted)
     if agent is None:
         near = context.directory.nearest(wanted)

@@ -13,16 +13,25 @@ raised as the class of `palaver.errors` that it is.
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 
 from palaver import __version__
 from palaver.client.agent import Agent
+from palaver.client.answer import (
+    agents_from_json,
+    events_from_json,
+    fields_from_json,
+    last_from_json,
+    ledger_from_json,
+    mail_from_json,
+    receipt_from_json,
+)
 from palaver.client.follower import Follower
 from palaver.client.inbox import Inbox
 from palaver.client.lifeline import Lifeline
@@ -31,41 +40,9 @@ from palaver.client.receipt import Delivery, Receipt
 from palaver.client.request import Ack, Events, Join, ListAgents, Listen, Put, Receipts, Send, Status
 from palaver.client.wire import Line, default_home
 from palaver.clock import SystemClock
-from palaver.errors import PalaverError
-from palaver.model.envelope import Envelope, Event, decode_event
+from palaver.errors import Disconnected, PalaverError
+from palaver.model.envelope import Envelope, Event
 from palaver.model.ids import UlidSource
-
-
-class _Mail(msgspec.Struct, frozen=True):
-    seq: int
-    id: str
-    ts: int
-    text: str
-    sender: str = msgspec.field(name="from")
-    intent: str | None = None
-    thread: str | None = None
-    reply_to: str | None = None
-
-
-class _Listed(msgspec.Struct, frozen=True):
-    agents: list[Agent]
-
-
-class _Ledger(msgspec.Struct, frozen=True):
-    receipts: list[Delivery]
-
-
-class _Found(msgspec.Struct, frozen=True):
-    events: list[msgspec.Raw]
-    last: int
-
-
-_receipt: Final = msgspec.json.Decoder(Receipt).decode
-_listed: Final = msgspec.json.Decoder(_Listed).decode
-_ledger: Final = msgspec.json.Decoder(_Ledger).decode
-_found: Final = msgspec.json.Decoder(_Found).decode
-_mail: Final = msgspec.json.Decoder(_Mail).decode
-_fields: Final = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Connection:
@@ -78,6 +55,7 @@ class Connection:
         self._inbox = Inbox()
         self._followers: set[Follower] = set()
         self._again: set[asyncio.Task[None]] = set()
+        self._is_over = False
 
     @property
     def name(self) -> str:
@@ -96,6 +74,7 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_over = True
         try:
             await self._lifeline.close()
         finally:
@@ -143,11 +122,13 @@ class Connection:
             yes=yes,
             dry_run=dry_run,
         )
-        return _receipt(await self._lifeline.ask(request))
+        return receipt_from_json(await self._lifeline.ask(request))
 
     async def put(self, envelope: Envelope) -> Receipt:
         """Store an envelope of your own type; its sender must be your name. The same id again is once."""
-        return _receipt(await self._lifeline.ask(Put(envelope=msgspec.Raw(envelope.to_json().encode()))))
+        return receipt_from_json(
+            await self._lifeline.ask(Put(envelope=msgspec.Raw(envelope.to_json().encode())))
+        )
 
     async def set_status(self, state: str, detail: str = "") -> None:
         """Say what you are doing: starting, active, idle or blocked."""
@@ -162,13 +143,24 @@ class Connection:
         From the first use on mail is handed to this connection until it ends; several readers share it.
         """
         self._lifeline.is_listening = True
-        await self._lifeline.ask(Listen())
-        self._inbox.waiting.reopen()
+        with self._until_over():
+            await self._lifeline.ask(Listen())
+        if not self._is_over:
+            self._inbox.waiting.reopen()
         async for message in self._inbox.waiting:
             yield message
 
+    @contextmanager
+    def _until_over(self) -> Iterator[None]:
+        """Let those end quietly who only begin to read when the block has ended: the others do, too."""
+        try:
+            yield
+        except Disconnected:
+            if not self._is_over:
+                raise
+
     def _on_push(self, line: Line) -> None:
-        mail = _mail(line.message)
+        mail = mail_from_json(line.message)
         message = Message(
             seq=mail.seq,
             id=mail.id,
@@ -178,7 +170,7 @@ class Connection:
             intent=mail.intent,
             thread=mail.thread,
             reply_to=mail.reply_to,
-            fields=_fields(line.message),
+            fields=fields_from_json(line.message),
             acknowledge=self._ack,
             answer=self.send,
         )
@@ -199,11 +191,11 @@ class Connection:
 
     async def agents(self) -> list[Agent]:
         """Give everybody the bus knows, those present first."""
-        return _listed(await self._lifeline.ask(ListAgents())).agents
+        return agents_from_json(await self._lifeline.ask(ListAgents()))
 
     async def receipts(self, message: int | str) -> list[Delivery]:
         """Give the ledger of one message: a line for each recipient, in the order of sending."""
-        return _ledger(await self._lifeline.ask(Receipts(message=str(message)))).receipts
+        return ledger_from_json(await self._lifeline.ask(Receipts(message=str(message))))
 
     async def events(
         self,
@@ -219,7 +211,8 @@ class Connection:
     ) -> list[Event]:
         """Read the log: at most `limit` events (10,000), the first behind `after` or the `last` so many.
 
-        The same filter twice is or, different filters are and. Reading marks nothing.
+        The same filter twice is or, different filters are and. Of events that fill more than one frame fewer
+        come: read on behind the last of them. Reading marks nothing.
         """
         request = Events(
             types=tuple(types),
@@ -231,8 +224,7 @@ class Connection:
             search=search,
             limit=limit,
         )
-        found = _found(await self._lifeline.ask(request))
-        return [decode_event(event) for event in found.events]
+        return events_from_json(await self._lifeline.ask(request))
 
     async def follow(
         self,
@@ -248,13 +240,16 @@ class Connection:
         Goes on across restarts of the daemon without a gap or a repeat, and ends with the connection.
         """
         if after is None:
-            after = _found(await self._lifeline.ask(Events(last=1))).last
+            with self._until_over():
+                after = last_from_json(await self._lifeline.ask(Events(last=1)))
+        if self._is_over:
+            return
         request = Events(
             types=tuple(types),
             agents=tuple(agents),
             senders=tuple(senders),
             threads=tuple(threads),
-            after=after,
+            after=after or 0,
             follow=True,
         )
         follower = Follower(self._home, request)

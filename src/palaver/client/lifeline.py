@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from palaver.client.answer import Joined, joined_from_json
 from palaver.client.request import Join, Leave, Listen, Request, request_to_json
 from palaver.client.wire import Line, Wire, open_wire
 from palaver.errors import Disconnected, PalaverError, ShuttingDown
@@ -15,13 +16,6 @@ _TRIES: Final = 5
 _LEAVE_LIMIT_S: Final = 5.0
 
 Answer = asyncio.Future[msgspec.Raw]
-
-
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon says to a join."""
-
-    name: str
-    device: str
 
 
 class Lifeline:
@@ -53,7 +47,7 @@ class Lifeline:
         self._is_open = False
         self.is_listening = False
         """Whether every new connection begins by listening."""
-        self.joined = Joined(name="", device="")
+        self.joined = Joined()
 
     # Coming and going
 
@@ -120,7 +114,7 @@ class Lifeline:
         answer = await self._greeting
         if wire.error is not None:
             raise wire.error  # lost again since the answer
-        return msgspec.json.decode(answer, type=Joined)
+        return joined_from_json(answer)
 
     def _lose(self, wire: Wire) -> None:
         assert wire.error is not None

@@ -161,8 +161,8 @@ class Delivery:
             self.deadline_changed()
         if event.type != MESSAGE:
             return
-        if (place := reply_place(event)) is not None and event.sender in self._mailboxes:
-            self._mailboxes[event.sender].settle([place])
+        if (place := reply_place(event)) is not None:
+            self._settle(event.sender, [place])
         if dead := event.payload.get("dead"):
             assert isinstance(dead, (list, tuple))  # the broker wrote it
             self._tasks.create_task(self._ledger.dead(event, [str(path) for path in dead]))
@@ -172,10 +172,14 @@ class Delivery:
         if report.state == State.QUEUED:
             self._wake(report.agent, is_behind=True)
             self.deadline_changed()
-        elif (mailbox := self._mailboxes.get(report.agent)) is not None and (
-            report.state != State.SUBMITTED or report.unconfirmed
-        ):
-            mailbox.settle(report.messages)
+        elif report.state != State.SUBMITTED or report.unconfirmed:
+            self._settle(report.agent, report.messages)
+
+    def _settle(self, agent: str, seqs: Sequence[int]) -> None:
+        """The ledger says that these wait no longer, whoever has them in hand."""
+        if (mailbox := self._mailboxes.get(agent)) is not None:
+            mailbox.settle(seqs)
+        self._look(agent)
 
     def _on_state(self, agent: str) -> None:
         for lane in self._lanes.get(agent, ()):
@@ -203,8 +207,8 @@ class Delivery:
 
     async def _pump(self, agent: str) -> None:
         try:
-            while (chosen := self._choose(agent)) is not None:
-                await self._offer(*chosen)
+            while (chosen := self._choose(agent)) is not None and await self._offer(*chosen):
+                pass
         finally:
             self._pumps.discard(agent)
 
@@ -234,8 +238,11 @@ class Delivery:
                 queue.add(seq, priority)
         return queue
 
-    async def _offer(self, lane: Lane, events: Sequence[Event]) -> None:
-        """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
+    async def _offer(self, lane: Lane, events: Sequence[Event]) -> bool:
+        """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left.
+
+        False when none of them could be submitted any more: what did away with them is heard, and looks anew.
+        """
         mailbox = self._mailbox(lane.agent)
         seqs = [event.seq for event in events]
         mailbox.hold(lane, seqs)
@@ -254,6 +261,7 @@ class Delivery:
                 await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
         finally:
             mailbox.put_back(lane, [seq for seq in seqs if seq not in left])
+        return bool(ours)
 
     def _is_carried(self, agent: str, seq: int) -> bool:
         entry = read_entry(self._log.rows, seq, agent)

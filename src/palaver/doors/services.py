@@ -13,7 +13,6 @@ from palaver.links.presence import Presence
 from palaver.links.seats import SeatIndex
 from palaver.log.api import Log
 
-
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
 """Why a door ends the daemon: for good, or for a newer one."""

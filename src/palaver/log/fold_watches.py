@@ -4,8 +4,8 @@
     watch_due      those of them whose sender is to be told, and why
     subscription   who is told of which events, by short id
 
-A watch falls due in the fold itself, by the places of the log: when its agent has seen the request and then goes idle,
-or stops. So no clock and no restart can make it fire twice or not at all.
+A watch falls due in the fold itself, by the places of the log: when its agent has seen the request and then
+goes idle, or stops. So no clock and no restart can make it fire twice or not at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

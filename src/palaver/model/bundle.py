@@ -7,13 +7,14 @@ import hashlib
 import posixpath
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from palaver.errors import BadRequest, NotFound, NotPerson
+from palaver.model.envelope import Event
 from palaver.model.transcript import Excerpt
 
 BUNDLE: Final = "bundle"
@@ -147,6 +148,19 @@ def bundle_summary(payload: Mapping[str, object]) -> str:
     if payload.get("extends"):
         parts.append(f"extends {payload['extends']}")
     return ", ".join(parts)
+
+
+def bundle_hint(messages: Iterable[Event]) -> str:
+    """Say which messages come with a bundle and how it is read; the empty text when none does.
+
+    What is no id is passed over: in a foreign envelope it is whatever its sender wrote.
+    """
+    found = ((message.seq, message.payload.get("bundle_id")) for message in messages)
+    return "; ".join(
+        f"#{seq} comes with a bundle: pal bundle show {bundle_id}"
+        for seq, bundle_id in found
+        if isinstance(bundle_id, str) and _KEY.fullmatch(bundle_id.removeprefix(_PREFIX))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

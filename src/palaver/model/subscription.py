@@ -1,7 +1,7 @@
 """Subscriptions to events and watches on requests: their values, ids and the orders about them. Pure.
 
-A subscription tells its owner of every event that passes its filter. A watch is made by a request, one for each
-recipient, and tells the sender once when that one goes idle or stops without an answer.
+A subscription tells its owner of every event that passes its filter. A watch is made by a request, one for
+each recipient, and tells the sender once when that one goes idle or stops without an answer.
 """
 
 import re
@@ -187,8 +187,8 @@ def is_system(event: Event) -> bool:
 def is_hit(subscription: Subscription, event: Event) -> bool:
     """Tell whether a subscription's owner is told of an event.
 
-    Nothing a system sender writes matches, nor what is older than the subscription; an owner's own events only
-    when the filter names the owner. A collision is more than one event, and is not found here.
+    Nothing a system sender writes matches, nor what is older than the subscription; an owner's own events
+    only when the filter names the owner. A collision is more than one event, and is not found here.
     """
     return (
         subscription.preset != COLLISION

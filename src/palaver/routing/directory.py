@@ -14,6 +14,8 @@ from palaver.routing.paths import PathIndex
 
 _LOOKED_AT: Final = 500
 # The first sign behind the underscore: bisecting for it steps over all names that go on with one.
+_LEAST_ALIKE: Final = 0.3
+"""How alike a name must be to be offered: little, since it is offered only when nothing fits."""
 _AFTER_UNDERSCORE: Final = chr(ord("_") + 1)
 _LAST: Final = chr(0x10FFFF)
 
@@ -136,7 +138,7 @@ class Directory:
                 break
             if other not in known:
                 pool.append(other)
-        return difflib.get_close_matches(name, pool, n)
+        return difflib.get_close_matches(name, pool, n, _LEAST_ALIKE)
 
 
 def own_paths(name: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Who edited which file a moment ago, and whose edits collide. Pure: time is what the events say.
 
-Kept in memory and bounded: when there are too many files the one that rested longest is forgotten, and a collision on
-it is not seen.
+Kept in memory and bounded: when there are too many files the one that rested longest is forgotten, and a
+collision on it is not seen.
 """
 
 from collections import OrderedDict

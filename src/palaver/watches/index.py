@@ -1,8 +1,8 @@
 """Which subscriptions an event may be for, found by a few lookups. Never less than match, sometimes more.
 
-A subscription stands under the types it wants and the words of its rarest filter; an event is looked up under its own
-type and words. So a thousand subscriptions cost an event that is for none of them no more than one does.
-`model.subscription.is_hit` has the last word.
+A subscription stands under the types it wants and the words of its rarest filter; an event is looked up under
+its own type and words. So a thousand subscriptions cost an event that is for none of them no more than one
+does. `model.subscription.is_hit` has the last word.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,8 +12,8 @@ from palaver.model.envelope import Event
 from palaver.model.query import STORED_STATES, STORED_TYPES
 from palaver.model.subscription import COLLISION, Filter, Subscription
 
-_Key = tuple[str, str, str]
-"""A type, the name of a filter, and a word of it; an empty one stands for any."""
+_Shelf = dict[tuple[str, str], dict[str, Subscription]]
+"""Subscriptions by the name of a filter and a word of it; empty ones stand for those with no such filter."""
 
 _ANY: Final = ""
 _PARTY: Final = "party"
@@ -49,7 +49,7 @@ class SubscriptionIndex:
 
     def __init__(self) -> None:
         self._all: dict[str, Subscription] = {}
-        self._by_key: dict[_Key, dict[str, Subscription]] = {}
+        self._by_type: dict[str, _Shelf] = {}
         self._collisions: dict[str, Subscription] = {}
 
     def __len__(self) -> int:
@@ -62,8 +62,9 @@ class SubscriptionIndex:
         if subscription.preset == COLLISION:
             self._collisions[subscription.id] = subscription
             return
-        for key in _keys(subscription.filter):
-            self._by_key.setdefault(key, {})[subscription.id] = subscription
+        for type, key in _places(subscription.filter):
+            shelf = self._by_type.setdefault(type, {})
+            shelf.setdefault(key, {})[subscription.id] = subscription
 
     def drop(self, id: str) -> None:
         """Take a subscription out; one that is not there is no mistake."""
@@ -71,19 +72,24 @@ class SubscriptionIndex:
         if gone is None:
             return
         self._collisions.pop(id, None)
-        for key in _keys(gone.filter):
-            found = self._by_key.get(key, {})
+        for type, key in _places(gone.filter):
+            shelf = self._by_type.get(type, {})
+            found = shelf.get(key, {})
             found.pop(id, None)
             if not found:
-                self._by_key.pop(key, None)
+                shelf.pop(key, None)
+            if not shelf:
+                self._by_type.pop(type, None)
 
     def candidates(self, event: Event) -> list[Subscription]:
         """Give every subscription that may be for an event, oldest first."""
+        shelves = [shelf for type in (event.type, _ANY) if (shelf := self._by_type.get(type))]
+        if not shelves:
+            return []
         found: dict[str, Subscription] = {}
-        if self._by_key:
-            for name, word in _words(event):
-                for type in (event.type, _ANY):
-                    found.update(self._by_key.get((type, name, word), {}))
+        for key in _words(event):
+            for shelf in shelves:
+                found.update(shelf.get(key, {}))
         return sorted(found.values(), key=_by_age)
 
     def collisions(self) -> list[Subscription]:
@@ -95,13 +101,13 @@ def _by_age(subscription: Subscription) -> tuple[int, str]:
     return subscription.seq, subscription.id
 
 
-def _keys(wanted: Filter) -> Iterator[_Key]:
+def _places(wanted: Filter) -> Iterator[tuple[str, tuple[str, str]]]:
     """Where a subscription stands: each type it wants with each word of its rarest filter."""
     types = [STORED_TYPES.get(word, word) for word in wanted.types] or [_ANY]
     name, words = next(
         ((kind, words) for field, kind in _FILTERS if (words := getattr(wanted, field))), (_ANY, (_ANY,))
     )
-    return ((type, name, _plain(name, word)) for type in types for word in words)
+    return ((type, (name, _plain(name, word))) for type in types for word in words)
 
 
 def _words(event: Event) -> Iterator[tuple[str, str]]:

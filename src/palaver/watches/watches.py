@@ -1,7 +1,7 @@
 """The reactor that tells who asked to be told. It reads the log in place order and asks the broker to write.
 
-What it tells has an id made from its cause, so a repeat is one event: after a restart it simply looks at the newest
-events again. Its index is what the state says; it keeps nothing else that a restart could lose.
+What it tells has an id made from its cause, so a repeat is one event: after a restart it simply looks at the
+newest events again. Its index is what the state says; nothing else that it keeps could be missed.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class Watches:
         await self._tell(requests)
 
     async def _tell(self, requests: Sequence[Told]) -> None:
-        """Have all of these written, in order. While the log cannot be written, wait for the next that can."""
+        """Have all of these written, in order. While the log has no room, wait until something is written."""
         while requests:
             self._news.clear()
             tries = [self._tasks.create_task(self._can_tell(request)) for request in requests]

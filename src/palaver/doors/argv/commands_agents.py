@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from palaver.broker.outcome import Joined
+from palaver.broker.outcome import Joined, Outcome
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.views import agents_view, caller_view, last_sent
+from palaver.errors import AlreadyJoined
 from palaver.links.doorstep import Doorstep
 from palaver.links.seats import seat_mark
 from palaver.log.state import read_unread, read_unsure
@@ -13,14 +14,25 @@ from palaver.model.request import Join, Leave, Register, SetStatus
 
 
 async def join(call: Call, doorstep: Doorstep) -> int:
-    """Give the caller's process a name."""
-    parsed, services = call.parsed, call.services
-    if remote := parsed.value("--remote"):
-        registered = await services.broker.submit(call.caller, Register(name=remote), key=call.asked.key)
-        assert isinstance(registered, Joined)
-        return await _say_joined(call, registered)
-    pid = parsed.number("--pid")
-    anchor = doorstep.place(call.chain, call.claim, pid)
+    """Give the caller's process a name, or make an agent of another machine known."""
+    if remote := call.parsed.value("--remote"):
+        joined = await call.services.broker.submit(call.caller, Register(name=remote), key=call.asked.key)
+    else:
+        joined = await _sit_down(call, doorstep)
+    assert isinstance(joined, Joined)
+    return await _say_joined(call, joined)
+
+
+async def _sit_down(call: Call, doorstep: Doorstep) -> Outcome:
+    parsed, broker = call.parsed, call.services.broker
+    try:
+        anchor = doorstep.place(call.chain, call.claim, parsed.number("--pid"))
+    except AlreadyJoined:
+        # A client that lost the daemon asks again, and is somebody because it has joined with this very key.
+        joined = await broker.outcome(Join, call.asked.key)
+        if joined is None:
+            raise
+        return joined
     request = Join(
         name=parsed.value("--name") or parsed.as_name or "",
         tag=parsed.value("--tag") or "",
@@ -30,9 +42,7 @@ async def join(call: Call, doorstep: Doorstep) -> int:
         session=anchor.session,
         takes_over=parsed.as_name is not None,
     )
-    joined = await services.broker.submit(call.caller, request, key=call.asked.key)
-    assert isinstance(joined, Joined)
-    return await _say_joined(call, joined)
+    return await broker.submit(call.caller, request, key=call.asked.key)
 
 
 async def _say_joined(call: Call, joined: Joined) -> int:

@@ -55,7 +55,9 @@ async def create(call: Call, doorstep: Doorstep) -> int:
     """Make a bundle of what the options say."""
     event = await _make(call, call.parsed.positionals[0], call.asked.key)
     if call.is_json:
-        await call.say_json(bundle_view(event, bundle_from_payload(event.payload), (), is_full=False))
+        bundle = bundle_from_payload(event.payload)
+        parents = read_parents(call.services.log.rows, bundle.extends)
+        await call.say_json(bundle_view(event, bundle, parents, is_full=False))
     else:
         await call.say(f"made {bundle_summary(event.payload)}")
     return 0

@@ -30,10 +30,10 @@ CONTENT_OPTIONS: Final = (
     ),
     Option(
         name="--transcript",
-        metavar="[NAME:]A-B[:LEVEL]",
+        metavar="PART",
         help=(
-            "Keep this part of an agent's transcript, your own without a name: normal (what was said), "
-            "detailed (also tools) or full (everything). May be given often."
+            "Keep this part of a transcript: [NAME:]A-B[:LEVEL]. Without a name it is your own; the level is "
+            "normal (what was said), detailed (also tools) or full (everything). May be given often."
         ),
         many=True,
     ),
@@ -84,7 +84,7 @@ BUNDLE_COMMANDS: Final = (
         positionals=(Positional(name="TITLE", help="What it is, in one line."),),
         options=CONTENT_OPTIONS,
         examples=(
-            ('pal bundle create "Review PR-123" --files src/app.tsx,tests/app.test.tsx', "two files"),
+            ('pal bundle create "Review PR-123" --files app.tsx,app.css', "two files"),
             ('pal bundle create "How it broke" --events 100-120', "what happened"),
             ('pal bundle create "Second round" --extends bundle:7f3q9x2m', "on top of another"),
         ),

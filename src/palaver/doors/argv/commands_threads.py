@@ -1,0 +1,82 @@
+"""`pal thread`: conversations to read. Changes nothing."""
+
+from dataclasses import replace
+from typing import Final
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import Column, ago, lay_out, safe
+from palaver.doors.argv.table_threads import DEFAULT_THREADS
+from palaver.doors.views import message_view
+from palaver.errors import NotFound
+from palaver.links.doorstep import Doorstep
+from palaver.log.fold_threads import read_thread, read_threads
+from palaver.model.envelope import Event
+from palaver.model.message import readable_text
+from palaver.model.query import Query
+
+_PAGE: Final = 500
+
+
+async def list_threads(call: Call, doorstep: Doorstep) -> int:
+    """Show the threads written in last, the newest first."""
+    limit = call.parsed.number("--limit") or DEFAULT_THREADS
+    threads = read_threads(call.services.log.rows, limit)
+    if call.is_json:
+        for thread in threads:
+            view = {
+                "thread": thread.name,
+                "messages": thread.count,
+                "first": thread.first,
+                "last": thread.last,
+            }
+            await call.say_json({**view, "ts": thread.ts, "names": list(thread.names)})
+        return 0
+    if not threads:
+        await call.say("no threads yet; 'pal send --thread NAME' begins one")
+        return 0
+    now = call.services.clock.now_ms()
+    columns = [
+        Column(title="THREAD", least=8, paint=call.paint.bold),
+        Column(title="MESSAGES", is_right=True),
+        Column(title="LAST", is_right=True),
+        Column(title="WHO", least=8),
+    ]
+    rows = [
+        [thread.name, str(thread.count), ago(now - thread.ts), ", ".join(thread.names)] for thread in threads
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def show_thread(call: Call, doorstep: Doorstep) -> int:
+    """Show a thread from its first message to its last, page by page."""
+    name = call.parsed.positionals[0]
+    if read_thread(call.services.log.rows, name) is None:
+        raise NotFound(f"thread {name}", "'pal thread list' shows them")
+    query = Query(types=("message",), threads=(name,), last=call.parsed.number("--last"), limit=_PAGE)
+    while True:
+        events = await call.services.log.read(query)
+        for event in events:
+            await _show(call, event)
+        if query.last is not None or len(events) < _PAGE:
+            return 0
+        query = replace(query, after=events[-1].seq)
+
+
+async def _show(call: Call, event: Event) -> None:
+    if call.is_json:
+        await call.say_json(message_view(event))
+        return
+    paint = call.paint
+    marks = [
+        f"{key.replace('_', ' ')} {event.payload[key]}"
+        for key in ("intent", "reply_to")
+        if event.payload.get(key)
+    ]
+    head = f"{paint.bold(f'#{event.seq}')} {paint.cyan(safe(event.sender))} → {safe(', '.join(event.to) or 'all')}"
+    if marks:
+        head += f" [{safe(', '.join(marks))}]"
+    lines = safe(readable_text(event), keep_lines=True).splitlines()
+    await call.say_lines(
+        [f"{head} {paint.dim(call.clock_time(event.ts))}", *(f"  {line}" for line in lines), ""]
+    )

@@ -1,0 +1,290 @@
+"""Who may subscribe, for whom, and who may end it; on both engines."""
+
+import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus, caller
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.errors import BadRequest, BadText, MessageTooLarge, NotAllowed, NotFound, NotPerson, WhoAreYou
+from palaver.log.fold_watches import read_subscription, read_subscriptions, read_watches
+from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Draft, Event
+from palaver.model.ids import decode_ulid, encode_ulid
+from palaver.model.request import Leave
+from palaver.model.subscription import (
+    COLLISION,
+    LIMIT_FILTER_WORDS,
+    LIMIT_SAY_BYTES,
+    Filter,
+    FireSubscription,
+    FireWatch,
+    Retire,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    subscription_id,
+)
+
+STATUS = Filter(types=("status",))
+
+
+async def subscribe(bus: Bus, asking: Caller, **fields: object) -> Subscription:
+    made = await bus.submit(asking, Subscribe(**{"filter": STATUS, **fields}))  # type: ignore[arg-type]  # its fields
+    assert made is not None
+    found = read_subscription(bus.log.rows, str(made.payload["id"]))
+    assert found is not None
+    return found
+
+
+def hit(made: Subscription, event: Event, **fields: object) -> FireSubscription:
+    return FireSubscription(
+        id=made.id,
+        made=made.seq,
+        event=event.seq,
+        cause=event.id,
+        text="x",
+        **fields,  # type: ignore[arg-type]  # its fields
+    )
+
+
+async def test_a_subscription_is_its_callers_and_has_a_short_id(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    event = await bus.submit(luna, Subscribe(filter=STATUS, once=True, text="look"))
+
+    assert event is not None
+    assert event.payload == {
+        "id": event.id[-6:].lower(),
+        "owner": "luna",
+        "filter": {"types": ["status"]},
+        "once": True,
+        "text": "look",
+    }
+    assert (event.type, event.sender) == ("sub.added", "luna")
+
+
+async def test_the_same_request_key_makes_one_subscription(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    made = [await bus.submit(luna, Subscribe(filter=STATUS), key=b"k" * 16) for _ in range(2)]
+
+    assert made[0] == made[1]
+    assert len(list(read_subscriptions(bus.log.rows))) == 1
+
+
+async def test_a_short_id_that_is_taken_is_passed_over(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    first = await bus.submit(luna, Subscribe(filter=STATUS))
+    assert first is not None
+    following = encode_ulid(decode_ulid(first.id) + 1)
+    taken: dict[str, object] = {"id": subscription_id(following), "owner": "nova", "filter": {}}
+    draft = Draft(type="sub.added", sender="nova", payload=taken, id="other", ts=0)
+    await bus.log.commit(None, lambda rows: draft)
+
+    second = await bus.submit(luna, Subscribe(filter=STATUS))
+
+    assert second is not None
+    assert second.id > following
+    assert len({one.id for one in read_subscriptions(bus.log.rows)}) == 3
+
+
+async def test_the_human_subscribes_for_anyone(bus: Bus) -> None:
+    await bus.join("luna")
+
+    made = [await subscribe(bus, HUMAN, owner=name) for name in ("@Luna", "human", "")]
+
+    assert [(one.owner, one.by) for one in made] == [("luna", "human"), ("human", ""), ("human", "")]
+
+
+async def test_an_agent_subscribes_for_itself_and_its_children_only(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await bus.join("luna_reviewer", by=luna, has_link=True)
+
+    child = await subscribe(bus, luna, owner="luna_reviewer")
+    own = await subscribe(bus, luna, owner="luna")
+
+    assert (child.owner, child.by, own.by) == ("luna_reviewer", "luna", "")
+    for asking, owner in ((luna, "nova"), (nova, "luna_reviewer"), (luna, "human")):
+        with pytest.raises(NotPerson):
+            await subscribe(bus, asking, owner=owner)
+
+
+async def test_a_script_subscribes_for_a_worker_by_name_and_never_for_itself(bus: Bus) -> None:
+    await bus.join("luna")
+    await bus.join("boss", role="operator")
+
+    assert (await subscribe(bus, SCRIPT, owner="luna")).by == "script"
+    for owner in ("", "script"):
+        with pytest.raises(WhoAreYou):
+            await subscribe(bus, SCRIPT, owner=owner)
+    for owner in ("boss", "human"):
+        with pytest.raises(NotPerson):
+            await subscribe(bus, SCRIPT, owner=owner)
+
+
+async def test_nobody_subscribes_for_one_who_is_not_known(bus: Bus) -> None:
+    await bus.join("luna")
+
+    with pytest.raises(NotFound, match="nearest: luna"):
+        await subscribe(bus, HUMAN, owner="lun")
+    with pytest.raises(NotFound, match="pal list"):
+        await subscribe(bus, HUMAN, owner="xyz")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"filter": Filter()}, BadRequest),
+        ({"preset": "busy"}, BadRequest),
+        ({"filter": Filter(agents=("x",) * (LIMIT_FILTER_WORDS + 1))}, BadRequest),
+        ({"filter": Filter(threads=("\x1b",))}, BadText),
+        ({"filter": Filter(threads=("x" * 2000,))}, MessageTooLarge),
+        ({"text": "x" * (LIMIT_SAY_BYTES + 1)}, MessageTooLarge),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(
+    bus: Bus, fields: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await subscribe(bus, HUMAN, **fields)
+
+    assert list(read_subscriptions(bus.log.rows)) == []
+
+
+async def test_collisions_need_no_filter_and_an_observer_may_be_told_too(bus: Bus) -> None:
+    observer = await bus.join("eye", role="observer")
+
+    made = await subscribe(bus, observer, filter=Filter(), preset=COLLISION)
+
+    assert (made.owner, made.preset, observer.standing) == ("eye", COLLISION, Standing.OBSERVER)
+
+
+async def test_only_its_owner_and_the_human_end_a_subscription(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    first, second = await subscribe(bus, luna), await subscribe(bus, luna)
+
+    for asking in (nova, SCRIPT):
+        with pytest.raises(NotAllowed, match="its owner or the human"):
+            await bus.submit(asking, Unsubscribe(id=first.id))
+    mine = await bus.submit(luna, Unsubscribe(id=first.id.upper()), key=b"k" * 16)
+    again = await bus.submit(luna, Unsubscribe(id=first.id.upper()), key=b"k" * 16)
+    theirs = await bus.submit(HUMAN, Unsubscribe(id=second.id))
+
+    assert mine is not None
+    assert mine == again
+    assert theirs is not None
+    assert mine.payload == {"id": first.id, "reason": "removed by luna"}
+    assert theirs.payload == {"id": second.id, "reason": "removed by human"}
+    assert list(read_subscriptions(bus.log.rows)) == []
+
+
+async def test_a_watch_is_ended_by_the_one_who_asked(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "?", "@nova", intent="request")
+    id = f"w{request.seq}-nova"
+
+    with pytest.raises(NotAllowed):
+        await bus.submit(nova, Unsubscribe(id=id))
+    removed = await bus.submit(luna, Unsubscribe(id=id))
+
+    assert removed is not None
+    assert removed.payload["id"] == id
+    assert list(read_watches(bus.log.rows)) == []
+
+
+@pytest.mark.parametrize("id", ["zzzzzz", "w7-nova", "", "w0-nova"])
+async def test_what_is_not_there_cannot_be_ended(bus: Bus, id: str) -> None:
+    with pytest.raises(NotFound):
+        await bus.submit(HUMAN, Unsubscribe(id=id))
+
+
+async def test_a_hit_is_written_once_for_each_event(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    made = await subscribe(bus, luna)
+    cause = await bus.send(HUMAN, "a", "@luna")
+
+    first = await bus.submit(SYSTEM_CALLER, hit(made, cause, agents=("luna", "nova"), file="x"))
+    again = await bus.submit(SYSTEM_CALLER, hit(made, cause))
+
+    assert first is not None
+    assert first == again
+    assert (first.sender, first.to) == ("[pal-events]", ("luna",))
+    assert first.payload == {
+        "text": "x",
+        "scope": "mentions",
+        "mentions": ["luna"],
+        "sender_kind": "system",
+        "delivered_to": ["luna"],
+        "intent": "inform",
+        "sub": made.id,
+        "event": cause.seq,
+        "agents": ["luna", "nova"],
+        "file": "x",
+    }
+
+
+async def test_one_that_tells_once_tells_one_event_and_is_then_written_off(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    made = await subscribe(bus, luna, once=True)
+    causes = [await bus.send(HUMAN, text, "@luna") for text in "ab"]
+    too_early = await bus.submit(SYSTEM_CALLER, Retire(id=made.id))
+
+    told = [await bus.submit(SYSTEM_CALLER, hit(made, cause)) for cause in causes]
+    with pytest.raises(NotFound):
+        await bus.submit(luna, Unsubscribe(id=made.id))
+    off = [await bus.submit(SYSTEM_CALLER, Retire(id=made.id)) for _ in "ab"]
+
+    assert too_early is None
+    assert [event is not None for event in told] == [True, False]
+    assert [event and event.payload["reason"] for event in off] == ["once", None]
+
+
+async def test_a_hit_of_an_earlier_subscription_with_the_same_id_is_not_written(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    made = await subscribe(bus, luna)
+    cause = await bus.send(HUMAN, "a", "@luna")
+    late = FireSubscription(id=made.id, made=made.seq - 1, event=cause.seq, cause=cause.id, text="x")
+
+    assert await bus.submit(SYSTEM_CALLER, late) is None
+    assert (
+        await bus.submit(SYSTEM_CALLER, FireSubscription(id="z", made=1, event=1, cause="x", text="x"))
+        is None
+    )
+
+
+async def test_a_watch_fires_only_when_it_is_due_and_once(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "?", "@nova", intent="request")
+    fire = FireWatch(agent="nova", request=request.seq)
+    too_early = await bus.submit(SYSTEM_CALLER, fire)
+    await bus.submit(nova, Leave())
+
+    told = [await bus.submit(SYSTEM_CALLER, fire) for _ in "ab"]
+
+    assert too_early is None
+    assert [event and event.payload["text"] for event in told] == [
+        f"@luna nova is now stopped (request #{request.seq})",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Retire(id="x"),
+        FireWatch(agent="nova", request=1),
+        FireSubscription(id="x", made=1, event=1, cause="x", text="x"),
+    ],
+)
+async def test_nobody_but_the_bus_tells_in_its_name(bus: Bus, request_: Retire) -> None:
+    with pytest.raises(NotAllowed):
+        await bus.submit(HUMAN, request_)
+
+
+async def test_who_speaks_for_another_is_written_down(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    joined = bus.agent(luna.name)
+
+    event = await bus.submit(caller(joined, by="script"), Subscribe(filter=STATUS))
+
+    assert event is not None
+    assert (event.sender, event.by) == ("luna", "script")

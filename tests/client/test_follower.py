@@ -1,0 +1,103 @@
+"""Following: the cursor, the limit of what waits, refusals, and endings."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from tests.client.fake import FakeDaemon, FakePeer
+
+from palaver.client.follower import LIMIT_WAITING, Follower
+from palaver.client.request import Events
+from palaver.errors import BadQuery
+from palaver.model.envelope import Event
+
+FROM_THE_START = Events(types=("message",), follow=True)
+
+
+def push(peer: FakePeer, seq: int, text: str = "") -> None:
+    event = {"v": 1, "type": "message", "id": f"{seq}", "from": "nova", "seq": seq, "device": "BOXE"}
+    peer.say(push="event", req=1, event={**event, "payload": {"text": text}})
+
+
+async def begun(fake: FakeDaemon) -> tuple[FakePeer, int]:
+    """Take in a follower; give its connection and the place it asked from."""
+    peer = await fake.accept()
+    asked = await peer.next()
+    assert (asked["op"], asked["follow"], asked["types"]) == ("events", True, ["message"])
+    peer.answer(asked, following=asked["req"])
+    return peer, asked.get("after", 0)
+
+
+async def test_after_a_loss_it_asks_from_behind_the_last_event_it_gave(fake: FakeDaemon, home: Path) -> None:
+    events = Follower(str(home), FROM_THE_START).events()
+    first = asyncio.ensure_future(anext(events))
+    peer, start = await begun(fake)
+    push(peer, 3)
+    push(peer, 4)
+    peer.close()
+
+    given = [(await first).seq, (await anext(events)).seq]
+    third = asyncio.ensure_future(anext(events))
+    back, again = await begun(fake)
+    push(back, 9)
+
+    assert [*given, (await third).seq] == [3, 4, 9]
+    assert (start, again) == (0, 4)
+    await events.aclose()
+
+
+async def test_a_slow_reader_leaves_the_rest_with_the_daemon_and_misses_nothing(
+    fake: FakeDaemon, home: Path
+) -> None:
+    text = "x" * 10_000
+    async with aclosing(Follower(str(home), FROM_THE_START).events()) as events:
+        first = asyncio.ensure_future(anext(events))
+        peer, _ = await begun(fake)
+        for seq in range(1, LIMIT_WAITING + 1001):
+            push(peer, seq, text)
+        await peer.drained(left_bytes=990 * len(text))
+        left_bytes = peer.unsent_bytes
+
+        given = [await first, *[await anext(events) for _ in range(LIMIT_WAITING + 999)]]
+
+    assert left_bytes > 900 * len(text)
+    assert [event.seq for event in given] == list(range(1, LIMIT_WAITING + 1001))
+
+
+async def test_a_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path) -> None:
+    events = Follower(str(home), FROM_THE_START).events()
+    first = asyncio.ensure_future(anext(events))
+    peer = await fake.accept()
+
+    peer.refuse(await peer.next(), "bad_query", "that cannot be followed")
+
+    with pytest.raises(BadQuery, match="cannot be followed"):
+        await first
+
+
+async def test_who_stops_reading_lets_go_of_the_connection(fake: FakeDaemon, home: Path) -> None:
+    async def read_one() -> Event | None:
+        async with aclosing(Follower(str(home), FROM_THE_START).events()) as events:
+            async for event in events:
+                return event
+        return None
+
+    reading = asyncio.ensure_future(read_one())
+    peer, _ = await begun(fake)
+
+    push(peer, 1)
+
+    assert (await reading) is not None
+    assert await peer.at_end() == b""
+
+
+async def test_closing_ends_whoever_waits(fake: FakeDaemon, home: Path) -> None:
+    follower = Follower(str(home), FROM_THE_START)
+    reading = asyncio.ensure_future(anext(follower.events(), None))
+    peer, _ = await begun(fake)
+
+    follower.close()
+
+    assert await reading is None
+    assert await peer.at_end() == b""

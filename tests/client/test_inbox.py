@@ -1,0 +1,57 @@
+"""The inbox: each message once, and what is known of those that were seen."""
+
+from palaver.client.inbox import Inbox
+from palaver.client.message import Message
+from palaver.client.receipt import Receipt
+
+
+async def _ack(seq: int) -> None: ...
+
+
+async def _answer(*words: object, **options: object) -> Receipt:
+    return Receipt()
+
+
+def message(seq: int) -> Message:
+    return Message(seq=seq, id="", ts=0, sender="nova", text="", fields={}, acknowledge=_ack, answer=_answer)
+
+
+async def test_a_message_handed_out_twice_is_there_once() -> None:
+    inbox = Inbox()
+
+    assert inbox.put(message(1))
+    assert inbox.put(message(1))
+
+    assert len(inbox.waiting) == 1
+
+
+async def test_a_message_that_was_taken_is_not_given_again() -> None:
+    inbox = Inbox()
+    inbox.put(message(1))
+    await anext(inbox.waiting)
+
+    inbox.put(message(1))
+
+    assert len(inbox.waiting) == 0
+
+
+async def test_one_that_comes_again_after_its_ack_had_its_ack_lost() -> None:
+    inbox = Inbox()
+    inbox.put(message(1))
+    inbox.acked(1)
+
+    assert not inbox.put(message(1))
+    assert inbox.put(message(2))
+
+
+async def test_what_was_not_acknowledged_is_known_however_much_came_since() -> None:
+    inbox = Inbox()
+    inbox.put(message(0))
+    for seq in range(1, 20_001):
+        inbox.put(message(seq))
+        inbox.acked(seq)
+
+    inbox.put(message(0))
+
+    assert len(inbox.waiting) == 20_001
+    assert not inbox.put(message(20_000))

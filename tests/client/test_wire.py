@@ -1,0 +1,146 @@
+"""The wire: lines whole, however they come; what is not read waits; what is not ours is said to be so."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.client.fake import FakeDaemon, FakePeer
+
+from palaver.client.wire import Line, Wire, default_home, open_wire
+from palaver.errors import Disconnected, UnknownRecipient
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.lost: list[Wire] = []
+        self.has_line = asyncio.Event()
+
+    def on_line(self, line: Line) -> None:
+        self.lines.append(line)
+        self.has_line.set()
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+async def ends(fake: FakeDaemon, home: Path, heard: Heard) -> tuple[Wire, FakePeer]:
+    """Both ends of one connection."""
+    wire = await open_wire(str(home), heard.on_line, heard.lost.append)
+    return wire, await fake.accept()
+
+
+@given(st.lists(st.text(), max_size=5), st.lists(st.integers(1, 40)))
+def test_lines_are_whole_wherever_the_pieces_end(texts: list[str], cuts: list[int]) -> None:
+    async def read() -> list[Line]:
+        lines: list[Line] = []
+        wire = Wire(lines.append, lambda _: None)
+        data = b"".join(json.dumps({"req": 1, "error": text}).encode() + b"\n" for text in texts)
+        for cut in [*cuts, len(data)]:
+            wire.data_received(data[:cut])
+            data = data[cut:]
+        return lines
+
+    lines = asyncio.run(read())
+
+    assert [line.error for line in lines] == texts
+
+
+async def test_lines_of_one_turn_leave_in_order_and_whole(ends: tuple[Wire, FakePeer]) -> None:
+    wire, peer = ends
+
+    for number in range(3):
+        wire.write(b'{"req":%d}' % number)
+
+    assert [(await peer.next())["req"] for _ in range(3)] == [0, 1, 2]
+    wire.close()
+    await wire.wait_closed()
+
+
+async def test_what_was_written_leaves_before_the_end(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
+    wire, peer = ends
+    wire.write(b"{}")
+
+    wire.close()
+    await wire.wait_closed()
+
+    assert await peer.at_end() == b"{}\n"
+    assert heard.lost == [wire]
+
+
+async def test_reading_can_wait(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
+    wire, peer = ends
+    wire.pause_reading()
+    peer.say(req=1, ok=None)
+    wire.write(b'{"are you there":0}')
+    await peer.next()
+    assert heard.lines == []
+
+    wire.resume_reading()
+    await heard.has_line.wait()
+
+    assert [line.req for line in heard.lines] == [1]
+    wire.close()
+    await wire.wait_closed()
+
+
+async def test_a_loss_is_told_once_with_its_reason(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
+    wire, peer = ends
+
+    peer.close()
+    await wire.wait_closed()
+    wire.write(b"{}")
+    wire.close()
+
+    assert heard.lost == [wire]
+    assert isinstance(wire.error, Disconnected)
+
+
+async def test_what_is_no_line_of_the_daemon_ends_the_connection(
+    ends: tuple[Wire, FakePeer], heard: Heard
+) -> None:
+    wire, peer = ends
+
+    peer.say_raw(b'{"req":1}\n[]\n{"req":2}\n')
+    await wire.wait_closed()
+
+    assert [line.req for line in heard.lines] == [1]
+    assert "does not speak" in str(wire.error)
+
+
+def test_a_refusal_is_the_error_it_was() -> None:
+    line = Line(error="unknown_recipient", message=_raw("…"), details={"unmatched": {"@nov": ["nova"]}})
+
+    refusal = line.refusal
+
+    assert isinstance(refusal, UnknownRecipient)
+    assert refusal.unmatched == {"@nov": ["nova"]}
+
+
+async def test_a_home_that_cannot_be_one_is_an_error(tmp_path: Path, heard: Heard) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(Disconnected, match="Not a directory"):
+        await open_wire(str(tmp_path / "file"), heard.on_line, heard.lost.append)
+
+
+def test_the_default_home_is_that_of_pal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PALAVER_HOME", raising=False)
+    assert default_home() == str(tmp_path / ".palaver")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALAVER_HOME", "here")
+
+    assert default_home() == str(tmp_path / "here")
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(text).encode())

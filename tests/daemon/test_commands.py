@@ -1,0 +1,227 @@
+"""Every command in both of its forms, and help that does nothing."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+from tests.daemon.stage import Home, check_output, new_home, run_as_person
+
+from palaver.doors.argv.commands import HANDLERS
+from palaver.doors.argv.spec import Command
+from palaver.doors.argv.table import COMMANDS
+
+WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("up",): (),
+    ("status",): (),
+    ("doctor",): (),
+    ("completion",): ("bash",),
+    ("__complete",): ("--", "se"),
+    ("whoami",): (),
+    ("list",): ("--verbose",),
+    ("status", "set"): ("--as", "nova", "active", "--detail", "running the tests"),
+    ("send",): ("@nova", "--", "hello"),
+    ("recv",): ("--as", "nova", "--limit", "1"),
+    ("inbox",): ("--as", "nova"),
+    ("show",): ("5",),
+    ("receipts",): ("5",),
+    ("ack",): ("--as", "nova", "#7"),
+    ("events",): (),
+    ("join",): ("--as", "luna"),
+    ("leave",): (),
+    ("down",): (),
+}
+"""How each command is tried, one after the other; the message for nova is in place 5."""
+
+PERSONS = frozenset({("redeliver",)})
+TEXT_ONLY = frozenset({("completion",), ("__complete",)})
+SILENT = frozenset({("status", "set"), ("ack",)})
+
+
+def set_up(home: Home) -> Home:
+    """A bus with nova on it, luna who has left, and a message to nova in place 5."""
+    luna, nova = home.shell(), home.shell()
+    luna.ok("join", "--name", "luna")
+    luna.ok("leave")
+    nova.ok("join", "--name", "nova")
+    assert home.ok("send", "@nova", "--thread", "t", "--json", "--", "first").json["seq"] == 5
+    return home
+
+
+@pytest.fixture
+def stage(home: Home) -> Home:
+    return set_up(home)
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Home]:
+    """One for all tests that change nothing."""
+    with new_home() as home:
+        yield set_up(home)
+
+
+def test_every_command_is_tried_here() -> None:
+    tried_elsewhere = {path for path in HANDLERS if path[0] in ("bundle", "events") and len(path) > 1}
+
+    assert set(WORDS) | PERSONS | tried_elsewhere == set(HANDLERS)
+
+
+@pytest.mark.parametrize("form", ["--text", "--json"])
+def test_every_command_answers_in_both_forms(home: Home, form: str) -> None:
+    set_up(home)
+
+    answers = {path: home.pal(*path, form, *words) for path, words in WORDS.items()}
+
+    for path, answered in answers.items():
+        assert answered.status == 0, (path, answered)
+        assert answered.err == "", path
+        if form == "--json" and path not in TEXT_ONLY:
+            assert answered.lines, path
+            assert all(isinstance(line, dict) for line in answered.lines), path
+        else:
+            assert bool(answered.out) is (path not in SILENT), path
+            assert answered.out.endswith("\n") or path in SILENT, path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.path))
+def test_help_of_a_command_has_no_effect_whatever_else_the_line_holds(still: Home, command: Command) -> None:
+    path, before = command.path, still.events()
+
+    shown = still.ok(*path, *(word for word in WORDS.get(path, ()) if word != "--"), "--help")
+
+    assert "pal" in shown.out
+    assert still.events() == before
+    assert still.ok("status", "--json").json["pid"] == still.pid
+
+
+def test_list_leaves_out_those_who_have_left_unless_it_is_asked_for_all(still: Home) -> None:
+    short = still.ok("list", "--json").lines
+    long = still.ok("list", "-v", "--json").lines
+
+    assert [line["name"] for line in short] == ["nova"]
+    assert [(line["name"], line["state"]) for line in long] == [("nova", "idle"), ("luna", "exited")]
+
+
+def test_list_shows_who_has_read_ones_last_message(stage: Home) -> None:
+    before = stage.ok("list", "-v", "--json").lines[0]["last_sent"]
+
+    stage.ok("recv", "--as", "nova")
+    after = stage.ok("list", "-v", "--json").lines[0]["last_sent"]
+
+    assert (before, after) == ({"seq": 5, "state": "queued"}, {"seq": 5, "state": "seen"})
+    assert "#5 seen" in stage.ok("list", "-v").out
+
+
+def test_the_inbox_shows_messages_with_their_state_and_changes_nothing(stage: Home) -> None:
+    stage.ok("recv", "--as", "nova")
+    stage.ok("send", "@nova", "--", "second")
+
+    shown = stage.ok("inbox", "--as", "nova", "--json").lines
+    again = stage.ok("inbox", "--as", "nova", "--json").lines
+
+    assert [(line["text"], line["state"]) for line in shown] == [("first", "seen"), ("second", "queued")]
+    assert again == shown
+
+
+def test_a_message_is_found_by_its_number_its_id_and_the_end_of_it(still: Home) -> None:
+    id_ = still.ok("show", "5", "--json").json["id"]
+
+    found = [still.ok("show", word, "--json").json["seq"] for word in ("5", "#5", id_, id_[-6:].lower())]
+
+    assert found == [5] * 4
+
+
+def test_status_of_an_agent_says_what_it_is_doing(stage: Home) -> None:
+    stage.ok("status", "set", "--as", "nova", "listening", "--detail", "all ears")
+
+    shown = stage.ok("status", "@Nova", "--json").json
+
+    assert (shown["state"], shown["detail"], shown["unread"]) == ("idle", "all ears", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("frobnicate",), 2),
+        (("send",), 2),
+        (("send", "@nova"), 2),
+        (("send", "--", ""), 1),
+        (("send", "@nova", "--file", "x", "--", "text"), 2),
+        (("send", "@nova", "--expires", "0", "--", "x"), 2),
+        (("send", "@nova", "--intent", "ack", "--", "x"), 1),
+        (("show", "99"), 1),
+        (("show", "?"), 1),
+        (("status", "nobody"), 1),
+        (("recv",), 1),
+        (("ack", "5"), 1),
+        (("leave",), 1),
+        (("whoami", "--as", "nobody"), 1),
+        (("redeliver", "5"), 1),
+        (("events", "--since", "yesterday"), 2),
+        (("events", "--since", "0001-01-01"), 2),
+        (("events", "--search", "x", "--follow"), 2),
+        (("recv", "--as", "nova", "--peek", "--follow"), 2),
+        (("status", "set", "dancing"), 2),
+        (("join", "--pid", "x"), 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_refusal_is_a_sentence_or_an_object_with_its_code(
+    still: Home, words: tuple[str, ...], status: int
+) -> None:
+    said = still.pal(*words)
+    before = [*words[: words.index("--")]] if "--" in words else [*words]
+    coded = still.pal(*before, "--json", *words[len(before) :])
+
+    assert (said.status, coded.status) == (status, status)
+    assert said.out == coded.out == ""
+    assert said.err.startswith("pal: ")
+    assert said.err.count("\n") == 1
+    assert set(coded.error) <= {"error", "message", "details"}
+    assert coded.error["message"] in said.err
+
+
+def test_a_person_may_redeliver_what_was_never_confirmed(still: Home) -> None:
+    refused = run_as_person(still, "redeliver", "5")
+
+    assert refused.status == 1
+    assert "nothing of #5 is unconfirmed or held" in refused.err
+
+
+def test_under_a_harness_a_stream_is_json_and_text_when_it_is_asked_for(still: Home) -> None:
+    marks = {"CLAUDECODE": "1"}
+
+    stream = still.shell(env=marks).begin("events", "--follow", "--after", "0")
+    text = still.shell(env=marks).begin("events", "--follow", "--after", "0", "--text")
+
+    assert json.loads(stream.line())["type"] == "life"
+    assert text.line().startswith("#1 ")
+
+
+def test_times_are_shown_in_the_callers_own_zone(still: Home) -> None:
+    shown = {
+        zone: still.ok("show", "5", env={"TZ": zone}).out.splitlines()[0] for zone in ("UTC", "Asia/Tokyo")
+    }
+
+    assert shown["UTC"] != shown["Asia/Tokyo"]
+
+
+@pytest.mark.parametrize(
+    "zone", ["../../etc/passwd", "/etc/passwd", "\x01", "Mars/Olympus", "EST5EDT,M3.2.0"]
+)
+def test_a_zone_that_does_not_exist_is_utc(still: Home, zone: str) -> None:
+    shown = still.ok("show", "5", env={"TZ": zone}).out
+
+    assert shown == still.ok("show", "5", env={"TZ": "UTC"}).out
+
+
+def test_on_a_terminal_foreign_text_cannot_drive_it(still: Home) -> None:
+    refused = still.pal("status", "set", "active", "--as", "nova", "--detail", "\x1b[2J")
+
+    assert refused.status == 1
+    assert "U+001B" in refused.err
+
+
+def test_completion_knows_the_agents_of_the_bus(still: Home) -> None:
+    words = check_output(still.pal("__complete", "--", "send", "@n")).out.split()
+
+    assert "@nova" in words

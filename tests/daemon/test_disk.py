@@ -1,0 +1,133 @@
+"""A full disk: a clear error, nothing harmed, and on it goes when there is room again."""
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Result, new_home
+
+from palaver.log.storage import FILE_NAME
+
+SIZE_BYTES = 6 * 1024 * 1024
+BODY = b"x" * 50_000
+TRIES = 1000
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+
+
+@pytest.fixture
+def small() -> Iterator[Home]:
+    """A home on a disk of its own, in which the daemon runs."""
+    with new_home() as home:
+        home.path.mkdir(mode=0o700)
+        options = ["-o", f"size={SIZE_BYTES},mode=0700"]
+        command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(home.path)]
+        mounted = subprocess.run(command, check=False, capture_output=True)
+        if mounted.returncode:
+            pytest.skip(f"no small disk can be mounted here: {mounted.stderr.decode().strip()}")
+        try:
+            home.ok("up")
+            yield home
+        finally:
+            home.close()
+            subprocess.run(["umount", home.path], check=True)
+
+
+def fill(home: Home) -> tuple[list[int], Result]:
+    """Send until there is no room: the places of what was stored, and the first refusal."""
+    places: list[int] = []
+    for _ in range(TRIES):
+        sent = home.pal("send", "--stdin", "--json", content=BODY)
+        if sent.status:
+            return places, sent
+        places.append(sent.json["seq"])
+    raise AssertionError("the disk was never full")
+
+
+def test_a_full_disk_is_an_error_that_says_so(small: Home) -> None:
+    places, refused = fill(small)
+
+    assert places
+    assert refused.status == 1
+    assert refused.error["error"] == "disk_full"
+    assert small.pal("send", "--stdin", content=BODY).err.startswith("pal: ")
+
+
+def test_everything_stored_before_is_whole_and_nothing_else_is_there(small: Home) -> None:
+    places, _ = fill(small)
+
+    stored = [event["seq"] for event in small.events("--type", "message")]
+
+    assert stored == places
+    assert check(small) == "ok"
+
+
+def test_it_goes_on_by_itself_when_there_is_room(small: Home) -> None:
+    filler = small.path / "filler"
+    filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
+    places, _ = fill(small)
+
+    filler.unlink()
+    sent = small.ok("send", "--json", "--", "there is room").json
+
+    assert sent["seq"] > places[-1]
+    assert small.texts()[-1] == "there is room"
+    assert check(small) == "ok"
+
+
+def test_a_daemon_killed_on_a_full_disk_has_lost_nothing(small: Home) -> None:
+    filler = small.path / "filler"
+    filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
+    places, _ = fill(small)
+    small.kill()
+
+    filler.unlink()
+    stored = [event["seq"] for event in small.events("--type", "message")]
+
+    assert stored == places
+    assert check(small) == "ok"
+
+
+def test_on_a_full_disk_what_is_there_can_still_be_read_by_a_new_daemon(small: Home) -> None:
+    places, _ = fill(small)
+    small.kill()
+    stuff(small.path)
+
+    stored = [event["seq"] for event in small.events("--type", "message")]
+
+    assert stored == places
+
+
+def test_a_daemon_that_cannot_make_its_log_for_want_of_room_says_so(small: Home) -> None:
+    small.ok("down")
+    for path in small.path.glob(f"{FILE_NAME}*"):
+        path.unlink()
+    stuff(small.path)
+
+    refused = small.pal("up")
+
+    assert refused.status == 1
+    assert refused.err.startswith("pal: the daemon did not start: ")
+
+
+def stuff(directory: Path) -> None:
+    """Write until not one more byte fits."""
+    with open(directory / "stuffing", "wb", buffering=0) as file:
+        try:
+            while file.write(b"\0" * 4096):
+                pass
+        except OSError:
+            return
+
+
+def check(home: Home) -> str:
+    """Ask SQLite itself whether the file is whole."""
+    connection = sqlite3.connect(f"file:{home.path / FILE_NAME}?mode=ro", uri=True)
+    try:
+        verdict: str = connection.execute("PRAGMA integrity_check").fetchone()[0]
+    finally:
+        connection.close()
+    return verdict

@@ -1,0 +1,342 @@
+"""One message from a sender to a reader, with everything that may happen to it on the way."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+from tests.daemon.stage import NOBODY, Home, Shell, check_output, finish
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    """A shell that is nova."""
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+def state(home: Home, seq: int, name: str = "nova") -> dict[str, object]:
+    """The line of a recipient in the ledger of a message."""
+    (line,) = [one for one in home.ok("receipts", str(seq), "--json").json["receipts"] if one["name"] == name]
+    found: dict[str, object] = line
+    return found
+
+
+def test_a_message_is_sent_received_and_its_receipt_says_so(bus: Home, nova: Shell) -> None:
+    reader = nova.begin("recv", "--wait")
+
+    sent = bus.ok("send", "@nova", "--json", "--", "hello").json
+    received = check_output(reader.end())
+
+    assert sent["delivered_to"] == ["nova"]
+    assert received.out == f"<pal>[new message #{sent['seq']}] script → nova: hello</pal>\n"
+    line = state(bus, sent["seq"])
+    assert (line["state"], line["grade"], line["lane"]) == ("seen", "flushed", "recv")
+
+
+def test_a_message_that_nobody_has_read_is_queued(bus: Home, nova: Shell) -> None:
+    sent = bus.ok("send", "@nova", "--json", "--", "hello").json
+
+    assert state(bus, sent["seq"])["state"] == "queued"
+
+
+def test_a_reply_makes_the_message_answered(bus: Home, nova: Shell) -> None:
+    luna = bus.shell()
+    luna.ok("join", "--name", "luna")
+    asked = luna.ok("send", "@nova", "--intent", "request", "--json", "--", "ready?").json["seq"]
+    nova.ok("recv")
+
+    answer = nova.ok("send", "--reply-to", str(asked), "--json", "--", "yes").json
+
+    assert answer["delivered_to"] == ["luna"]
+    assert state(bus, asked)["state"] == "answered"
+
+
+@pytest.mark.parametrize("kills", [(0,), (1,), (2,), (3,), (4,), (0, 1, 2, 3, 4)], ids=str)
+def test_the_same_comes_of_it_when_the_daemon_is_killed_between_two_steps(
+    home: Home, kills: tuple[int, ...]
+) -> None:
+    steps = iter(range(10))
+
+    def killed() -> None:
+        if next(steps) in kills:
+            home.kill()
+
+    home.ok("up")
+    killed()
+    nova = home.shell()
+    nova.ok("join", "--name", "nova")
+    killed()
+    sent = home.ok("send", "@nova", "--json", "--", "hello").json
+    killed()
+    queued = state(home, sent["seq"])
+    received = nova.ok("recv", "--json").json
+    killed()
+    seen = state(home, sent["seq"])
+    killed()
+    again = nova.ok("recv", "--json")
+
+    assert (received["seq"], received["text"], received["from"]) == (sent["seq"], "hello", "script")
+    assert (queued["state"], seen["state"], seen["grade"]) == ("queued", "seen", "flushed")
+    assert again.out == ""
+    assert home.texts() == ["hello"]
+
+
+def test_an_unknown_recipient_is_refused_with_the_nearest_names_and_nothing_is_stored(
+    bus: Home, nova: Shell
+) -> None:
+    refused = bus.pal("send", "@nowa", "@nova", "@zzz", "--json", "--", "x")
+
+    assert refused.status == 1
+    assert refused.error["error"] == "unknown_recipient"
+    assert refused.error["details"]["unmatched"] == {"@nowa": ["nova"], "@zzz": []}
+    assert bus.pal("send", "@nowa", "--", "x").err == (
+        "pal: nobody answers to @nowa (nearest: nova); nothing was sent. 'pal list' shows who is there\n"
+    )
+    assert bus.texts() == []
+
+
+def test_a_body_of_100000_bytes_goes_through_unchanged(bus: Home, nova: Shell) -> None:
+    body = "ä" * 50_000
+
+    bus.ok("send", "@nova", "--stdin", content=body.encode())
+
+    assert nova.ok("recv", "--json").json["text"] == body
+
+
+def test_a_body_over_the_limit_is_refused_however_it_comes_and_nothing_is_stored(
+    bus: Home, nova: Shell
+) -> None:
+    body = b"x" * 100_001
+    path = bus.spare_path()
+    path.write_bytes(body)
+
+    refused = [
+        bus.pal("send", "@nova", "--stdin", "--json", content=body),
+        bus.pal("send", "@nova", "--file", str(path), "--json"),
+        bus.pal("send", "@nova", "--json", "--", body),
+    ]
+
+    assert [(one.status, one.error["error"]) for one in refused] == [(1, "message_too_large")] * 3
+    assert bus.texts() == []
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x00", "\x7f", "\x9b", "\u202e"], ids=ascii)
+def test_a_body_with_a_forbidden_character_is_refused_and_nothing_is_stored(
+    bus: Home, nova: Shell, character: str
+) -> None:
+    refused = bus.pal("send", "@nova", "--stdin", "--json", content=f"a{character}b".encode())
+
+    assert (refused.status, refused.error["error"]) == (1, "bad_text")
+    assert bus.texts() == []
+
+
+@pytest.mark.parametrize("how", [["--stdin"], ["--", b"\xff\xfe"]], ids=["stdin", "argument"])
+def test_a_body_that_is_not_utf8_is_refused(bus: Home, nova: Shell, how: list[str | bytes]) -> None:
+    refused = bus.pal("send", "@nova", *how, content=b"\xff\xfe")
+
+    assert refused.status in (1, 2)
+    assert "not UTF-8" in refused.err
+    assert bus.texts() == []
+
+
+def test_a_file_is_read_by_the_client_in_its_own_directory(bus: Home, nova: Shell) -> None:
+    folder = bus.spare_path()
+    folder.mkdir()
+    (folder / "note").write_text("from a file")
+
+    bus.ok("send", "@nova", "--file", "note", cwd=folder)
+
+    assert nova.ok("recv", "--json").json["text"] == "from a file"
+
+
+@pytest.mark.parametrize("path", ["missing", "."], ids=["missing", "directory"])
+def test_a_file_that_cannot_be_read_is_a_refusal_with_the_reason(bus: Home, nova: Shell, path: str) -> None:
+    refused = bus.pal("send", "@nova", "--file", path, "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "not_found")
+    assert path in refused.error["message"]
+    assert bus.texts() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+def test_a_file_that_the_caller_may_not_read_is_not_read_for_it_by_the_daemon(bus: Home, nova: Shell) -> None:
+    path = bus.spare_path()
+    path.write_text("secret")
+    os.chown(path, NOBODY, NOBODY)
+    path.chmod(0o600)
+    without_rights = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+
+    refused = bus.pal("send", "@nova", "--file", str(path), "--json", before=without_rights)
+
+    assert refused.status == 1
+    assert "Permission denied" in refused.error["message"]
+    assert bus.texts() == []
+
+
+def test_what_could_not_be_written_out_stays_unread(bus: Home, nova: Shell) -> None:
+    bus.ok("send", "@nova", "--", "keep me")
+
+    full = nova.begin_script("pal recv >/dev/full").end()
+    closed = nova.begin_script("pal recv >&-").end()
+
+    assert (full.status, full.err) == (1, "pal: standard output: No space left on device\n")
+    assert closed.status == 1
+    assert nova.ok("recv", "--json").json["text"] == "keep me"
+
+
+def test_what_went_into_a_closed_pipe_stays_unread(bus: Home, nova: Shell) -> None:
+    sent = bus.ok("send", "@nova", "--json", "--", "keep me").json
+
+    # The reader of the pipe has ended before the client writes: it waits for the end of a first process.
+    cut = nova.begin_script(
+        "exec 7> >(true); while [ -d /proc/$! ]; do :; done; pal recv >&7; s=$?; exec 7>&-; (exit $s)"
+    ).end()
+
+    assert cut.status == 128 + 13
+    assert state(bus, sent["seq"])["state"] == "queued"
+    assert nova.ok("recv", "--json").json["text"] == "keep me"
+
+
+def test_a_reader_that_is_killed_before_it_has_written_leaves_the_message_unread(
+    bus: Home, nova: Shell
+) -> None:
+    sent = bus.ok("send", "@nova", "--stdin", "--json", content=b"x" * 90_000).json
+    pipe = bus.spare_path()
+    os.mkfifo(pipe)
+    job = nova.begin_script(f"pal recv >{pipe} & echo $!; wait $!")
+    # A pipe holds less than the message: the client has begun to write it, and cannot end.
+    with open(pipe, "rb", buffering=0) as slow:
+        assert slow.read(1) == b"<"
+
+        os.kill(int(job.line()), signal.SIGKILL)
+        job.end()
+
+    assert state(bus, sent["seq"])["state"] == "queued"
+    assert len(nova.ok("recv", "--json").json["text"]) == 90_000
+
+
+def test_a_wait_in_vain_ends_with_status_3(bus: Home, nova: Shell) -> None:
+    ended = [
+        nova.pal("recv", "--wait", "--timeout", "0.05"),
+        nova.pal("recv", "--timeout", "50ms"),
+        nova.pal("recv", "--follow", "--timeout", "50ms"),
+        nova.pal("recv", "--peek", "--wait", "--timeout", "50ms"),
+        bus.pal("events", "--type", "message", "--wait", "0.05"),
+    ]
+
+    assert [(one.status, one.out, one.err) for one in ended] == [(3, "", "")] * 5
+
+
+def test_without_mail_recv_ends_at_once_with_status_0(bus: Home, nova: Shell) -> None:
+    ended = nova.ok("recv")
+
+    assert (ended.out, ended.err) == ("", "")
+
+
+def test_peek_marks_nothing(bus: Home, nova: Shell) -> None:
+    seqs = [bus.ok("send", "@nova", "--json", "--", text).json["seq"] for text in ("one", "two")]
+
+    peeked = nova.ok("recv", "--peek", "--json").lines
+    later = nova.ok("recv", "--after", str(seqs[0]), "--json").lines
+
+    assert [line["text"] for line in peeked] == ["one", "two"]
+    assert [line["text"] for line in later] == ["two"]
+    assert [state(bus, seq)["state"] for seq in seqs] == ["queued", "queued"]
+
+
+def test_peek_sees_the_oldest_unread_message_behind_any_number_of_read_ones(bus: Home, nova: Shell) -> None:
+    for number in range(60):
+        bus.ok("send", "@nova", "--", f"old {number}")
+    nova.ok("recv", "--limit", "100")
+    bus.ok("send", "@nova", "--", "new")
+
+    peeked = nova.ok("recv", "--peek", "--limit", "1", "--json").lines
+
+    assert [line["text"] for line in peeked] == ["new"]
+
+
+def test_a_limit_leaves_the_rest_and_says_how_much_it_is(bus: Home, nova: Shell) -> None:
+    for number in range(3):
+        bus.ok("send", "@nova", "--", f"number {number}")
+
+    first = nova.ok("recv", "--limit", "1").out
+    rest = nova.ok("recv", "--json").lines
+
+    assert "number 0" in first
+    assert "+2 more" in first
+    assert [line["text"] for line in rest] == ["number 1", "number 2"]
+
+
+def test_filters_of_recv_leave_other_mail_alone(bus: Home, nova: Shell) -> None:
+    bus.ok("send", "@nova", "--thread", "pr-1", "--", "one")
+    bus.ok("send", "@nova", "--thread", "pr-2", "--", "two")
+
+    taken = nova.ok("recv", "--thread", "pr-2", "--json").lines
+
+    assert [line["text"] for line in taken] == ["two"]
+    assert [line["text"] for line in nova.ok("recv", "--json").lines] == ["one"]
+
+
+def test_each_of_several_readers_gets_a_message_only_once(bus: Home, nova: Shell) -> None:
+    readers = [bus.start("recv", "--wait", "--json", "--as", "nova") for _ in range(3)]
+
+    for number in range(3):
+        bus.ok("send", "@nova", "--", f"number {number}")
+    read = [line["text"] for reader in readers for line in finish(reader).lines]
+    rest = [line["text"] for line in nova.ok("recv", "--json").lines]
+
+    assert sorted(read + rest) == ["number 0", "number 1", "number 2"]
+
+
+def test_an_expired_message_is_not_received(bus: Home, nova: Shell) -> None:
+    waiter = bus.start("events", "--type", "delivery", "--wait", "5", "--json", "--after", "0")
+    sent = bus.ok("send", "@nova", "--expires", "1ms", "--json", "--", "too late").json
+
+    expired = finish(waiter).lines
+
+    assert expired[0]["payload"]["state"] == "expired"
+    assert nova.ok("recv").out == ""
+    assert state(bus, sent["seq"])["state"] == "expired"
+
+
+def test_dry_run_stores_nothing(bus: Home, nova: Shell) -> None:
+    shown = bus.ok("send", "@nova", "--dry-run", "--", "x").out
+
+    assert shown == "would go to nova\n"
+    assert bus.texts() == []
+
+
+def test_the_same_id_sent_twice_is_one_message(bus: Home, nova: Shell) -> None:
+    id_ = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+    first = bus.ok("send", "@nova", "--id", id_, "--json", "--", "once").json
+    second = bus.ok("send", "@nova", "--id", id_, "--json", "--", "once").json
+
+    assert (first["seq"], first["id"]) == (second["seq"], id_)
+    assert second["repeat"] is True
+    assert bus.texts() == ["once"]
+
+
+def test_a_pipe_that_stays_open_and_is_not_read_holds_up_only_its_own_command(bus: Home, nova: Shell) -> None:
+    for _ in range(5):
+        bus.ok("send", "@nova", "--stdin", content=b"x" * 90_000)
+    stuck = bus.start("events", "--all", "--json")
+
+    sent = bus.ok("send", "@nova", "--", "still here")
+
+    assert sent.status == 0
+    assert len(finish(stuck).lines) >= 7
+
+
+def test_a_command_that_reads_standard_input_only_reads_it_when_it_is_asked_to(
+    bus: Home, nova: Shell
+) -> None:
+    process = bus.start("send", "@nova", "--", "text", stdin=subprocess.PIPE)
+
+    sent = finish(process, b"")
+
+    assert sent.status == 0
+    assert bus.texts() == ["text"]

@@ -1,0 +1,352 @@
+"""Nobody raises his standing by any use of the doors."""
+
+import os
+import sys
+from typing import Any
+
+import pytest
+from tests.daemon.stage import Home, Shell, check_output, run_as_person, run_script_as_person
+from tests.daemon.wires import LinesWire, ThinWire
+
+from palaver.routing.policy import RESERVED_FAMILIES, RESERVED_TYPES
+
+LOOK_TWICE = """\
+import json, socket, subprocess, sys
+wire = socket.socket(socket.AF_UNIX)
+wire.connect(sys.argv[1])
+lines = wire.makefile("rw")
+for _ in range(2):
+    lines.write('{"op": "whoami"}\\n')
+    lines.flush()
+    print(json.loads(lines.readline())["ok"]["name"], flush=True)
+    subprocess.run(["pal", "leave"], check=False, capture_output=True)
+"""
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    """A shell that is nova, a worker."""
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+@pytest.fixture
+def boss(bus: Home) -> dict[str, Any]:
+    """An operator, made by a person in a terminal that has been closed since; what its join said."""
+    return check_output(run_as_person(bus, "join", "--name", "boss", "--role", "operator", "--json")).json
+
+
+def test_a_person_is_the_human_and_may_give_a_role(bus: Home) -> None:
+    found = run_script_as_person(
+        bus, "pal whoami --json; pal join --name boss --role operator >/dev/null; pal whoami --json"
+    ).lines
+
+    assert [(line["name"], line["standing"]) for line in found] == [("human", "human"), ("boss", "operator")]
+
+
+@pytest.mark.parametrize("role", ["operator", "orchestrator"])
+def test_a_script_cannot_join_with_a_role_above_worker(bus: Home, role: str) -> None:
+    refused = bus.shell().pal("join", "--name", "boss", "--role", role, "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "not_allowed")
+    assert bus.ok("list", "-v", "--json").lines == []
+
+
+def test_a_program_cannot_open_a_name_with_a_role_above_its_own(bus: Home, nova: Shell) -> None:
+    with LinesWire(bus.path) as program:
+        refused = program.ask("join", name="boss", role="operator")
+
+    assert refused["error"] == "not_allowed"
+    assert [line["name"] for line in bus.ok("list", "-v", "--json").lines] == ["nova"]
+
+
+def test_an_agent_cannot_become_somebody_else(bus: Home, nova: Shell) -> None:
+    refused = [
+        nova.pal("join", "--name", "boss", "--role", "operator", "--json"),
+        nova.pal("join", "--name", "luna", "--json"),
+        nova.pal("join", "--as", "luna", "--json"),
+    ]
+
+    assert [one.error["error"] for one in refused] == ["already_joined"] * 3
+    assert "nova" in refused[0].error["message"]
+
+
+def test_a_process_below_an_agent_can_be_somebody_else_and_not_more(bus: Home, nova: Shell) -> None:
+    inner = "bash --norc -c 'pal join --name inner --role {role} --pid $$ --json; pal whoami --json'"
+
+    refused = nova.begin_script(inner.format(role="operator")).end()
+    joined = nova.begin_script(inner.format(role="worker")).end()
+
+    assert "not_allowed" in refused.err
+    assert [line["name"] for line in refused.lines] == ["nova"]
+    assert [line["name"] for line in joined.lines] == ["inner", "inner"]
+    assert bus.ok("status", "inner", "--json").json["by"] == "nova"
+
+
+def test_a_seat_cannot_be_taken_at_somebody_elses_process(bus: Home, nova: Shell) -> None:
+    other = bus.shell()
+    foreign = [1, bus.pid, nova.process.pid, 2**22 - 1, 0]
+
+    refused = [other.pal("join", "--name", "luna", "--pid", str(pid), "--json") for pid in foreign]
+
+    assert [one.status for one in refused] == [1] * len(foreign)
+    assert {one.error["error"] for one in refused} == {"bad_request"}
+    assert [line["name"] for line in bus.ok("list", "-v", "--json").lines] == ["nova"]
+
+
+def test_an_agent_cannot_act_as_another(bus: Home, nova: Shell) -> None:
+    luna = bus.shell()
+    luna.ok("join", "--name", "luna")
+
+    refused = [
+        nova.pal(*words, "--as", "luna", "--json")
+        for words in (["send", "x"], ["recv"], ["ack", "2"], ["leave"], ["whoami"], ["status", "set", "idle"])
+    ]
+
+    assert [one.error["error"] for one in refused] == ["not_you"] * 6
+    assert bus.texts() == []
+
+
+def test_a_script_may_act_for_a_worker_and_it_is_logged(bus: Home, nova: Shell) -> None:
+    bus.ok("send", "--as", "nova", "--", "in its name")
+
+    (event,) = bus.events("--type", "message")
+
+    assert (event["from"], event["by"]) == ("nova", "script")
+
+
+def test_a_script_cannot_act_for_an_operator(bus: Home, boss: dict[str, Any]) -> None:
+    refused = [bus.pal(*words, "--as", "boss", "--json") for words in (["send", "x"], ["recv"], ["join"])]
+
+    assert [one.error["error"] for one in refused] == ["not_allowed", "not_allowed", "name_taken"]
+    assert bus.texts() == []
+
+
+def test_a_name_in_use_is_not_given_to_another(bus: Home, nova: Shell) -> None:
+    refused = [
+        bus.shell().pal("join", "--name", "nova", "--json"),
+        bus.shell().pal("join", "--as", "nova", "--json"),
+        run_as_person(bus, "join", "--name", "nova", "--json"),
+    ]
+
+    assert [one.error["error"] for one in refused] == ["name_taken"] * 3
+    assert nova.ok("whoami", "--json").json["name"] == "nova"
+
+
+def test_a_name_with_a_history_needs_the_human_or_a_script_that_says_so(bus: Home, nova: Shell) -> None:
+    bus.ok("send", "@nova", "--", "for nova")
+    nova.ok("leave")
+    other, outright = bus.shell(), bus.shell()
+    other.ok("join", "--name", "luna")
+
+    refused = bus.shell().pal("join", "--name", "nova", "--json")
+    by_agent = other.begin_script("bash --norc -c 'pal join --as nova --pid $$ --json; true'").end()
+    taken = outright.ok("join", "--as", "nova", "--json").json
+
+    assert refused.error["error"] == "name_taken"
+    assert "name_taken" in by_agent.err
+    assert (taken["name"], taken["unread"]) == ("nova", 1)
+
+
+def test_a_forged_seat_mark_binds_and_never_raises(bus: Home, boss: dict[str, Any]) -> None:
+    forged = {"PALAVER_SEAT": boss["seat"]}
+
+    script = bus.ok("whoami", "--json", env=forged).json
+    person = run_as_person(bus, "whoami", "--json", env=forged).json
+    unknown = run_as_person(bus, "whoami", "--json", env={"PALAVER_SEAT": "nonsense"}).json
+
+    assert script["standing"] in ("worker",)
+    assert person["standing"] == "worker"
+    assert (unknown["name"], unknown["standing"]) == ("script", "worker")
+
+
+def test_a_forged_mark_on_the_wire_raises_nobody(bus: Home, boss: dict[str, Any]) -> None:
+    with ThinWire(bus.path) as client:
+        client.ask("whoami", "--json", environment=[f"PALAVER_SEAT={boss['seat']}", "PALAVER_ROLE=operator"])
+        _, out, _ = client.answer()
+
+    assert b'"worker"' in out
+
+
+def test_a_forged_session_of_an_operator_that_is_here_gives_neither_its_seat_nor_its_rights(
+    bus: Home,
+) -> None:
+    session = {"CLAUDE_CODE_SESSION_ID": "session-1", "CLAUDECODE": "1"}
+    pipe = bus.spare_path()
+    os.mkfifo(pipe)
+    legit = bus.shell()
+    legit.ok("join", "--name", "nova")  # somebody at home, so that the log has more than one agent
+    claude = bus.shell(env=session)
+    claude.ok("join", "--name", "lead")
+
+    forger = bus.shell(env=session)
+    seen = forger.ok("whoami", "--json").json
+    joined = forger.pal("join", "--name", "lead", "--json")
+
+    assert seen["standing"] == "worker"
+    assert joined.status == 1
+    assert claude.ok("whoami", "--json").json["name"] == "lead"
+
+
+@pytest.mark.parametrize("mark", ["CLAUDECODE", "GEMINI_CLI", "CODEX_SANDBOX", "OPENCODE"])
+def test_a_harness_in_a_terminal_is_not_the_human(bus: Home, mark: str) -> None:
+    found = run_as_person(bus, "whoami", "--json", env={mark: "1"}).json
+
+    assert (found["name"], found["standing"]) == ("script", "worker")
+
+
+def test_what_a_harness_starts_without_its_marks_is_not_the_human_either(bus: Home) -> None:
+    script = f"bash --norc -c 'env -u CLAUDECODE pal whoami --json; true'"  # noqa: F541 - as it is typed
+
+    found = run_script_as_person(bus, script, env={"CLAUDECODE": "1"}).json
+
+    assert found["standing"] == "worker"
+
+
+def test_a_harness_below_an_operator_has_a_workers_rights(bus: Home) -> None:
+    script = (
+        "pal join --name boss --role operator >/dev/null; pal whoami --json; "
+        "CLAUDECODE=1 bash --norc -c 'pal whoami --json; true'"
+    )
+
+    found = run_script_as_person(bus, script).lines
+
+    assert [line["standing"] for line in found] == ["operator", "worker"]
+
+
+def test_an_observer_reads_and_cannot_write(bus: Home) -> None:
+    script = "pal join --name eve --role observer >/dev/null; pal list >/dev/null; pal send --json hello"
+
+    refused = run_script_as_person(bus, script)
+
+    assert "not_allowed" in refused.err
+    assert bus.texts() == []
+
+
+def test_what_belongs_to_the_human_is_refused_to_agents_and_scripts(bus: Home, nova: Shell) -> None:
+    sent = bus.ok("send", "@nova", "--json", "--", "x").json["seq"]
+
+    refused = [one.pal("redeliver", str(sent), "--json") for one in (bus, nova)]
+
+    assert [one.error["error"] for one in refused] == ["not_allowed"] * 2
+
+
+# Envelopes
+
+
+def envelope(type_: str, sender: str = "luna", **payload: object) -> dict[str, object]:
+    return {
+        "v": 1,
+        "type": type_,
+        "id": f"{type_}-{sender}",
+        "from": sender,
+        "to": ["luna"],
+        "payload": payload,
+    }
+
+
+def test_an_envelope_in_another_name_is_refused(bus: Home, nova: Shell) -> None:
+    with LinesWire(bus.path) as program:
+        program.ask("join", name="luna")
+
+        refused = [
+            program.ask("put", envelope=envelope("x.report", sender))["error"]
+            for sender in ("nova", "human", "[pal-events]", "script", "LUNA", "luna ", "@luna")
+        ]
+
+    assert refused == ["not_you"] * 7
+    assert bus.events("--type", "x.report") == []
+
+
+@pytest.mark.parametrize("type_", [*sorted(RESERVED_TYPES), *(f"{family}x" for family in RESERVED_FAMILIES)])
+def test_an_envelope_of_a_type_of_our_own_is_refused(shared: LinesWire, type_: str) -> None:
+    refused = shared.ask("put", envelope=envelope(type_, state="idle"))
+
+    assert refused["error"] == "reserved_type"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Any:
+    """One program that is luna, for tests that are all refused."""
+    from tests.daemon.stage import new_home
+
+    with new_home() as home:
+        home.ok("up")
+        with LinesWire(home.path) as program:
+            program.ask("join", name="luna")
+            yield program
+
+
+def test_a_hello_envelope_changes_what_runs_and_not_who_it_is(bus: Home) -> None:
+    with LinesWire(bus.path) as program:
+        program.ask("join", name="luna")
+        agent = {"name": "luna", "base": "luna", "role": "operator"}
+        program.ask("put", envelope=envelope("agent.hello", runtime="x", version="9", agent=agent))
+
+        assert program.ask("whoami")["ok"]["standing"] == "worker"
+        assert bus.ok("status", "luna", "--json").json["role"] == "worker"
+
+
+def test_a_script_says_neither_hello_nor_goodbye_by_envelope(bus: Home) -> None:
+    with LinesWire(bus.path) as program:
+        refused = [
+            program.ask("put", envelope=envelope(type_, "script"))["error"]
+            for type_ in ("agent.hello", "agent.bye")
+        ]
+
+    assert refused == ["who_are_you"] * 2
+
+
+def test_a_message_by_envelope_is_the_senders_own_with_what_the_bus_knows_of_it(
+    bus: Home, nova: Shell
+) -> None:
+    with LinesWire(bus.path) as program:
+        program.ask("join", name="luna")
+        claimed = {"sender_kind": "human", "delivered_to": ["boss"], "dead": ["x"], "expires": 1}
+        put = envelope("message", text="hello", **claimed)
+        program.ask("put", envelope={**put, "to": ["nova"]})
+
+    received = nova.ok("recv", "--json").json
+
+    assert (received["from"], received["sender_kind"], received["delivered_to"]) == (
+        "luna",
+        "instance",
+        ["nova"],
+    )
+
+
+# A connection that stays
+
+
+def test_a_connection_of_an_agent_that_has_left_is_no_longer_that_agent(bus: Home, nova: Shell) -> None:
+    program = bus.spare_path()
+    program.write_text(LOOK_TWICE)
+
+    seen = nova.begin_script(f"{sys.executable} {program} {bus.path / 'daemon.sock'}").end()
+
+    assert seen.out.split() == ["nova", "script"]
+
+
+def test_a_name_taken_over_by_somebody_else_is_lost_to_the_connection_that_had_it(bus: Home) -> None:
+    with LinesWire(bus.path) as first, LinesWire(bus.path) as second:
+        first.ask("join", name="luna")
+        bus.ok("leave", "--as", "luna")
+        second.ask("join", name="luna")
+
+        assert first.ask("send", text="x", to=["@luna"])["error"] == "who_are_you"
+        assert second.ask("whoami")["ok"]["name"] == "luna"
+
+
+def test_the_secret_of_a_join_is_what_brings_the_name_back(bus: Home) -> None:
+    with LinesWire(bus.path) as first:
+        secret = first.ask("join", name="luna")["ok"]["secret"]
+        with LinesWire(bus.path) as other:
+            refused = other.ask("join", name="luna", secret="guessed")
+
+    with LinesWire(bus.path) as again:
+        back = again.ask("join", name="luna", secret=secret)["ok"]
+
+    assert refused["error"] == "name_taken"
+    assert back["name"] == "luna"
+    assert len(bus.events("--type", "agent.hello")) == 1

@@ -1,0 +1,452 @@
+"""The reactor: lanes, their answers and their ends, on both engines."""
+
+import asyncio
+
+import pytest
+from tests.fakes import HUMAN, LIMIT_S, SCRIPT, Bus, seat, texts_of
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.delivery.lane import Answer, LaneKind
+from palaver.errors import DiskFull
+from palaver.log.state import read_carried, read_unsure
+from palaver.model.envelope import Draft, Envelope
+from palaver.model.request import Gone, Join, Leave, Put, Redeliver, Report, SetStatus, Started
+
+
+async def test_submitted_is_written_before_an_offer_leaves(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "a", "@nova")
+
+    offer = await lane.next()
+
+    assert offer.events == (event,)
+    assert lane.states == [["submitted"]]
+    entry = bus.entry(event, "nova")
+    assert entry is not None
+    assert (entry.lane, entry.submitted) == ("native", bus.clock.now_ms())
+
+
+async def test_what_waits_goes_together_at_most_fifty_at_a_time(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    for number in range(60):
+        await bus.send(luna, str(number), "@nova")
+    lane = bus.open_lane("nova")
+
+    first = await lane.next()
+    await bus.delivery.answer(lane.lane, first.number, Answer.SEEN, grade="context")
+    second = await lane.next()
+
+    assert texts_of(first.events + second.events) == [str(number) for number in range(60)]
+    assert len(first.events) == 50
+    entry = bus.entry(first.events[0], "nova")
+    assert entry is not None
+    assert (entry.state, entry.grade) == ("seen", "context")
+
+
+async def test_while_an_offer_is_open_nothing_else_is_offered(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane, worse = bus.open_lane("nova"), bus.open_lane("nova", LaneKind.TERMINAL)
+    await bus.send(luna, "a", "@nova")
+    first = await lane.next()
+    await bus.send(luna, "b", "@nova")
+
+    await bus.delivery.answer(lane.lane, first.number, Answer.SEEN)
+
+    assert await lane.next_texts() == ["b"]
+    assert worse.is_empty
+
+
+async def test_an_answer_that_comes_twice_changes_nothing(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "a", "@nova")
+    offer = await lane.next()
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, Answer.REFUSED)
+
+    assert bus.state(event, "nova") == "seen"
+
+
+async def test_a_refusal_puts_mail_back_in_line_and_the_next_lane_gets_it(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    best, next_best = bus.open_lane("nova"), bus.open_lane("nova", LaneKind.TERMINAL)
+    event = await bus.send(luna, "a", "@nova")
+    offer = await best.next()
+
+    await bus.delivery.answer(best.lane, offer.number, Answer.REFUSED, reason="no session")
+
+    assert await next_best.next_texts() == ["a"]
+    assert best.is_empty
+    entry = bus.entry(event, "nova")
+    assert entry is not None
+    assert entry.lane == "terminal"
+
+
+async def test_what_every_lane_refused_is_there_for_a_taker_that_waits(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    await bus.send(luna, "a", "@nova")
+    offer = await lane.next()
+    taker = bus.delivery.take("nova")
+    waiting = asyncio.ensure_future(taker.wait(9))
+    await asyncio.sleep(0)
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.REFUSED)
+
+    async with asyncio.timeout(LIMIT_S):
+        assert texts_of(await waiting) == ["a"]
+    taker.close()
+
+
+async def test_not_now_waits_for_a_change_of_state_and_lets_no_worse_lane_go_first(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    lane, worse = bus.open_lane("nova"), bus.open_lane("nova", LaneKind.TERMINAL)
+    event = await bus.send(luna, "a", "@nova")
+    offer = await lane.next()
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED, reason="compacting")
+    await bus.send(luna, "b", "@nova")
+    waiting = bus.state(event, "nova")
+    await bus.submit(nova, SetStatus(state="active"))
+
+    assert waiting == "queued"
+    assert await lane.next_texts() == ["a", "b"]
+    assert worse.is_empty
+
+
+async def test_a_lane_that_ends_leaves_its_mail_submitted_and_unconfirmed_and_the_sender_is_told(
+    bus: Bus,
+) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane, other = bus.open_lane("nova"), bus.open_lane("nova", LaneKind.TERMINAL)
+    event = await bus.send(luna, "a", "@nova")
+    await lane.next()
+
+    await bus.delivery.close_lane(lane.lane)
+    await bus.delivery.close_lane(lane.lane)
+    await bus.send(luna, "b", "@nova")
+
+    assert await other.next_texts() == ["b"]
+    entry = bus.entry(event, "nova")
+    assert entry is not None
+    assert (entry.state, entry.unconfirmed, entry.lane) == ("submitted", True, "native")
+    assert read_unsure(bus.log.rows, "nova") == [event.seq]
+    (told,) = bus.texts("luna")
+    assert told.startswith(f"#{event.seq} was handed to nova and never confirmed")
+
+
+async def test_an_answer_after_the_end_of_its_lane_changes_nothing(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "a", "@nova")
+    offer = await lane.next()
+
+    await bus.delivery.close_lane(lane.lane)
+    await bus.delivery.answer(lane.lane, offer.number, Answer.REFUSED)
+
+    assert bus.state(event, "nova") == "submitted"
+
+
+async def test_an_answer_and_the_end_of_the_lane_at_once_lose_nothing(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "a", "@nova")
+    offer = await lane.next()
+
+    await asyncio.gather(
+        bus.delivery.answer(lane.lane, offer.number, Answer.SEEN), bus.delivery.close_lane(lane.lane)
+    )
+
+    assert bus.state(event, "nova") == "seen"
+    assert read_unsure(bus.log.rows, "nova") == []
+
+
+async def test_the_senders_of_a_broadcast_are_told_once_however_many_lanes_end(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    lanes = []
+    for name in ("nova", "kira"):
+        await bus.join(name)
+        lanes.append(bus.open_lane(name))
+    await bus.send(luna, "all")
+
+    for lane in lanes:
+        await lane.next()
+        await bus.delivery.close_lane(lane.lane)
+
+    assert len(bus.texts("luna")) == 1
+
+
+async def test_a_message_that_goes_unconfirmed_twice_is_told_twice(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+
+    for _ in range(2):
+        lane = bus.open_lane("nova")
+        await lane.next()
+        await bus.delivery.close_lane(lane.lane)
+        bus.clock.advance(1)
+        await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
+
+    assert len(bus.texts("luna")) == 2
+    assert bus.texts("nova") == ["a"]
+
+
+async def test_a_lane_that_ends_before_its_offer_leaves_puts_it_back_in_line(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+    lane = bus.open_lane("nova")
+    await asyncio.sleep(0)  # The offer is being written down now.
+
+    await bus.delivery.close_lane(lane.lane)
+    other = bus.open_lane("nova", LaneKind.TERMINAL)
+
+    assert await other.next_texts() == ["a"]
+    assert lane.is_empty
+    assert bus.texts("luna") == []
+    assert bus.state(event, "nova") == "submitted"
+
+
+async def test_what_is_seen_while_its_offer_is_written_down_does_not_leave(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    first, second = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
+
+    ack = asyncio.ensure_future(bus.ack(nova, first.seq))
+    await asyncio.sleep(0)
+    lane = bus.open_lane("nova")
+    await ack
+
+    assert await lane.next_texts() == ["b"]
+    assert (bus.state(first, "nova"), bus.state(second, "nova")) == ("seen", "submitted")
+
+
+async def test_when_all_of_an_offer_is_seen_meanwhile_nothing_leaves(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+
+    ack = asyncio.ensure_future(bus.ack(nova, event.seq))
+    await asyncio.sleep(0)
+    lane = bus.open_lane("nova")
+    await ack
+    await bus.send(luna, "b", "@nova")
+
+    assert await lane.next_texts() == ["b"]
+
+
+async def test_a_taker_and_a_lane_never_have_the_same_message(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    await bus.send(luna, "a", "@nova")
+    taker = bus.delivery.take("nova")
+    taken = texts_of(taker.poll(9))
+    lane = bus.open_lane("nova")
+    await bus.send(luna, "b", "@nova")
+    offer = await lane.next()
+
+    taker.close()
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+
+    assert taken == ["a"]
+    assert texts_of(offer.events) == ["b"]
+    assert await lane.next_texts() == ["a"]
+
+
+async def test_what_a_holder_remembers_is_taken_at_its_word(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    events = [await bus.send(luna, text, "@nova") for text in "abc"]
+    await bus.report("nova", "submitted", *(event.seq for event in events), lane="native")
+    lane = bus.open_lane("nova")
+
+    await bus.delivery.recover(lane.lane, [events[0].seq], Answer.SEEN)
+    await bus.delivery.recover(lane.lane, [events[1].seq], Answer.REFUSED)
+    await bus.delivery.recover(lane.lane, [events[2].seq], Answer.DEFERRED)
+
+    assert await lane.next_texts() == ["c"]
+    assert [bus.state(event, "nova") for event in events] == ["seen", "queued", "submitted"]
+
+
+@pytest.mark.parametrize("how", ["bye", "hello", "resumed"])
+async def test_with_a_session_ends_what_its_lanes_carried_before_the_daemon_started(
+    bus: Bus, how: str
+) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova", seat=seat(1), session="s")
+    event = await bus.send(luna, "a", "@nova", priority="idle")
+    await bus.report("nova", "submitted", event.seq, lane="hook")
+    for number in range(300):
+        await bus.send(luna, str(number), "@nova", priority="interrupt")
+
+    bus.present.discard("nova")
+    if how == "bye":
+        await bus.submit(nova, Leave())
+    elif how == "hello":
+        await bus.join("nova", seat=seat(2))
+    else:
+        await bus.join("nova", by=SCRIPT, seat=seat(2), session="s")
+    taker = bus.delivery.take("luna")
+    async with asyncio.timeout(LIMIT_S):
+        (told,) = await taker.wait(9)
+
+    assert "never confirmed" in str(told.payload["text"])
+    assert read_unsure(bus.log.rows, "nova") == [event.seq]
+    taker.close()
+
+
+async def test_a_session_that_begins_does_not_doubt_what_a_lane_carries_now(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova", seat=seat(1))
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "a", "@nova")
+    offer = await lane.next()
+
+    await bus.submit(nova, Leave())
+    await bus.broker.submit(SCRIPT, Join(name="nova", seat=seat(1)))
+    await bus.submit(SYSTEM_CALLER, Started(pid=1, version="1"))
+    carried = read_carried(bus.log.rows, "nova")
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+
+    assert carried == [event.seq]
+    assert bus.state(event, "nova") == "seen"
+    assert bus.texts("luna") == []
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("idle", ["interrupt", "normal", "idle-first", "idle"]),
+        ("active", ["interrupt", "normal"]),
+        ("starting", ["interrupt", "normal"]),
+        ("blocked", ["interrupt"]),
+    ],
+)
+async def test_a_state_lets_through_what_may_pass(bus: Bus, state: str, expected: list[str]) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await bus.submit(nova, SetStatus(state=state))
+    for word in ("idle", "idle-first", "normal", "interrupt"):
+        await bus.send(luna, word, "@nova", priority=word)
+
+    lane = bus.open_lane("nova")
+
+    assert await lane.next_texts() == expected
+
+
+async def test_a_paused_agent_gets_interrupts_only_until_it_is_unpaused(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    await write(bus, "agent.paused")
+    lane = bus.open_lane("nova")
+    await bus.send(luna, "normal", "@nova")
+    await bus.send(luna, "interrupt", "@nova", priority="interrupt")
+
+    offer = await lane.next()
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await write(bus, "agent.unpaused")
+
+    assert texts_of(offer.events) == ["interrupt"]
+    assert await lane.next_texts() == ["normal"]
+
+
+async def write(bus: Bus, type_: str) -> None:
+    draft = Draft(type=type_, sender="human", payload={"agent": "nova"}, id=type_, ts=1)
+    await bus.log.commit("agent/nova", lambda rows: draft)
+
+
+async def test_a_lane_that_cannot_wake_waits_until_its_agent_is_at_work(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    hook = bus.open_lane("nova", LaneKind.HOOK, wakes_idle=False)
+    await bus.send(luna, "a", "@nova")
+
+    await bus.submit(nova, SetStatus(state="active"))
+
+    assert await hook.next_texts() == ["a"]
+
+
+async def test_a_lane_of_one_who_is_nobody_is_offered_nothing(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    stranger, lane = bus.open_lane("human"), bus.open_lane("nova")
+
+    await bus.send(luna, "a", "@human", "@nova")
+
+    assert await lane.next_texts() == ["a"]
+    assert stranger.is_empty
+
+
+async def test_a_foreign_envelope_goes_through_a_lane_like_a_message(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    payload: dict[str, object] = {"dead": "x/y", "expires": 5, "reply_to": "1", "delivered_to": 7}
+
+    await bus.submit(
+        luna, Put(envelope=Envelope(type="x", id="e", sender="luna", to=("nova",), payload=payload))
+    )
+
+    assert await lane.next_texts() == ["x"]
+
+
+async def test_a_dead_letter_has_a_line_for_its_path_and_its_sender_is_told(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    taker = bus.delivery.take("luna")
+
+    event = await bus.send(luna, "a", "ticket/7", "ticket/8")
+    async with asyncio.timeout(LIMIT_S):
+        (told,) = await taker.wait(9)
+
+    assert bus.state(event, "ticket/7") == bus.state(event, "ticket/8") == "dead"
+    assert told.payload["text"] == f"#{event.seq} reached nobody: no one is subscribed to ticket/7 (+1)"
+    taker.close()
+
+
+async def test_a_message_that_expires_moves_the_deadline(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    before = bus.deadlines
+
+    await bus.send(luna, "a", "@nova", expires_in_ms=1000)
+
+    assert bus.deadlines == before + 1
+
+
+async def test_what_cannot_be_written_down_is_neither_sent_nor_lost(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    bus.failure = DiskFull("no room")
+    await bus.send(luna, "a", "@nova")
+    async with asyncio.timeout(LIMIT_S):
+        await bus.has_failed.wait()
+    bus.failure = None
+
+    await bus.send(luna, "b", "@nova")
+
+    assert await lane.next_texts() == ["a", "b"]
+
+
+async def test_an_answer_that_cannot_be_written_down_can_be_given_again(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "a", "@nova")
+    offer = await lane.next()
+    bus.failure = DiskFull("no room")
+
+    with pytest.raises(DiskFull):
+        await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    bus.failure = None
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+
+    assert bus.state(event, "nova") == "seen"
+
+
+async def test_one_who_is_gone_keeps_its_mail(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova", seat=seat(1))
+    await bus.send(luna, "a", "@nova")
+
+    await bus.submit(SYSTEM_CALLER, Gone(name="nova", reason="its process ended", seat=seat(1)))
+
+    assert bus.texts("nova") == ["a"]
+
+
+async def test_after_closing_nothing_is_heard(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    taker = bus.delivery.take("nova")
+    bus.delivery.close()
+
+    await bus.send(luna, "a", "@nova", expires_in_ms=5)
+
+    assert bus.deadlines == 0
+    assert [request for request in bus.asked if isinstance(request, Report)] == []
+    taker.close()

@@ -1,0 +1,38 @@
+"""Which lane goes first."""
+
+from palaver.delivery.lane import Ability, Lane, LaneKind, Offer, lanes_in_order
+
+
+def lane(kind: LaneKind, *, reaches_busy: bool = True, wakes_idle: bool = True) -> Lane:
+    ability = Ability(kind=kind, reaches_busy=reaches_busy, wakes_idle=wakes_idle)
+    return Lane("luna", ability, lambda offer: None)
+
+
+def test_native_goes_before_hook_before_terminal_and_the_first_opened_among_equals() -> None:
+    terminal, hook, other_hook, native = map(
+        lane, (LaneKind.TERMINAL, LaneKind.HOOK, LaneKind.HOOK, LaneKind.NATIVE)
+    )
+
+    assert lanes_in_order([terminal, hook, other_hook, native], idle=True) == [
+        native,
+        hook,
+        other_hook,
+        terminal,
+    ]
+
+
+def test_a_lane_that_cannot_wake_or_cannot_interrupt_is_left_out() -> None:
+    sleeper = lane(LaneKind.HOOK, wakes_idle=False)
+    waker = lane(LaneKind.TERMINAL, reaches_busy=False)
+
+    assert lanes_in_order([sleeper, waker], idle=True) == [waker]
+    assert lanes_in_order([sleeper, waker], idle=False) == [sleeper]
+
+
+def test_a_lane_is_busy_with_an_open_offer_and_when_it_said_not_now() -> None:
+    free, offered, deferred = map(lane, (LaneKind.HOOK,) * 3)
+    offered.offers[1] = Offer(1, ())
+    deferred.is_deferred = True
+
+    assert [one.is_busy for one in (free, offered, deferred)] == [False, True, True]
+    assert free.word == "hook"

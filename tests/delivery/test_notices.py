@@ -1,0 +1,75 @@
+"""The words for a sender."""
+
+import pytest
+
+from palaver.delivery.notices import STATES, notice
+from palaver.model.envelope import Event
+
+
+def message(**payload: object) -> Event:
+    type_ = str(payload.pop("type", "message"))
+    sender = str(payload.pop("sender", "luna"))
+    return Event(
+        seq=42, id="ID", type=type_, sender=sender, to=(), ts=1, device="TEST", payload=dict(payload)
+    )
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_sender_is_told_of_every_end_with_number_and_name(state: str) -> None:
+    told = notice(message(sender_kind="instance"), state, ["nova"])
+
+    assert told is not None
+    assert told.to == "luna"
+    assert "#42" in told.text
+    assert "nova" in told.text
+
+
+def test_a_reason_is_given_where_there_is_one() -> None:
+    told = notice(message(sender_kind="human"), "held", ["nova"], reason="dialog")
+
+    assert told is not None
+    assert told.text == "#42 is held for nova: dialog"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        message(sender_kind="system"),
+        message(sender_kind="external"),
+        message(),
+        message(type="x", sender="script"),
+    ],
+)
+def test_scripts_and_the_bus_are_not_told(event: Event) -> None:
+    assert notice(event, "expired", ["nova"]) is None
+
+
+def test_the_sender_of_a_foreign_envelope_is_told_whatever_its_payload_says() -> None:
+    assert notice(message(type="x", sender_kind="system"), "expired", ["nova"]) is not None
+
+
+def test_a_broadcast_gets_one_summary_for_each_kind_of_end() -> None:
+    event = message(sender_kind="instance", scope="broadcast")
+
+    first = notice(event, "unconfirmed", ["nova"], attempt=1)
+    second = notice(event, "unconfirmed", ["kira", "mila"], attempt=2)
+    expired = notice(event, "expired", ["nova"])
+
+    assert first is not None
+    assert second is not None
+    assert expired is not None
+    assert first.kind == second.kind != expired.kind
+    assert "kira (+1)" in second.text
+    assert "pal receipts 42" in second.text
+
+
+def test_two_deliveries_of_one_message_are_told_apart() -> None:
+    event = message(sender_kind="instance", scope="mentions")
+
+    kinds = {
+        told.kind
+        for names, attempt in ((["nova"], 1), (["nova"], 2), (["kira"], 1), (["nova"], 1))
+        if (told := notice(event, "unconfirmed", names, attempt=attempt)) is not None
+    }
+
+    assert len(kinds) == 3

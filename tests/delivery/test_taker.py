@@ -1,0 +1,168 @@
+"""Takers of one agent's mail, on both engines."""
+
+import asyncio
+
+import pytest
+from tests.fakes import LIMIT_S, Bus, texts_of
+
+from palaver.model.envelope import Event
+
+
+async def test_mail_comes_in_the_order_of_priority_and_place(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    for word in ("idle", "idle-first", "normal", "interrupt"):
+        for number in (1, 2):
+            await bus.send(luna, f"{word} {number}", "@nova", priority=word)
+    taker = bus.delivery.take("nova")
+
+    taken = [texts_of(taker.poll(3)) for _ in range(4)]
+
+    assert taken == [
+        ["interrupt 1", "interrupt 2", "normal 1"],
+        ["normal 2", "idle-first 2", "idle-first 1"],
+        ["idle 1", "idle 2"],
+        [],
+    ]
+
+
+async def test_what_one_taker_has_in_hand_no_other_gets(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    for text in "abc":
+        await bus.send(luna, text, "@nova")
+    first, second = bus.delivery.take("nova"), bus.delivery.take("nova")
+
+    taken = texts_of(first.poll(2)), texts_of(second.poll(9)), texts_of(first.poll(9))
+
+    assert taken == (["a", "b"], ["c"], [])
+
+
+async def test_what_was_not_acknowledged_is_open_again_when_its_taker_ends(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    first = await bus.send(luna, "a", "@nova")
+    await bus.send(luna, "b", "@nova")
+    old, waiting = bus.delivery.take("nova"), bus.delivery.take("nova")
+    old.poll(9)
+    await bus.ack(nova, first.seq)
+    old.settled([first.seq])
+    task = asyncio.ensure_future(waiting.wait(9))
+    await asyncio.sleep(0)
+
+    old.close()
+    old.close()
+
+    async with asyncio.timeout(LIMIT_S):
+        assert texts_of(await task) == ["b"]
+    assert old.poll(9) == []
+    assert await old.wait(9) == []
+
+
+async def test_what_was_settled_but_not_written_down_is_open_again(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+    taker = bus.delivery.take("nova")
+    taker.poll(9)
+
+    taker.settled([event.seq, 99])
+
+    assert texts_of(taker.poll(9)) == ["a"]
+
+
+async def test_a_taker_that_waits_is_woken_by_new_mail_and_by_its_end(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    taker = bus.delivery.take("nova")
+
+    task = asyncio.ensure_future(taker.wait(9))
+    await asyncio.sleep(0)
+    await bus.send(luna, "a", "@nova")
+    async with asyncio.timeout(LIMIT_S):
+        first = await task
+    task = asyncio.ensure_future(taker.wait(9))
+    await asyncio.sleep(0)
+    taker.close()
+    async with asyncio.timeout(LIMIT_S):
+        last = await task
+
+    assert (texts_of(first), last) == (["a"], [])
+
+
+async def test_a_filter_leaves_the_rest_for_others(bus: Bus) -> None:
+    luna, kira, _ = await bus.join("luna"), await bus.join("kira"), await bus.join("nova")
+    await bus.send(luna, "from luna", "@nova")
+    await bus.send(kira, "from kira", "@nova")
+    picky = bus.delivery.take("nova", passes=lambda event: event.sender == "kira")
+
+    assert texts_of(picky.poll(9)) == ["from kira"]
+    assert bus.texts("nova") == ["from luna"]
+
+
+async def test_a_filter_looks_at_each_message_once_however_often_something_comes(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    looked_at: list[int] = []
+
+    def passes(event: Event) -> bool:
+        looked_at.append(event.seq)
+        return False
+
+    taker = bus.delivery.take("nova", passes=passes)
+    for priority in ("normal", "idle-first") * 10:
+        await bus.send(luna, "x", "@nova", priority=priority)
+        assert taker.poll(9) == []
+
+    assert len(looked_at) == len(set(looked_at)) == 20
+
+
+async def test_a_long_backlog_is_handed_out_page_by_page_each_message_once(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    await asyncio.gather(*(bus.send(luna, str(number), "@nova") for number in range(450)))
+    taker = bus.delivery.take("nova")
+
+    taken: list[str] = []
+    while events := taker.poll(70):
+        taken += texts_of(events)
+
+    assert sorted(map(int, taken)) == list(range(450))
+
+
+async def test_mail_that_goes_back_into_line_is_seen_by_a_taker_that_had_passed_it(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+    await bus.report("nova", "submitted", event.seq)
+    taker = bus.delivery.take("nova")
+    before = taker.poll(9)
+
+    await bus.report("nova", "queued", event.seq)
+
+    assert before == []
+    assert texts_of(taker.poll(9)) == ["a"]
+
+
+@pytest.mark.parametrize("state", ["held", "submitted"])
+async def test_mail_that_is_held_or_on_its_way_is_not_taken(bus: Bus, state: str) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+
+    await bus.report("nova", state, event.seq)
+
+    assert bus.texts("nova") == []
+
+
+async def test_mail_past_its_time_is_not_taken(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    await bus.send(luna, "a", "@nova", expires_in_ms=1000)
+    bus.clock.advance(1)
+
+    assert bus.texts("nova") == []
+
+
+async def test_what_is_acknowledged_elsewhere_leaves_every_hand(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    first, second = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
+    taker = bus.delivery.take("nova")
+    taker.poll(9)
+
+    await bus.ack(nova, first.seq)
+    await bus.send(nova, "yes", reply_to=str(second.seq))
+    taker.close()
+
+    assert bus.texts("nova") == []
+    assert (bus.state(first, "nova"), bus.state(second, "nova")) == ("seen", "answered")

@@ -1,0 +1,102 @@
+"""How a bundle is shown: short and in full, to people and to programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.doors.argv.bundle_stage import Stage
+
+from palaver.model.envelope import decode_event
+
+TALK = [
+    {"role": "user", "text": "list them"},
+    {"role": "assistant", "content": [{"type": "tool_use", "name": "Bash", "input": "ls"}]},
+]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> Stage:
+    """A bundle of everything that a bundle can hold, named last."""
+    (tmp_path / "app.py").write_text("x = 1\n\x1b[31m")
+    (tmp_path / "data.bin").write_bytes(b"\xff")
+    (tmp_path / "talk.jsonl").write_text("".join(json.dumps(line) + "\n" for line in TALK))
+    stage = Stage(tmp_path)
+    first, last = await stage.event("first " + "x" * 300), await stage.event("last")
+    await stage.run("create", "Parent")
+    await stage.run(
+        *("create", "Review", "--description", "two\nlines", "--files", "app.py,data.bin"),
+        *("--transcript", "1-2:detailed", "--transcript-file", "talk.jsonl"),
+        *("--events", f"{first.seq}-{last.seq}", "--extends", "00000000"),
+    )
+    return stage
+
+
+async def shown(stage: Stage, *options: str) -> str:
+    return (await stage.run("show", "bundle:00000001", *options)).text
+
+
+async def test_a_summary_says_what_a_bundle_holds(stage: Stage) -> None:
+    lines = (await shown(stage)).splitlines()
+
+    assert lines[0] == "bundle:00000001 Review"
+    assert lines[1].startswith("from luna, ")
+    assert lines[2] == "extends bundle:00000000 Parent (from luna)"
+    assert lines[3:7] == ["", "two", "lines", ""]
+    assert lines[7].split() == ["FILE", "SIZE", "SHA-256"]
+    assert lines[8].split()[:3] == ["app.py", "11", "bytes"]
+    assert lines[9].split() == ["data.bin", "1", "bytes", "a8100ae6aa19"]
+    assert lines[10:13] == ["", "transcript of luna, 1-2, detailed", "events 1-4"]
+    assert [line.split()[0] for line in lines[13:]] == ["#1", "#4"]
+    assert lines[13].endswith("…")
+    assert len(lines[13]) == 200
+    assert lines[14].endswith(" message nova → @luna: last")
+
+
+async def test_in_full_the_contents_stand_behind_the_summary(stage: Stage) -> None:
+    short, full = await shown(stage), await shown(stage, "--full")
+
+    contents = (
+        "\n==> app.py <==\nx = 1\n\x1b[31m\n"
+        "\n==> data.bin <==\n(no text)\n"
+        "\n==> transcript of luna <==\n[1] user: list them\n[2] assistant: \n    Bash ls\n"
+    )
+    summary = short[: short.index("#1 ")]
+    assert full.startswith(summary + contents)
+    assert f"first {'x' * 300}\n" in full
+
+
+async def test_no_content_drives_a_terminal(stage: Stage) -> None:
+    stage.is_terminal = True
+
+    assert "\x1b" not in await shown(stage, "--full")
+
+
+async def test_a_bundle_with_a_title_alone_takes_two_lines(stage: Stage) -> None:
+    answer = await stage.run("show", "00000000")
+
+    assert len(answer.text.splitlines()) == 2
+
+
+async def test_programs_get_everything_but_the_contents(stage: Stage) -> None:
+    found = json.loads(await shown(stage, "--json"))
+
+    assert " ".join(found) == (
+        "bundle_id seq id ts from title description files events transcripts extends parents"
+    )
+    assert found["files"][1] == {
+        "path": "data.bin",
+        "size": 1,
+        "sha256": "a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89",
+    }
+    assert found["transcripts"] == [{"agent": "luna", "first": 1, "last": 2, "level": "detailed"}]
+    assert found["events"] == [[1, 4]]
+    assert [(one["bundle_id"], one["title"]) for one in found["parents"]] == [("bundle:00000000", "Parent")]
+
+
+async def test_programs_get_the_contents_in_full_and_the_events_behind_them(stage: Stage) -> None:
+    first, *events = (await shown(stage, "--full", "--json")).splitlines()
+
+    found = json.loads(first)
+    assert [file.get("content", file.get("base64")) for file in found["files"]] == ["x = 1\n\x1b[31m", "/w=="]
+    assert [entry["number"] for entry in found["transcripts"][0]["entries"]] == [1, 2]
+    assert [decode_event(line).seq for line in events] == [1, 4]

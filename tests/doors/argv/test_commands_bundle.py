@@ -1,0 +1,283 @@
+"""The commands about bundles: what they let the client read, what they make, and what they print."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.doors.argv.bundle_stage import HUMAN, LUNA, Stage
+
+from palaver.broker.outcome import Sent
+from palaver.doors.argv.commands_bundle import with_bundle
+from palaver.errors import (
+    BadRequest,
+    MessageTooLarge,
+    NotFound,
+    NotPerson,
+    PalaverError,
+    UnknownRecipient,
+    UsageError,
+)
+from palaver.model.agent import Caller
+from palaver.model.bundle import LIMIT_FILE_BYTES, bundle_from_payload, file_content
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.request import Send
+
+UNKNOWN = "7f3q9x2m"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A directory with some files, beside one that is outside."""
+    work = tmp_path.resolve() / "work"
+    (work / "src").mkdir(parents=True)
+    (work / "src" / "app.py").write_text("x = 1\n")
+    (work / "data.bin").write_bytes(b"\xff\x00\xfe")
+    (work / "talk.jsonl").write_text('{"role":"user","text":"hi"}\n{"role":"assistant","text":"ho"}\n')
+    (work.parent / "secret").write_text("s")
+    return Stage(work)
+
+
+async def bundles(stage: Stage) -> list[Event]:
+    return await stage.log.read(Query(types=("bundle",)))
+
+
+async def created(stage: Stage, *words: str) -> str:
+    """Make a bundle and give its id."""
+    answer = await stage.run("create", *words, "--json")
+    return str(json.loads(answer.out)["bundle_id"])
+
+
+# Making
+
+
+async def test_a_bundle_keeps_files_as_the_client_reads_them(stage: Stage) -> None:
+    answer = await stage.run("create", "Review", "--files", "src/app.py,./data.bin")
+
+    (event,) = await bundles(stage)
+    bundle = bundle_from_payload(event.payload)
+    assert [(file.path, file_content(file)) for file in bundle.files] == [
+        ("src/app.py", b"x = 1\n"),
+        ("data.bin", b"\xff\x00\xfe"),
+    ]
+    assert answer.text == f"made {bundle.bundle_id} Review, 2 files\n"
+    assert stage.read == [str(stage.cwd / "src/app.py"), str(stage.cwd / "data.bin")]
+
+
+async def test_everything_that_was_said_goes_into_the_bundle(stage: Stage) -> None:
+    place = (await stage.event()).seq
+    parent = await created(stage, "first")
+
+    answer = await stage.run(
+        *("create", "Review", "--description", "look", "--extends", parent, "--events", f"{place},#{place}"),
+        *("--transcript", "nova:1-2:full", "--transcript", "2", "--transcript-file", "talk.jsonl", "--json"),
+    )
+
+    found = json.loads(answer.out)
+    assert (found["title"], found["description"], found["extends"]) == ("Review", "look", parent)
+    assert found["events"] == [[place, place], [place, place]]
+    assert found["transcripts"] == [
+        {"agent": "nova", "first": 1, "last": 2, "level": "full"},
+        {"agent": "luna", "first": 2, "last": 2, "level": "normal"},
+    ]
+    assert [one["bundle_id"] for one in found["parents"]] == [parent]
+    (_, event) = await bundles(stage)
+    assert bundle_from_payload(event.payload).transcripts[1].entries == (
+        {"number": 2, "role": "assistant", "text": "ho"},
+    )
+
+
+async def test_a_file_that_is_named_twice_is_read_and_kept_once(stage: Stage) -> None:
+    answer = await stage.run(
+        "create", "T", "--files", "src/app.py,,src/../src/app.py", "--files", str(stage.cwd / "src/app.py")
+    )
+
+    assert len(stage.read) == 1
+    assert answer.text.endswith("T, 1 file\n")
+
+
+@pytest.mark.parametrize("named", ["../secret", "{outside}/secret"])
+async def test_for_an_agent_nothing_outside_its_directory_is_even_asked_for(stage: Stage, named: str) -> None:
+    with pytest.raises(NotPerson, match="lies outside the working directory"):
+        await stage.run("create", "T", "--files", named.format(outside=stage.cwd.parent))
+
+    assert stage.read == []
+    assert await bundles(stage) == []
+
+
+@pytest.mark.parametrize("caller", [HUMAN, replace(LUNA, by="human")], ids=["in person", "as an agent"])
+async def test_the_human_may_name_any_file_and_allow_any_directory(stage: Stage, caller: Caller) -> None:
+    stage.caller = caller
+    outside = str(stage.cwd.parent / "secret")
+
+    await stage.run("create", "T", "--files", outside)
+    await stage.run("create", "T", "--files", "../secret", "--root", "..")
+
+    assert stage.read == [outside, outside]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "complaint"),
+    [
+        (["--files", "src/app.py", "--root", "src"], NotPerson, "only the human can allow more directories"),
+        (["--files", "none.py"], NotFound, "none.py: No such file or directory"),
+        (["--files", "src"], NotFound, "Is a directory"),
+        (["--files", "large"], MessageTooLarge, "the limit is 1048576"),
+        (["--files", "l1,l2,l3,l4,l5"], MessageTooLarge, "the bundle has 5242880 bytes"),
+        (["--events", "5-x"], BadRequest, "is no range"),
+        (["--events", "5"], NotFound, "there is no event 5"),
+        (["--extends", UNKNOWN], NotFound, f"there is no bundle:{UNKNOWN}"),
+        (
+            ["--transcript", "1-2"],
+            NotFound,
+            "transcript of luna: the integration of its harness provides one",
+        ),
+        (["--transcript", "kira:1-2"], NotFound, "there is no agent kira"),
+        (["--transcript", "1:loud"], BadRequest, "the levels of a transcript"),
+        (["--transcript-file", "talk.jsonl"], UsageError, "add --transcript A-B"),
+        (["--transcript", "1-3", "--transcript-file", "talk.jsonl"], NotFound, "it has 2 entries"),
+        (["--transcript", "1", "--transcript-file", "src/app.py"], BadRequest, "is no JSON object"),
+        (["--transcript", "1", "--transcript-file", "../secret"], NotPerson, "lies outside"),
+    ],
+)
+async def test_what_cannot_be_bundled_is_refused_and_nothing_is_stored(
+    stage: Stage, words: list[str], error: type[PalaverError], complaint: str
+) -> None:
+    (stage.cwd / "large").write_bytes(bytes(LIMIT_FILE_BYTES + 1))
+    for number in range(1, 6):
+        (stage.cwd / f"l{number}").write_bytes(bytes(LIMIT_FILE_BYTES))
+
+    with pytest.raises(error, match=re.escape(complaint)):
+        await stage.run("create", "T", *words)
+
+    assert await bundles(stage) == []
+
+
+# On the way of a message
+
+
+async def sent(stage: Stage, *words: str, key: bytes | None = None) -> tuple[Send, Sent]:
+    """Run the part of `pal send` that makes a bundle, and send."""
+    call, _ = stage.call("send", "@nova", *words, key=key)
+    is_dry_run = call.parsed.has("--dry-run")
+    bundle_id = call.parsed.value("--bundle") or ""
+    request = Send(text="look", to=("@nova",), is_dry_run=is_dry_run, bundle_id=bundle_id)
+    request = await with_bundle(call, request)
+    outcome = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(outcome, Sent)
+    return request, outcome
+
+
+async def test_a_message_takes_the_bundle_along_that_its_line_describes(stage: Stage) -> None:
+    request, outcome = await sent(stage, "--title", "PR", "--files", "src/app.py")
+
+    (bundle,) = await bundles(stage)
+    assert outcome.event is not None
+    assert bundle.seq < outcome.event.seq
+    assert request.bundle_id == bundle.payload["bundle_id"]
+    assert bundle.payload["title"] == "PR"
+
+
+async def test_the_same_command_again_makes_nothing_twice(stage: Stage) -> None:
+    first = await sent(stage, "--title", "PR", key=b"k" * 16)
+
+    again = await sent(stage, "--title", "PR", key=b"k" * 16)
+
+    assert again[1].event == first[1].event
+    assert len(await stage.log.read(Query())) == 2
+
+
+async def test_a_message_without_a_bundle_stays_as_it_is(stage: Stage) -> None:
+    request, _ = await sent(stage)
+
+    assert request.bundle_id == ""
+
+
+async def test_a_dry_run_makes_no_bundle(stage: Stage) -> None:
+    _, outcome = await sent(stage, "--title", "PR", "--files", "none.py", "--dry-run")
+
+    assert outcome.event is None
+    assert await stage.log.read(Query()) == []
+
+
+async def test_a_message_that_is_refused_leaves_no_bundle_behind(stage: Stage) -> None:
+    call, _ = stage.call("send", "@kira", "--title", "PR", "--files", "src/app.py")
+
+    with pytest.raises(UnknownRecipient):
+        await with_bundle(call, Send(text="look", to=("@kira",)))
+
+    assert stage.read == []
+    assert await stage.log.read(Query()) == []
+
+
+async def test_what_goes_into_a_bundle_needs_a_title(stage: Stage) -> None:
+    with pytest.raises(UsageError, match="--files makes a bundle, which needs a title: add --title TITLE"):
+        await sent(stage, "--files", "src/app.py", "--extends", UNKNOWN)
+
+
+# Reading
+
+
+async def test_a_list_shows_the_newest_last(stage: Stage) -> None:
+    for title in ("one", "two", "three"):
+        await stage.run("create", title, "--files", "src/app.py")
+
+    text = await stage.run("list", "--limit", "2")
+    found = await stage.run("list", "--json")
+
+    assert [line.split()[-1] for line in text.text.splitlines()] == ["TITLE", "two", "three"]
+    assert [json.loads(line)["title"] for line in found.out.splitlines()] == ["one", "two", "three"]
+    assert json.loads(found.out.splitlines()[0])["files"] == 1
+
+
+async def test_an_empty_list_says_so(stage: Stage) -> None:
+    assert (await stage.run("list")).text == "no bundles yet\n"
+    assert (await stage.run("list", "--json")).out == b""
+
+
+async def test_the_files_of_a_bundle_come_out_byte_for_byte(stage: Stage) -> None:
+    bundle_id = await created(stage, "T", "--files", "data.bin,src/app.py")
+    (stage.cwd / "src" / "app.py").write_text("changed since")
+
+    everything = await stage.run("cat", bundle_id)
+    one = await stage.run("cat", bundle_id.upper(), "./src/app.py")
+
+    assert everything.out == b"\xff\x00\xfex = 1\n"
+    assert one.out == b"x = 1\n"
+
+
+async def test_a_program_gets_the_files_one_a_line(stage: Stage) -> None:
+    bundle_id = await created(stage, "T", "--files", "data.bin,src/app.py")
+
+    answer = await stage.run("cat", bundle_id, "--json")
+
+    binary, text = map(json.loads, answer.out.splitlines())
+    assert (binary["path"], binary["size"], binary["base64"]) == ("data.bin", 3, "/wD+")
+    assert (text["path"], text["content"]) == ("src/app.py", "x = 1\n")
+
+
+async def test_a_file_is_also_found_in_what_a_bundle_builds_on(stage: Stage) -> None:
+    first = await created(stage, "one", "--files", "src/app.py,data.bin")
+    (stage.cwd / "src" / "app.py").write_text("x = 2\n")
+    second = await created(stage, "two", "--files", "src/app.py", "--extends", first)
+
+    assert (await stage.run("cat", second, "src/app.py")).text == "x = 2\n"
+    assert (await stage.run("cat", second, "data.bin")).out == b"\xff\x00\xfe"
+    with pytest.raises(NotFound, match=f"there is no file none.py in {second}"):
+        await stage.run("cat", second, "none.py")
+
+
+async def test_a_bundle_without_files_has_nothing_to_print(stage: Stage) -> None:
+    bundle_id = await created(stage, "T")
+
+    answer = await stage.run("cat", bundle_id)
+
+    assert (answer.out, answer.err) == (b"", f"pal: {bundle_id} has no files\n")
+
+
+@pytest.mark.parametrize("command", ["show", "cat"])
+async def test_a_bundle_that_is_not_there_is_not_found(stage: Stage, command: str) -> None:
+    with pytest.raises(NotFound, match=f"there is no bundle:{UNKNOWN}"):
+        await stage.run(command, UNKNOWN)

@@ -1,0 +1,31 @@
+"""The commands about bundles as data: their texts are there, and their examples can be typed."""
+
+import shlex
+
+import pytest
+from tests.doors.argv.bundle_stage import TABLE
+
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.spec import Command
+from palaver.doors.argv.table_bundle import BUNDLE_COMMANDS, CONTENT_OPTIONS, SEND_OPTIONS
+
+EXAMPLES = [line for command in BUNDLE_COMMANDS for line, _ in command.examples]
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_every_example_can_be_read(line: str) -> None:
+    words = shlex.split(line)
+
+    assert parse(TABLE, words[1:]).command.path == tuple(words[1:3])
+
+
+@pytest.mark.parametrize("command", BUNDLE_COMMANDS, ids=lambda one: " ".join(one.path))
+def test_every_command_is_explained(command: Command) -> None:
+    assert command.summary.endswith(".")
+    assert len(command.summary) <= 60
+    for text in [*(one.help for one in command.options), *(one.help for one in command.positionals)]:
+        assert text.endswith(".")
+
+
+def test_a_message_takes_what_a_bundle_takes() -> None:
+    assert SEND_OPTIONS[-len(CONTENT_OPTIONS) :] == CONTENT_OPTIONS

@@ -1,0 +1,57 @@
+"""Each flow once for every door that can do it, in a home of its own with a real daemon."""
+
+import os
+import select
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.flows.door import Door
+from tests.flows.door_cli import CliDoor, CliSeat
+from tests.flows.door_sdk import SdkDoor
+
+DOORS: Final[dict[str, Callable[[Path], Door]]] = {"cli": CliDoor, "sdk": SdkDoor}
+_OFFERS: Final = {"cli": CliDoor.offers, "sdk": SdkDoor.offers}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "door" in metafunc.fixturenames:
+        needs = getattr(metafunc.function, "needs", "")
+        names = [name for name, offers in _OFFERS.items() if not needs or needs in offers]
+        metafunc.parametrize("door", names, indirect=True)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="pal-"))
+    yield directory
+    _end_daemon(directory)
+    shutil.rmtree(directory)
+
+
+def _end_daemon(home: Path) -> None:
+    with suppress(OSError, ValueError):
+        daemon = os.pidfd_open(int((home / "daemon.lock").read_text()))
+        signal.pidfd_send_signal(daemon, signal.SIGKILL)
+        select.select([daemon], [], [], 5)
+        os.close(daemon)
+
+
+@pytest.fixture
+async def door(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Door]:
+    opened = DOORS[request.param](home)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def human(home: Path) -> AsyncIterator[CliSeat]:
+    """The person at a terminal, whatever door the agents use."""
+    terminal = CliDoor(home)
+    yield await terminal.human()
+    await terminal.close()

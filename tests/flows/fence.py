@@ -1,0 +1,74 @@
+r"""What an agent reads, read back by the letter of the design, without a line of the code that wrote it.
+
+One message is `<pal>[head] sender → recipient (+N others): text</pal>`; several begin with their number and are
+parted by ` | `. Whatever stands in a body, a mark that is not a mark has a backslash in it; so backslashes are
+left out of what is given back.
+"""
+
+import re
+from dataclasses import dataclass
+
+HEAD = re.compile(
+    r"\[(?:(?P<intent>request|inform|ack)(?::(?P<topic>(?:\\.|[^\]\\])+?))?"
+    r"|thread:(?P<thread>(?:\\.|[^\]\\])+?)|new message)"
+    r" #(?P<seq>\d+)(?::[A-Z]+)?\] "
+    r"(?P<sender>\S+) → (?P<recipient>\S+?)(?: \(\+(?P<others>\d+)(?: others?)?\))?: "
+)
+COUNT = re.compile(r"\[(\d+) new messages\] \| ")
+REST = re.compile(r" \| \(\+(\d+) more: pal recv\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One message as an agent understands it."""
+
+    seq: int
+    sender: str
+    recipient: str
+    others: int
+    intent: str
+    thread: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """All that one reading gives; `rest` is how many more are said to wait."""
+
+    lines: list[Read]
+    rest: int
+
+
+def read_fence(text: str) -> Fence:
+    """Read a fence; anything that is not by the letter fails."""
+    assert text.startswith("<pal>")
+    assert text.endswith("</pal>\n")
+    inner = text.removeprefix("<pal>").removesuffix("</pal>\n")
+    assert not re.search(r"<\s*/?\s*pal\b", inner, re.IGNORECASE), "a body closed the fence or opened one"
+    rest = REST.search(inner)
+    inner = REST.sub("", inner)
+    count = COUNT.match(inner)
+    lines = _read_lines(inner[count.end() :] if count else inner)
+    assert len(lines) == (int(count[1]) if count else 1)
+    return Fence(lines, int(rest[1]) if rest else 0)
+
+
+def _read_lines(inner: str) -> list[Read]:
+    """Every head stands at the start or behind a ` | `, and everything that looks like one there is one."""
+    places = [0, *(found.end() for found in re.finditer(r" \| ", inner))]
+    heads = [found for found in (HEAD.match(inner, place) for place in places) if found]
+    assert heads
+    assert heads[0].start() == 0
+    ends = [found.start() - len(" | ") for found in heads[1:]] + [len(inner)]
+    return [
+        Read(
+            seq=int(found["seq"]),
+            sender=found["sender"],
+            recipient=found["recipient"],
+            others=int(found["others"] or 0),
+            intent=found["intent"] or "",
+            thread=(found["topic"] or found["thread"] or "").replace("\\", ""),
+            text=inner[found.end() : end].replace("\\", ""),
+        )
+        for found, end in zip(heads, ends, strict=True)
+    ]

@@ -1,0 +1,257 @@
+"""Watches and subscriptions as rows: what each event changes in them."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.log.fold import SKIPPED, apply
+from palaver.log.fold_watches import (
+    due_watches,
+    read_due,
+    read_subscription,
+    read_subscriptions,
+    read_watch,
+    read_watches,
+    watch_changes,
+)
+from palaver.log.memory import MemoryRows
+from palaver.model.agent import Agent
+from palaver.model.envelope import Event
+from palaver.model.mail import Entry, encode_row, ledger_key
+from palaver.model.subscription import Due, Filter, Watch
+
+
+def event(seq: int, type: str, sender: str = "luna", **payload: object) -> Event:
+    return Event(
+        seq=seq, id=f"id-{seq}", type=type, sender=sender, to=(), ts=seq, device="TEST", payload=payload
+    )
+
+
+def asked(seq: int, *names: str, kind: str = "instance") -> Event:
+    return event(seq, "message", text="?", sender_kind=kind, intent="request", delivered_to=list(names))
+
+
+def said(seq: int, sender: str = "luna", **payload: object) -> Event:
+    return event(seq, "message", sender, text="!", delivered_to=[], **payload)
+
+
+def told(seq: int, **payload: object) -> Event:
+    return said(seq, "[pal-events]", sender_kind="system", **payload)
+
+
+def seen(seq: int, agent: str, *places: int) -> Event:
+    return event(seq, "delivery", agent, agent=agent, messages=list(places), state="seen")
+
+
+def folded(events: Iterable[Event]) -> MemoryRows:
+    rows = MemoryRows()
+    for name in ("luna", "nova", "kira"):
+        rows.change([("agent", name, encode_row(Agent(name=name, base=name)))])
+    for one in events:
+        rows.change(apply(rows, one))
+    return rows
+
+
+def open_watches(rows: MemoryRows) -> list[tuple[str, int]]:
+    return [(watch.agent, watch.request) for watch in read_watches(rows)]
+
+
+def test_a_request_is_watched_for_each_recipient_but_its_sender_and_the_human() -> None:
+    rows = folded([asked(5, "kira", "nova", "luna", "human"), said(6, intent="inform")])
+
+    assert open_watches(rows) == [("kira", 5), ("nova", 5)]
+    assert read_watch(rows, "nova", 5) == Watch(agent="nova", request=5, sender="luna", ts=5)
+    assert read_watch(rows, "luna", 5) is None
+
+
+@pytest.mark.parametrize("kind", ["external", "system"])
+def test_what_scripts_and_the_bus_ask_is_not_watched(kind: str) -> None:
+    assert open_watches(folded([asked(5, "nova", kind=kind)])) == []
+
+
+def test_what_was_seen_falls_due_when_its_agent_goes_idle() -> None:
+    rows = folded(
+        [
+            asked(5, "nova", "kira"),
+            asked(6, "nova"),
+            seen(7, "nova", 5),
+            event(8, "status", "nova", state="idle"),
+        ]
+    )
+
+    assert due_watches(rows) == [("nova", 5)]
+    assert due_watches(rows, "kira") == []
+    assert read_due(rows, "nova", 5) == Due(state="idle", cause="id-8")
+    assert read_due(rows, "nova", 6) is None
+
+
+@pytest.mark.parametrize("state", ["active", "blocked", "starting"])
+def test_other_states_make_nothing_due(state: str) -> None:
+    rows = folded([asked(5, "nova"), seen(6, "nova", 5), event(7, "status", "nova", state=state)])
+
+    assert due_watches(rows) == []
+
+
+def test_another_word_for_idle_is_idle_and_an_agent_may_be_named_by_another() -> None:
+    rows = folded(
+        [asked(5, "nova"), seen(6, "nova", 5), event(7, "status", "holder", agent="nova", state="listening")]
+    )
+
+    assert due_watches(rows) == [("nova", 5)]
+
+
+def test_all_falls_due_when_an_agent_stops_and_keeps_its_first_cause() -> None:
+    rows = folded(
+        [
+            asked(5, "nova"),
+            asked(6, "nova"),
+            seen(7, "nova", 6),
+            event(8, "status", "nova", state="idle"),
+            event(9, "agent.bye", "nova", reason="left"),
+        ]
+    )
+
+    assert due_watches(rows, "nova") == [("nova", 5), ("nova", 6)]
+    assert read_due(rows, "nova", 5) == Due(state="stopped", cause="id-9")
+    assert read_due(rows, "nova", 6) == Due(state="idle", cause="id-8")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        said(9, "nova", reply_to="5"),
+        told(9, watch={"agent": "nova", "request": 5}),
+        event(9, "sub.removed", id="w5-nova", reason="removed"),
+    ],
+    ids=["a reply", "the notice", "a removal"],
+)
+def test_a_watch_ends_with(end: Event) -> None:
+    before = [asked(5, "nova", "kira"), event(8, "agent.bye", "nova")]
+
+    assert open_watches(folded([*before, end])) == [("kira", 5)]
+    assert due_watches(folded([*before, end])) == []
+
+
+def test_only_the_bus_says_that_a_watch_has_fired() -> None:
+    rows = folded([asked(5, "nova"), said(6, watch={"agent": "nova", "request": 5}, sender_kind="instance")])
+
+    assert open_watches(rows) == [("nova", 5)]
+
+
+def test_a_subscription_is_kept_with_its_place_until_it_is_removed() -> None:
+    added = event(5, "sub.added", id="a1b2c3", owner="luna", filter={"types": ["status"]}, text="x")
+
+    rows = folded([added])
+
+    made = read_subscription(rows, "a1b2c3")
+    assert made is not None
+    assert (made.owner, made.filter, made.seq, made.ts, made.text) == (
+        "luna",
+        Filter(types=("status",)),
+        5,
+        5,
+        "x",
+    )
+    assert list(read_subscriptions(rows)) == [made]
+    assert read_subscription(rows, "zzzzzz") is None
+    removed = event(6, "sub.removed", id="a1b2c3", reason="x")
+    assert list(read_subscriptions(folded([added, removed, removed]))) == []
+
+
+@pytest.mark.parametrize(("once", "spent"), [(True, 6), (False, 0)])
+def test_the_first_hit_spends_what_tells_once(once: bool, spent: int) -> None:
+    added = event(5, "sub.added", id="a1b2c3", owner="luna", filter={}, once=once)
+
+    rows = folded(
+        [added, told(6, sub="a1b2c3", event=4), told(7, sub="a1b2c3", event=5), told(8, sub="zzzzzz")]
+    )
+
+    made = read_subscription(rows, "a1b2c3")
+    assert made is not None
+    assert made.spent == spent
+
+
+def test_what_is_subscribed_otherwise_is_not_ours() -> None:
+    assert list(read_subscriptions(folded([event(5, "sub.added", id="a1b2c3", pattern="agent/*")]))) == []
+
+
+def test_what_cannot_be_read_is_skipped_and_counted() -> None:
+    rows = folded(
+        [
+            event(5, "sub.added", id=7, owner="luna", filter={}),
+            event(6, "sub.removed"),
+            told(7, watch={"agent": "nova"}),
+            event(8, "status", "nova"),
+        ]
+    )
+
+    assert [key for key, _ in rows.scan(SKIPPED, "")] == ["message", "status", "sub.added", "sub.removed"]
+    assert watch_changes(rows, event(9, "status", "nova"), "nova") == []
+
+
+def test_more_watches_than_one_page_holds_are_all_walked() -> None:
+    rows = folded(asked(seq, "nova") for seq in range(1, 1502))
+
+    rows.change(apply(rows, event(2000, "agent.bye", "nova")))
+
+    assert len(open_watches(rows)) == len(due_watches(rows)) == 1501
+    exact = folded(asked(seq, "nova") for seq in range(1, 1001))
+    assert len(open_watches(exact)) == 1000
+
+
+days = st.lists(
+    st.tuples(
+        st.sampled_from(["ask", "see", "idle", "active", "bye", "reply", "notice", "remove"]),
+        st.sampled_from(["nova", "kira"]),
+        st.integers(1, 12),
+    ),
+    max_size=30,
+)
+
+
+def happened(seq: int, verb: str, agent: str, place: int) -> Event:
+    made = {
+        "ask": asked(seq, agent),
+        "see": seen(seq, agent, place),
+        "idle": event(seq, "status", agent, state="idle"),
+        "active": event(seq, "status", agent, state="active"),
+        "bye": event(seq, "agent.bye", agent),
+        "reply": said(seq, agent, reply_to=str(place)),
+        "notice": told(seq, watch={"agent": agent, "request": place}),
+        "remove": event(seq, "sub.removed", id=f"w{place}-{agent}"),
+    }
+    return made[verb]
+
+
+@given(days)
+def test_a_watch_is_due_exactly_when_its_story_says_so(day: list[tuple[str, str, int]]) -> None:
+    watches: dict[tuple[str, int], str] = {}
+    for seq, (verb, agent, place) in enumerate(day, 1):
+        key = (agent, place)
+        if verb == "ask":
+            watches[agent, seq] = "open"
+        elif verb == "see" and watches.get(key) == "open":
+            watches[key] = "seen"
+        elif verb in ("reply", "notice", "remove"):
+            watches.pop(key, None)
+        elif verb in ("idle", "bye"):
+            owes = ("seen",) if verb == "idle" else ("seen", "open")
+            watches |= {key: "due" for key, state in watches.items() if key[0] == agent and state in owes}
+
+    rows = folded(happened(seq, *one) for seq, one in enumerate(day, 1))
+
+    assert set(open_watches(rows)) == set(watches)
+    assert set(due_watches(rows)) == {key for key, state in watches.items() if state == "due"}
+
+
+def test_the_ledger_decides_what_was_seen() -> None:
+    rows = folded([asked(5, "nova")])
+    rows.change(
+        [("ledger", ledger_key(5, "nova"), encode_row(Entry(state="submitted", ts=6, unconfirmed=True)))]
+    )
+
+    rows.change(apply(rows, event(7, "status", "nova", state="idle")))
+
+    assert due_watches(rows) == []

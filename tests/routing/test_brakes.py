@@ -1,0 +1,127 @@
+"""Brakes: hops in a chain, messages a minute, and who is not counted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Event
+from palaver.routing import brakes
+from palaver.routing.brakes import Brakes, Chain, chain_of
+
+CODER = Caller(name="luna", standing=Standing.WORKER, kind="instance", harness="claude")
+PROGRAM = Caller(name="cron", standing=Standing.WORKER, kind="instance")
+
+
+def message(**payload: object) -> Event:
+    return Event(
+        seq=7,
+        id="01M7",
+        type="message",
+        sender="nova",
+        to=("luna",),
+        ts=1,
+        device="BOXE",
+        payload=dict(payload),
+    )
+
+
+def test_an_answer_to_an_agent_is_one_hop_further() -> None:
+    answered = message(sender_kind="instance", chain="first", hops=4)
+
+    assert chain_of(CODER, answered) == Chain(id="first", hops=5)
+
+
+def test_the_first_answer_begins_a_chain_with_the_message_it_answers() -> None:
+    assert chain_of(CODER, message(sender_kind="instance")) == Chain(id="01M7", hops=1)
+
+
+def test_a_human_in_between_begins_anew() -> None:
+    answered = message(sender_kind="human", chain="first", hops=39)
+
+    assert chain_of(CODER, answered) == Chain(id="01M7", hops=1)
+
+
+def test_what_answers_nothing_has_no_chain() -> None:
+    assert chain_of(CODER, None) is None
+
+
+def test_a_program_has_no_chain() -> None:
+    assert chain_of(PROGRAM, message(hops=3)) is None
+
+
+def test_too_many_hops_are_held_with_a_reason() -> None:
+    held = Brakes(limit_hops=40, limit_a_minute=60)
+
+    at_limit = held.check(CODER, ("nova",), Chain(id="c", hops=40), 0)
+    above = held.check(CODER, ("nova",), Chain(id="c", hops=41), 0)
+
+    assert at_limit is None
+    assert above is not None
+    assert "41" in above
+
+
+def test_too_many_messages_a_minute_to_one_other_are_held() -> None:
+    held = Brakes(limit_hops=40, limit_a_minute=3)
+
+    reasons = [held.check(CODER, ("nova",), None, moment) for moment in (0, 1, 2, 3)]
+
+    assert reasons[:3] == [None, None, None]
+    assert reasons[3] is not None
+    assert "luna" in reasons[3]
+
+
+def test_a_minute_later_there_is_room_again() -> None:
+    held = Brakes(limit_hops=40, limit_a_minute=1)
+    held.check(CODER, ("nova",), None, 0)
+
+    assert held.check(CODER, ("nova",), None, 60_000) is None
+
+
+def test_others_have_a_count_of_their_own() -> None:
+    held = Brakes(limit_hops=40, limit_a_minute=1)
+    held.check(CODER, ("nova",), None, 0)
+
+    assert held.check(CODER, ("kira",), None, 0) is None
+
+
+def test_programs_are_not_counted() -> None:
+    held = Brakes(limit_hops=1, limit_a_minute=1)
+
+    reasons = [held.check(PROGRAM, ("nova",), Chain(id="c", hops=9), 0) for _ in range(5)]
+
+    assert reasons == [None] * 5
+
+
+def test_a_message_to_nobody_is_held_by_nothing() -> None:
+    assert Brakes(limit_hops=1, limit_a_minute=1).check(CODER, (), None, 0) is None
+
+
+def test_a_limit_of_zero_is_none() -> None:
+    open_ = Brakes(limit_hops=0, limit_a_minute=0)
+
+    reasons = [open_.check(CODER, ("nova",), Chain(id="c", hops=999), 0) for _ in range(5)]
+
+    assert reasons == [None] * 5
+
+
+def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brakes, "_LIMIT_PAIRS", 2)
+    held = Brakes(limit_hops=40, limit_a_minute=1)
+    for name in ("nova", "kira", "mila"):
+        held.check(CODER, (name,), None, 0)
+
+    forgotten = held.check(CODER, ("nova",), None, 0)
+    known = held.check(CODER, ("mila",), None, 0)
+
+    assert forgotten is None
+    assert known is not None
+
+
+@given(st.lists(st.integers(0, 200_000), max_size=60), st.integers(1, 5))
+def test_no_minute_lets_more_through_than_the_limit(moments: list[int], limit: int) -> None:
+    held = Brakes(limit_hops=0, limit_a_minute=limit)
+
+    passed = [moment for moment in sorted(moments) if held.check(CODER, ("nova",), None, moment) is None]
+
+    assert all(sum(start <= moment < start + 60_000 for moment in passed) <= limit for start in passed)

@@ -1,0 +1,70 @@
+"""The tree of errors: every one goes over a wire and comes back as itself."""
+
+import pytest
+
+from palaver import errors
+from palaver.errors import OtherError, PalaverError, error_codes, error_from_wire
+
+EXAMPLES: list[PalaverError] = [
+    errors.BadRequest("a sentence"),
+    errors.UsageError("a sentence"),
+    errors.UnknownRecipient({"@nov": ["nova"], "@x": []}),
+    errors.AmbiguousRecipient("@lu", ["luna", "luka"]),
+    errors.MessageTooLarge("the message", 100_001, 100_000),
+    errors.BadText("the message", 0x1B, 7),
+    errors.BadName("human", "it is reserved"),
+    errors.NameTaken("luna", "it is in use now"),
+    errors.AlreadyJoined("luna"),
+    errors.WhoAreYou("a sentence"),
+    errors.NotYou("luna", "nova"),
+    errors.NotAllowed("kill", "worker", "operator"),
+    errors.NotPerson("a sentence"),
+    errors.ReservedType("delivery"),
+    errors.NotFound("event 42"),
+    errors.NotFound("event 42", "it is archived"),
+    errors.RateLimited(42, "40 hops"),
+    errors.BadQuery("a sentence"),
+    errors.Unavailable("a sentence"),
+    errors.DiskFull("a sentence"),
+    errors.StorageFailed("a sentence"),
+    errors.NewerSchema(9, 1),
+    errors.ShuttingDown("a sentence"),
+    errors.TooSlow("a sentence"),
+    errors.Disconnected("a sentence"),
+]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_survives_the_wire(error: PalaverError) -> None:
+    back = error_from_wire(error.code, str(error), dict(error.details))
+
+    assert type(back) is type(error)
+    assert (str(back), back.details, back.code) == (str(error), error.details, error.code)
+
+
+def test_there_is_an_example_of_every_code() -> None:
+    assert {error.code for error in EXAMPLES} == error_codes() - {PalaverError.code}
+
+
+def test_a_code_this_version_does_not_know_keeps_all_it_came_with() -> None:
+    error = error_from_wire("stale_lease", "the lease is over", {"lease_id": "x"})
+
+    assert isinstance(error, OtherError)
+    assert (error.code, str(error), error.details) == ("stale_lease", "the lease is over", {"lease_id": "x"})
+
+
+@pytest.mark.parametrize(
+    ("code", "details"),
+    [
+        ("name_taken", {"name": "luna"}),
+        ("name_taken", {"name": "luna", "reason": "x", "since": 1}),
+        ("bad_text", {"what": "the message", "codepoint": "x", "position": 1}),
+        ("unknown_recipient", {"unmatched": 7}),
+        ("not_found", {"where": "here"}),
+    ],
+)
+def test_details_that_do_not_fit_are_kept_as_they_are(code: str, details: dict[str, object]) -> None:
+    error = error_from_wire(code, "a sentence", details)
+
+    assert isinstance(error, OtherError)
+    assert (error.code, str(error), error.details) == (code, "a sentence", details)

@@ -1,0 +1,42 @@
+"""What outsiders may use: the names of the package, and that they cost nothing until they are used."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import palaver
+
+
+def test_every_listed_name_is_there() -> None:
+    for name in palaver.__all__:
+        assert getattr(palaver, name) is not None
+
+
+def test_listing_the_package_gives_what_it_promises_and_no_more() -> None:
+    assert dir(palaver) == sorted(palaver.__all__)
+
+
+def test_another_name_is_an_error_that_says_so() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'disconnect'"):
+        palaver.disconnect  # type: ignore[attr-defined]  # noqa: B018 - the look-up is the test
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    program = "import sys, palaver; print([name for name in sys.modules if name.startswith('palaver.')])"
+
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, check=True, timeout=5)
+
+    assert done.stdout == b"[]\n"
+
+
+def test_the_names_of_the_design_have_the_signatures_of_the_design() -> None:
+    envelope = palaver.Envelope.new("task.create", "luna", {"title": "x"}, to=["nova"])
+
+    assert palaver.Envelope.from_json(envelope.to_json()) == envelope
+    assert palaver.matches_recipient(envelope, "nova", "worker")
+    assert palaver.path_matches("agent/*", "agent/nova")
+    assert "name" in inspect.signature(palaver.connect).parameters
+    for method in ("send", "messages", "put", "events", "follow", "agents", "receipts", "set_status"):
+        assert inspect.getdoc(getattr(palaver.Connection, method))

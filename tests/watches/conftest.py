@@ -1,0 +1,129 @@
+"""A bus whose watches can be ended and started again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.fakes import HUMAN, LIMIT_S, Bus, OpenLog, open_memory, open_sqlite, opened_bus
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.errors import DiskFull
+from palaver.log.fold_watches import read_subscription
+from palaver.model.agent import Caller
+from palaver.model.envelope import Draft, Event
+from palaver.model.query import Query
+from palaver.model.request import Leave, SetStatus
+from palaver.model.subscription import Filter, Subscribe, Subscription
+from palaver.watches.watches import Told, Watches
+
+
+class Watched:
+    """A bus with the reactor under test."""
+
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+        self.bus = bus
+        self.failures = 0
+        """So many of the next requests find the disk full."""
+        self.has_failed = asyncio.Event()
+        self._tasks = tasks
+        self._numbers = count(1)
+        self._marks = ""
+        self.start()
+
+    def make(self) -> Watches:
+        return Watches(self.bus.log, self._submit, tasks=self._tasks)
+
+    def start(self) -> None:
+        self.watches = self.make()
+        self.watches.start()
+
+    async def _submit(self, request: Told) -> object:
+        if self.failures:
+            self.failures -= 1
+            self.has_failed.set()
+            raise DiskFull("no room")
+        return await self.bus.broker.submit(SYSTEM_CALLER, request)
+
+    async def subscribe(self, asking: Caller, owner: str = "", **fields: object) -> Subscription:
+        """Subscribe; what is no field of the request is a filter."""
+        own = {name: fields.pop(name) for name in ("once", "preset", "text") if name in fields}
+        request = Subscribe(filter=Filter(**fields), owner=owner, **own)  # type: ignore[arg-type]  # their fields
+        event = await self.bus.submit(asking, request)
+        assert event is not None
+        made = read_subscription(self.bus.log.rows, str(event.payload["id"]))
+        assert made is not None
+        return made
+
+    async def status(self, asking: Caller, state: str, **fields: str) -> Event:
+        event = await self.bus.submit(asking, SetStatus(state=state, **fields))
+        assert event is not None
+        return event
+
+    async def leave(self, asking: Caller) -> Event:
+        event = await self.bus.submit(asking, Leave())
+        assert event is not None
+        return event
+
+    async def put(self, type: str, sender: str = "ci", **payload: object) -> Event:
+        """Write an event as it stands."""
+        number = next(self._numbers)
+        draft = Draft(type=type, sender=sender, payload=payload, id=f"put-{number}", ts=number)
+        event = (await self.bus.log.commit(None, lambda rows: draft)).event
+        assert event is not None
+        return event
+
+    async def events(self, *types: str) -> list[Event]:
+        return await self.bus.log.read(Query(types=types, limit=100_000))
+
+    async def told(self, name: str) -> list[Event]:
+        """What the bus has told somebody, once everything so far is looked at."""
+        await self.settled()
+        return [
+            event for event in await self.events("message") if event.to == (name,) and event.sender[0] == "["
+        ]
+
+    async def texts(self, name: str) -> list[str]:
+        return [str(event.payload["text"]) for event in await self.told(name)]
+
+    async def settled(self) -> None:
+        """Wait until all that follows from what is written is written too: work is done in place order.
+
+        The first mark makes sure of what follows at once, the second of what follows from that.
+        """
+        if not self._marks:
+            self._marks = (await self.subscribe(HUMAN, "marks", types=("mark",))).id
+        for _ in range(2):
+            mark = await self.put("mark")
+            await self._heard(mark)
+
+    async def _heard(self, mark: Event) -> None:
+        """Wait until the bus has told of a mark."""
+        is_told = asyncio.Event()
+
+        def hear(events: Sequence[Event]) -> None:
+            if any(event.payload.get("event") == mark.seq for event in events):
+                is_told.set()
+
+        stop = self.bus.log.subscribe(hear)
+        hear(await self.events("message"))
+        async with asyncio.timeout(LIMIT_S):
+            await is_told.wait()
+        stop()
+
+
+@asynccontextmanager
+async def watched_bus(open_log: OpenLog, directory: Path) -> AsyncIterator[Watched]:
+    async with opened_bus(open_log, directory) as bus, asyncio.TaskGroup() as tasks:
+        await bus.join("marks")
+        watched = Watched(bus, tasks)
+        yield watched
+        watched.watches.close()
+
+
+@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
+async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Watched]:
+    async with watched_bus(request.param, tmp_path) as made:
+        yield made

@@ -1,0 +1,153 @@
+"""The index finds what a look at every subscription finds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.model.envelope import Event
+from palaver.model.subscription import COLLISION, Filter, Subscription, is_hit
+from palaver.watches.index import SubscriptionIndex
+
+names = st.sampled_from(["luna", "nova", "@Nova", "api-kira", "human", ""])
+types = st.sampled_from(["message", "message_sent", "status", "agent.bye", "build", ""])
+states = st.sampled_from(["idle", "listening", "blocked", "exited", "inactive"])
+words = st.sampled_from(["a", "b", "request", "src/x.py"])
+
+
+def some(word: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.one_of(st.just(()), st.lists(word, min_size=1, max_size=2).map(tuple))
+
+
+filters = st.builds(
+    Filter,
+    types=some(types),
+    agents=some(names),
+    senders=some(names),
+    to=some(names),
+    mentions=some(names),
+    targets=some(names),
+    threads=some(words),
+    rooms=some(words),
+    intents=some(words),
+    files=some(words),
+    statuses=some(states),
+)
+# Most filters together match nothing: those with one or two of them are the ones that find something.
+single = st.sampled_from(Filter.__struct_fields__[1:]).flatmap(
+    lambda field: filters.map(lambda made: Filter(types=made.types, **{field: getattr(made, field)}))
+)
+odd = st.one_of(st.none(), st.integers(), st.lists(st.one_of(names, st.integers()), max_size=3), words)
+payloads = st.fixed_dictionaries(
+    {},
+    optional={
+        "agent": st.one_of(names, odd),
+        "to": st.one_of(names, odd),
+        "delivered_to": st.one_of(st.lists(names, max_size=3), odd),
+        "mentions": st.one_of(st.lists(names, max_size=3), odd),
+        "thread": odd,
+        "room": odd,
+        "intent": odd,
+        "file": odd,
+        "state": st.one_of(states, odd),
+    },
+)
+events = st.builds(
+    Event,
+    seq=st.integers(1, 20),
+    id=st.just("id"),
+    type=types,
+    sender=names,
+    to=some(names),
+    ts=st.just(0),
+    device=st.just("TEST"),
+    payload=payloads,
+    delivered_to=some(names),
+)
+
+
+def made(number: int, wanted: Filter, preset: str = "") -> Subscription:
+    return Subscription(id=f"s{number}", owner="luna", filter=wanted, preset=preset, seq=number)
+
+
+@given(
+    st.lists(st.one_of(filters, single), max_size=12),
+    st.lists(events, max_size=8),
+    st.sets(st.integers(0, 11)),
+)
+def test_the_index_finds_what_a_look_at_every_subscription_finds(
+    wanted: list[Filter], happened: list[Event], gone: set[int]
+) -> None:
+    index = SubscriptionIndex()
+    everyone = [made(number, one) for number, one in enumerate(wanted)]
+    for subscription in everyone:
+        index.put(subscription)
+    for number in gone:
+        index.drop(f"s{number}")
+
+    left = [one for one in everyone if one.seq not in gone]
+
+    assert len(index) == len(left)
+    for event in happened:
+        assert [one for one in index.candidates(event) if is_hit(one, event)] == [
+            one for one in left if is_hit(one, event)
+        ]
+
+
+@given(st.lists(filters, max_size=6))
+def test_an_index_from_which_all_is_dropped_is_an_empty_one(wanted: list[Filter]) -> None:
+    index = SubscriptionIndex()
+    for number, one in enumerate(wanted):
+        index.put(made(number, one))
+
+    for number in range(len(wanted)):
+        index.drop(f"s{number}")
+
+    assert vars(index) == vars(SubscriptionIndex())
+
+
+def test_a_thousand_subscriptions_to_others_are_not_looked_at() -> None:
+    index = SubscriptionIndex()
+    for number in range(1000):
+        index.put(made(number, Filter(types=("status",), agents=(f"agent{number}",))))
+        index.put(made(1000 + number, Filter(threads=(f"pr-{number}",))))
+        index.put(made(2000 + number, Filter(types=(f"type{number}",), agents=("nova",))))
+
+    found = index.candidates(
+        Event(
+            seq=5000,
+            id="id",
+            type="status",
+            sender="nova",
+            to=(),
+            ts=0,
+            device="TEST",
+            payload={"thread": "pr-7"},
+        )
+    )
+
+    assert [one.id for one in found] == ["s1007"]
+
+
+def test_a_subscription_put_again_takes_the_place_of_the_first() -> None:
+    index = SubscriptionIndex()
+    index.put(made(1, Filter(types=("build",))))
+
+    index.put(made(1, Filter(types=("status",))))
+
+    assert len(index) == 1
+    build = Event(seq=2, id="id", type="build", sender="ci", to=(), ts=0, device="TEST", payload={})
+    assert index.candidates(build) == []
+
+
+def test_those_who_wait_for_collisions_are_kept_apart() -> None:
+    index = SubscriptionIndex()
+    late, early = made(2, Filter(types=("status",)), COLLISION), made(1, Filter(types=("status",)), COLLISION)
+    index.put(late)
+    index.put(early)
+    status = Event(seq=3, id="id", type="status", sender="nova", to=(), ts=0, device="TEST", payload={})
+
+    assert index.collisions() == [early, late]
+    assert index.candidates(status) == []
+
+    index.drop(late.id)
+
+    assert index.collisions() == [early]

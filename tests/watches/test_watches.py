@@ -1,0 +1,395 @@
+"""Who is told what, on both engines, also when the daemon ends in between."""
+
+import asyncio
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fakes import HUMAN, LIMIT_S, SCRIPT, open_memory
+from tests.watches.conftest import Watched, watched_bus
+
+from palaver.log.api import LIMIT_NEWEST
+from palaver.log.fold_watches import due_watches, read_subscription, read_subscriptions, read_watches
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.request import Send
+from palaver.model.subscription import COLLISION, IDLE, Unsubscribe
+
+
+async def ask(watched: Watched, asking: Caller, *to: str) -> Event:
+    """Send a request."""
+    return await watched.bus.send(asking, "can you review this?", *to, intent="request", is_confirmed=True)
+
+
+async def test_the_sender_is_told_once_that_one_who_saw_the_request_is_idle(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    request = await ask(watched, luna, "@nova")
+    await watched.bus.ack(nova, request.seq)
+
+    await watched.status(nova, "active")
+    await watched.status(nova, "idle")
+    await watched.status(nova, "idle")
+    await watched.leave(nova)
+
+    (told,) = await watched.told("luna")
+    assert told.payload["text"] == f"@luna nova is now idle (request #{request.seq})"
+    assert (told.sender, told.payload["sender_kind"]) == ("[pal-events]", "system")
+    assert told.payload["watch"] == {"agent": "nova", "request": request.seq}
+    assert list(read_watches(watched.bus.log.rows)) == []
+
+
+async def test_one_who_goes_idle_before_it_has_seen_the_request_owes_nothing(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    request = await ask(watched, luna, "@nova")
+    await watched.status(nova, "idle")
+    await watched.bus.ack(nova, request.seq)
+
+    assert await watched.texts("luna") == []
+
+
+async def test_one_who_stops_is_told_of_whether_it_has_seen_the_request_or_not(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    request = await ask(watched, luna, "@nova")
+
+    await watched.leave(nova)
+
+    assert await watched.texts("luna") == [f"@luna nova is now stopped (request #{request.seq})"]
+
+
+async def test_every_recipient_of_a_broadcast_is_watched_but_the_human(watched: Watched) -> None:
+    luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
+    everyone = await ask(watched, luna)
+    person = await ask(watched, luna, "@human", "luna")
+
+    await watched.leave(kira)
+    await watched.leave(nova)
+    await watched.leave(luna)
+
+    assert await watched.texts("luna") == [
+        f"@luna kira is now stopped (request #{everyone.seq})",
+        f"@luna nova is now stopped (request #{everyone.seq})",
+    ]
+    assert {watch.request for watch in read_watches(watched.bus.log.rows)} == {everyone.seq} - {person.seq}
+
+
+async def test_a_reply_ends_the_watch_on_the_one_who_replied(watched: Watched) -> None:
+    luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
+    request = await ask(watched, luna, "@nova", "@kira")
+    await watched.bus.send(nova, "done", reply_to=str(request.seq))
+
+    await watched.leave(nova)
+    await watched.leave(kira)
+
+    assert await watched.texts("luna") == [f"@luna kira is now stopped (request #{request.seq})"]
+
+
+async def test_requests_of_scripts_are_not_watched_and_those_of_the_human_are(watched: Watched) -> None:
+    nova = await watched.bus.join("nova")
+    await ask(watched, SCRIPT, "@nova")
+    request = await ask(watched, HUMAN, "@nova")
+
+    await watched.leave(nova)
+
+    assert await watched.texts("script") == []
+    assert await watched.texts("human") == [f"@human nova is now stopped (request #{request.seq})"]
+
+
+async def test_a_watch_that_was_removed_tells_nobody(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    request = await ask(watched, luna, "@nova")
+    await watched.bus.submit(luna, Unsubscribe(id=f"w{request.seq}-nova"))
+
+    await watched.leave(nova)
+
+    assert await watched.texts("luna") == []
+
+
+async def test_what_fell_due_while_nobody_looked_is_told_at_the_next_start(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    request = await ask(watched, luna, "@nova")
+    await watched.settled()
+    watched.watches.close()
+    await watched.leave(nova)
+    await watched.bus.join("nova")
+    before = due_watches(watched.bus.log.rows)
+
+    watched.start()
+
+    assert before == [("nova", request.seq)]
+    assert await watched.texts("luna") == [f"@luna nova is now stopped (request #{request.seq})"]
+    assert due_watches(watched.bus.log.rows) == []
+
+
+async def test_what_is_owed_is_told_however_much_was_written_since(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    request = await ask(watched, luna, "@nova")
+    made = await watched.subscribe(luna, types=("tick",), once=True)
+    await watched.settled()
+    watched.watches.close()
+    await watched.leave(nova)
+    await watched.put("message", "[pal-events]", sender_kind="system", sub=made.id, event=1, delivered_to=[])
+    await asyncio.gather(*(watched.put("tock") for _ in range(LIMIT_NEWEST)))
+
+    watched.start()
+
+    assert await watched.texts("luna") == [f"@luna nova is now stopped (request #{request.seq})"]
+    assert read_subscription(watched.bus.log.rows, made.id) is None
+
+
+async def test_a_hit_names_the_subscription_and_the_event(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    made = await watched.subscribe(luna, agents=("Nova",), statuses=("listening",), text="look at it")
+
+    await watched.status(nova, "active")
+    idle = await watched.status(nova, "idle", file="src/x.py")
+
+    (told,) = await watched.told("luna")
+    assert told.payload["text"] == f"[sub {made.id}] #{idle.seq} status nova: idle (in src/x.py) — look at it"
+    assert (told.payload["sub"], told.payload["event"]) == (made.id, idle.seq)
+    assert watched.bus.texts("luna") == [told.payload["text"]]
+
+
+async def test_what_happened_before_a_subscription_is_not_told(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    await watched.status(nova, "idle")
+    await watched.subscribe(luna, agents=("nova",), types=("status",))
+    watched.watches.close()
+
+    watched.start()
+    blocked = await watched.status(nova, "blocked")
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == [blocked.seq]
+
+
+async def test_ones_own_events_are_told_only_when_the_filter_names_one(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    await watched.subscribe(luna, types=("status",))
+    await watched.subscribe(nova, senders=("@Nova",), types=("status",))
+
+    mine = await watched.status(luna, "blocked")
+    other = await watched.status(nova, "blocked")
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == [other.seq]
+    assert [told.payload["event"] for told in await watched.told("nova")] == [other.seq]
+    assert mine.seq < other.seq
+
+
+async def test_two_who_hear_of_every_step_do_not_tell_each_other_for_ever(watched: Watched) -> None:
+    luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
+    for asking in (luna, nova):
+        await watched.subscribe(asking, types=("delivery", "message"))
+    message = await watched.bus.send(kira, "hello", "@human")
+    hits = [*await watched.told("luna"), *await watched.told("nova")]
+
+    for asking in (luna, nova):
+        await watched.bus.ack(asking, *(hit.seq for hit in hits))
+    seen = await watched.bus.ack(HUMAN, message.seq)
+
+    assert seen is not None
+    for name in ("luna", "nova"):
+        assert [told.payload["event"] for told in await watched.told(name)] == [message.seq, seen.seq]
+
+
+async def test_an_odd_report_of_somebody_else_is_told_like_any_event(watched: Watched) -> None:
+    luna = await watched.bus.join("luna")
+    await watched.subscribe(luna, types=("delivery",))
+
+    odd = await watched.put("delivery", messages="all", state="seen")
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == [odd.seq]
+
+
+async def test_a_subscription_that_tells_once_tells_the_first_and_is_over(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    made = await watched.subscribe(luna, agents=("nova",), statuses=("idle",), once=True)
+
+    first, _ = await asyncio.gather(watched.status(nova, "idle"), watched.status(nova, "idle"))
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == [first.seq]
+    assert read_subscription(watched.bus.log.rows, made.id) is None
+    (removed,) = await watched.events("sub.removed")
+    assert removed.payload == {"id": made.id, "reason": "once"}
+    assert removed.sender == "[pal-events]"
+
+
+async def test_one_that_has_told_and_was_not_written_off_is_written_off_at_the_next_start(
+    watched: Watched,
+) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    made = await watched.subscribe(luna, agents=("nova",), statuses=("idle",), once=True)
+    await watched.settled()
+    watched.watches.close()
+    await watched.put("message", "[pal-events]", sender_kind="system", sub=made.id, event=1, delivered_to=[])
+    await watched.status(nova, "idle")
+
+    watched.start()
+
+    assert await watched.texts("luna") == []
+    assert [event.payload["reason"] for event in await watched.events("sub.removed")] == ["once"]
+
+
+async def test_a_removed_subscription_tells_nothing(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    gone = await watched.subscribe(luna, agents=("nova",), types=("status",))
+    kept = await watched.subscribe(luna, agents=("nova",), types=("agent.bye",))
+    await watched.bus.submit(luna, Unsubscribe(id=gone.id.upper()))
+
+    await watched.status(nova, "idle")
+    await watched.leave(nova)
+
+    assert [told.payload["sub"] for told in await watched.told("luna")] == [kept.id]
+
+
+async def test_mail_waits_for_an_owner_who_is_away(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    await watched.subscribe(luna, agents=("nova",), types=("status",))
+    await watched.leave(luna)
+
+    await watched.status(nova, "blocked")
+
+    assert len(await watched.told("luna")) == 1
+    assert len(watched.bus.texts("luna")) == 1
+
+
+async def test_two_who_edit_one_file_collide_once_and_both_are_named(watched: Watched) -> None:
+    luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
+    made = await watched.subscribe(luna, preset=COLLISION)
+    await watched.subscribe(kira, preset=COLLISION, files=("src/other.py",))
+    await watched.status(nova, "active", file="src/x.py")
+    await watched.status(nova, "active", file="src/x.py")
+
+    second = await watched.status(luna, "active", file="src/x.py")
+    await watched.status(nova, "active", file="src/x.py")
+
+    (told,) = await watched.told("luna")
+    assert told.payload["text"] == f"[sub {made.id}] #{second.seq} collision: nova and luna edited src/x.py"
+    assert told.payload["agents"] == ["luna", "nova"]
+    assert told.payload["file"] == "src/x.py"
+    assert await watched.texts("kira") == []
+
+
+async def test_while_there_is_no_room_what_is_to_be_told_waits(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    await watched.subscribe(luna, agents=("nova",), types=("status",))
+    await watched.settled()
+    watched.failures = 1
+    first = await watched.status(nova, "idle")
+    await asyncio.wait_for(watched.has_failed.wait(), LIMIT_S)
+
+    second = await watched.status(nova, "blocked")
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == [first.seq, second.seq]
+
+
+async def test_a_large_burst_is_told_in_order(watched: Watched) -> None:
+    luna = await watched.bus.join("luna")
+    await watched.subscribe(luna, types=("tick",))
+
+    ticks = await asyncio.gather(*(watched.put("tick", n=n) for n in range(600)))
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == sorted(one.seq for one in ticks)
+
+
+async def test_it_can_be_closed_twice_and_before_it_has_started(watched: Watched) -> None:
+    watched.watches.close()
+    watched.watches.close()
+
+    watched.make().close()
+    watched.start()
+
+    await watched.settled()
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.sampled_from(["@nova", "@kira", ""])),
+        st.tuples(
+            st.sampled_from(["see", "idle", "active", "leave", "join"]), st.sampled_from(["nova", "kira"])
+        ),
+        st.tuples(st.just("reply"), st.sampled_from(["nova", "kira"])),
+        st.tuples(st.just("restart"), st.sampled_from(["", "a", "ab", "abcd"])),
+    ),
+    max_size=25,
+)
+
+
+async def take(watched: Watched, luna: Caller, agents: dict[str, Caller], verb: str, word: str) -> None:
+    """Take one step of a day; a restart comes after as many turns of the loop as its word is long."""
+    bus = watched.bus
+    if verb == "ask":
+        await ask(watched, luna, *([word] if word else ()))
+    elif verb == "restart":
+        for _ in word:
+            await asyncio.sleep(0)
+        watched.watches.close()
+        watched.start()
+    elif verb == "see":
+        await bus.ack(agents[word], *(event.seq for event in await watched.events("message")))
+    elif verb in ("idle", "active"):
+        await watched.status(agents[word], verb)
+    elif verb == "leave" and not bus.agent(word).left:
+        await watched.leave(agents[word])
+    elif verb == "join" and bus.agent(word).left:
+        await bus.join(word)
+    elif verb == "reply":
+        messages = await watched.events("message")
+        asked = [event for event in messages if event.payload.get("intent") == "request"]
+        for request in asked[-1:]:
+            await bus.broker.submit(agents[word], Send(text="yes", reply_to=str(request.seq)))
+
+
+def owed(events: list[Event]) -> dict[tuple[str, int], bool]:
+    """For every watch that fell due: whether the sender must be told, for nobody has answered since."""
+    is_open: dict[tuple[str, int], bool] = {}
+    due: dict[tuple[str, int], bool] = {}
+    for event in events:
+        names = event.payload.get("delivered_to", ())
+        if event.payload.get("intent") == "request" and isinstance(names, list):
+            is_open |= {(name, event.seq): False for name in names}
+        if (place := event.payload.get("reply_to")) is not None:
+            is_open.pop((event.sender, int(str(place))), None)
+            if (event.sender, int(str(place))) in due:
+                due[event.sender, int(str(place))] = False
+        if event.type == "delivery":
+            seqs = event.payload["messages"]
+            assert isinstance(seqs, list)
+            is_open |= {(event.sender, seq): True for seq in seqs if (event.sender, seq) in is_open}
+        for (name, seq), is_seen in is_open.items():
+            goes_idle = event.type == "status" and event.payload["state"] == "idle" and is_seen
+            if name == event.sender and (goes_idle or event.type == "agent.bye"):
+                due.setdefault((name, seq), True)
+    return due
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_whenever_the_daemon_ends_everybody_is_told_exactly_once(day: list[tuple[str, str]]) -> None:
+    async def live() -> None:
+        async with watched_bus(open_memory, None) as watched:  # type: ignore[arg-type]  # kept in memory
+            luna = await watched.bus.join("luna")
+            agents = {name: await watched.bus.join(name) for name in ("nova", "kira")}
+            states = await watched.subscribe(luna, agents=("nova",), types=("status", "agent.bye"))
+            once = await watched.subscribe(
+                HUMAN, agents=("nova",), statuses=("idle",), preset=IDLE, once=True
+            )
+            for verb, word in day:
+                await take(watched, luna, agents, verb, word)
+            await watched.settled()
+
+            events = await watched.events()
+            told = [event for event in events if event.sender == "[pal-events]"]
+            fired = [event.payload["watch"] for event in told if "watch" in event.payload]
+            due = owed(events)
+            for (agent, request), must in due.items():
+                assert int(must) <= fired.count({"agent": agent, "request": request}) <= 1
+            assert all((watch["agent"], watch["request"]) in due for watch in fired)  # type: ignore[index]  # as written
+            hits = [event.payload["event"] for event in told if event.payload.get("sub") == states.id]
+            found = [e.seq for e in events if e.type in ("status", "agent.bye") and e.sender == "nova"]
+            assert sorted(map(str, hits)) == sorted(map(str, found))
+            idle = [e.seq for e in events if e.sender == "nova" and e.payload.get("state") == "idle"]
+            hits = [event.payload["event"] for event in told if event.payload.get("sub") == once.id]
+            assert hits == idle[:1]
+            removed = [event for event in events if event.type == "sub.removed"]
+            assert len(removed) == len(hits)
+            assert [one.id for one in read_subscriptions(watched.bus.log.rows) if one.spent] == []
+
+    asyncio.run(live())
