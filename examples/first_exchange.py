@@ -1,17 +1,18 @@
-"""What `make run` shows: the bus starts, two agents exchange a request and an answer, and the ledger says what became of it.
+"""What `make run` shows: the bus starts, two agents exchange a request and an answer; the ledger tells it.
 
-Then it shows live events until Ctrl-C. When standard input is not a terminal it ends after the exchange, and leaves
-nothing running that was not running before.
+Then it shows live events until Ctrl-C. When standard input is not a terminal it ends after the exchange, and
+leaves nothing running that was not running before.
 """
 
 import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import palaver
-from palaver.client.connection import default_home
 from palaver.client.start import reach
+from palaver.client.wire import default_home
 
 HERE = Path(__file__).parent
 PAL = str(Path(sys.executable).with_name("pal"))
@@ -23,10 +24,10 @@ async def exchange() -> None:
         sys.executable, str(HERE / "ten_line_agent.py"), stdout=subprocess.PIPE
     )
     assert other.stdout is not None
-    await other.stdout.readline()  # "… is listening"
+    name = (await other.stdout.readline()).decode().partition(" ")[0]  # "… is listening"
     try:
-        async with palaver.connect(name="luna", tag="demo") as me:
-            asked = await me.send("@demo-nova", "can you review this?", intent="request", thread="pr-123")
+        async with palaver.connect(tag="demo") as me:
+            asked = await me.send(f"@{name}", "can you review this?", intent="request", thread="pr-123")
             print(f"\n  {me.name} asks in #{asked.seq}, and waits ...")
             async for message in me.messages():
                 await message.ack()
@@ -55,16 +56,25 @@ def is_up() -> bool:
     return connection is not None
 
 
+def show_live_events() -> int:
+    """Follow the log until Ctrl-C, which is how it is meant to end."""
+    print("Live events from here on; try `pal send` in another terminal.")
+    print("Ctrl-C ends this, and leaves the bus running.", flush=True)
+    status = subprocess.call([PAL, "events", "--follow"])
+    return 0 if status == -signal.SIGINT else status
+
+
 def main() -> int:
-    was_up = is_up()
+    """Show the exchange; return the exit status."""
+    is_watched = sys.stdin.isatty()
+    must_stop = not is_watched and not is_up()
     run("up")
-    asyncio.run(exchange())
-    if sys.stdin.isatty():
-        print("Live events from here on; try `pal send` in another terminal. Ctrl-C ends this, and leaves the bus running.")
-        return subprocess.call([PAL, "events", "--follow"])
-    if not was_up:
-        run("down")
-    return 0
+    try:
+        asyncio.run(exchange())
+    finally:
+        if must_stop:
+            run("down")
+    return show_live_events() if is_watched else 0
 
 
 if __name__ == "__main__":

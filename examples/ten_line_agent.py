@@ -6,7 +6,7 @@ import palaver
 
 
 async def main() -> None:
-    async with palaver.connect(name="nova", tag="demo") as me:
+    async with palaver.connect(tag="demo") as me:
         print(f"{me.name} is listening", flush=True)
         async for message in me.messages():
             await message.ack()
@@ -14,4 +14,5 @@ async def main() -> None:
                 await message.reply(f"looked at it: {len(message.text)} characters, looks good", intent="ack")
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

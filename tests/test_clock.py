@@ -2,8 +2,9 @@
 
 import time
 
-from palaver.clock import Clock, SystemClock
 from tests.fakes import START_MS, FakeClock
+
+from palaver.clock import Clock, SystemClock
 
 
 def test_the_system_clock_tells_unix_milliseconds() -> None:

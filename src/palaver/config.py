@@ -11,9 +11,7 @@ from typing import Final
 
 from palaver.errors import BadRequest
 
-NOT_SETTINGS: Final = frozenset(
-    {"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE"}
-)
+NOT_SETTINGS: Final = frozenset({"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE"})
 """Variables with our prefix that say something else."""
 
 
@@ -52,7 +50,7 @@ def load_settings(home: Path, environment: Mapping[str, str]) -> Settings:
 
 
 def _typed(key: str, value: object, kind: object) -> object:
-    if kind is int or kind == "int":
+    if kind is int:
         if isinstance(value, str) and value.isdecimal():
             return int(value)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:

@@ -68,6 +68,7 @@ class GuardedTasks(asyncio.TaskGroup):
         task = super().create_task(self._guard(coro), **options)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: coro.close())  # one that was ended before it began
         return task
 
     def cancel_all(self) -> None:

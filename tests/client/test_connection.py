@@ -299,6 +299,15 @@ async def test_a_connection_serves_only_inside_its_block(bus: Bus) -> None:
         await me.send("@nova", "x")
 
 
+async def test_who_begins_to_read_when_the_block_has_ended_reads_nothing(bus: Bus) -> None:
+    async with bus.connect("luna") as luna:
+        await luna.send("@luna", "to myself")
+
+    assert [message async for message in luna.messages()] == []
+    assert [event async for event in luna.follow()] == []
+    assert [event async for event in luna.follow(after=0)] == []
+
+
 async def test_a_block_that_fails_leaves_the_bus(bus: Bus) -> None:
     async with bus.connect("nova") as nova:
         with pytest.raises(ZeroDivisionError):

@@ -106,6 +106,26 @@ async def test_a_daemon_that_is_always_lost_while_joining_is_given_up(fake: Fake
         await opening
 
 
+async def test_a_connection_that_fails_right_behind_its_welcome_is_not_used(
+    fake: FakeDaemon, home: Path, heard: Heard
+) -> None:
+    lifeline = Lifeline(str(home), JOIN, heard.pushes.append, heard.on_broken)
+    opening = asyncio.ensure_future(lifeline.open())
+    peer = await fake.accept()
+    asked = await peer.next()
+    peer.say_raw(b'{"req":%d,"ok":{"name":"luna","device":"BOXE"}}\n!\n' % asked["req"])
+
+    second = await fake.accept()
+    await second.welcome()
+    await opening
+
+    answer = lifeline.ask(ListAgents())
+    second.answer(await second.next())
+    await answer
+    second.close()
+    await lifeline.close()
+
+
 async def test_what_was_not_answered_is_asked_again_in_order_behind_the_join(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:

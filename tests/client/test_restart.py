@@ -1,8 +1,10 @@
 """The SDK across restarts of a real daemon: nothing lost, nothing twice, the same name."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -89,6 +91,32 @@ async def test_a_follower_has_no_gap_and_no_repeat_across_crashes(bus: Bus) -> N
                     seen += [await soon(events) for _ in range(3)]
 
         assert [event.payload["text"] for event in seen] == [str(number) for number in range(30)]
+
+
+async def test_a_daemon_that_does_not_start_at_once_is_started_again(
+    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; exit 1; }}\n")
+    python.write_text(python.read_text() + f'exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    async with bus.connect("luna") as luna:
+        monkeypatch.setenv("PALAVER_PYTHON", str(python))
+        bus.kill()
+
+        assert [agent.name for agent in await luna.agents()] == ["luna"]
+
+    assert (tmp_path / "tried").exists()
+
+
+async def test_a_daemon_that_never_starts_is_given_up(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bus.connect("luna") as luna:
+        monkeypatch.setenv("PALAVER_PYTHON", "/bin/false")
+        monkeypatch.setattr("palaver.client.wire._PAUSES_S", (0.0,))
+        bus.kill()
+
+        with pytest.raises(Disconnected, match="did not start"):
+            await luna.agents()
 
 
 async def test_a_daemon_that_is_stopped_and_started_by_others_is_come_back_to(bus: Bus) -> None:

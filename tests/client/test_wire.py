@@ -1,7 +1,9 @@
 """The wire: lines whole, however they come; what is not read waits; what is not ours is said to be so."""
 
 import asyncio
+import fcntl
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -129,6 +131,24 @@ async def test_a_home_that_cannot_be_one_is_an_error(tmp_path: Path, heard: Hear
 
     with pytest.raises(Disconnected, match="Not a directory"):
         await open_wire(str(tmp_path / "file"), heard.on_line, heard.lost.append)
+
+
+async def test_who_gives_up_while_the_daemon_is_reached_leaves_no_connection(
+    home: Path, heard: Heard
+) -> None:
+    lock = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # as one does who is starting the daemon
+    opening = asyncio.ensure_future(open_wire(str(home), heard.on_line, heard.lost.append))
+    asyncio.get_running_loop().call_soon(opening.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    daemon = FakeDaemon(home)
+    await daemon.open()
+    os.close(lock)
+
+    assert await (await daemon.accept()).at_end() == b""
+    await daemon.close()
 
 
 def test_the_default_home_is_that_of_pal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

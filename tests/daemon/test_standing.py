@@ -1,11 +1,11 @@
 """Nobody raises his standing by any use of the doors."""
 
-import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.daemon.stage import Home, Shell, check_output, run_as_person, run_script_as_person
+from tests.daemon.stage import Home, Shell, check_output, new_home, run_as_person, run_script_as_person
 from tests.daemon.wires import LinesWire, ThinWire
 
 from palaver.routing.policy import RESERVED_FAMILIES, RESERVED_TYPES
@@ -156,8 +156,7 @@ def test_a_forged_seat_mark_binds_and_never_raises(bus: Home, boss: dict[str, An
     person = run_as_person(bus, "whoami", "--json", env=forged).json
     unknown = run_as_person(bus, "whoami", "--json", env={"PALAVER_SEAT": "nonsense"}).json
 
-    assert script["standing"] in ("worker",)
-    assert person["standing"] == "worker"
+    assert [found["standing"] for found in (script, person)] == ["worker", "worker"]
     assert (unknown["name"], unknown["standing"]) == ("script", "worker")
 
 
@@ -169,14 +168,10 @@ def test_a_forged_mark_on_the_wire_raises_nobody(bus: Home, boss: dict[str, Any]
     assert b'"worker"' in out
 
 
-def test_a_forged_session_of_an_operator_that_is_here_gives_neither_its_seat_nor_its_rights(
+def test_a_forged_session_of_somebody_who_is_here_gives_neither_the_seat_nor_its_rights(
     bus: Home,
 ) -> None:
     session = {"CLAUDE_CODE_SESSION_ID": "session-1", "CLAUDECODE": "1"}
-    pipe = bus.spare_path()
-    os.mkfifo(pipe)
-    legit = bus.shell()
-    legit.ok("join", "--name", "nova")  # somebody at home, so that the log has more than one agent
     claude = bus.shell(env=session)
     claude.ok("join", "--name", "lead")
 
@@ -197,7 +192,7 @@ def test_a_harness_in_a_terminal_is_not_the_human(bus: Home, mark: str) -> None:
 
 
 def test_what_a_harness_starts_without_its_marks_is_not_the_human_either(bus: Home) -> None:
-    script = f"bash --norc -c 'env -u CLAUDECODE pal whoami --json; true'"  # noqa: F541 - as it is typed
+    script = "bash --norc -c 'env -u CLAUDECODE pal whoami --json; true'"
 
     found = run_script_as_person(bus, script, env={"CLAUDECODE": "1"}).json
 
@@ -205,10 +200,11 @@ def test_what_a_harness_starts_without_its_marks_is_not_the_human_either(bus: Ho
 
 
 def test_a_harness_below_an_operator_has_a_workers_rights(bus: Home) -> None:
-    script = (
-        "pal join --name boss --role operator >/dev/null; pal whoami --json; "
-        "CLAUDECODE=1 bash --norc -c 'pal whoami --json; true'"
-    )
+    claude = bus.spare_path() / "claude"
+    claude.parent.mkdir()
+    claude.write_text("#!/bin/bash\nCLAUDECODE=1 pal whoami --json\n")
+    claude.chmod(0o755)
+    script = f"pal join --name boss --role operator >/dev/null; pal whoami --json; {claude}"
 
     found = run_script_as_person(bus, script).lines
 
@@ -235,15 +231,9 @@ def test_what_belongs_to_the_human_is_refused_to_agents_and_scripts(bus: Home, n
 # Envelopes
 
 
-def envelope(type_: str, sender: str = "luna", **payload: object) -> dict[str, object]:
-    return {
-        "v": 1,
-        "type": type_,
-        "id": f"{type_}-{sender}",
-        "from": sender,
-        "to": ["luna"],
-        "payload": payload,
-    }
+def envelope(type_: str, sender: str = "luna", payload: dict[str, object] | None = None) -> dict[str, object]:
+    id_ = f"{type_}-{sender}"
+    return {"v": 1, "type": type_, "id": id_, "from": sender, "to": ["luna"], "payload": payload or {}}
 
 
 def test_an_envelope_in_another_name_is_refused(bus: Home, nova: Shell) -> None:
@@ -261,16 +251,14 @@ def test_an_envelope_in_another_name_is_refused(bus: Home, nova: Shell) -> None:
 
 @pytest.mark.parametrize("type_", [*sorted(RESERVED_TYPES), *(f"{family}x" for family in RESERVED_FAMILIES)])
 def test_an_envelope_of_a_type_of_our_own_is_refused(shared: LinesWire, type_: str) -> None:
-    refused = shared.ask("put", envelope=envelope(type_, state="idle"))
+    refused = shared.ask("put", envelope=envelope(type_, payload={"state": "idle"}))
 
     assert refused["error"] == "reserved_type"
 
 
 @pytest.fixture(scope="module")
-def shared() -> Any:
+def shared() -> Iterator[LinesWire]:
     """One program that is luna, for tests that are all refused."""
-    from tests.daemon.stage import new_home
-
     with new_home() as home:
         home.ok("up")
         with LinesWire(home.path) as program:
@@ -282,7 +270,8 @@ def test_a_hello_envelope_changes_what_runs_and_not_who_it_is(bus: Home) -> None
     with LinesWire(bus.path) as program:
         program.ask("join", name="luna")
         agent = {"name": "luna", "base": "luna", "role": "operator"}
-        program.ask("put", envelope=envelope("agent.hello", runtime="x", version="9", agent=agent))
+        payload: dict[str, object] = {"runtime": "x", "version": "9", "agent": agent}
+        program.ask("put", envelope=envelope("agent.hello", payload=payload))
 
         assert program.ask("whoami")["ok"]["standing"] == "worker"
         assert bus.ok("status", "luna", "--json").json["role"] == "worker"
@@ -304,7 +293,7 @@ def test_a_message_by_envelope_is_the_senders_own_with_what_the_bus_knows_of_it(
     with LinesWire(bus.path) as program:
         program.ask("join", name="luna")
         claimed = {"sender_kind": "human", "delivered_to": ["boss"], "dead": ["x"], "expires": 1}
-        put = envelope("message", text="hello", **claimed)
+        put = envelope("message", payload={"text": "hello", **claimed})
         program.ask("put", envelope={**put, "to": ["nova"]})
 
     received = nova.ok("recv", "--json").json

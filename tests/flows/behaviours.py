@@ -55,7 +55,7 @@ BEHAVIOURS: Final[Mapping[str, str]] = {
     "store-and-forward": "A message to somebody who is away waits until it is back.",
     "priority-order": "Mail is taken by priority, and within one in its order.",
     "expires": "What expires before it is seen is not given, and its sender is told.",
-    "message-reference": "A message is found by number, with or without #, by device, by its id or the end of it.",
+    "message-reference": "A message is found by its number, with or without #, by its id or the end of it.",
     "name-taken": "A name that is in use is refused.",
     "leave": "Who has left is in no group, and still reached by name.",
     "observer": "An observer reads and cannot write.",

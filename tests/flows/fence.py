@@ -1,8 +1,8 @@
 r"""What an agent reads, read back by the letter of the design, without a line of the code that wrote it.
 
-One message is `<pal>[head] sender → recipient (+N others): text</pal>`; several begin with their number and are
-parted by ` | `. Whatever stands in a body, a mark that is not a mark has a backslash in it; so backslashes are
-left out of what is given back.
+One message is `<pal>[head] sender → recipient (+N others): text</pal>`; several begin with their number and
+are parted by ` | `. What stands in a body and only looks like a mark has a backslash in it; so backslashes
+are left out of what is given back.
 """
 
 import re

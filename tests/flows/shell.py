@@ -1,4 +1,4 @@
-"""A shell that stays, as an agent's does: the commands it runs are that agent's, or at a terminal the human's."""
+"""A shell that stays, as an agent's does: what it runs is that agent's, or at a terminal the human's."""
 
 import asyncio
 import os

@@ -84,7 +84,7 @@ def test_no_two_messages_share_a_line_of_the_ledger(one: int, other: int) -> Non
 
 def test_a_message_says_itself_whom_it_is_for() -> None:
     found = deliverable(
-        event(delivered_to=("eve",), **{"priority": "idle", "expires": 9, "held": "brake"})  # type: ignore[arg-type]  # a payload
+        event(delivered_to=("eve",), priority="idle", expires=9, held="brake")  # type: ignore[arg-type]  # a payload
     )
 
     assert found == Deliverable((), Priority.IDLE, 9, "brake")

@@ -57,6 +57,10 @@ class Watched:
         assert made is not None
         return made
 
+    async def ask(self, asking: Caller, *to: str) -> Event:
+        """Send a request."""
+        return await self.bus.send(asking, "can you review this?", *to, intent="request", is_confirmed=True)
+
     async def status(self, asking: Caller, state: str, **fields: str) -> Event:
         event = await self.bus.submit(asking, SetStatus(state=state, **fields))
         assert event is not None

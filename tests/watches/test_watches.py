@@ -2,27 +2,17 @@
 
 import asyncio
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tests.fakes import HUMAN, LIMIT_S, SCRIPT, open_memory
-from tests.watches.conftest import Watched, watched_bus
+from tests.fakes import HUMAN, LIMIT_S, SCRIPT
+from tests.watches.conftest import Watched
 
 from palaver.log.api import LIMIT_NEWEST
-from palaver.log.fold_watches import due_watches, read_subscription, read_subscriptions, read_watches
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.request import Send
-from palaver.model.subscription import COLLISION, IDLE, Unsubscribe
-
-
-async def ask(watched: Watched, asking: Caller, *to: str) -> Event:
-    """Send a request."""
-    return await watched.bus.send(asking, "can you review this?", *to, intent="request", is_confirmed=True)
+from palaver.log.fold_watches import due_watches, read_subscription, read_watches
+from palaver.model.subscription import COLLISION, Unsubscribe
 
 
 async def test_the_sender_is_told_once_that_one_who_saw_the_request_is_idle(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
-    request = await ask(watched, luna, "@nova")
+    request = await watched.ask(luna, "@nova")
     await watched.bus.ack(nova, request.seq)
 
     await watched.status(nova, "active")
@@ -39,7 +29,7 @@ async def test_the_sender_is_told_once_that_one_who_saw_the_request_is_idle(watc
 
 async def test_one_who_goes_idle_before_it_has_seen_the_request_owes_nothing(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
-    request = await ask(watched, luna, "@nova")
+    request = await watched.ask(luna, "@nova")
     await watched.status(nova, "idle")
     await watched.bus.ack(nova, request.seq)
 
@@ -48,7 +38,7 @@ async def test_one_who_goes_idle_before_it_has_seen_the_request_owes_nothing(wat
 
 async def test_one_who_stops_is_told_of_whether_it_has_seen_the_request_or_not(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
-    request = await ask(watched, luna, "@nova")
+    request = await watched.ask(luna, "@nova")
 
     await watched.leave(nova)
 
@@ -57,8 +47,8 @@ async def test_one_who_stops_is_told_of_whether_it_has_seen_the_request_or_not(w
 
 async def test_every_recipient_of_a_broadcast_is_watched_but_the_human(watched: Watched) -> None:
     luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
-    everyone = await ask(watched, luna)
-    person = await ask(watched, luna, "@human", "luna")
+    everyone = await watched.ask(luna)
+    person = await watched.ask(luna, "@human", "luna")
 
     await watched.leave(kira)
     await watched.leave(nova)
@@ -73,7 +63,7 @@ async def test_every_recipient_of_a_broadcast_is_watched_but_the_human(watched: 
 
 async def test_a_reply_ends_the_watch_on_the_one_who_replied(watched: Watched) -> None:
     luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
-    request = await ask(watched, luna, "@nova", "@kira")
+    request = await watched.ask(luna, "@nova", "@kira")
     await watched.bus.send(nova, "done", reply_to=str(request.seq))
 
     await watched.leave(nova)
@@ -84,8 +74,8 @@ async def test_a_reply_ends_the_watch_on_the_one_who_replied(watched: Watched) -
 
 async def test_requests_of_scripts_are_not_watched_and_those_of_the_human_are(watched: Watched) -> None:
     nova = await watched.bus.join("nova")
-    await ask(watched, SCRIPT, "@nova")
-    request = await ask(watched, HUMAN, "@nova")
+    await watched.ask(SCRIPT, "@nova")
+    request = await watched.ask(HUMAN, "@nova")
 
     await watched.leave(nova)
 
@@ -95,7 +85,7 @@ async def test_requests_of_scripts_are_not_watched_and_those_of_the_human_are(wa
 
 async def test_a_watch_that_was_removed_tells_nobody(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
-    request = await ask(watched, luna, "@nova")
+    request = await watched.ask(luna, "@nova")
     await watched.bus.submit(luna, Unsubscribe(id=f"w{request.seq}-nova"))
 
     await watched.leave(nova)
@@ -105,7 +95,7 @@ async def test_a_watch_that_was_removed_tells_nobody(watched: Watched) -> None:
 
 async def test_what_fell_due_while_nobody_looked_is_told_at_the_next_start(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
-    request = await ask(watched, luna, "@nova")
+    request = await watched.ask(luna, "@nova")
     await watched.settled()
     watched.watches.close()
     await watched.leave(nova)
@@ -121,7 +111,7 @@ async def test_what_fell_due_while_nobody_looked_is_told_at_the_next_start(watch
 
 async def test_what_is_owed_is_told_however_much_was_written_since(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
-    request = await ask(watched, luna, "@nova")
+    request = await watched.ask(luna, "@nova")
     made = await watched.subscribe(luna, types=("tick",), once=True)
     await watched.settled()
     watched.watches.close()
@@ -297,99 +287,3 @@ async def test_it_can_be_closed_twice_and_before_it_has_started(watched: Watched
     watched.start()
 
     await watched.settled()
-
-
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("ask"), st.sampled_from(["@nova", "@kira", ""])),
-        st.tuples(
-            st.sampled_from(["see", "idle", "active", "leave", "join"]), st.sampled_from(["nova", "kira"])
-        ),
-        st.tuples(st.just("reply"), st.sampled_from(["nova", "kira"])),
-        st.tuples(st.just("restart"), st.sampled_from(["", "a", "ab", "abcd"])),
-    ),
-    max_size=25,
-)
-
-
-async def take(watched: Watched, luna: Caller, agents: dict[str, Caller], verb: str, word: str) -> None:
-    """Take one step of a day; a restart comes after as many turns of the loop as its word is long."""
-    bus = watched.bus
-    if verb == "ask":
-        await ask(watched, luna, *([word] if word else ()))
-    elif verb == "restart":
-        for _ in word:
-            await asyncio.sleep(0)
-        watched.watches.close()
-        watched.start()
-    elif verb == "see":
-        await bus.ack(agents[word], *(event.seq for event in await watched.events("message")))
-    elif verb in ("idle", "active"):
-        await watched.status(agents[word], verb)
-    elif verb == "leave" and not bus.agent(word).left:
-        await watched.leave(agents[word])
-    elif verb == "join" and bus.agent(word).left:
-        await bus.join(word)
-    elif verb == "reply":
-        messages = await watched.events("message")
-        asked = [event for event in messages if event.payload.get("intent") == "request"]
-        for request in asked[-1:]:
-            await bus.broker.submit(agents[word], Send(text="yes", reply_to=str(request.seq)))
-
-
-def owed(events: list[Event]) -> dict[tuple[str, int], bool]:
-    """For every watch that fell due: whether the sender must be told, for nobody has answered since."""
-    is_open: dict[tuple[str, int], bool] = {}
-    due: dict[tuple[str, int], bool] = {}
-    for event in events:
-        names = event.payload.get("delivered_to", ())
-        if event.payload.get("intent") == "request" and isinstance(names, list):
-            is_open |= {(name, event.seq): False for name in names}
-        if (place := event.payload.get("reply_to")) is not None:
-            is_open.pop((event.sender, int(str(place))), None)
-            if (event.sender, int(str(place))) in due:
-                due[event.sender, int(str(place))] = False
-        if event.type == "delivery":
-            seqs = event.payload["messages"]
-            assert isinstance(seqs, list)
-            is_open |= {(event.sender, seq): True for seq in seqs if (event.sender, seq) in is_open}
-        for (name, seq), is_seen in is_open.items():
-            goes_idle = event.type == "status" and event.payload["state"] == "idle" and is_seen
-            if name == event.sender and (goes_idle or event.type == "agent.bye"):
-                due.setdefault((name, seq), True)
-    return due
-
-
-@given(steps)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whenever_the_daemon_ends_everybody_is_told_exactly_once(day: list[tuple[str, str]]) -> None:
-    async def live() -> None:
-        async with watched_bus(open_memory, None) as watched:  # type: ignore[arg-type]  # kept in memory
-            luna = await watched.bus.join("luna")
-            agents = {name: await watched.bus.join(name) for name in ("nova", "kira")}
-            states = await watched.subscribe(luna, agents=("nova",), types=("status", "agent.bye"))
-            once = await watched.subscribe(
-                HUMAN, agents=("nova",), statuses=("idle",), preset=IDLE, once=True
-            )
-            for verb, word in day:
-                await take(watched, luna, agents, verb, word)
-            await watched.settled()
-
-            events = await watched.events()
-            told = [event for event in events if event.sender == "[pal-events]"]
-            fired = [event.payload["watch"] for event in told if "watch" in event.payload]
-            due = owed(events)
-            for (agent, request), must in due.items():
-                assert int(must) <= fired.count({"agent": agent, "request": request}) <= 1
-            assert all((watch["agent"], watch["request"]) in due for watch in fired)  # type: ignore[index]  # as written
-            hits = [event.payload["event"] for event in told if event.payload.get("sub") == states.id]
-            found = [e.seq for e in events if e.type in ("status", "agent.bye") and e.sender == "nova"]
-            assert sorted(map(str, hits)) == sorted(map(str, found))
-            idle = [e.seq for e in events if e.sender == "nova" and e.payload.get("state") == "idle"]
-            hits = [event.payload["event"] for event in told if event.payload.get("sub") == once.id]
-            assert hits == idle[:1]
-            removed = [event for event in events if event.type == "sub.removed"]
-            assert len(removed) == len(hits)
-            assert [one.id for one in read_subscriptions(watched.bus.log.rows) if one.spent] == []
-
-    asyncio.run(live())

@@ -84,7 +84,9 @@ class Lifeline:
                 await wire.wait_closed()
 
     async def _connect(self, *, is_returning: bool) -> None:
-        for tries_left in reversed(range(_TRIES)):
+        tries_left = _TRIES
+        while True:
+            tries_left -= 1
             wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
             try:
                 self.joined = await self._greet(wire)

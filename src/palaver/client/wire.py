@@ -77,9 +77,9 @@ class Wire(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection, behind what was sent."""
-        if self._transport is not None:
-            self._flush()
-            self._transport.close()
+        assert self._transport is not None
+        self._flush()
+        self._transport.close()
 
     async def wait_closed(self) -> None:
         """Wait for the end of the connection, whoever makes it."""
@@ -124,7 +124,8 @@ class Wire(asyncio.Protocol):
         self._transport.abort()
 
     def _flush(self) -> None:
-        if self._out and not self._is_blocked and self._transport is not None:
+        assert self._transport is not None
+        if self._out and not self._is_blocked:
             self._out.append(b"")
             data = b"\n".join(self._out)
             self._out.clear()

@@ -1,0 +1,332 @@
+"""The fold: total over anything, and the same whether it grew live or was made anew."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fakes import HUMAN, SCRIPT, Bus, OpenLog, open_memory, open_sqlite, opened_bus, seat
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.errors import RequestError
+from palaver.log.api import Change, Log
+from palaver.log.fold import _HANDLERS, SKIPPED, agent_of, apply
+from palaver.log.memory import MemoryRows
+from palaver.log.state import AGENTS, SESSIONS, read_agent, read_agents, read_line, read_session
+from palaver.model.agent import Caller
+from palaver.model.delivery import can_rise
+from palaver.model.envelope import Envelope, Event
+from palaver.model.mail import CARRIED, EXPIRY, LEDGER, MAIL, UNREAD, UNSURE, DeliveryReport, decode_count
+from palaver.model.priority import PRIORITY_WORDS
+from palaver.model.request import (
+    Acknowledge,
+    Gone,
+    Join,
+    Leave,
+    Put,
+    Redeliver,
+    Report,
+    Request,
+    Send,
+    SetStatus,
+)
+
+TABLES = (AGENTS, SESSIONS, SKIPPED, MAIL, LEDGER, UNREAD, EXPIRY, CARRIED, UNSURE)
+NAMES = ("luna", "nova", "api-luna")
+few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def event(
+    type_: str, payload: dict[str, object], *, seq: int = 1, sender: str = "luna", **fields: object
+) -> Event:
+    return Event(
+        seq=seq,
+        id=f"ID{seq}",
+        type=type_,
+        sender=sender,
+        to=(),
+        ts=1000 + seq,
+        device="TEST",
+        payload=payload,
+        **fields,  # type: ignore[arg-type]  # fields of an event
+    )
+
+
+def rows_of(log: Log) -> dict[str, list[tuple[str, bytes]]]:
+    return {table: log.rows.scan(table, "", limit=100_000) for table in TABLES}
+
+
+# Totality
+
+words = st.sampled_from(
+    ["luna", "nova", "queued", "submitted", "seen", "held", "idle", "interrupt", "resumed", "worker", "1", ""]
+)
+values = st.recursive(
+    st.one_of(words, st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = [
+    "agent",
+    "messages",
+    "state",
+    "lane",
+    "unconfirmed",
+    "priority",
+    "delivered_to",
+    "expires",
+    "held",
+    "reply_to",
+    "action",
+    "name",
+    "base",
+    "session",
+    "runtime",
+    "reason",
+    "detail",
+    "seq",
+    "text",
+]
+payloads = st.dictionaries(st.sampled_from(KEYS), values, max_size=8)
+reports = st.fixed_dictionaries(
+    {
+        "agent": st.sampled_from(NAMES),
+        "messages": st.lists(st.integers(1, 9), max_size=3),
+        "state": st.sampled_from(["queued", "held", "submitted", "seen", "refused", "expired", "dead", "?"]),
+    },
+    optional={"unconfirmed": st.booleans(), "priority": st.sampled_from([*PRIORITY_WORDS, "?"])},
+)
+mails = st.fixed_dictionaries(
+    {"delivered_to": st.lists(st.sampled_from(NAMES), max_size=3)},
+    optional={
+        "priority": st.sampled_from([*PRIORITY_WORDS, "?"]),
+        "expires": st.integers(-5, 2**70),
+        "held": words,
+        "reply_to": st.sampled_from(["1", "2", "3", "x", "9" * 5000]),
+    },
+)
+types = st.sampled_from([*_HANDLERS, "x", "claim"])
+facts = st.one_of(
+    st.tuples(types, payloads),
+    st.tuples(st.just("delivery"), reports),
+    st.tuples(st.just("message"), mails),
+    st.tuples(st.just("agent.hello"), st.just({"agent": {"name": "luna", "base": "luna", "session": "s"}})),
+)
+
+
+@given(st.lists(facts, max_size=12))
+def test_whatever_an_event_holds_the_fold_does_not_raise_and_repeats_itself(
+    found: list[tuple[str, dict[str, object]]],
+) -> None:
+    rows = MemoryRows()
+
+    for place, (type_, payload) in enumerate(found, 1):
+        made = event(type_, payload, seq=place, sender=NAMES[place % 3], delivered_to=NAMES[: place % 3])
+        changes = apply(rows, made)
+        assert apply(rows, made) == changes
+        rows.change(changes)
+
+    check_counts(rows.scan)
+
+
+def check_counts(scan: Callable[..., Iterable[tuple[str, bytes]]]) -> None:
+    """What is counted is what is there, and every short list says what the ledger says."""
+    counts = {key: decode_count(value) for key, value in scan(UNREAD, "")}
+    owners = [key.rpartition("/")[0] for key, _ in scan(MAIL, "")]
+    assert counts == {name: owners.count(name) for name in owners}
+    assert {key for key, _ in scan(CARRIED, "")}.isdisjoint(key for key, _ in scan(UNSURE, ""))
+
+
+def test_what_cannot_be_read_is_counted_by_its_type() -> None:
+    rows = MemoryRows()
+
+    for _ in range(3):
+        rows.change(apply(rows, event("status", {})))
+
+    assert rows.scan(SKIPPED, "") == [("status", b"3")]
+
+
+# One agent
+
+AGENT = {"name": "luna", "base": "luna", "harness": "claude", "session": "s"}
+
+
+def folded(*events: Event) -> MemoryRows:
+    rows = MemoryRows()
+    for one in events:
+        changes: Iterable[Change] = apply(rows, one)
+        rows.change(changes)
+    return rows
+
+
+def test_a_hello_makes_an_agent_and_a_later_one_says_what_runs_it() -> None:
+    rows = folded(
+        event("agent.hello", {"agent": AGENT}),
+        event("agent.hello", {"runtime": "py", "version": "3"}, seq=2),
+    )
+
+    agent = read_agent(rows, "luna")
+    assert agent is not None
+    assert (agent.joined, agent.seq, agent.runtime, agent.version) == (1001, 1, "py", "3")
+    assert read_session(rows, "claude", "s") == "luna"
+    assert read_session(rows, "codex", "s") is None
+
+
+def test_a_status_a_pause_and_a_goodbye_change_the_agent() -> None:
+    rows = folded(
+        event("agent.hello", {"agent": AGENT}),
+        event("status", {"state": "active", "detail": "works"}, seq=2),
+        event("agent.paused", {"agent": "luna"}, seq=3, sender="human"),
+        event("agent.bye", {"reason": "done"}, seq=4),
+    )
+
+    agent = read_agent(rows, "luna")
+    assert agent is not None
+    assert (agent.state, agent.detail, agent.paused, agent.left) == ("exited", "done", True, True)
+    assert read_agents(folded(event("agent.hello", {"agent": AGENT}))) != read_agents(rows)
+
+
+def test_an_agent_that_is_back_is_carried_whole_and_other_moments_change_nothing() -> None:
+    rows = folded(
+        event("agent.hello", {"agent": AGENT}),
+        event("life", {"action": "daemon_started"}, seq=2),
+        event("life", {"action": "resumed", "agent": {**AGENT, "joined": 5, "session": ""}}, seq=3),
+    )
+
+    agent = read_agent(rows, "luna")
+    assert agent is not None
+    assert (agent.joined, agent.seq, agent.session) == (5, 3, "")
+
+
+def test_an_event_of_life_is_about_its_sender_unless_it_names_another() -> None:
+    assert agent_of(event("agent.paused", {"agent": "nova"}, sender="human")) == "nova"
+    assert agent_of(event("agent.hello", {"agent": AGENT})) == "luna"
+
+
+def test_many_agents_are_read_page_by_page() -> None:
+    rows = MemoryRows()
+    for number in range(1001):
+        rows.change(apply(rows, event("agent.hello", {"agent": {"name": f"a{number}", "base": "a"}})))
+
+    assert len(read_agents(rows)) == 1001
+
+
+# Live and anew
+
+callers = st.sampled_from(["luna", "nova", "api-luna", "human", "script"])
+targets = st.lists(
+    st.sampled_from(["@luna", "@nova", "api-luna", "@human", "@all", "@observers", "x/y"]), max_size=2
+)
+seqs = st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple)
+steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
+    st.tuples(
+        callers,
+        st.builds(
+            Send,
+            text=st.just("x"),
+            to=targets.map(tuple),
+            priority=st.sampled_from(["", *PRIORITY_WORDS]),
+            expires_in_ms=st.sampled_from([0, 1000]),
+            reply_to=st.sampled_from(["", "3", "5", "9"]),
+            id=st.sampled_from(["", "01HF7YAT00ABCDEFGHJKMNPQRS"]),
+        ),
+    ),
+    st.tuples(callers, st.builds(Acknowledge, messages=seqs, lane=st.just("sdk"), grade=st.just("acked"))),
+    st.tuples(
+        st.just("[pal-events]"),
+        st.builds(
+            Report,
+            report=st.builds(
+                DeliveryReport,
+                agent=st.sampled_from([*NAMES, "human", "x/y"]),
+                messages=seqs,
+                state=st.sampled_from(["queued", "held", "submitted", "seen", "refused", "expired", "dead"]),
+                unconfirmed=st.booleans(),
+            ),
+        ),
+    ),
+    st.tuples(callers, st.builds(SetStatus, state=st.sampled_from(["idle", "active", "blocked", "exited"]))),
+    st.tuples(callers, st.builds(Leave)),
+    st.tuples(
+        callers,
+        st.builds(
+            Join,
+            name=st.sampled_from(["", "luna", "nova"]),
+            tag=st.sampled_from(["", "api"]),
+            seat=st.sampled_from([None, seat(1), seat(2)]),
+            session=st.sampled_from(["", "s"]),
+            has_link=st.booleans(),
+            takes_over=st.booleans(),
+        ),
+    ),
+    st.tuples(st.just("[pal-events]"), st.builds(Gone, name=st.sampled_from(NAMES), reason=st.just("-"))),
+    st.tuples(st.just("human"), st.builds(Redeliver, message=st.sampled_from(["3", "5", "9"]))),
+    st.tuples(
+        callers,
+        st.builds(
+            lambda type_, to, id_: Put(envelope=Envelope(type=type_, id=id_, sender="luna", to=tuple(to))),
+            st.sampled_from(["x", "agent.hello", "agent.bye", "task.create"]),
+            st.lists(st.sampled_from(["nova", "@workers"]), max_size=2),
+            st.sampled_from(["e1", "e2"]),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("open_log", [open_memory, open_sqlite], ids=["memory", "sqlite"])
+@few
+@given(st.lists(steps, max_size=25))
+def test_state_made_anew_is_the_state_that_grew_live_and_no_line_goes_down(
+    open_log: OpenLog, requests: list[tuple[str, Request]]
+) -> None:
+    asyncio.run(_live_and_anew(open_log, requests))
+
+
+async def _live_and_anew(open_log: OpenLog, requests: list[tuple[str, Request]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        async with opened_bus(open_log, Path(directory)) as bus:
+            known = {"human": HUMAN, "script": SCRIPT, "[pal-events]": SYSTEM_CALLER}
+            for name in ("luna", "nova"):
+                known[name] = await bus.join(name)
+            known["api-luna"] = await bus.join("luna", tag="api")
+            lines: dict[tuple[int, str], str] = {}
+            for name, request in requests:
+                await _try(bus, known[name], request)
+                _check_lines(bus, lines)
+            bus.delivery.close()
+            live, directory_live = rows_of(bus.log), list(bus.broker.directory.all())
+
+            await bus.log.rebuild()
+
+            assert rows_of(bus.log) == live
+            assert sorted(agent.name for agent in directory_live) == [
+                one.name for one in read_agents(bus.log.rows)
+            ]
+            check_counts(bus.log.rows.scan)
+
+
+async def _try(bus: Bus, asking: Caller, request: Request) -> None:
+    try:
+        await bus.broker.submit(asking, request)
+    except RequestError as refusal:
+        assert str(refusal)
+
+
+def _check_lines(bus: Bus, lines: dict[tuple[int, str], str]) -> None:
+    """Every line of the ledger stays, rises, or is put in line again."""
+    for key, _ in bus.log.rows.scan(LEDGER, "", limit=10_000):
+        place, _, agent = key.partition("/")
+        line = read_line(bus.log.rows, int(place), agent)
+        assert line is not None
+        old = lines.get((int(place), agent), "queued")
+        is_back = line.state == "queued" and old in ("submitted", "held")
+        assert line.state == old or is_back or can_rise(old, line.state) or _by_two_steps(old, line.state)
+        lines[int(place), agent] = line.state
+
+
+def _by_two_steps(old: str, new: str) -> bool:
+    """Delivery writes too: between two looks a line can have gone back and risen again."""
+    return old in ("submitted", "held") and can_rise("queued", new)

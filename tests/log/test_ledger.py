@@ -1,0 +1,227 @@
+"""Open mail and the ledger, step by step."""
+
+import pytest
+
+from palaver.log.fold import apply
+from palaver.log.memory import MemoryRows
+from palaver.log.state import (
+    can_step,
+    find_mail,
+    is_carried,
+    read_carried,
+    read_entry,
+    read_line,
+    read_unread,
+    read_unsure,
+)
+from palaver.model.envelope import Event
+from palaver.model.mail import EXPIRY, MAIL, DeliveryReport, Entry, priority_of_key
+from palaver.model.priority import Priority
+
+
+class Line:
+    """One agent's line in a state of its own, moved by events."""
+
+    def __init__(self) -> None:
+        self.rows = MemoryRows()
+        self._seq = 0
+
+    def write(
+        self, type_: str, payload: dict[str, object], *, sender: str = "luna", by: str | None = None
+    ) -> int:
+        self._seq += 1
+        event = Event(
+            seq=self._seq,
+            id=f"ID{self._seq}",
+            type=type_,
+            sender=sender,
+            to=(),
+            ts=1000 + self._seq,
+            device="TEST",
+            payload=payload,
+            by=by,
+        )
+        self.rows.change(apply(self.rows, event))
+        return self._seq
+
+    def message(self, **payload: object) -> int:
+        return self.write("message", {"delivered_to": ["nova"], **payload})
+
+    def report(self, seq: int, state: str, *, by: str | None = None, **fields: object) -> None:
+        payload = {"agent": "nova", "messages": [seq], "state": state, **fields}
+        self.write("delivery", payload, sender="nova", by=by)
+
+    def entry(self, seq: int) -> Entry:
+        found = read_entry(self.rows, seq, "nova")
+        assert found is not None
+        return found
+
+    @property
+    def unread(self) -> int:
+        return read_unread(self.rows, "nova")
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+def test_a_message_waits_without_a_line_of_its_own(line: Line) -> None:
+    seq = line.message(priority="interrupt", expires=5000)
+
+    assert read_entry(line.rows, seq, "nova") is None
+    assert read_line(line.rows, seq, "nova") == Entry(state="queued", ts=0)
+    found = find_mail(line.rows, "nova", seq)
+    assert found is not None
+    assert priority_of_key(found[0]) is Priority.INTERRUPT
+    assert line.unread == 1
+    assert len(line.rows.scan(EXPIRY, "")) == 1
+
+
+def test_held_mail_has_a_line_with_the_reason(line: Line) -> None:
+    seq = line.message(held="rate")
+
+    assert (line.entry(seq).state, line.entry(seq).reason) == ("held", "rate")
+
+
+def test_the_way_of_a_message_leaves_every_moment_in_its_line(line: Line) -> None:
+    seq = line.message(expires=5000)
+
+    line.report(seq, "submitted", lane="hook")
+    carried, expiring = read_carried(line.rows, "nova"), line.rows.scan(EXPIRY, "")
+    line.report(seq, "seen", grade="context", by="kira")
+
+    entry = line.entry(seq)
+    assert carried == [seq]
+    assert expiring == []
+    assert (entry.state, entry.lane, entry.grade, entry.by) == ("seen", "hook", "context", "kira")
+    assert (entry.submitted, entry.seen) == (1002, 1003)
+    assert (line.unread, read_carried(line.rows, "nova"), line.rows.scan(MAIL, "")) == (0, [], [])
+
+
+def test_a_refusal_puts_mail_back_where_it_stood(line: Line) -> None:
+    first, second = line.message(expires=5000), line.message()
+    line.report(first, "submitted")
+
+    line.report(first, "queued", reason="no session")
+
+    found = find_mail(line.rows, "nova", first)
+    assert found is not None
+    assert found[1].state == "queued"
+    assert line.entry(first).reason == "no session"
+    assert (line.unread, len(line.rows.scan(EXPIRY, "")), is_carried(line.entry(first))) == (2, 1, False)
+    assert read_entry(line.rows, second, "nova") is None
+
+
+def test_unconfirmed_mail_leaves_the_line_and_is_remembered_as_unsure(line: Line) -> None:
+    seq = line.message()
+    line.report(seq, "submitted")
+
+    line.report(seq, "submitted", unconfirmed=True)
+    line.report(seq, "submitted", unconfirmed=True)
+
+    assert (line.entry(seq).state, line.entry(seq).unconfirmed) == ("submitted", True)
+    assert line.entry(seq).submitted == 1002
+    assert (line.unread, read_unsure(line.rows, "nova"), read_carried(line.rows, "nova")) == (0, [seq], [])
+
+
+@pytest.mark.parametrize(("word", "priority"), [("interrupt", Priority.INTERRUPT), ("", Priority.NORMAL)])
+def test_unconfirmed_mail_comes_back_into_line_when_a_person_says_so(
+    line: Line, word: str, priority: Priority
+) -> None:
+    seq = line.message()
+    line.report(seq, "submitted")
+    line.report(seq, "submitted", unconfirmed=True)
+
+    line.report(seq, "queued", priority=word)
+
+    found = find_mail(line.rows, "nova", seq)
+    assert found is not None
+    assert priority_of_key(found[0]) is priority
+    assert (line.unread, read_unsure(line.rows, "nova")) == (1, [])
+
+
+def test_unconfirmed_mail_that_is_seen_after_all_is_sure(line: Line) -> None:
+    seq = line.message()
+    line.report(seq, "submitted")
+    line.report(seq, "submitted", unconfirmed=True)
+
+    line.report(seq, "seen", grade="acked")
+
+    assert (line.entry(seq).state, read_unsure(line.rows, "nova"), line.unread) == ("seen", [], 0)
+
+
+@pytest.mark.parametrize(
+    "steps", [[], ["held"], ["submitted"], ["seen"], ["expired"], ["submitted", "unsure"]]
+)
+def test_a_reply_answers_whatever_became_of_the_message(line: Line, steps: list[str]) -> None:
+    seq = line.message(expires=5000)
+    for step in steps:
+        line.report(seq, "submitted" if step == "unsure" else step, unconfirmed=step == "unsure")
+
+    answer = line.write("message", {"delivered_to": ["luna"], "reply_to": str(seq)}, sender="nova")
+    line.write("message", {"delivered_to": ["luna"], "reply_to": str(seq)}, sender="nova")
+
+    entry = line.entry(seq)
+    assert (entry.state, entry.answer, entry.unconfirmed) == ("answered", answer, False)
+    assert (line.unread, line.rows.scan(EXPIRY, "")) == (0, [])
+    assert (read_unsure(line.rows, "nova"), read_carried(line.rows, "nova")) == ([], [])
+
+
+def test_a_reply_of_one_it_was_not_for_answers_nothing(line: Line) -> None:
+    seq = line.message()
+
+    line.write("message", {"delivered_to": ["luna"], "reply_to": str(seq)}, sender="kira")
+
+    assert read_entry(line.rows, seq, "kira") is None
+    assert line.unread == 1
+
+
+def test_a_report_on_what_was_never_for_the_agent_changes_nothing(line: Line) -> None:
+    line.report(99, "seen")
+
+    assert read_line(line.rows, 99, "nova") is None
+
+
+def test_a_message_named_twice_in_a_report_moves_once(line: Line) -> None:
+    first, second = line.message(), line.message()
+
+    payload: dict[str, object] = {"agent": "nova", "messages": [first, first], "state": "seen"}
+    line.write("delivery", payload, sender="nova")
+
+    assert line.unread == 1
+    assert find_mail(line.rows, "nova", second) is not None
+
+
+def test_a_dead_letter_makes_a_line_for_its_path(line: Line) -> None:
+    seq = line.message(delivered_to=[])
+
+    line.write("delivery", {"agent": "x/y", "messages": [seq], "state": "dead"}, sender="x/y")
+
+    entry = read_entry(line.rows, seq, "x/y")
+    assert entry is not None
+    assert entry.state == "dead"
+    assert line.rows.scan(MAIL, "") == []
+
+
+@pytest.mark.parametrize(
+    ("state", "unconfirmed", "can"),
+    [
+        ("submitted", True, True),
+        ("seen", True, False),
+        ("queued", False, True),
+        ("seen", False, True),
+        ("held", False, False),
+        ("expired", False, False),
+        ("nonsense", False, False),
+    ],
+)
+def test_from_submitted_only_some_steps_can_be_taken(
+    line: Line, state: str, unconfirmed: bool, can: bool
+) -> None:
+    seq = line.message()
+    line.report(seq, "submitted")
+
+    report = DeliveryReport(agent="nova", messages=(seq,), state=state, unconfirmed=unconfirmed)
+
+    assert can_step(line.rows, report, seq) is can

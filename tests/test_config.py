@@ -1,0 +1,66 @@
+"""The one table of settings."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from palaver.config import NOT_SETTINGS, Settings, load_settings
+from palaver.errors import BadRequest
+
+
+def test_without_a_file_every_setting_has_its_default(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, {}) == Settings()
+
+
+def test_the_file_counts_and_the_environment_wins(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('log_level = "debug"\nlog_max_bytes = 10\n')
+
+    settings = load_settings(tmp_path, {"PALAVER_LOG_LEVEL": "error", "HOME": "/x"})
+
+    assert settings == Settings(log_level="error", log_max_bytes=10)
+
+
+def test_a_number_from_the_environment_is_a_number(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, {"PALAVER_SQL_TIMEOUT_MS": "50"}).sql_timeout_ms == 50
+
+
+def test_our_variables_that_say_something_else_are_no_settings(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, dict.fromkeys(NOT_SETTINGS, "x")) == Settings()
+
+
+def test_an_unknown_key_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="'colour'"):
+        load_settings(tmp_path, {"PALAVER_COLOUR": "red"})
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("log_level = 3", "log_level"),
+        ('log_level = "loud"', "log_level"),
+        ("log_max_bytes = true", "log_max_bytes"),
+        ("log_max_bytes = -1", "log_max_bytes"),
+        ('sql_timeout_ms = "soon"', "sql_timeout_ms"),
+        ("[log_max_bytes]", "log_max_bytes"),
+        ("log_level", "config.toml"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_an_error_that_names_its_key(
+    tmp_path: Path, line: str, named: str
+) -> None:
+    (tmp_path / "config.toml").write_text(line)
+
+    with pytest.raises(BadRequest, match=named):
+        load_settings(tmp_path, {})
+
+
+def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(BadRequest, match="cannot be read"):
+        load_settings(tmp_path, {})
+
+
+def test_every_setting_is_a_text_or_a_number() -> None:
+    assert {field.type for field in fields(Settings)} <= {str, int}
