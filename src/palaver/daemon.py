@@ -41,7 +41,8 @@ from palaver.log.state import read_agent, read_agents
 from palaver.model.agent import Seat
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
-from palaver.model.request import Gone, Notify, Report, Started
+from palaver.model.request import Gone, Request, Started
+from palaver.watches.watches import Watches
 
 _logger: Final = logging.getLogger("palaver")
 
@@ -141,7 +142,7 @@ class Daemon:
         def gone(name: str, seat: Seat | None, reason: str) -> None:
             tasks.create_task(broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason, seat=seat)))
 
-        async def submit(request: Report | Notify) -> object:
+        async def submit(request: Request) -> object:
             return await broker.submit(SYSTEM_CALLER, request)
 
         self._presence = Presence(ProcessWatch(), gone, asyncio.get_running_loop().call_later)
@@ -154,6 +155,7 @@ class Daemon:
         )
         self._delivery = Delivery(log, submit, clock=self._clock, tasks=tasks)
         self._delivery.deadline_changed = self._deadline_changed.set
+        self._watches = Watches(log, submit, tasks=tasks)
         self._seats = SeatIndex(boot_id())
         self._log = log
         log.subscribe(self._follow_agents)
@@ -161,6 +163,7 @@ class Daemon:
         for agent in read_agents(log.rows):
             self._seats.put(agent)
             self._presence.put(agent)
+        self._watches.start()
         services = Services(
             home=self._home,
             settings=self._settings,
@@ -181,6 +184,7 @@ class Daemon:
         return door
 
     def _close(self) -> None:
+        self._watches.close()
         self._delivery.close()
         self._broker.close()
         self._presence.close()

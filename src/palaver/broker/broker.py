@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.broker import agents, envelopes, ledger, messages, status
+from palaver.broker import agents, envelopes, ledger, messages, status, subscriptions
 from palaver.broker.context import Context
 from palaver.broker.outcome import Outcome, Written
 from palaver.clock import Clock
@@ -34,6 +34,7 @@ from palaver.model.request import (
     SetStatus,
     Started,
 )
+from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.routing.directory import Directory
 from palaver.routing.policy import require
 
@@ -70,10 +71,15 @@ TABLE: Final[Mapping[type, Row]] = {
     SetStatus: Row("status set", Standing.OBSERVER, status.set_status),
     Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge),
     Redeliver: Row("redeliver", Standing.HUMAN, ledger.redeliver),
+    Subscribe: Row("events sub", Standing.OBSERVER, subscriptions.subscribe),
+    Unsubscribe: Row("events unsub", Standing.OBSERVER, subscriptions.unsubscribe),
     Report: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
     Notify: Row("notify", Standing.HUMAN, messages.notify, is_internal=True),
     Gone: Row("gone", Standing.HUMAN, agents.gone, is_internal=True),
     Started: Row("started", Standing.HUMAN, status.started, is_internal=True),
+    FireSubscription: Row("hit", Standing.HUMAN, subscriptions.fire_subscription, is_internal=True),
+    FireWatch: Row("watch", Standing.HUMAN, subscriptions.fire_watch, is_internal=True),
+    Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from palaver.errors import RequestError
 from palaver.log.api import Change, Rows
+from palaver.log.fold_watches import watch_changes
 from palaver.log.ledger import moved_by_report, opened_by_envelope, opened_by_message
 from palaver.log.state import (
     AGENTS,
@@ -48,7 +49,7 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
     """Tell what an event changes. The same rows and event always give the same changes."""
     handler = _HANDLERS.get(event.type, opened_by_envelope)
     try:
-        return handler(rows, event)
+        return [*handler(rows, event), *watch_changes(rows, event, agent_of(event))]
     except (RequestError, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
         count = rows.get(SKIPPED, event.type)
         return [(SKIPPED, event.type, encode_row(1 if count is None else decode_count(count) + 1))]

@@ -5,6 +5,7 @@ import msgspec
 from palaver.model.agent import Seat
 from palaver.model.envelope import Envelope
 from palaver.model.mail import DeliveryReport
+from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,4 +131,9 @@ Request = (
     | Notify
     | Gone
     | Started
+    | Subscribe
+    | Unsubscribe
+    | FireSubscription
+    | FireWatch
+    | Retire
 )

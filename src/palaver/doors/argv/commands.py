@@ -10,6 +10,7 @@ from palaver.doors.argv import (
     commands_mail,
     commands_recv,
     commands_send,
+    commands_subs,
 )
 from palaver.doors.argv.call import Call
 from palaver.links.doorstep import Doorstep
@@ -36,4 +37,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("ack",): commands_mail.ack,
     ("redeliver",): commands_mail.redeliver,
     ("events",): commands_events.events,
+    ("events", "sub"): commands_subs.subscribe,
+    ("events", "subs"): commands_subs.subscriptions,
+    ("events", "unsub"): commands_subs.unsubscribe,
 }

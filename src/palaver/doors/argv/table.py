@@ -10,6 +10,7 @@ from palaver.doors.argv.table_agents import AGENT_COMMANDS
 from palaver.doors.argv.table_bus import BUS_COMMANDS
 from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
+from palaver.doors.argv.table_subs import SUBSCRIPTION_COMMANDS
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -61,6 +62,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *AGENT_COMMANDS,
     *MESSAGE_COMMANDS,
     *LOG_COMMANDS,
+    *SUBSCRIPTION_COMMANDS,
     *_HELP_COMMANDS,
 )
 
