@@ -16,6 +16,7 @@ from palaver.errors import (
 )
 from palaver.log.state import read_unread
 from palaver.model.agent import Caller, Standing
+from palaver.model.bundle import CreateBundle
 from palaver.model.request import Leave, Notify, Send
 
 ULID = "01HF7YAT00ABCDEFGHJKMNPQRS"
@@ -29,8 +30,11 @@ async def sent(bus: Bus, asking: Caller, request: Send, key: bytes | None = None
 
 async def test_a_message_to_a_name_is_stored_with_its_recipients(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
+    bundle = await bus.submit(luna, CreateBundle(title="PR 1"))
+    assert bundle is not None
+    bundle_id = bundle.payload["bundle_id"]
 
-    event = await bus.send(luna, "hello", "@nova", intent="request", thread="pr-1", bundle_id="bundle:1")
+    event = await bus.send(luna, "hello", "@nova", intent="request", thread="pr-1", bundle_id=bundle_id)
 
     assert (event.type, event.sender, event.to) == ("message", "luna", ("@nova",))
     assert event.payload == {
@@ -41,10 +45,19 @@ async def test_a_message_to_a_name_is_stored_with_its_recipients(bus: Bus) -> No
         "delivered_to": ["nova"],
         "intent": "request",
         "thread": "pr-1",
-        "bundle_id": "bundle:1",
+        "bundle_id": bundle_id,
     }
     assert bus.texts("nova") == ["hello"]
     assert read_unread(bus.log.rows, "nova") == 1
+
+
+async def test_a_message_with_a_bundle_that_is_not_there_is_refused(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    with pytest.raises(NotFound, match="there is no bundle:7f3q9x2m"):
+        await bus.send(luna, "hello", "@nova", bundle_id="7f3q9x2m")
+
+    assert bus.texts("nova") == []
 
 
 async def test_without_recipients_a_message_goes_to_all_who_are_here_but_its_sender(bus: Bus) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -309,10 +310,8 @@ async def _live_and_anew(open_log: OpenLog, requests: list[tuple[str, Request]])
 
 
 async def _try(bus: Bus, asking: Caller, request: Request) -> None:
-    try:
+    with suppress(RequestError):
         await bus.broker.submit(asking, request)
-    except RequestError as refusal:
-        assert str(refusal)
 
 
 def _check_lines(bus: Bus, lines: dict[tuple[int, str], str]) -> None:

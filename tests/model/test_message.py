@@ -91,3 +91,10 @@ def test_a_message_reads_as_its_text_or_its_command(event: Event, text: str) -> 
 
 def test_a_handled_copy_says_who_handled_it() -> None:
     assert readable_text(_event({"text": "hello"}), handled_by=["s1", "s2"]) == "hello (handled by s1, s2)"
+
+
+def test_of_a_bundle_people_read_a_summary_and_never_its_contents() -> None:
+    files = [{"path": "a", "size": 1, "sha256": "x", "content": "a"}]
+    event = _event({"bundle_id": "bundle:7f3q9x2m", "title": "Review", "files": files}, type="bundle")
+
+    assert readable_text(event) == "bundle:7f3q9x2m Review, 1 file"

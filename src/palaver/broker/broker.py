@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.broker import agents, envelopes, ledger, messages, status, subscriptions
+from palaver.broker import agents, bundles, envelopes, ledger, messages, status, subscriptions
 from palaver.broker.context import Context
 from palaver.broker.outcome import Outcome, Written
 from palaver.clock import Clock
@@ -16,6 +16,7 @@ from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.state import read_agent, read_agents
 from palaver.model.agent import Caller, Standing
+from palaver.model.bundle import CreateBundle
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
 from palaver.model.message import SYSTEM
@@ -65,6 +66,7 @@ class Row:
 TABLE: Final[Mapping[type, Row]] = {
     Send: Row("send", Standing.GUEST, messages.send, messages.sent_by),
     Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by),
+    CreateBundle: Row("bundle create", Standing.GUEST, bundles.create),
     Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
     Register: Row("join --remote", Standing.WORKER, agents.register, agents.joined_by),
     Leave: Row("leave", Standing.OBSERVER, agents.leave),

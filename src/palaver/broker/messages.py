@@ -6,6 +6,9 @@ Recipients are fixed here, at send time. Nothing is stored when any part of a re
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
+
+from palaver.broker.bundles import attached_bundle
 from palaver.broker.context import Context
 from palaver.broker.lookup import find_message
 from palaver.broker.outcome import Sent, Written
@@ -49,7 +52,8 @@ async def send(context: Context, caller: Caller, request: Send, key: bytes | Non
     """Store one message for everybody it is meant for."""
     if request.id and not is_ulid(request.id):
         raise BadRequest(f"--id must be a ULID (26 characters), not {request.id!r}")
-    return await send_with_id(context, caller, request, key)
+    bundle_id = attached_bundle(context.log, request.bundle_id)
+    return await send_with_id(context, caller, structs.replace(request, bundle_id=bundle_id), key)
 
 
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 
-from palaver.client.start import above_stdio
 from palaver.cli.thin_wire import PIECE_BYTES, frame
+from palaver.client.start import above_stdio
 
 TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ skips and counts, so that one odd event never stops the log; `pal doctor` shows 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from sys import intern
 from typing import Final
 
 import msgspec
 
 from palaver.errors import RequestError
 from palaver.log.api import Change, Rows
+from palaver.log.fold_bundles import made_bundle
 from palaver.log.fold_watches import watch_changes
 from palaver.log.ledger import moved_by_report, opened_by_envelope, opened_by_message
 from palaver.log.state import (
@@ -90,7 +92,7 @@ def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
     known = read_agent(rows, agent_of(event))
     if known is None:
         raise ValueError(event.sender)
-    return [(AGENTS, known.name, encode_row(msgspec.structs.replace(known, **fields)))]
+    return [(AGENTS, known.name, _agent_row(msgspec.structs.replace(known, **fields)))]
 
 
 def _life(rows: Rows, event: Event) -> list[Change]:
@@ -102,15 +104,21 @@ def _life(rows: Rows, event: Event) -> list[Change]:
 
 
 def _sits_down(agent: Agent) -> list[Change]:
-    changes: list[Change] = [(AGENTS, agent.name, encode_row(agent))]
+    changes: list[Change] = [(AGENTS, agent.name, _agent_row(agent))]
     if agent.session:
         changes.append((SESSIONS, f"{agent.harness}/{agent.session}", agent.name.encode()))
     return changes
 
 
+def _agent_row(agent: Agent) -> bytes:
+    # msgspec leaves a default out only when it is the very same object: these two have words as defaults.
+    return encode_row(msgspec.structs.replace(agent, role=intern(agent.role), state=intern(agent.state)))
+
+
 _HANDLERS: Final[Mapping[str, _Handler]] = {
     "message": opened_by_message,
     "delivery": moved_by_report,
+    "bundle": made_bundle,
     "agent.hello": _hello,
     "agent.bye": _bye,
     "agent.paused": _paused,

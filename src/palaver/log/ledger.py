@@ -126,7 +126,7 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
     if report.state == State.QUEUED:  # It had left the line, and comes back into it.
         priority = parse_priority(report.priority) if report.priority else Priority.NORMAL
         counter.add(report.agent, 1)
-        row = encode_row(Mail(seq=seq, since=event.ts))
+        row = encode_row(Mail(seq=seq, state=State.QUEUED, since=event.ts))
         changes.append((MAIL, mail_key(report.agent, priority, seq), row))
     return changes
 

@@ -33,10 +33,14 @@ _PLACE_DIGITS: Final = 15
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message that waits for one agent. `expires` is 0 for never."""
+    """One message that waits for one agent. `expires` is 0 for never.
+
+    No default is a word here or below: msgspec leaves out only the very same object, so the row of a word that
+    was read would differ from that of a word in the code.
+    """
 
     seq: int
-    state: str = "queued"
+    state: str
     expires: int = 0
     since: int = 0
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from palaver.model.bundle import BUNDLE, bundle_summary
 from palaver.model.envelope import Event
 
 MESSAGE: Final = "message"
@@ -126,10 +127,12 @@ def flat(
 def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
     """Give what people and agents read of an event.
 
-    A message's text; with a command `command {json}`; another type `type {json}`. A copy that sessions
-    handled says so at the end.
+    A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; another
+    type `type {json}`. A copy that sessions handled says so at the end.
     """
-    if event.type != MESSAGE:
+    if event.type == BUNDLE:
+        text = bundle_summary(event.payload)
+    elif event.type != MESSAGE:
         text = _with_json(event.type, event.payload)
     elif command := event.payload.get("command"):
         text = _with_json(str(command), event.payload.get("payload"))

@@ -3,6 +3,7 @@
 import msgspec
 
 from palaver.model.agent import Seat
+from palaver.model.bundle import CreateBundle
 from palaver.model.envelope import Envelope
 from palaver.model.mail import DeliveryReport
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
@@ -136,4 +137,5 @@ Request = (
     | FireSubscription
     | FireWatch
     | Retire
+    | CreateBundle
 )

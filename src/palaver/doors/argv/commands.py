@@ -5,6 +5,7 @@ from typing import Final
 
 from palaver.doors.argv import (
     commands_agents,
+    commands_bundle,
     commands_bus,
     commands_events,
     commands_mail,
@@ -36,6 +37,10 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("receipts",): commands_mail.receipts,
     ("ack",): commands_mail.ack,
     ("redeliver",): commands_mail.redeliver,
+    ("bundle", "create"): commands_bundle.create,
+    ("bundle", "show"): commands_bundle.show,
+    ("bundle", "list"): commands_bundle.list_bundles,
+    ("bundle", "cat"): commands_bundle.cat,
     ("events",): commands_events.events,
     ("events", "sub"): commands_subs.subscribe,
     ("events", "subs"): commands_subs.subscriptions,

@@ -54,7 +54,7 @@ async def show(call: Call, doorstep: Doorstep) -> int:
     lines = [f"#{event.seq} {event.type} from {event.sender}, {call.clock_time(event.ts)}, {event.id}"]
     if event.to:
         lines.append(f"to {', '.join(event.to)}")
-    for key in ("intent", "thread", "reply_to", "priority", "path"):
+    for key in ("intent", "thread", "reply_to", "priority", "path", "bundle_id"):
         if event.payload.get(key):
             lines.append(f"{key.replace('_', ' ')} {event.payload[key]}")
     lines = [safe(line) for line in lines]

@@ -14,6 +14,7 @@ from palaver.doors.views import message_view, open_mail
 from palaver.errors import UsageError
 from palaver.links.doorstep import Doorstep
 from palaver.log.state import read_unread
+from palaver.model.bundle import bundle_hint
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.forms import Line, format_injection
@@ -139,7 +140,8 @@ async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None
     else:
         rest = max(0, read_unread(call.services.log.rows, call.owner) - len(events))
         lines = [injection_line(event, call.owner, call.services.log.device) for event in events]
-        data = (format_injection(lines, rest=0 if is_stream else rest) + "\n").encode()
+        rest = 0 if is_stream else rest
+        data = (format_injection(lines, rest=rest, hints=bundle_hint(events)) + "\n").encode()
     await call.write(data, token)
 
 

@@ -2,6 +2,7 @@
 
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.commands_bundle import with_bundle
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
 from palaver.links.doorstep import Doorstep
@@ -24,9 +25,11 @@ async def send(call: Call, doorstep: Doorstep) -> int:
         priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
         expires_in_ms=_milliseconds(expires_s),
         id=(parsed.value("--id") or "").upper(),
+        bundle_id=parsed.value("--bundle") or "",
         is_confirmed=parsed.has("--yes"),
         is_dry_run=parsed.has("--dry-run"),
     )
+    request = await with_bundle(call, request)
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
     if call.is_json:

@@ -7,6 +7,7 @@ from typing import Final
 
 from palaver.doors.argv.spec import Command, Positional, Table, build_table
 from palaver.doors.argv.table_agents import AGENT_COMMANDS
+from palaver.doors.argv.table_bundle import BUNDLE_COMMANDS
 from palaver.doors.argv.table_bus import BUS_COMMANDS
 from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
@@ -61,6 +62,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *BUS_COMMANDS,
     *AGENT_COMMANDS,
     *MESSAGE_COMMANDS,
+    *BUNDLE_COMMANDS,
     *LOG_COMMANDS,
     *SUBSCRIPTION_COMMANDS,
     *_HELP_COMMANDS,

@@ -3,6 +3,7 @@
 from typing import Final
 
 from palaver.doors.argv.spec import Command, Option, Positional
+from palaver.doors.argv.table_bundle import SEND_OPTIONS
 
 DEFAULT_INBOX: Final = 20
 """How many messages `pal inbox` shows."""
@@ -75,8 +76,9 @@ MESSAGE_COMMANDS: Final = (
             Option(name="--stdin", help="Take the text from standard input."),
             Option(name="--yes", help="Agents need this for a broadcast to more than five."),
             Option(name="--dry-run", help="Only show who would get it."),
+            *SEND_OPTIONS,
         ),
-        exclusive=(("--priority", "--interrupt"), ("--file", "--stdin")),
+        exclusive=(("--priority", "--interrupt"), ("--file", "--stdin"), ("--bundle", "--title")),
         examples=(
             ('pal send @nova "the build is green"', "write to nova"),
             ('pal send "lunch?"', "write to everybody present"),
@@ -84,6 +86,7 @@ MESSAGE_COMMANDS: Final = (
             ("pal send @luna --reply-to 42 --thread pr-123 -- looks good", "answer in a thread"),
             ("git diff | pal send @nova --stdin", "send what a program says"),
             ("pal send @api- --dry-run -- hello", "see who that would reach"),
+            ('pal send @nova --title "PR-123" --files src/app.tsx -- please review', "with a bundle"),
         ),
     ),
     Command(

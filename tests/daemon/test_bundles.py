@@ -1,0 +1,111 @@
+"""Bundles from one agent to another, with the real client and daemon."""
+
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Shell, run_as_person
+from tests.daemon.wires import ThinWire
+
+
+@pytest.fixture
+def luna(bus: Home) -> Shell:
+    """A shell that is luna, in a directory with a file."""
+    (directory_of(bus) / "app.py").write_text("x = 1\n")
+    shell = bus.shell()
+    shell.ok("join", "--name", "luna")
+    return shell
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    """A shell that is nova."""
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+def directory_of(home: Home) -> Path:
+    """Where the shells of a home are."""
+    return home.path.parent
+
+
+def test_a_bundle_goes_along_with_a_message_and_is_read_by_the_other(
+    bus: Home, luna: Shell, nova: Shell
+) -> None:
+    made = luna.ok("bundle", "create", "Review", "--files", "app.py", "--json").json
+    luna.ok("send", "@nova", "--bundle", made["bundle_id"].upper(), "--", "look")
+    (directory_of(bus) / "app.py").write_text("changed since")
+
+    message = nova.ok("recv", "--json").json
+
+    assert message["bundle_id"] == made["bundle_id"]
+    assert nova.ok("bundle", "cat", message["bundle_id"]).out == "x = 1\n"
+    assert nova.ok("bundle", "show", message["bundle_id"], "--json").json["files"][0]["path"] == "app.py"
+    assert [line["title"] for line in nova.ok("bundle", "list", "--json").lines] == ["Review"]
+
+
+def test_an_agent_is_told_that_a_message_comes_with_a_bundle(bus: Home, luna: Shell, nova: Shell) -> None:
+    luna.ok("send", "@nova", "--title", "Review", "--", "look")
+
+    received = nova.ok("recv").out
+
+    (made,) = bus.events("--type", "bundle")
+    assert received.endswith(
+        f"luna → nova: look | (pal: #{made['seq'] + 1} comes with a bundle: "
+        f"pal bundle show {made['payload']['bundle_id']})</pal>\n"
+    )
+
+
+def test_a_bundle_is_made_on_the_way_of_a_message(bus: Home, luna: Shell, nova: Shell) -> None:
+    luna.ok("send", "@nova", "--title", "Review", "--files", "app.py", "--", "look")
+
+    message = nova.ok("recv", "--json").json
+
+    (made,) = bus.events("--type", "bundle")
+    assert message["bundle_id"] == made["payload"]["bundle_id"]
+    assert made["seq"] < message["seq"]
+
+
+def test_the_same_request_makes_one_bundle_and_one_message(bus: Home, nova: Shell) -> None:
+    answers = []
+    for _ in range(2):
+        with ThinWire(bus.path) as wire:
+            wire.ask("send", "@nova", "--title", "T", "--json", "--", "look", key=b"k" * 16)
+            answers.append(wire.answer())
+
+    assert answers[0] == answers[1]
+    assert [event["type"] for event in bus.events("--from", "script")] == ["bundle", "message"]
+
+
+def test_a_bundle_survives_the_daemon(bus: Home, luna: Shell) -> None:
+    large = "y" * 200_000
+    (directory_of(bus) / "large.txt").write_text(large)
+    made = luna.ok("bundle", "create", "T", "--files", "large.txt", "--json").json
+
+    bus.kill()
+
+    assert luna.ok("bundle", "cat", made["bundle_id"], "large.txt").out == large
+
+
+def test_an_agent_cannot_take_a_file_from_outside_and_a_person_can(bus: Home, luna: Shell) -> None:
+    refused = luna.pal("bundle", "create", "T", "--files", "/etc/hostname", "--json")
+
+    allowed = run_as_person(bus, "bundle", "create", "T", "--files", "/etc/hostname", "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "not_allowed")
+    assert allowed.json["files"][0]["path"] == "/etc/hostname"
+
+
+def test_a_message_with_a_bundle_that_is_not_there_is_not_sent(bus: Home, luna: Shell, nova: Shell) -> None:
+    refused = luna.pal("send", "@nova", "--bundle", "7f3q9x2m", "--json", "--", "look")
+
+    assert (refused.status, refused.error["error"]) == (1, "not_found")
+    assert bus.texts() == []
+
+
+def test_in_the_list_of_events_a_bundle_is_short(bus: Home, luna: Shell) -> None:
+    luna.ok("bundle", "create", "T", "--files", "app.py")
+
+    shown = bus.ok("events", "--type", "bundle").out
+
+    assert shown.endswith(" T, 1 file\n")
