@@ -56,8 +56,8 @@ def _typed(key: str, value: object, kind: object) -> object:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
         raise BadRequest(f"the setting {key!r} is a number, not {value!r}")
-    if key == "log_level" and value not in ("debug", "info", "warning", "error"):
-        raise BadRequest(f"the setting 'log_level' is debug, info, warning or error, not {value!r}")
     if not isinstance(value, str):
         raise BadRequest(f"the setting {key!r} is a text, not {value!r}")
+    if key == "log_level" and value not in ("debug", "info", "warning", "error"):
+        raise BadRequest(f"the setting 'log_level' is debug, info, warning or error, not {value!r}")
     return value

@@ -133,6 +133,18 @@ async def test_a_home_that_cannot_be_one_is_an_error(tmp_path: Path, heard: Hear
         await open_wire(str(tmp_path / "file"), heard.on_line, heard.lost.append)
 
 
+async def test_a_daemon_that_is_lost_as_soon_as_it_has_started_is_an_error(
+    home: Path, tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho ok >&3\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PALAVER_PYTHON", str(python))
+
+    with pytest.raises(Disconnected, match="as soon as it had started"):
+        await open_wire(str(home), heard.on_line, heard.lost.append)
+
+
 async def test_who_gives_up_while_the_daemon_is_reached_leaves_no_connection(
     home: Path, heard: Heard
 ) -> None:

@@ -64,7 +64,7 @@ class Home:
         self.client = client
         self._names = count()
         self._running: list[subprocess.Popen[bytes]] = []
-        self._pids: set[int] = set()
+        self._shells: list[Shell] = []
 
     @property
     def environment(self) -> dict[str, str]:
@@ -124,9 +124,7 @@ class Home:
     @property
     def pid(self) -> int:
         """The process of the daemon that runs, or ran last."""
-        pid = int((self.path / "daemon.lock").read_text())
-        self._pids.add(pid)
-        return pid
+        return int((self.path / "daemon.lock").read_text())
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send the daemon a signal and wait until it is gone."""
@@ -135,7 +133,7 @@ class Home:
     def shell(self, env: Mapping[str, str] | None = None) -> "Shell":
         """A shell that stays, and can be somebody."""
         shell = Shell(self, env=env)
-        self._running.append(shell.process)
+        self._shells.append(shell)
         return shell
 
     def spare_path(self) -> Path:
@@ -143,7 +141,11 @@ class Home:
         return self.path.parent / f"spare-{next(self._names)}"
 
     def close(self) -> None:
-        """End all that was started, by its number."""
+        """End all that was started, by its number; what comes back must find the bus stopped."""
+        if self.path.exists():
+            (self.path / "down").touch()
+        for shell in self._shells:
+            shell.close()
         for process in self._running:
             process.kill()
             process.wait()
@@ -151,10 +153,8 @@ class Home:
                 if stream is not None:
                     stream.close()
         with contextlib.suppress(FileNotFoundError, ValueError):
-            self._pids.add(self.pid)
-        for pid in self._pids:
-            if is_daemon_of(pid, self.path):
-                end_process(pid, signal.SIGKILL)
+            if is_daemon_of(self.pid, self.path):
+                self.kill()
 
 
 class Shell:
@@ -167,6 +167,7 @@ class Shell:
             stdin=subprocess.PIPE,
             env={**home.environment, **(env or {})},
             cwd=home.path.parent,
+            process_group=0,
         )
 
     def begin(self, *words: str, env: Mapping[str, str] | None = None) -> "Job":
@@ -193,10 +194,11 @@ class Shell:
         return check_output(self.pal(*words))
 
     def close(self) -> None:
-        """End the shell, and wait until it has ended."""
-        self.process.kill()
-        self.process.wait()
+        """End the shell and all that it started, and wait until it has ended."""
         assert self.process.stdin is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self.process.stdin.close()
 
 
@@ -320,7 +322,7 @@ def is_daemon_of(pid: int, home: Path) -> bool:
 @contextlib.contextmanager
 def new_home(client: str = PAL) -> Iterator[Home]:
     """A home in a directory of its own, under a short path that another user may pass."""
-    directory = Path(tempfile.mkdtemp(prefix="pal-"))
+    directory = Path(tempfile.mkdtemp(prefix="pal-daemon-"))
     directory.chmod(0o755)
     home = Home(directory / "home", client)
     try:

@@ -25,8 +25,8 @@ def test_the_queue_gives_what_the_case_says(case: dict[str, list[list[object]]])
             queue.add(seq, parse_priority(str(word)))
         elif op == "deq":
             idle, blocked, expected = given_
-            seq = queue.next(idle=bool(idle), blocked=bool(blocked))
-            assert (None if seq is None else names[seq]) == expected
+            taken = queue.next(idle=bool(idle), blocked=bool(blocked))
+            assert (None if taken is None else names[taken]) == expected
         else:
             queue.is_paused = op == "pause"
 

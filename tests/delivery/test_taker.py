@@ -123,6 +123,16 @@ async def test_a_long_backlog_is_handed_out_page_by_page_each_message_once(bus: 
     assert sorted(map(int, taken)) == list(range(450))
 
 
+async def test_a_filter_finds_its_one_message_behind_a_long_backlog(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    await asyncio.gather(*(bus.send(luna, str(number), "@nova") for number in range(250)))
+    await bus.send(luna, "the last", "@nova")
+
+    taker = bus.delivery.take("nova", passes=lambda event: event.payload["text"] == "the last")
+
+    assert texts_of(taker.poll(9)) == ["the last"]
+
+
 async def test_mail_that_goes_back_into_line_is_seen_by_a_taker_that_had_passed_it(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")

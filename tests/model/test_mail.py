@@ -74,7 +74,7 @@ def test_a_key_of_expiry_gives_all_of_it_back(moment: int, seq: int, name: str) 
 
 @given(st.lists(st.tuples(st.integers(0, 10**14), places)))
 def test_keys_of_expiry_sort_by_the_moment(pairs: list[tuple[int, int]]) -> None:
-    assert sorted(pairs) == sorted(pairs, key=lambda pair: expiry_key(*pair, "luna"))
+    assert sorted(pairs) == sorted(pairs, key=lambda pair: expiry_key(pair[0], pair[1], "luna"))
 
 
 @given(places, places)
@@ -83,9 +83,7 @@ def test_no_two_messages_share_a_line_of_the_ledger(one: int, other: int) -> Non
 
 
 def test_a_message_says_itself_whom_it_is_for() -> None:
-    found = deliverable(
-        event(delivered_to=("eve",), priority="idle", expires=9, held="brake")  # type: ignore[arg-type]  # a payload
-    )
+    found = deliverable(event(delivered_to=("eve",), priority="idle", expires=9, held="brake"))
 
     assert found == Deliverable((), Priority.IDLE, 9, "brake")
 

@@ -62,10 +62,10 @@ async def shell(watched: Watched) -> Shell:
 
 
 async def test_a_subscription_is_answered_with_its_id_and_shown_as_it_was_typed(shell: Shell) -> None:
-    typed = "--type message --from nova --thread 'pr 1' --once --say 'look at it'"
+    typed = "--type message --from nova --thread 'pr 1' --once --text 'look at it'"
 
     (made,) = await shell.json(
-        "sub", "--type", "message", "--from", "nova", "--thread", "pr 1", "--once", "--say", "look at it"
+        "sub", "--type", "message", "--from", "nova", "--thread", "pr 1", "--once", "--text", "look at it"
     )
     shown = await shell.run("subs")
 

@@ -31,7 +31,7 @@ class Call:
         self.verb_at = self._read()
         # Help never has an effect, whatever stands beside it.
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
-        # Completion runs while a person types, and its script at every start of a shell: like help, it starts nothing.
+        # Completion runs while a person types, its script at every start of a shell: it starts nothing.
         if self.verb in (b"completion", b"__complete"):
             self.verb = b"help"
 

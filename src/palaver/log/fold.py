@@ -13,6 +13,7 @@ import msgspec
 from palaver.errors import RequestError
 from palaver.log.api import Change, Rows
 from palaver.log.fold_bundles import made_bundle
+from palaver.log.fold_threads import fold_thread
 from palaver.log.fold_watches import watch_changes
 from palaver.log.ledger import moved_by_report, opened_by_envelope, opened_by_message
 from palaver.log.state import (
@@ -61,6 +62,10 @@ def agent_of(event: Event) -> str:
     """Give the name of the agent whose life an event is about: its sender, if it names no other."""
     name = event.payload.get("agent")
     return name if isinstance(name, str) else event.sender
+
+
+def _message(rows: Rows, event: Event) -> list[Change]:
+    return [*opened_by_message(rows, event), *fold_thread(rows, event)]
 
 
 def _hello(rows: Rows, event: Event) -> list[Change]:
@@ -116,7 +121,7 @@ def _agent_row(agent: Agent) -> bytes:
 
 
 _HANDLERS: Final[Mapping[str, _Handler]] = {
-    "message": opened_by_message,
+    "message": _message,
     "delivery": moved_by_report,
     "bundle": made_bundle,
     "agent.hello": _hello,

@@ -143,7 +143,7 @@ def format_address(address: Address) -> str:
 
 # An e-mail address, a path and a glob hold an @ too: what stands before and behind decides. The device is in
 # capitals here, so that `@luna:look` is luna.
-_MENTION: Final = re.compile(r"(?<![\w.+/@-])@(\w[\w-]*+(?::[A-Z0-9]++\b)?+)(?![*/])")
+_MENTION: Final = re.compile(r"(?<![\w.+/@-])@(\w[\w-]*+(?:(?<!-):[A-Z0-9]++\b)?+)(?![*/])")
 
 
 def find_mentions(text: str) -> list[str]:

@@ -35,8 +35,8 @@ _PLACE_DIGITS: Final = 15
 class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message that waits for one agent. `expires` is 0 for never.
 
-    No default is a word here or below: msgspec leaves out only the very same object, so the row of a word that
-    was read would differ from that of a word in the code.
+    No default is a word, here or below: msgspec leaves out only the very same object, so a word that was read
+    would make another row than the same word in the code.
     """
 
     seq: int

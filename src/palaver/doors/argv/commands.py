@@ -12,6 +12,7 @@ from palaver.doors.argv import (
     commands_recv,
     commands_send,
     commands_subs,
+    commands_threads,
 )
 from palaver.doors.argv.call import Call
 from palaver.links.doorstep import Doorstep
@@ -37,6 +38,8 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("receipts",): commands_mail.receipts,
     ("ack",): commands_mail.ack,
     ("redeliver",): commands_mail.redeliver,
+    ("thread", "list"): commands_threads.list_threads,
+    ("thread", "show"): commands_threads.show_thread,
     ("bundle", "create"): commands_bundle.create,
     ("bundle", "show"): commands_bundle.show,
     ("bundle", "list"): commands_bundle.list_bundles,

@@ -8,7 +8,7 @@ import msgspec
 
 from palaver.delivery.taker import Passes, Taker
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe
+from palaver.doors.argv.message_page import for_people, injection_line
 from palaver.doors.argv.table_messages import DEFAULT_RECV
 from palaver.doors.views import message_view, open_mail
 from palaver.errors import UsageError
@@ -17,7 +17,7 @@ from palaver.log.state import read_unread
 from palaver.model.bundle import bundle_hint
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
-from palaver.model.forms import Line, format_injection
+from palaver.model.forms import format_injection
 from palaver.model.message import readable_text
 from palaver.model.query import Query
 from palaver.model.request import Acknowledge
@@ -136,45 +136,13 @@ async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None
     if call.is_json or (is_stream and call.is_json_stream):
         data = b"".join(_encode(message_view(event)) + b"\n" for event in events)
     elif call.is_terminal:
-        data = "".join(_for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
+        data = "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
     else:
         rest = max(0, read_unread(call.services.log.rows, call.owner) - len(events))
         lines = [injection_line(event, call.owner, call.services.log.device) for event in events]
         rest = 0 if is_stream else rest
         data = (format_injection(lines, rest=rest, hints=bundle_hint(events)) + "\n").encode()
     await call.write(data, token)
-
-
-def injection_line(event: Event, recipient: str, device: str) -> Line:
-    """Give a message as one line of what an agent reads."""
-    names = event.payload.get("delivered_to", ()) if event.type == "message" else event.delivered_to
-    others = len(names) - 1 if isinstance(names, (list, tuple)) else 0
-    return Line(
-        seq=event.seq,
-        device=None if event.device == device else event.device,
-        sender=event.sender,
-        recipient=recipient,
-        others=max(0, others),
-        intent=_word(event, "intent"),
-        thread=_word(event, "thread"),
-        text=readable_text(event),
-    )
-
-
-def _word(event: Event, key: str) -> str | None:
-    found = event.payload.get(key)
-    return found if isinstance(found, str) else None
-
-
-def _for_people(call: Call, event: Event) -> str:
-    paint = call.paint
-    marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
-    place, sender = paint.bold(f"#{event.seq}"), paint.cyan(safe(event.sender))
-    head = f"{place} {sender} → {safe(', '.join(event.to) or 'all')}"
-    if marks:
-        head += f" [{safe(', '.join(marks))}]"
-    body = "\n".join(f"  {line}" for line in safe(readable_text(event), keep_lines=True).splitlines())
-    return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
 
 
 def _filter(call: Call) -> Passes | None:

@@ -51,7 +51,7 @@ async def subscribe(call: Call, doorstep: Doorstep) -> int:
         owner=call.parsed.value("--for") or "",
         once=call.parsed.has("--once"),
         preset=preset,
-        text=call.parsed.value("--say") or "",
+        text=call.parsed.value("--text") or "",
     )
     written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(written, Written)
@@ -136,7 +136,7 @@ def _asked_for(made: Subscription) -> str:
         if is_given[name]:
             words += [word for value in getattr(made.filter, name) for word in (option, value)]
     words += ["--once"] if made.once else []
-    words += ["--say", made.text] if made.text else []
+    words += ["--text", made.text] if made.text else []
     return shlex.join(words)
 
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Final
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import Column, ago, lay_out, safe
+from palaver.doors.argv.message_page import for_people
+from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.argv.table_threads import DEFAULT_THREADS
 from palaver.doors.views import message_view
 from palaver.errors import NotFound
 from palaver.links.doorstep import Doorstep
 from palaver.log.fold_threads import read_thread, read_threads
 from palaver.model.envelope import Event
-from palaver.model.message import readable_text
 from palaver.model.query import Query
 
 _PAGE: Final = 500
@@ -66,17 +66,5 @@ async def show_thread(call: Call, doorstep: Doorstep) -> int:
 async def _show(call: Call, event: Event) -> None:
     if call.is_json:
         await call.say_json(message_view(event))
-        return
-    paint = call.paint
-    marks = [
-        f"{key.replace('_', ' ')} {event.payload[key]}"
-        for key in ("intent", "reply_to")
-        if event.payload.get(key)
-    ]
-    head = f"{paint.bold(f'#{event.seq}')} {paint.cyan(safe(event.sender))} → {safe(', '.join(event.to) or 'all')}"
-    if marks:
-        head += f" [{safe(', '.join(marks))}]"
-    lines = safe(readable_text(event), keep_lines=True).splitlines()
-    await call.say_lines(
-        [f"{head} {paint.dim(call.clock_time(event.ts))}", *(f"  {line}" for line in lines), ""]
-    )
+    else:
+        await call.say(for_people(call, event))

@@ -117,7 +117,9 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
         return Parsed(command=_topic(table, positionals), is_help=True)
     _check(table, entry, given, positionals)
     home, as_name = given.pop("--home", None), given.pop("--as", None)
-    is_json, is_text = given.pop("--json", False), given.pop("--text", False)
+    is_json, is_text = given.pop("--json", False), given.get("--text") is True
+    if is_text:  # with a value it is an option of the command itself
+        del given["--text"]
     return Parsed(
         command=command,
         options=given,
@@ -263,8 +265,8 @@ def _check(table: Table, entry: Entry, given: dict[str, Value], positionals: lis
         words = ", ".join(one.path[-1] for one in table.children_of(entry))
         raise UsageError(f"{typed(command)} needs a command behind it, one of: {words}")
     if given:
-        for names in (GLOBAL_EXCLUSIVE, *command.exclusive):
-            both = [name for name in names if name in given]
+        forms = [name for name in GLOBAL_EXCLUSIVE if given.get(name) is True]
+        for both in (forms, *([name for name in names if name in given] for names in command.exclusive)):
             if len(both) > 1:
                 raise UsageError(f"{' and '.join(both)} cannot stand together: choose one")
     if command.rest is not None:

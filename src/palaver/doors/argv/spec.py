@@ -23,6 +23,8 @@ class Option:
     choices: tuple[str, ...] = ()
     short: str | None = None
     completes: Completes | None = None
+    shadows_global: bool = False
+    """It takes the place of a global flag of that name, which then stands only before the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,7 @@ def _entry(command: Command) -> Entry:
         for name in (option.name, option.short):
             if name is None:
                 continue
-            if name in options:
+            if name in options and not (option.shadows_global and options[name] in GLOBAL_OPTIONS):
                 raise ValueError(f"{name} stands twice in {command.path}")
             options[name] = option
     for name in (name for names in command.exclusive for name in names):

@@ -12,6 +12,7 @@ from palaver.doors.argv.table_bus import BUS_COMMANDS
 from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
 from palaver.doors.argv.table_subs import SUBSCRIPTION_COMMANDS
+from palaver.doors.argv.table_threads import THREAD_COMMANDS
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -62,6 +63,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *BUS_COMMANDS,
     *AGENT_COMMANDS,
     *MESSAGE_COMMANDS,
+    *THREAD_COMMANDS,
     *BUNDLE_COMMANDS,
     *LOG_COMMANDS,
     *SUBSCRIPTION_COMMANDS,

@@ -38,7 +38,12 @@ SUBSCRIPTION_COMMANDS: Final = (
                 help="Tell this agent instead of you: one that you started, or as a person anyone.",
                 completes="agents",
             ),
-            Option(name="--say", metavar="TEXT", help="Add these words to every message."),
+            Option(
+                name="--text",
+                metavar="TEXT",
+                help="Add these words to every message.",
+                shadows_global=True,
+            ),
         ),
         exclusive=(
             ("--idle", "--stopped", "--blocked", "--collision", "--type"),
@@ -49,7 +54,7 @@ SUBSCRIPTION_COMMANDS: Final = (
             ("pal events sub --idle nova --once", "tell me when nova is done"),
             ("pal events sub --type message --thread pr-123", "tell me of every word in a thread"),
             ("pal events sub --collision", "tell me when two edit the same file"),
-            ('pal events sub --stopped nova --say "take over its task"', "and what to do then"),
+            ('pal events sub --stopped nova --text "take over its task"', "and what to do then"),
         ),
     ),
     Command(

@@ -16,6 +16,7 @@ THREAD_COMMANDS: Final = (
         summary="Show conversations.",
         description="A thread is a name that messages share. It changes nothing about who gets them.",
         is_group=True,
+        examples=(("pal thread list", "what is being talked about?"),),
     ),
     Command(
         path=("thread", "list"),

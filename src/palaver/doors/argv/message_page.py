@@ -1,0 +1,42 @@
+"""A message as a person reads it on a terminal, and as one line of what an agent reads."""
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import safe
+from palaver.model.envelope import Event
+from palaver.model.forms import Line
+from palaver.model.message import readable_text
+
+
+def for_people(call: Call, event: Event) -> str:
+    """Give a head and the indented text; whatever the message holds, it cannot drive the terminal."""
+    paint = call.paint
+    marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
+    if reply_to := _word(event, "reply_to"):
+        marks.append(f"answers #{reply_to}")
+    place, sender = paint.bold(f"#{event.seq}"), paint.cyan(safe(event.sender))
+    head = f"{place} {sender} → {safe(', '.join(event.to) or 'all')}"
+    if marks:
+        head += f" [{safe(', '.join(marks))}]"
+    body = "\n".join(f"  {line}" for line in safe(readable_text(event), keep_lines=True).splitlines())
+    return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
+
+
+def injection_line(event: Event, recipient: str, device: str) -> Line:
+    """Give a message as one line of what an agent reads."""
+    names = event.payload.get("delivered_to", ()) if event.type == "message" else event.delivered_to
+    others = len(names) - 1 if isinstance(names, (list, tuple)) else 0
+    return Line(
+        seq=event.seq,
+        device=None if event.device == device else event.device,
+        sender=event.sender,
+        recipient=recipient,
+        others=max(0, others),
+        intent=_word(event, "intent"),
+        thread=_word(event, "thread"),
+        text=readable_text(event),
+    )
+
+
+def _word(event: Event, key: str) -> str | None:
+    found = event.payload.get(key)
+    return found if isinstance(found, str) else None

@@ -1,0 +1,185 @@
+"""Takers and lanes that come and go at random: nothing is in two hands, and nothing is lost."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fakes import HUMAN, Bus, FakeLane, OpenLog, open_memory, open_sqlite, opened_bus
+
+from palaver.delivery.lane import Answer, LaneKind, Offer
+from palaver.delivery.taker import Taker
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.priority import PRIORITY_WORDS, Priority, parse_priority
+from palaver.model.request import SetStatus
+
+T = TypeVar("T")
+
+choices = st.integers(0, 7)
+steps = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from(PRIORITY_WORDS)),
+    st.tuples(st.just("take"), st.booleans()),
+    st.tuples(st.just("poll"), choices, st.integers(1, 4)),
+    st.tuples(st.just("ack"), choices, choices),
+    st.tuples(st.just("settle"), choices),
+    st.tuples(st.just("close"), choices),
+    st.tuples(st.just("lane"), st.sampled_from(LaneKind)),
+    st.tuples(st.just("answer"), choices, st.sampled_from(Answer)),
+    st.tuples(st.just("end"), choices),
+    st.tuples(st.just("status"), st.sampled_from(["idle", "active", "blocked"])),
+    st.tuples(st.just("turn"), st.integers(1, 5)),
+)
+
+
+class Table:
+    """Everybody who draws on nova's mail, and what a naive observer knows of it."""
+
+    def __init__(self, bus: Bus, nova: Caller) -> None:
+        self.bus = bus
+        self.nova = nova
+        self.takers: dict[Taker, set[int]] = {}
+        self.picky: set[Taker] = set()
+        self.lanes: list[FakeLane] = []
+        self.sent: dict[int, Priority] = {}
+        self.seen: set[int] = set()
+        self.lost: set[int] = set()
+        """What a lane carried when it ended: submitted, unconfirmed."""
+
+    async def do(self, step: tuple[object, ...]) -> None:
+        await getattr(self, f"_{step[0]}")(*step[1:])
+
+    async def _send(self, word: str) -> None:
+        event = await self.bus.send(HUMAN, word, "@nova", priority=word)
+        self.sent[event.seq] = parse_priority(word)
+
+    async def _take(self, is_picky: bool) -> None:
+        passes = (lambda event: event.seq % 2 == 0) if is_picky else None
+        taker = self.bus.delivery.take("nova", passes=passes)
+        self.takers[taker] = set()
+        if is_picky:
+            self.picky.add(taker)
+
+    async def _poll(self, which: int, limit: int) -> None:
+        if self.takers:
+            taker = _one(list(self.takers), which)
+            for event in taker.poll(limit):
+                self._check_free(event)
+                self.takers[taker].add(event.seq)
+
+    async def _ack(self, which: int, message: int) -> None:
+        if hand := self._hand(which):
+            taker, seqs = hand
+            seq = _one(sorted(seqs), message)
+            await self.bus.ack(self.nova, seq)
+            taker.settled([seq])
+            seqs.discard(seq)
+            self.seen.add(seq)
+
+    async def _settle(self, which: int) -> None:
+        """A consumer says that all is acknowledged, and nothing was written down."""
+        if hand := self._hand(which):
+            taker, seqs = hand
+            taker.settled(seqs)
+            seqs.clear()
+
+    async def _close(self, which: int) -> None:
+        if self.takers:
+            taker = _one(list(self.takers), which)
+            taker.close()
+            del self.takers[taker]
+
+    async def _lane(self, kind: LaneKind) -> None:
+        self.lanes.append(self.bus.open_lane("nova", kind))
+
+    async def _answer(self, which: int, answer: Answer) -> None:
+        if self.lanes:
+            lane = _one(self.lanes, which).lane
+            for offer in list(lane.offers.values()):
+                await self.bus.delivery.answer(lane, offer.number, answer)
+                if answer is Answer.SEEN:
+                    self.seen.update(offer.seqs)
+
+    async def _end(self, which: int) -> None:
+        if self.lanes:
+            lane = _one(self.lanes, which)
+            self.lanes.remove(lane)
+            self.lost.update(seq for offer in lane.lane.offers.values() for seq in offer.seqs)
+            await self.bus.delivery.close_lane(lane.lane)
+
+    async def _status(self, state: str) -> None:
+        await self.bus.submit(self.nova, SetStatus(state=state))
+
+    async def _turn(self, times: int) -> None:
+        for _ in range(times):
+            await asyncio.sleep(0)
+
+    def _hand(self, which: int) -> tuple[Taker, set[int]] | None:
+        full = [(taker, seqs) for taker, seqs in self.takers.items() if seqs]
+        return _one(full, which) if full else None
+
+    def _check_free(self, event: Event) -> None:
+        assert event.seq not in self.seen
+        assert all(event.seq not in seqs for seqs in self.takers.values())
+        assert all(event.seq not in offer.seqs for offer in self._offers())
+
+    def _offers(self) -> list[Offer]:
+        return [offer for lane in self.lanes for offer in lane.lane.offers.values()]
+
+    def check(self) -> None:
+        """Nothing is in two hands, and nothing that a lane carries was seen before."""
+        hands = [set(offer.seqs) for offer in self._offers()] + list(self.takers.values())
+        assert sum(map(len, hands)) == len(set().union(*hands))
+
+    async def clear(self) -> list[int]:
+        """Let everybody end, and take what is left: it comes in order, and a witness misses nothing."""
+        witness = next((taker for taker in self.takers if taker not in self.picky), None)
+        kept = set() if witness is None else self.takers.pop(witness)
+        while self.lanes:
+            await self._end(0)
+        while self.takers:
+            await self._close(0)
+        for _ in range(20):  # An offer that was being written down when its lane ended is put back in line.
+            await self.bus.send(HUMAN, "turn", "@human")
+        if witness is not None:
+            drawn = {event.seq for event in witness.poll(1000)}
+            assert kept | drawn == set(self.sent) - self.seen - self.lost
+            witness.close()
+        taker = self.bus.delivery.take("nova")
+        left = [event.seq for event in taker.poll(1000)]
+        taker.close()
+        return left
+
+
+def _one(items: list[T], which: int) -> T:
+    return items[which % len(items)]
+
+
+def in_order(sent: dict[int, Priority], seqs: set[int]) -> list[int]:
+    """The order in which a naive queue hands out."""
+    return sorted(seqs, key=lambda seq: (sent[seq], -seq if sent[seq] is Priority.IDLE_FIRST else seq))
+
+
+@pytest.mark.parametrize("open_log", [open_memory, open_sqlite], ids=["memory", "sqlite"])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(steps, max_size=40))
+def test_nothing_is_in_two_hands_and_nothing_is_lost(
+    open_log: OpenLog, sequence: list[tuple[object, ...]]
+) -> None:
+    asyncio.run(_come_and_go(open_log, sequence))
+
+
+async def _come_and_go(open_log: OpenLog, sequence: list[tuple[object, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        async with opened_bus(open_log, Path(directory)) as bus:
+            table = Table(bus, await bus.join("nova"))
+            for step in sequence:
+                await table.do(step)
+                table.check()
+
+            left = await table.clear()
+
+            assert left == in_order(table.sent, set(table.sent) - table.seen - table.lost)
