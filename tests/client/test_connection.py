@@ -18,7 +18,6 @@ from palaver.errors import (
     MessageTooLarge,
     NameTaken,
     NotFound,
-    NotPerson,
     NotYou,
     ReservedType,
     UnknownRecipient,
@@ -139,16 +138,13 @@ async def test_what_is_refused_is_raised_as_the_class_it_is(bus: Bus) -> None:
         assert await nova.events(types=["message"]) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "role", "error"),
-    [("human", "worker", BadName), ("taken", "worker", NameTaken), ("luna", "operator", NotPerson)],
-)
+@pytest.mark.parametrize(("name", "error"), [("human", BadName), ("taken", NameTaken)])
 async def test_a_name_that_cannot_be_had_is_an_error_at_once(
-    bus: Bus, name: str, role: str, error: type[Exception]
+    bus: Bus, name: str, error: type[Exception]
 ) -> None:
     async with bus.connect("taken"):
         with pytest.raises(error):
-            async with bus.connect(name, role=role):
+            async with bus.connect(name):
                 pass
 
 

@@ -5,28 +5,48 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
-from tests.daemon.stage import Home
+from tests.daemon.stage import Home, new_home
 from tests.daemon.wires import LinesWire, ThinWire, connect, frame, request
 
 MANY = 1000
 LIMIT_LINE = 10 * 1024 * 1024
 
 
-@pytest.fixture
-def unharmed(bus: Home) -> Iterator[Home]:
+@contextmanager
+def watched(home: Home) -> Iterator[Home]:
     """A bus that, whatever the test does, is the same daemon afterwards and serves everybody."""
-    first = bus.pid
-    with LinesWire(bus.path) as witness:
+    home.ok("up")
+    first = home.pid
+    with LinesWire(home.path) as witness:
         witness.ask("join", name="witness")
 
-        yield bus
+        yield home
 
         assert witness.ask("whoami")["ok"]["name"] == "witness"
-        assert bus.ok("status", "--json").json["pid"] == first
-        assert "Traceback" not in (bus.path / "daemon.log").read_text()
+        assert home.ok("status", "--json").json["pid"] == first
+        assert "Traceback" not in (home.path / "daemon.log").read_text()
+
+
+@pytest.fixture
+def unharmed(home: Home) -> Iterator[Home]:
+    with watched(home):
+        yield home
+
+
+@pytest.fixture(scope="module")
+def long_lived() -> Iterator[Home]:
+    with new_home() as home:
+        yield home
+
+
+@pytest.fixture
+def shared(long_lived: Home) -> Iterator[Home]:
+    """One daemon for many an insult that leaves nothing behind."""
+    with watched(long_lived):
+        yield long_lived
 
 
 # The thin client's wire
@@ -37,8 +57,8 @@ def unharmed(bus: Home) -> Iterator[Home]:
     [b"", b"P", b"PAL", b"PAL1", b"PAL1R", b"PAL1" + request("whoami")[:40]],
     ids=["nothing", "P", "PAL", "magic", "type", "half-a-frame"],
 )
-def test_a_caller_that_ends_in_the_middle_of_a_word_is_forgotten(unharmed: Home, data: bytes) -> None:
-    with connect(unharmed.path) as wire:
+def test_a_caller_that_ends_in_the_middle_of_a_word_is_forgotten(shared: Home, data: bytes) -> None:
+    with connect(shared.path) as wire:
         wire.sendall(data)
 
 
@@ -58,9 +78,9 @@ def test_a_caller_that_ends_in_the_middle_of_a_word_is_forgotten(unharmed: Home,
     ids=["huge", "type", "ack", "content", "end", "field", "length", "key", "empty"],
 )
 def test_a_frame_that_cannot_be_is_answered_with_a_sentence_and_the_end(
-    unharmed: Home, data: bytes, sentence: bytes
+    shared: Home, data: bytes, sentence: bytes
 ) -> None:
-    with ThinWire(unharmed.path) as client:
+    with ThinWire(shared.path) as client:
         client.send(data)
         status, _, err = client.answer()
 
@@ -68,8 +88,8 @@ def test_a_frame_that_cannot_be_is_answered_with_a_sentence_and_the_end(
     assert sentence in err
 
 
-def test_a_second_request_on_one_connection_ends_it(unharmed: Home) -> None:
-    with ThinWire(unharmed.path) as client:
+def test_a_second_request_on_one_connection_ends_it(shared: Home) -> None:
+    with ThinWire(shared.path) as client:
         client.send(request("events", "--follow", "--after", "999") + request("whoami"))
         status, _, err = client.answer()
 
@@ -77,8 +97,8 @@ def test_a_second_request_on_one_connection_ends_it(unharmed: Home) -> None:
     assert b"unexpected frame" in err
 
 
-def test_another_version_of_the_wire_is_refused_in_its_own_words(unharmed: Home) -> None:
-    with connect(unharmed.path) as wire:
+def test_another_version_of_the_wire_is_refused_in_its_own_words(shared: Home) -> None:
+    with connect(shared.path) as wire:
         wire.sendall(b"PAL2" + request("whoami"))
         answer = wire.makefile("rb").read()
 
@@ -100,29 +120,29 @@ def test_a_client_that_sends_more_than_it_was_asked_for_is_cut_off(unharmed: Hom
     assert unharmed.texts() == []
 
 
-def test_a_signal_before_anything_was_asked_is_an_end(unharmed: Home) -> None:
-    with ThinWire(unharmed.path) as client:
+def test_a_signal_before_anything_was_asked_is_an_end(shared: Home) -> None:
+    with ThinWire(shared.path) as client:
         client.send(frame(b"S", b"\2"))
 
         assert client.is_closed()
 
 
-def test_arguments_that_are_no_utf8_are_a_usage_error_in_both_forms(unharmed: Home) -> None:
+def test_arguments_that_are_no_utf8_are_a_usage_error_in_both_forms(shared: Home) -> None:
     refused = [
-        unharmed.pal("show", b"\xff"),
-        unharmed.pal("show", b"\xff", "--json"),
-        unharmed.pal("events", "--type", b"\xff"),
-        unharmed.pal("whoami", "--as", b"\xff"),
-        unharmed.pal(b"\xff", "--json"),
+        shared.pal("show", b"\xff"),
+        shared.pal("show", b"\xff", "--json"),
+        shared.pal("events", "--type", b"\xff"),
+        shared.pal("whoami", "--as", b"\xff"),
+        shared.pal(b"\xff", "--json"),
     ]
 
     assert [one.status for one in refused] == [2] * 5
     assert refused[1].error["error"] == "usage"
 
 
-def test_a_resume_token_that_makes_no_sense_is_no_token(unharmed: Home) -> None:
+def test_a_resume_token_that_makes_no_sense_is_no_token(shared: Home) -> None:
     for token in (b"", b"x", b"+", b"+99999999999", b"[1,", b'["a"]', b"\xff" * 100, b"1" * 99):
-        with ThinWire(unharmed.path) as client:
+        with ThinWire(shared.path) as client:
             client.ask("whoami", token=token)
 
             assert client.answer()[0] == 0
@@ -176,9 +196,9 @@ def test_a_resume_token_acknowledges_only_the_callers_own_mail(unharmed: Home) -
     ids=lambda value: value[:40].decode("latin-1") if isinstance(value, bytes) else "",
 )
 def test_a_line_that_cannot_be_served_is_an_error_and_the_connection_goes_on(
-    unharmed: Home, line: bytes, word: str
+    shared: Home, line: bytes, word: str
 ) -> None:
-    with LinesWire(unharmed.path) as program:
+    with LinesWire(shared.path) as program:
         program.send(line + b"\n")
         refused = program.next_line()
 
@@ -187,8 +207,8 @@ def test_a_line_that_cannot_be_served_is_an_error_and_the_connection_goes_on(
         assert program.ask("whoami")["ok"]["name"] == "script"
 
 
-def test_an_error_carries_the_number_of_its_request(unharmed: Home) -> None:
-    with LinesWire(unharmed.path) as program:
+def test_an_error_carries_the_number_of_its_request(shared: Home) -> None:
+    with LinesWire(shared.path) as program:
         program.send(b'{"req": 41, "op": "frobnicate"}\n{"req": 42, "op": "whoami"}\n')
 
         assert [program.next_line()["req"] for _ in range(2)] == [41, 42]
@@ -206,8 +226,8 @@ def test_a_line_over_the_limit_is_dropped_whole_and_its_rest_is_no_request(unhar
     assert unharmed.texts() == []
 
 
-def test_a_request_that_comes_byte_by_byte_is_served(unharmed: Home) -> None:
-    with LinesWire(unharmed.path) as program:
+def test_a_request_that_comes_byte_by_byte_is_served(shared: Home) -> None:
+    with LinesWire(shared.path) as program:
         for byte in b'{"req": 1, "op": "whoami"}\n':
             program.send(bytes([byte]))
 

@@ -265,6 +265,20 @@ async def test_what_a_holder_remembers_is_taken_at_its_word(bus: Bus) -> None:
     assert [bus.state(event, "nova") for event in events] == ["seen", "queued", "submitted"]
 
 
+async def test_what_a_holder_does_not_remember_is_unconfirmed_once_it_has_said_all(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    by_hook, by_terminal = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
+    await bus.report("nova", "submitted", by_hook.seq, lane="hook")
+    await bus.report("nova", "submitted", by_terminal.seq, lane="terminal")
+    lane = bus.open_lane("nova", LaneKind.HOOK)
+
+    await bus.delivery.recovered(lane.lane)
+
+    assert read_unsure(bus.log.rows, "nova") == [by_hook.seq]
+    assert read_carried(bus.log.rows, "nova") == [by_terminal.seq]
+    assert len(bus.texts("luna")) == 1
+
+
 @pytest.mark.parametrize("how", ["bye", "hello", "resumed"])
 async def test_with_a_session_ends_what_its_lanes_carried_before_the_daemon_started(
     bus: Bus, how: str
@@ -378,6 +392,18 @@ async def test_a_foreign_envelope_goes_through_a_lane_like_a_message(bus: Bus) -
     )
 
     assert await lane.next_texts() == ["x"]
+
+
+async def test_an_envelope_for_nobody_is_nobodys_mail(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    event = await bus.submit(
+        luna, Put(envelope=Envelope(type="x", id="e", sender="luna", to=("@observers",)))
+    )
+
+    assert event is not None
+    assert bus.state(event, "luna") == ""
+    assert bus.texts("luna") == []
 
 
 async def test_a_dead_letter_has_a_line_for_its_path_and_its_sender_is_told(bus: Bus) -> None:

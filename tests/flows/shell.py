@@ -10,7 +10,8 @@ from pathlib import Path
 
 LIMIT_S = 5.0
 
-# Leads a session at the terminal, with its parents gone: whatever runs the tests is no part of who is asking.
+# Both leave their parents behind: whatever runs the tests, a harness maybe, is no part of who is asking.
+_ALONE = ["sh", "-c", "exec 3<&0; sh <&3 3<&- &"]
 _AT_TERMINAL = """
 import fcntl, os, sys, termios
 if os.fork():
@@ -43,7 +44,7 @@ class Shell:
 
     async def open(self, *, at_terminal: bool = False) -> None:
         """Start it; at a terminal it is the foreground of one that nobody else has."""
-        program = ["sh"]
+        program = _ALONE
         if at_terminal:
             self._terminal, theirs = os.openpty()
             program = [sys.executable, "-I", "-c", _AT_TERMINAL, os.ttyname(theirs)]

@@ -5,7 +5,6 @@ import pytest
 from palaver.log.fold import apply
 from palaver.log.memory import MemoryRows
 from palaver.log.state import (
-    can_step,
     find_mail,
     is_carried,
     read_carried,
@@ -15,7 +14,7 @@ from palaver.log.state import (
     read_unsure,
 )
 from palaver.model.envelope import Event
-from palaver.model.mail import EXPIRY, MAIL, DeliveryReport, Entry, priority_of_key
+from palaver.model.mail import EXPIRY, MAIL, Entry, priority_of_key
 from palaver.model.priority import Priority
 
 
@@ -202,26 +201,3 @@ def test_a_dead_letter_makes_a_line_for_its_path(line: Line) -> None:
     assert entry is not None
     assert entry.state == "dead"
     assert line.rows.scan(MAIL, "") == []
-
-
-@pytest.mark.parametrize(
-    ("state", "unconfirmed", "can"),
-    [
-        ("submitted", True, True),
-        ("seen", True, False),
-        ("queued", False, True),
-        ("seen", False, True),
-        ("held", False, False),
-        ("expired", False, False),
-        ("nonsense", False, False),
-    ],
-)
-def test_from_submitted_only_some_steps_can_be_taken(
-    line: Line, state: str, unconfirmed: bool, can: bool
-) -> None:
-    seq = line.message()
-    line.report(seq, "submitted")
-
-    report = DeliveryReport(agent="nova", messages=(seq,), state=state, unconfirmed=unconfirmed)
-
-    assert can_step(line.rows, report, seq) is can

@@ -111,6 +111,10 @@ class Delivery:
         """Take a lane's word on what it carried before this daemon started. Its holder remembered it."""
         await self._take_word(lane, seqs, answer, grade=grade, reason="")
 
+    async def recovered(self, lane: Lane) -> None:
+        """A lane has said all it remembers: what else its kind carried before this daemon is unconfirmed."""
+        await self._doubt(lane.agent, lane.word)
+
     async def _take_word(
         self, lane: Lane, seqs: Sequence[int], answer: Answer, *, grade: str, reason: str
     ) -> None:
@@ -149,7 +153,7 @@ class Delivery:
                 self._on_delivery(event)
             elif event.type in ("agent.hello", "agent.bye", "life"):
                 self._on_state(event.sender)
-                self._tasks.create_task(self._doubt(event.sender))
+                self._tasks.create_task(self._doubt(event.sender))  # A session has ended or begun.
             elif event.type in ("status", "agent.paused", "agent.unpaused"):
                 self._on_state(agent_of(event))
 
@@ -179,7 +183,6 @@ class Delivery:
         """The ledger says that these wait no longer, whoever has them in hand."""
         if (mailbox := self._mailboxes.get(agent)) is not None:
             mailbox.settle(seqs)
-        self._look(agent)
 
     def _on_state(self, agent: str) -> None:
         for lane in self._lanes.get(agent, ()):
@@ -191,10 +194,13 @@ class Delivery:
             mailbox.wake(is_behind=is_behind)
         self._look(agent)
 
-    async def _doubt(self, agent: str) -> None:
-        """A session has ended or begun: what earlier lanes carried, and none carries now, is unconfirmed."""
-        carried = read_carried(self._log.rows, agent)
-        if lost := [seq for seq in carried if not self._is_in_hand(agent, seq)]:
+    async def _doubt(self, agent: str, lane: str = "") -> None:
+        """What earlier lanes, or those of one kind, carried and none carries now is unconfirmed."""
+        rows = self._log.rows
+        lost = [seq for seq in read_carried(rows, agent) if not self._is_in_hand(agent, seq)]
+        if lane:
+            lost = [seq for seq in lost if (entry := read_entry(rows, seq, agent)) and entry.lane == lane]
+        if lost:
             await self._ledger.unconfirmed(agent, lost)
 
     # Offering
@@ -207,8 +213,8 @@ class Delivery:
 
     async def _pump(self, agent: str) -> None:
         try:
-            while (chosen := self._choose(agent)) is not None and await self._offer(*chosen):
-                pass
+            while (chosen := self._choose(agent)) is not None:
+                await self._offer(*chosen)
         finally:
             self._pumps.discard(agent)
 
@@ -238,11 +244,8 @@ class Delivery:
                 queue.add(seq, priority)
         return queue
 
-    async def _offer(self, lane: Lane, events: Sequence[Event]) -> bool:
-        """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left.
-
-        False when none of them could be submitted any more: what did away with them is heard, and looks anew.
-        """
+    async def _offer(self, lane: Lane, events: Sequence[Event]) -> None:
+        """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
         mailbox = self._mailbox(lane.agent)
         seqs = [event.seq for event in events]
         mailbox.hold(lane, seqs)
@@ -259,9 +262,10 @@ class Delivery:
             elif ours:
                 reason = "the lane closed before anything left"
                 await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
+            else:
+                await asyncio.sleep(0)  # What did away with them may be written and not yet readable.
         finally:
             mailbox.put_back(lane, [seq for seq in seqs if seq not in left])
-        return bool(ours)
 
     def _is_carried(self, agent: str, seq: int) -> bool:
         entry = read_entry(self._log.rows, seq, agent)

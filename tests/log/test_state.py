@@ -1,0 +1,125 @@
+"""The state as it is read."""
+
+import pytest
+
+from palaver.log.memory import MemoryRows
+from palaver.log.state import (
+    AGENTS,
+    SESSIONS,
+    can_step,
+    find_mail,
+    is_carried,
+    read_agent,
+    read_agents,
+    read_carried,
+    read_entry,
+    read_line,
+    read_session,
+    read_unread,
+    read_unsure,
+)
+from palaver.model.agent import Agent
+from palaver.model.delivery import State, can_rise
+from palaver.model.mail import (
+    CARRIED,
+    LEDGER,
+    MAIL,
+    UNREAD,
+    UNSURE,
+    DeliveryReport,
+    Entry,
+    Mail,
+    agent_key,
+    encode_row,
+    ledger_key,
+    mail_key,
+)
+from palaver.model.priority import Priority
+
+
+def rows_with(entry: Entry | None = None, *, is_waiting: bool = False) -> MemoryRows:
+    """Message 7 of nova: with a line in the ledger, in line, or neither."""
+    rows = MemoryRows()
+    if entry is not None:
+        rows.change([(LEDGER, ledger_key(7, "nova"), encode_row(entry))])
+    if is_waiting:
+        mail = Mail(seq=7, state="queued")
+        rows.change([(MAIL, mail_key("nova", Priority.IDLE, 7), encode_row(mail))])
+    return rows
+
+
+def report(state: str, *, unconfirmed: bool = False) -> DeliveryReport:
+    return DeliveryReport(agent="nova", messages=(7,), state=state, unconfirmed=unconfirmed)
+
+
+def test_of_what_is_not_there_nothing_is_read() -> None:
+    rows = MemoryRows()
+
+    assert (read_agent(rows, "luna"), read_agents(rows), read_session(rows, "claude", "s")) == (
+        None,
+        [],
+        None,
+    )
+    assert (read_entry(rows, 7, "nova"), read_line(rows, 7, "nova"), find_mail(rows, "nova", 7)) == (
+        None,
+    ) * 3
+    assert (read_unread(rows, "nova"), read_carried(rows, "nova"), read_unsure(rows, "nova")) == (0, [], [])
+
+
+def test_many_agents_are_read_page_by_page() -> None:
+    agents = [Agent(name=f"a{number:04d}", base="a") for number in range(1001)]
+    rows = MemoryRows()
+    rows.change([(AGENTS, agent.name, encode_row(agent)) for agent in agents])
+    rows.change([(SESSIONS, "claude/s", b"a0007")])
+
+    assert read_agents(rows) == agents
+    assert read_session(rows, "claude", "s") == "a0007"
+
+
+def test_counts_and_short_lists_belong_to_one_agent() -> None:
+    rows = MemoryRows()
+    rows.change([(UNREAD, "nova", b"3"), (UNREAD, "nova2", b"5")])
+    for table in (CARRIED, UNSURE):
+        rows.change([(table, agent_key("nova", 7), b"1"), (table, agent_key("nova2", 8), b"1")])
+
+    assert (read_unread(rows, "nova"), read_carried(rows, "nova"), read_unsure(rows, "nova")) == (3, [7], [7])
+
+
+def test_mail_that_only_waits_has_a_line_that_says_so() -> None:
+    assert read_line(rows_with(is_waiting=True), 7, "nova") == Entry(state="queued", ts=0)
+    assert read_line(rows_with(Entry(state="seen", ts=1)), 7, "nova") == Entry(state="seen", ts=1)
+
+
+def test_only_what_is_submitted_and_not_given_up_is_on_its_way() -> None:
+    assert is_carried(Entry(state="submitted", ts=1))
+    assert not is_carried(Entry(state="submitted", ts=1, unconfirmed=True))
+    assert not is_carried(Entry(state="seen", ts=1))
+
+
+@pytest.mark.parametrize("state", State)
+def test_what_was_never_for_the_agent_has_no_line_to_move_but_a_dead_letter_makes_one(state: State) -> None:
+    assert can_step(rows_with(), report(state), 7) is (state is State.DEAD)
+
+
+@pytest.mark.parametrize("old", [state for state in State if state not in (State.QUEUED, State.ANSWERED)])
+@pytest.mark.parametrize("new", [state for state in State if state is not State.QUEUED])
+def test_a_report_moves_a_line_only_up(old: State, new: State) -> None:
+    rows = rows_with(Entry(state=old, ts=1))
+
+    assert can_step(rows, report(new), 7) is can_rise(old, new)
+
+
+@pytest.mark.parametrize("old", State)
+def test_the_one_way_back_is_from_submitted_or_held_into_line(old: State) -> None:
+    rows = rows_with(Entry(state=old, ts=1))
+
+    assert can_step(rows, report("queued"), 7) is (old in (State.SUBMITTED, State.HELD))
+
+
+def test_only_what_is_on_its_way_goes_unconfirmed_and_only_once() -> None:
+    carried, unsure = Entry(state="submitted", ts=1), Entry(state="submitted", ts=1, unconfirmed=True)
+
+    assert can_step(rows_with(carried), report("submitted", unconfirmed=True), 7)
+    assert not can_step(rows_with(unsure), report("submitted", unconfirmed=True), 7)
+    assert not can_step(rows_with(is_waiting=True), report("submitted", unconfirmed=True), 7)
+    assert not can_step(rows_with(carried), report("seen", unconfirmed=True), 7)
