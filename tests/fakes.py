@@ -22,9 +22,12 @@ from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
 from palaver.model.mail import DeliveryReport, Entry
 from palaver.model.request import Acknowledge, Join, Notify, Report, Request, Send
+from palaver.routing.brakes import Brakes
 
 LIMIT_S = 5.0
 START_MS = 1_700_000_000_000
+LIMIT_HOPS = 4
+LIMIT_A_MINUTE = 6
 
 HUMAN = Caller(name="human", standing=Standing.HUMAN, kind="human")
 SCRIPT = Caller(name="script", standing=Standing.WORKER, kind="external")
@@ -90,6 +93,7 @@ class Bus:
             ids=UlidSource(clock, bytes),
             is_present=self.present.__contains__,
             draw=lambda: next(self.draws),
+            brakes=Brakes(limit_hops=LIMIT_HOPS, limit_a_minute=LIMIT_A_MINUTE),
         )
         self.delivery = Delivery(log, self._submit, clock=clock, tasks=tasks)
         self.delivery.deadline_changed = self._count_deadline

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config import NOT_SETTINGS, Settings, load_settings
+from palaver.config import DEFAULTS, KEYS, MEANINGS, NOT_SETTINGS, Settings, load, load_settings, typed
 from palaver.errors import BadRequest
 
 
@@ -44,6 +44,9 @@ def test_an_unknown_key_is_an_error_that_names_it(tmp_path: Path) -> None:
         ('sql_timeout_ms = "soon"', "sql_timeout_ms"),
         ("[log_max_bytes]", "log_max_bytes"),
         ("log_level", "config.toml"),
+        ("brake_hops = 1000000000000", "brake_hops"),
+        ('brake_hops = "\u0661"', "brake_hops"),
+        ("hints = 3", "hints"),
     ],
 )
 def test_a_value_that_does_not_fit_is_an_error_that_names_its_key(
@@ -60,6 +63,22 @@ def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(BadRequest, match="cannot be read"):
         load_settings(tmp_path, {})
+
+
+def test_it_is_known_where_each_value_comes_from(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("brake_hops = 1\nlog_max_bytes = 10\n")
+
+    loaded = load(tmp_path, {"PALAVER_LOG_MAX_BYTES": "20"})
+
+    others = set(KEYS) - {"brake_hops", "log_max_bytes"}
+    assert loaded.settings.log_max_bytes == 20
+    assert (loaded.origins["brake_hops"], loaded.origins["log_max_bytes"]) == ("file", "environment")
+    assert {loaded.origins[key] for key in others} == {"default"}
+
+
+def test_every_setting_has_a_meaning_that_is_a_sentence_and_a_default_that_fits() -> None:
+    assert all(meaning.endswith(".") and meaning[0].isalpha() for meaning in MEANINGS.values())
+    assert {key: typed(key, value) for key, value in DEFAULTS.items()} == DEFAULTS
 
 
 def test_every_setting_is_a_text_or_a_number() -> None:

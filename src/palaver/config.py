@@ -1,63 +1,131 @@
 """Settings: one table, read once at start and handed down.
 
 `$PALAVER_HOME/config.toml` holds them, `PALAVER_<KEY>` in the environment wins, an unknown key is an error.
+What kind of thing a setting is stands here; `model/setting.py` says what its text may hold.
 """
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 from palaver.errors import BadRequest
 
+FILE_NAME: Final = "config.toml"
+PREFIX: Final = "PALAVER_"
 NOT_SETTINGS: Final = frozenset({"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE"})
 """Variables with our prefix that say something else."""
+
+Origin = Literal["default", "file", "environment"]
+"""Where a value comes from."""
+
+_LIMIT_DIGITS: Final = 12
+_LEVELS: Final = ("debug", "info", "warning", "error")
+_Value = TypeVar("_Value", str, int)
+
+
+def _setting(default: _Value, meaning: str) -> _Value:
+    """One setting: its kind is that of its default, and its meaning is what people read of it."""
+    made: _Value = field(default=default, metadata={"meaning": meaning})
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting there is. The text behind each one is its documentation."""
+    """Every setting there is, each with its default and its meaning."""
 
-    log_level: str = "info"
-    """How much the daemon writes into daemon.log: debug, info, warning or error."""
-    log_max_bytes: int = 5_000_000
-    """daemon.log is moved to daemon.log.1 when it is larger than this."""
-    sql_timeout_ms: int = 2_000
-    """How long `pal events --sql` may run before it is cut."""
+    log_level: str = _setting(
+        "info", "How much the daemon writes into daemon.log: debug, info, warning or error."
+    )
+    log_max_bytes: int = _setting(
+        5_000_000, "daemon.log is moved to daemon.log.1 when it is larger than this."
+    )
+    sql_timeout_ms: int = _setting(
+        2_000, "How long 'pal events --sql' may run before it is cut, in milliseconds."
+    )
+    brake_hops: int = _setting(
+        40, "So many answers of agents to agents with no person in between go through; 0 is no limit."
+    )
+    brake_per_minute: int = _setting(
+        60, "So many messages a minute go through from one agent to one other; 0 is no limit."
+    )
+    stale_after_s: int = _setting(
+        1_800, "An active agent that has said nothing for so many seconds is shown as stale; 0 is never."
+    )
+    hints: str = _setting(
+        "", "A text for every agent, behind the messages that it reads; at most 1000 bytes."
+    )
+
+
+KEYS: Final[tuple[str, ...]] = tuple(one.name for one in fields(Settings))
+"""The names of all settings, in the order of the table."""
+DEFAULTS: Final[Mapping[str, str | int]] = {key: getattr(Settings(), key) for key in KEYS}
+MEANINGS: Final[Mapping[str, str]] = {one.name: str(one.metadata["meaning"]) for one in fields(Settings)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Settings, and for each where its value comes from."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+
+
+def load(home: Path, environment: Mapping[str, str]) -> Loaded:
+    """Read the settings of a home; raises BadRequest with a sentence that names the key that is wrong."""
+    path = home / FILE_NAME
+    given: dict[str, object] = {}
+    with suppress(FileNotFoundError):
+        given = parse_file(path.read_bytes(), str(path))
+    origins: dict[str, Origin] = dict.fromkeys(KEYS, "default")
+    origins |= dict.fromkeys(given, "file")
+    for name, value in environment.items():
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS:
+            key = name.removeprefix(PREFIX).lower()
+            given[key] = value
+            origins[key] = "environment"
+    return Loaded(settings=settings_from(given), origins=origins)
 
 
 def load_settings(home: Path, environment: Mapping[str, str]) -> Settings:
-    """Read the settings of a home; raises BadRequest with a sentence that names the key that is wrong."""
-    path = home / "config.toml"
-    given: dict[str, object] = {}
+    """Read the settings of a home, as `load` does."""
+    return load(home, environment).settings
+
+
+def settings_from(given: Mapping[str, object]) -> Settings:
+    """Make settings of what was given, defaults for the rest; raises BadRequest for what does not fit."""
+    values = {key: typed(key, value) for key, value in given.items()}
+    return Settings(**values)  # type: ignore[arg-type]  # `typed` has checked key and kind
+
+
+def parse_file(content: bytes, name: str) -> dict[str, object]:
+    """Read what a file of settings says, without looking at keys and values; raises BadRequest."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        pass
+        return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{path} cannot be read: {error}") from error
-    known = {field.name: field.type for field in fields(Settings)}
-    for name, value in environment.items():
-        if name.startswith("PALAVER_") and name not in NOT_SETTINGS:
-            given[name.removeprefix("PALAVER_").lower()] = value
-    values: dict[str, object] = {}
-    for key, found in given.items():
-        if key not in known:
-            raise BadRequest(f"there is no setting {key!r}; docs/settings.md lists them")
-        values[key] = _typed(key, found, known[key])
-    return Settings(**values)  # type: ignore[arg-type]  # checked against the fields above
+        raise BadRequest(f"{name} cannot be read: {error}") from error
 
 
-def _typed(key: str, value: object, kind: object) -> object:
-    if kind is int:
-        if isinstance(value, str) and value.isdecimal():
+def check_key(key: str) -> None:
+    """Refuse a key that is no setting."""
+    if key not in DEFAULTS:
+        raise BadRequest(f"there is no setting {key!r}; docs/settings.md lists them")
+
+
+def typed(key: str, value: object) -> str | int:
+    """Give a value as its setting wants it; a text may stand for a number. Raises BadRequest."""
+    check_key(key)
+    default = DEFAULTS[key]
+    if isinstance(default, int):
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _LIMIT_DIGITS:
             return int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if type(value) is int and 0 <= value < 10**_LIMIT_DIGITS:
             return value
-        raise BadRequest(f"the setting {key!r} is a number, not {value!r}")
+        raise BadRequest(f"the setting {key!r} is a number of at most {_LIMIT_DIGITS} digits, not {value!r}")
     if not isinstance(value, str):
         raise BadRequest(f"the setting {key!r} is a text, not {value!r}")
-    if key == "log_level" and value not in ("debug", "info", "warning", "error"):
+    if key == "log_level" and value not in _LEVELS:
         raise BadRequest(f"the setting 'log_level' is debug, info, warning or error, not {value!r}")
     return value

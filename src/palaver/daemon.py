@@ -23,7 +23,7 @@ from typing import Any, Final, TextIO
 from palaver import __version__
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.clock import Clock, SystemClock
-from palaver.config import Settings, load_settings
+from palaver.config import Loaded, Settings, load
 from palaver.delivery.delivery import Delivery
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
@@ -42,6 +42,8 @@ from palaver.model.agent import Seat
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
 from palaver.model.request import Gone, Request, Started
+from palaver.model.setting import check_settings
+from palaver.routing.brakes import Brakes
 from palaver.watches.watches import Watches
 
 _logger: Final = logging.getLogger("palaver")
@@ -61,21 +63,8 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 class GuardedTasks(asyncio.TaskGroup):
     """A task group in which one task that fails is written down and stops nobody else."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._running: set[asyncio.Task[Any]] = set()
-
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
-        task = super().create_task(self._guard(coro), **options)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: coro.close())  # one that was ended before it began
-        return task
-
-    def cancel_all(self) -> None:
-        """End every task that is left."""
-        for task in list(self._running):
-            task.cancel()
+        return super().create_task(self._guard(coro), **options)
 
     async def _guard(self, coro: Coroutine[Any, Any, Any]) -> Any:
         try:
@@ -90,9 +79,10 @@ class GuardedTasks(asyncio.TaskGroup):
 class Daemon:
     """Everything that runs in one home."""
 
-    def __init__(self, home: Path, settings: Settings, clock: Clock) -> None:
+    def __init__(self, home: Path, loaded: Loaded, clock: Clock) -> None:
         self._home = home
-        self._settings = settings
+        self._loaded = loaded
+        self._settings = loaded.settings
         self._clock = clock
         self._stopped = asyncio.Event()
         self._deadline_changed = asyncio.Event()
@@ -131,7 +121,7 @@ class Daemon:
             except Exception as error:
                 return error
             finally:
-                tasks.cancel_all()
+                _end_all_tasks()
         return None
 
     async def _open(self, log: SqliteLog, tasks: GuardedTasks) -> UnixDoor:
@@ -152,6 +142,9 @@ class Daemon:
             ids=ids,
             is_present=self._presence.is_present,
             draw=lambda: secrets.randbelow(1_000_000),
+            brakes=Brakes(
+                limit_hops=self._settings.brake_hops, limit_a_minute=self._settings.brake_per_minute
+            ),
         )
         self._delivery = Delivery(log, submit, clock=self._clock, tasks=tasks)
         self._delivery.deadline_changed = self._deadline_changed.set
@@ -167,6 +160,7 @@ class Daemon:
         services = Services(
             home=self._home,
             settings=self._settings,
+            origins=self._loaded.origins,
             clock=self._clock,
             log=log,
             broker=broker,
@@ -217,6 +211,14 @@ class Daemon:
             await asyncio.sleep(_TRY_AGAIN_S)
 
 
+def _end_all_tasks() -> None:
+    """End every task of this loop but the one that asks. One by one they are not kept: they are too many."""
+    current = asyncio.current_task()
+    for task in asyncio.all_tasks():
+        if task is not current:
+            task.cancel()
+
+
 class Ready:
     """Tells whoever started us how it went: `ok`, or a sentence. A client hears it once, a person sees it."""
 
@@ -261,7 +263,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(home: Path, ready: Ready, *, is_foreground: bool) -> int:
     os.umask(0o077)
     home = _prepare_home(home)
-    settings = load_settings(home, os.environ)
+    loaded = load(home, os.environ)
+    check_settings(loaded.settings)
     lock = _lock(home)
     if lock is None:
         ready.say(
@@ -270,13 +273,13 @@ def _run(home: Path, ready: Ready, *, is_foreground: bool) -> int:
         return 1
     with lock:
         _allow_many_files()
-        _log_to(home, settings, is_foreground=is_foreground)
-        asyncio.run(_serve(home, settings, ready))
+        _log_to(home, loaded.settings, is_foreground=is_foreground)
+        asyncio.run(_serve(home, loaded, ready))
     return 0
 
 
-async def _serve(home: Path, settings: Settings, ready: Ready) -> None:
-    daemon = Daemon(home, settings, SystemClock())
+async def _serve(home: Path, loaded: Loaded, ready: Ready) -> None:
+    daemon = Daemon(home, loaded, SystemClock())
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_write_down)
     for number in (signal.SIGTERM, signal.SIGINT):

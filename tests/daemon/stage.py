@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -287,6 +288,14 @@ def finish(
     """Wait for the end of a client."""
     out, err = process.communicate(content, timeout=limit_s)
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look until something is so: for what the system shows and nobody tells."""
+    end = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end, "it never came to be so"
+        os.sched_yield()
 
 
 def end_process(pid: int, number: int) -> None:

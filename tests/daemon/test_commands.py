@@ -185,7 +185,7 @@ def test_a_person_may_redeliver_what_was_never_confirmed(still: Home) -> None:
     refused = run_as_person(still, "redeliver", "5")
 
     assert refused.status == 1
-    assert "nothing of #5 is unconfirmed or held" in refused.err
+    assert "nothing of #5 is unconfirmed" in refused.err
 
 
 def test_under_a_harness_a_stream_is_json_and_text_when_it_is_asked_for(still: Home) -> None:
@@ -220,6 +220,26 @@ def test_on_a_terminal_foreign_text_cannot_drive_it(still: Home) -> None:
 
     assert refused.status == 1
     assert "U+001B" in refused.err
+
+
+def test_a_person_has_mail_of_its_own(stage: Home) -> None:
+    stage.ok("send", "@human", "--", "look at this")
+
+    read = check_output(run_as_person(stage, "recv", "--json")).lines
+    refused = stage.pal("recv", "--as", "human")
+
+    assert [line["text"] for line in read] == ["look at this"]
+    assert refused.status == 1
+
+
+def test_help_without_a_bus_says_what_keeps_it_from_being_written(home: Home) -> None:
+    shell = home.shell()
+
+    full = shell.begin_script("pal help >/dev/full").end()
+    cut = shell.begin_script("exec 7> >(true); while [ -d /proc/$! ]; do :; done; pal help >&7").end()
+
+    assert (full.status, full.err) == (1, "pal: standard output: No space left on device\n")
+    assert (cut.status, cut.err) == (128 + 13, "")
 
 
 def test_completion_knows_the_agents_of_the_bus(still: Home) -> None:

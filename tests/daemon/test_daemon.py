@@ -29,15 +29,6 @@ async def test_a_task_that_fails_is_written_down_and_stops_nobody_else(
     assert "disk_full: no room" in caplog.text
 
 
-async def test_all_tasks_that_are_left_can_be_ended() -> None:
-    async with GuardedTasks() as tasks:
-        waiting = tasks.create_task(asyncio.Event().wait())
-
-        tasks.cancel_all()
-
-    assert waiting.cancelled()
-
-
 def test_whoever_started_the_daemon_hears_one_word_and_then_the_end() -> None:
     reader, writer = os.pipe()
     ready = Ready(writer, is_foreground=False)

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from tests.daemon.stage import LIMIT_S, Home, finish, wait_for_end
+from tests.daemon.stage import LIMIT_S, Home, finish, wait_for_end, wait_until
 from tests.daemon.wires import LinesWire, ThinWire, frame
 
 FAREWELL = "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
@@ -16,8 +16,7 @@ def waiting(home: Home, count: int) -> list[subprocess.Popen[bytes]]:
     clients = [
         home.start("recv", "--wait", "--as", "nova", "--from", "nobody", "--json") for _ in range(count)
     ]
-    while len(connections(home)) < count:
-        pass
+    wait_until(lambda: len(connections(home)) >= count)
     return clients
 
 
@@ -72,8 +71,7 @@ def test_a_follower_ends_with_a_sentence_when_the_bus_is_stopped(bus: Home) -> N
 
 def test_a_client_that_is_still_being_read_from_ends_with_a_sentence(bus: Home) -> None:
     sender = bus.start("send", "--stdin", stdin=subprocess.PIPE)
-    while not connections(bus):
-        pass
+    wait_until(lambda: bool(connections(bus)))
 
     bus.ok("down")
     ended = finish(sender)
@@ -97,8 +95,7 @@ def test_those_who_wait_come_back_to_the_next_daemon_when_one_is_terminated(bus:
     shell = bus.shell()
     shell.ok("join", "--name", "nova")
     reader = shell.begin("recv", "--wait", "--json")
-    while not connections(bus):
-        pass
+    wait_until(lambda: bool(connections(bus)))
 
     bus.kill(signal.SIGTERM)
     bus.ok("send", "@nova", "--", "welcome back")

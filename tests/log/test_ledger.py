@@ -83,6 +83,24 @@ def test_held_mail_has_a_line_with_the_reason(line: Line) -> None:
     assert (line.entry(seq).state, line.entry(seq).reason) == ("held", "rate")
 
 
+@pytest.mark.parametrize(("step", "unread"), [("queued", 1), ("submitted", 1), ("seen", 0), ("expired", 0)])
+def test_held_mail_counts_as_unread_only_once_it_is_let_through(line: Line, step: str, unread: int) -> None:
+    seq = line.message(held="rate")
+    before = line.unread
+
+    line.report(seq, step)
+
+    assert (before, line.unread) == (0, unread)
+
+
+def test_mail_that_is_held_later_is_unread_no_longer(line: Line) -> None:
+    seq = line.message()
+
+    line.report(seq, "held", reason="dialog")
+
+    assert line.unread == 0
+
+
 def test_the_way_of_a_message_leaves_every_moment_in_its_line(line: Line) -> None:
     seq = line.message(expires=5000)
 

@@ -1,5 +1,7 @@
 """Brakes: hops in a chain, messages a minute, and who is not counted."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,32 @@ def test_a_human_in_between_begins_anew() -> None:
     answered = message(sender_kind="human", chain="first", hops=39)
 
     assert chain_of(CODER, answered) == Chain(id="01M7", hops=1)
+
+
+def test_a_human_who_speaks_in_an_agents_name_is_a_human_in_between() -> None:
+    answered = replace(message(sender_kind="instance", chain="first", hops=39), by="human")
+
+    assert chain_of(CODER, answered) == Chain(id="01M7", hops=1)
+
+
+@pytest.mark.parametrize(("by", "counted"), [(None, True), ("nova", True), ("human", False), ("script", False)])
+def test_who_speaks_in_the_name_of_an_agent_decides_whether_it_counts(by: str | None, counted: bool) -> None:
+    speaking = replace(CODER, by=by)
+    held = Brakes(limit_hops=1, limit_a_minute=60)
+
+    reason = held.check(speaking, ("nova",), Chain(id="c", hops=2), 0)
+
+    assert (reason is not None) is counted
+    assert (chain_of(speaking, message()) is not None) is counted
+
+
+def test_a_person_hears_of_one_sender_once_a_minute() -> None:
+    held = Brakes(limit_hops=1, limit_a_minute=1)
+
+    told = [held.must_tell("luna", moment) for moment in (0, 59_999, 60_000)]
+
+    assert told == [True, False, True]
+    assert held.must_tell("nova", 60_000)
 
 
 def test_what_answers_nothing_has_no_chain() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.broker import agents, bundles, envelopes, ledger, messages, status, subscriptions
-from palaver.broker.context import Context
+from palaver.broker import agents, bundles, envelopes, ledger, messages, settings, status, subscriptions
+from palaver.broker.context import SYSTEM_CALLER, Context
 from palaver.broker.outcome import Outcome, Written
 from palaver.clock import Clock
 from palaver.errors import NotAllowed, RequestError
@@ -22,6 +22,7 @@ from palaver.model.ids import UlidSource
 from palaver.model.message import SYSTEM
 from palaver.model.request import (
     Acknowledge,
+    ChangeSetting,
     Gone,
     Join,
     Leave,
@@ -29,6 +30,7 @@ from palaver.model.request import (
     Put,
     Redeliver,
     Register,
+    Release,
     Report,
     Request,
     Send,
@@ -36,11 +38,11 @@ from palaver.model.request import (
     Started,
 )
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.routing.brakes import Brakes
 from palaver.routing.directory import Directory
 from palaver.routing.policy import require
 
-SYSTEM_SENDER: Final = "[pal-events]"
-SYSTEM_CALLER: Final = Caller(name=SYSTEM_SENDER, standing=Standing.HUMAN, kind=SYSTEM)
+__all__ = ["SYSTEM_CALLER", "TABLE", "Broker", "Row"]
 
 _AGENT_EVENTS: Final = frozenset(
     {"agent.hello", "agent.bye", "agent.paused", "agent.unpaused", "status", "life"}
@@ -73,6 +75,8 @@ TABLE: Final[Mapping[type, Row]] = {
     SetStatus: Row("status set", Standing.OBSERVER, status.set_status),
     Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge),
     Redeliver: Row("redeliver", Standing.HUMAN, ledger.redeliver),
+    Release: Row("release", Standing.HUMAN, ledger.release),
+    ChangeSetting: Row("config set", Standing.HUMAN, settings.change_setting),
     Subscribe: Row("events sub", Standing.OBSERVER, subscriptions.subscribe),
     Unsubscribe: Row("events unsub", Standing.OBSERVER, subscriptions.unsubscribe),
     Report: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
@@ -96,12 +100,19 @@ class Broker:
         ids: UlidSource,
         is_present: Callable[[str], bool],
         draw: Callable[[], int],
+        brakes: Brakes | None = None,
     ) -> None:
-        """`draw` gives a random number, for names that nobody chose."""
+        """`draw` gives a random number, for names that nobody chose. Without brakes nothing is held."""
         self._log = log
         self.directory = Directory()
         self._context = Context(
-            log=log, directory=self.directory, clock=clock, ids=ids, is_present=is_present, draw=draw
+            log=log,
+            directory=self.directory,
+            clock=clock,
+            ids=ids,
+            is_present=is_present,
+            draw=draw,
+            brakes=brakes or Brakes(limit_hops=0, limit_a_minute=0),
         )
         for agent in read_agents(log.rows):
             self.directory.put(agent)
@@ -111,7 +122,7 @@ class Broker:
         """Decide a request and write what comes of it.
 
         On return the event is durable. The same key gives the same outcome, written once. A refusal is raised
-        and nothing was written.
+        and nothing was written, but for `RateLimited`: that message is stored, and held.
         """
         row = TABLE[type(request)]
         if row.is_internal and caller.kind != SYSTEM:

@@ -1,12 +1,18 @@
-"""What every handler of the broker is given."""
+"""What every handler of the broker is given, and the name in which the bus itself speaks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from palaver.clock import Clock
 from palaver.log.api import Log
+from palaver.model.agent import Caller, Standing
 from palaver.model.ids import UlidSource
+from palaver.model.message import SYSTEM
+from palaver.routing.brakes import Brakes
 from palaver.routing.directory import Directory
+
+SYSTEM_CALLER: Final = Caller(name="[pal-events]", standing=Standing.HUMAN, kind=SYSTEM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +25,4 @@ class Context:
     ids: UlidSource
     is_present: Callable[[str], bool]
     draw: Callable[[], int]
+    brakes: Brakes = field(default_factory=lambda: Brakes(limit_hops=0, limit_a_minute=0))

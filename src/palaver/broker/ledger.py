@@ -9,14 +9,14 @@ from palaver.broker.lookup import find_message
 from palaver.broker.outcome import Written
 from palaver.errors import BadRequest, WhoAreYou
 from palaver.log.api import Rows
-from palaver.log.state import can_step
+from palaver.log.state import can_step, read_line
 from palaver.model.agent import Caller
 from palaver.model.delivery import GRADES, State
-from palaver.model.envelope import Draft
+from palaver.model.envelope import Draft, Event
 from palaver.model.mail import DeliveryReport, deliverable
 from palaver.model.message import EXTERNAL, SYSTEM
 from palaver.model.priority import format_priority
-from palaver.model.request import Acknowledge, Redeliver, Report
+from palaver.model.request import Acknowledge, Redeliver, Release, Report
 
 
 async def acknowledge(context: Context, caller: Caller, request: Acknowledge, key: bytes | None) -> Written:
@@ -41,27 +41,39 @@ async def report(context: Context, caller: Caller, request: Report, key: bytes |
 
 
 async def redeliver(context: Context, caller: Caller, request: Redeliver, key: bytes | None) -> Written:
-    """Put a message in line again for everyone whose copy is held, or was submitted and not confirmed.
-
-    An event for each of them; the last one is what is returned.
-    """
+    """Put a message in line again for everyone whose copy was submitted and not confirmed."""
     event = find_message(context.log, request.message)
-    mail = deliverable(event)
+    written = await _requeue(context, caller, event, State.SUBMITTED, f"redelivered by {caller.name}", key)
+    if written.event is None:
+        raise BadRequest(f"nothing of #{event.seq} is unconfirmed; 'pal receipts {event.seq}' shows it")
+    return written
+
+
+async def release(context: Context, caller: Caller, request: Release, key: bytes | None) -> Written:
+    """Put a message in line for everyone whose copy is held."""
+    event = find_message(context.log, request.message)
+    written = await _requeue(context, caller, event, State.HELD, f"released by {caller.name}", key)
+    if written.event is None:
+        raise BadRequest(f"nothing of #{event.seq} is held; 'pal receipts {event.seq}' shows it")
+    return written
+
+
+async def _requeue(
+    context: Context, caller: Caller, message: Event, state: State, reason: str, key: bytes | None
+) -> Written:
+    """Queue every copy of a message that is in one state: an event for each, of which the last is given."""
+    mail = deliverable(message)
     last = Written(event=None)
     for name in mail.delivered_to:
         again = DeliveryReport(
             agent=name,
-            messages=(event.seq,),
+            messages=(message.seq,),
             state=State.QUEUED,
-            reason=f"redelivered by {caller.name}",
+            reason=reason,
             priority=format_priority(mail.priority),
         )
-        written = await _write(context, caller, again, _key_for(key, name))
+        written = await _write(context, caller, again, _key_for(key, name), only_from=state)
         last = last if written.event is None else written
-    if last.event is None:
-        raise BadRequest(
-            f"nothing of #{event.seq} is unconfirmed or held; 'pal receipts {event.seq}' shows it"
-        )
     return last
 
 
@@ -70,13 +82,18 @@ def _key_for(key: bytes | None, name: str) -> bytes | None:
     return None if key is None else hashlib.sha256(key + name.encode()).digest()[: len(key)]
 
 
-async def _write(context: Context, caller: Caller, step: DeliveryReport, key: bytes | None) -> Written:
+async def _write(
+    context: Context, caller: Caller, step: DeliveryReport, key: bytes | None, *, only_from: str = ""
+) -> Written:
     """Write the part of a step that is news; the event names only the messages it moves."""
     id_, now = context.ids.next(), context.clock.now_ms()
     is_own = caller.name == step.agent or caller.kind == SYSTEM
 
     def decide(rows: Rows) -> Draft | None:
         moved = [seq for seq in dict.fromkeys(step.messages) if can_step(rows, step, seq)]
+        if only_from:
+            lines = {seq: read_line(rows, seq, step.agent) for seq in moved}
+            moved = [seq for seq, line in lines.items() if line is not None and line.state == only_from]
         if not moved:
             return None
         return Draft(

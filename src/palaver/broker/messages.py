@@ -1,6 +1,7 @@
 """Sending: a text, or a word from the bus itself.
 
-Recipients are fixed here, at send time. Nothing is stored when any part of a request is refused.
+Recipients are fixed here, at send time. Nothing is stored when any part of a request is refused; what a brake
+stops is stored, and held until a person lets it through.
 """
 
 from dataclasses import dataclass, replace
@@ -9,10 +10,10 @@ from typing import Final
 from msgspec import structs
 
 from palaver.broker.bundles import attached_bundle
-from palaver.broker.context import Context
+from palaver.broker.context import SYSTEM_CALLER, Context
 from palaver.broker.lookup import find_message
 from palaver.broker.outcome import Sent, Written
-from palaver.errors import BadRequest, UnknownRecipient
+from palaver.errors import BadRequest, RateLimited, UnknownRecipient
 from palaver.model.address import find_mentions
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
@@ -32,6 +33,7 @@ from palaver.model.message import (
 from palaver.model.priority import parse_priority
 from palaver.model.request import Notify, Send
 from palaver.model.text import check_text, check_thread
+from palaver.routing.brakes import chain_of
 from palaver.routing.recipients import Resolved, resolve
 
 LIMIT_UNASKED: Final = 5
@@ -46,6 +48,7 @@ class _Reply:
     place: str = ""
     thread: str = ""
     author: str = ""
+    original: Event | None = None
 
 
 async def send(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
@@ -86,6 +89,8 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
     )
     if resolved.dead:
         payload["dead"] = list(resolved.dead)
+    if not request.is_dry_run:
+        payload |= _braked(context, caller, reply, resolved, now)
     draft = Draft(
         type=MESSAGE,
         sender=caller.name,
@@ -95,7 +100,44 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         ts=now,
         by=caller.by,
     )
-    return await store(context, draft, resolved, key, is_dry_run=request.is_dry_run)
+    sent = await store(context, draft, resolved, key, is_dry_run=request.is_dry_run)
+    if sent.event is not None and is_held(sent.event):
+        await _tell_human(context, sent.event, now)
+    return unless_held(sent)
+
+
+def _braked(
+    context: Context, caller: Caller, reply: _Reply, resolved: Resolved, now: int
+) -> dict[str, object]:
+    """Give what the brakes add to a message: its place in a chain of answers, and why it is held."""
+    chain = chain_of(caller, reply.original)
+    added: dict[str, object] = {} if chain is None else {"chain": chain.id, "hops": chain.hops}
+    if reason := context.brakes.check(caller, resolved.recipients, chain, now):
+        added["held"] = reason
+    return added
+
+
+async def _tell_human(context: Context, event: Event, now: int) -> None:
+    """Write to the human that a message is held: once for a message, and once a minute for a sender."""
+    if context.brakes.must_tell(event.sender, now):
+        names = ", ".join(recipients_of(event))
+        text = (
+            f"#{event.seq} from {event.sender} to {names} is held: {event.payload['held']}. "
+            f"'pal release {event.seq}' lets it through"
+        )
+        await notify(context, SYSTEM_CALLER, Notify(to=HUMAN, text=text, cause=event.id, kind="held"), None)
+
+
+def is_held(event: Event) -> bool:
+    """Tell whether a brake stopped a message when it was sent; one that was let through since is one too."""
+    return event.type == MESSAGE and "held" in event.payload
+
+
+def unless_held(sent: Sent) -> Sent:
+    """Give what a sender is answered; raises `RateLimited`, each time anew, for what a brake has stopped."""
+    if sent.event is not None and is_held(sent.event):
+        raise RateLimited(sent.event.seq, str(sent.event.payload["held"]))
+    return sent
 
 
 async def notify(context: Context, caller: Caller, request: Notify, key: bytes | None) -> Written:
@@ -136,12 +178,16 @@ async def store(
     assert commit.event is not None  # decide above always gives a draft
     if commit.is_repeat:
         # The same request key is the same request, and has the same answer; the same id is somebody's repeat.
-        return replace(sent_by(context, commit.event), is_repeat=commit.event.id == draft.id)
+        return replace(_sent(commit.event), is_repeat=commit.event.id == draft.id)
     return replace(sent, event=commit.event)
 
 
 def sent_by(context: Context, event: Event) -> Sent:
-    """Give what a message came to, from the event it wrote."""
+    """Give what a message came to, from the event it wrote; `RateLimited` again for one that was held."""
+    return unless_held(_sent(event))
+
+
+def _sent(event: Event) -> Sent:
     dead = event.payload.get("dead", ()) if event.type == MESSAGE else ()
     return Sent(
         event=event,
@@ -199,6 +245,7 @@ def _check_reply(context: Context, request: Send) -> _Reply:
         place=str(original.seq),
         thread=str(original.payload.get("thread") or ""),
         author=original.sender,
+        original=original,
     )
 
 

@@ -1,13 +1,13 @@
 """What the daemon hands to every door. Values and calls only: a door makes none of these itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
-from palaver.config import Settings
+from palaver.config import Origin, Settings
 from palaver.delivery.delivery import Delivery
 from palaver.links.presence import Presence
 from palaver.links.seats import SeatIndex
@@ -24,6 +24,8 @@ class Services:
 
     home: Path
     settings: Settings
+    origins: Mapping[str, Origin]
+    """For each setting, where its value came from at the start."""
     clock: Clock
     log: Log
     broker: Broker

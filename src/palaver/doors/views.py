@@ -127,12 +127,15 @@ async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Ev
 def open_mail(
     services: Services, name: str, limit: int, passes: Callable[[Event], bool] | None
 ) -> list[Event]:
-    """Give the unread mail of a name in the order in which it goes, also what somebody has in hand."""
+    """Give the unread mail of a name in the order in which it goes, also what somebody has in hand.
+
+    What is held is not its to read yet.
+    """
     found: list[Event] = []
     after = ""
     while page := services.log.rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
-        for _, value in page:
-            event = services.log.event(decode_mail(value).seq)
+        for mail in map(decode_mail, (value for _, value in page)):
+            event = None if mail.state == State.HELD else services.log.event(mail.seq)
             if event is not None and (passes is None or passes(event)):
                 found.append(event)
                 if len(found) == limit:

@@ -33,13 +33,18 @@ _NEW: Final = Entry(state=State.QUEUED, ts=0)
 
 
 class _Counter:
-    """Counts open mail up and down while one event is applied, each agent's row written once."""
+    """Counts open mail up and down while one event is applied, each agent's row written once.
+
+    What is held does not count: its agent cannot take it.
+    """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._counts: dict[str, int] = {}
 
     def add(self, agent: str, step: int) -> None:
+        if not step:
+            return
         if agent not in self._counts:
             self._counts[agent] = read_unread(self._rows, agent)
         self._counts[agent] += step
@@ -73,7 +78,7 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     changes: list[Change] = []
     for agent in found.delivered_to:
         changes.append((MAIL, mail_key(agent, found.priority, event.seq), row))
-        counter.add(agent, 1)
+        counter.add(agent, 0 if found.held else 1)
         if found.held:
             entry = Entry(state=State.HELD, ts=event.ts, reason=found.held)
             changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(entry)))
@@ -137,6 +142,7 @@ def _moved(report: DeliveryReport, ts: int, key: str, mail: Mail, counter: _Coun
         return _taken_out(report.agent, key, mail, counter)
     row = encode_row(msgspec.structs.replace(mail, state=report.state, since=ts))
     changes: list[Change] = [(MAIL, key, row)]
+    counter.add(report.agent, (mail.state == State.HELD) - (report.state == State.HELD))
     if mail.expires:  # What is submitted can no longer expire; what is queued again can.
         is_open = report.state != State.SUBMITTED
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, report.agent), b"1" if is_open else None))
@@ -157,7 +163,7 @@ def _lifted(agent: str, seq: int, old: Entry, new: Entry) -> list[Change]:
 
 def _taken_out(agent: str, key: str, mail: Mail, counter: _Counter) -> list[Change]:
     """One message leaves an agent's line."""
-    counter.add(agent, -1)
+    counter.add(agent, 0 if mail.state == State.HELD else -1)
     changes: list[Change] = [(MAIL, key, None)]
     if mail.expires:
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))

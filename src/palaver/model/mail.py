@@ -1,7 +1,7 @@
 """An agent's open mail and the ledger, as rows of the fold: their keys and their values. Pure.
 
-    mail      what waits for an agent, or is on its way to it; a key sorts as delivery hands out
-    unread    how much that is
+    mail      what waits for an agent, is held or on its way to it; a key sorts as delivery hands out
+    unread    how much that is, without what is held
     ledger    what became of each message for each recipient
     expiry    when what waits expires, soonest first
     carried   what was submitted on a lane that has not answered

@@ -86,6 +86,20 @@ class Redeliver(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """Let a message through that is held. A person's decision."""
+
+    message: str
+
+
+class ChangeSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """Say that a setting was changed in `config.toml`, from `old` to `value`."""
+
+    key: str
+    value: str | int
+    old: str | int
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A step of the ledger, from delivery itself."""
 
@@ -128,6 +142,8 @@ Request = (
     | Put
     | Acknowledge
     | Redeliver
+    | Release
+    | ChangeSetting
     | Report
     | Notify
     | Gone

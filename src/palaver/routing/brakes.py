@@ -14,6 +14,8 @@ from palaver.model.message import HUMAN
 
 _MINUTE_MS: Final = 60_000
 _LIMIT_PAIRS: Final = 10_000
+_NOT_COUNTED: Final = frozenset({HUMAN, "script"})
+"""Who is not counted, also when it speaks in the name of an agent under a harness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +26,20 @@ class Chain:
     hops: int
 
 
+def is_counted(caller: Caller) -> bool:
+    """Tell whether a caller is an agent under a harness, speaking for itself or its own child."""
+    return bool(caller.harness) and caller.by not in _NOT_COUNTED
+
+
 def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
     """Give the chain of a message that answers another; None when nothing is counted.
 
     A human in between begins it anew.
     """
-    if not caller.harness or answered is None:
+    if not is_counted(caller) or answered is None:
         return None
     payload = answered.payload
-    if payload.get("sender_kind") == HUMAN:
+    if HUMAN in (payload.get("sender_kind"), answered.by):
         return Chain(id=answered.id, hops=1)
     chain, hops = payload.get("chain"), payload.get("hops")
     return Chain(
@@ -42,7 +49,7 @@ def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
 
 
 class Brakes:
-    """Remembers how often each agent wrote to each other within the last minute.
+    """Remembers how often each agent wrote to each other within the last minute, and when a person was told.
 
     At its limit of pairs it forgets those that have been quiet longest.
     """
@@ -52,12 +59,13 @@ class Brakes:
         self._limit_hops = limit_hops
         self._limit_a_minute = limit_a_minute
         self._sent: dict[tuple[str, str], deque[int]] = {}
+        self._told: dict[str, int] = {}
 
     def check(
         self, caller: Caller, recipients: tuple[str, ...], chain: Chain | None, now_ms: int
     ) -> str | None:
         """Count one message and say why it must be held, or None. What is held counts too."""
-        if not caller.harness:
+        if not is_counted(caller):
             return None
         fastest = max((self._count(caller.name, name, now_ms) for name in recipients), default=0)
         if self._limit_hops and chain is not None and chain.hops > self._limit_hops:
@@ -65,6 +73,14 @@ class Brakes:
         if self._limit_a_minute and fastest > self._limit_a_minute:
             return f"more than {self._limit_a_minute} messages a minute from {caller.name} to one other"
         return None
+
+    def must_tell(self, sender: str, now_ms: int) -> bool:
+        """Tell whether a person is to hear that a sender was held: once a minute, however much it writes."""
+        told = self._told.get(sender)
+        if told is not None and now_ms - told < _MINUTE_MS:
+            return False
+        self._told[sender] = now_ms
+        return True
 
     def _count(self, sender: str, recipient: str, now_ms: int) -> int:
         sent = self._sent.pop((sender, recipient), None)

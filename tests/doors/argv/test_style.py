@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.argv.style import Column, Paint, ago, display_width, lay_out, pad, safe, truncate
+from palaver.doors.argv.style import (
+    Column,
+    Paint,
+    ago,
+    display_width,
+    lay_out,
+    pad,
+    safe,
+    truncate,
+    wants_colour,
+)
 
 ANY_TEXT = st.text(st.characters(), max_size=30) | st.text("ab日本́\u200d ", max_size=30)
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -14,6 +24,19 @@ BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069
 
 def is_harmless(char: str) -> bool:
     return unicodedata.category(char) not in {"Cc", "Cs", "Zl", "Zp"} and char not in BIDI
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_colours_can_be_declined(environment: dict[str, str], wanted: bool) -> None:
+    assert wants_colour(environment) is wanted
 
 
 def test_without_colour_every_paint_gives_its_text_back() -> None:

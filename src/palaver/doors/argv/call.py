@@ -12,7 +12,7 @@ import msgspec
 
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.parse import Parsed
-from palaver.doors.argv.style import Paint
+from palaver.doors.argv.style import Paint, wants_colour
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.errors import NotFound, UsageError, WhoAreYou
@@ -63,10 +63,7 @@ class Call:
     @property
     def paint(self) -> Paint:
         """Colours only on a terminal, and not when NO_COLOR is set."""
-        environment = self.asked.environment
-        return Paint(
-            self.is_terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
-        )
+        return Paint(self.is_terminal and wants_colour(self.asked.environment))
 
     @property
     def width(self) -> int | None:

@@ -7,6 +7,7 @@ import stat
 import sys
 from pathlib import Path
 
+from palaver.config import KEYS
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.completion import complete, completion_script
 from palaver.doors.argv.style import ago, safe
@@ -158,6 +159,8 @@ async def complete_words(call: Call, doorstep: Doorstep) -> int:
             return sorted({str(event.payload["thread"]) for event in recent if event.payload.get("thread")})
         if kind == "ids":
             return [str(event.seq) for event in reversed(recent)][:20]
+        if kind == "settings":
+            return list(KEYS)
         return []
 
     await call.say_lines(complete(TABLE, words, candidates))

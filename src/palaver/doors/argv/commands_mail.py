@@ -1,4 +1,4 @@
-"""The commands that look at mail and look after it. Only `ack` and `redeliver` change anything."""
+"""The commands that look at mail and look after it. Only `ack`, `release` and `redeliver` change anything."""
 
 from palaver.broker.lookup import find_event, find_message
 from palaver.broker.outcome import Written
@@ -10,7 +10,7 @@ from palaver.links.doorstep import Doorstep
 from palaver.model.delivery import Grade, State
 from palaver.model.envelope import Event, encode_event
 from palaver.model.message import readable_text
-from palaver.model.request import Acknowledge, Redeliver
+from palaver.model.request import Acknowledge, Redeliver, Release
 
 
 async def inbox(call: Call, doorstep: Doorstep) -> int:
@@ -109,13 +109,24 @@ async def ack(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
+async def release(call: Call, doorstep: Doorstep) -> int:
+    """Put a message in line that is held."""
+    reference = call.parsed.positionals[0]
+    await call.services.broker.submit(call.caller, Release(message=reference), key=call.asked.key)
+    return await _say_queued(call, reference, "is in line now")
+
+
 async def redeliver(call: Call, doorstep: Doorstep) -> int:
     """Put a message in line again for those who may not have it."""
     reference = call.parsed.positionals[0]
     await call.services.broker.submit(call.caller, Redeliver(message=reference), key=call.asked.key)
+    return await _say_queued(call, reference, "is in line again")
+
+
+async def _say_queued(call: Call, reference: str, words: str) -> int:
     event = find_message(call.services.log, reference)
     if call.is_json:
         await call.say_json(receipts_view(call.services, event))
     else:
-        await call.say(f"#{event.seq} is in line again")
+        await call.say(f"#{event.seq} {words}")
     return 0

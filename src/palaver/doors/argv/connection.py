@@ -115,6 +115,11 @@ class ArgvConnection(asyncio.Protocol):
         self._send(frame(b"N"))
         self._let_go()
 
+    def run_here(self, *words: str) -> None:
+        """Tell the client to run a command in its own process, with its own rights, and to end with that."""
+        self._send(frame(b"V", b"\0".join(word.encode("utf-8", "surrogateescape") for word in words)))
+        self._let_go()
+
     def _let_go(self) -> None:
         """Close without an answer: the client will ask the next daemon."""
         self._is_let_go = True

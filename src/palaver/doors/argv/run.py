@@ -12,7 +12,7 @@ from palaver.doors.argv.commands import HANDLERS
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.help import render_help
 from palaver.doors.argv.parse import Parsed, parse, trace
-from palaver.doors.argv.style import Paint, safe
+from palaver.doors.argv.style import Paint, safe, wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked
 from palaver.doors.lines_wire import error_object
@@ -130,7 +130,7 @@ def _before_the_text(argv: Sequence[str]) -> Sequence[str]:
 
 
 async def _help(connection: ArgvConnection, asked: Asked, parsed: Parsed) -> None:
-    colour = asked.stdout_is_terminal and not asked.environment.get("NO_COLOR")
+    colour = asked.stdout_is_terminal and wants_colour(asked.environment)
     command = parsed.command if parsed.command.path else None
     text = render_help(TABLE, command, asked.width or 80, colour)
     await connection.output.write(text.encode())
@@ -141,6 +141,6 @@ def _complain(connection: ArgvConnection, asked: Asked, error: PalaverError) -> 
         # Words of the caller may be no UTF-8; this codec writes them as escapes, and never fails.
         connection.write_error(json.dumps(error_object(error)) + "\n")
     else:
-        paint = Paint(asked.stderr_is_terminal and not asked.environment.get("NO_COLOR"))
+        paint = Paint(asked.stderr_is_terminal and wants_colour(asked.environment))
         connection.write_error(f"{paint.red('pal:')} {safe(str(error), keep_lines=True)}\n")
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_REFUSED

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Completes = Literal["agents", "targets", "threads", "files", "directories", "ids", "harnesses", "commands"]
+Completes = Literal[
+    "agents", "targets", "threads", "files", "directories", "ids", "harnesses", "commands", "settings"
+]
 """What a value can be completed with. `targets` are agents and groups, written with an @."""
 
 

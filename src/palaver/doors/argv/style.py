@@ -6,7 +6,7 @@ Nothing here asks whether there is a terminal, how wide it is, or what time it i
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,11 @@ _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\
 _UNSAFE_IN_LINES: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+
+def wants_colour(environment: Mapping[str, str]) -> bool:
+    """Say whether a terminal with this environment is to be given colours."""
+    return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from palaver.doors.argv.spec import Command, Positional, Table, build_table
 from palaver.doors.argv.table_agents import AGENT_COMMANDS
 from palaver.doors.argv.table_bundle import BUNDLE_COMMANDS
 from palaver.doors.argv.table_bus import BUS_COMMANDS
+from palaver.doors.argv.table_config import CONFIG_COMMANDS
 from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
 from palaver.doors.argv.table_subs import SUBSCRIPTION_COMMANDS
@@ -61,6 +62,7 @@ _HELP_COMMANDS: Final = (
 
 COMMANDS: Final[tuple[Command, ...]] = (
     *BUS_COMMANDS,
+    *CONFIG_COMMANDS,
     *AGENT_COMMANDS,
     *MESSAGE_COMMANDS,
     *THREAD_COMMANDS,

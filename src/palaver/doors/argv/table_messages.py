@@ -169,6 +169,17 @@ MESSAGE_COMMANDS: Final = (
         examples=(("pal ack 42 43", "I have read both"),),
     ),
     Command(
+        path=("release",),
+        group=_GROUP,
+        summary="Let a held message through.",
+        description=(
+            "A message is held when agents write to each other too often, or answer each other in circles. "
+            "Only a person lets it through."
+        ),
+        positionals=(_MESSAGE_ID,),
+        examples=(("pal release 42", "deliver it after all"),),
+    ),
+    Command(
         path=("redeliver",),
         group=_GROUP,
         summary="Deliver a message once more.",

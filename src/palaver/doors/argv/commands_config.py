@@ -1,0 +1,123 @@
+"""`pal config`: settings to look at and to change. They are read once, when the bus starts."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Final
+
+from palaver.config import (
+    DEFAULTS,
+    FILE_NAME,
+    KEYS,
+    MEANINGS,
+    PREFIX,
+    Settings,
+    check_key,
+    parse_file,
+    settings_from,
+    typed,
+)
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
+from palaver.doors.argv.style import safe
+from palaver.errors import PalaverError
+from palaver.links.doorstep import Doorstep
+from palaver.model.agent import Standing
+from palaver.model.request import ChangeSetting
+from palaver.model.setting import check_settings, format_value, with_setting
+from palaver.routing.policy import require
+
+NEXT_START: Final = "takes effect when the bus starts again: pal down, pal up"
+
+_INDENT: Final = "    "
+_WIDEST: Final = 100
+
+
+async def list_settings(call: Call, doorstep: Doorstep) -> int:
+    """Show every setting with its value, where that comes from, and what it means."""
+    coming = _coming(call)
+    for key in KEYS:
+        if call.is_json:
+            await call.say_json(_view(call, key, coming))
+        else:
+            await call.say_lines(_lines(call, key, coming))
+    return 0
+
+
+async def get_setting(call: Call, doorstep: Doorstep) -> int:
+    """Show the value that one setting has now."""
+    key = call.parsed.positionals[0]
+    check_key(key)
+    view = _view(call, key, _coming(call))
+    if call.is_json:
+        await call.say_json(view)
+        return 0
+    await call.say(f"{safe(str(view['value']), keep_lines=True)}\n")
+    if "next" in view:
+        call.warn(f"it will be {safe(str(view['next']))} when the bus starts again: pal down, pal up")
+    return 0
+
+
+async def set_setting(call: Call, doorstep: Doorstep) -> int:
+    """Write one setting into the file, and into the log that it was changed."""
+    require(call.caller, Standing.HUMAN, "config set")
+    key, text = call.parsed.positionals
+    value, home = typed(key, text), call.services.home
+    content = read_settings_file(home)
+    name = str(home / FILE_NAME)
+    old = typed(key, parse_file(content, name).get(key, DEFAULTS[key]))
+    changed = with_setting(content.decode(), key, value).encode()
+    check_settings(settings_from(parse_file(changed, name)))
+    write_settings_file(home, changed)
+    request = ChangeSetting(key=key, value=value, old=old)
+    await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    if call.is_json:
+        await call.say_json({"key": key, "value": value, "old": old, "takes_effect": "next start"})
+    else:
+        await call.say_lines([safe(f"{key} = {format_value(value)}"), NEXT_START])
+    if call.services.origins[key] == "environment":
+        call.warn(f"{PREFIX}{key.upper()} was set where the bus was started, and wins over the file")
+    return 0
+
+
+async def edit_settings(call: Call, doorstep: Doorstep) -> int:
+    """Let the client open the file in the person's own editor."""
+    require(call.caller, Standing.HUMAN, "config edit")
+    call.connection.run_here("config", "edit")
+    return 0
+
+
+def _coming(call: Call) -> Settings | None:
+    """Give what the file says now, which holds from the next start on; None when it cannot be used."""
+    name = str(call.services.home / FILE_NAME)
+    try:
+        return check_settings(settings_from(parse_file(read_settings_file(call.services.home), name)))
+    except PalaverError as error:
+        call.warn(f"the bus would not start again: {safe(str(error))}")
+        return None
+
+
+def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
+    """Give one setting as programs read it; `next` only when the file says something else by now."""
+    value, origin = getattr(call.services.settings, key), call.services.origins[key]
+    view = {
+        "key": key,
+        "value": value,
+        "from": origin,
+        "default": DEFAULTS[key],
+        "meaning": MEANINGS[key],
+    }
+    if coming is not None and origin != "environment" and getattr(coming, key) != value:
+        view["next"] = getattr(coming, key)
+    return view
+
+
+def _lines(call: Call, key: str, coming: Settings | None) -> Iterator[str]:
+    view, paint = _view(call, key, coming), call.paint
+    value = safe(format_value(getattr(call.services.settings, key)))
+    origin = f"({view['from']})"
+    yield f"{paint.bold(key)} = {value} {paint.dim(origin)}"
+    width = min(call.width or _WIDEST, _WIDEST)
+    yield from textwrap.wrap(MEANINGS[key], width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    if "next" in view:
+        coming_value = safe(format_value(getattr(coming, key)))
+        yield _INDENT + paint.yellow(f"{coming_value} when the bus starts again")

@@ -1,0 +1,68 @@
+"""The commands that take events out of the log, or a copy of them. Data only."""
+
+from typing import Final
+
+from palaver.doors.argv.spec import Command, Option
+from palaver.doors.argv.table_log import LOG_COMMANDS
+
+FORMATS: Final = ("jsonl", "markdown")
+"""The forms of an export; the first is the default."""
+
+_GROUP: Final = "The log"
+_NOT_FILTERS: Final = frozenset({"--last", "--all", "--archived", "--wait", "--follow"})
+_FILTERS: Final = tuple(
+    option
+    for command in LOG_COMMANDS
+    if command.path == ("events",)
+    for option in command.options
+    if option.name not in _NOT_FILTERS
+)
+
+ARCHIVE_COMMANDS: Final = (
+    Command(
+        path=("archive",),
+        group=_GROUP,
+        summary="Move old events out of the log into a file.",
+        description=(
+            "The log is kept for ever unless somebody archives. What is archived keeps its place, its "
+            "receipts and its unread mail, and still opens with 'pal show'; 'pal events' reads it with "
+            "--archived. Events of the last hour stay in the log. Needs an operator or a person."
+        ),
+        options=(
+            Option(
+                name="--before",
+                metavar="WHEN",
+                help="What lies before this place (4200), time (2026-03-01) or age (90d).",
+            ),
+        ),
+        examples=(
+            ("pal archive --before 90d", "what is older than ninety days"),
+            ("pal archive --before 2026-03-01", "what happened before March"),
+            ("pal archive --before 4200", "what stands before place 4200"),
+        ),
+    ),
+    Command(
+        path=("export",),
+        group=_GROUP,
+        summary="Write events out, with secrets taken out of them.",
+        description=(
+            "Writes all that passes the filters, archived or not, to standard output. Keys and tokens of the "
+            "common vendors, private keys, and what stands behind names such as password or API_KEY become "
+            "[redacted]. That is done by what they look like: read what you hand to others."
+        ),
+        options=(
+            *_FILTERS,
+            Option(
+                name="--format",
+                metavar="FORM",
+                help="One JSON object a line, or a page to read; otherwise jsonl.",
+                choices=FORMATS,
+            ),
+            Option(name="--no-redact", help="Leave secrets in. For a person only."),
+        ),
+        examples=(
+            ("pal export --thread pr-123 --format markdown", "a conversation to read"),
+            ("pal export --since 7d", "the last week, for a program"),
+        ),
+    ),
+)

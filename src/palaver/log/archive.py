@@ -1,0 +1,195 @@
+"""Archives: where events go that leave the log, how they get there, and how they are read again.
+
+First a file is whole and durable in `archive/`, and only then do its events leave the log. So whatever
+happens in between, an event is in one of the two or, for a while, in both; archiving once more ends the job.
+"""
+
+import sqlite3
+import threading
+from bisect import bisect_left
+from collections.abc import Generator
+from contextlib import closing
+from itertools import islice, zip_longest
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+from palaver.errors import BadQuery, ShuttingDown, StorageFailed
+from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
+from palaver.log.blobs import Blobs
+from palaver.log.records import COLUMNS, Record, event_from_record, searched_text
+from palaver.log.search import is_found, parse_search
+from palaver.log.select import check_search
+from palaver.log.storage import connect_reader
+from palaver.model.envelope import Event
+from palaver.model.query import Query, matches
+
+_COPIED_AT_ONCE: Final = 500
+_LOOKED_AT_ONCE: Final = 500
+_REMOVED_AT_ONCE: Final = 250
+"""How many events leave the log in one transaction: few, because commits wait meanwhile."""
+
+_SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
+_BETWEEN: Final = f"{_SELECT} WHERE seq > ? AND seq < ? ORDER BY seq LIMIT {_COPIED_AT_ONCE}"
+_UP_TO: Final = f"{_SELECT} WHERE seq <= ? ORDER BY seq LIMIT {_REMOVED_AT_ONCE}"
+_UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
+
+_by_last = attrgetter("last")
+
+
+class Archives:
+    """The archive files of one home. May be read from any thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        # Replaced as a whole, and never changed: other threads read it.
+        self._files = archive_files(directory)
+
+    def last(self) -> int:
+        """The highest place that is archived; 0 when there is none. It may still be in the log too."""
+        return self._files[-1].last if self._files else 0
+
+    def event(self, seq: int) -> Event | None:
+        """Give the archived event in a place, or None. Halves one file: fast enough for the event loop."""
+        files = self._files
+        index = bisect_left(files, seq, key=_by_last)
+        return files[index].find(seq) if index < len(files) else None
+
+    def events(self, after: int = 0) -> Generator[Event, None, None]:
+        """Give the archived events above a place, each place once, in order.
+
+        Raises StorageFailed when a file is gone or damaged.
+        """
+        for file in self._files:
+            if file.last > after:
+                with closing(file.events(after)) as events:
+                    yield from events
+                after = file.last
+
+    def look(self, query: Query) -> tuple[list[Event], int]:
+        """Look for what matches behind `query.after`, a bounded way: what was found, and how far that was.
+
+        Nobody has indexed an archive, so every line is looked at. Raises BadQuery for SQL, which only the log
+        understands.
+        """
+        if query.sql:
+            raise BadQuery("an SQL condition looks only at what is in the log, not into archives")
+        check_search(query)
+        phrases = parse_search(query.search)
+        last = self.last()
+        with closing(self.events(query.after)) as events:
+            some = list(islice(events, _LOOKED_AT_ONCE))
+        found = [
+            event
+            for event in some
+            if matches(query, event) and (not phrases or is_found(phrases, searched_text(event.payload)))
+        ]
+        return found, some[-1].seq if len(some) == _LOOKED_AT_ONCE else last
+
+    def add(self, file: ArchiveFile) -> None:
+        """Take a new file in, above all others."""
+        self._files = (*self._files, file)
+
+
+class Copier:
+    """Copies events out of the log into a new archive file. Removes nothing."""
+
+    def __init__(self, path: Path, archives: Archives, blobs: Blobs) -> None:
+        self._path = path
+        self._archives = archives
+        self._blobs = blobs
+        self._is_stopped = False
+        # A caller that was cancelled leaves its thread at work; the next one waits for it here.
+        self._one_at_a_time = threading.Lock()
+
+    def copy(self, before: int) -> ArchiveFile | None:
+        """Write what lies below a place and is not archived yet into one file; None when there is nothing.
+
+        Runs in a thread of its own and holds up no commit. Raises OSError or sqlite3.Error, StorageFailed, or
+        ShuttingDown once it was stopped; then there is no new file.
+        """
+        with self._one_at_a_time, closing(connect_reader(self._path)) as connection:
+            file = write_archive(self._archives.directory, self._events(connection, before))
+            if file is not None:
+                self._archives.add(file)
+            return file
+
+    def stop(self) -> None:
+        """Let what runs give up, and all that follows; from any thread."""
+        self._is_stopped = True
+
+    def _events(self, connection: sqlite3.Connection, before: int) -> Generator[Event, None, None]:
+        seq = self._archives.last()
+        while True:
+            if self._is_stopped:
+                raise ShuttingDown("the log is closing; nothing was archived")
+            records = connection.execute(_BETWEEN, (seq, before)).fetchall()
+            if not records:
+                return
+            for record in records:
+                yield event_from_record(record, self._blobs)
+            seq = records[-1][0]
+
+
+def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs) -> int:
+    """Remove some events from the log that are in an archive, and return how many; 0 when none is left.
+
+    One transaction, on the writer's connection and in its thread. What the fold made of them stays, and under
+    which ids they are found. Raises StorageFailed, and removes nothing, when an archive does not hold exactly
+    what the log does.
+    """
+    records: list[Record] = connection.execute(_UP_TO, (archives.last(),)).fetchall()
+    if not records:
+        return 0
+    events = [event_from_record(record, blobs) for record in records]
+    _check_archived(archives, events)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _remove(connection, events)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return len(events)
+
+
+def archived_events(connection: sqlite3.Connection, archives: Archives) -> Generator[Event, None, None]:
+    """Give all archived events, in order, for a rebuild.
+
+    Raises StorageFailed when a file is damaged, or at the end when events have left the log and no file holds
+    them: rows made without them would be wrong.
+    """
+    missing, last = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM archived").fetchone()
+    for event in archives.events():
+        missing -= event.seq <= last
+        yield event
+    if missing > 0:
+        raise StorageFailed(
+            f"{missing} archived events up to place {last} are not in {archives.directory}: "
+            "put its files back"
+        )
+
+
+def _check_archived(archives: Archives, events: list[Event]) -> None:
+    with closing(archives.events(events[0].seq - 1)) as copies:
+        for event, copy in zip_longest(events, islice(copies, len(events))):
+            if event != copy:
+                raise StorageFailed(
+                    f"the log and {archives.directory} differ at place {event.seq}; nothing was removed"
+                )
+
+
+def _remove(connection: sqlite3.Connection, events: list[Event]) -> None:
+    # The index of words is a little behind. And what it has of a blob that is lost cannot be taken back: a
+    # search finds a place there, and no event in it.
+    indexed = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+    texts = [
+        (event.seq, text)
+        for event in events
+        if indexed is not None and event.seq <= int(indexed[0]) and "missing_blob" not in event.payload
+        if (text := searched_text(event.payload))
+    ]
+    connection.executemany(_UNSEARCH, texts)
+    names = [(event.seq, event.id, event.sender) for event in events]
+    connection.executemany("INSERT OR IGNORE INTO archived (seq, id, sender) VALUES (?, ?, ?)", names)
+    connection.execute("DELETE FROM events WHERE seq <= ?", (events[-1].seq,))

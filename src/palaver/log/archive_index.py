@@ -1,0 +1,66 @@
+"""Under which ids archived events are known: the little that the log keeps of each. Reads only."""
+
+import sqlite3
+from typing import Final
+
+from palaver.errors import StorageFailed
+from palaver.log.archive import Archives
+from palaver.model.envelope import Event
+
+_FOUND_AT_MOST: Final = 5
+
+_BY_ID: Final = f"SELECT seq FROM archived WHERE id = ? ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"  # noqa: S608
+_BY_END: Final = (
+    "SELECT seq FROM archived WHERE upper(substr(id, -4)) = upper(substr(?1, -4))"  # noqa: S608 - a constant
+    f" AND upper(substr(id, -length(?1))) = upper(?1) ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
+)
+_BY_SENDER: Final = "SELECT seq FROM archived WHERE id = ? AND sender = ?"
+_LARGEST_ULID: Final = (
+    "SELECT id FROM archived WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
+    " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
+)
+
+
+class ArchiveIndex:
+    """Finds archived events by their ids, on one connection and in its thread."""
+
+    def __init__(self, connection: sqlite3.Connection, archives: Archives) -> None:
+        self._connection = connection
+        self._archives = archives
+
+    def by_id(self, id: str) -> list[Event]:
+        """Events with this id, newest first, at most five."""
+        return self._events(_BY_ID, id)
+
+    def by_end(self, end: str) -> list[Event]:
+        """Events whose id ends so (four characters or more, any case), newest first, at most five."""
+        return self._events(_BY_END, end)
+
+    def by_sender(self, id: str, sender: str) -> Event | None:
+        """The event of a sender with this id, or None.
+
+        Raises StorageFailed when there was one and its file is gone: it must not be stored once more.
+        """
+        row = self._connection.execute(_BY_SENDER, (id, sender)).fetchone()
+        if row is None:
+            return None
+        event = self._archives.event(row[0])
+        if event is None:
+            raise StorageFailed(
+                f"the event {id} of {sender} is archived, and {self._archives.directory} does not hold it"
+            )
+        return event
+
+    def largest_ulid(self) -> str:
+        """The largest ULID among archived events; empty when there is none."""
+        row = self._connection.execute(_LARGEST_ULID).fetchone()
+        return "" if row is None else row[0]
+
+    def largest_id(self) -> str:
+        """The largest id of any kind; empty when there is none."""
+        largest: str = self._connection.execute("SELECT coalesce(max(id), '') FROM archived").fetchone()[0]
+        return largest
+
+    def _events(self, statement: str, value: str) -> list[Event]:
+        found = (self._archives.event(seq) for (seq,) in self._connection.execute(statement, (value,)))
+        return [event for event in found if event is not None]

@@ -1,0 +1,32 @@
+"""Reading everything that matches, page by page: first what is archived, then what is in the log."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+
+from palaver.log.api import Log
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+
+
+async def pages(
+    log: Log, query: Query, *, with_archives: bool = True
+) -> AsyncGenerator[Sequence[Event], None]:
+    """Give what matches and is stored by now, in place order, never an empty page.
+
+    Nothing is held open between two pages, and what is archived meanwhile is neither lost nor given twice.
+    Raises BadQuery when it has to look for an SQL condition in an archive.
+    """
+    before = log.last() + 1 if query.before is None else min(query.before, log.last() + 1)
+    query = replace(query, before=before, last=None)
+    while query.after < before - 1:
+        if with_archives and query.after < log.archived():
+            page = await log.read_archived(query)
+            found, place = page.events, page.place
+        else:
+            found = await log.read(query)
+            if with_archives and query.after < log.archived():
+                continue  # Some of it may have gone into an archive in the middle of this.
+            place = found[-1].seq if len(found) == query.limit else before
+        if found:
+            yield found
+        query = replace(query, after=place)

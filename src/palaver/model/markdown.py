@@ -1,0 +1,94 @@
+"""The log as a page of Markdown that people read: a heading for each thread and each event. Pure.
+
+    ## Thread pr-123
+
+    ### #42 luna → nova, request, 2026-03-01 09:00:03
+
+    ```text
+    can you review this?
+    ```
+
+Whatever a body, name or type holds, it is shown and never becomes markup: a body stands in a fence that is
+longer than any in it, and in a heading every sign with a meaning is escaped.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from palaver.model.envelope import Event
+from palaver.model.message import MESSAGE
+
+_SHORTEST_FENCE: Final = 3
+_BACKTICKS: Final = re.compile(r"`+")
+_SIGNS: Final = re.compile(r"[\\`*_{}\[\]<>&#|~!^$]")
+_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\s]+")
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class MarkdownPage:
+    """Writes events one after another, and remembers which thread it is in."""
+
+    def __init__(self, format_time: Callable[[int], str]) -> None:
+        """`format_time` writes a moment, given in Unix milliseconds, for the reader."""
+        self._format_time = format_time
+        self._thread: str | None = None
+        self._seen: set[str] = set()
+
+    def begin(self, title: str, note: str) -> str:
+        """Give the head of the page."""
+        return f"# {escape_inline(title)}\n\n{escape_inline(note)}\n"
+
+    def add(self, event: Event) -> str:
+        """Give what the page goes on with: a heading when the thread is another one, and the event."""
+        return f"{self._thread_heading(event)}\n### {self._heading(event)}\n{_body(event)}"
+
+    def _thread_heading(self, event: Event) -> str:
+        thread = event.payload.get("thread")
+        name = thread if isinstance(thread, str) else ""
+        if name == self._thread:
+            return ""
+        is_first = name not in self._seen
+        self._thread = name
+        self._seen.add(name)
+        if not name:
+            return "" if is_first and len(self._seen) == 1 else "\n## No thread\n"
+        return f"\n## Thread {escape_inline(name)}{'' if is_first else ' (continued)'}\n"
+
+    def _heading(self, event: Event) -> str:
+        to = f" → {', '.join(event.to)}" if event.to else ""
+        kind = _word(event, "intent") if event.type == MESSAGE else event.type
+        answers = f"answers #{reply}" if (reply := _word(event, "reply_to")) else ""
+        parts = (f"{event.sender}{to}", kind, answers, self._format_time(event.ts))
+        # The number is ours; all else came from somebody.
+        return f"#{event.seq} {', '.join(escape_inline(part) for part in parts if part)}"
+
+
+def escape_inline(text: str) -> str:
+    """Write a text on one line so that Markdown shows it and reads nothing into it."""
+    return _SIGNS.sub(r"\\\g<0>", _BREAKS.sub(" ", text).strip())
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """Put a text into a fence that nothing in it can close."""
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+    fence = "`" * max(_SHORTEST_FENCE, longest + 1)
+    end = "" if text.endswith("\n") or not text else "\n"
+    return f"{fence}{language}\n{text}{end}{fence}\n"
+
+
+def _body(event: Event) -> str:
+    text = event.payload.get("text")
+    if event.type == MESSAGE and isinstance(text, str) and not event.payload.get("command"):
+        return f"\n{fenced(text)}" if text else ""
+    if not event.payload:
+        return ""
+    return f"\n{fenced(msgspec.json.format(_encode(event.payload), indent=2).decode(), 'json')}"
+
+
+def _word(event: Event, key: str) -> str:
+    found = event.payload.get(key)
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,198 @@
+"""Taking secrets out of texts: what looks like a key or token, and what is called one. Pure.
+
+    curl -H "Authorization: Bearer [redacted]" http://h/v1
+    GITHUB_TOKEN=[redacted]        password: [redacted]        use [redacted] now
+
+Known are the keys of common vendors by how they begin, JSON web tokens, private key blocks, passwords in
+URLs, and values behind names such as `password` or `API_KEY`. Bare hexadecimal is ordinary, however long it
+is: people talk in commit hashes. It is no guard against somebody who hides a secret on purpose.
+
+Whatever the text, the time is linear in its length: every pattern begins at a fixed word or at the edge of a
+run of letters, and never gives back what it has taken. Redacting twice is the same as once.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Final
+
+from palaver.model.envelope import Event
+
+REDACTED: Final = "[redacted]"
+
+_MIXED: Final = r"(?=[a-z_-]{0,64}[A-Z0-9])"
+"""Not a word of small letters alone, as `sk-translations` is one."""
+
+_KEYS: Final = (
+    r"gh[oprsu]_[A-Za-z0-9]{16,}+",  # GitHub
+    r"github_pat_\w{16,}+",
+    r"gl(?:agent|cbt|dt|ft|imt|oas|pat|ptt|rt|soat)-[\w.-]{16,}+",  # GitLab
+    r"AIza[\w-]{30,}+",  # Google
+    r"ya29\.[\w-]{16,}+",
+    r"GOCSPX-[\w-]{16,}+",
+    r"(?:xoxe\.)?xox[a-z]-[\w-]{10,}+",  # Slack
+    r"xapp-[0-9]-[\w-]{10,}+",
+    r"(?:A3T[A-Z0-9]|ABIA|ACCA|AGPA|AIDA|AKIA|AROA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])",  # AWS
+    r"ABSK[A-Za-z0-9+/]{32,}+=*+",
+    rf"sk-{_MIXED}[\w-]{{8,}}+",  # OpenAI, Anthropic, and those who do as they do
+    r"[prs]k_(?:live|test)_[A-Za-z0-9]{10,}+",  # Stripe
+    r"whsec_[A-Za-z0-9+/]{16,}+=*+",
+    r"SG\.[\w-]{16,}+\.[\w-]{16,}+",  # SendGrid
+    r"SK[0-9a-f]{32}(?![A-Za-z0-9])",  # Twilio
+    r"[0-9]{8,10}:AA[\w-]{30,}+",  # Telegram
+    r"AGE-SECRET-KEY-1[A-Z0-9]{40,}+",
+    r"(?:hf|npm|gsk|r8|fw|lin_api|nfp|ntn|sbp|shp(?:at|ca|pa|ss)|do[opr]_v1)_[A-Za-z0-9]{20,}+",
+    r"(?:dckr_pat|figd|glc|glsa|sntry[su])_[\w-]{20,}+",
+    rf"(?:nvapi|pplx|pypi|tskey|xai|HRKU|NRAK|PMAK)-{_MIXED}[\w-]{{20,}}+",
+    r"ATATT3[\w=-]{24,}+",  # Atlassian
+    r"hv[bs]\.[\w-]{24,}+",  # Vault
+    r"dapi[0-9a-f]{32}(?![A-Za-z0-9])",  # Databricks
+)
+"""How the keys of vendors begin, and how long they are at least."""
+
+_VENDOR: Final = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_KEYS)})", re.ASCII)
+_WEB_TOKEN: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)*+", re.ASCII)
+
+_BEHIND: Final = (
+    # A private key: all up to its end or, when that is cut off, all that can be a part of it.
+    re.compile(
+        r"(-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----)"
+        r"(?:[^-]*+(?:-(?!----)[^-]*+)*+(?=-----END )|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++)"
+    ),
+    re.compile(r"(hooks\.slack\.com/[a-z]{1,16}/)[\w/-]{8,}+", re.ASCII),
+    re.compile(r"(://[^\s/:@?#\"'<>]{0,256}+:)[^\s/@\"'<>]{1,512}+(?=@)"),
+    re.compile(
+        r"(authorization[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?"
+        r"(?:apikey|basic|bearer|digest|negotiate|token)[ \t]{1,8})[^\s\"',;]++",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?<![A-Za-z0-9])(bearer[ \t]{1,8})(?=[A-Za-z._~+/=-]{0,64}[0-9])[A-Za-z0-9._~+/=-]{12,}+",
+        re.IGNORECASE,
+    ),
+)
+"""What stays, and behind it what does not."""
+
+_NAME: Final = re.compile(
+    r"(?<![\w.-])([\w.-]++)"
+    r"(?:\\{0,3}[\"'`]?\]?[ \t]{0,8}(?P<sign>:=|=>|={1,3}|:(?![:/]))[ \t]{0,8}|[ \t]{1,8})",
+    re.ASCII,
+)
+_VALUE: Final = re.compile(
+    r"(?P<q>[\"'`])(?P<quoted>(?:\\.|(?!(?P=q))[^\n\\])*+)"
+    r"|\\{1,3}(?P<e>[\"'`])(?P<escaped>(?:(?!\\{1,3}(?P=e))[^\n])*+)"
+    r"|(?P<bare>(?:\[redacted\]|<[\w -]{1,64}+>|[^\s\"'`,;&\\)\]}]|[,;)\]}](?=[^\s\"'`,;&\\)\]}])"
+    r"|&(?![\w.-]++=)|\\(?![\"'`nr]))++)",
+    re.ASCII,
+)
+_JUDGED_CHARACTERS: Final = 128
+
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_ENDINGS: Final = ("apikey", "passphrase", "passwd", "password", "secret", "token")
+_ALWAYS: Final = ("passphrase", "passwd", "password")
+_ALONE_MAYBE: Final = frozenset({"authorization", "credential", "credentials", "secret", "token"})
+_BEHIND_ANOTHER: Final = frozenset({"credential", "credentials", "pass", "pwd"})
+_KINDS_OF_KEY: Final = frozenset(
+    {"access", "account", "api", "auth", "encryption", "private", "secret", "signing"}
+)
+_SHOUTED: Final = frozenset(
+    {"CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN"}
+)
+_ORDINARY: Final = re.compile(
+    r"\$\{?\w+\}?|<[\w -]+>|\*+|\.{3}|…"
+    r"|(?i:str|string|bytes|none|null|nil|true|false|int|bool|boolean|undefined|optional|required|any)",
+    re.ASCII,
+)
+_RANDOM: Final = re.compile(r"(?=[^0-9]{0,64}[0-9])(?=[^A-Za-z]{0,64}[A-Za-z])\S{6,}")
+
+
+class _Kept(Enum):
+    """What stands behind a name."""
+
+    OPEN = auto()
+    MAYBE = auto()
+    """A secret, if it looks like one."""
+    SECRET = auto()
+    """A secret, whatever it looks like."""
+
+
+def redact(text: str) -> str:
+    """Put `[redacted]` in the place of every secret; what is not one stays as it is."""
+    for pattern in (_VENDOR, _WEB_TOKEN):
+        text = pattern.sub(REDACTED, text)
+    for pattern in _BEHIND:
+        text = pattern.sub(rf"\1{REDACTED}", text)
+    return _redact_named(text)
+
+
+def redact_event(event: Event) -> Event:
+    """Redact every string of an event's payload, however deep, by what it holds and by what it is called."""
+    return replace(event, payload={key: _redact_value(value, key) for key, value in event.payload.items()})
+
+
+def _redact_value(value: object, name: str) -> object:
+    if isinstance(value, str):
+        return REDACTED if _is_secret(value, _kept_behind(name)) else redact(value)
+    if isinstance(value, Mapping):
+        return {key: _redact_value(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redact_value(inner, name) for inner in value]
+    return value
+
+
+def _redact_named(text: str) -> str:
+    parts: list[str] = []
+    done = 0
+    for found in _NAME.finditer(text):
+        if found.start() < done:  # A part of what was just taken out.
+            continue
+        kept = _kept_behind_sign(found)
+        if kept is _Kept.OPEN:
+            continue
+        if kept is _Kept.MAYBE:
+            # Only so much is looked at: it is not consumed, and would be looked at again.
+            judged = _VALUE.match(text, found.end(), found.end() + _JUDGED_CHARACTERS)
+            if judged is None or not _is_secret(judged[judged.lastgroup or 0], kept):
+                continue
+        value = _VALUE.match(text, found.end())
+        if value is None:
+            continue
+        start, end = value.span(value.lastgroup or 0)
+        is_ordinary = kept is _Kept.SECRET and not _is_secret(text[start:end], kept)
+        parts += [text[done:start], text[start:end] if is_ordinary else REDACTED]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _kept_behind_sign(found: re.Match[str]) -> _Kept:
+    name, sign = found[1], found["sign"]
+    kept = _kept_behind(name)
+    if sign is None:  # `--token abc`, but neither "a token for" nor "--token for the bot".
+        return _Kept.MAYBE if kept is not _Kept.OPEN and name.startswith("--") else _Kept.OPEN
+    if kept is _Kept.OPEN and name == "KEY" and sign == "=":
+        return _Kept.SECRET
+    return kept
+
+
+def _kept_behind(name: str) -> _Kept:
+    """Tell from a name alone: `GITHUB_TOKEN`, `db.password`, `apiKey`, `x-api-key`; but not `max_tokens`."""
+    if "_" in name and name.isupper() and not _SHOUTED.isdisjoint(name.split("_")):
+        return _Kept.SECRET
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not words:
+        return _Kept.OPEN
+    *before, last = words
+    if last.endswith(_ALWAYS) or (last == "key" and before and before[-1] in _KINDS_OF_KEY):
+        return _Kept.SECRET
+    if before and (last.endswith(_ENDINGS) or last in _BEHIND_ANOTHER):
+        return _Kept.SECRET
+    if last in _ALONE_MAYBE:
+        return _Kept.MAYBE
+    return _Kept.SECRET if last.endswith(_ENDINGS) else _Kept.OPEN
+
+
+def _is_secret(value: str, kept: _Kept) -> bool:
+    if kept is _Kept.SECRET:
+        return bool(value) and not _ORDINARY.fullmatch(value)
+    return kept is _Kept.MAYBE and _RANDOM.fullmatch(value) is not None

@@ -1,0 +1,218 @@
+"""What agents under a harness write too often, or in circles, is held; on both engines."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes import HUMAN, LIMIT_A_MINUTE, LIMIT_HOPS, SCRIPT, Bus
+
+from palaver.broker.outcome import Sent
+from palaver.errors import BadRequest, NotAllowed, RateLimited
+from palaver.log.state import read_unread
+from palaver.model.agent import Caller
+from palaver.model.envelope import Envelope, Event
+from palaver.model.request import Leave, Put, Redeliver, Release, Send
+
+
+async def coder(bus: Bus, name: str) -> Caller:
+    """An agent under a harness."""
+    return replace(await bus.join(name, harness="claude"), harness="claude")
+
+
+async def held(bus: Bus, asking: Caller, request: Send | Put, key: bytes | None = None) -> RateLimited:
+    with pytest.raises(RateLimited) as refusal:
+        await bus.broker.submit(asking, request, key=key)
+    return refusal.value
+
+
+async def at_limit(bus: Bus, asking: Caller, to: str) -> None:
+    """Write as often as one may within a minute."""
+    for number in range(LIMIT_A_MINUTE):
+        await bus.send(asking, str(number), to)
+
+
+def message(bus: Bus, refusal: RateLimited) -> Event:
+    event = bus.log.event(refusal.message)
+    assert event is not None
+    return event
+
+
+async def test_an_answer_carries_its_chain_and_how_many_answers_came_before(bus: Bus) -> None:
+    luna, nova = await coder(bus, "luna"), await coder(bus, "nova")
+    first = await bus.send(luna, "well?", "@nova")
+
+    second = await bus.send(nova, "well what?", reply_to=str(first.seq))
+    third = await bus.send(luna, "that", reply_to=str(second.seq))
+
+    assert "chain" not in first.payload
+    assert (second.payload["chain"], second.payload["hops"]) == (first.id, 1)
+    assert (third.payload["chain"], third.payload["hops"]) == (first.id, 2)
+
+
+async def test_what_programs_and_people_answer_carries_nothing(bus: Bus) -> None:
+    luna, cron = await coder(bus, "luna"), await bus.join("cron")
+    first = await bus.send(luna, "well?", "@cron", "@human")
+
+    answers = [await bus.send(asking, "so", reply_to=str(first.seq)) for asking in (cron, HUMAN, SCRIPT)]
+
+    assert [answer.payload.keys() & {"chain", "hops"} for answer in answers] == [set()] * 3
+
+
+async def test_agents_that_answer_each_other_in_circles_are_held_with_the_number(bus: Bus) -> None:
+    pair = await coder(bus, "luna"), await coder(bus, "nova")
+    last = await bus.send(pair[0], "0", "@nova")
+    for hop in range(1, LIMIT_HOPS + 1):
+        last = await bus.send(pair[hop % 2], str(hop), reply_to=str(last.seq))
+
+    refusal = await held(bus, pair[1], Send(text="too much", reply_to=str(last.seq)))
+
+    stored = message(bus, refusal)
+    assert (stored.payload["text"], stored.payload["held"]) == ("too much", refusal.reason)
+    assert bus.state(stored, "luna") == "held"
+    assert "too much" not in bus.texts("luna")
+    assert read_unread(bus.log.rows, "luna") == len(bus.texts("luna"))
+
+
+async def test_a_human_in_between_begins_the_count_anew(bus: Bus) -> None:
+    luna, nova = await coder(bus, "luna"), await coder(bus, "nova")
+    last = await bus.send(luna, "0", "@nova")
+    for hop in range(1, LIMIT_HOPS + 1):
+        last = await bus.send(nova if hop % 2 else luna, str(hop), reply_to=str(last.seq))
+    last = await bus.send(HUMAN, "go on", "@nova", reply_to=str(last.seq))
+
+    answer = await bus.send(nova, "gladly", reply_to=str(last.seq))
+
+    assert answer.payload["hops"] == 1
+
+
+async def test_who_writes_to_one_other_too_often_is_held_and_a_minute_later_is_not(bus: Bus) -> None:
+    luna, _, _ = await coder(bus, "luna"), await bus.join("nova"), await bus.join("kira")
+    await at_limit(bus, luna, "@nova")
+
+    refusal = await held(bus, luna, Send(text="again", to=("@nova",)))
+    other = await bus.send(luna, "to another", "@kira")
+    bus.clock.advance(60)
+    later = await bus.send(luna, "later", "@nova")
+
+    assert "a minute" in refusal.reason
+    assert "held" not in other.payload | later.payload
+
+
+async def test_an_envelope_is_held_like_any_message(bus: Bus) -> None:
+    luna, _ = await coder(bus, "luna"), await bus.join("nova")
+    await at_limit(bus, luna, "@nova")
+    envelope = Envelope(type="message", id="e1", sender="luna", to=("@nova",), payload={"text": "again"})
+
+    refusal = await held(bus, luna, Put(envelope=envelope))
+
+    assert message(bus, refusal).id == "e1"
+
+
+@pytest.mark.parametrize("by", ["human", "script"])
+async def test_people_and_scripts_are_not_counted_in_whatever_name_they_speak(bus: Bus, by: str) -> None:
+    luna, _ = await coder(bus, "luna"), await bus.join("nova")
+
+    for asking in (HUMAN, SCRIPT, await bus.join("cron"), replace(luna, by=by)):
+        await at_limit(bus, asking, "@nova")
+        await bus.send(asking, "one more", "@nova")
+
+    assert len(bus.texts("nova")) == 4 * (LIMIT_A_MINUTE + 1)
+
+
+async def test_a_dry_run_counts_for_nothing(bus: Bus) -> None:
+    luna, _ = await coder(bus, "luna"), await bus.join("nova")
+    for _ in range(LIMIT_A_MINUTE + 1):
+        await bus.broker.submit(luna, Send(text="x", to=("@nova",), is_dry_run=True))
+
+    event = await bus.send(luna, "x", "@nova")
+
+    assert "held" not in event.payload
+
+
+async def test_the_same_request_again_has_the_same_refusal_and_is_stored_once(bus: Bus) -> None:
+    luna, _ = await coder(bus, "luna"), await bus.join("nova")
+    await at_limit(bus, luna, "@nova")
+    request = Send(text="again", to=("@nova",))
+
+    first = await held(bus, luna, request, key=b"k" * 16)
+    last = bus.log.last()
+    bus.clock.advance(120)
+    second = await held(bus, luna, request, key=b"k" * 16)
+
+    assert second.details == first.details
+    assert bus.log.last() == last
+
+
+async def test_what_was_sent_before_is_not_held_because_much_was_sent_since(bus: Bus) -> None:
+    luna, _ = await coder(bus, "luna"), await bus.join("nova")
+    request = Send(text="first", to=("@nova",))
+    first = await bus.broker.submit(luna, request, key=b"k" * 16)
+    for number in range(LIMIT_A_MINUTE - 1):
+        await bus.send(luna, str(number), "@nova")
+
+    again = await bus.broker.submit(luna, request, key=b"k" * 16)
+
+    assert isinstance(again, Sent)
+    assert again == first
+
+
+async def test_the_human_is_told_once_a_minute_of_each_sender(bus: Bus) -> None:
+    luna, kira, _ = await coder(bus, "luna"), await coder(bus, "kira"), await bus.join("nova")
+    for asking in (luna, kira):
+        await at_limit(bus, asking, "@nova")
+
+    refusals = [await held(bus, asking, Send(text="x", to=("@nova",))) for asking in (luna, luna, kira)]
+
+    told = bus.texts("human")
+    assert len(told) == 2
+    assert f"#{refusals[0].message} from luna to nova is held" in told[0]
+    assert f"'pal release {refusals[0].message}'" in told[0]
+    assert f"#{refusals[2].message} from kira" in told[1]
+
+
+async def test_a_person_lets_through_what_is_held(bus: Bus) -> None:
+    luna, _, _ = await coder(bus, "luna"), await bus.join("nova"), await bus.join("kira")
+    await at_limit(bus, luna, "@nova")
+    stored = message(bus, await held(bus, luna, Send(text="please", to=("@nova", "@kira"))))
+
+    written = await bus.submit(HUMAN, Release(message=f"#{stored.seq}"))
+
+    assert written is not None
+    assert (written.payload["state"], written.payload["reason"], written.by) == (
+        "queued",
+        "released by human",
+        "human",
+    )
+    assert bus.texts("nova")[-1] == bus.texts("kira")[-1] == "please"
+    assert read_unread(bus.log.rows, "kira") == 1
+
+
+async def test_only_a_person_lets_anything_through(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(NotAllowed, match="release"):
+        await bus.submit(luna, Release(message="1"))
+
+
+async def test_there_is_nothing_to_let_through_when_nothing_is_held(bus: Bus) -> None:
+    luna, nova = await coder(bus, "luna"), await bus.join("nova")
+    await at_limit(bus, luna, "@nova")
+    stored = message(bus, await held(bus, luna, Send(text="please", to=("@nova",))))
+    await bus.submit(HUMAN, Release(message=str(stored.seq)))
+    await bus.submit(nova, Leave())
+
+    with pytest.raises(BadRequest, match="is held"):
+        await bus.submit(HUMAN, Release(message=str(stored.seq)))
+
+
+async def test_what_is_held_is_let_through_and_not_redelivered_and_the_other_way_round(bus: Bus) -> None:
+    luna, _ = await coder(bus, "luna"), await bus.join("nova")
+    carried = await bus.send(luna, "carried", "@nova")
+    await bus.report("nova", "submitted", carried.seq)
+    for number in range(LIMIT_A_MINUTE - 1):
+        await bus.send(luna, str(number), "@nova")
+    stopped = await held(bus, luna, Send(text="please", to=("@nova",)))
+
+    with pytest.raises(BadRequest, match="is unconfirmed"):
+        await bus.submit(HUMAN, Redeliver(message=str(stopped.message)))
+    with pytest.raises(BadRequest, match="is held"):
+        await bus.submit(HUMAN, Release(message=str(carried.seq)))

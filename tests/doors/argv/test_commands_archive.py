@@ -1,0 +1,300 @@
+"""`pal archive`, `pal export` and what `pal events` says about archives, with the log in a file."""
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.fakes import FakeClock
+
+from palaver.clock import Clock
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.commands_archive import LEAST_AGE_MS, archive, export
+from palaver.doors.argv.commands_events import events
+from palaver.doors.argv.connection import ArgvConnection, Run
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.spec import Command, build_table
+from palaver.doors.argv.table_archive import ARCHIVE_COMMANDS
+from palaver.doors.argv.table_log import LOG_COMMANDS
+from palaver.doors.argv.wire import Asked, FrameReader, frame
+from palaver.doors.services import Services
+from palaver.errors import NotAllowed, UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.links.identity import Claim
+from palaver.links.peer import Peer
+from palaver.links.seats import SeatIndex
+from palaver.log.api import Log
+from palaver.log.fold import apply
+from palaver.log.sqlite import SqliteLog
+from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Draft, Event, decode_event
+
+HUMAN = Caller(name="human", standing=Standing.HUMAN, kind="human")
+OPERATOR = Caller(name="kira", standing=Standing.OPERATOR, kind="instance")
+WORKER = Caller(name="luna", standing=Standing.WORKER, kind="instance")
+DAY_MS = 24 * LEAST_AGE_MS
+SECRET = "ghp_" + "aB3dE5gH7jK9" * 3
+
+TABLE = build_table(Command(path=(), summary="x", is_group=True), (*LOG_COMMANDS, *ARCHIVE_COMMANDS))
+HANDLERS = {"archive": archive, "export": export, "events": events}
+
+
+class Client(asyncio.Transport):
+    """The other end of the wire: flushes what it is told to write."""
+
+    def __init__(self, connection: ArgvConnection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._reader = FrameReader()
+        self.out = b""
+        self.err = ""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        for kind, payload in self._reader.feed(bytes(data)):
+            if kind == b"E":
+                self.err += payload.decode()
+                continue
+            number, size = struct.unpack_from(">IH", payload)
+            self.out += payload[6 + size :]
+            self._connection.data_received(frame(b"A", struct.pack(">I", number)))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """As many services as the commands ask for."""
+
+    home: Path
+    log: Log
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command wrote."""
+
+    out: str
+    err: str
+
+    @property
+    def places(self) -> list[int]:
+        return [json.loads(line)["seq"] for line in self.out.splitlines()]
+
+
+@dataclass(slots=True)
+class Stage:
+    """A log in a home, its clock, and somebody at the door."""
+
+    home: Path
+    log: SqliteLog
+    clock: FakeClock
+    caller: Caller = HUMAN
+    is_terminal: bool = False
+    stored: list[Event] = field(default_factory=list)
+
+    async def put(self, text: str = "hello", **payload: object) -> Event:
+        draft = Draft(
+            type="message",
+            sender="luna",
+            to=("@nova",),
+            payload={"text": text, "delivered_to": ["nova"], **payload},
+            id=f"M{len(self.stored)}",
+            ts=self.clock.now_ms(),
+        )
+        commit = await self.log.commit(None, lambda rows: draft)
+        assert commit.event is not None
+        self.stored.append(commit.event)
+        return commit.event
+
+    async def run(self, *words: str) -> Answer:
+        # Nothing is started on the connection, so nobody asks who is at its other end.
+        connection = ArgvConnection(cast(Peer, None), cast(Run, None), asyncio.TaskGroup(), lambda one: None)
+        client = Client(connection)
+        connection.attach(client, b"")
+        asked = Asked(
+            key=bytes(16),
+            version="0",
+            argv=words,
+            cwd="/",
+            environment={"TZ": "UTC", "NO_COLOR": "1"},
+            stdin_is_terminal=False,
+            stdout_is_terminal=self.is_terminal,
+            stderr_is_terminal=False,
+            width=80,
+        )
+        call = Call(
+            services=cast(Services, Parts(self.home, self.log, self.clock)),
+            connection=connection,
+            asked=asked,
+            parsed=parse(TABLE, words),
+            claim=Claim(marks={}),
+            chain=(),
+            caller=self.caller,
+        )
+        assert await HANDLERS[words[0]](call, Doorstep(seats=SeatIndex("boot"))) == 0
+        return Answer(client.out.decode(), client.err)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A log with an event a day for six days; now is a day behind the last of them."""
+    clock = FakeClock()
+    log = await SqliteLog.open(tmp_path, apply=apply, clock=clock)
+    made = Stage(tmp_path, log, clock)
+    for day in range(6):
+        await made.put(f"day {day}")
+        clock.advance(DAY_MS / 1000)
+    yield made
+    await log.close()
+
+
+async def test_what_is_older_than_an_age_is_archived(stage: Stage) -> None:
+    answer = await stage.run("archive", "--before", "60h")
+
+    file = stage.home / "archive" / "000000000000001-000000000000004.jsonl"
+    assert answer == Answer(f"archived 4 events, up to #4, in {file}\n", "")
+    assert (await stage.run("events", "--json")).places == [5, 6]
+
+
+async def test_what_stands_before_a_place_is_archived(stage: Stage) -> None:
+    answer = await stage.run("archive", "--before", "#3", "--json")
+
+    assert json.loads(answer.out) == {
+        "archived": 2,
+        "last": 2,
+        "file": str(stage.home / "archive" / "000000000000001-000000000000002.jsonl"),
+    }
+
+
+async def test_what_happened_before_a_date_is_archived(stage: Stage) -> None:
+    # The log begins on the fourteenth of November 2023, at 22:13:20.
+    await stage.run("archive", "--before", "2023-11-17T12:00")
+
+    assert stage.log.archived() == 3
+
+
+async def test_nothing_more_to_archive_is_said(stage: Stage) -> None:
+    await stage.run("archive", "--before", "3")
+
+    answer = await stage.run("archive", "--before", "3", "--json")
+
+    assert json.loads(answer.out) == {"archived": 0, "last": 2, "file": None}
+    assert (await stage.run("archive", "--before", "3")).out == "there is nothing to archive\n"
+
+
+async def test_what_is_younger_than_an_hour_stays(stage: Stage) -> None:
+    young = await stage.put("young")
+
+    answer = await stage.run("archive", "--before", "1000")
+
+    assert answer.err == f"pal: what is younger than an hour stays in the log, from #{young.seq} on\n"
+    assert stage.log.archived() == 6
+
+
+async def test_all_may_be_archived_when_all_is_old(stage: Stage) -> None:
+    answer = await stage.run("archive", "--before", "1000")
+
+    assert answer.err == ""
+    assert stage.log.archived() == 6
+
+
+async def test_a_job_that_was_cut_short_is_finished(stage: Stage, tmp_path: Path) -> None:
+    await asyncio.to_thread(stage.log._copier.copy, 4)
+
+    answer = await stage.run("archive", "--before", "2")
+
+    assert answer.out == "finished archiving: 3 events, up to #3\n"
+
+
+async def test_archiving_needs_a_bound_and_an_operator(stage: Stage) -> None:
+    with pytest.raises(UsageError, match="--before 90d"):
+        await stage.run("archive")
+    with pytest.raises(UsageError, match="needs a time"):
+        await stage.run("archive", "--before", "yesterday")
+    stage.caller = WORKER
+    with pytest.raises(NotAllowed):
+        await stage.run("archive", "--before", "3")
+    stage.caller = OPERATOR
+    await stage.run("archive", "--before", "3")
+
+    assert stage.log.archived() == 2
+
+
+async def test_events_say_what_is_archived_and_show_it_when_asked(stage: Stage) -> None:
+    await stage.run("archive", "--before", "4")
+
+    everything = await stage.run("events", "--all", "--json")
+    behind = await stage.run("events", "--after", "3", "--json")
+    archived = await stage.run("events", "--archived", "--json")
+
+    assert everything.places == [4, 5, 6]
+    assert everything.err == (
+        f"pal: events up to #3 are archived in {stage.home / 'archive'}; --archived shows them too\n"
+    )
+    assert (behind.places, behind.err) == ([4, 5, 6], "")
+    assert (archived.places, archived.err) == ([1, 2, 3, 4, 5, 6], "")
+    assert (await stage.run("events", "--archived", "--json", "--search", '"day 1"')).places == [2]
+    with pytest.raises(UsageError, match="--sql"):
+        await stage.run("events", "--archived", "--sql", "1")
+
+
+async def test_an_export_holds_what_is_archived_too(stage: Stage) -> None:
+    await stage.run("archive", "--before", "4")
+
+    answer = await stage.run("export")
+    some = await stage.run("export", "--after", "2", "--before", "5")
+
+    assert [decode_event(line) for line in answer.out.splitlines()] == stage.stored
+    assert some.places == [3, 4]
+
+
+async def test_an_export_by_sql_is_of_the_log_and_says_so(stage: Stage) -> None:
+    await stage.run("archive", "--before", "4")
+
+    answer = await stage.run("export", "--sql", "seq <> 5")
+
+    assert answer.places == [4, 6]
+    assert answer.err == "pal: --sql looks only at what is in the log; the archive is left out\n"
+
+
+async def test_secrets_are_taken_out_and_only_a_person_may_leave_them_in(stage: Stage) -> None:
+    event = await stage.put(f"use {SECRET}", payload={"password": "hunter2"})
+
+    redacted = await stage.run("export", "--after", "6")
+    whole = await stage.run("export", "--after", "6", "--no-redact")
+    stage.caller = OPERATOR
+    with pytest.raises(NotAllowed):
+        await stage.run("export", "--no-redact")
+
+    payload = {**event.payload, "text": "use [redacted]", "payload": {"password": "[redacted]"}}
+    assert decode_event(redacted.out) == replace(event, payload=payload)
+    assert decode_event(whole.out) == event
+
+
+async def test_a_page_of_markdown_is_for_reading(stage: Stage) -> None:
+    await stage.put(f"use {SECRET}", thread="pr-1")
+
+    answer = await stage.run("export", "--after", "5", "--format", "markdown")
+
+    assert answer.out == (
+        f"# Palaver log of {stage.log.device}\n\nSecrets are redacted.\n\n"
+        "### #6 luna → @nova, 2023-11-19 22:13:20 +0000\n\n```text\nday 5\n```\n\n"
+        "## Thread pr-1\n\n"
+        "### #7 luna → @nova, 2023-11-20 22:13:20 +0000\n\n```text\nuse [redacted]\n```\n"
+    )
+
+
+async def test_on_a_terminal_no_body_of_a_page_drives_it(stage: Stage) -> None:
+    await stage.put("\x1b[2J")
+    stage.is_terminal = True
+
+    answer = await stage.run("export", "--after", "6", "--format", "markdown", "--no-redact")
+
+    assert "\x1b" not in answer.out
+    assert "Secrets are not redacted." in answer.out

@@ -1,0 +1,228 @@
+"""The suite that every log passes: what leaves the log for an archive, and what stays."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.log.logs import Engine, all_rows, draft, few, opened, put, writes
+
+from palaver.errors import BadQuery, ShuttingDown
+from palaver.log.api import Archived, Log
+from palaver.log.pages import pages
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+
+
+async def put_many(log: Log, count: int) -> list[Event]:
+    return [await put(log, f"number {number}") for number in range(count)]
+
+
+async def everything(log: Log, query: Query, *, with_archives: bool = True) -> list[Event]:
+    return [event async for page in pages(log, query, with_archives=with_archives) for event in page]
+
+
+async def test_what_is_archived_has_left_the_log(log: Log) -> None:
+    events = await put_many(log, 6)
+
+    moved = await log.archive(events[4].seq)
+
+    assert (moved.count, moved.last) == (4, events[3].seq)
+    assert log.archived() == events[3].seq
+    assert await log.read(Query()) == events[4:]
+
+
+async def test_an_archived_event_opens_by_its_place_its_id_and_the_end_of_it(log: Log) -> None:
+    events = await put_many(log, 6)
+
+    await log.archive(events[4].seq)
+
+    for event in events:
+        assert log.event(event.seq) == event
+        assert log.find(event.id) == [event]
+        assert log.find(event.id[-12:].lower()) == [event]
+    assert log.event(events[-1].seq + 1) is None
+    assert log.find("nowhere") == []
+
+
+async def test_ends_are_looked_for_in_the_log_and_the_archive_newest_first(log: Log) -> None:
+    events = [await put(log, id=f"{letter}-same-end") for letter in "abcdefg"]
+
+    await log.archive(events[4].seq)
+
+    assert log.find("same-end") == events[:1:-1]
+
+
+async def test_rows_stay_as_they_are(log: Log) -> None:
+    events = await put_many(log, 4)
+    await put(log, type="claim", room="attic")
+    before = all_rows(log)
+
+    await log.archive(log.last() + 1)
+
+    assert all_rows(log) == before
+    assert log.rows.get("mail", f"nova/{events[0].seq:012d}") is not None
+
+
+async def test_no_place_is_used_twice(log: Log) -> None:
+    events = await put_many(log, 3)
+
+    await log.archive(log.last() + 1)
+
+    assert log.last() == events[-1].seq
+    assert (await put(log)).seq > events[-1].seq
+
+
+async def test_a_sender_and_id_are_recognised_in_the_archive(log: Log) -> None:
+    first = await put(log, "first", id="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    await put(log)
+    await log.archive(log.last() + 1)
+
+    again = await log.commit(None, writes(draft("again", id=first.id)))
+    other = await log.commit(None, writes(draft("other", sender="kira", id=first.id)))
+
+    assert (again.event, again.is_repeat) == (first, True)
+    assert other.event is not None
+    assert not other.is_repeat
+    assert log.find(first.id) == [other.event, first]
+
+
+async def test_a_request_key_is_forgotten_with_its_event(log: Log) -> None:
+    await log.commit(None, writes(draft("first")), request_key=b"k" * 16)
+    await put(log)
+    await log.archive(log.last() + 1)
+
+    again = await log.commit(None, writes(draft("again")), request_key=b"k" * 16)
+
+    assert not again.is_repeat
+
+
+async def test_the_largest_id_is_known_when_it_is_archived(log: Log) -> None:
+    largest = "7ARZ3NDEKTSV4RRFFQ69G5FAV0"
+    await put(log, id=largest)
+    await put(log)
+
+    await log.archive(log.last() + 1)
+
+    assert log.largest_id() == largest
+    assert (await put(log)).id < log.largest_id()
+
+
+async def test_archiving_again_goes_on_where_it_ended(log: Log) -> None:
+    events = await put_many(log, 6)
+    await log.archive(events[2].seq)
+
+    nothing = await log.archive(events[1].seq)
+    more = await log.archive(events[5].seq)
+
+    assert nothing == Archived(0, events[1].seq)
+    assert (more.count, more.last) == (3, events[4].seq)
+    assert [log.event(event.seq) for event in events] == events
+
+
+async def test_an_empty_log_has_nothing_to_archive(log: Log) -> None:
+    assert await log.archive(100) == Archived(0, 0)
+
+    assert log.archived() == 0
+    assert await everything(log, Query()) == []
+
+
+async def test_rebuilding_reads_archives_and_then_the_log(log: Log) -> None:
+    events = await put_many(log, 4)
+    await put(log, type="claim", room="attic")
+    await put(log, type="release", room="attic")
+    grown = all_rows(log)
+    await log.archive(events[3].seq)
+
+    count = await log.rebuild()
+
+    assert count == 6
+    assert all_rows(log) == grown
+
+
+async def test_pages_are_of_the_archive_and_then_of_the_log(log: Log) -> None:
+    events = await put_many(log, 9)
+    await log.archive(events[5].seq)
+
+    assert await everything(log, Query(limit=2)) == events
+    assert await everything(log, Query(limit=2, after=events[1].seq, before=events[7].seq)) == events[2:7]
+    assert await everything(log, Query(before=events[3].seq)) == events[:3]
+    assert await everything(log, Query(search='"number 3"')) == [events[3]]
+    assert await everything(log, Query(search='"number 8"', senders=("luna",))) == [events[8]]
+    assert await everything(log, Query(senders=("kira",))) == []
+    assert await everything(log, Query(), with_archives=False) == events[5:]
+
+
+async def test_pages_lose_nothing_that_is_archived_in_their_middle(log: Log) -> None:
+    events = await put_many(log, 12)
+
+    found: list[Event] = []
+    async for page in pages(log, Query(limit=3)):
+        found += page
+        await log.archive(events[len(found) // 2 + 5].seq)
+
+    assert found == events
+
+
+async def test_a_read_beside_an_archiving_is_done_again_from_the_archive(log: Log) -> None:
+    events = await put_many(log, 12)
+
+    found, _ = await asyncio.gather(everything(log, Query(limit=5)), log.archive(events[9].seq))
+
+    assert found == events
+
+
+async def test_an_archive_knows_no_sql_and_no_empty_search(log: Log) -> None:
+    await put_many(log, 2)
+    await log.archive(log.last() + 1)
+
+    with pytest.raises(BadQuery, match="SQL"):
+        await log.read_archived(Query(sql="1"))
+    with pytest.raises(BadQuery, match="no word"):
+        await log.read_archived(Query(search="?"))
+
+
+async def test_a_closed_log_archives_nothing(log: Log) -> None:
+    await put_many(log, 2)
+    await log.close()
+
+    with pytest.raises(ShuttingDown):
+        await log.archive(2)
+
+
+async def test_commits_go_on_while_events_are_archived(log: Log) -> None:
+    events = await put_many(log, 30)
+
+    archiving = asyncio.ensure_future(log.archive(events[20].seq))
+    more = await asyncio.gather(*(put(log) for _ in range(30)))
+    moved = await archiving
+
+    assert moved.count == 20
+    assert await everything(log, Query()) == [*events, *sorted(more, key=lambda event: event.seq)]
+
+
+@few
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.sampled_from(["message", "claim", "release", "purge", "odd"])),
+            st.tuples(st.just("archive"), st.integers(0, 60)),
+        ),
+        max_size=30,
+    )
+)
+async def test_archived_or_not_the_log_is_the_same(engine: Engine, steps: list[tuple[str, object]]) -> None:
+    async with opened(engine) as log:
+        events: list[Event] = []
+        for step, value in steps:
+            if step == "put":
+                events.append(await put(log, type=value, room="attic"))
+            else:
+                assert isinstance(value, int)
+                await log.archive(value)
+        grown = all_rows(log)
+
+        assert await everything(log, Query(limit=2)) == events
+        assert [log.event(event.seq) for event in events] == events
+        assert await log.rebuild() == len(events)
+        assert all_rows(log) == grown

@@ -1,0 +1,73 @@
+"""Archived events are found by their ids, newest first and no more than five."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.log.test_archive_file import event
+
+from palaver.errors import StorageFailed
+from palaver.log.archive import Archives
+from palaver.log.archive_file import write_archive
+from palaver.log.archive_index import ArchiveIndex
+from palaver.log.migrations import migrate
+
+IDS = ("01ARZ3NDEKTSV4RRFFQ69G5FAV", *(f"{letter}-end" for letter in "abcdefg"), "zz")
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    made = sqlite3.connect(tmp_path / "file", isolation_level=None)
+    migrate(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def index(connection: sqlite3.Connection, tmp_path: Path) -> ArchiveIndex:
+    events = [event(seq, id=id_) for seq, id_ in enumerate(IDS, start=1)]
+    write_archive(tmp_path / "archive", events)
+    connection.executemany(
+        "INSERT INTO archived VALUES (?, ?, ?)", [(one.seq, one.id, "luna") for one in events]
+    )
+    return ArchiveIndex(connection, Archives(tmp_path / "archive"))
+
+
+def test_an_id_finds_its_event(index: ArchiveIndex) -> None:
+    assert [found.seq for found in index.by_id("a-end")] == [2]
+    assert index.by_id("end") == []
+
+
+def test_an_end_finds_the_newest_five(index: ArchiveIndex) -> None:
+    assert [found.seq for found in index.by_end("-END")] == [8, 7, 6, 5, 4]
+    assert [found.seq for found in index.by_end("b-end")] == [3]
+
+
+def test_a_sender_and_id_find_one_event(index: ArchiveIndex) -> None:
+    assert index.by_sender("a-end", "kira") is None
+
+    found = index.by_sender("a-end", "luna")
+
+    assert found is not None
+    assert found.seq == 2
+
+
+def test_what_is_known_and_not_there_is_not_taken_for_new(index: ArchiveIndex, tmp_path: Path) -> None:
+    for path in (tmp_path / "archive").iterdir():
+        path.unlink()
+
+    assert index.by_id("a-end") == []
+    with pytest.raises(StorageFailed, match="a-end of luna"):
+        index.by_sender("a-end", "luna")
+
+
+def test_the_largest_ids_are_known(index: ArchiveIndex) -> None:
+    assert index.largest_ulid() == IDS[0]
+    assert index.largest_id() == "zz"
+
+
+def test_an_empty_archive_has_no_largest_id(connection: sqlite3.Connection, tmp_path: Path) -> None:
+    index = ArchiveIndex(connection, Archives(tmp_path / "archive"))
+
+    assert (index.largest_ulid(), index.largest_id()) == ("", "")

@@ -1,0 +1,206 @@
+"""The source document on what a message is: its fields, its three intents, and what may stand in it."""
+
+import pytest
+from tests.daemon.stage import Home, Shell
+from tests.source.agents import hear_texts, meet, say, state_of, why_refused
+
+
+@pytest.fixture(scope="module")
+def company(shared_bus: Home) -> tuple[Shell, Shell]:
+    """Luna and nova, for what is refused: it leaves nothing behind."""
+    luna, nova = meet(shared_bus, "luna", "nova")
+    return luna, nova
+
+
+# Message structure
+
+
+def test_a_message_is_stored_with_all_the_fields_of_the_example(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    earlier = say(nova, "@luna", "--thread", "pr-123", "--", "I am at it")["seq"]
+    bundle = luna.ok("bundle", "create", "PR-123", "--json").json["bundle_id"]
+    options = ["--intent", "request", "--thread", "pr-123", "--reply-to", str(earlier), "--bundle", bundle]
+
+    sent = say(luna, *options, "hey @nova can you help?")
+
+    (event,) = [one for one in bus.events("--type", "message") if one["seq"] == sent["seq"]]
+    message = {
+        "text": "hey @nova can you help?",
+        "scope": "mentions",
+        "mentions": ["nova"],
+        "sender_kind": "instance",
+        "delivered_to": ["nova"],
+        "intent": "request",
+        "thread": "pr-123",
+        "reply_to": str(earlier),
+        "bundle_id": bundle,
+    }
+    assert event["from"] == "luna"
+    assert event["payload"] == message
+    received = nova.ok("recv", "--json").json
+    assert {key: received[key] for key in ("from", *message)} == {"from": "luna", **message}
+
+
+def test_the_id_of_a_bundle_has_its_prefix_and_eight_characters(bus: Home) -> None:
+    (luna,) = meet(bus, "luna")
+
+    bundle = luna.ok("bundle", "create", "PR-123", "--json").json["bundle_id"]
+
+    prefix, _, characters = bundle.partition(":")
+    assert (prefix, len(characters)) == ("bundle", 8)
+
+
+# Message intents
+
+
+def test_a_request_is_sent_and_creates_a_watch_for_its_sender(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+
+    sent = say(luna, "@nova", "--intent", "request", "--", "can you review this?")
+
+    (watch,) = luna.ok("events", "subs", "--json").lines
+    assert (watch["kind"], watch["owner"], watch["agent"], watch["request"]) == (
+        "watch",
+        "luna",
+        "nova",
+        sent["seq"],
+    )
+    assert nova.ok("recv", "--json").json["intent"] == "request"
+
+
+def test_an_inform_is_sent_and_creates_no_watch(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+
+    say(luna, "@nova", "--intent", "inform", "--", "the build is green")
+
+    assert luna.ok("events", "subs", "--json").lines == []
+    assert nova.ok("recv", "--json").json["intent"] == "inform"
+
+
+def test_an_ack_answers_a_request_and_ends_its_watch(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
+
+    say(nova, "@luna", "--intent", "ack", "--reply-to", str(asked), "--", "on it")
+
+    assert luna.ok("recv", "--json").json["intent"] == "ack"
+    assert state_of(luna, asked, "nova") == "answered"
+    assert luna.ok("events", "subs", "--json").lines == []
+
+
+def test_an_ack_without_what_it_answers_is_refused(company: tuple[Shell, Shell]) -> None:
+    luna, nova = company
+
+    refused = luna.pal("send", "@nova", "--intent", "ack", "--json", "--", "ok")
+
+    assert why_refused(refused) == ("bad_request", "an ack says what it answers: add --reply-to ID")
+    assert hear_texts(nova) == []
+
+
+def test_an_ack_of_an_ack_is_refused(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--intent", "request", "--", "can you?")["seq"]
+    ack = say(nova, "@luna", "--intent", "ack", "--reply-to", str(asked), "--", "yes")["seq"]
+
+    refused = luna.pal("send", "@nova", "--intent", "ack", "--reply-to", str(ack), "--json", "--", "ok")
+
+    assert why_refused(refused) == ("bad_request", f"#{ack} is an ack, which is not acknowledged")
+    assert hear_texts(nova) == ["can you?"]
+
+
+def test_an_ack_of_an_inform_is_refused(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    told = say(luna, "@nova", "--intent", "inform", "--", "by the way")["seq"]
+
+    refused = nova.pal("send", "@luna", "--intent", "ack", "--reply-to", str(told), "--json", "--", "ok")
+
+    assert why_refused(refused) == ("bad_request", f"#{told} is an inform, which is not acknowledged")
+    assert hear_texts(luna) == []
+
+
+def test_there_is_no_fourth_intent(company: tuple[Shell, Shell]) -> None:
+    luna, nova = company
+
+    refused = luna.pal("send", "@nova", "--intent", "demand", "--", "now")
+
+    assert refused.status == 2
+    assert "request, inform, ack" in refused.err
+    assert hear_texts(nova) == []
+
+
+# Message validation
+
+
+def send_file(shell: Shell, content: bytes) -> list[str]:
+    """Lay a text into a file, as no argument can hold every character; give the words that send it."""
+    path = shell.home.spare_path()
+    path.write_bytes(content)
+    return ["send", "@nova", "--json", "--file", str(path)]
+
+
+def test_a_message_of_100000_bytes_is_accepted(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    text = "x" * 100_000
+
+    luna.ok(*send_file(luna, text.encode()))
+
+    assert [one == text for one in hear_texts(nova)] == [True]
+
+
+def test_a_message_of_100001_bytes_is_refused(company: tuple[Shell, Shell]) -> None:
+    luna, nova = company
+
+    refused = luna.pal(*send_file(luna, b"x" * 100_001))
+
+    assert why_refused(refused)[0] == "message_too_large"
+    assert hear_texts(nova) == []
+
+
+def test_the_limit_is_in_bytes_and_not_in_characters(company: tuple[Shell, Shell]) -> None:
+    luna, nova = company
+
+    refused = luna.pal(*send_file(luna, ("é" * 50_000 + "x").encode()))
+
+    assert why_refused(refused)[0] == "message_too_large"
+    assert hear_texts(nova) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(0x00, 0x08), (0x0B, 0x0C), (0x0E, 0x1F), (0x7F, 0x9F), (0x202A, 0x202E), (0x2066, 0x2069)],
+    ids=lambda code: f"{code:02X}",
+)
+def test_no_control_character_of_a_class_is_allowed(
+    company: tuple[Shell, Shell], first: int, last: int
+) -> None:
+    luna, nova = company
+
+    for code in range(first, last + 1):
+        refused = luna.pal(*send_file(luna, f"ab{chr(code)}c".encode()))
+
+        assert why_refused(refused)[0] == "bad_text"
+        assert (refused.error["details"]["codepoint"], refused.error["details"]["position"]) == (code, 2)
+    assert hear_texts(nova) == []
+
+
+@pytest.mark.parametrize("character", ["\t", "\n", "\r"], ids=["tab", "LF", "CR"])
+def test_a_character_that_lays_out_a_text_is_kept(bus: Home, character: str) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    text = f"before{character}after"
+
+    luna.ok(*send_file(luna, text.encode()))
+
+    assert hear_texts(nova) == [text]
+
+
+# Searching
+
+
+def test_the_content_of_messages_can_be_searched_in_full(bus: Home) -> None:
+    luna, _ = meet(bus, "luna", "nova")
+    say(luna, "@nova", "--", "the flaky test is back")
+    say(luna, "@nova", "--", "the test is green")
+
+    found = bus.events("--search", "flaky test")
+
+    assert [event["payload"]["text"] for event in found] == ["the flaky test is back"]
