@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.log.contract import *  # noqa: F403 - the suite itself
+from tests.log.contract_archiving import *  # noqa: F403
 from tests.log.contract_following import *  # noqa: F403
 from tests.log.contract_reading import *  # noqa: F403
 from tests.log.logs import Engine, fold

@@ -6,6 +6,7 @@ the engine when it is opened; an engine only stores what it answers.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from palaver.model.envelope import Draft, Event
@@ -56,6 +57,26 @@ class Commit:
     event: Event | None
     is_repeat: bool = False
     """True when the request key, or the sender and id, were there before: `event` is the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What archiving came to."""
+
+    count: int
+    """Events that left the log."""
+    last: int
+    """The highest place that is archived; 0 when there is none."""
+    path: Path | None = None
+    """The new file, where the engine writes one and there was something to archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPage:
+    """What was found in archives, and the place up to which they were looked through."""
+
+    events: Sequence[Event]
+    place: int
 
 
 class Log(Protocol):
@@ -128,7 +149,31 @@ class Log(Protocol):
         ...
 
     async def rebuild(self) -> int:
-        """Make all rows anew, and return how many events that took. Commits wait meanwhile."""
+        """Make all rows anew, from archives and log, and return how many events that took.
+
+        Commits wait meanwhile. Raises StorageFailed, and changes nothing, when an archive is damaged or gone.
+        """
+        ...
+
+    async def archive(self, before: int) -> Archived:
+        """Move the events below a place into an archive.
+
+        Their rows stay, their places stay taken, and `event`, `find` and a commit with the same sender and id
+        still find them; `read`, `follow` and a commit with the same request key do not. An event is in the
+        archive before it leaves the log: whatever fails or is cancelled loses nothing, and archiving once
+        more ends the job. Commits go on meanwhile.
+        """
+        ...
+
+    def archived(self) -> int:
+        """The highest place that is archived; 0 when there is none."""
+        ...
+
+    async def read_archived(self, query: Query) -> ArchivedPage:
+        """Look through archives for what matches behind `query.after`, a bounded way; see `pages`.
+
+        Raises BadQuery for an SQL condition, and StorageFailed when an archive is damaged or gone.
+        """
         ...
 
     async def close(self) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from palaver.log.api import Apply, Commit, Decide
+from palaver.log.archive import Archives, archived_events, remove_some
+from palaver.log.archive_index import ArchiveIndex
 from palaver.log.blobs import Blobs
 from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
 from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
@@ -56,15 +58,26 @@ class _Taken:
 class Batches:
     """Writes batches of orders, each in one transaction, and remembers where the log ends."""
 
-    def __init__(self, connection: sqlite3.Connection, *, apply: Apply, device: str, blobs: Blobs) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        apply: Apply,
+        device: str,
+        blobs: Blobs,
+        archives: Archives,
+    ) -> None:
         self._connection = connection
         self._apply = apply
         self._device = device
         self._blobs = blobs
         self._rows = BatchRows(connection)
-        self._last = last_place(connection)
+        self._archives = archives
+        self._archived = ArchiveIndex(connection, archives)
+        self._last = last_place(connection, archives)
         self.words = Words(connection, blobs, self._last)
-        self._largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
+        largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
+        self._largest_id = max(largest_id, self._archived.largest_id())
 
     def write(self, orders: Sequence[Order]) -> list[Outcome]:
         """Decide and write all orders in one transaction; on return what succeeded is durable.
@@ -85,12 +98,18 @@ class Batches:
         return outcomes
 
     def rebuild(self) -> int:
-        """Fold all events anew, in one transaction, and return how many there were."""
+        """Fold all events anew, archives first, in one transaction, and return how many there were."""
         count = seq = 0
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._rows.forget()
             self._connection.execute("DELETE FROM state")
+            for event in archived_events(self._connection, self._archives):
+                self._rows.change(self._apply(self._rows, event))
+                count, seq = count + 1, event.seq
+                if count % _EVENTS_AT_ONCE == 0:
+                    self._rows.flush()
+            self._rows.flush()
             while records := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
                 for record in records:
                     self._rows.change(self._apply(self._rows, event_from_record(record, self._blobs)))
@@ -102,6 +121,10 @@ class Batches:
             self._roll_back()
             raise
         return count
+
+    def remove_archived(self) -> int:
+        """Remove some events that are in an archive, in one transaction, and return how many."""
+        return remove_some(self._connection, self._archives, self._blobs)
 
     def _write_all(self, orders: Sequence[Order]) -> list[Outcome]:
         before = self._last
@@ -165,7 +188,9 @@ class Batches:
             record = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
         except UnicodeError as error:
             raise failure_from(error) from error
-        return None if record is None else event_from_record(record, self._blobs)
+        if record is None:
+            return self._archived.by_sender(draft.id, draft.sender)
+        return event_from_record(record, self._blobs)
 
     def _roll_back(self) -> None:
         self._rows.forget()
@@ -174,7 +199,7 @@ class Batches:
         self.words.forget()
 
 
-def last_place(connection: sqlite3.Connection) -> int:
-    """The highest place that was ever given, also when its event was archived."""
+def last_place(connection: sqlite3.Connection, archives: Archives) -> int:
+    """The highest place that was ever given, also when its event was archived, and by a file that is lost."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    return 0 if row is None else row[0]
+    return max(0 if row is None else row[0], archives.last())

@@ -6,15 +6,16 @@ manners. It knows no SQL.
 """
 
 import asyncio
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
+from operator import attrgetter
 from typing import Final
 
 from palaver.errors import BadQuery, ShuttingDown
-from palaver.log.api import Apply, Change, Commit, Decide, Hear, Rows
+from palaver.log.api import Apply, Archived, ArchivedPage, Change, Commit, Decide, Hear, Rows
 from palaver.log.newest import Newest
 from palaver.log.records import decode_payload, encode_payload, searched_text
 from palaver.log.rows import prefix_end
@@ -27,6 +28,9 @@ from palaver.model.query import Query, matches
 _STEPS: Final = (1, 3, 2, 7)
 _SHORTEST_END: Final = 4
 _FOUND_AT_MOST: Final = 5
+_LOOKED_AT_ONCE: Final = 3
+
+_by_place = attrgetter("seq")
 
 
 class MemoryRows:
@@ -80,6 +84,7 @@ class MemoryLog:
         self._by_id: dict[tuple[str, str], Event] = {}
         self._versions: dict[str | None, int] = {}
         self._shown: list[Event] = []
+        self._archive: list[Event] = []
         self._rows = MemoryRows()
         self._newest = Newest(0)
 
@@ -111,14 +116,14 @@ class MemoryLog:
         return self._newest.last()
 
     def largest_id(self) -> str:
-        ulids = [event.id for event in self._shown if is_ulid(event.id) and event.id < "7ZZZZZZZZZ"]
+        ulids = [event.id for event in self._all() if is_ulid(event.id) and event.id < "7ZZZZZZZZZ"]
         return max(ulids, default="")
 
     def event(self, seq: int) -> Event | None:
-        return next((event for event in self._shown if event.seq == seq), None)
+        return next((event for event in self._all() if event.seq == seq), None)
 
     def find(self, id_or_end: str) -> list[Event]:
-        newest_first = self._shown[::-1]
+        newest_first = self._all()[::-1]
         exact = [event for event in newest_first if event.id == id_or_end]
         if exact or len(id_or_end) < _SHORTEST_END:
             return exact[:_FOUND_AT_MOST]
@@ -131,14 +136,7 @@ class MemoryLog:
         check_search(query)
         if query.sql:
             raise BadQuery("the log in memory knows no SQL")
-        phrases = parse_search(query.search)
-        in_order = self._shown if query.last is None else self._shown[::-1]
-        found = (
-            event
-            for event in in_order
-            if matches(query, event) and (not phrases or is_found(phrases, searched_text(event.payload)))
-        )
-        events = list(islice(found, wanted(query)))
+        events = list(islice(_matching(query, self._shown), wanted(query)))
         return events if query.last is None else events[::-1]
 
     def subscribe(self, hear: Hear) -> Callable[[], None]:
@@ -151,14 +149,40 @@ class MemoryLog:
         self._check_open()
         self._show()
         self._committed, self._rows = MemoryRows(), MemoryRows()
-        for event in self._shown:
+        for event in self._all():
             changes = self._apply(self._committed, event)
             self._committed.change(changes)
             self._rows.change(changes)
-        return len(self._shown)
+        return len(self._all())
+
+    async def archive(self, before: int) -> Archived:
+        await asyncio.sleep(0)
+        self._check_open()
+        count = bisect_left(self._shown, before, key=_by_place)
+        self._archive += self._shown[:count]
+        del self._shown[:count]
+        for request_key in [key for key, event in self._by_request_key.items() if event in self._archive]:
+            del self._by_request_key[request_key]
+        return Archived(count, self.archived())
+
+    def archived(self) -> int:
+        return self._archive[-1].seq if self._archive else 0
+
+    async def read_archived(self, query: Query) -> ArchivedPage:
+        await asyncio.sleep(0)
+        check_search(query)
+        if query.sql:
+            raise BadQuery("the log in memory knows no SQL")
+        behind = bisect_right(self._archive, query.after, key=_by_place)
+        some = self._archive[behind : behind + _LOOKED_AT_ONCE]
+        place = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()
+        return ArchivedPage(list(_matching(query, some)), place)
 
     async def close(self) -> None:
         self._is_closed = True
+
+    def _all(self) -> list[Event]:
+        return self._archive + self._shown
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -197,3 +221,11 @@ class MemoryLog:
             self._rows.change(changes)
             batch.append(event)
         self._newest.add(batch)
+
+
+def _matching(query: Query, events: Sequence[Event]) -> Iterator[Event]:
+    """Sieve events, from whichever end the query begins."""
+    phrases = parse_search(query.search)
+    for event in events if query.last is None else reversed(events):
+        if matches(query, event) and (not phrases or is_found(phrases, searched_text(event.payload))):
+            yield event

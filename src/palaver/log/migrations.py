@@ -10,8 +10,9 @@ from palaver.errors import NewerSchema, StorageFailed
 APPLICATION_ID: Final = 0x50616C21
 """Says in the file's head whose it is: `Pal!`."""
 
-MIGRATIONS: Final[tuple[str, ...]] = (
-    resources.files("palaver.log").joinpath("schema.sql").read_text(encoding="utf-8"),
+MIGRATIONS: Final[tuple[str, ...]] = tuple(
+    resources.files("palaver.log").joinpath(name).read_text(encoding="utf-8")
+    for name in ("schema.sql", "archived.sql")
 )
 """Step n leads from schema n to schema n + 1."""
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from palaver.clock import Clock
-from palaver.log.api import Apply, Commit, Decide, Hear, Rows
+from palaver.log.api import Apply, Archived, ArchivedPage, Commit, Decide, Hear, Rows
+from palaver.log.archive import Archives, Copier
+from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
 from palaver.log.blobs import Blobs
 from palaver.log.guard import TIME_LIMIT_S
@@ -57,6 +59,8 @@ class SqliteLog:
         point: sqlite3.Connection,
         blobs: Blobs,
         newest: Newest,
+        archives: Archives,
+        copier: Copier,
     ) -> None:
         """Take the parts that `open` made."""
         self._device = device
@@ -66,6 +70,9 @@ class SqliteLog:
         self._rows = SqliteRows(point)
         self._blobs = blobs
         self._newest = newest
+        self._archives = archives
+        self._archived = ArchiveIndex(point, archives)
+        self._copier = copier
 
     @classmethod
     async def open(
@@ -90,12 +97,22 @@ class SqliteLog:
             )
             reader = Reader(path, blobs, sql_limit_s=sql_limit_s)
             point = connect_reader(path)
-            batches = Batches(connection, apply=apply, device=kept_device, blobs=blobs)
-            newest = Newest(last_place(connection))
+            archives = Archives(directory / "archive")
+            batches = Batches(connection, apply=apply, device=kept_device, blobs=blobs, archives=archives)
+            newest = Newest(last_place(connection, archives))
         except (sqlite3.Error, OSError) as error:
             raise failure_from(error) from error
         writer = Writer(connection, batches, newest, lambda: lay_out_wal(path, WAL_BYTES))
-        return cls(device=kept_device, writer=writer, reader=reader, point=point, blobs=blobs, newest=newest)
+        return cls(
+            device=kept_device,
+            writer=writer,
+            reader=reader,
+            point=point,
+            blobs=blobs,
+            newest=newest,
+            archives=archives,
+            copier=Copier(path, archives, blobs),
+        )
 
     @property
     def device(self) -> str:
@@ -114,17 +131,17 @@ class SqliteLog:
 
     def largest_id(self) -> str:
         row = self._point.execute(_LARGEST_ULID).fetchone()
-        return "" if row is None else row[0]
+        return max("" if row is None else row[0], self._archived.largest_ulid())
 
     def event(self, seq: int) -> Event | None:
         found = self._events(_BY_PLACE, seq)
-        return found[0] if found else None
+        return found[0] if found else self._archives.event(seq)
 
     def find(self, id_or_end: str) -> list[Event]:
-        exact = self._events(_BY_ID, id_or_end)
+        exact = [*self._events(_BY_ID, id_or_end), *self._archived.by_id(id_or_end)]
         if exact or len(id_or_end) < _SHORTEST_END:
-            return exact
-        return self._events(_BY_END, id_or_end)
+            return exact[:_FOUND_AT_MOST]
+        return [*self._events(_BY_END, id_or_end), *self._archived.by_end(id_or_end)][:_FOUND_AT_MOST]
 
     async def read(self, query: Query) -> list[Event]:
         if query.search:
@@ -140,7 +157,24 @@ class SqliteLog:
     async def rebuild(self) -> int:
         return await self._writer.rebuild()
 
+    async def archive(self, before: int) -> Archived:
+        try:
+            file = await asyncio.to_thread(self._copier.copy, before)
+        except (sqlite3.Error, OSError) as error:
+            raise failure_from(error) from error
+        count = 0
+        while removed := await self._writer.remove_archived():
+            count += removed
+        return Archived(count, self._archives.last(), None if file is None else file.path)
+
+    def archived(self) -> int:
+        return self._archives.last()
+
+    async def read_archived(self, query: Query) -> ArchivedPage:
+        return ArchivedPage(*await asyncio.to_thread(self._archives.look, query))
+
     async def close(self) -> None:
+        self._copier.stop()
         await self._writer.close()
         await self._reader.close()
         self._point.close()

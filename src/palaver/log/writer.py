@@ -95,11 +95,11 @@ class Writer:
 
     async def rebuild(self) -> int:
         """Fold all events anew, between two batches."""
-        if self._end is not None:
-            raise ShuttingDown(_CLOSING)
-        errand = _Errand(self._batches.rebuild)
-        self._line.put(errand)
-        return await asyncio.wrap_future(errand.result)
+        return await self._done(self._batches.rebuild)
+
+    async def remove_archived(self) -> int:
+        """Remove some events that are in an archive, between two batches; 0 when none is left."""
+        return await self._done(self._remove_archived)
 
     async def index(self) -> None:
         """Bring the full-text index up to the events; nothing to do when it is."""
@@ -115,6 +115,13 @@ class Writer:
             self._line.put(self._end)
         await asyncio.shield(asyncio.wrap_future(self._end.result))
         self._thread.join()
+
+    async def _done(self, run: Callable[[], int]) -> int:
+        if self._end is not None:
+            raise ShuttingDown(_CLOSING)
+        errand = _Errand(run)
+        self._line.put(errand)
+        return await asyncio.wrap_future(errand.result)
 
     def _deliver(self, results: _Results) -> None:
         commits = [outcome for _, outcome in results if isinstance(outcome, Commit)]
@@ -137,7 +144,8 @@ class Writer:
             waiting, errand = self._drain()
             if waiting:
                 self._write(waiting)
-            if errand is not None:
+            # A caller that was cancelled meanwhile wants nothing done, and its future takes no result.
+            if errand is not None and errand.result.set_running_or_notify_cancel():
                 is_running = not errand.is_last
                 try:
                     errand.result.set_result(errand.run())
@@ -216,6 +224,11 @@ class Writer:
             sqlite3.Error, OSError
         ):  # No room: a search will say so, or a later time do.
             self._index()
+
+    def _remove_archived(self) -> int:
+        count = self._batches.remove_archived()
+        self._pages += _PAGES_OF_A_BATCH + _PAGES_OF_AN_EVENT * count
+        return count
 
     def _finish(self) -> int:
         self._checkpoint()

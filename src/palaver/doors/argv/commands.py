@@ -5,6 +5,7 @@ from typing import Final
 
 from palaver.doors.argv import (
     commands_agents,
+    commands_archive,
     commands_bundle,
     commands_bus,
     commands_config,
@@ -54,4 +55,6 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("events", "sub"): commands_subs.subscribe,
     ("events", "subs"): commands_subs.subscriptions,
     ("events", "unsub"): commands_subs.unsubscribe,
+    ("archive",): commands_archive.archive,
+    ("export",): commands_archive.export,
 }

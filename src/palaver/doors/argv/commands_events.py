@@ -2,16 +2,17 @@
 
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.filters import query_from
 from palaver.doors.argv.parse import Parsed
 from palaver.doors.argv.style import safe, truncate
 from palaver.doors.argv.table_log import DEFAULT_EVENTS
 from palaver.errors import UsageError
 from palaver.links.doorstep import Doorstep
 from palaver.log.follow import follow
+from palaver.log.pages import pages
 from palaver.model.envelope import Event, encode_event
 from palaver.model.message import readable_text
 from palaver.model.query import Query
@@ -25,11 +26,15 @@ _ALL_SHOWN: Final = b"shown"
 async def events(call: Call, doorstep: Doorstep) -> int:
     """Read the log; with --wait or --follow also what is yet to come."""
     query = _query(call, call.parsed)
+    _tell_of_archive(call, query)
     if call.parsed.has("--wait"):
         return await _wait(call, query)
     if call.parsed.has("--follow"):
         return await _follow(call, query)
-    await _read(call, query)
+    if call.parsed.has("--archived"):
+        await _read_all(call, query)
+    else:
+        await _read(call, query)
     return 0
 
 
@@ -44,6 +49,21 @@ async def _read(call: Call, query: Query) -> None:
         if query.last is not None or len(found) < query.limit:
             return
         query = replace(query, after=found[-1].seq)
+
+
+async def _read_all(call: Call, query: Query) -> None:
+    """Show what is archived, and then what is there."""
+    async with aclosing(pages(call.services.log, query)) as found:
+        async for page in found:
+            for event in page:
+                await _show(call, event)
+
+
+def _tell_of_archive(call: Call, query: Query) -> None:
+    archived = call.services.log.archived()
+    if query.after < archived and (call.parsed.has("--all") or call.parsed.has("--after")):
+        where = call.services.home / "archive"
+        call.warn(f"events up to #{archived} are archived in {where}; --archived shows them too")
 
 
 async def _from_the_last(call: Call, query: Query, count: int) -> Query:
@@ -132,51 +152,11 @@ def _line(call: Call, event: Event) -> str:
 
 
 def _query(call: Call, parsed: Parsed) -> Query:
+    if parsed.has("--archived") and parsed.has("--sql"):
+        raise UsageError("--sql looks only at what is in the log: it cannot stand with --archived")
     if (parsed.has("--follow") or parsed.has("--wait")) and (parsed.has("--search") or parsed.has("--sql")):
         raise UsageError("--search and --sql look back: they cannot stand with --wait or --follow")
     last = parsed.number("--last")
-    if last is None and not parsed.has("--all") and not parsed.has("--after") and not parsed.has("--follow"):
+    if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
         last = DEFAULT_EVENTS
-    return Query(
-        types=tuple(parsed.values("--type")),
-        agents=tuple(parsed.values("--agent")),
-        senders=tuple(parsed.values("--from")),
-        to=tuple(parsed.values("--to")),
-        mentions=tuple(parsed.values("--mention")),
-        targets=tuple(parsed.values("--target")),
-        threads=tuple(parsed.values("--thread")),
-        rooms=tuple(parsed.values("--room")),
-        intents=tuple(parsed.values("--intent")),
-        files=tuple(parsed.values("--file")),
-        statuses=tuple(parsed.values("--status")),
-        after=parsed.number("--after") or 0,
-        before=parsed.number("--before"),
-        since=_moment(call, parsed, "--since"),
-        until=_moment(call, parsed, "--until"),
-        search=parsed.value("--search") or "",
-        sql=parsed.value("--sql") or "",
-        last=last,
-        limit=_PAGE,
-    )
-
-
-def _moment(call: Call, parsed: Parsed, name: str) -> int | None:
-    """Read a time: so long ago (10m), or a date with or without a time, in the caller's zone."""
-    given = parsed.value(name)
-    if given is None:
-        return None
-    try:
-        seconds = parsed.duration_s(name)
-    except UsageError:
-        seconds = None
-    if seconds is not None:
-        return call.services.clock.now_ms() - int(seconds * 1000)
-    try:
-        moment = datetime.fromisoformat(given)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
-        return int(moment.astimezone(UTC).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{name} needs a time such as 10m (ago) or 2026-03-01T09:00, not {given!r}"
-        ) from None
+    return query_from(call, last=last, limit=_PAGE)

@@ -7,6 +7,7 @@ from typing import Final
 
 from palaver.doors.argv.spec import Command, Positional, Table, build_table
 from palaver.doors.argv.table_agents import AGENT_COMMANDS
+from palaver.doors.argv.table_archive import ARCHIVE_COMMANDS
 from palaver.doors.argv.table_bundle import BUNDLE_COMMANDS
 from palaver.doors.argv.table_bus import BUS_COMMANDS
 from palaver.doors.argv.table_config import CONFIG_COMMANDS
@@ -69,6 +70,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *BUNDLE_COMMANDS,
     *LOG_COMMANDS,
     *SUBSCRIPTION_COMMANDS,
+    *ARCHIVE_COMMANDS,
     *_HELP_COMMANDS,
 )
 

@@ -44,10 +44,11 @@ LOG_COMMANDS: Final = (
             Option(name="--sql", metavar="WHERE", help="For which this SQL condition is true."),
             Option(name="--last", metavar="N", help=f"The newest so many; otherwise {DEFAULT_EVENTS}."),
             Option(name="--all", help="All of them, from the first on."),
+            Option(name="--archived", help="All of them, and before them what is archived."),
             Option(name="--wait", metavar="TIME", help="Wait so long for the next one to come: 30, 5m."),
             Option(name="--follow", help="Go on for ever, each event as it comes."),
         ),
-        exclusive=(("--wait", "--follow"), ("--last", "--all")),
+        exclusive=(("--wait", "--follow", "--archived"), ("--last", "--all", "--archived")),
         examples=(
             ("pal events", "the latest"),
             ("pal events --thread pr-123 --all", "a whole conversation"),
