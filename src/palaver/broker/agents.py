@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from palaver.broker.context import Context
+from palaver.broker.life import tell
 from palaver.broker.outcome import Joined, Written
 from palaver.errors import BadName, NameTaken, NotPerson, WhoAreYou
 from palaver.log.api import Rows
@@ -18,6 +19,7 @@ from palaver.log.state import read_agent, read_session
 from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Draft, Event
+from palaver.model.life import LIFE, RESUMED, STARTED, STOPPED
 from palaver.model.message import HUMAN, INSTANCE
 from palaver.model.names import check_name, full_name, spare_name, split_name
 from palaver.model.request import Gone, Join, Leave, Register
@@ -45,6 +47,8 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
             taken.add(wanted.agent.name)  # Two drew it at once, and the other one has it.
             continue
         if commit.event is not None:
+            if commit.event.type == "agent.hello":
+                await tell(context, commit.event, STARTED)
             return joined_by(context, commit.event)
         return Joined(agent=_known(context, wanted.agent.name), is_new=False)
 
@@ -138,9 +142,9 @@ class _Wanted:
         if back == known:
             return None
         return Draft(
-            type="life",
+            type=LIFE,
             sender=known.name,
-            payload={"action": "resumed", "agent": msgspec.to_builtins(back)},
+            payload={"action": RESUMED, "agent": msgspec.to_builtins(back)},
             id=self.id,
             ts=self.now,
         )
@@ -292,4 +296,7 @@ async def say_goodbye(
         is_there = only_at is None or only_at == (known.seat, known.seq)
         return draft if is_there else None
 
-    return Written(event=(await context.log.commit(f"agent/{name}", decide, request_key=key)).event)
+    event = (await context.log.commit(f"agent/{name}", decide, request_key=key)).event
+    if event is not None and event.type == "agent.bye":
+        await tell(context, event, STOPPED, reason=reason)
+    return Written(event=event)

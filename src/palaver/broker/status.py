@@ -2,11 +2,13 @@
 
 from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context
+from palaver.broker.life import tell_ready
 from palaver.broker.outcome import Written
 from palaver.errors import WhoAreYou
 from palaver.model.agent import Caller
 from palaver.model.delivery import AgentState, parse_state
 from palaver.model.envelope import Draft
+from palaver.model.life import DAEMON_STARTED, LIFE
 from palaver.model.message import INSTANCE
 from palaver.model.request import SetStatus, Started
 from palaver.model.text import check_text
@@ -23,17 +25,21 @@ async def set_status(context: Context, caller: Caller, request: SetStatus, key: 
             payload[name] = value
     if payload["state"] == AgentState.EXITED:
         return await say_goodbye(context, caller.name, request.detail or "exited", key, by=caller.by)
-    return await _write(context, caller, "status", payload, key)
+    written = await _write(context, caller, "status", payload, key)
+    assert written.event is not None  # a state is always written
+    if payload["state"] == AgentState.IDLE:
+        await tell_ready(context, written.event)
+    return written
 
 
 async def started(context: Context, caller: Caller, request: Started, key: bytes | None) -> Written:
     """Write that the daemon is up: all that hung on connections is over."""
     payload: dict[str, object] = {
-        "action": "daemon_started",
+        "action": DAEMON_STARTED,
         "pid": request.pid,
         "version": request.version,
     }
-    return await _write(context, caller, "life", payload, key)
+    return await _write(context, caller, LIFE, payload, key)
 
 
 async def _write(

@@ -24,6 +24,7 @@ from palaver.log.fold import agent_of
 from palaver.log.state import is_carried, read_agent, read_carried, read_entry
 from palaver.model.delivery import AgentState, Grade, State
 from palaver.model.envelope import Event
+from palaver.model.life import is_return
 from palaver.model.mail import DeliveryReport, deliverable, reply_place
 from palaver.model.message import MESSAGE
 from palaver.model.priority import Priority
@@ -151,7 +152,7 @@ class Delivery:
                 self._on_mail(event)
             elif event.type == "delivery":
                 self._on_delivery(event)
-            elif event.type in ("agent.hello", "agent.bye", "life"):
+            elif event.type in ("agent.hello", "agent.bye") or is_return(event):
                 self._on_state(event.sender)
                 self._tasks.create_task(self._doubt(event.sender))  # A session has ended or begun.
             elif event.type in ("status", "agent.paused", "agent.unpaused"):

@@ -28,6 +28,7 @@ from palaver.log.state import (
 )
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
+from palaver.model.life import LIFE, READY, is_return
 from palaver.model.mail import decode_count, encode_row
 
 __all__ = [
@@ -81,7 +82,9 @@ def _hello(rows: Rows, event: Event) -> list[Change]:
 
 def _bye(rows: Rows, event: Event) -> list[Change]:
     reason = str(event.payload.get("reason", ""))
-    return _change_agent(rows, event, state="exited", left=True, since=event.ts, detail=reason)
+    return _change_agent(
+        rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason
+    )
 
 
 def _status(rows: Rows, event: Event) -> list[Change]:
@@ -101,8 +104,10 @@ def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
 
 
 def _life(rows: Rows, event: Event) -> list[Change]:
-    """An agent that is back at another seat is carried whole; other moments of life change nothing."""
-    if event.payload.get("action") != "resumed":
+    """An agent that is back at another seat is carried whole; one that is ready is so until it goes."""
+    if event.payload.get("action") == READY:
+        return _change_agent(rows, event, ready=True)
+    if not is_return(event):
         return []
     agent = msgspec.convert(event.payload["agent"], Agent)
     return _sits_down(msgspec.structs.replace(agent, seq=event.seq))
@@ -129,5 +134,5 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     "agent.paused": _paused,
     "agent.unpaused": _paused,
     "status": _status,
-    "life": _life,
+    LIFE: _life,
 }

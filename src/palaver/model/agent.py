@@ -76,6 +76,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
     left: bool = False
     paused: bool = False
+    ready: bool = False
+    """It has said that it is idle, once, since it came."""
     remote: bool = False
     seq: int = 0
 

@@ -13,6 +13,7 @@ import msgspec
 from palaver.errors import BadRequest
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
+from palaver.model.life import LIFE, is_echo
 from palaver.model.query import Query, matches
 
 LIMIT_FILTER_WORDS: Final = 64
@@ -188,11 +189,13 @@ def is_hit(subscription: Subscription, event: Event) -> bool:
     """Tell whether a subscription's owner is told of an event.
 
     Nothing a system sender writes matches, nor what is older than the subscription; an owner's own events
-    only when the filter names the owner. A collision is more than one event, and is not found here.
+    only when the filter names the owner; what repeats a hello or bye only when the filter names its type. A
+    collision is more than one event, and is not found here.
     """
     return (
         subscription.preset != COLLISION
         and not is_system(event)
+        and (not is_echo(event) or LIFE in subscription.filter.types)
         and (event.sender != subscription.owner or _names(subscription.filter, subscription.owner))
         and matches(query_of(subscription.filter, subscription.seq), event)
     )

@@ -14,8 +14,8 @@ from palaver.links.doorstep import Doorstep
 from palaver.log.follow import follow
 from palaver.log.pages import pages
 from palaver.model.envelope import Event, encode_event
-from palaver.model.message import readable_text
 from palaver.model.query import Query
+from palaver.model.summary import summary
 
 EXIT_NOTHING: Final = 3
 _PAGE: Final = 1000
@@ -142,7 +142,7 @@ def _resumed(call: Call) -> int | None:
 def _line(call: Call, event: Event) -> str:
     paint = call.paint
     to = f" → {', '.join(event.to)}" if event.to else ""
-    text = safe(readable_text(event))
+    text = safe(summary(event))
     plain = f"#{event.seq} {call.clock_time(event.ts)} {safe(event.type)} {safe(event.sender + to)}: "
     if call.width is not None:
         text = truncate(text, max(20, call.width - len(plain)))

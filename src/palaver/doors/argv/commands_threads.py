@@ -1,6 +1,6 @@
 """`pal thread`: conversations to read. Changes nothing."""
 
-from dataclasses import replace
+from contextlib import aclosing
 from typing import Final
 
 from palaver.doors.argv.call import Call
@@ -11,6 +11,7 @@ from palaver.doors.views import message_view
 from palaver.errors import NotFound
 from palaver.links.doorstep import Doorstep
 from palaver.log.fold_threads import read_thread, read_threads
+from palaver.log.pages import pages
 from palaver.model.envelope import Event
 from palaver.model.query import Query
 
@@ -53,14 +54,17 @@ async def show_thread(call: Call, doorstep: Doorstep) -> int:
     name = call.parsed.positionals[0]
     if read_thread(call.services.log.rows, name) is None:
         raise NotFound(f"thread {name}", "'pal thread list' shows them")
-    query = Query(types=("message",), threads=(name,), last=call.parsed.number("--last"), limit=_PAGE)
-    while True:
-        events = await call.services.log.read(query)
-        for event in events:
+    last = call.parsed.number("--last")
+    query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE)
+    if last is not None:
+        for event in await call.services.log.read(query):
             await _show(call, event)
-        if query.last is not None or len(events) < _PAGE:
-            return 0
-        query = replace(query, after=events[-1].seq)
+        return 0
+    async with aclosing(pages(call.services.log, query)) as found:
+        async for page in found:
+            for event in page:
+                await _show(call, event)
+    return 0
 
 
 async def _show(call: Call, event: Event) -> None:

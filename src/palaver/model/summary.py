@@ -1,0 +1,31 @@
+"""An event in a few words, for lists and notices. Pure and total: whatever a payload holds, something is said."""
+
+from palaver.model.envelope import Event
+from palaver.model.message import MESSAGE, readable_text
+
+
+def summary(event: Event) -> str:
+    """Say what an event is about, without its type, sender and place: those stand beside it."""
+    field = event.payload.get
+    match event.type:
+        case "status":
+            file = field("file")
+            return _with(field("state"), field("detail"), field("tool"), file and f"in {file}")
+        case "agent.hello":
+            return _with("joined", field("runtime"), field("version"))
+        case "agent.bye":
+            return _with("left", field("reason"))
+        case "life":
+            return _with(field("action"), field("name"), field("reason"), field("version"))
+        case "delivery":
+            seqs = field("messages")
+            numbers = [f"#{seq}" for seq in seqs] if isinstance(seqs, (list, tuple)) else []
+            said = f"{field('state')} {', '.join(numbers)}"
+            return _with(said, field("lane"), field("grade"), field("reason"))
+    text = readable_text(event)
+    return text if event.type == MESSAGE else text.removeprefix(event.type).lstrip()
+
+
+def _with(word: object, *details: object) -> str:
+    said = ", ".join(str(detail) for detail in details if detail)
+    return f"{word} ({said})" if said else str(word)

@@ -1,0 +1,25 @@
+"""Moments of an agent's life."""
+
+import pytest
+
+from palaver.model.envelope import Event
+from palaver.model.life import is_echo, is_return
+
+
+@pytest.mark.parametrize(
+    ("type_", "action", "echo", "back"),
+    [
+        ("life", "started", True, False),
+        ("life", "stopped", True, False),
+        ("life", "ready", False, False),
+        ("life", "resumed", False, True),
+        ("life", "daemon_started", False, False),
+        ("life", None, False, False),
+        ("message", "started", False, False),
+        ("message", "resumed", False, False),
+    ],
+)
+def test_a_moment_is_told_by_its_action(type_: str, action: object, echo: bool, back: bool) -> None:
+    event = Event(seq=1, id="i", type=type_, sender="luna", to=(), ts=0, device="D", payload={"action": action})
+
+    assert (is_echo(event), is_return(event)) == (echo, back)

@@ -1,0 +1,46 @@
+"""Events in a few words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.model.envelope import Event
+from palaver.model.summary import summary
+
+
+def event(type_: str, **payload: object) -> Event:
+    return Event(seq=7, id="id", type=type_, sender="nova", to=(), ts=1, device="BOXE", payload=dict(payload))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (event("message", text="hello"), "hello"),
+        (event("message", text="", command="run", payload={"a": 1}), 'run {"a":1}'),
+        (event("org.deploy", ok=True), '{"ok":true}'),
+        (event("status", state="active", detail="tests", file="a.py"), "active (tests, in a.py)"),
+        (event("status", state="idle"), "idle"),
+        (event("agent.hello", runtime="claude", version="2"), "joined (claude, 2)"),
+        (event("agent.bye", reason="its process ended"), "left (its process ended)"),
+        (event("life", action="daemon_started", version="0.1.0"), "daemon_started (0.1.0)"),
+        (
+            event("delivery", state="seen", messages=[3, 4], lane="recv", grade="flushed"),
+            "seen #3, #4 (recv, flushed)",
+        ),
+        (event("delivery", state="seen", messages="odd"), "seen "),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.type,
+)
+def test_an_event_is_said_in_a_few_words(given: Event, words: str) -> None:
+    assert summary(given) == words
+
+
+@given(
+    st.sampled_from(["status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x"]),
+    st.dictionaries(
+        st.sampled_from(["state", "messages", "text", "reason", "runtime", "action", "file"]),
+        st.none() | st.integers() | st.text() | st.lists(st.integers()),
+    ),
+)
+def test_whatever_a_payload_holds_something_is_said(type_: str, payload: dict[str, object]) -> None:
+    assert isinstance(summary(event(type_, **payload)), str)

@@ -1,0 +1,268 @@
+"""The source document on what holds messages together: request watches, threads and bundles."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, JsonLine, Shell
+from tests.source.agents import hear, hear_texts, meet, say, wait_to_hear, why_refused
+
+# Request watch
+
+
+def test_the_sender_of_a_request_is_told_when_its_recipient_goes_idle(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
+    hear(nova)
+    nova.ok("status", "set", "active")
+
+    nova.ok("status", "set", "listening")
+
+    (notice,) = luna.ok("recv", "--wait", "--timeout", "5", "--json").lines
+    assert (notice["from"], notice["sender_kind"]) == ("[pal-events]", "system")
+    assert notice["text"] == f"@luna nova is now idle (request #{asked})"
+
+
+def test_the_sender_of_a_request_is_told_when_its_recipient_stops(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
+
+    nova.close()
+
+    heard = wait_to_hear(luna)
+    assert heard.endswith(f"[pal-events] → luna: @luna nova is now stopped (request #{asked})</pal>")
+
+
+def test_the_sender_of_a_request_is_told_when_its_recipient_leaves(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
+    hear(nova)
+
+    nova.ok("leave")
+
+    heard = wait_to_hear(luna)
+    assert heard.endswith(f"[pal-events] → luna: @luna nova is now stopped (request #{asked})</pal>")
+
+
+def test_everybody_a_request_was_delivered_to_is_watched(bus: Home) -> None:
+    luna, nova, kira = meet(bus, "luna", "nova", "kira")
+    asked = say(luna, "--intent", "request", "--", "who can review this?")["seq"]
+    hear(nova)
+    hear(kira)
+
+    nova.ok("status", "set", "idle")
+    first = wait_to_hear(luna)
+    kira.ok("status", "set", "idle")
+    second = wait_to_hear(luna)
+
+    assert first.endswith(f"@luna nova is now idle (request #{asked})</pal>")
+    assert second.endswith(f"@luna kira is now idle (request #{asked})</pal>")
+
+
+def test_an_answered_request_is_not_watched_any_longer(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
+    say(nova, "@luna", "--reply-to", str(asked), "--", "looks good")
+
+    nova.ok("status", "set", "idle")
+    later = say(luna, "@nova", "--intent", "request", "--", "and this?")["seq"]
+    hear(nova)
+    nova.ok("status", "set", "idle")
+
+    assert "looks good" in hear(luna, "--wait", "--limit", "1")
+    assert wait_to_hear(luna).endswith(f"@luna nova is now idle (request #{later})</pal>")
+
+
+def test_a_request_that_was_not_seen_yet_does_not_fire_when_its_recipient_goes_idle(bus: Home) -> None:
+    luna, nova, kira = meet(bus, "luna", "nova", "kira")
+    say(luna, "@nova", "--intent", "request", "--", "unseen")
+    seen = say(luna, "@kira", "--intent", "request", "--", "seen")["seq"]
+    hear(kira)
+
+    nova.ok("status", "set", "idle")
+    kira.ok("status", "set", "idle")
+
+    assert wait_to_hear(luna).endswith(f"luna: @luna kira is now idle (request #{seen})</pal>")
+
+
+def test_what_is_no_request_is_not_watched(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    say(luna, "@nova", "--intent", "inform", "--", "by the way")
+    asked = say(luna, "@nova", "--intent", "request", "--", "can you?")["seq"]
+    hear(nova)
+
+    nova.ok("status", "set", "idle")
+
+    assert wait_to_hear(luna).endswith(f"luna: @luna nova is now idle (request #{asked})</pal>")
+
+
+# Threading
+
+
+def test_a_thread_is_started_by_the_first_message_in_it(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+
+    say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")
+
+    assert nova.ok("recv", "--json").json["thread"] == "pr-123"
+
+
+def test_a_reply_stands_in_the_thread_and_names_what_it_answers(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")["seq"]
+
+    say(nova, "@luna", "--thread", "pr-123", "--reply-to", str(asked), "--", "looks good")
+
+    answer = luna.ok("recv", "--json").json
+    assert (answer["thread"], answer["reply_to"], answer["text"]) == ("pr-123", str(asked), "looks good")
+
+
+def test_a_thread_is_queried_by_its_name(bus: Home) -> None:
+    luna, nova = meet(bus, "luna", "nova")
+    asked = say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")["seq"]
+    say(luna, "@nova", "--thread", "pr-124", "--", "something else")
+    answer = say(nova, "@luna", "--thread", "pr-123", "--reply-to", str(asked), "--", "looks good")["seq"]
+
+    shown = luna.ok("events", "--thread", "pr-123").out
+
+    assert [line.split()[0] for line in shown.splitlines()] == [f"#{asked}", f"#{answer}"]
+    assert [event["seq"] for event in bus.events("--thread", "pr-123")] == [asked, answer]
+
+
+def test_a_thread_changes_nothing_about_who_gets_a_message(bus: Home) -> None:
+    luna, nova, kira = meet(bus, "luna", "nova", "kira")
+    say(luna, "@nova", "--thread", "pr-123", "--", "for nova")
+
+    sent = say(luna, "@kira", "--thread", "pr-123", "--", "for kira")
+
+    assert sent["delivered_to"] == ["kira"]
+    assert hear_texts(nova) == ["for nova"]
+    assert hear_texts(kira) == ["for kira"]
+
+
+# Bundles
+
+
+@pytest.fixture
+def pair(bus: Home) -> tuple[Shell, Shell]:
+    """Luna and nova, in a directory with the files of the example and a transcript of twenty entries."""
+    directory = bus.path.parent
+    for name, content in (("src/app.tsx", "app\n"), ("tests/app.test.tsx", "test\n")):
+        (directory / name).parent.mkdir()
+        (directory / name).write_text(content)
+    write_transcript(directory / "transcript.jsonl")
+    luna, nova = meet(bus, "luna", "nova")
+    return luna, nova
+
+
+def write_transcript(path: Path) -> None:
+    entries = [
+        {"role": "assistant", "text": f"entry {number}", "tools": [{"name": "Edit", "input": "src/app.tsx"}]}
+        for number in range(1, 21)
+    ]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def create_bundle(shell: Shell, *options: str) -> JsonLine:
+    """Make the bundle of the example."""
+    return shell.ok(
+        *("bundle", "create", "Review PR-123", "--description", "Frontend changes"),
+        *("--files", "src/app.tsx,tests/app.test.tsx"),
+        *("--transcript", "10-15:normal", "--transcript-file", "transcript.jsonl"),
+        *("--events", "1-3", "--json", *options),
+    ).json
+
+
+def test_a_bundle_is_created_of_files_a_transcript_and_events(pair: tuple[Shell, Shell]) -> None:
+    luna, _ = pair
+
+    made = create_bundle(luna)
+
+    assert (made["from"], made["title"], made["description"]) == ("luna", "Review PR-123", "Frontend changes")
+    assert [file["path"] for file in made["files"]] == ["src/app.tsx", "tests/app.test.tsx"]
+    (transcript,) = made["transcripts"]
+    assert transcript == {"agent": "luna", "first": 10, "last": 15, "level": "normal"}
+    assert made["events"] == [[1, 3]]
+
+
+def test_a_bundle_is_attached_to_a_message(pair: tuple[Shell, Shell]) -> None:
+    luna, nova = pair
+    bundle = create_bundle(luna)["bundle_id"]
+
+    say(luna, "@nova", "--bundle", bundle, "--", "please review")
+
+    message = nova.ok("recv", "--json").json
+    assert (message["text"], message["bundle_id"]) == ("please review", bundle)
+    assert nova.ok("bundle", "show", bundle, "--json").json["title"] == "Review PR-123"
+
+
+def test_the_reader_of_a_message_is_told_of_its_bundle(pair: tuple[Shell, Shell]) -> None:
+    luna, nova = pair
+    bundle = create_bundle(luna)["bundle_id"]
+    say(luna, "@nova", "--bundle", bundle, "--", "please review")
+
+    heard = nova.ok("recv").out
+
+    assert f"pal bundle show {bundle}" in heard
+
+
+def test_a_bundle_that_does_not_exist_is_not_attached(pair: tuple[Shell, Shell]) -> None:
+    luna, nova = pair
+
+    refused = luna.pal("send", "@nova", "--bundle", "bundle:abc12345", "--json", "--", "please review")
+
+    assert why_refused(refused)[0] == "not_found"
+    assert hear_texts(nova) == []
+
+
+def test_a_bundle_keeps_the_content_of_its_files(pair: tuple[Shell, Shell]) -> None:
+    luna, nova = pair
+    bundle = create_bundle(luna)["bundle_id"]
+    (luna.home.path.parent / "src/app.tsx").write_text("changed since\n")
+
+    kept = nova.ok("bundle", "cat", bundle, "src/app.tsx").out
+
+    assert kept == "app\n"
+
+
+@pytest.mark.parametrize(
+    ("level", "fields"),
+    [
+        ("normal", {"number", "role", "text"}),
+        ("detailed", {"number", "role", "text", "tools"}),
+        ("full", {"number", "role", "text", "tools", "whole"}),
+    ],
+)
+def test_a_bundle_keeps_a_transcript_in_the_detail_that_was_asked_for(
+    pair: tuple[Shell, Shell], level: str, fields: set[str]
+) -> None:
+    luna, nova = pair
+    part = ["--transcript", f"10-15:{level}", "--transcript-file", "transcript.jsonl"]
+    bundle = luna.ok("bundle", "create", "How it went", *part, "--json").json["bundle_id"]
+
+    (transcript,) = nova.ok("bundle", "show", bundle, "--full", "--json").json["transcripts"]
+
+    assert [entry["text"] for entry in transcript["entries"]] == [f"entry {n}" for n in range(10, 16)]
+    assert [set(entry) for entry in transcript["entries"]] == [fields] * 6
+
+
+def test_a_bundle_shows_the_range_of_events_it_refers_to(pair: tuple[Shell, Shell]) -> None:
+    luna, nova = pair
+    first, _, last = [say(luna, "@nova", "--", text)["seq"] for text in ("one", "two", "three")]
+    say(luna, "@nova", "--", "four")
+    made = luna.ok("bundle", "create", "How it broke", "--events", f"{first}-{last}", "--json").json
+
+    _, *events = nova.ok("bundle", "show", made["bundle_id"], "--full", "--json").lines
+
+    assert [event["payload"]["text"] for event in events] == ["one", "two", "three"]
+
+
+def test_a_bundle_extends_one_before_it(pair: tuple[Shell, Shell]) -> None:
+    luna, nova = pair
+    first = create_bundle(luna)["bundle_id"]
+
+    second = nova.ok("bundle", "create", "Second round", "--extends", first, "--json").json
+
+    assert second["extends"] == first
+    assert [parent["title"] for parent in second["parents"]] == ["Review PR-123"]
+    assert luna.ok("bundle", "cat", second["bundle_id"], "src/app.tsx").out == "app\n"
