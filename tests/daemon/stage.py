@@ -153,9 +153,10 @@ class Home:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            if is_daemon_of(self.pid, self.path):
-                self.kill()
+        # Not only the one in the lock file: a client that was killed may have left one just starting.
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            if is_daemon_of(pid, self.path):
+                end_process(pid, signal.SIGKILL)
 
 
 class Shell:

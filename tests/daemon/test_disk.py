@@ -1,5 +1,6 @@
 """A full disk: a clear error, nothing harmed, and on it goes when there is room again."""
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -91,13 +92,19 @@ def test_a_daemon_killed_on_a_full_disk_has_lost_nothing(small: Home) -> None:
     assert check(small) == "ok"
 
 
-def test_on_a_full_disk_what_is_there_can_still_be_read_by_a_new_daemon(small: Home) -> None:
+def test_a_daemon_that_comes_back_to_a_disk_without_a_byte_left_serves_or_says_why_not(small: Home) -> None:
+    filler = small.path / "filler"
+    filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
     places, _ = fill(small)
     small.kill()
-    stuff(small.path)
+    stuffing = stuff(small.path)
 
+    back = small.pal("up")
+    stuffing.unlink()
+    filler.unlink()
     stored = [event["seq"] for event in small.events("--type", "message")]
 
+    assert back.status == 0 or back.err.startswith("pal: the daemon did not start: there is no room")
     assert stored == places
 
 
@@ -113,14 +120,13 @@ def test_a_daemon_that_cannot_make_its_log_for_want_of_room_says_so(small: Home)
     assert refused.err.startswith("pal: the daemon did not start: ")
 
 
-def stuff(directory: Path) -> None:
-    """Write until not one more byte fits."""
-    with open(directory / "stuffing", "wb", buffering=0) as file:
-        try:
-            while file.write(b"\0" * 4096):
-                pass
-        except OSError:
-            return
+def stuff(directory: Path) -> Path:
+    """Write until not one more byte fits; gives what takes up the room."""
+    stuffing = directory / "stuffing"
+    with stuffing.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"\0" * 4096):
+            pass
+    return stuffing
 
 
 def check(home: Home) -> str:

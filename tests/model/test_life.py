@@ -20,6 +20,8 @@ from palaver.model.life import is_echo, is_return
     ],
 )
 def test_a_moment_is_told_by_its_action(type_: str, action: object, echo: bool, back: bool) -> None:
-    event = Event(seq=1, id="i", type=type_, sender="luna", to=(), ts=0, device="D", payload={"action": action})
+    event = Event(
+        seq=1, id="i", type=type_, sender="luna", to=(), ts=0, device="D", payload={"action": action}
+    )
 
     assert (is_echo(event), is_return(event)) == (echo, back)

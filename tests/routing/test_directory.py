@@ -129,3 +129,13 @@ def test_a_path_with_wildcards_reaches_the_subtree() -> None:
     assert directory.by_path("agent/*") == {"luna", "luna_reviewer_1", "nova"}
     directory.drop("luna_reviewer_1")
     assert directory.by_path("agent/luna/**") == {"luna"}
+
+
+@pytest.mark.parametrize("written", ["luna:BOXE", "@Luna:boxe", "LUNA:Boxe"])
+def test_a_full_name_is_found_however_it_is_written(written: str) -> None:
+    directory = Directory(map(agent, ["luna", "luna:BOXE"]))
+
+    found = directory.find(written)
+
+    assert found is not None
+    assert found.name == "luna:BOXE"

@@ -4,6 +4,8 @@ import re
 
 from tests.daemon.stage import Home, JsonLine, Result, Shell
 
+Pair = tuple[Shell, Shell]
+
 _TAIL = re.compile(r"(?: \| \(pal: [^|]*\))+(?=</pal>$)")
 
 
@@ -30,9 +32,10 @@ def hear_texts(shell: Shell) -> list[str]:
     return [line["text"] for line in shell.ok("recv", "--json").lines]
 
 
-def wait_to_hear(shell: Shell) -> str:
-    """Give the fence with what waits for an agent, or with what comes next."""
-    return hear(shell, "--wait", "--timeout", "5")
+def wait_for_texts(shell: Shell) -> list[str]:
+    """Give the texts of what waits for an agent, or of what comes next."""
+    lines = shell.ok("recv", "--wait", "--timeout", "5", "--json").lines
+    return [line["text"] for line in lines]
 
 
 def state_of(shell: Shell, seq: int, name: str) -> str:

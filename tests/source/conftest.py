@@ -1,9 +1,10 @@
-"""A bus for each example, and one that the examples of a module share where nothing is left behind."""
+"""A bus for each example, and one on which the short examples of a module follow each other."""
 
 from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import Home, new_home
+from tests.source.agents import Pair, hear_texts, meet
 
 
 @pytest.fixture
@@ -20,3 +21,19 @@ def shared_bus() -> Iterator[Home]:
     with new_home() as home:
         home.ok("up")
         yield home
+
+
+@pytest.fixture(scope="module")
+def friends(shared_bus: Home) -> Pair:
+    """Luna and nova, for a whole module."""
+    luna, nova = meet(shared_bus, "luna", "nova")
+    return luna, nova
+
+
+@pytest.fixture
+def pair(friends: Pair) -> Iterator[Pair]:
+    """Luna and nova, with no mail."""
+    yield friends
+
+    for shell in friends:
+        hear_texts(shell)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.daemon.stage import Home, JsonLine, Shell
-from tests.source.agents import hear, hear_texts, meet, say, wait_to_hear, why_refused
+from tests.source.agents import Pair, hear, hear_texts, meet, say, wait_for_texts, why_refused
 
 # Request watch
 
@@ -29,8 +29,7 @@ def test_the_sender_of_a_request_is_told_when_its_recipient_stops(bus: Home) -> 
 
     nova.close()
 
-    heard = wait_to_hear(luna)
-    assert heard.endswith(f"[pal-events] → luna: @luna nova is now stopped (request #{asked})</pal>")
+    assert wait_for_texts(luna) == [f"@luna nova is now stopped (request #{asked})"]
 
 
 def test_the_sender_of_a_request_is_told_when_its_recipient_leaves(bus: Home) -> None:
@@ -40,8 +39,7 @@ def test_the_sender_of_a_request_is_told_when_its_recipient_leaves(bus: Home) ->
 
     nova.ok("leave")
 
-    heard = wait_to_hear(luna)
-    assert heard.endswith(f"[pal-events] → luna: @luna nova is now stopped (request #{asked})</pal>")
+    assert wait_for_texts(luna) == [f"@luna nova is now stopped (request #{asked})"]
 
 
 def test_everybody_a_request_was_delivered_to_is_watched(bus: Home) -> None:
@@ -51,26 +49,26 @@ def test_everybody_a_request_was_delivered_to_is_watched(bus: Home) -> None:
     hear(kira)
 
     nova.ok("status", "set", "idle")
-    first = wait_to_hear(luna)
+    first = wait_for_texts(luna)
     kira.ok("status", "set", "idle")
-    second = wait_to_hear(luna)
+    second = wait_for_texts(luna)
 
-    assert first.endswith(f"@luna nova is now idle (request #{asked})</pal>")
-    assert second.endswith(f"@luna kira is now idle (request #{asked})</pal>")
+    assert first == [f"@luna nova is now idle (request #{asked})"]
+    assert second == [f"@luna kira is now idle (request #{asked})"]
 
 
 def test_an_answered_request_is_not_watched_any_longer(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
     say(nova, "@luna", "--reply-to", str(asked), "--", "looks good")
+    hear(luna)
 
     nova.ok("status", "set", "idle")
     later = say(luna, "@nova", "--intent", "request", "--", "and this?")["seq"]
     hear(nova)
     nova.ok("status", "set", "idle")
 
-    assert "looks good" in hear(luna, "--wait", "--limit", "1")
-    assert wait_to_hear(luna).endswith(f"@luna nova is now idle (request #{later})</pal>")
+    assert wait_for_texts(luna) == [f"@luna nova is now idle (request #{later})"]
 
 
 def test_a_request_that_was_not_seen_yet_does_not_fire_when_its_recipient_goes_idle(bus: Home) -> None:
@@ -82,7 +80,7 @@ def test_a_request_that_was_not_seen_yet_does_not_fire_when_its_recipient_goes_i
     nova.ok("status", "set", "idle")
     kira.ok("status", "set", "idle")
 
-    assert wait_to_hear(luna).endswith(f"luna: @luna kira is now idle (request #{seen})</pal>")
+    assert wait_for_texts(luna) == [f"@luna kira is now idle (request #{seen})"]
 
 
 def test_what_is_no_request_is_not_watched(bus: Home) -> None:
@@ -93,22 +91,22 @@ def test_what_is_no_request_is_not_watched(bus: Home) -> None:
 
     nova.ok("status", "set", "idle")
 
-    assert wait_to_hear(luna).endswith(f"luna: @luna nova is now idle (request #{asked})</pal>")
+    assert wait_for_texts(luna) == [f"@luna nova is now idle (request #{asked})"]
 
 
 # Threading
 
 
-def test_a_thread_is_started_by_the_first_message_in_it(bus: Home) -> None:
-    luna, nova = meet(bus, "luna", "nova")
+def test_a_thread_is_started_by_the_first_message_in_it(pair: Pair) -> None:
+    luna, nova = pair
 
     say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")
 
     assert nova.ok("recv", "--json").json["thread"] == "pr-123"
 
 
-def test_a_reply_stands_in_the_thread_and_names_what_it_answers(bus: Home) -> None:
-    luna, nova = meet(bus, "luna", "nova")
+def test_a_reply_stands_in_the_thread_and_names_what_it_answers(pair: Pair) -> None:
+    luna, nova = pair
     asked = say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")["seq"]
 
     say(nova, "@luna", "--thread", "pr-123", "--reply-to", str(asked), "--", "looks good")
@@ -144,15 +142,14 @@ def test_a_thread_changes_nothing_about_who_gets_a_message(bus: Home) -> None:
 
 
 @pytest.fixture
-def pair(bus: Home) -> tuple[Shell, Shell]:
+def coders(pair: Pair) -> Pair:
     """Luna and nova, in a directory with the files of the example and a transcript of twenty entries."""
-    directory = bus.path.parent
+    directory = pair[0].home.path.parent
     for name, content in (("src/app.tsx", "app\n"), ("tests/app.test.tsx", "test\n")):
-        (directory / name).parent.mkdir()
+        (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(content)
     write_transcript(directory / "transcript.jsonl")
-    luna, nova = meet(bus, "luna", "nova")
-    return luna, nova
+    return pair
 
 
 def write_transcript(path: Path) -> None:
@@ -163,18 +160,18 @@ def write_transcript(path: Path) -> None:
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
-def create_bundle(shell: Shell, *options: str) -> JsonLine:
+def create_bundle(shell: Shell) -> JsonLine:
     """Make the bundle of the example."""
     return shell.ok(
         *("bundle", "create", "Review PR-123", "--description", "Frontend changes"),
         *("--files", "src/app.tsx,tests/app.test.tsx"),
         *("--transcript", "10-15:normal", "--transcript-file", "transcript.jsonl"),
-        *("--events", "1-3", "--json", *options),
+        *("--events", "1-3", "--json"),
     ).json
 
 
-def test_a_bundle_is_created_of_files_a_transcript_and_events(pair: tuple[Shell, Shell]) -> None:
-    luna, _ = pair
+def test_a_bundle_is_created_of_files_a_transcript_and_events(coders: Pair) -> None:
+    luna, _ = coders
 
     made = create_bundle(luna)
 
@@ -185,8 +182,8 @@ def test_a_bundle_is_created_of_files_a_transcript_and_events(pair: tuple[Shell,
     assert made["events"] == [[1, 3]]
 
 
-def test_a_bundle_is_attached_to_a_message(pair: tuple[Shell, Shell]) -> None:
-    luna, nova = pair
+def test_a_bundle_is_attached_to_a_message(coders: Pair) -> None:
+    luna, nova = coders
     bundle = create_bundle(luna)["bundle_id"]
 
     say(luna, "@nova", "--bundle", bundle, "--", "please review")
@@ -196,8 +193,8 @@ def test_a_bundle_is_attached_to_a_message(pair: tuple[Shell, Shell]) -> None:
     assert nova.ok("bundle", "show", bundle, "--json").json["title"] == "Review PR-123"
 
 
-def test_the_reader_of_a_message_is_told_of_its_bundle(pair: tuple[Shell, Shell]) -> None:
-    luna, nova = pair
+def test_the_reader_of_a_message_is_told_of_its_bundle(coders: Pair) -> None:
+    luna, nova = coders
     bundle = create_bundle(luna)["bundle_id"]
     say(luna, "@nova", "--bundle", bundle, "--", "please review")
 
@@ -206,8 +203,8 @@ def test_the_reader_of_a_message_is_told_of_its_bundle(pair: tuple[Shell, Shell]
     assert f"pal bundle show {bundle}" in heard
 
 
-def test_a_bundle_that_does_not_exist_is_not_attached(pair: tuple[Shell, Shell]) -> None:
-    luna, nova = pair
+def test_a_bundle_that_does_not_exist_is_not_attached(coders: Pair) -> None:
+    luna, nova = coders
 
     refused = luna.pal("send", "@nova", "--bundle", "bundle:abc12345", "--json", "--", "please review")
 
@@ -215,8 +212,8 @@ def test_a_bundle_that_does_not_exist_is_not_attached(pair: tuple[Shell, Shell])
     assert hear_texts(nova) == []
 
 
-def test_a_bundle_keeps_the_content_of_its_files(pair: tuple[Shell, Shell]) -> None:
-    luna, nova = pair
+def test_a_bundle_keeps_the_content_of_its_files(coders: Pair) -> None:
+    luna, nova = coders
     bundle = create_bundle(luna)["bundle_id"]
     (luna.home.path.parent / "src/app.tsx").write_text("changed since\n")
 
@@ -234,9 +231,9 @@ def test_a_bundle_keeps_the_content_of_its_files(pair: tuple[Shell, Shell]) -> N
     ],
 )
 def test_a_bundle_keeps_a_transcript_in_the_detail_that_was_asked_for(
-    pair: tuple[Shell, Shell], level: str, fields: set[str]
+    coders: Pair, level: str, fields: set[str]
 ) -> None:
-    luna, nova = pair
+    luna, nova = coders
     part = ["--transcript", f"10-15:{level}", "--transcript-file", "transcript.jsonl"]
     bundle = luna.ok("bundle", "create", "How it went", *part, "--json").json["bundle_id"]
 
@@ -246,8 +243,8 @@ def test_a_bundle_keeps_a_transcript_in_the_detail_that_was_asked_for(
     assert [set(entry) for entry in transcript["entries"]] == [fields] * 6
 
 
-def test_a_bundle_shows_the_range_of_events_it_refers_to(pair: tuple[Shell, Shell]) -> None:
-    luna, nova = pair
+def test_a_bundle_shows_the_range_of_events_it_refers_to(coders: Pair) -> None:
+    luna, nova = coders
     first, _, last = [say(luna, "@nova", "--", text)["seq"] for text in ("one", "two", "three")]
     say(luna, "@nova", "--", "four")
     made = luna.ok("bundle", "create", "How it broke", "--events", f"{first}-{last}", "--json").json
@@ -257,8 +254,19 @@ def test_a_bundle_shows_the_range_of_events_it_refers_to(pair: tuple[Shell, Shel
     assert [event["payload"]["text"] for event in events] == ["one", "two", "three"]
 
 
-def test_a_bundle_extends_one_before_it(pair: tuple[Shell, Shell]) -> None:
-    luna, nova = pair
+def test_where_no_harness_keeps_a_transcript_a_file_with_it_is_asked_for(coders: Pair) -> None:
+    luna, _ = coders
+
+    refused = luna.pal("bundle", "create", "How it went", "--transcript", "10-15:normal", "--json")
+
+    code, sentence = why_refused(refused)
+    assert code == "not_found"
+    assert "transcript of luna" in sentence
+    assert "--transcript-file" in sentence
+
+
+def test_a_bundle_extends_one_before_it(coders: Pair) -> None:
+    luna, nova = coders
     first = create_bundle(luna)["bundle_id"]
 
     second = nova.ok("bundle", "create", "Second round", "--extends", first, "--json").json

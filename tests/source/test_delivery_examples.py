@@ -3,7 +3,7 @@
 import re
 
 from tests.daemon.stage import Home
-from tests.source.agents import hear, hear_texts, meet, say, state_of
+from tests.source.agents import Pair, hear, hear_texts, meet, say, state_of
 
 # Delivery flow
 
@@ -43,15 +43,17 @@ def test_step_4_everybody_who_waits_and_is_meant_is_woken(bus: Home) -> None:
     waiting = [shell.begin("recv", "--follow", "--json") for shell in (nova, kira)]
     say(luna, "--", "are you there?")
     # Who has written out the first message has nothing left to do but to wait.
-    assert ["are you there?" in one.line() for one in waiting] == [True, True]
+    first = [one.line() for one in waiting]
 
     say(luna, "@nova", "@kira", "--", "wake up")
 
-    assert ["wake up" in one.line() for one in waiting] == [True, True]
+    second = [one.line() for one in waiting]
+    assert ["are you there?" in line for line in first] == [True, True]
+    assert ["wake up" in line for line in second] == [True, True]
 
 
-def test_step_5_a_recipient_can_ask_for_what_came_after_a_place(bus: Home) -> None:
-    luna, nova = meet(bus, "luna", "nova")
+def test_step_5_a_recipient_can_ask_for_what_came_after_a_place(pair: Pair) -> None:
+    luna, nova = pair
     seqs = [say(luna, "@nova", "--", text)["seq"] for text in ("one", "two", "three")]
 
     after = nova.ok("recv", "--after", str(seqs[0]), "--json").lines
@@ -69,8 +71,8 @@ def test_step_6_what_was_for_somebody_else_is_not_given(bus: Home) -> None:
     assert hear_texts(nova) == ["for all", "for nova alone"]
 
 
-def test_step_7_the_message_is_given_in_the_form_that_agents_read(bus: Home) -> None:
-    luna, nova = meet(bus, "luna", "nova")
+def test_step_7_the_message_is_given_in_the_form_that_agents_read(pair: Pair) -> None:
+    luna, nova = pair
     seq = say(luna, "@nova", "--", "hello")["seq"]
 
     heard = hear(nova)
@@ -78,8 +80,8 @@ def test_step_7_the_message_is_given_in_the_form_that_agents_read(bus: Home) -> 
     assert heard == f"<pal>[new message #{seq}] luna → nova: hello</pal>"
 
 
-def test_step_8_what_was_given_is_written_down_and_not_given_again(bus: Home) -> None:
-    luna, nova = meet(bus, "luna", "nova")
+def test_step_8_what_was_given_is_written_down_and_not_given_again(pair: Pair) -> None:
+    luna, nova = pair
     first = say(luna, "@nova", "--", "first")["seq"]
     hear(nova)
 

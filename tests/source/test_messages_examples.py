@@ -2,15 +2,7 @@
 
 import pytest
 from tests.daemon.stage import Home, Shell
-from tests.source.agents import hear_texts, meet, say, state_of, why_refused
-
-
-@pytest.fixture(scope="module")
-def company(shared_bus: Home) -> tuple[Shell, Shell]:
-    """Luna and nova, for what is refused: it leaves nothing behind."""
-    luna, nova = meet(shared_bus, "luna", "nova")
-    return luna, nova
-
+from tests.source.agents import Pair, hear_texts, meet, say, state_of, why_refused
 
 # Message structure
 
@@ -88,8 +80,8 @@ def test_an_ack_answers_a_request_and_ends_its_watch(bus: Home) -> None:
     assert luna.ok("events", "subs", "--json").lines == []
 
 
-def test_an_ack_without_what_it_answers_is_refused(company: tuple[Shell, Shell]) -> None:
-    luna, nova = company
+def test_an_ack_without_what_it_answers_is_refused(pair: Pair) -> None:
+    luna, nova = pair
 
     refused = luna.pal("send", "@nova", "--intent", "ack", "--json", "--", "ok")
 
@@ -118,8 +110,8 @@ def test_an_ack_of_an_inform_is_refused(bus: Home) -> None:
     assert hear_texts(luna) == []
 
 
-def test_there_is_no_fourth_intent(company: tuple[Shell, Shell]) -> None:
-    luna, nova = company
+def test_there_is_no_fourth_intent(pair: Pair) -> None:
+    luna, nova = pair
 
     refused = luna.pal("send", "@nova", "--intent", "demand", "--", "now")
 
@@ -138,8 +130,8 @@ def send_file(shell: Shell, content: bytes) -> list[str]:
     return ["send", "@nova", "--json", "--file", str(path)]
 
 
-def test_a_message_of_100000_bytes_is_accepted(bus: Home) -> None:
-    luna, nova = meet(bus, "luna", "nova")
+def test_a_message_of_100000_bytes_is_accepted(pair: Pair) -> None:
+    luna, nova = pair
     text = "x" * 100_000
 
     luna.ok(*send_file(luna, text.encode()))
@@ -147,8 +139,8 @@ def test_a_message_of_100000_bytes_is_accepted(bus: Home) -> None:
     assert [one == text for one in hear_texts(nova)] == [True]
 
 
-def test_a_message_of_100001_bytes_is_refused(company: tuple[Shell, Shell]) -> None:
-    luna, nova = company
+def test_a_message_of_100001_bytes_is_refused(pair: Pair) -> None:
+    luna, nova = pair
 
     refused = luna.pal(*send_file(luna, b"x" * 100_001))
 
@@ -156,8 +148,8 @@ def test_a_message_of_100001_bytes_is_refused(company: tuple[Shell, Shell]) -> N
     assert hear_texts(nova) == []
 
 
-def test_the_limit_is_in_bytes_and_not_in_characters(company: tuple[Shell, Shell]) -> None:
-    luna, nova = company
+def test_the_limit_is_in_bytes_and_not_in_characters(pair: Pair) -> None:
+    luna, nova = pair
 
     refused = luna.pal(*send_file(luna, ("é" * 50_000 + "x").encode()))
 
@@ -170,22 +162,21 @@ def test_the_limit_is_in_bytes_and_not_in_characters(company: tuple[Shell, Shell
     [(0x00, 0x08), (0x0B, 0x0C), (0x0E, 0x1F), (0x7F, 0x9F), (0x202A, 0x202E), (0x2066, 0x2069)],
     ids=lambda code: f"{code:02X}",
 )
-def test_no_control_character_of_a_class_is_allowed(
-    company: tuple[Shell, Shell], first: int, last: int
-) -> None:
-    luna, nova = company
+def test_no_control_character_of_a_class_is_allowed(pair: Pair, first: int, last: int) -> None:
+    luna, nova = pair
+    codes = range(first, last + 1)
 
-    for code in range(first, last + 1):
-        refused = luna.pal(*send_file(luna, f"ab{chr(code)}c".encode()))
+    refused = [luna.pal(*send_file(luna, f"ab{chr(code)}c".encode())) for code in codes]
 
-        assert why_refused(refused)[0] == "bad_text"
-        assert (refused.error["details"]["codepoint"], refused.error["details"]["position"]) == (code, 2)
+    assert [why_refused(one)[0] for one in refused] == ["bad_text"] * len(codes)
+    details = [one.error["details"] for one in refused]
+    assert [(one["codepoint"], one["position"]) for one in details] == [(code, 2) for code in codes]
     assert hear_texts(nova) == []
 
 
 @pytest.mark.parametrize("character", ["\t", "\n", "\r"], ids=["tab", "LF", "CR"])
-def test_a_character_that_lays_out_a_text_is_kept(bus: Home, character: str) -> None:
-    luna, nova = meet(bus, "luna", "nova")
+def test_a_character_that_lays_out_a_text_is_kept(pair: Pair, character: str) -> None:
+    luna, nova = pair
     text = f"before{character}after"
 
     luna.ok(*send_file(luna, text.encode()))

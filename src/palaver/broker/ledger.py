@@ -31,6 +31,7 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
         state=State.SEEN,
         lane=request.lane,
         grade=request.grade,
+        tips=request.tips,
     )
     return await _write(context, caller, seen, key)
 

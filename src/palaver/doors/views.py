@@ -11,7 +11,7 @@ from palaver.broker.outcome import Sent
 from palaver.doors.services import Services
 from palaver.log.state import read_entry, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
-from palaver.model.delivery import State
+from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.mail import MAIL, decode_mail, mail_prefix
 from palaver.model.message import flat, readable_text
@@ -20,6 +20,9 @@ from palaver.model.query import Query
 _PAGE: Final = 200
 _LATELY: Final = 200
 """How many of one's own messages are looked at for who has read the last one."""
+_RECENT: Final = 3
+_DAY_MS: Final = 24 * 3600 * 1000
+_READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
 def agent_view(services: Services, agent: Agent) -> dict[str, object]:
@@ -46,9 +49,18 @@ def agent_view(services: Services, agent: Agent) -> dict[str, object]:
         view["left"] = True
     if agent.paused:
         view["paused"] = True
+    if view["present"] and _is_stale(services, agent):
+        view["stale"] = True
     if unsure := read_unsure(services.log.rows, agent.name):
         view["unconfirmed"] = unsure
     return view
+
+
+def _is_stale(services: Services, agent: Agent) -> bool:
+    """Tell whether an agent says that it works, and has said nothing more for long. Nowhere stored."""
+    limit_ms = services.settings.stale_after_s * 1000
+    silent_ms = services.clock.now_ms() - agent.since
+    return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
 
 
 def agents_view(services: Services) -> list[dict[str, object]]:
@@ -150,6 +162,24 @@ async def last_sent(services: Services, sender: str) -> dict[str, dict[str, obje
     newest = {name: event for event in events for name in recipients_of(event)}
     return {
         name: {"seq": event.seq, "state": _state(services, event, name)} for name, event in newest.items()
+    }
+
+
+async def recently_sent(services: Services, sender: str) -> list[dict[str, object]]:
+    """Give the newest messages of a sender within a day, newest first, each with those who have read it."""
+    since = services.clock.now_ms() - _DAY_MS
+    query = Query(types=("message",), senders=(sender,), since=since, last=_RECENT)
+    return [_read_by(services, event) for event in reversed(await services.log.read(query))]
+
+
+def _read_by(services: Services, event: Event) -> dict[str, object]:
+    names = recipients_of(event)
+    return {
+        "seq": event.seq,
+        "ts": event.ts,
+        "text": readable_text(event),
+        "read_by": [name for name in names if _state(services, event, name) in _READ],
+        "total": len(names),
     }
 
 

@@ -82,9 +82,7 @@ def _hello(rows: Rows, event: Event) -> list[Change]:
 
 def _bye(rows: Rows, event: Event) -> list[Change]:
     reason = str(event.payload.get("reason", ""))
-    return _change_agent(
-        rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason
-    )
+    return _change_agent(rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason)
 
 
 def _status(rows: Rows, event: Event) -> list[Change]:

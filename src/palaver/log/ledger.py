@@ -13,6 +13,7 @@ from palaver.model.mail import (
     EXPIRY,
     LEDGER,
     MAIL,
+    TIP,
     UNREAD,
     UNSURE,
     DeliveryReport,
@@ -25,6 +26,7 @@ from palaver.model.mail import (
     ledger_key,
     mail_key,
     reply_place,
+    tip_key,
 )
 from palaver.model.priority import Priority, parse_priority
 
@@ -108,6 +110,7 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     for seq in dict.fromkeys(report.messages):
         if can_step(rows, report, seq):
             changes += _reported(rows, event, report, seq, counter)
+    changes += [(TIP, tip_key(report.agent, tip), b"1") for tip in report.tips]
     return changes + counter.changes()
 
 

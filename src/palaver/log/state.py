@@ -11,6 +11,7 @@ from palaver.model.mail import (
     CARRIED,
     LEDGER,
     MAIL,
+    TIP,
     UNREAD,
     UNSURE,
     DeliveryReport,
@@ -22,6 +23,7 @@ from palaver.model.mail import (
     ledger_key,
     mail_keys,
     place_of_key,
+    tip_key,
 )
 
 AGENTS: Final = "agent"
@@ -82,6 +84,12 @@ def read_carried(rows: Rows, agent: str) -> list[int]:
 def read_unsure(rows: Rows, agent: str) -> list[int]:
     """Give the places of what an agent may or may not have read: lanes ended before it was confirmed."""
     return [place_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
+
+
+def read_tips(rows: Rows, agent: str) -> frozenset[str]:
+    """Give the one-time tips that an agent was told."""
+    prefix = tip_key(agent, "")
+    return frozenset(key.removeprefix(prefix) for key, _ in rows.scan(TIP, prefix, limit=_LIMIT_LIST))
 
 
 def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:

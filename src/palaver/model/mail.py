@@ -6,6 +6,7 @@
     expiry    when what waits expires, soonest first
     carried   what was submitted on a lane that has not answered
     unsure    what lanes carried and never confirmed
+    tip       which one-time tips an agent was told, with what it has seen
 
 Open mail sorts by priority, then by place; `idle-first` newest first. So the next message of any agent is the
 first row under its name, however long its backlog is.
@@ -27,6 +28,7 @@ UNREAD: Final = "unread"
 EXPIRY: Final = "expiry"
 CARRIED: Final = "carried"
 UNSURE: Final = "unsure"
+TIP: Final = "tip"
 
 _LAST_PLACE: Final = 10**15 - 1
 _PLACE_DIGITS: Final = 15
@@ -77,6 +79,8 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     unconfirmed: bool = False
     priority: str = ""
     """Only where mail comes back into line that had left it."""
+    tips: tuple[str, ...] = ()
+    """The one-time tips that were shown with the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,11 @@ def ledger_key(seq: int, agent: str) -> str:
 def agent_key(agent: str, seq: int) -> str:
     """Where an agent's short lists keep a message: what is on its way to it, and what it may have read."""
     return f"{agent}/{seq:015d}"
+
+
+def tip_key(agent: str, tip: str) -> str:
+    """Where it is kept that an agent was told a tip."""
+    return f"{agent}/{tip}"
 
 
 def place_of_key(key: str) -> int:

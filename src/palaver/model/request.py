@@ -78,6 +78,8 @@ class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[int, ...]
     lane: str
     grade: str
+    tips: tuple[str, ...] = ()
+    """The one-time tips that were shown with them."""
 
 
 class Redeliver(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""An event in a few words, for lists and notices. Pure and total: whatever a payload holds, something is said."""
+"""An event in a few words, for lists and notices. Pure and total: it never fails over what a payload holds."""
 
 from palaver.model.envelope import Event
 from palaver.model.message import MESSAGE, readable_text

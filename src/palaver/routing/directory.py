@@ -83,6 +83,11 @@ class Directory:
         """Give the one agent with that full name."""
         return self._agents.get(full_name)
 
+    def find(self, written: str) -> Agent | None:
+        """Give the agent of a full name as people write it: in any case, with or without the @."""
+        name, colon, device = written.removeprefix("@").partition(":")
+        return self.get(name.lower() + colon + device.upper())
+
     def all(self) -> Iterator[Agent]:
         """Give everybody."""
         return iter(self._agents.values())

@@ -23,7 +23,6 @@ from palaver.log.follow import follow
 from palaver.model.agent import Agent, Caller
 from palaver.model.envelope import Event
 from palaver.model.message import EXTERNAL
-from palaver.model.names import split_name
 from palaver.model.query import Query
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -133,9 +132,7 @@ class Call:
         """Find an agent by its full name, with or without @."""
         plain = name.removeprefix("@")
         directory = self.services.broker.directory
-        found = directory.get(plain.lower())
-        if found is None and (parts := split_name(plain)).device:
-            found = directory.get(f"{plain.partition(':')[0].lower()}:{parts.device}")
+        found = directory.find(plain)
         if found is None:
             near = directory.nearest(plain.lower())
             hint = f"nearest: {', '.join(near)}" if near else "'pal list' shows who is there"

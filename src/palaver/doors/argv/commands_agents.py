@@ -1,11 +1,9 @@
 """The commands by which an agent comes, goes and is seen."""
 
-from collections.abc import Mapping
-
 from palaver.broker.outcome import Joined, Outcome
+from palaver.doors.argv.agent_page import agent_table, recent_lines
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import Column, ago, lay_out
-from palaver.doors.views import agents_view, caller_view, last_sent
+from palaver.doors.views import agents_view, caller_view, last_sent, recently_sent
 from palaver.errors import AlreadyJoined
 from palaver.links.doorstep import Doorstep
 from palaver.links.seats import seat_mark
@@ -98,12 +96,14 @@ async def whoami(call: Call, doorstep: Doorstep) -> int:
 
 
 async def list_agents(call: Call, doorstep: Doorstep) -> int:
-    """Show who is on the bus; with --verbose also those who left, and who has read one's last message."""
-    is_verbose = call.parsed.has("--verbose")
-    views = [view for view in agents_view(call.services) if is_verbose or "left" not in view]
+    """Show who is on the bus; with --verbose also those who left, and who has read what was sent lately."""
+    services, is_verbose = call.services, call.parsed.has("--verbose")
+    views = [view for view in agents_view(services) if is_verbose or "left" not in view]
     if is_verbose:
-        sent = await last_sent(call.services, call.caller.name)
-        views = [{**view, "last_sent": sent.get(str(view["name"]))} for view in views]
+        sent = await last_sent(services, call.caller.name)
+        for view in views:
+            name = str(view["name"])
+            view |= {"last_sent": sent.get(name), "recent": await recently_sent(services, name)}
     if call.is_json:
         for view in views:
             await call.say_json(view)
@@ -111,39 +111,15 @@ async def list_agents(call: Call, doorstep: Doorstep) -> int:
     if not views:
         await call.say("nobody is here; 'pal join' takes a name")
         return 0
-    now, paint = call.services.clock.now_ms(), call.paint
-    columns = [
-        Column(title="NAME", least=8, paint=paint.bold),
-        Column(title="STATE"),
-        Column(title="FOR", is_right=True),
-        Column(title="UNREAD", is_right=True),
-        Column(title="ROLE"),
-        Column(title="HARNESS"),
-    ]
-    if is_verbose:
-        columns += [Column(title="PID", is_right=True), Column(title="YOUR LAST"), Column(title="DETAIL")]
-    rows = [_row(view, now, is_verbose=is_verbose) for view in views]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=paint))
+    now, paint = services.clock.now_ms(), call.paint
+    lines = agent_table(views, now, is_verbose=is_verbose, width=call.width, paint=paint)
+    if is_verbose and all(view["name"] != call.caller.name for view in views):
+        # A person and a script are in no list of agents, and want to know who has read what they wrote.
+        own = await recently_sent(services, call.caller.name)
+        heading = [paint.bold(f"{call.caller.name} (you)")] if own else []
+        lines += heading + recent_lines(own, now, width=call.width, paint=paint)
+    await call.say_lines(lines)
     return 0
-
-
-def _row(view: Mapping[str, object], now_ms: int, *, is_verbose: bool) -> list[str]:
-    since, state = view["since"], str(view["state"])
-    assert isinstance(since, int)
-    is_away = not view["present"] and "left" not in view
-    row = [
-        str(view["name"]),
-        f"{state} (away)" if is_away else state,
-        ago(now_ms - since),
-        str(view["unread"] or ""),
-        str(view["role"]),
-        str(view["harness"] or ""),
-    ]
-    if is_verbose:
-        sent = view["last_sent"]
-        shown = f"#{sent['seq']} {sent['state']}" if isinstance(sent, dict) else ""
-        row += [str(view.get("pid", "")), shown, str(view["detail"] or "")]
-    return row
 
 
 async def set_status(call: Call, doorstep: Doorstep) -> int:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from palaver.config import KEYS
+from palaver.doors.argv.agent_page import state_words
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.completion import complete, completion_script
 from palaver.doors.argv.style import ago, safe
@@ -58,9 +59,9 @@ async def status(call: Call, doorstep: Doorstep) -> int:
             return 0
         detail = f" ({safe(agent.detail)})" if agent.detail else ""
         lines = [
-            f"{agent.name}: {agent.state}{detail} for {ago(now - agent.since)}",
+            f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
             f"role {agent.role}" + (f", harness {safe(agent.harness)}" if agent.harness else ""),
-            f"{view['unread']} unread, {'present' if view['present'] else 'away'}",
+            f"{view['unread']} unread, {'present' if view['present'] else 'not present'}",
         ]
         await call.say_lines(lines)
         return 0

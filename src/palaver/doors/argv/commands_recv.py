@@ -13,15 +13,16 @@ from palaver.doors.argv.table_messages import DEFAULT_RECV
 from palaver.doors.views import message_view, open_mail
 from palaver.errors import UsageError
 from palaver.links.doorstep import Doorstep
-from palaver.log.state import read_unread
+from palaver.log.state import read_tips, read_unread
 from palaver.model.bundle import bundle_hint
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.forms import format_injection
-from palaver.model.message import readable_text
+from palaver.model.message import INSTANCE, readable_text
 from palaver.model.query import Query
 from palaver.model.request import Acknowledge
 from palaver.model.text import LIMIT_INJECTION
+from palaver.model.tips import tips_for
 
 EXIT_NOTHING: Final = 3
 _LIMIT_TEXT: Final = 1024 * 1024
@@ -100,8 +101,23 @@ async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
 
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
-    request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED)
+    events = [event for event in map(call.services.log.event, seqs) if event is not None]
+    request = Acknowledge(
+        messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tuple(_tips(call, events))
+    )
     await call.services.broker.submit(call.caller, request)
+
+
+def _tips(call: Call, events: Sequence[Event]) -> dict[str, str]:
+    """Give what an agent is told with these messages, once; the same from showing them until they are seen."""
+    is_fenced = not call.is_json and not call.is_terminal and not (_is_stream(call) and call.is_json_stream)
+    if not is_fenced or call.caller.kind != INSTANCE:
+        return {}
+    return tips_for(events, read_tips(call.services.log.rows, call.owner))
+
+
+def _is_stream(call: Call) -> bool:
+    return call.parsed.has("--follow")
 
 
 async def _has_resumed(call: Call) -> bool:
@@ -132,7 +148,7 @@ def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None:
     """One frame for one batch: a client that is cut off has written all of it, or none of it counts."""
-    is_stream = call.parsed.has("--follow")
+    is_stream = _is_stream(call)
     if call.is_json or (is_stream and call.is_json_stream):
         data = b"".join(_encode(message_view(event)) + b"\n" for event in events)
     elif call.is_terminal:
@@ -141,7 +157,9 @@ async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None
         rest = max(0, read_unread(call.services.log.rows, call.owner) - len(events))
         lines = [injection_line(event, call.owner, call.services.log.device) for event in events]
         rest = 0 if is_stream else rest
-        data = (format_injection(lines, rest=rest, hints=bundle_hint(events)) + "\n").encode()
+        tips = (bundle_hint(events), *_tips(call, events).values())
+        text = format_injection(lines, rest=rest, hints=call.services.settings.hints, tips=tips)
+        data = f"{text}\n".encode()
     await call.write(data, token)
 
 

@@ -98,12 +98,12 @@ class ArgvDoor:
         return chain
 
     def _acting(self, caller: Caller, parsed: Parsed) -> Caller:
-        name = (parsed.as_name or "").removeprefix("@").lower()
-        if not name or name == caller.name or parsed.command.path == _JOIN:
+        written = parsed.as_name or ""
+        if not written or written.removeprefix("@").lower() == caller.name or parsed.command.path == _JOIN:
             return caller
-        target = self.services.broker.directory.get(name)
+        target = self.services.broker.directory.find(written)
         if target is None:
-            raise NotFound(f"agent {name}", "--as takes the full name of an agent; 'pal list' shows them")
+            raise NotFound(f"agent {written}", "--as takes the full name of an agent; 'pal list' shows them")
         return act_as(caller, target)
 
 

@@ -1,0 +1,39 @@
+"""One-time tips: what an agent is told when it first reads a request, a broadcast or a thread. Pure.
+
+Which of them it has been told is kept with its deliveries; nothing here remembers.
+"""
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from palaver.model.envelope import Event
+from palaver.model.message import BROADCAST, MESSAGE, REQUEST, SYSTEM
+
+REQUEST_TIP: Final = "request"
+BROADCAST_TIP: Final = "broadcast"
+THREAD_TIP: Final = "thread"
+TIPS: Final = (REQUEST_TIP, BROADCAST_TIP, THREAD_TIP)
+
+
+def tips_for(events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
+    """Give the tips that these messages call for and that were not told before, each by its name."""
+    found: dict[str, str] = {}
+    for event in events:
+        for name, sentence in _tips_of(event):
+            if name not in told:
+                found.setdefault(name, sentence)
+    return found
+
+
+def _tips_of(event: Event) -> Iterator[tuple[str, str]]:
+    payload = event.payload
+    if event.type != MESSAGE or payload.get("sender_kind") == SYSTEM:
+        return
+    answer = f"pal send @{event.sender} --reply-to {event.seq} -- …"
+    if payload.get("intent") == REQUEST:
+        yield REQUEST_TIP, f"answer with: {answer}"
+    if payload.get("scope") == BROADCAST:
+        yield BROADCAST_TIP, f"this went to everybody; to answer its sender alone: {answer}"
+    if isinstance(thread := payload.get("thread"), str):
+        yield THREAD_TIP, f"the whole thread: pal thread show {shlex.quote(thread)}"

@@ -1,0 +1,52 @@
+"""One-time tips."""
+
+import pytest
+
+from palaver.model.envelope import Event
+from palaver.model.tips import TIPS, tips_for
+
+
+def message(seq: int = 42, type: str = "message", **payload: object) -> Event:
+    return Event(seq=seq, id="i", type=type, sender="luna", to=(), ts=0, device="D", payload=payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "name", "sentence"),
+    [
+        ({"intent": "request"}, "request", "answer with: pal send @luna --reply-to 42 -- …"),
+        (
+            {"scope": "broadcast"},
+            "broadcast",
+            "this went to everybody; to answer its sender alone: pal send @luna --reply-to 42 -- …",
+        ),
+        ({"thread": "pr 1"}, "thread", "the whole thread: pal thread show 'pr 1'"),
+    ],
+)
+def test_each_kind_of_message_has_its_tip(payload: dict[str, object], name: str, sentence: str) -> None:
+    assert tips_for([message(**payload)], ()) == {name: sentence}
+
+
+def test_a_tip_is_about_the_first_message_that_calls_for_it() -> None:
+    found = tips_for([message(7, intent="request"), message(8, intent="request", thread="t")], ())
+
+    assert "--reply-to 7 " in found["request"]
+    assert list(found) == ["request", "thread"]
+
+
+def test_what_was_told_is_not_told_again() -> None:
+    events = [message(intent="request", scope="broadcast", thread="t")]
+
+    assert tips_for(events, TIPS) == {}
+    assert list(tips_for(events, {"request"})) == ["broadcast", "thread"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        message(intent="inform", scope="mentions"),
+        message(sender_kind="system", intent="request"),
+        message(type="x", thread="t"),
+    ],
+)
+def test_other_messages_call_for_none(event: Event) -> None:
+    assert tips_for([event], ()) == {}
