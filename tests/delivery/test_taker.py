@@ -176,3 +176,18 @@ async def test_what_is_acknowledged_elsewhere_leaves_every_hand(bus: Bus) -> Non
 
     assert bus.texts("nova") == []
     assert (bus.state(first, "nova"), bus.state(second, "nova")) == ("seen", "answered")
+
+
+async def test_a_taker_with_a_window_gets_more_only_as_it_settles(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    sent = [await bus.send(luna, text, "@nova") for text in "abcde"]
+    taker = bus.delivery.take("nova", window=2)
+
+    first = texts_of(taker.poll(9))
+    held_back = taker.poll(9)
+    await bus.ack(nova, sent[0].seq)
+    taker.settled([sent[0].seq])
+    async with asyncio.timeout(LIMIT_S):
+        second = texts_of(await taker.wait(9))
+
+    assert (first, held_back, second) == (["a", "b"], [], ["c"])

@@ -56,9 +56,12 @@ class Delivery:
 
     # Takers
 
-    def take(self, agent: str, *, passes: Passes | None = None) -> Taker:
-        """Open a consumer of an agent's mail. Whose it may be is for the caller to know."""
-        return self._mailbox(agent).open(passes=passes)
+    def take(self, agent: str, *, passes: Passes | None = None, window: int = 0) -> Taker:
+        """Open a consumer of an agent's mail. Whose it may be is for the caller to know.
+
+        At most `window` messages are handed out and not settled; 0 is no limit.
+        """
+        return self._mailbox(agent).open(passes=passes, window=window)
 
     def _mailbox(self, agent: str) -> Mailbox:
         mailbox = self._mailboxes.get(agent)

@@ -6,7 +6,7 @@ message is in two hands, and nothing here waits on a clock.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from palaver.log.api import Log
@@ -34,9 +34,9 @@ class Mailbox:
         self._in_hand: dict[int, object] = {}
         self._takers: dict[Taker, None] = {}
 
-    def open(self, *, passes: Passes | None = None) -> "Taker":
+    def open(self, *, passes: Passes | None = None, window: int = 0) -> "Taker":
         """Let one more consumer draw on this mail; `passes` chooses which of it."""
-        taker = Taker(self, self._log, passes)
+        taker = Taker(self, self._log, passes, window)
         self._takers[taker] = None
         return taker
 
@@ -106,10 +106,13 @@ class Taker:
     looked at again each time something comes.
     """
 
-    def __init__(self, mailbox: Mailbox, log: Log, passes: Passes | None) -> None:
+    def __init__(self, mailbox: Mailbox, log: Log, passes: Passes | None, window: int) -> None:
+        """At most `window` messages are handed out and not settled; 0 is no limit."""
         self._mailbox = mailbox
         self._log = log
         self._passes = passes
+        self._window = window
+        self._unsettled: set[int] = set()
         self._looked_at: dict[Priority, int] = {}
         self._news = asyncio.Event()
         self._is_closed = False
@@ -120,8 +123,11 @@ class Taker:
         drawn: list[Event] = []
         if self._is_closed:
             return drawn
+        if self._window:
+            limit = min(limit, self._window - len(self._unsettled))
         for priority in Priority:
             self._draw(priority, limit, drawn)
+        self._unsettled.update(event.seq for event in drawn)
         return drawn
 
     async def wait(self, limit: int) -> list[Event]:
@@ -132,9 +138,11 @@ class Taker:
             await self._news.wait()
         return []
 
-    def settled(self, seqs: Iterable[int]) -> None:
+    def settled(self, seqs: Collection[int]) -> None:
         """These were acknowledged. What was not written down as seen, for whatever reason, is open again."""
+        self._unsettled.difference_update(seqs)
         self._mailbox.put_back(self, seqs)
+        self._news.set()  # there may be room again
 
     def wake(self, *, is_behind: bool = False) -> None:
         """Look again; `is_behind` says that something may be open where this one has looked already."""

@@ -43,6 +43,7 @@ class Lanes:
         self._lanes[number] = lane
         for outcome, answer in recovered:
             await self._services.delivery.recover(lane, outcome.messages, answer, grade=outcome.grade)
+        await self._services.delivery.recovered(lane)
         return {"lane": number}
 
     async def answer(self, op: wire.AnswerOp) -> None:

@@ -29,6 +29,8 @@ from palaver.model.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 Reply = Callable[[bytes], None]
 
 _LIMIT_EVENTS: Final = 10_000
+_LIMIT_UNACKED: Final = 1_000
+"""So much mail may be with a listener that has not acknowledged it; the rest waits here."""
 _LIMIT_EVENTS_BYTES: Final = LIMIT_FRAME_BYTES // 2
 _FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
 
@@ -121,7 +123,7 @@ class Session:
         if caller.kind not in (INSTANCE, HUMAN):
             raise WhoAreYou("a script has no mail of its own: join first")
         if caller.name not in self._listeners:
-            taker = self._services.delivery.take(caller.name)
+            taker = self._services.delivery.take(caller.name, window=_LIMIT_UNACKED)
             self._listeners[caller.name] = taker, self._spawn(self._push_mail(caller.name, taker))
 
     def _unlisten(self, name: str) -> None:

@@ -10,6 +10,7 @@ from palaver.delivery.taker import Passes, Taker
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.message_page import for_people, injection_line
 from palaver.doors.argv.table_messages import DEFAULT_RECV
+from palaver.doors.lines_wire import Place
 from palaver.doors.views import message_view, open_mail
 from palaver.errors import UsageError
 from palaver.links.doorstep import Doorstep
@@ -28,7 +29,11 @@ EXIT_NOTHING: Final = 3
 _LIMIT_TEXT: Final = 1024 * 1024
 """A batch ends before its texts grow past this: it goes out in one piece."""
 
-_tokens: Final = msgspec.json.Decoder(list[int])
+_JSON: Final = "json"
+_PAGE: Final = "page"
+_FENCE: Final = "fence"
+
+_tokens: Final = msgspec.json.Decoder(list[Place])
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -102,22 +107,22 @@ async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
     events = [event for event in map(call.services.log.event, seqs) if event is not None]
-    request = Acknowledge(
-        messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tuple(_tips(call, events))
-    )
+    tips = tuple(_tips(call, events))
+    request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tips)
     await call.services.broker.submit(call.caller, request)
 
 
 def _tips(call: Call, events: Sequence[Event]) -> dict[str, str]:
-    """Give what an agent is told with these messages, once; the same from showing them until they are seen."""
-    is_fenced = not call.is_json and not call.is_terminal and not (_is_stream(call) and call.is_json_stream)
-    if not is_fenced or call.caller.kind != INSTANCE:
+    """Give what an agent is told with these messages, once: the same again until they are written down."""
+    if _form(call) != _FENCE or call.caller.kind != INSTANCE:
         return {}
     return tips_for(events, read_tips(call.services.log.rows, call.owner))
 
 
-def _is_stream(call: Call) -> bool:
-    return call.parsed.has("--follow")
+def _form(call: Call) -> str:
+    if call.is_json or (call.parsed.has("--follow") and call.is_json_stream):
+        return _JSON
+    return _PAGE if call.is_terminal else _FENCE
 
 
 async def _has_resumed(call: Call) -> bool:
@@ -148,19 +153,26 @@ def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None:
     """One frame for one batch: a client that is cut off has written all of it, or none of it counts."""
-    is_stream = _is_stream(call)
-    if call.is_json or (is_stream and call.is_json_stream):
+    form = _form(call)
+    if form == _JSON:
         data = b"".join(_encode(message_view(event)) + b"\n" for event in events)
-    elif call.is_terminal:
+    elif form == _PAGE:
         data = "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
     else:
-        rest = max(0, read_unread(call.services.log.rows, call.owner) - len(events))
-        lines = [injection_line(event, call.owner, call.services.log.device) for event in events]
-        rest = 0 if is_stream else rest
-        tips = (bundle_hint(events), *_tips(call, events).values())
-        text = format_injection(lines, rest=rest, hints=call.services.settings.hints, tips=tips)
-        data = f"{text}\n".encode()
+        data = f"{_fence(call, events)}\n".encode()
     await call.write(data, token)
+
+
+def _fence(call: Call, events: Sequence[Event]) -> str:
+    """Give what an agent reads: the messages, how many more wait, hints for all and tips for this one."""
+    services, name = call.services, call.owner
+    rest = 0 if call.parsed.has("--follow") else read_unread(services.log.rows, name) - len(events)
+    return format_injection(
+        [injection_line(event, name, services.log.device) for event in events],
+        rest=max(0, rest),
+        hints=services.settings.hints,
+        tips=(bundle_hint(events), *_tips(call, events).values()),
+    )
 
 
 def _filter(call: Call) -> Passes | None:
