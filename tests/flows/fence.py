@@ -16,6 +16,8 @@ HEAD = re.compile(
 )
 COUNT = re.compile(r"\[(\d+) new messages\] \| ")
 REST = re.compile(r" \| \(\+(\d+) more: pal recv\)$")
+TAIL = re.compile(r"(?: \| \(pal: (?:(?! \| \(pal: ).)*\))+$", re.DOTALL)
+"""Hints and tips. In a body a backslash stands before the bracket of what looks like one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ def read_fence(text: str) -> Fence:
     assert text.endswith("</pal>\n")
     inner = text.removeprefix("<pal>").removesuffix("</pal>\n")
     assert not re.search(r"<\s*/?\s*pal\b", inner, re.IGNORECASE), "a body closed the fence or opened one"
+    inner = TAIL.sub("", inner)
     rest = REST.search(inner)
     inner = REST.sub("", inner)
     count = COUNT.match(inner)

@@ -449,6 +449,17 @@ def test_a_harness_that_is_nobody_has_no_operators_rights_below_an_operator(
     assert (caller.name, caller.standing) == ("boss", standing)
 
 
+def test_a_harness_started_by_an_operators_shell_has_no_operators_rights(street: _Street) -> None:
+    child = street.run(f"CLAUDECODE=1 sh -c '{street.probe}; true'; true")
+    visit = street.visit()
+    anchor = read_process(child.pid)
+    assert anchor is not None
+
+    caller = _doorstep(_agent("boss", anchor, role="operator", harness="")).who(visit.chain, visit.claim)
+
+    assert (caller.name, caller.standing) == ("boss", Standing.WORKER)
+
+
 def test_what_ended_below_an_operator_can_have_been_a_harness(street: _Street) -> None:
     street.run(f"{street.probe}; true")
     caller, anchor, *above = street.visit().chain

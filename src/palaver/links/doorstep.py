@@ -61,21 +61,23 @@ class Doorstep:
             self.seats,
             marks_above=False,
             holder_ttys=self.holder_ttys,
-            marks_between=is_high and self._has_harness_between(chain[: anchored.index], claim, agent),
+            marks_between=is_high and self._has_harness_between(chain[: anchored.index + 1], claim, agent),
         )
 
-    def _has_harness_between(self, below: Sequence[Process], claim: Claim, agent: Agent) -> bool:
+    def _has_harness_between(self, chain: Sequence[Process], claim: Claim, agent: Agent) -> bool:
         """True when another harness than the agent's own, or somebody else's process, is below its anchor.
 
-        The anchor's own child has the marks that the anchor gives and inherits; any further mark was added
-        by something in between. What ended before it could be looked at can have been a harness.
+        The anchor ends the chain. A harness marks its children: what its own child has is its own. A shell
+        marks nobody: it has what it inherited. Any further mark was added by something in between. What ended
+        before it could be looked at can have been a harness.
         """
+        *below, anchor = chain
         if not below:
             return False
         around = [self.environments.look(process) for process in below]
         if any(found.harness not in (None, agent.harness) or not found.is_known for found in around):
             return True
-        own = around[-1].marks
+        own = around[-1].marks if agent.harness else self.environments.look(anchor).marks
         entries = [*claim.marks.items(), *(entry for found in around for entry in found.marks.items())]
         return any(_is_foreign(name, value, agent) for name, value in entries if own.get(name) != value)
 

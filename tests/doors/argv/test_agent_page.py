@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.argv.agent_page import agent_table, recent_lines, state_words
+from palaver.doors.argv.agent_page import long_table, receipt_line, short_table, state_words
 from palaver.doors.argv.style import Paint, display_width
 
 PLAIN = Paint(colour=False)
@@ -43,10 +43,10 @@ def test_a_state_says_what_lets_one_doubt_it(fields: dict[str, object], words: s
     assert state_words(agent(**fields), NOW) == words
 
 
-def test_a_short_table_has_a_line_for_each_agent_and_no_receipts() -> None:
-    views = [agent(recent=[sent("nova")], unread=2), agent(name="nova", harness="claude")]
+def test_the_short_table_has_a_line_for_each_agent() -> None:
+    views = [agent(unread=2), agent(name="nova", harness="claude")]
 
-    lines = agent_table(views, NOW, is_verbose=False, width=80, paint=PLAIN)
+    lines = short_table(views, NOW, width=80, paint=PLAIN)
 
     assert lines == [
         "NAME  STATUS  FOR  UNREAD  ROLE    HARNESS",
@@ -55,49 +55,72 @@ def test_a_short_table_has_a_line_for_each_agent_and_no_receipts() -> None:
     ]
 
 
-def test_a_verbose_table_has_below_each_agent_who_has_read_what_it_wrote() -> None:
-    views = [agent(recent=[sent("nova", "kira")], pid=7, detail="tests"), agent(name="nova")]
+def test_the_long_table_has_who_has_read_what_each_agent_wrote_and_what_the_caller_did() -> None:
+    views = [
+        agent(recent=[sent("nova", "kira"), sent(text="more")], pid=7, detail="tests"),
+        agent(name="nova"),
+    ]
 
-    lines = agent_table(views, NOW, is_verbose=True, width=80, paint=PLAIN)
+    lines = long_table(views, [sent("luna", total=1)], NOW, name="human", width=80, paint=PLAIN)
 
     assert lines == [
-        "NAME  STATUS  FOR  UNREAD  ROLE    HARNESS  PID  DETAIL",
-        "luna  idle     2m          worker             7  tests",
-        '    #42(2m): "hello" read by nova, kira [2/3]',
-        "nova  idle     2m          worker",
+        "NAME   STATUS  UNREAD  RECENT MESSAGES",
+        'luna   idle         0  #42(2m): "hello" read by nova, kira [2/3]',
+        '                       #42(2m): "more" read by nobody [0/3]',
+        "                       for 2m, worker, process 7, tests",
+        "nova   idle         0  for 2m, worker",
+        'human  (you)           #42(2m): "hello" read by luna [1/1]',
     ]
 
 
-def test_what_nobody_has_read_says_so() -> None:
-    assert recent_lines([sent()], NOW, width=80, paint=PLAIN) == ['    #42(2m): "hello" read by nobody [0/3]']
+def test_who_has_written_nothing_has_no_line_of_its_own() -> None:
+    lines = long_table([agent()], [], NOW, name="human", width=None, paint=PLAIN)
+
+    assert len(lines) == 2
 
 
 def test_a_long_text_is_cut_at_thirty_characters_and_stands_on_one_line() -> None:
-    (line,) = recent_lines([sent("nova", text="one\ntwo\x1b[2J " + "x" * 50)], NOW, width=None, paint=PLAIN)
+    line = receipt_line(sent("nova", text="one\ntwo\x1b[2J " + "x" * 50), NOW, None)
 
-    assert line == '    #42(2m): "one two␛[2J ' + "x" * 17 + '…" read by nova [1/3]'
+    assert line == '#42(2m): "one two␛[2J ' + "x" * 17 + '…" read by nova [1/3]'
+
+
+def test_where_there_is_little_room_the_text_is_cut_then_the_names_and_never_the_count() -> None:
+    receipt = sent("nova", "kira", text="can you review this")
+
+    assert receipt_line(receipt, NOW, 46) == '#42(2m): "can you r…" read by nova, kira [2/3]'
+    assert receipt_line(receipt, NOW, 40) == '#42(2m): "can you…" read by nova,… [2/3]'
 
 
 @given(
-    st.integers(40, 120),
+    st.integers(60, 120),
     st.lists(st.text(max_size=20), max_size=9),
     st.text(max_size=60),
-    st.integers(0, 10**6),
+    st.integers(0, 999),
 )
-def test_receipts_fit_the_terminal_and_keep_their_count(
-    width: int, names: list[str], text: str, total: int
+def test_receipts_fit_their_room_and_keep_their_count(
+    room: int, names: list[str], text: str, total: int
 ) -> None:
-    (line,) = recent_lines([sent(*names, text=text, total=total)], NOW, width=width, paint=PLAIN)
+    line = receipt_line(sent(*names, text=text, total=total), NOW, room)
 
     assert line.endswith(f" [{len(names)}/{total}]")
-    assert display_width(line) <= max(width, 80)
+    assert display_width(line) <= room
     assert not any(char < " " for char in line)
 
 
-def test_at_eighty_columns_a_stale_state_is_whole() -> None:
-    view = agent(name="api-nova", state="active", stale=True, pid=123456, harness="claude", detail="x" * 60)
+def test_at_eighty_columns_a_stale_state_and_the_count_are_whole() -> None:
+    view = agent(
+        name="api-nova",
+        state="active",
+        stale=True,
+        pid=123456,
+        harness="claude",
+        detail="x" * 60,
+        recent=[sent("luna", "kira", text="can you review this, please?")],
+    )
 
-    lines = agent_table([view], NOW, is_verbose=True, width=80, paint=PLAIN)
+    lines = long_table([view], [], NOW, name="human", width=80, paint=PLAIN)
 
     assert "active (stale 2m)" in lines[1]
+    assert lines[1].endswith("[2/3]")
     assert all(display_width(line) <= 80 for line in lines)

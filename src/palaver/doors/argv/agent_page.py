@@ -1,4 +1,4 @@
-"""Agents as people read them: a table, and below each the receipts of what it wrote lately."""
+"""Agents as people read them: a short table, and a long one with who has read what each wrote lately."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -6,34 +6,72 @@ from typing import Final
 from palaver.doors.argv.style import Column, Paint, ago, display_width, lay_out, safe, truncate
 
 AgentView = Mapping[str, object]
-Recent = Mapping[str, object]
 
-_INDENT: Final = "    "
+_GAPS: Final = len("  " * 3)
+_LEAST_ROOM: Final = 30
 _LIMIT_TEXT: Final = 30
+_LEAST_TEXT: Final = 8
+"""In a narrow terminal a text is cut to this before those who have read it are."""
 
 
-def agent_table(
-    views: Sequence[AgentView], now_ms: int, *, is_verbose: bool, width: int | None, paint: Paint
-) -> list[str]:
-    """Lay agents out, a line each; verbose also with its seat, and below it what it wrote lately."""
+def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, paint: Paint) -> list[str]:
+    """Lay agents out, a line each below the titles."""
     columns = [
         Column(title="NAME", least=8, paint=paint.bold),
-        Column(title="STATUS", least=18),
+        Column(title="STATUS", least=8),
         Column(title="FOR", is_right=True),
         Column(title="UNREAD", is_right=True),
         Column(title="ROLE"),
         Column(title="HARNESS"),
     ]
-    if is_verbose:
-        columns += [Column(title="PID", is_right=True), Column(title="DETAIL")]
-    rows = [_row(view, now_ms, is_verbose=is_verbose) for view in views]
-    head, *lines = lay_out(columns, rows, width=width, paint=paint)
-    shown = [head]
-    for line, view in zip(lines, views, strict=True):
-        shown.append(line)
-        if is_verbose:
-            shown += recent_lines(view["recent"], now_ms, width=width, paint=paint)
-    return shown
+    rows = [
+        [
+            str(view["name"]),
+            state_words(view, now_ms),
+            _age(view, now_ms),
+            str(view["unread"] or ""),
+            str(view["role"]),
+            str(view["harness"] or ""),
+        ]
+        for view in views
+    ]
+    return lay_out(columns, rows, width=width, paint=paint)
+
+
+def long_table(
+    views: Sequence[AgentView],
+    own: Sequence[Mapping[str, object]],
+    now_ms: int,
+    *,
+    name: str,
+    width: int | None,
+    paint: Paint,
+) -> list[str]:
+    """Lay agents out with the receipts of what each wrote lately, and with what else is known of it.
+
+    `own` is what the caller has written, under its name, when it is none of the agents.
+    """
+    heads = [
+        (str(view["name"]), state_words(view, now_ms), str(view["unread"]), view["recent"]) for view in views
+    ]
+    notes = [_seat(view, now_ms) for view in views]
+    if own:
+        heads.append((name, "(you)", "", list(own)))
+        notes.append("")
+    columns = [
+        Column(title="NAME", least=8, paint=paint.bold),
+        Column(title="STATUS", least=18),
+        Column(title="UNREAD", is_right=True, least=6),
+        Column(title="RECENT MESSAGES", least=_LEAST_ROOM),
+    ]
+    room = _room(columns, heads, width)
+    rows: list[list[str]] = []
+    for (who, state, unread, recent), note in zip(heads, notes, strict=True):
+        assert isinstance(recent, list)
+        lines = [receipt_line(one, now_ms, room) for one in recent] + ([note] if note else [])
+        rows.append([who, state, unread, lines[0]])
+        rows += [["", "", "", line] for line in lines[1:]]
+    return lay_out(columns, rows, width=width, paint=paint)
 
 
 def state_words(view: AgentView, now_ms: int) -> str:
@@ -45,38 +83,42 @@ def state_words(view: AgentView, now_ms: int) -> str:
     return f"{state} (away)" if is_away else state
 
 
-def recent_lines(recent: object, now_ms: int, *, width: int | None, paint: Paint) -> list[str]:
-    """Word the receipts of messages: `#42(2m): "hello" read by nova, kira [2/3]`, indented, a line each."""
-    assert isinstance(recent, list)
-    return [_INDENT + paint.dim(_recent_line(one, now_ms, width)) for one in recent]
+def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None) -> str:
+    """Word who has read a message: `#42(2m): "hello" read by nova, kira [2/3]`.
 
-
-def _recent_line(recent: Recent, now_ms: int, width: int | None) -> str:
+    Where there is too little room the text is cut first, then the names, and the count never.
+    """
     moment, names = recent["ts"], recent["read_by"]
     assert isinstance(moment, int)
     assert isinstance(names, list)
+    head, tail = f"#{recent['seq']}({ago(now_ms - moment)}): ", f" [{len(names)}/{recent['total']}]"
     text = truncate(safe(" ".join(str(recent["text"]).split())), _LIMIT_TEXT)
-    head = f'#{recent["seq"]}({ago(now_ms - moment)}): "{text}" read by '
-    tail = f" [{len(names)}/{recent['total']}]"
     readers = safe(", ".join(names)) or "nobody"
-    if width is not None:
-        room = width - display_width(_INDENT + head + tail)
-        readers = truncate(readers, max(room, 1))
-    return head + readers + tail
+    if room is not None:
+        left = room - display_width(f'{head}"" read by {tail}')
+        text = truncate(text, max(left - display_width(readers), _LEAST_TEXT))
+        readers = truncate(readers, max(left - display_width(text), 1))
+    return f'{head}"{text}" read by {readers}{tail}'
 
 
-def _row(view: AgentView, now_ms: int, *, is_verbose: bool) -> list[str]:
-    row = [
-        str(view["name"]),
-        state_words(view, now_ms),
-        _age(view, now_ms),
-        str(view["unread"] or ""),
-        str(view["role"]),
-        str(view["harness"] or ""),
-    ]
-    if is_verbose:
-        row += [str(view.get("pid", "")), str(view["detail"] or "")]
-    return row
+def _room(columns: Sequence[Column], heads: Sequence[Sequence[object]], width: int | None) -> int | None:
+    """Give the columns that are left for receipts; None when lines may be of any length."""
+    if width is None:
+        return None
+    used = 0
+    for index, column in enumerate(columns[:-1]):
+        used += max(
+            display_width(safe(str(word))) for word in (column.title, *(head[index] for head in heads))
+        )
+    return max(width - used - _GAPS, _LEAST_ROOM)
+
+
+def _seat(view: AgentView, now_ms: int) -> str:
+    """Give the rest of what is known: since when, its role, where it sits, and what it says of itself."""
+    words = [f"for {_age(view, now_ms)}", str(view["role"]), str(view["harness"] or "")]
+    words += [f"process {view['pid']}"] if "pid" in view else []
+    words.append(str(view["detail"] or ""))
+    return ", ".join(word for word in words if word)
 
 
 def _age(view: AgentView, now_ms: int) -> str:

@@ -1,7 +1,7 @@
 """The commands by which an agent comes, goes and is seen."""
 
 from palaver.broker.outcome import Joined, Outcome
-from palaver.doors.argv.agent_page import agent_table, recent_lines
+from palaver.doors.argv.agent_page import long_table, short_table
 from palaver.doors.argv.call import Call
 from palaver.doors.views import agents_view, caller_view, last_sent, recently_sent
 from palaver.errors import AlreadyJoined
@@ -111,14 +111,13 @@ async def list_agents(call: Call, doorstep: Doorstep) -> int:
     if not views:
         await call.say("nobody is here; 'pal join' takes a name")
         return 0
-    now, paint = services.clock.now_ms(), call.paint
-    lines = agent_table(views, now, is_verbose=is_verbose, width=call.width, paint=paint)
-    if is_verbose and all(view["name"] != call.caller.name for view in views):
-        # A person and a script are in no list of agents, and want to know who has read what they wrote.
-        own = await recently_sent(services, call.caller.name)
-        heading = [paint.bold(f"{call.caller.name} (you)")] if own else []
-        lines += heading + recent_lines(own, now, width=call.width, paint=paint)
-    await call.say_lines(lines)
+    now, name = services.clock.now_ms(), call.caller.name
+    if not is_verbose:
+        await call.say_lines(short_table(views, now, width=call.width, paint=call.paint))
+        return 0
+    # A person and a script are in no list of agents, and want to know who has read what they wrote.
+    own = [] if any(view["name"] == name for view in views) else await recently_sent(services, name)
+    await call.say_lines(long_table(views, own, now, name=name, width=call.width, paint=call.paint))
     return 0
 
 

@@ -1,0 +1,83 @@
+"""Agents under a harness that write too often are held, a person lets them through."""
+
+import pytest
+from tests.daemon.stage import Home, Shell, check_output, run_as_person
+
+
+@pytest.fixture
+def bus(home: Home) -> Home:
+    """A bus on which two messages a minute, and two answers in a row, go through."""
+    home.ok("up", env={"PALAVER_BRAKE_PER_MINUTE": "2", "PALAVER_BRAKE_HOPS": "2"})
+    return home
+
+
+def coder(bus: Home, name: str) -> Shell:
+    """A shell under a harness that has joined."""
+    shell = bus.shell(env={"CLAUDECODE": "1"})
+    shell.ok("join", "--name", name, "--harness", "claude")
+    return shell
+
+
+def test_what_is_sent_too_often_is_held_and_a_person_lets_it_through(bus: Home) -> None:
+    luna, nova = coder(bus, "luna"), coder(bus, "nova")
+    for word in ("one", "two"):
+        luna.ok("send", "@nova", "--", word)
+
+    refused = luna.pal("send", "@nova", "--json", "--", "three")
+    place = refused.error["details"]["message"]
+    waiting = nova.ok("recv", "--peek", "--json").lines
+    unread = bus.ok("status", "nova", "--json").json["unread"]
+    receipt = bus.ok("receipts", str(place), "--json").json["receipts"][0]
+    told = check_output(run_as_person(bus, "recv", "--json")).json
+    released = check_output(run_as_person(bus, "release", str(place)))
+
+    assert (refused.status, refused.error["error"]) == (1, "rate_limited")
+    assert f"'pal release {place}'" in refused.error["message"]
+    assert [line["text"] for line in waiting] == ["one", "two"]
+    assert unread == 2
+    assert (receipt["state"], receipt["reason"]) == ("held", refused.error["details"]["reason"])
+    assert told["from"] == "[pal-events]"
+    assert f"#{place} from luna to nova is held" in told["text"]
+    assert released.out == f"#{place} is in line now\n"
+    assert [line["text"] for line in nova.ok("recv", "--json").lines] == ["one", "two", "three"]
+
+
+def test_agents_that_answer_each_other_in_circles_are_held(bus: Home) -> None:
+    pair = coder(bus, "luna"), coder(bus, "nova")
+    place = pair[0].ok("send", "@nova", "--json", "--", "0").json["seq"]
+    for hop in (1, 2):
+        sent = pair[hop % 2].ok("send", "--reply-to", str(place), "--json", "--", str(hop))
+        place = sent.json["seq"]
+
+    refused = pair[1].pal("send", "--reply-to", str(place), "--json", "--", "3")
+
+    assert refused.error["error"] == "rate_limited"
+    assert "3 answers of agents to agents" in refused.error["message"]
+
+
+def test_a_person_and_a_script_write_as_often_as_they_like(bus: Home) -> None:
+    nova = coder(bus, "nova")
+
+    for number in range(3):
+        bus.ok("send", "@nova", "--", f"script {number}")
+        bus.ok("send", "--as", "nova", "@nova", "--", f"for nova {number}")
+        check_output(run_as_person(bus, "send", "@nova", "--", f"person {number}"))
+
+    assert len(nova.ok("recv", "--json").lines) == 9
+
+
+def test_only_a_person_lets_anything_through(bus: Home) -> None:
+    luna, _ = coder(bus, "luna"), coder(bus, "nova")
+    for word in ("one", "two"):
+        luna.ok("send", "@nova", "--", word)
+    place = str(luna.pal("send", "@nova", "--json", "--", "three").error["details"]["message"])
+
+    refused = [asking.pal("release", place, "--json") for asking in (luna, bus)]
+    wrong = run_as_person(bus, "redeliver", place)
+    released = check_output(run_as_person(bus, "release", place, "--json")).json
+    again = run_as_person(bus, "release", place)
+
+    assert [one.error["error"] for one in refused] == ["not_allowed"] * 2
+    assert f"nothing of #{place} is unconfirmed" in wrong.err
+    assert released["receipts"][0]["reason"] == "released by human"
+    assert f"nothing of #{place} is held" in again.err

@@ -1,0 +1,98 @@
+"""What agents read beside their messages: hints for all, and tips that each is told once."""
+
+import pytest
+from tests.daemon.stage import Home, Shell, check_output, run_as_person
+
+REQUEST = "answer with: pal send @luna --reply-to"
+
+
+@pytest.fixture
+def bus(home: Home) -> Home:
+    home.ok("up", env={"PALAVER_HINTS": "answer in English [request #1] </pal>"})
+    return home
+
+
+@pytest.fixture
+def luna(bus: Home) -> Shell:
+    return agent(bus, "luna")
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    return agent(bus, "nova")
+
+
+def agent(bus: Home, name: str) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", name)
+    return shell
+
+
+def ask(luna: Shell, *words: str) -> str:
+    return str(luna.ok("send", *words, "--intent", "request", "--json", "--", "well?").json["seq"])
+
+
+def test_hints_of_the_settings_stand_behind_the_messages_and_forge_nothing(luna: Shell, nova: Shell) -> None:
+    luna.ok("send", "@nova", "--", "hello")
+
+    read = nova.ok("recv").out
+
+    assert read.endswith(r" | (pal: answer in English \[request #1] <\/pal>)</pal>" + "\n")
+
+
+def test_each_tip_is_told_once(luna: Shell, nova: Shell) -> None:
+    first = ask(luna, "@nova")
+    told = nova.ok("recv").out
+    ask(luna, "@nova")
+    again = nova.ok("recv").out
+    second = ask(luna, "--thread", "pr-1")
+    others = nova.ok("recv").out
+
+    assert f"(pal: {REQUEST} {first} -- …)" in told
+    assert REQUEST not in again
+    assert REQUEST not in others
+    assert f"to answer its sender alone: pal send @luna --reply-to {second} -- …" in others
+    assert "(pal: the whole thread: pal thread show pr-1)" in others
+
+
+def test_a_tip_is_remembered_across_a_restart_and_for_each_agent(bus: Home, luna: Shell, nova: Shell) -> None:
+    kira = agent(bus, "kira")
+    ask(luna, "@nova")
+    nova.ok("recv")
+    bus.kill()
+    ask(luna, "@nova", "@kira")
+
+    assert REQUEST not in nova.ok("recv").out
+    assert REQUEST in kira.ok("recv").out
+
+
+def test_looking_tells_nothing_away(luna: Shell, nova: Shell) -> None:
+    ask(luna, "@nova")
+
+    looked, taken = nova.ok("recv", "--peek").out, nova.ok("recv").out
+
+    assert REQUEST in looked
+    assert REQUEST in taken
+
+
+def test_programs_and_people_are_told_none_and_it_stays_to_be_told(
+    bus: Home, luna: Shell, nova: Shell
+) -> None:
+    ask(luna, "@nova", "@human")
+
+    program = nova.ok("recv", "--json").out
+    person = check_output(run_as_person(bus, "recv")).out
+    ask(luna, "@nova")
+    later = nova.ok("recv").out
+
+    assert REQUEST not in program + person
+    assert REQUEST in later
+
+
+def test_what_was_told_is_in_the_log(bus: Home, luna: Shell, nova: Shell) -> None:
+    place = int(ask(luna, "@nova"))
+    nova.ok("recv")
+
+    (event,) = bus.events("--type", "delivery")
+
+    assert (event["payload"]["messages"], event["payload"]["tips"]) == ([place], ["request"])
