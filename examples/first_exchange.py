@@ -5,13 +5,16 @@ leaves nothing running that was not running before.
 """
 
 import asyncio
+import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import palaver
-from palaver.client.start import reach
+from palaver.client.start import is_daemon_alive, reach
 from palaver.client.wire import default_home
 
 HERE = Path(__file__).parent
@@ -56,6 +59,14 @@ def is_up() -> bool:
     return connection is not None
 
 
+def stop() -> None:
+    """End the bus we started. Not with `pal down`: that would say that it is meant to stay down."""
+    status = subprocess.run([PAL, "status", "--json"], check=True, capture_output=True)
+    os.kill(json.loads(status.stdout)["pid"], signal.SIGTERM)
+    while is_daemon_alive(default_home()):
+        time.sleep(0.01)
+
+
 def show_live_events() -> int:
     """Follow the log until Ctrl-C, which is how it is meant to end."""
     print("Live events from here on; try `pal send` in another terminal.")
@@ -73,7 +84,7 @@ def main() -> int:
         asyncio.run(exchange())
     finally:
         if must_stop:
-            run("down")
+            stop()
     return show_live_events() if is_watched else 0
 
 

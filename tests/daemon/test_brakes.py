@@ -12,8 +12,8 @@ def bus(home: Home) -> Home:
 
 
 def coder(bus: Home, name: str) -> Shell:
-    """A shell under a harness that has joined."""
-    shell = bus.shell(env={"CLAUDECODE": "1"})
+    """A shell that has joined as an agent under a harness."""
+    shell = bus.shell()
     shell.ok("join", "--name", name, "--harness", "claude")
     return shell
 

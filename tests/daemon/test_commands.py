@@ -136,24 +136,6 @@ def test_the_verbose_list_has_for_each_agent_what_it_wrote_lately_and_who_has_re
     assert before == stage.events()
 
 
-def test_an_agent_that_works_and_says_nothing_for_long_is_stale(home: Home) -> None:
-    home.ok("up", env={"PALAVER_STALE_AFTER_S": "1"})
-    nova, kira, mila = home.shell(), home.shell(), home.shell()
-    for name, shell, state in (("nova", nova, "active"), ("kira", kira, "idle"), ("mila", mila, "active")):
-        shell.ok("join", "--name", name)
-        shell.ok("status", "set", state)
-    mila.close()
-    home.ok("events", "--agent", "mila", "--type", "agent.bye", "--wait", "5", "--after", "0")
-
-    late = home.pal("events", "--type", "nothing", "--wait", "1.1")
-    shown = {line["name"]: line.get("stale") for line in home.ok("list", "--json").lines}
-
-    assert late.status == 3
-    assert shown == {"nova": True, "kira": None}
-    assert "active (stale 1s)" in home.ok("list").out
-    assert "nova: active (stale 1s)" in home.ok("status", "nova").out
-
-
 def test_the_inbox_shows_messages_with_their_state_and_changes_nothing(stage: Home) -> None:
     stage.ok("recv", "--as", "nova")
     stage.ok("send", "@nova", "--", "second")

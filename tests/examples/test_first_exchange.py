@@ -68,7 +68,7 @@ def test_with_nobody_watching_it_shows_the_exchange_and_the_ledger_and_leaves_no
     assert answered
     assert re.search(rf"{answered[1]} +answered .*answered in #{answered[2]}", out)
     assert re.search(rf"{asked[1]} +seen .*sdk, acked", out)
-    assert "$ pal down" in out
+    assert not (home / "down").exists()
     wait_until_gone(home)
 
 
@@ -84,7 +84,7 @@ def test_a_bus_that_was_running_is_left_running(home: Path) -> None:
 
     out = exchange_unwatched(home)
 
-    assert "$ pal down" not in out
+    assert "$ pal up" in out
     assert daemon_of(home) == before
     os.kill(before, 0)
 

@@ -1,0 +1,128 @@
+"""What doors show of the state: worked out when it is read, and marking nothing."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.fakes import LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus
+
+from palaver.broker.broker import Broker
+from palaver.config import Settings
+from palaver.doors.services import Services
+from palaver.doors.views import agent_view, open_mail, recently_sent
+from palaver.errors import RateLimited
+from palaver.log.api import Log
+from palaver.model.request import SetStatus
+
+DAY_S = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Who is present is what the bus of a test says."""
+
+    bus: Bus
+
+    def is_present(self, name: str) -> bool:
+        return name in self.bus.present
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """As many services as the views ask for."""
+
+    log: Log
+    broker: Broker
+    clock: FakeClock
+    presence: Present
+    settings: Settings
+
+
+@pytest.fixture
+async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
+    async with opened_bus(open_memory, tmp_path) as made:
+        yield made
+
+
+def services(bus: Bus, **settings: int) -> Services:
+    made = Settings(**settings)  # type: ignore[arg-type]  # numbers only
+    return cast(Services, Parts(bus.log, bus.broker, bus.clock, Present(bus), made))
+
+
+@pytest.mark.parametrize(
+    ("state", "silent_s", "limit_s", "is_stale"),
+    [
+        ("active", 1801, 1800, True),
+        ("active", 1800, 1800, False),
+        ("active", 11, 10, True),
+        ("active", 10**6, 0, False),
+        ("idle", 10**6, 1800, False),
+        ("blocked", 10**6, 1800, False),
+    ],
+)
+async def test_who_works_and_has_long_said_nothing_is_stale(
+    bus: Bus, state: str, silent_s: int, limit_s: int, is_stale: bool
+) -> None:
+    luna = await bus.join("luna")
+    await bus.submit(luna, SetStatus(state=state))
+    bus.clock.advance(silent_s)
+
+    view = agent_view(services(bus, stale_after_s=limit_s), bus.agent("luna"))
+
+    assert view.get("stale", False) is is_stale
+
+
+async def test_a_word_makes_it_fresh_again_and_who_is_away_is_not_stale(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    for asking in (luna, nova):
+        await bus.submit(asking, SetStatus(state="active"))
+    bus.clock.advance(DAY_S)
+
+    await bus.submit(luna, SetStatus(state="active"))
+    bus.present.discard("nova")
+
+    views = [agent_view(services(bus), bus.agent(name)) for name in ("luna", "nova")]
+    assert ["stale" in view for view in views] == [False, False]
+
+
+async def test_the_newest_three_messages_of_a_day_are_shown_with_those_who_have_read_them(bus: Bus) -> None:
+    luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    await bus.send(luna, "yesterday", "@nova")
+    bus.clock.advance(DAY_S + 1)
+    first, second = await bus.send(luna, "one", "@nova", "@kira"), await bus.send(luna, "two", "@nova")
+    await bus.send(nova, "not hers", "@kira")
+    await bus.ack(nova, first.seq)
+    await bus.send(kira, "so", reply_to=str(first.seq))
+
+    before = bus.log.last()
+    recent = await recently_sent(services(bus), "luna")
+
+    assert recent == [
+        {"seq": second.seq, "ts": second.ts, "text": "two", "read_by": [], "total": 1},
+        {"seq": first.seq, "ts": first.ts, "text": "one", "read_by": ["nova", "kira"], "total": 2},
+    ]
+    assert bus.log.last() == before
+
+
+async def test_of_many_messages_the_newest_three_are_shown(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    for word in ("one", "two", "three", "four"):
+        await bus.send(luna, word, "@nova")
+
+    recent = await recently_sent(services(bus), "luna")
+
+    assert [one["text"] for one in recent] == ["four", "three", "two"]
+
+
+async def test_what_is_held_is_not_among_the_mail_that_waits(bus: Bus) -> None:
+    luna, _ = replace(await bus.join("luna"), harness="claude"), await bus.join("nova")
+    for number in range(LIMIT_A_MINUTE):
+        await bus.send(luna, str(number), "@nova")
+    with pytest.raises(RateLimited):
+        await bus.send(luna, "held", "@nova")
+
+    waiting = open_mail(services(bus), "nova", 50, None)
+
+    assert [event.payload["text"] for event in waiting] == [str(number) for number in range(LIMIT_A_MINUTE)]
