@@ -19,8 +19,10 @@ from palaver.log.sqlite import SqliteLog
 from palaver.log.state import read_entry, read_line
 from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
 from palaver.model.envelope import Event
+from palaver.model.event_types import unlisted_fields
 from palaver.model.ids import UlidSource
 from palaver.model.mail import DeliveryReport, Entry
+from palaver.model.query import Query
 from palaver.model.request import Acknowledge, Join, Notify, Report, Request, Send
 from palaver.routing.brakes import Brakes
 
@@ -207,6 +209,12 @@ async def open_memory(directory: Path) -> Log:
 
 async def open_sqlite(directory: Path) -> Log:
     return await SqliteLog.open(directory, apply=apply, clock=FakeClock(), device="TEST")
+
+
+async def check_payloads(log: Log) -> None:
+    """Whatever a test has the broker write, it holds what the table of event types says."""
+    for event in await log.read(Query(limit=10_000)):
+        assert unlisted_fields(event.type, event.payload) == set(), event
 
 
 @asynccontextmanager

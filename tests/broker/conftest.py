@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import Bus, OpenLog, open_memory, open_sqlite, opened_bus
+from tests.fakes import Bus, OpenLog, check_payloads, open_memory, open_sqlite, opened_bus
 
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
@@ -17,3 +17,4 @@ def open_log(request: pytest.FixtureRequest) -> OpenLog:
 async def bus(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Bus]:
     async with opened_bus(open_log, tmp_path) as made:
         yield made
+        await check_payloads(made.log)

@@ -4,7 +4,7 @@ import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
 from palaver.errors import BadRequest, NotAllowed, WhoAreYou
-from palaver.log.state import read_unread, read_unsure
+from palaver.log.state import read_tips, read_unread, read_unsure
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Envelope
 from palaver.model.mail import DeliveryReport
@@ -30,6 +30,16 @@ async def test_an_ack_is_written_once_and_names_only_what_it_moves(bus: Bus) -> 
     }
     assert nothing is None
     assert read_unread(bus.log.rows, "nova") == 0
+
+
+async def test_an_ack_carries_the_tips_that_were_shown(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+
+    for tips in (("request",), ("thread",)):
+        await bus.submit(nova, Acknowledge(messages=(event.seq,), lane="recv", grade="flushed", tips=tips))
+
+    assert read_tips(bus.log.rows, "nova") == {"request"}, "what moved nothing was shown by nobody"
 
 
 async def test_an_ack_of_what_was_never_mine_writes_nothing(bus: Bus) -> None:

@@ -20,7 +20,18 @@ from palaver.log.state import AGENTS, SESSIONS, read_agent, read_agents, read_li
 from palaver.model.agent import Caller
 from palaver.model.delivery import can_rise
 from palaver.model.envelope import Envelope, Event
-from palaver.model.mail import CARRIED, EXPIRY, LEDGER, MAIL, UNREAD, UNSURE, DeliveryReport, decode_count, decode_mail
+from palaver.model.mail import (
+    CARRIED,
+    EXPIRY,
+    LEDGER,
+    MAIL,
+    TIP,
+    UNREAD,
+    UNSURE,
+    DeliveryReport,
+    decode_count,
+    decode_mail,
+)
 from palaver.model.priority import PRIORITY_WORDS
 from palaver.model.request import (
     Acknowledge,
@@ -29,13 +40,14 @@ from palaver.model.request import (
     Leave,
     Put,
     Redeliver,
+    Release,
     Report,
     Request,
     Send,
     SetStatus,
 )
 
-TABLES = (AGENTS, SESSIONS, SKIPPED, MAIL, LEDGER, UNREAD, EXPIRY, CARRIED, UNSURE)
+TABLES = (AGENTS, SESSIONS, SKIPPED, MAIL, LEDGER, UNREAD, EXPIRY, CARRIED, UNSURE, TIP)
 NAMES = ("luna", "nova", "api-luna")
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -203,6 +215,19 @@ def test_an_agent_that_is_back_is_carried_whole_and_other_moments_change_nothing
     assert (agent.joined, agent.seq, agent.session) == (5, 3, "")
 
 
+def test_an_agent_is_ready_from_the_moment_that_says_so_until_it_goes() -> None:
+    events = [
+        event("agent.hello", {"agent": AGENT}),
+        event("life", {"action": "started", "name": "luna"}, seq=2),
+        event("life", {"action": "ready", "name": "luna"}, seq=3),
+        event("agent.bye", {"reason": "done"}, seq=4),
+    ]
+
+    agents = [read_agent(folded(*events[:count]), "luna") for count in (1, 2, 3, 4)]
+
+    assert [agent is not None and agent.ready for agent in agents] == [False, False, True, False]
+
+
 def test_an_event_of_life_is_about_its_sender_unless_it_names_another() -> None:
     assert agent_of(event("agent.paused", {"agent": "nova"}, sender="human")) == "nova"
     assert agent_of(event("agent.hello", {"agent": AGENT})) == "luna"
@@ -228,7 +253,16 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
             id=st.sampled_from(["", "01HF7YAT00ABCDEFGHJKMNPQRS"]),
         ),
     ),
-    st.tuples(callers, st.builds(Acknowledge, messages=seqs, lane=st.just("sdk"), grade=st.just("acked"))),
+    st.tuples(
+        callers,
+        st.builds(
+            Acknowledge,
+            messages=seqs,
+            lane=st.just("sdk"),
+            grade=st.just("acked"),
+            tips=st.sampled_from([(), ("request",), ("request", "thread")]),
+        ),
+    ),
     st.tuples(
         st.just("[pal-events]"),
         st.builds(
@@ -258,6 +292,7 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
     ),
     st.tuples(st.just("[pal-events]"), st.builds(Gone, name=st.sampled_from(NAMES), reason=st.just("-"))),
     st.tuples(st.just("human"), st.builds(Redeliver, message=st.sampled_from(["3", "5", "9"]))),
+    st.tuples(st.just("human"), st.builds(Release, message=st.sampled_from(["3", "5", "9"]))),
     st.tuples(
         callers,
         st.builds(

@@ -10,6 +10,7 @@ from palaver.log.state import (
     read_carried,
     read_entry,
     read_line,
+    read_tips,
     read_unread,
     read_unsure,
 )
@@ -91,6 +92,14 @@ def test_held_mail_counts_as_unread_only_once_it_is_let_through(line: Line, step
     line.report(seq, step)
 
     assert (before, line.unread) == (0, unread)
+
+
+def test_the_tips_that_were_shown_with_messages_are_remembered(line: Line) -> None:
+    seq = line.message()
+
+    line.report(seq, "seen", tips=("request", "thread"))
+
+    assert read_tips(line.rows, "nova") == {"request", "thread"}
 
 
 def test_mail_that_is_held_later_is_unread_no_longer(line: Line) -> None:

@@ -15,6 +15,7 @@ from palaver.log.state import (
     read_entry,
     read_line,
     read_session,
+    read_tips,
     read_unread,
     read_unsure,
 )
@@ -24,6 +25,7 @@ from palaver.model.mail import (
     CARRIED,
     LEDGER,
     MAIL,
+    TIP,
     UNREAD,
     UNSURE,
     DeliveryReport,
@@ -83,6 +85,14 @@ def test_counts_and_short_lists_belong_to_one_agent() -> None:
         rows.change([(table, agent_key("nova", 7), b"1"), (table, agent_key("nova2", 8), b"1")])
 
     assert (read_unread(rows, "nova"), read_carried(rows, "nova"), read_unsure(rows, "nova")) == (3, [7], [7])
+
+
+def test_the_tips_of_one_agent_are_not_those_of_another() -> None:
+    rows = MemoryRows()
+    rows.change([(TIP, "nova/request", b"1"), (TIP, "nova/thread", b"1"), (TIP, "nova2/broadcast", b"1")])
+
+    assert read_tips(rows, "nova") == {"request", "thread"}
+    assert read_tips(rows, "luna") == frozenset()
 
 
 def test_mail_that_only_waits_has_a_line_that_says_so() -> None:

@@ -98,6 +98,21 @@ def test_nothing_a_system_sender_writes_is_a_hit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("action", "wanted", "is_told"),
+    [
+        ("started", sub(agents=("nova",)), False),
+        ("stopped", sub(agents=("nova",)), False),
+        ("stopped", sub(types=("life",)), True),
+        ("ready", sub(agents=("nova",)), True),
+    ],
+)
+def test_what_repeats_a_hello_or_bye_is_a_hit_for_those_who_ask_for_its_type(
+    action: str, wanted: Subscription, is_told: bool
+) -> None:
+    assert is_hit(wanted, event("life", action=action)) is is_told
+
+
+@pytest.mark.parametrize(
     ("wanted", "is_told"),
     [
         (sub(types=("status",)), False),

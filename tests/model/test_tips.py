@@ -1,12 +1,14 @@
 """One-time tips."""
 
+from typing import Any
+
 import pytest
 
 from palaver.model.envelope import Event
 from palaver.model.tips import TIPS, tips_for
 
 
-def message(seq: int = 42, type: str = "message", **payload: object) -> Event:
+def message(*, seq: int = 42, type: str = "message", **payload: Any) -> Event:
     return Event(seq=seq, id="i", type=type, sender="luna", to=(), ts=0, device="D", payload=payload)
 
 
@@ -22,12 +24,12 @@ def message(seq: int = 42, type: str = "message", **payload: object) -> Event:
         ({"thread": "pr 1"}, "thread", "the whole thread: pal thread show 'pr 1'"),
     ],
 )
-def test_each_kind_of_message_has_its_tip(payload: dict[str, object], name: str, sentence: str) -> None:
+def test_each_kind_of_message_has_its_tip(payload: dict[str, Any], name: str, sentence: str) -> None:
     assert tips_for([message(**payload)], ()) == {name: sentence}
 
 
 def test_a_tip_is_about_the_first_message_that_calls_for_it() -> None:
-    found = tips_for([message(7, intent="request"), message(8, intent="request", thread="t")], ())
+    found = tips_for([message(seq=7, intent="request"), message(seq=8, intent="request", thread="t")], ())
 
     assert "--reply-to 7 " in found["request"]
     assert list(found) == ["request", "thread"]

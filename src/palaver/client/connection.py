@@ -130,9 +130,9 @@ class Connection:
             await self._lifeline.ask(Put(envelope=msgspec.Raw(envelope.to_json().encode())))
         )
 
-    async def set_status(self, state: str, detail: str = "") -> None:
-        """Say what you are doing: starting, active, idle or blocked."""
-        await self._lifeline.ask(Status(state=state, detail=detail))
+    async def set_status(self, state: str, detail: str = "", *, tool: str = "", file: str = "") -> None:
+        """Say what you are doing: starting, active, idle or blocked; with what tool, and in which file."""
+        await self._lifeline.ask(Status(state=state, detail=detail, tool=tool, file=file))
 
     # Taking
 

@@ -86,6 +86,8 @@ class Status(Request, frozen=True, kw_only=True, tag="status"):
 
     state: str
     detail: str = ""
+    tool: str = ""
+    file: str = ""
 
 
 class Events(Request, frozen=True, kw_only=True, tag="events"):

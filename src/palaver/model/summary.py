@@ -1,4 +1,4 @@
-"""An event in a few words, for lists and notices. Pure and total: it never fails over what a payload holds."""
+"""An event in a few words, for lists and notices. Pure and total: no payload makes it fail."""
 
 from palaver.model.envelope import Event
 from palaver.model.message import MESSAGE, readable_text
@@ -16,7 +16,7 @@ def summary(event: Event) -> str:
         case "agent.bye":
             return _with("left", field("reason"))
         case "life":
-            return _with(field("action"), field("name"), field("reason"), field("version"))
+            return _with(field("action"), field("reason"), field("version"))
         case "delivery":
             seqs = field("messages")
             numbers = [f"#{seq}" for seq in seqs] if isinstance(seqs, (list, tuple)) else []

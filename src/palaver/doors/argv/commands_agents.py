@@ -124,8 +124,12 @@ async def list_agents(call: Call, doorstep: Doorstep) -> int:
 async def set_status(call: Call, doorstep: Doorstep) -> int:
     """Say what the caller is doing."""
     state = call.parsed.positionals[0]
-    detail = call.parsed.value("--detail") or ""
-    request = SetStatus(state=state, detail=detail)
+    request = SetStatus(
+        state=state,
+        detail=call.parsed.value("--detail") or "",
+        tool=call.parsed.value("--tool") or "",
+        file=call.parsed.value("--file") or "",
+    )
     await call.services.broker.submit(call.caller, request, key=call.asked.key)
     if call.is_json:
         await call.say_json({"name": call.caller.name, "state": state})

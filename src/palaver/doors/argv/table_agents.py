@@ -87,7 +87,16 @@ AGENT_COMMANDS: Final = (
                 choices=("starting", "active", "idle", "blocked", "exited", "listening", "inactive"),
             ),
         ),
-        options=(Option(name="--detail", metavar="TEXT", help="A few words on what or why."),),
+        options=(
+            Option(name="--detail", metavar="TEXT", help="A few words on what or why."),
+            Option(name="--tool", metavar="TOOL", help="The tool you are using."),
+            Option(
+                name="--file",
+                metavar="PATH",
+                help="The file you are editing: others can be told when two edit the same one.",
+                completes="files",
+            ),
+        ),
         examples=(('pal status set active --detail "running the tests"', "tell the others you are busy"),),
     ),
 )

@@ -1,0 +1,200 @@
+"""The page of events, the table of types and what the broker writes say the same, in both directions."""
+
+import re
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import first_cells, page, sections, source
+from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, open_memory, opened_bus, seat
+
+from palaver.broker.broker import SYSTEM_CALLER, TABLE
+from palaver.broker.outcome import Joined
+from palaver.errors import RateLimited
+from palaver.model.agent import Caller
+from palaver.model.bundle import BundleFile, CreateBundle
+from palaver.model.envelope import Envelope, Event
+from palaver.model.event_types import EVENT_TYPES, unlisted_fields
+from palaver.model.life import DAEMON_STARTED, READY, RESUMED, STARTED, STOPPED
+from palaver.model.mail import DeliveryReport
+from palaver.model.query import Query
+from palaver.model.request import (
+    Acknowledge,
+    ChangeSetting,
+    Gone,
+    Join,
+    Leave,
+    Notify,
+    Put,
+    Redeliver,
+    Register,
+    Release,
+    Report,
+    Request,
+    Send,
+    SetStatus,
+    Started,
+)
+from palaver.model.subscription import Filter, FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.model.transcript import Excerpt
+
+ACTIONS = {STARTED, READY, STOPPED, RESUMED, DAEMON_STARTED}
+
+
+def shown() -> dict[str, str]:
+    return {heading.strip("`"): content for heading, content in sections(page("events.md"), "##").items()}
+
+
+def test_the_page_has_exactly_the_types_that_are_written() -> None:
+    assert sorted(shown()) == sorted(EVENT_TYPES)
+
+
+@pytest.mark.parametrize("type_", EVENT_TYPES)
+def test_the_page_has_exactly_the_fields_of_a_type(type_: str) -> None:
+    text = shown()[type_].rpartition("| field | meaning |")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE))
+
+    assert set(first_cells(text)) == EVENT_TYPES[type_].all
+    assert {name for name, meaning in rows.items() if meaning.endswith("; always there")} == (
+        EVENT_TYPES[type_].always
+    )
+
+
+def test_the_page_has_exactly_the_moments_of_a_life() -> None:
+    text = shown()["life"].partition("| action | when |")[2].partition("| field |")[0]
+
+    assert set(first_cells(text)) == ACTIONS
+
+
+def test_the_table_has_every_type_that_the_broker_spells_out() -> None:
+    assert set(re.findall(r'\btype="([\w.]+)"', source("src/palaver/broker"))) <= EVENT_TYPES.keys()
+
+
+class Play:
+    """Asks for everything there is to ask for, and remembers what was asked."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.asked: set[type] = set()
+
+    async def ask(self, asking: Caller, request: Request) -> Event:
+        """Ask for one thing and give the event that it wrote."""
+        self.asked.add(type(request))
+        outcome = await self.bus.broker.submit(asking, request)
+        event = None if isinstance(outcome, Joined) else outcome.event
+        return await self.last() if event is None else event
+
+    async def last(self) -> Event:
+        return (await self.bus.log.read(Query(last=1)))[-1]
+
+    async def join(self, name: str, **fields: object) -> Caller:
+        self.asked.add(Join)
+        return await self.bus.join(name, **fields)  # type: ignore[arg-type]  # fields of a join
+
+    async def lives(self) -> None:
+        """Comes and goes, in every way."""
+        await self.ask(SYSTEM_CALLER, Started(pid=1, version="1"))
+        await self.ask(HUMAN, Register(name="luna:BOXE"))
+        mila = await self.join("mila", has_link=True, session="s")
+        await self.join("mila", has_link=True, session="s", runtime="python")
+        hello = Envelope(type="agent.hello", id="h", sender="mila", payload={"runtime": "x", "version": "2"})
+        await self.ask(mila, Put(envelope=hello))
+        await self.ask(mila, SetStatus(state="idle", detail="all ears", tool="Edit", file="a.py"))
+        await self.ask(mila, Leave())
+        await self.join("lena", seat=seat(3))
+        await self.ask(SYSTEM_CALLER, Gone(name="lena", reason="its process ended", seat=seat(3)))
+
+    async def talks(self) -> None:
+        """Sends messages with all that they can hold, and does everything to them."""
+        luna = replace(await self.join("luna", harness="claude"), harness="claude")
+        nova = await self.join("nova")
+        first = await self.ask(luna, CreateBundle(title="first"))
+        bundle = await self.ask(
+            luna,
+            CreateBundle(
+                title="all",
+                description="of it",
+                files=(BundleFile(path="a.py", content=b"x"),),
+                events=((1, 1),),
+                transcripts=(Excerpt(agent="luna", first=1, last=1, level="normal", entries=({},)),),
+                extends=str(first.payload["bundle_id"]),
+            ),
+        )
+        asked = await self.ask(
+            nova,
+            Send(
+                text="well?",
+                to=("@luna", "agent/luna", "ticket/7"),
+                intent="request",
+                thread="pr-1",
+                priority="idle",
+                expires_in_ms=1000,
+                bundle_id=str(bundle.payload["bundle_id"]),
+            ),
+        )
+        await self.ask(
+            luna, Acknowledge(messages=(asked.seq,), lane="recv", grade="flushed", tips=("request",))
+        )
+        await self.ask(luna, Send(text="so", reply_to=str(asked.seq)))
+        for _ in range(LIMIT_A_MINUTE):
+            mail = await self.bus.log.read(Query(types=("message",), senders=("luna",), last=1))
+            with suppress(RateLimited):
+                await self.ask(luna, Send(text="again", to=("@nova",)))
+        held = (await self.bus.log.read(Query(types=("message",), senders=("luna",), last=1)))[-1]
+        await self.ask(HUMAN, Release(message=str(held.seq)))
+        for unconfirmed in (False, True):
+            step = DeliveryReport(
+                agent="nova",
+                messages=(mail[-1].seq,),
+                state="submitted",
+                lane="hook",
+                unconfirmed=unconfirmed,
+            )
+            await self.ask(SYSTEM_CALLER, Report(report=step))
+        await self.ask(HUMAN, Redeliver(message=str(mail[-1].seq)))
+        await self.ask(SYSTEM_CALLER, Notify(to="nova", text="look", cause="c", kind="k"))
+        await self.ask(HUMAN, ChangeSetting(key="brake_hops", value=1, old=40))
+
+    async def waits(self) -> None:
+        """Wants to be told of things, and is told."""
+        luna, nova = await self.join("kira"), await self.join("vera")
+        made = await self.ask(
+            HUMAN,
+            Subscribe(
+                filter=Filter(types=("status",)), owner="kira", once=True, preset="collision", text="see"
+            ),
+        )
+        id_ = str(made.payload["id"])
+        await self.ask(
+            SYSTEM_CALLER,
+            FireSubscription(
+                id=id_, made=made.seq, event=1, cause="c", text="x", agents=("luna", "nova"), file="a.py"
+            ),
+        )
+        await self.ask(SYSTEM_CALLER, Retire(id=id_))
+        other = await self.ask(luna, Subscribe(filter=Filter(types=("x",))))
+        await self.ask(luna, Unsubscribe(id=str(other.payload["id"])))
+        request = await self.ask(luna, Send(text="well?", to=("@vera",), intent="request"))
+        await self.ask(nova, Acknowledge(messages=(request.seq,), lane="ack", grade="acked"))
+        await self.ask(nova, SetStatus(state="idle"))
+        await self.ask(SYSTEM_CALLER, FireWatch(agent="vera", request=request.seq))
+
+
+async def test_everything_in_the_table_is_written_and_nothing_else(tmp_path: Path) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus:
+        play = Play(bus)
+
+        await play.lives()
+        await play.talks()
+        await play.waits()
+
+        events = await bus.log.read(Query())
+    written: defaultdict[str, set[str]] = defaultdict(set)
+    for event in events:
+        assert unlisted_fields(event.type, event.payload) == set(), event
+        written[event.type] |= event.payload.keys()
+    assert play.asked == set(TABLE)
+    assert written == {type_: set(fields.all) for type_, fields in EVENT_TYPES.items()}
+    assert {event.payload["action"] for event in events if event.type == "life"} == ACTIONS

@@ -1,0 +1,28 @@
+"""The table of event types."""
+
+import pytest
+
+from palaver.model.event_types import EVENT_TYPES, unlisted_fields
+from palaver.routing.policy import REQUEST_TYPES, RESERVED_TYPES
+
+
+def test_every_type_is_one_that_nobody_else_writes() -> None:
+    assert EVENT_TYPES.keys() <= RESERVED_TYPES | REQUEST_TYPES
+
+
+def test_no_field_is_both_always_there_and_not() -> None:
+    assert all(not fields.always & fields.sometimes for fields in EVENT_TYPES.values())
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "found"),
+    [
+        ("agent.bye", {"reason": "left"}, set()),
+        ("agent.bye", {}, {"reason"}),
+        ("agent.bye", {"reason": "left", "mood": "sad"}, {"mood"}),
+        ("status", {"state": "idle", "tool": "Bash"}, set()),
+        ("org.x", {"anything": 1}, set()),
+    ],
+)
+def test_a_payload_is_compared_with_its_type(type_: str, payload: dict[str, object], found: set[str]) -> None:
+    assert unlisted_fields(type_, payload) == found
