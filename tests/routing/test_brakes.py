@@ -50,7 +50,9 @@ def test_a_human_who_speaks_in_an_agents_name_is_a_human_in_between() -> None:
     assert chain_of(CODER, answered) == Chain(id="01M7", hops=1)
 
 
-@pytest.mark.parametrize(("by", "counted"), [(None, True), ("nova", True), ("human", False), ("script", False)])
+@pytest.mark.parametrize(
+    ("by", "counted"), [(None, True), ("nova", True), ("human", False), ("script", False)]
+)
 def test_who_speaks_in_the_name_of_an_agent_decides_whether_it_counts(by: str | None, counted: bool) -> None:
     speaking = replace(CODER, by=by)
     held = Brakes(limit_hops=1, limit_a_minute=60)
@@ -144,6 +146,17 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert forgotten is None
     assert known is not None
+
+
+def test_who_was_told_of_is_forgotten_at_the_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brakes, "_LIMIT_PAIRS", 2)
+    held = Brakes(limit_hops=40, limit_a_minute=1)
+    for name in ("nova", "kira", "mila"):
+        held.must_tell(name, 0)
+
+    told = [held.must_tell(name, 0) for name in ("mila", "nova")]
+
+    assert told == [False, True]
 
 
 @given(st.lists(st.integers(0, 200_000), max_size=60), st.integers(1, 5))

@@ -1,7 +1,7 @@
 """Every type of event that the broker writes today, with the fields of its payload. Data only.
 
-`docs/events.md` describes the same types and fields, and tests compare it with this table, and this table with
-what is written.
+`docs/events.md` describes the same types and fields. Tests compare that page with this table, and this table
+with what is written.
 """
 
 from collections.abc import Mapping
@@ -52,4 +52,4 @@ def unlisted_fields(type: str, payload: Mapping[str, object]) -> frozenset[str]:
     known = EVENT_TYPES.get(type)
     if known is None:
         return frozenset()
-    return (payload.keys() - known.all) | (known.always - payload.keys())
+    return frozenset(payload.keys() - known.all) | (known.always - payload.keys())

@@ -51,7 +51,7 @@ def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
 class Brakes:
     """Remembers how often each agent wrote to each other within the last minute, and when a person was told.
 
-    At its limit of pairs it forgets those that have been quiet longest.
+    At its limit of pairs, and of senders, it forgets those that have been quiet longest.
     """
 
     def __init__(self, *, limit_hops: int, limit_a_minute: int) -> None:
@@ -79,7 +79,10 @@ class Brakes:
         told = self._told.get(sender)
         if told is not None and now_ms - told < _MINUTE_MS:
             return False
-        self._told[sender] = now_ms
+        self._told.pop(sender, None)
+        self._told[sender] = now_ms  # last, as below
+        if len(self._told) > _LIMIT_PAIRS:
+            del self._told[next(iter(self._told))]
         return True
 
     def _count(self, sender: str, recipient: str, now_ms: int) -> int:

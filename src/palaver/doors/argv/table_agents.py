@@ -61,9 +61,16 @@ AGENT_COMMANDS: Final = (
         path=("list",),
         group=_GROUP,
         summary="Show who is on the bus.",
-        description="One line for each agent: name, state, for how long, and how many messages wait for it.",
+        description=(
+            "One line for each agent: name, state, for how long, and how many messages wait for it. An "
+            "active agent that has long said nothing is stale; one that cannot be reached is away."
+        ),
         options=(
-            Option(name="--verbose", short="-v", help="Also show receipts, seats, harnesses and lanes."),
+            Option(
+                name="--verbose",
+                short="-v",
+                help="Also those who left, and who has read what each one wrote lately.",
+            ),
         ),
         examples=(
             ("pal list", "who is there?"),
