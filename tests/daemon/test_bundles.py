@@ -1,5 +1,6 @@
 """Bundles from one agent to another, with the real client and daemon."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_bundle_goes_along_with_a_message_and_is_read_by_the_other(
     message = nova.ok("recv", "--json").json
 
     assert message["bundle_id"] == made["bundle_id"]
-    assert nova.ok("bundle", "cat", message["bundle_id"]).out == "x = 1\n"
+    assert nova.ok("bundle", "cat", message["bundle_id"], "app.py").out == "x = 1\n"
     assert nova.ok("bundle", "show", message["bundle_id"], "--json").json["files"][0]["path"] == "app.py"
     assert [line["title"] for line in nova.ok("bundle", "list", "--json").lines] == ["Review"]
 
@@ -85,6 +86,67 @@ def test_a_bundle_survives_the_daemon(bus: Home, luna: Shell) -> None:
     bus.kill()
 
     assert luna.ok("bundle", "cat", made["bundle_id"], "large.txt").out == large
+
+
+def headed(bundle_id: str, path: str, content: str) -> str:
+    hash_ = hashlib.sha256(content.encode()).hexdigest()
+    return f"==> {bundle_id} {path} ({len(content)} bytes, sha256 {hash_}) <==\n{content}"
+
+
+def test_a_bundle_gives_the_old_bytes_parents_first_when_all_is_gone_and_archived(
+    bus: Home, luna: Shell, nova: Shell
+) -> None:
+    (directory_of(bus) / "notes.txt").write_text("first\n")
+    luna.ok("send", "@nova", "--", "what happened")
+    parent = luna.ok("bundle", "create", "One", "--files", "app.py,notes.txt", "--json").json
+    (directory_of(bus) / "app.py").write_text("x = 2\n")
+    child = luna.ok(
+        *("bundle", "create", "Two", "--files", "app.py", "--extends", parent["bundle_id"]),
+        *("--events", str(parent["seq"] - 1), "--json"),
+    ).json
+    (directory_of(bus) / "app.py").write_text("changed since\n")
+    (directory_of(bus) / "notes.txt").unlink()
+
+    archived = run_as_person(bus, "archive", "--before", str(child["seq"] + 1))
+
+    assert archived.out.startswith(f"archived {child['seq']} events, up to #{child['seq']}, in ")
+    assert nova.ok("bundle", "cat", child["bundle_id"]).out == (
+        headed(parent["bundle_id"], "app.py", "x = 1\n")
+        + headed(parent["bundle_id"], "notes.txt", "first\n")
+        + headed(child["bundle_id"], "app.py", "x = 2\n")
+    )
+    assert nova.ok("bundle", "cat", child["bundle_id"], "app.py").out == "x = 2\n"
+    assert nova.ok("bundle", "show", child["bundle_id"]).out.endswith(" luna → @nova: what happened\n")
+
+
+def test_a_request_is_recognised_when_its_events_are_archived(bus: Home, nova: Shell) -> None:
+    answers = []
+    for _ in range(2):
+        with ThinWire(bus.path) as wire:
+            wire.ask("send", "@nova", "--title", "T", "--json", "--", "look", key=b"k" * 16)
+            answers.append(wire.answer())
+        run_as_person(bus, "archive", "--before", "1000")
+
+    assert answers[0] == answers[1]
+    assert bus.ok("events", "--archived", "--json", "--type", "bundle").out.count("\n") == 1
+    assert nova.ok("recv", "--json").out.count("\n") == 1
+
+
+def test_a_doctor_misses_a_lost_archive(bus: Home, luna: Shell) -> None:
+    made = luna.ok("bundle", "create", "T", "--files", "app.py", "--json").json
+    run_as_person(bus, "archive", "--before", str(made["seq"] + 1))
+    well = bus.ok("doctor").out
+    (file,) = (bus.path / "archive").iterdir()
+    file.rename(directory_of(bus) / "away")
+
+    ill = bus.pal("doctor")
+    shown = luna.pal("bundle", "cat", made["bundle_id"], "--json")
+
+    assert f"ok   {made['seq']} archived events, all in their files\n" in well
+    assert ill.status == 1
+    assert f"look the archive {file} cannot be read" in ill.out
+    assert shown.error["error"] == "storage_failed"
+    assert str(file) in shown.error["message"]
 
 
 def test_an_agent_cannot_take_a_file_from_outside_and_a_person_can(bus: Home, luna: Shell) -> None:

@@ -172,10 +172,36 @@ async def test_what_is_acknowledged_elsewhere_leaves_every_hand(bus: Bus) -> Non
 
     await bus.ack(nova, first.seq)
     await bus.send(nova, "yes", reply_to=str(second.seq))
+    taker.settled([first.seq])
+
+    assert (bus.state(first, "nova"), bus.state(second, "nova")) == ("seen", "answered")
+    await bus.ack(nova, second.seq)
+    taker.close()
+    assert bus.texts("nova") == []
+
+
+async def test_what_is_answered_and_not_acknowledged_is_open_again(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    asked = await bus.send(luna, "a", "@nova")
+    taker = bus.delivery.take("nova")
+    taker.poll(9)
+
+    await bus.send(nova, "yes", reply_to=str(asked.seq))
     taker.close()
 
-    assert bus.texts("nova") == []
-    assert (bus.state(first, "nova"), bus.state(second, "nova")) == ("seen", "answered")
+    assert bus.texts("nova") == ["a"]
+    assert bus.state(asked, "nova") == "answered"
+
+
+async def test_no_lane_carries_what_was_answered_already(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    asked = await bus.send(luna, "a", "@nova")
+    await bus.send(nova, "yes", reply_to=str(asked.seq))
+    lane = bus.open_lane("nova")
+
+    await bus.send(luna, "b", "@nova")
+
+    assert await lane.next_texts() == ["b"]
 
 
 async def test_a_taker_with_a_window_gets_more_only_as_it_settles(bus: Bus) -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.fakes import LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus
+from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus
 
 from palaver.broker.broker import Broker
 from palaver.config import Settings
 from palaver.doors.services import Services
-from palaver.doors.views import agent_view, open_mail, recently_sent
+from palaver.doors.views import agent_view, inbox_view, open_mail, recently_sent
 from palaver.errors import RateLimited
 from palaver.log.api import Log
-from palaver.model.request import SetStatus
+from palaver.model.request import Release, SetStatus
 
 DAY_S = 24 * 3600
 
@@ -126,3 +126,18 @@ async def test_what_is_held_is_not_among_the_mail_that_waits(bus: Bus) -> None:
     waiting = open_mail(services(bus), "nova", 50, None)
 
     assert [event.payload["text"] for event in waiting] == [str(number) for number in range(LIMIT_A_MINUTE)]
+
+
+async def test_an_inbox_shows_that_something_is_held_and_what_it_says_once_it_is_released(bus: Bus) -> None:
+    luna, _ = replace(await bus.join("luna"), harness="claude"), await bus.join("nova")
+    for number in range(LIMIT_A_MINUTE):
+        await bus.send(luna, str(number), "@nova")
+    with pytest.raises(RateLimited) as held:
+        await bus.send(luna, "too much", "@nova")
+
+    (before,) = await inbox_view(services(bus), "nova", 1)
+    await bus.submit(HUMAN, Release(message=str(held.value.message)))
+    (after,) = await inbox_view(services(bus), "nova", 1)
+
+    assert (before[0].payload["text"], before[1]) == ("(held)", "held")
+    assert (after[0].payload["text"], after[1]) == ("too much", "queued")

@@ -87,14 +87,27 @@ async def test_a_sender_and_id_are_recognised_in_the_archive(log: Log) -> None:
     assert log.find(first.id) == [other.event, first]
 
 
-async def test_a_request_key_is_forgotten_with_its_event(log: Log) -> None:
-    await log.commit(None, writes(draft("first")), request_key=b"k" * 16)
+async def test_a_repeated_request_is_recognised_in_the_archive(log: Log) -> None:
+    first = await log.commit(None, writes(draft("first")), request_key=b"k" * 16)
     await put(log)
     await log.archive(log.last() + 1)
 
     again = await log.commit(None, writes(draft("again")), request_key=b"k" * 16)
+    other = await log.commit(None, writes(draft("other")), request_key=b"o" * 16)
 
-    assert not again.is_repeat
+    assert (again.event, again.is_repeat) == (first.event, True)
+    assert not other.is_repeat
+
+
+async def test_archives_are_counted_when_they_are_read_through(log: Log) -> None:
+    events = await put_many(log, 6)
+
+    assert await log.check_archives() == 0
+    await log.archive(events[4].seq)
+
+    assert await log.check_archives() == 4
+    assert [log.recall(event.seq) for event in events] == events
+    assert log.recall(events[-1].seq + 1) is None
 
 
 async def test_the_largest_id_is_known_when_it_is_archived(log: Log) -> None:

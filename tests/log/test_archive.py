@@ -203,8 +203,35 @@ async def test_rebuilding_without_the_archive_fails_and_changes_nothing(tmp_path
         await log.rebuild()
 
     assert all_rows(log) == grown
-    assert log.event(1) is None
     assert (await put(log)).seq == 10
+    await log.close()
+
+
+async def test_a_lost_archive_is_missed_by_whoever_asks_for_its_events(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    first = await log.commit(None, writes(draft("first")), request_key=b"k" * 16)
+    await put_many(log, 8)
+    moved = await log.archive(6)
+    assert moved.path is not None
+    moved.path.rename(tmp_path / "away")
+    assert first.event is not None
+
+    assert log.event(1) is None
+    with pytest.raises(StorageFailed, match=str(moved.path)):
+        log.recall(1)
+    with pytest.raises(StorageFailed, match=str(moved.path)):
+        log.find(first.event.id)
+    with pytest.raises(StorageFailed, match=str(moved.path)):
+        await log.check_archives()
+    again = log.commit(None, writes(draft("again")), request_key=b"k" * 16)
+    assert [type(one) for one in await asyncio.gather(again, put(log), return_exceptions=True)] == [
+        StorageFailed,
+        Event,
+    ]
+    await log.close()
+    log = await open_log(tmp_path)
+    with pytest.raises(StorageFailed, match="5 archived events up to place 5"):
+        await log.check_archives()
     await log.close()
 
 
@@ -232,7 +259,7 @@ async def test_a_commit_that_repeats_what_cannot_be_read_is_refused(tmp_path: Pa
     assert moved.path is not None
     moved.path.unlink()
 
-    with pytest.raises(StorageFailed, match="one of luna is archived"):
+    with pytest.raises(StorageFailed, match="place 1 is archived"):
         await log.commit(None, writes(draft(id=first.id)))
 
     assert log.find("one") == []

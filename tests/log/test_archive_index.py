@@ -29,7 +29,8 @@ def index(connection: sqlite3.Connection, tmp_path: Path) -> ArchiveIndex:
     events = [event(seq, id=id_) for seq, id_ in enumerate(IDS, start=1)]
     write_archive(tmp_path / "archive", events)
     connection.executemany(
-        "INSERT INTO archived VALUES (?, ?, ?)", [(one.seq, one.id, "luna") for one in events]
+        "INSERT INTO archived VALUES (?, ?, ?, ?)",
+        [(one.seq, one.id, "luna", one.id.encode()) for one in events],
     )
     return ArchiveIndex(connection, Archives(tmp_path / "archive"))
 
@@ -57,9 +58,35 @@ def test_what_is_known_and_not_there_is_not_taken_for_new(index: ArchiveIndex, t
     for path in (tmp_path / "archive").iterdir():
         path.unlink()
 
-    assert index.by_id("a-end") == []
-    with pytest.raises(StorageFailed, match="a-end of luna"):
-        index.by_sender("a-end", "luna")
+    for look in (
+        lambda: index.by_id("a-end"),
+        lambda: index.by_end("a-end"),
+        lambda: index.by_sender("a-end", "luna"),
+        lambda: index.by_request_key(b"a-end"),
+        lambda: index.by_place(2),
+    ):
+        with pytest.raises(StorageFailed, match=r"place 2 is archived, .*/archive/0+1-0+9\.jsonl: put the file"):
+            look()
+
+
+def test_a_place_and_a_request_key_find_one_event(index: ArchiveIndex) -> None:
+    assert index.by_place(10) is None
+    assert index.by_request_key(b"end") is None
+
+    found = index.by_place(2)
+
+    assert found is not None
+    assert found.id == "a-end"
+    assert index.by_request_key(b"a-end") == found
+
+
+def test_a_file_that_was_gone_before_is_named_by_its_directory(
+    index: ArchiveIndex, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    emptied = ArchiveIndex(connection, Archives(tmp_path / "elsewhere"))
+
+    with pytest.raises(StorageFailed, match=r"place 2 is archived, .*/elsewhere: put the file back"):
+        emptied.by_place(2)
 
 
 def test_the_largest_ids_are_known(index: ArchiveIndex) -> None:

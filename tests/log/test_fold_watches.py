@@ -45,6 +45,10 @@ def seen(seq: int, agent: str, *places: int) -> Event:
     return event(seq, "delivery", agent, agent=agent, messages=list(places), state="seen")
 
 
+def reported(seq: int, agent: str, state: str, *places: int, **more: object) -> Event:
+    return event(seq, "delivery", "[pal]", agent=agent, messages=list(places), state=state, **more)
+
+
 def folded(events: Iterable[Event]) -> MemoryRows:
     rows = MemoryRows()
     for name in ("luna", "nova", "kira"):
@@ -132,6 +136,40 @@ def test_a_watch_ends_with(end: Event) -> None:
 
     assert open_watches(folded([*before, end])) == [("kira", 5)]
     assert due_watches(folded([*before, end])) == []
+
+
+@pytest.mark.parametrize("state", ["expired", "refused", "dead"])
+def test_a_copy_that_ends_ends_its_watch(state: str) -> None:
+    before = [asked(5, "nova", "kira"), asked(6, "nova"), event(7, "agent.bye", "nova")]
+
+    rows = folded([*before, reported(8, "nova", state, 5, 4)])
+
+    assert open_watches(rows) == [("kira", 5), ("nova", 6)]
+    assert due_watches(rows) == [("nova", 6)]
+
+
+@pytest.mark.parametrize("state", ["expired", "submitted", "queued"])
+def test_a_report_that_ends_no_copy_ends_no_watch(state: str) -> None:
+    rows = folded([asked(5, "nova"), seen(6, "nova", 5), reported(7, "nova", state, 5)])
+
+    assert open_watches(rows) == [("nova", 5)]
+
+
+def test_a_held_reply_ends_its_watch_when_it_is_released() -> None:
+    reply = event(
+        6, "message", "nova", text="!", delivered_to=["luna", "kira"], reply_to="5", held="60 a minute"
+    )
+    held = [asked(5, "nova"), reply]
+    again = reported(7, "luna", "queued", 6, author="nova", answers=5)
+
+    assert open_watches(folded(held)) == [("nova", 5)]
+    assert open_watches(folded([*held, again])) == []
+
+
+def test_a_release_that_moves_nothing_ends_no_watch() -> None:
+    rows = folded([asked(5, "nova"), reported(6, "luna", "queued", 4, author="nova", answers=5)])
+
+    assert open_watches(rows) == [("nova", 5)]
 
 
 def test_only_the_bus_says_that_a_watch_has_fired() -> None:

@@ -190,8 +190,37 @@ def test_a_reply_answers_whatever_became_of_the_message(line: Line, steps: list[
 
     entry = line.entry(seq)
     assert (entry.state, entry.answer, entry.unconfirmed) == ("answered", answer, False)
-    assert (line.unread, line.rows.scan(EXPIRY, "")) == (0, [])
+    assert (line.unread, line.rows.scan(EXPIRY, "")) == (0 if steps else 1, [])
     assert (read_unsure(line.rows, "nova"), read_carried(line.rows, "nova")) == ([], [])
+
+
+@pytest.mark.parametrize("expires", [0, 5000])
+def test_what_is_answered_unread_stays_in_line_until_it_is_seen(line: Line, expires: int) -> None:
+    seq = line.message(expires=expires)
+    answer = line.write("message", {"delivered_to": ["luna"], "reply_to": str(seq)}, sender="nova")
+    was_unread = line.unread
+
+    line.report(seq, "seen", lane="recv", grade="flushed")
+    line.report(seq, "seen", lane="recv", grade="flushed")
+
+    entry = line.entry(seq)
+    assert (was_unread, line.unread) == (1, 0)
+    assert (entry.state, entry.answer, entry.grade) == ("answered", answer, "flushed")
+
+
+def test_a_held_reply_answers_when_it_is_released(line: Line) -> None:
+    seq = line.message()
+    held = {"delivered_to": ["luna"], "reply_to": str(seq), "held": "too many"}
+    answer = line.write("message", held, sender="nova")
+    was = read_entry(line.rows, seq, "nova")
+
+    released = {"agent": "luna", "messages": [answer], "state": "queued", "author": "nova", "answers": seq}
+    line.write("delivery", released, sender="luna")
+    line.write("delivery", released, sender="luna")
+
+    entry = line.entry(seq)
+    assert was is None
+    assert (entry.state, entry.answer) == ("answered", answer)
 
 
 def test_a_reply_of_one_it_was_not_for_answers_nothing(line: Line) -> None:

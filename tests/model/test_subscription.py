@@ -97,6 +97,14 @@ def test_nothing_a_system_sender_writes_is_a_hit() -> None:
     assert not is_hit(sub(types=("status",)), written)
 
 
+def test_what_a_brake_holds_is_no_hit_and_a_foreign_event_may_use_the_word() -> None:
+    wanted = sub(senders=("nova",))
+
+    assert is_hit(wanted, event("message", text="x"))
+    assert not is_hit(wanted, event("message", text="x", held="60 a minute"))
+    assert is_hit(wanted, event("lock", held="main"))
+
+
 @pytest.mark.parametrize(
     ("action", "wanted", "is_told"),
     [

@@ -15,11 +15,11 @@ def message(*, seq: int = 42, type: str = "message", **payload: Any) -> Event:
 @pytest.mark.parametrize(
     ("payload", "name", "sentence"),
     [
-        ({"intent": "request"}, "request", "answer with: pal send @luna --reply-to 42 -- …"),
+        ({"intent": "request"}, "request", "answer with: pal send --reply-to 42 -- …"),
         (
             {"scope": "broadcast"},
             "broadcast",
-            "this went to everybody; to answer its sender alone: pal send @luna --reply-to 42 -- …",
+            "this went to everybody; to answer its sender alone: pal send --reply-to 42 -- …",
         ),
         ({"thread": "pr 1"}, "thread", "the whole thread: pal thread show 'pr 1'"),
     ],

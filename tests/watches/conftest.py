@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import HUMAN, LIMIT_S, Bus, OpenLog, open_memory, open_sqlite, opened_bus
 
 from palaver.broker.broker import SYSTEM_CALLER
-from palaver.errors import DiskFull
+from palaver.errors import DiskFull, PalaverError
 from palaver.log.fold_watches import read_subscription
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
@@ -26,7 +26,8 @@ class Watched:
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self.bus = bus
         self.failures = 0
-        """So many of the next requests find the disk full."""
+        """So many of the next requests fail."""
+        self.failure: PalaverError = DiskFull("no room")
         self.has_failed = asyncio.Event()
         self._tasks = tasks
         self._numbers = count(1)
@@ -44,7 +45,7 @@ class Watched:
         if self.failures:
             self.failures -= 1
             self.has_failed.set()
-            raise DiskFull("no room")
+            raise self.failure
         return await self.bus.broker.submit(SYSTEM_CALLER, request)
 
     async def subscribe(self, asking: Caller, owner: str = "", **fields: object) -> Subscription:

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import pytest
 from tests.fakes import HUMAN, LIMIT_S, SCRIPT
 from tests.watches.conftest import Watched
 
+from palaver.errors import BadText
 from palaver.log.api import LIMIT_NEWEST
 from palaver.log.fold_watches import due_watches, read_subscription, read_watches
 from palaver.model.subscription import COLLISION, Unsubscribe
@@ -268,6 +270,44 @@ async def test_while_there_is_no_room_what_is_to_be_told_waits(watched: Watched)
     second = await watched.status(nova, "blocked")
 
     assert [told.payload["event"] for told in await watched.told("luna")] == [first.seq, second.seq]
+
+
+async def test_one_hit_that_is_refused_is_noted_and_passed_over(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    made = await watched.subscribe(luna, agents=("nova",), types=("status",))
+    await watched.settled()
+    watched.failure, watched.failures = BadText("the text", 27, 3), 1
+    await watched.status(nova, "idle")
+    await asyncio.wait_for(watched.has_failed.wait(), LIMIT_S)
+
+    second = await watched.status(nova, "blocked")
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == [second.seq]
+    assert [made.id in record.getMessage() for record in caplog.records] == [True]
+
+
+async def test_nobody_is_told_of_what_a_brake_holds(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    await watched.subscribe(luna, senders=("nova",), types=("message",))
+    request = await watched.ask(luna, "@nova")
+    held = {"text": "secret", "delivered_to": ["luna"], "reply_to": str(request.seq), "held": "40 hops"}
+    await watched.put("message", "nova", **held)
+
+    await watched.leave(nova)
+
+    assert await watched.texts("luna") == [f"@luna nova is now stopped (request #{request.seq})"]
+
+
+async def test_a_request_that_expired_is_not_told_of_again(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    request = await watched.ask(luna, "@nova")
+    await watched.put("delivery", "[pal]", agent="nova", messages=[request.seq], state="expired")
+
+    await watched.leave(nova)
+
+    assert await watched.texts("luna") == []
 
 
 async def test_a_large_burst_is_told_in_order(watched: Watched) -> None:

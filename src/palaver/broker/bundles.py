@@ -75,7 +75,7 @@ def find_bundle(log: Log, reference: str) -> Event:
     """Find the event that made a bundle; raises `NotFound`."""
     key = parse_bundle_id(reference)
     row = read_bundle(log.rows, key)
-    event = None if row is None else log.event(row.seq)
+    event = None if row is None else log.recall(row.seq)
     if event is None:
         raise NotFound(format_bundle_id(key), "'pal bundle list' shows what there is")
     return event

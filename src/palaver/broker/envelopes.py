@@ -5,6 +5,7 @@ whom an envelope is for. Groups reach those present; a name also one who is away
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context
@@ -15,10 +16,13 @@ from palaver.model.address import Everyone, Glob, RoleGroup, format_address, par
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Envelope
 from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MENTIONS, MESSAGE
+from palaver.model.query import STORED_TYPES
 from palaver.model.request import Put, Send
 from palaver.model.text import check_text
 from palaver.routing.policy import check_foreign_type
 from palaver.routing.recipients import Resolved, resolve
+
+_LIMIT_TYPE_BYTES: Final = 256
 
 
 async def put(context: Context, caller: Caller, request: Put, key: bytes | None) -> Sent:
@@ -27,12 +31,15 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     if envelope.sender != caller.name:
         raise NotYou(envelope.sender, caller.name)
     check_foreign_type(envelope.type)
-    if envelope.type == MESSAGE:
+    check_text(envelope.type, "the type", _LIMIT_TYPE_BYTES)
+    if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
         return await send_with_id(context, caller, _send_from(envelope), key)
     if envelope.type == "agent.bye":
         return await _bye(context, caller, envelope, key)
-    payload = _hello(caller, envelope) if envelope.type == "agent.hello" else dict(envelope.payload or {})
-    resolved = resolve_exactly(context, caller, envelope.to)
+    if envelope.type == "agent.hello":
+        payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
+    else:
+        payload, resolved = dict(envelope.payload or {}), resolve_exactly(context, caller, envelope.to)
     draft = Draft(
         type=envelope.type,
         sender=caller.name,
@@ -41,7 +48,7 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
         id=envelope.id,
         ts=context.clock.now_ms(),
         by=caller.by,
-        delivered_to=() if envelope.type == "agent.hello" else resolved.recipients,
+        delivered_to=resolved.recipients,
     )
     return await store(context, draft, resolved, key)
 

@@ -13,7 +13,7 @@ from palaver.log.state import can_step, read_line
 from palaver.model.agent import Caller
 from palaver.model.delivery import GRADES, State
 from palaver.model.envelope import Draft, Event
-from palaver.model.mail import DeliveryReport, deliverable
+from palaver.model.mail import DeliveryReport, deliverable, reply_place
 from palaver.model.message import EXTERNAL, SYSTEM
 from palaver.model.priority import format_priority
 from palaver.model.request import Acknowledge, Redeliver, Release, Report
@@ -72,6 +72,8 @@ async def _requeue(
             state=State.QUEUED,
             reason=reason,
             priority=format_priority(mail.priority),
+            author=message.sender if state is State.HELD else "",
+            answers=reply_place(message) or 0 if state is State.HELD else 0,
         )
         written = await _write(context, caller, again, _key_for(key, name), only_from=state)
         last = last if written.event is None else written

@@ -14,7 +14,7 @@ _END: Final = re.compile(r"[0-9A-Za-z]{4,26}", re.ASCII)
 def find_event(log: Log, reference: str) -> Event:
     """Find any event by its reference; raises `NotFound`, or names the candidates when several fit."""
     if found := _PLACE.fullmatch(reference):
-        event = log.event(int(found[1]))
+        event = log.recall(int(found[1]))
         device = found[2]
         if event is None or (device and device.upper() != event.device):
             raise NotFound(f"event {reference}")

@@ -21,7 +21,7 @@ from palaver.delivery.queue import Queue
 from palaver.delivery.taker import Mailbox, Passes, Taker
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
-from palaver.log.state import is_carried, read_agent, read_carried, read_entry
+from palaver.log.state import find_mail, is_carried, read_agent, read_carried, read_entry
 from palaver.model.delivery import AgentState, Grade, State
 from palaver.model.envelope import Event
 from palaver.model.life import is_return
@@ -169,7 +169,8 @@ class Delivery:
             self.deadline_changed()
         if event.type != MESSAGE:
             return
-        if (place := reply_place(event)) is not None:
+        place = reply_place(event)
+        if place is not None and find_mail(self._log.rows, event.sender, place) is None:
             self._settle(event.sender, [place])
         if dead := event.payload.get("dead"):
             assert isinstance(dead, (list, tuple))  # the broker wrote it

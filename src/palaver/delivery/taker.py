@@ -15,6 +15,8 @@ from palaver.model.envelope import Event
 from palaver.model.mail import MAIL, Mail, decode_mail, mail_key, mail_prefix
 from palaver.model.priority import Priority
 
+_QUEUED: Final[frozenset[str]] = frozenset({State.QUEUED})
+_WITH_ANSWERED: Final[frozenset[str]] = frozenset({State.QUEUED, State.ANSWERED})
 _PAGE: Final = 200
 
 Passes = Callable[[Event], bool]
@@ -54,11 +56,13 @@ class Mailbox:
         for taker in self._takers:
             taker.wake(is_behind=is_behind)
 
-    def waiting(self, priority: Priority, *, after: int = 0) -> Iterator[Mail]:
+    def waiting(self, priority: Priority, *, after: int = 0, with_answered: bool = False) -> Iterator[Mail]:
         """Walk the open mail of one priority behind a place, in the order in which it goes, page by page.
 
-        What is in hand, held, on its way through a lane or past its time is passed over.
+        What is in hand, held, on its way through a lane or past its time is passed over; and so is what was
+        answered unread, unless it is asked for: nobody is woken for it, and whoever takes mail gets it.
         """
+        states = _WITH_ANSWERED if with_answered else _QUEUED
         is_newest_first = priority is Priority.IDLE_FIRST
         prefix = mail_prefix(self.agent, priority)
         key = mail_key(self.agent, priority, after) if after and not is_newest_first else ""
@@ -68,7 +72,7 @@ class Mailbox:
                 if is_newest_first and mail.seq <= after:
                     return
                 is_over = bool(mail.expires) and mail.expires <= self._now_ms()
-                if mail.state == State.QUEUED and not is_over and mail.seq not in self._in_hand:
+                if mail.state in states and not is_over and mail.seq not in self._in_hand:
                     yield mail
             if len(page) < _PAGE:
                 return
@@ -158,8 +162,8 @@ class Taker:
             self._news.set()
 
     def _draw(self, priority: Priority, limit: int, drawn: list[Event]) -> None:
-        last = self._log.last()
-        for mail in self._mailbox.waiting(priority, after=self._looked_at.get(priority, 0)):
+        last, seen = self._log.last(), self._looked_at.get(priority, 0)
+        for mail in self._mailbox.waiting(priority, after=seen, with_answered=True):
             if len(drawn) >= limit:
                 return
             if priority is not Priority.IDLE_FIRST:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.mail import MAIL, decode_mail, mail_prefix
-from palaver.model.message import flat, readable_text
+from palaver.model.message import flat, message_fields, readable_text
 from palaver.model.query import Query
 
 _PAGE: Final = 200
@@ -22,6 +23,7 @@ _LATELY: Final = 200
 """How many of one's own messages are looked at for who has read the last one."""
 _RECENT: Final = 3
 _DAY_MS: Final = 24 * 3600 * 1000
+_CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
@@ -91,7 +93,7 @@ def caller_view(services: Services, caller: Caller) -> dict[str, object]:
 def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
     """Give the ledger of one message: a line for each recipient, in the order of sending."""
     lines = [_receipt(services, event, name) for name in recipients_of(event)]
-    dead = event.payload.get("dead")
+    dead = message_fields(event).get("dead")
     if isinstance(dead, (list, tuple)):
         lines += [_receipt(services, event, str(path)) for path in dead]
     return lines
@@ -131,9 +133,18 @@ def message_view(event: Event) -> dict[str, object]:
 
 
 async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
-    """Give the newest messages that were meant for a name, each with its state there."""
+    """Give the newest messages that were meant for a name, each with its state there.
+
+    Of what is held it shows that it is there, not what it says.
+    """
     events = await services.log.read(Query(targets=(name,), last=limit, limit=limit))
-    return [(event, _state(services, event, name)) for event in events]
+    found = [(event, _state(services, event, name)) for event in events]
+    return [(_without_text(event) if state == State.HELD else event, state) for event, state in found]
+
+
+def _without_text(event: Event) -> Event:
+    kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
+    return replace(event, payload=kept | {"text": "(held)"})
 
 
 def open_mail(

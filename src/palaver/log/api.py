@@ -119,7 +119,14 @@ class Log(Protocol):
         ...
 
     def event(self, seq: int) -> Event | None:
-        """The event in a place, or None."""
+        """The event in a place, or None, also when it is archived and its file is lost."""
+        ...
+
+    def recall(self, seq: int) -> Event | None:
+        """The event in a place, or None; for somebody who asks for this very event.
+
+        Raises StorageFailed when it is archived and its file is lost, and so does `find`.
+        """
         ...
 
     def find(self, id_or_end: str) -> list[Event]:
@@ -158,10 +165,10 @@ class Log(Protocol):
     async def archive(self, before: int) -> Archived:
         """Move the events below a place into an archive.
 
-        Their rows stay, their places stay taken, and `event`, `find` and a commit with the same sender and id
-        still find them; `read`, `follow` and a commit with the same request key do not. An event is in the
-        archive before it leaves the log: whatever fails or is cancelled loses nothing, and archiving once
-        more ends the job. Commits go on meanwhile.
+        Their rows stay, their places stay taken, and `event`, `find` and a commit with the same request key,
+        or sender and id, still find them; `read` and `follow` do not. An event is in the archive before it
+        leaves the log: whatever fails or is cancelled loses nothing, and archiving once more ends the job.
+        Commits go on meanwhile.
         """
         ...
 
@@ -173,6 +180,13 @@ class Log(Protocol):
         """Look through archives for what matches behind `query.after`, a bounded way; see `pages`.
 
         Raises BadQuery for an SQL condition, and StorageFailed when an archive is damaged or gone.
+        """
+        ...
+
+    async def check_archives(self) -> int:
+        """Read all archives through, and return how many events they hold.
+
+        Raises StorageFailed when an archive is damaged, or gone with events that have left the log.
         """
         ...
 

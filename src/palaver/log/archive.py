@@ -32,6 +32,7 @@ _REMOVED_AT_ONCE: Final = 250
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BETWEEN: Final = f"{_SELECT} WHERE seq > ? AND seq < ? ORDER BY seq LIMIT {_COPIED_AT_ONCE}"
 _UP_TO: Final = f"{_SELECT} WHERE seq <= ? ORDER BY seq LIMIT {_REMOVED_AT_ONCE}"
+_REMEMBER: Final = "INSERT OR IGNORE INTO archived (seq, id, sender, request_key) VALUES (?, ?, ?, ?)"
 _UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
 
 _by_last = attrgetter("last")
@@ -54,6 +55,12 @@ class Archives:
         files = self._files
         index = bisect_left(files, seq, key=_by_last)
         return files[index].find(seq) if index < len(files) else None
+
+    def where(self, seq: int) -> Path:
+        """Give the file that has a place, or the directory when no file has it."""
+        files = self._files
+        index = bisect_left(files, seq, key=_by_last)
+        return files[index].path if index < len(files) and files[index].first <= seq else self.directory
 
     def events(self, after: int = 0) -> Generator[Event, None, None]:
         """Give the archived events above a place, each place once, in order.
@@ -135,8 +142,8 @@ def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs
     """Remove some events from the log that are in an archive, and return how many; 0 when none is left.
 
     One transaction, on the writer's connection and in its thread. What the fold made of them stays, and under
-    which ids they are found. Raises StorageFailed, and removes nothing, when an archive does not hold exactly
-    what the log does.
+    which ids and request keys they are found. Raises StorageFailed, and removes nothing, when an archive does
+    not hold exactly what the log does.
     """
     records: list[Record] = connection.execute(_UP_TO, (archives.last(),)).fetchall()
     if not records:
@@ -145,7 +152,7 @@ def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs
     _check_archived(archives, events)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        _remove(connection, events)
+        _remove(connection, events, [record[-1] for record in records])
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
@@ -170,6 +177,15 @@ def archived_events(connection: sqlite3.Connection, archives: Archives) -> Gener
         )
 
 
+def count_archived(path: Path, archives: Archives) -> int:
+    """Read every archive through and return how many events there are. For a thread of its own.
+
+    Raises StorageFailed when a file is damaged, or when none holds what has left the log.
+    """
+    with closing(connect_reader(path)) as connection, closing(archived_events(connection, archives)) as events:
+        return sum(1 for _ in events)
+
+
 def _check_archived(archives: Archives, events: list[Event]) -> None:
     with closing(archives.events(events[0].seq - 1)) as copies:
         for event, copy in zip_longest(events, islice(copies, len(events))):
@@ -179,7 +195,7 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
                 )
 
 
-def _remove(connection: sqlite3.Connection, events: list[Event]) -> None:
+def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: list[bytes | None]) -> None:
     # The index of words is a little behind. And what it has of a blob that is lost cannot be taken back: a
     # search finds a place there, and no event in it.
     indexed = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
@@ -190,6 +206,8 @@ def _remove(connection: sqlite3.Connection, events: list[Event]) -> None:
         if (text := searched_text(event.payload))
     ]
     connection.executemany(_UNSEARCH, texts)
-    names = [(event.seq, event.id, event.sender) for event in events]
-    connection.executemany("INSERT OR IGNORE INTO archived (seq, id, sender) VALUES (?, ?, ?)", names)
+    names = [
+        (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
+    ]
+    connection.executemany(_REMEMBER, names)
     connection.execute("DELETE FROM events WHERE seq <= ?", (events[-1].seq,))

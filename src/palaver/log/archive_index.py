@@ -1,4 +1,7 @@
-"""Under which ids archived events are known: the little that the log keeps of each. Reads only."""
+"""Under which ids archived events are known: the little that the log keeps of each. Reads only.
+
+An event that is known here and cannot be read from its file is a failure, and never "there is none".
+"""
 
 import sqlite3
 from typing import Final
@@ -15,6 +18,8 @@ _BY_END: Final = (
     f" AND upper(substr(id, -length(?1))) = upper(?1) ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
 )
 _BY_SENDER: Final = "SELECT seq FROM archived WHERE id = ? AND sender = ?"
+_BY_REQUEST_KEY: Final = "SELECT seq FROM archived WHERE request_key = ?"
+_BY_PLACE: Final = "SELECT seq FROM archived WHERE seq = ?"
 _LARGEST_ULID: Final = (
     "SELECT id FROM archived WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
     " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
@@ -22,11 +27,23 @@ _LARGEST_ULID: Final = (
 
 
 class ArchiveIndex:
-    """Finds archived events by their ids, on one connection and in its thread."""
+    """Finds archived events by their ids, on one connection and in its thread.
+
+    All raise StorageFailed when there was such an event and its file is gone or damaged.
+    """
 
     def __init__(self, connection: sqlite3.Connection, archives: Archives) -> None:
         self._connection = connection
         self._archives = archives
+
+    def by_place(self, seq: int) -> Event | None:
+        """The event in a place, or None."""
+        # A copy may be there before its event has left the log.
+        return self._archives.event(seq) or self._one(_BY_PLACE, seq)
+
+    def by_request_key(self, request_key: bytes) -> Event | None:
+        """The event that a request has written, or None."""
+        return self._one(_BY_REQUEST_KEY, request_key)
 
     def by_id(self, id: str) -> list[Event]:
         """Events with this id, newest first, at most five."""
@@ -37,19 +54,8 @@ class ArchiveIndex:
         return self._events(_BY_END, end)
 
     def by_sender(self, id: str, sender: str) -> Event | None:
-        """The event of a sender with this id, or None.
-
-        Raises StorageFailed when there was one and its file is gone: it must not be stored once more.
-        """
-        row = self._connection.execute(_BY_SENDER, (id, sender)).fetchone()
-        if row is None:
-            return None
-        event = self._archives.event(row[0])
-        if event is None:
-            raise StorageFailed(
-                f"the event {id} of {sender} is archived, and {self._archives.directory} does not hold it"
-            )
-        return event
+        """The event of a sender with this id, or None."""
+        return self._one(_BY_SENDER, id, sender)
 
     def largest_ulid(self) -> str:
         """The largest ULID among archived events; empty when there is none."""
@@ -62,5 +68,17 @@ class ArchiveIndex:
         return largest
 
     def _events(self, statement: str, value: str) -> list[Event]:
-        found = (self._archives.event(seq) for (seq,) in self._connection.execute(statement, (value,)))
-        return [event for event in found if event is not None]
+        return [self._read(seq) for (seq,) in self._connection.execute(statement, (value,))]
+
+    def _one(self, statement: str, *values: object) -> Event | None:
+        row = self._connection.execute(statement, values).fetchone()
+        return None if row is None else self._read(row[0])
+
+    def _read(self, seq: int) -> Event:
+        event = self._archives.event(seq)
+        if event is None:
+            raise StorageFailed(
+                f"the event in place {seq} is archived, and cannot be read from {self._archives.where(seq)}: "
+                "put the file back"
+            )
+        return event

@@ -144,6 +144,8 @@ class Batches:
             return Commit(taken.by_key[key], is_repeat=True)
         # A refusal, or a mistake in a draft, belongs to its caller and to nobody beside it.
         try:
+            if key is not None and (first := self._archived.by_request_key(key)):
+                return Commit(first, is_repeat=True)
             draft = order.decide(self._rows)
             if draft is None:
                 return Commit(None)

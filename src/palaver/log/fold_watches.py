@@ -5,7 +5,8 @@
     subscription   who is told of which events, by short id
 
 A watch falls due in the fold itself, by the places of the log: when its agent has seen the request and then
-goes idle, or stops. So no clock and no restart can make it fire twice or not at all.
+goes idle, or stops. A copy that expires, is refused or is dead ends its watch: its sender is told of that. So
+no clock and no restart can make a watch fire twice or not at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,14 +15,15 @@ from typing import Final
 import msgspec
 
 from palaver.log.api import Change, Rows
-from palaver.log.state import read_entry
-from palaver.model.delivery import AgentState, State
+from palaver.log.state import can_step, read_entry
+from palaver.model.delivery import ENDS, AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.mail import agent_key, deliverable, encode_row, place_of_key, reply_place
+from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, place_of_key, reply_place
 from palaver.model.message import HUMAN, INSTANCE, MESSAGE, REQUEST, SYSTEM
 from palaver.model.query import STORED_STATES
 from palaver.model.subscription import (
     BYE,
+    DELIVERY,
     STATUS,
     STOPPED,
     SUB_ADDED,
@@ -96,12 +98,15 @@ def _walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """A request is watched, a reply ends a watch, and so does the word that it has fired."""
+    """A request is watched, a reply ends a watch, and so does the word that it has fired.
+
+    A reply that is held has not answered anybody yet.
+    """
     payload = event.payload
     changes: list[Change] = []
     if payload.get("intent") == REQUEST and payload.get("sender_kind") in _WATCHED_FOR:
         changes += _watched(event)
-    if (place := reply_place(event)) is not None:
+    if (place := reply_place(event)) is not None and not deliverable(event).held:
         changes += _unwatched(rows, event.sender, place)
     if payload.get("sender_kind") == SYSTEM:
         changes += _told(rows, event)
@@ -132,26 +137,38 @@ def _unwatched(rows: Rows, agent: str, request: int) -> list[Change]:
     return [(table, key, None) for table in (WATCHES, DUE) if rows.get(table, key) is not None]
 
 
+def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """A copy that ends unread leaves nothing to wait for; a reply that is let through is one."""
+    state = event.payload.get("state")
+    if state not in ENDS and state != State.QUEUED:
+        return []
+    report = msgspec.convert(event.payload, DeliveryReport)
+    moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
+    if state != State.QUEUED:
+        return [change for seq in moved for change in _unwatched(rows, report.agent, seq)]
+    return _unwatched(rows, report.author, report.answers) if moved and report.answers else []
+
+
 def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Who goes idle owes an answer to what it has seen."""
     word = str(event.payload.get("state", ""))
     if STORED_STATES.get(word, word) != AgentState.IDLE:
         return []
-    return _fall_due(rows, event, agent, AgentState.IDLE.value, must_be_seen=True)
+    return _fall_due(rows, event, agent, AgentState.IDLE.value, is_seen_only=True)
 
 
 def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Who stops will not answer, whether it has seen the request or not."""
-    return _fall_due(rows, event, agent, STOPPED, must_be_seen=False)
+    return _fall_due(rows, event, agent, STOPPED, is_seen_only=False)
 
 
-def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, must_be_seen: bool) -> list[Change]:
+def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only: bool) -> list[Change]:
     """Mark an agent's open watches; what fell due before keeps its first cause."""
     due = encode_row(Due(state=state, cause=event.id))
     changes: list[Change] = []
     for key, _ in _walk(rows, WATCHES, f"{agent}/"):
-        is_seen = not must_be_seen or _has_seen(rows, place_of_key(key), agent)
-        if is_seen and rows.get(DUE, key) is None:
+        is_owed = not is_seen_only or _has_seen(rows, place_of_key(key), agent)
+        if is_owed and rows.get(DUE, key) is None:
             changes.append((DUE, key, due))
     return changes
 
@@ -178,6 +195,7 @@ def _by_removed(rows: Rows, event: Event, agent: str) -> list[Change]:
 _Handler = Callable[[Rows, Event, str], list[Change]]
 _HANDLERS: Final[Mapping[str, _Handler]] = {
     MESSAGE: _by_message,
+    DELIVERY: _by_report,
     STATUS: _by_status,
     BYE: _by_bye,
     SUB_ADDED: _by_added,

@@ -61,8 +61,10 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
     """A message is mail for its recipients, and answers what it replies to."""
     counter = _Counter(rows)
     changes = _open_mail(event, counter)
-    if (place := reply_place(event)) is not None:
-        changes += _answered(rows, event, place, counter)
+    place = reply_place(event)
+    # What is held answers nothing until it is released.
+    if place is not None and not deliverable(event).held:
+        changes += _answered(rows, event, event.sender, place, counter)
     return changes + counter.changes()
 
 
@@ -89,16 +91,30 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     return changes
 
 
-def _answered(rows: Rows, event: Event, place: int, counter: _Counter) -> list[Change]:
-    """A reply lifts its sender's line of what it answers, and takes that out of the sender's mail."""
-    agent = event.sender
+def _answered(
+    rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
+) -> list[Change]:
+    """A reply lifts its author's line of what it answers.
+
+    What a lane carries was evidently read, and leaves the line. What only waits stays in it, for whoever
+    takes mail: writing is no reading, and the number may be a slip.
+    """
     old = read_line(rows, place, agent)
     if old is None or not can_rise(old.state, State.ANSWERED):
         return []
-    new = msgspec.structs.replace(old, state=State.ANSWERED, ts=event.ts, answer=event.seq, unconfirmed=False)
+    new = msgspec.structs.replace(
+        old, state=State.ANSWERED, ts=event.ts, answer=answer or event.seq, unconfirmed=False
+    )
     changes = _lifted(agent, place, old, new)
-    if (waiting := find_mail(rows, agent, place)) is not None:
-        changes += _taken_out(agent, *waiting, counter)
+    waiting = find_mail(rows, agent, place)
+    if waiting is None:
+        return changes
+    key, mail = waiting
+    if mail.state != State.QUEUED:
+        return changes + _taken_out(agent, key, mail, counter)
+    changes.append((MAIL, key, encode_row(msgspec.structs.replace(mail, state=State.ANSWERED, expires=0))))
+    if mail.expires:
+        changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))
     return changes
 
 
@@ -110,12 +126,19 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     for seq in dict.fromkeys(report.messages):
         if can_step(rows, report, seq):
             changes += _reported(rows, event, report, seq, counter)
+    if report.author and report.answers and changes:
+        changes += _answered(rows, event, report.author, report.answers, counter, report.messages[0])
     changes += [(TIP, tip_key(report.agent, tip), b"1") for tip in report.tips]
     return changes + counter.changes()
 
 
 def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counter: _Counter) -> list[Change]:
     old = read_entry(rows, seq, report.agent) or _NEW
+    if old.state == State.ANSWERED:  # Answered unread, and read now: it stays answered.
+        new = msgspec.structs.replace(old, lane=report.lane, grade=report.grade, seen=event.ts)
+        answered = find_mail(rows, report.agent, seq)
+        assert answered is not None  # else it could not be seen
+        return [*_lifted(report.agent, seq, old, new), *_taken_out(report.agent, *answered, counter)]
     new = Entry(
         state=report.state,
         ts=event.ts,

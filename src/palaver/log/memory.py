@@ -122,6 +122,9 @@ class MemoryLog:
     def event(self, seq: int) -> Event | None:
         return next((event for event in self._all() if event.seq == seq), None)
 
+    def recall(self, seq: int) -> Event | None:
+        return self.event(seq)
+
     def find(self, id_or_end: str) -> list[Event]:
         newest_first = self._all()[::-1]
         exact = [event for event in newest_first if event.id == id_or_end]
@@ -161,8 +164,6 @@ class MemoryLog:
         count = bisect_left(self._shown, before, key=_by_place)
         self._archive += self._shown[:count]
         del self._shown[:count]
-        for request_key in [key for key, event in self._by_request_key.items() if event in self._archive]:
-            del self._by_request_key[request_key]
         return Archived(count, self.archived())
 
     def archived(self) -> int:
@@ -177,6 +178,9 @@ class MemoryLog:
         some = self._archive[behind : behind + _LOOKED_AT_ONCE]
         place = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()
         return ArchivedPage(list(_matching(query, some)), place)
+
+    async def check_archives(self) -> int:
+        return len(self._archive)
 
     async def close(self) -> None:
         self._is_closed = True

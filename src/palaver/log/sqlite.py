@@ -13,7 +13,7 @@ from typing import Final
 
 from palaver.clock import Clock
 from palaver.log.api import Apply, Archived, ArchivedPage, Commit, Decide, Hear, Rows
-from palaver.log.archive import Archives, Copier
+from palaver.log.archive import Archives, Copier, count_archived
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
 from palaver.log.blobs import Blobs
@@ -54,6 +54,7 @@ class SqliteLog:
         self,
         *,
         device: str,
+        path: Path,
         writer: Writer,
         reader: Reader,
         point: sqlite3.Connection,
@@ -64,6 +65,7 @@ class SqliteLog:
     ) -> None:
         """Take the parts that `open` made."""
         self._device = device
+        self._path = path
         self._writer = writer
         self._reader = reader
         self._point = point
@@ -105,6 +107,7 @@ class SqliteLog:
         writer = Writer(connection, batches, newest, lambda: lay_out_wal(path, WAL_BYTES))
         return cls(
             device=kept_device,
+            path=path,
             writer=writer,
             reader=reader,
             point=point,
@@ -136,6 +139,10 @@ class SqliteLog:
     def event(self, seq: int) -> Event | None:
         found = self._events(_BY_PLACE, seq)
         return found[0] if found else self._archives.event(seq)
+
+    def recall(self, seq: int) -> Event | None:
+        found = self._events(_BY_PLACE, seq)
+        return found[0] if found else self._archived.by_place(seq)
 
     def find(self, id_or_end: str) -> list[Event]:
         exact = [*self._events(_BY_ID, id_or_end), *self._archived.by_id(id_or_end)]
@@ -172,6 +179,9 @@ class SqliteLog:
 
     async def read_archived(self, query: Query) -> ArchivedPage:
         return ArchivedPage(*await asyncio.to_thread(self._archives.look, query))
+
+    async def check_archives(self) -> int:
+        return await asyncio.to_thread(count_archived, self._path, self._archives)
 
     async def close(self) -> None:
         self._copier.stop()

@@ -105,6 +105,8 @@ def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
         return report.state == State.SUBMITTED and is_carried(old)
     if report.state == State.QUEUED:
         return old.state in (State.SUBMITTED, State.HELD)
+    if old.state == State.ANSWERED and report.state == State.SEEN:  # It was answered before it was taken.
+        return find_mail(rows, report.agent, seq) is not None
     return can_rise(old.state, report.state)
 
 

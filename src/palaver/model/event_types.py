@@ -32,7 +32,7 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
         "intent thread reply_to bundle_id priority expires path dead chain hops held "
         "sub event agents file watch",
     ),
-    "delivery": _fields("agent messages state", "lane grade reason unconfirmed priority tips"),
+    "delivery": _fields("agent messages state", "lane grade reason unconfirmed priority author answers tips"),
     "bundle": _fields("bundle_id title", "description files events transcripts extends"),
     "agent.hello": _fields("runtime version", "agent"),
     "agent.bye": _fields("reason"),

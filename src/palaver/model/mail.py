@@ -79,6 +79,9 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     unconfirmed: bool = False
     priority: str = ""
     """Only where mail comes back into line that had left it."""
+    author: str = ""
+    answers: int = 0
+    """Only where a held reply is released: who wrote it, and the place of what it answers."""
     tips: tuple[str, ...] = ()
     """The one-time tips that were shown with the messages."""
 

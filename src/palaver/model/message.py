@@ -86,6 +86,18 @@ _WHERE_THEY_APPLY: Final = (
 )
 
 
+def message_fields(event: Event) -> Mapping[str, object]:
+    """Give what a message says about itself; of another type nothing, whatever its payload looks like.
+
+    The broker wrote a message's payload. A foreign one is its sender's own, and could claim anything.
+    """
+    return event.payload if event.type == MESSAGE else {}
+
+
+def _kind_of(sender: str) -> str:
+    return HUMAN if sender == HUMAN else INSTANCE
+
+
 def flat(
     event: Event,
     *,
@@ -98,7 +110,7 @@ def flat(
     The keys up to `room` are always there, null when unknown; those after it only where they apply.
     `handled_by` names the sessions that took this agent's copy.
     """
-    payload = event.payload
+    payload = message_fields(event)
     made: dict[str, object] = {
         "seq": event.seq,
         "id": event.id,
@@ -108,7 +120,7 @@ def flat(
         "text": payload.get("text", ""),
         "scope": payload.get("scope", MENTIONS if event.to else BROADCAST),
         "mentions": payload.get("mentions", []),
-        "sender_kind": payload.get("sender_kind", INSTANCE),
+        "sender_kind": payload.get("sender_kind", _kind_of(event.sender)),
         "delivered_to": payload.get("delivered_to", list(event.delivered_to)),
         "intent": payload.get("intent"),
         "thread": payload.get("thread"),

@@ -17,7 +17,7 @@ LIMIT_NAME: Final = 64
 HARNESS_WORDS: Final = ("claude", "codex", "gemini", "opencode")
 
 RESERVED: Final = frozenset(
-    {"room", "all", "human", "system", "script", *ROLES, *(f"{role}s" for role in ROLES), *HARNESS_WORDS}
+    {"room", "all", "human", "system", "script", "pal", "guest", "external", "self", *ROLES, *(f"{role}s" for role in ROLES), *HARNESS_WORDS}
 )
 """Words that mean something else in an address. A tag may be one, a base name may not."""
 
@@ -75,6 +75,8 @@ def check_name(base: str, tag: str = "") -> None:
     """Refuse a name that nobody can have, with the reason."""
     if tag and not valid_tag(tag):
         raise BadName(tag, "a tag is a small letter, then small letters, digits, _ and -")
+    if tag == "pal":
+        raise BadName(tag, "the bus itself writes under names that begin so")
     if base.lower() in RESERVED:
         raise BadName(base, "the word means something else in an address")
     if not valid_base(base, behind_tag=bool(tag)):

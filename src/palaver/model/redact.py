@@ -12,6 +12,7 @@ run of letters, and never gives back what it has taken. Redacting twice is the s
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum, auto
@@ -127,18 +128,33 @@ def redact(text: str) -> str:
 
 
 def redact_event(event: Event) -> Event:
-    """Redact every string of an event's payload, however deep, by what it holds and by what it is called."""
+    """Redact every string of an event's payload, however deep, by what it holds and by what it is called.
+
+    Bytes under the name `base64` are decoded and looked through, and go as a whole when a secret is among them.
+    """
     return replace(event, payload={key: _redact_value(value, key) for key, value in event.payload.items()})
 
 
 def _redact_value(value: object, name: str) -> object:
     if isinstance(value, str):
+        if name == "base64" and (size_bytes := _hidden_bytes(value)):
+            return f"[redacted: {size_bytes} bytes]"
         return REDACTED if _is_secret(value, _kept_behind(name)) else redact(value)
     if isinstance(value, Mapping):
         return {key: _redact_value(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_redact_value(inner, name) for inner in value]
     return value
+
+
+def _hidden_bytes(value: str) -> int:
+    """Give how many bytes an encoded content has, when there is a secret among them; otherwise 0."""
+    try:
+        content = b64decode(value + "===")
+    except ValueError:  # It is nothing that was encoded.
+        return 0
+    text = content.decode("latin-1")
+    return len(content) if redact(text) != text else 0
 
 
 def _redact_named(text: str) -> str:

@@ -14,6 +14,7 @@ from palaver.errors import BadRequest
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
 from palaver.model.life import LIFE, is_echo
+from palaver.model.message import MESSAGE
 from palaver.model.query import Query, matches
 
 LIMIT_FILTER_WORDS: Final = 64
@@ -185,18 +186,32 @@ def is_system(event: Event) -> bool:
     return event.sender.startswith("[")
 
 
+def is_news(event: Event) -> bool:
+    """Tell whether anybody at all is told of an event: not of what the bus writes, nor of what is held."""
+    return not is_system(event) and not _is_held(event)
+
+
+def is_for(wanted: Filter, owner: str, event: Event) -> bool:
+    """Tell whether an event that passes a filter is for its owner.
+
+    Its own events are only when the filter names it; what repeats a hello or bye is only when the filter
+    names that type.
+    """
+    return (not is_echo(event) or LIFE in wanted.types) and (
+        event.sender != owner or _is_named(wanted, owner)
+    )
+
+
 def is_hit(subscription: Subscription, event: Event) -> bool:
     """Tell whether a subscription's owner is told of an event.
 
-    Nothing a system sender writes matches, nor what is older than the subscription; an owner's own events
-    only when the filter names the owner; what repeats a hello or bye only when the filter names its type. A
-    collision is more than one event, and is not found here.
+    It must be news, younger than the subscription, for its owner, and pass the filter. A collision is more
+    than one event, and is not found here.
     """
     return (
         subscription.preset != COLLISION
-        and not is_system(event)
-        and (not is_echo(event) or LIFE in subscription.filter.types)
-        and (event.sender != subscription.owner or _names(subscription.filter, subscription.owner))
+        and is_news(event)
+        and is_for(subscription.filter, subscription.owner, event)
         and matches(query_of(subscription.filter, subscription.seq), event)
     )
 
@@ -214,7 +229,12 @@ def is_collision_hit(subscription: Subscription, edits: Sequence[Event]) -> bool
     )
 
 
-def _names(wanted: Filter, name: str) -> bool:
+def _is_held(event: Event) -> bool:
+    # A hit would say what a brake keeps from its recipients, and go on what it stops.
+    return event.type == MESSAGE and event.payload.get("held", "") != ""
+
+
+def _is_named(wanted: Filter, name: str) -> bool:
     return any(word.lower().removeprefix("@") == name.lower() for word in (*wanted.agents, *wanted.senders))
 
 

@@ -30,7 +30,7 @@ def _tips_of(event: Event) -> Iterator[tuple[str, str]]:
     payload = event.payload
     if event.type != MESSAGE or payload.get("sender_kind") == SYSTEM:
         return
-    answer = f"pal send @{event.sender} --reply-to {event.seq} -- …"
+    answer = f"pal send --reply-to {event.seq} -- …"
     if payload.get("intent") == REQUEST:
         yield REQUEST_TIP, f"answer with: {answer}"
     if payload.get("scope") == BROADCAST:

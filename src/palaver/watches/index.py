@@ -1,47 +1,41 @@
-"""Which subscriptions an event may be for, found by a few lookups. Never less than match, sometimes more.
+"""Which subscriptions an event is a hit for, found by a few lookups.
 
-A subscription stands under the types it wants and the words of its rarest filter; an event is looked up under
-its own type and words. So a thousand subscriptions cost an event that is for none of them no more than one
-does. `model.subscription.is_hit` has the last word.
+Equal filters are one filter, tested once for an event whoever and how many want it. A filter stands under the
+types it wants and the words of one of its fields; an event is looked up under its own. Which field that is is
+decided when the filter comes: the one under whose words the fewest others stand. So whatever field a thousand
+subscriptions differ in, an event that is for none of them meets next to none. What a hit is, is said by
+`model.subscription.is_hit`; this only finds it faster.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from palaver.model.envelope import Event
 from palaver.model.query import STORED_STATES, STORED_TYPES
-from palaver.model.subscription import COLLISION, Filter, Subscription
+from palaver.model.subscription import COLLISION, Filter, Subscription, is_for, is_news
 
-_Shelf = dict[tuple[str, str], dict[str, Subscription]]
-"""Subscriptions by the name of a filter and a word of it; empty ones stand for those with no such filter."""
+_Tests = tuple[tuple[str, frozenset[str]], ...]
+"""A filter as it is compared: its fields in a fixed order, each with the words of which one must be there."""
 
+_TYPES: Final = "types"
 _ANY: Final = ""
-_PARTY: Final = "party"
-# The rarest first. Whoever is an agent, a recipient or a target of an event is a party to it.
-_FILTERS: Final = (
-    ("files", "files"),
-    ("threads", "threads"),
-    ("rooms", "rooms"),
-    ("senders", "senders"),
-    ("mentions", "mentions"),
-    ("targets", _PARTY),
-    ("to", _PARTY),
-    ("agents", _PARTY),
-    ("statuses", "statuses"),
-    ("intents", "intents"),
-)
-_IN_PAYLOAD: Final = (
-    ("files", "file"),
-    ("threads", "thread"),
-    ("rooms", "room"),
-    ("mentions", "mentions"),
-    ("statuses", "state"),
-    ("intents", "intent"),
-    (_PARTY, "delivered_to"),
-    (_PARTY, "to"),
-    (_PARTY, "agent"),
-)
-_NAMES: Final = frozenset({"senders", "mentions", _PARTY})
+"""Stands for all types, and for the field and word of a filter that has no field but types."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """One filter and all who want it, by owner and id."""
+
+    filter: Filter
+    tests: _Tests
+    owners: dict[str, dict[str, Subscription]] = field(default_factory=dict)
+    field: str = _ANY
+    """Where it stands."""
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Give type and word of every place."""
+        return _places(self.tests, self.field)
 
 
 class SubscriptionIndex:
@@ -49,7 +43,9 @@ class SubscriptionIndex:
 
     def __init__(self) -> None:
         self._all: dict[str, Subscription] = {}
-        self._by_type: dict[str, _Shelf] = {}
+        self._wanted: dict[_Tests, _Wanted] = {}
+        self._shelves: dict[str, dict[str, dict[str, set[_Wanted]]]] = {}
+        """Filters by type, field and word."""
         self._collisions: dict[str, Subscription] = {}
 
     def __len__(self) -> int:
@@ -57,82 +53,162 @@ class SubscriptionIndex:
 
     def put(self, subscription: Subscription) -> None:
         """Add a subscription, or take it in the place of the one with its id."""
+        if self._all.get(subscription.id) == subscription:
+            return
         self.drop(subscription.id)
         self._all[subscription.id] = subscription
         if subscription.preset == COLLISION:
             self._collisions[subscription.id] = subscription
             return
-        for type, key in _places(subscription.filter):
-            shelf = self._by_type.setdefault(type, {})
-            shelf.setdefault(key, {})[subscription.id] = subscription
+        tests = _compile(subscription.filter)
+        wanted = self._wanted.get(tests)
+        if wanted is None:
+            wanted = self._wanted[tests] = _Wanted(subscription.filter, tests)
+            self._shelve(wanted)
+        wanted.owners.setdefault(subscription.owner, {})[subscription.id] = subscription
 
     def drop(self, id: str) -> None:
         """Take a subscription out; one that is not there is no mistake."""
         gone = self._all.pop(id, None)
-        if gone is None:
+        if gone is None or self._collisions.pop(id, None) is not None:
             return
-        self._collisions.pop(id, None)
-        for type, key in _places(gone.filter):
-            shelf = self._by_type.get(type, {})
-            found = shelf.get(key, {})
-            found.pop(id, None)
-            if not found:
-                shelf.pop(key, None)
-            if not shelf:
-                self._by_type.pop(type, None)
+        wanted = self._wanted[_compile(gone.filter)]
+        del wanted.owners[gone.owner][id]
+        if not wanted.owners[gone.owner]:
+            del wanted.owners[gone.owner]
+        if not wanted.owners:
+            del self._wanted[wanted.tests]
+            self._unshelve(wanted)
 
-    def candidates(self, event: Event) -> list[Subscription]:
-        """Give every subscription that may be for an event, oldest first."""
-        shelves = [shelf for type in (event.type, _ANY) if (shelf := self._by_type.get(type))]
-        if not shelves:
+    def hits(self, event: Event) -> list[Subscription]:
+        """Give every subscription whose owner is told of an event, oldest first."""
+        if not is_news(event):
             return []
-        found: dict[str, Subscription] = {}
-        for key in _words(event):
-            for shelf in shelves:
-                found.update(shelf.get(key, {}))
-        return sorted(found.values(), key=_by_age)
+        words = _Words(event)
+        found: set[_Wanted] = set()
+        for type in {event.type, _ANY}:
+            for name, shelf in self._shelves.get(type, {}).items():
+                for word in words[name]:
+                    found.update(shelf.get(word, ()))
+        hits = [
+            subscription
+            for wanted in found
+            if not any(words[name].isdisjoint(some) for name, some in wanted.tests)
+            for owner, own in wanted.owners.items()
+            if is_for(wanted.filter, owner, event)
+            for subscription in own.values()
+            if event.seq > subscription.seq
+        ]
+        return sorted(hits, key=_by_age)
 
     def collisions(self) -> list[Subscription]:
         """Give those that want to know of collisions, oldest first."""
         return sorted(self._collisions.values(), key=_by_age)
+
+    def _shelve(self, wanted: _Wanted) -> None:
+        fields = [name for name, _ in wanted.tests if name != _TYPES] or [_ANY]
+        wanted.field = min(fields, key=lambda name: self._crowd(wanted.tests, name))
+        for type, word in wanted.places():
+            self._shelves.setdefault(type, {}).setdefault(wanted.field, {}).setdefault(word, set()).add(
+                wanted
+            )
+
+    def _unshelve(self, wanted: _Wanted) -> None:
+        for type, word in wanted.places():
+            fields = self._shelves[type]
+            fields[wanted.field][word].remove(wanted)
+            if not fields[wanted.field][word]:
+                del fields[wanted.field][word]
+            if not fields[wanted.field]:
+                del fields[wanted.field]
+            if not fields:
+                del self._shelves[type]
+
+    def _crowd(self, tests: _Tests, name: str) -> int:
+        """Count the filters that stand where this one would with a field, at the fullest of its places."""
+        return max(
+            len(self._shelves.get(type, {}).get(name, {}).get(word, ()))
+            for type, word in _places(tests, name)
+        )
 
 
 def _by_age(subscription: Subscription) -> tuple[int, str]:
     return subscription.seq, subscription.id
 
 
-def _places(wanted: Filter) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Where a subscription stands: each type it wants with each word of its rarest filter."""
-    types = [STORED_TYPES.get(word, word) for word in wanted.types] or [_ANY]
-    name, words = next(
-        ((kind, words) for field, kind in _FILTERS if (words := getattr(wanted, field))), (_ANY, (_ANY,))
-    )
-    return ((type, (name, _plain(name, word))) for type in types for word in words)
+def _places(tests: _Tests, name: str) -> Iterator[tuple[str, str]]:
+    """Each type that a filter wants, with each word of one of its fields."""
+    words = dict(tests)
+    types, some = words.get(_TYPES, (_ANY,)), words.get(name, (_ANY,))
+    return ((type, word) for type in types for word in some)
 
 
-def _words(event: Event) -> Iterator[tuple[str, str]]:
-    """Every name and word under which an event is looked up, each once."""
-    yield _ANY, _ANY
-    yield "senders", _plain("senders", event.sender)
-    parties = {_plain(_PARTY, name) for name in (event.sender, *event.to, *event.delivered_to)}
-    for name, key in _IN_PAYLOAD:
-        words = _listed(event.payload.get(key))
-        if name is _PARTY:
-            parties.update(_plain(name, word) for word in words)
-        else:
-            yield from ((name, _plain(name, word)) for word in words)
-    for party in parties:
-        yield _PARTY, party
+def _compile(wanted: Filter) -> _Tests:
+    """Write a filter as it is compared; the field that tells events apart best comes first."""
+    plain = ((name, fold(getattr(wanted, name))) for name, (fold, _) in _FIELDS.items())
+    return tuple((name, words) for name, words in plain if words)
 
 
-def _listed(found: object) -> Iterable[str]:
+class _Words(dict[str, frozenset[str]]):
+    """The words of an event by field, each field read when it is first asked for."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__({_ANY: _NO_FIELD})
+        self._event = event
+
+    def __missing__(self, name: str) -> frozenset[str]:
+        fold, read = _FIELDS[name]
+        words = self[name] = fold(read(self._event))
+        return words
+
+
+def _listed(event: Event, key: str) -> Iterable[str]:
+    """Read one word or a list of them out of a payload; everything else is passed over."""
+    found = event.payload.get(key)
     if isinstance(found, str):
         return (found,)
     return [word for word in found if isinstance(word, str)] if isinstance(found, (list, tuple)) else ()
 
 
-def _plain(name: str, word: str) -> str:
-    """Write a word as it is compared: names without case and @, states in their one spelling."""
-    if name in _NAMES:
-        return word.lower().removeprefix("@")
-    return STORED_STATES.get(word, word) if name == "statuses" else word
+def _targets(event: Event) -> Iterable[str]:
+    return *event.delivered_to, *_listed(event, "delivered_to")
+
+
+def _recipients(event: Event) -> Iterable[str]:
+    return *_targets(event), *event.to
+
+
+def _parties(event: Event) -> Iterable[str]:
+    return *_recipients(event), event.sender, *_listed(event, "to"), *_listed(event, "agent")
+
+
+def _names(words: Iterable[str]) -> frozenset[str]:
+    return frozenset([word.lower().removeprefix("@") for word in words])
+
+
+def _types(words: Iterable[str]) -> frozenset[str]:
+    return frozenset([STORED_TYPES.get(word, word) for word in words])
+
+
+def _states(words: Iterable[str]) -> frozenset[str]:
+    return frozenset([STORED_STATES.get(word, word) for word in words])
+
+
+_NO_FIELD: Final = frozenset({_ANY})
+
+_Fold = Callable[[Iterable[str]], frozenset[str]]
+_Read = Callable[[Event], Iterable[str]]
+# How the words of a field are compared, and where an event has them. The rarest words first.
+_FIELDS: Final[Mapping[str, tuple[_Fold, _Read]]] = {
+    "threads": (frozenset, lambda event: _listed(event, "thread")),
+    "files": (frozenset, lambda event: _listed(event, "file")),
+    "rooms": (frozenset, lambda event: _listed(event, "room")),
+    "mentions": (_names, lambda event: _listed(event, "mentions")),
+    "statuses": (_states, lambda event: _listed(event, "state")),
+    "intents": (frozenset, lambda event: _listed(event, "intent")),
+    "senders": (_names, lambda event: (event.sender,)),
+    "targets": (_names, _targets),
+    "to": (_names, _recipients),
+    "agents": (_names, _parties),
+    _TYPES: (_types, lambda event: (event.type,)),
+}

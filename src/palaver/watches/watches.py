@@ -5,11 +5,12 @@ newest events again. Its index is what the state says; nothing else that it keep
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from palaver.errors import Unavailable
+from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import LIMIT_NEWEST, Log
 from palaver.log.fold import agent_of
 from palaver.log.fold_watches import due_watches, read_subscription, read_subscriptions
@@ -26,8 +27,8 @@ from palaver.model.subscription import (
     FireWatch,
     Retire,
     Subscription,
+    format_watch_id,
     is_collision_hit,
-    is_hit,
     is_system,
 )
 from palaver.watches.edits import Edits
@@ -38,6 +39,8 @@ Told = FireSubscription | FireWatch | Retire
 
 Submit = Callable[[Told], Awaitable[object]]
 """Hands a request to the broker in the name of the bus."""
+
+_logger: Final = logging.getLogger("palaver.watches")
 
 _AT_ONCE: Final = 256
 """How many requests wait for the broker together."""
@@ -94,17 +97,26 @@ class Watches:
         """Have all of these written, in order. While the log has no room, wait until something is written."""
         while requests:
             self._news.clear()
-            tries = [self._tasks.create_task(self._can_tell(request)) for request in requests]
+            tries = [self._tasks.create_task(self._is_done(request)) for request in requests]
             answers = await asyncio.gather(*tries)
-            requests = [one for one, is_told in zip(requests, answers, strict=True) if is_told is False]
+            requests = [one for one, is_done in zip(requests, answers, strict=True) if not is_done]
             if requests:
                 await self._news.wait()
 
-    async def _can_tell(self, request: Told) -> bool:
+    async def _is_done(self, request: Told) -> bool:
+        """Have one request written; False while there is no room. One that is refused is done with too."""
         try:
             await self._submit(request)
         except Unavailable:
             return False
+        except PalaverError as error:
+            # By id: what it would have said is not for the daemon's log.
+            id = (
+                format_watch_id(request.agent, request.request)
+                if isinstance(request, FireWatch)
+                else request.id
+            )
+            _logger.warning("passed over: %s of %s: %s", type(request).__name__, id, error)
         return True
 
     def _reactions(self, event: Event) -> Iterator[Told]:
@@ -123,7 +135,7 @@ class Watches:
         return (FireWatch(agent=name, request=place) for name, place in due_watches(self._log.rows, agent))
 
     def _hits(self, event: Event) -> Iterator[FireSubscription]:
-        hits = [one for one in self._index.candidates(event) if is_hit(one, event)]
+        hits = self._index.hits(event)
         if hits and not self._is_about_system(event):
             for subscription in hits:
                 yield _hit(subscription, event, hit_text(subscription, event))

@@ -4,14 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.doors.argv.bundle_stage import Stage
 
+from palaver.doors.argv.bundle_page import headed_content
+from palaver.model.bundle import BundleFile, keep_file
 from palaver.model.envelope import decode_event
 
 TALK = [
     {"role": "user", "text": "list them"},
     {"role": "assistant", "content": [{"type": "tool_use", "name": "Bash", "input": "ls"}]},
 ]
+
+
+HASH_OF_FF = "a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"
 
 
 @pytest.fixture
@@ -44,7 +51,7 @@ async def test_a_summary_says_what_a_bundle_holds(stage: Stage) -> None:
     assert lines[3:7] == ["", "two", "lines", ""]
     assert lines[7].split() == ["FILE", "SIZE", "SHA-256"]
     assert lines[8].split()[:3] == ["app.py", "11", "bytes"]
-    assert lines[9].split() == ["data.bin", "1", "bytes", "a8100ae6aa19"]
+    assert lines[9].split() == ["data.bin", "1", "bytes", HASH_OF_FF]
     assert lines[10:13] == ["", "transcript of luna, 1-2, detailed", "events 1-4"]
     assert [line.split()[0] for line in lines[13:]] == ["#1", "#4"]
     assert lines[13].endswith("…")
@@ -71,6 +78,30 @@ async def test_no_content_drives_a_terminal(stage: Stage) -> None:
     assert "\x1b" not in await shown(stage, "--full")
 
 
+async def test_a_narrow_terminal_still_gets_whole_hashes(stage: Stage) -> None:
+    stage.is_terminal = True
+
+    assert HASH_OF_FF in await shown(stage)
+
+
+async def test_a_path_forges_no_head_line() -> None:
+    kept = keep_file(BundleFile(path="a <==\n\x1b[2J", content=b""))
+
+    assert headed_content("bundle:00000000", kept).count(b"\n") == 1
+    assert b"\x1b" not in headed_content("bundle:00000000", kept)
+
+
+@given(st.binary(max_size=40), st.text(max_size=20))
+def test_the_exact_bytes_stand_below_the_head_and_the_next_begins_a_line(content: bytes, path: str) -> None:
+    kept = keep_file(BundleFile(path=path, content=content))
+
+    head, found = headed_content("bundle:00000000", kept).split(b"\n", 1)
+
+    assert head.endswith(f"({len(content)} bytes, sha256 {kept.sha256}) <==".encode())
+    assert found[: len(content)] == content
+    assert found[len(content) :] == (b"" if not content or content.endswith(b"\n") else b"\n")
+
+
 async def test_a_bundle_with_a_title_alone_takes_two_lines(stage: Stage) -> None:
     answer = await stage.run("show", "00000000")
 
@@ -86,7 +117,7 @@ async def test_programs_get_everything_but_the_contents(stage: Stage) -> None:
     assert found["files"][1] == {
         "path": "data.bin",
         "size": 1,
-        "sha256": "a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89",
+        "sha256": HASH_OF_FF,
     }
     assert found["transcripts"] == [{"agent": "luna", "first": 1, "last": 2, "level": "detailed"}]
     assert found["events"] == [[1, 4]]

@@ -13,7 +13,7 @@ from tests.fakes import FakeClock
 
 from palaver.clock import Clock
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.commands_archive import LEAST_AGE_MS, archive, export
+from palaver.doors.argv.commands_archive import archive, export
 from palaver.doors.argv.commands_events import events
 from palaver.doors.argv.connection import ArgvConnection, Run
 from palaver.doors.argv.parse import parse
@@ -36,7 +36,7 @@ from palaver.model.envelope import Draft, Event, decode_event
 HUMAN = Caller(name="human", standing=Standing.HUMAN, kind="human")
 OPERATOR = Caller(name="kira", standing=Standing.OPERATOR, kind="instance")
 WORKER = Caller(name="luna", standing=Standing.WORKER, kind="instance")
-DAY_MS = 24 * LEAST_AGE_MS
+DAY_MS = 24 * 60 * 60 * 1000
 SECRET = "ghp_" + "aB3dE5gH7jK9" * 3
 
 TABLE = build_table(Command(path=(), summary="x", is_group=True), (*LOG_COMMANDS, *ARCHIVE_COMMANDS))
@@ -185,23 +185,31 @@ async def test_nothing_more_to_archive_is_said(stage: Stage) -> None:
     answer = await stage.run("archive", "--before", "3", "--json")
 
     assert json.loads(answer.out) == {"archived": 0, "last": 2, "file": None}
-    assert (await stage.run("archive", "--before", "3")).out == "there is nothing to archive\n"
+    assert (await stage.run("archive", "--before", "3")).out == "archived 0 events: the log has none before #3\n"
 
 
-async def test_what_is_younger_than_an_hour_stays(stage: Stage) -> None:
+async def test_all_below_a_place_is_archived_however_young_it_is(stage: Stage) -> None:
     young = await stage.put("young")
 
     answer = await stage.run("archive", "--before", "1000")
 
-    assert answer.err == f"pal: what is younger than an hour stays in the log, from #{young.seq} on\n"
-    assert stage.log.archived() == 6
+    file = stage.home / "archive" / "000000000000001-000000000000007.jsonl"
+    assert answer == Answer(f"archived 7 events, up to #{young.seq}, in {file}\n", "")
+    assert (await stage.run("archive", "--before", "1000")).out == (
+        "archived 0 events: the log has none before #8\n"
+    )
 
 
-async def test_all_may_be_archived_when_all_is_old(stage: Stage) -> None:
-    answer = await stage.run("archive", "--before", "1000")
+async def test_all_before_a_moment_is_archived_however_young_it_is(stage: Stage) -> None:
+    await stage.run("archive", "--before", "7")
+    young = await stage.put("young")
+    stage.clock.advance(1)
 
-    assert answer.err == ""
-    assert stage.log.archived() == 6
+    answer = await stage.run("archive", "--before", "1s")
+    more = await stage.run("archive", "--before", "0s")
+
+    assert answer.out == f"archived 0 events: the log has none before #{young.seq}\n"
+    assert more.out.startswith("archived 1 event, up to #7, in ")
 
 
 async def test_a_job_that_was_cut_short_is_finished(stage: Stage, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The commands about bundles: what they let the client read, what they make, and what they print."""
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -241,11 +242,38 @@ async def test_the_files_of_a_bundle_come_out_byte_for_byte(stage: Stage) -> Non
     bundle_id = await created(stage, "T", "--files", "data.bin,src/app.py")
     (stage.cwd / "src" / "app.py").write_text("changed since")
 
-    everything = await stage.run("cat", bundle_id)
     one = await stage.run("cat", bundle_id.upper(), "./src/app.py")
+    other = await stage.run("cat", bundle_id, "data.bin")
 
-    assert everything.out == b"\xff\x00\xfex = 1\n"
     assert one.out == b"x = 1\n"
+    assert other.out == b"\xff\x00\xfe"
+
+
+def headed(bundle_id: str, path: str, content: bytes) -> bytes:
+    hash_ = hashlib.sha256(content).hexdigest()
+    end = b"" if content.endswith(b"\n") else b"\n"
+    return f"==> {bundle_id} {path} ({len(content)} bytes, sha256 {hash_}) <==\n".encode() + content + end
+
+
+async def test_all_files_come_with_their_hashes_parents_first(stage: Stage) -> None:
+    oldest = await created(stage, "one", "--files", "data.bin,src/app.py")
+    (stage.cwd / "src" / "app.py").write_text("x = 2\n")
+    middle = await created(stage, "two", "--files", "src/app.py", "--extends", oldest)
+    without_files = await created(stage, "three", "--extends", middle)
+    (stage.cwd / "src" / "app.py").unlink()
+    (stage.cwd / "data.bin").write_bytes(b"changed since")
+    moved = await stage.log.archive(stage.log.last() + 1)
+
+    answer = await stage.run("cat", without_files)
+
+    assert moved.count == 3
+    assert answer.out == (
+        headed(oldest, "data.bin", b"\xff\x00\xfe")
+        + headed(oldest, "src/app.py", b"x = 1\n")
+        + headed(middle, "src/app.py", b"x = 2\n")
+    )
+    assert answer.err == ""
+    assert (await stage.run("cat", oldest)).out == answer.out[: -len(headed(middle, "src/app.py", b"x = 2\n"))]
 
 
 async def test_a_program_gets_the_files_one_a_line(stage: Stage) -> None:
@@ -254,6 +282,9 @@ async def test_a_program_gets_the_files_one_a_line(stage: Stage) -> None:
     answer = await stage.run("cat", bundle_id, "--json")
 
     binary, text = map(json.loads, answer.out.splitlines())
+    alone = await stage.run("cat", bundle_id, "src/app.py", "--json")
+    assert json.loads(alone.out) == text
+    assert [binary["bundle_id"], text["bundle_id"]] == [bundle_id, bundle_id]
     assert (binary["path"], binary["size"], binary["base64"]) == ("data.bin", 3, "/wD+")
     assert (text["path"], text["content"]) == ("src/app.py", "x = 1\n")
 

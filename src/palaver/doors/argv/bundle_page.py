@@ -8,14 +8,13 @@ import msgspec
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import Column, lay_out, safe, truncate
 from palaver.log.fold_bundles import BundleRow
-from palaver.model.bundle import Bundle, KeptFile
+from palaver.model.bundle import Bundle, KeptFile, file_content
 from palaver.model.envelope import Event
 from palaver.model.message import readable_text
 from palaver.model.transcript import Excerpt, format_range
 
 _SHORT_LINE: Final = 200
 """Columns of an event in a summary that is not for a terminal."""
-_SHORT_HASH: Final = 12
 
 
 def bundle_view(
@@ -56,6 +55,19 @@ def bundle_row_view(bundle_id: str, row: BundleRow) -> dict[str, object]:
     }
 
 
+def file_view(bundle_id: str, file: KeptFile) -> dict[str, object]:
+    """Give a file with its content as programs read it, and the bundle that has it."""
+    return {"bundle_id": bundle_id, **msgspec.to_builtins(file)}
+
+
+def headed_content(bundle_id: str, file: KeptFile) -> bytes:
+    """Give a file's exact bytes below a line that says what they are; what follows begins on a new line."""
+    head = safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
+    content = file_content(file)
+    end = b"" if content.endswith(b"\n") or not content else b"\n"
+    return head.encode("utf-8", "backslashreplace") + b"\n" + content + end
+
+
 def head_lines(
     call: Call, event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]]
 ) -> list[str]:
@@ -68,13 +80,14 @@ def head_lines(
     if bundle.description:
         lines += ["", _body(call, bundle.description)]
     if bundle.files:
-        rows = [[file.path, f"{file.size} bytes", file.sha256[:_SHORT_HASH]] for file in bundle.files]
+        rows = [[file.path, f"{file.size} bytes", file.sha256] for file in bundle.files]
         columns = [
             Column(title="FILE", least=12),
             Column(title="SIZE", is_right=True),
             Column(title="SHA-256"),
         ]
-        lines += ["", *lay_out(columns, rows, width=call.width, paint=call.paint)]
+        # However narrow the terminal is: a part of a hash says nothing for certain.
+        lines += ["", *lay_out(columns, rows, width=None, paint=call.paint)]
     parts = [
         f"transcript of {one.agent}, {format_range(one.first, one.last)}, {one.level}"
         for one in bundle.transcripts

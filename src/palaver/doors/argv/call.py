@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from os.path import normpath
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -127,6 +128,10 @@ class Call:
             return ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             return UTC
+
+    def absolute(self, path: str) -> str:
+        """Give a path as others can name it too, from wherever they are. Opens nothing."""
+        return normpath(f"{self.asked.cwd}/{path}") if not path.startswith("/") else normpath(path)
 
     def agent(self, name: str) -> Agent:
         """Find an agent by its full name, with or without @."""

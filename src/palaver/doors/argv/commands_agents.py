@@ -128,7 +128,7 @@ async def set_status(call: Call, doorstep: Doorstep) -> int:
         state=state,
         detail=call.parsed.value("--detail") or "",
         tool=call.parsed.value("--tool") or "",
-        file=call.parsed.value("--file") or "",
+        file=call.absolute(file) if (file := call.parsed.value("--file")) else "",
     )
     await call.services.broker.submit(call.caller, request, key=call.asked.key)
     if call.is_json:

@@ -19,9 +19,6 @@ from palaver.model.query import Query
 from palaver.model.redact import redact_event
 from palaver.routing.policy import require
 
-LEAST_AGE_MS: Final = 60 * 60 * 1000
-"""What is younger stays in the log: a request that is repeated is recognised there."""
-
 _PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000
 
@@ -30,20 +27,17 @@ async def archive(call: Call, doorstep: Doorstep) -> int:
     """Move what lies before a place or a time into a file."""
     require(call.caller, Standing.OPERATOR, "archive")
     log = call.services.log
-    wanted = await _place(call)
-    oldest_kept = await _first_since(call, call.services.clock.now_ms() - LEAST_AGE_MS)
-    if wanted > oldest_kept <= log.last():
-        call.warn(f"what is younger than an hour stays in the log, from #{oldest_kept} on")
-    moved = await log.archive(min(wanted, oldest_kept))
+    before = min(await _place(call), log.last() + 1)
+    moved = await log.archive(before)
     if call.is_json:
         path = None if moved.path is None else str(moved.path)
         await call.say_json({"archived": moved.count, "last": moved.last, "file": path})
     elif moved.path is not None:
-        await call.say(f"archived {moved.count} events, up to #{moved.last}, in {moved.path}")
+        await call.say(f"archived {_events(moved.count)}, up to #{moved.last}, in {moved.path}")
     elif moved.count:
-        await call.say(f"finished archiving: {moved.count} events, up to #{moved.last}")
+        await call.say(f"finished archiving: {_events(moved.count)}, up to #{moved.last}")
     else:
-        await call.say("there is nothing to archive")
+        await call.say(f"archived 0 events: the log has none before #{before}")
     return 0
 
 
@@ -67,6 +61,10 @@ async def export(call: Call, doorstep: Doorstep) -> int:
                 shown = redact_event(event) if is_redacted else event
                 await call.write(_line(shown) if page is None else _markdown(call, page, shown))
     return 0
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"
 
 
 def _line(event: Event) -> bytes:

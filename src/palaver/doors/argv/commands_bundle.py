@@ -16,7 +16,9 @@ from palaver.doors.argv.bundle_page import (
     bundle_view,
     content_lines,
     event_line,
+    file_view,
     head_lines,
+    headed_content,
 )
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import Column, ago, lay_out
@@ -130,17 +132,23 @@ async def list_bundles(call: Call, doorstep: Doorstep) -> int:
 
 
 async def cat(call: Call, doorstep: Doorstep) -> int:
-    """Print the files of a bundle, or one that it or a bundle before it has, byte for byte."""
+    """Print the files of a bundle and of those it builds on, the oldest first; or one, byte for byte."""
     reference, *paths = call.parsed.positionals
     bundle = bundle_from_payload(find_bundle(call.services.log, reference).payload)
-    files = [_find_file(call, bundle, path) for path in paths] or bundle.files
-    if not files:
+    if paths:
+        holder, file = _find_file(call, bundle, paths[0])
+        await (call.say_json(file_view(holder, file)) if call.is_json else call.write(file_content(file)))
+        return 0
+    has_files = False
+    for holder in reversed(list(_with_parents(call, bundle))):
+        for file in _bundle(call, holder).files:
+            has_files = True
+            if call.is_json:
+                await call.say_json(file_view(holder, file))
+            else:
+                await call.write(headed_content(holder, file))
+    if not has_files:
         call.warn(f"{bundle.bundle_id} has no files")
-    for file in files:
-        if call.is_json:
-            await call.say_json(file)
-        else:
-            await call.write(file_content(file))
     return 0
 
 
@@ -214,13 +222,24 @@ def _divided(values: Iterable[str]) -> list[str]:
 # Reading
 
 
-def _find_file(call: Call, bundle: Bundle, given: str) -> KeptFile:
-    log = call.services.log
+def _with_parents(call: Call, bundle: Bundle) -> Iterator[str]:
+    """Give the ids of a bundle and of those it builds on, the nearest first."""
+    yield bundle.bundle_id
+    for bundle_id, _ in read_parents(call.services.log.rows, bundle.extends):
+        yield bundle_id
+
+
+def _bundle(call: Call, bundle_id: str) -> Bundle:
+    return bundle_from_payload(find_bundle(call.services.log, bundle_id).payload)
+
+
+def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptFile]:
+    """Give the nearest file with this path, and the id of the bundle that has it."""
     wanted = (given, path_in_bundle(given, call.asked.cwd))
-    for bundle_id in (bundle.bundle_id, *(one for one, _ in read_parents(log.rows, bundle.extends))):
-        for file in bundle_from_payload(find_bundle(log, bundle_id).payload).files:
+    for bundle_id in _with_parents(call, bundle):
+        for file in _bundle(call, bundle_id).files:
             if file.path in wanted:
-                return file
+                return bundle_id, file
     raise NotFound(f"file {given} in {bundle.bundle_id}", f"'pal bundle show {bundle.bundle_id}' lists them")
 
 
@@ -228,5 +247,5 @@ def _events(call: Call, bundle: Bundle) -> Iterator[Event]:
     """Give the events that a bundle refers to, one at a time: each may be large."""
     for first, last in bundle.events:
         for place in range(first, last + 1):
-            if (event := call.services.log.event(place)) is not None:
+            if (event := call.services.log.recall(place)) is not None:
                 yield event

@@ -15,6 +15,7 @@ from palaver.doors.argv.style import ago, safe
 from palaver.doors.argv.table import TABLE
 from palaver.doors.services import DOWN
 from palaver.doors.views import agent_view, daemon_view
+from palaver.errors import StorageFailed
 from palaver.links.doorstep import Doorstep
 from palaver.log.fold import SKIPPED
 from palaver.model.agent import Standing
@@ -88,7 +89,7 @@ async def status(call: Call, doorstep: Doorstep) -> int:
 
 async def doctor(call: Call, doorstep: Doorstep) -> int:
     """Look for trouble. Each finding says what to do; the status is 1 when something needs doing."""
-    findings = [*_check_home(call.services.home), *_check_log(call), _check_client(call)]
+    findings = [*_check_home(call.services.home), *_check_log(call), await _check_archives(call), _check_client(call)]
     is_well = all(ok for ok, _, _ in findings)
     if call.is_json:
         checks = [{"ok": ok, "check": what, "advice": advice or None} for ok, what, advice in findings]
@@ -130,6 +131,14 @@ def _check_log(call: Call) -> list[Finding]:
         ),
         (True, f"Python {sys.version.split()[0]}, Palaver {call.services.version}", ""),
     ]
+
+
+async def _check_archives(call: Call) -> Finding:
+    try:
+        count = await call.services.log.check_archives()
+    except StorageFailed as failure:
+        return False, str(failure), "events that lie in it cannot be read until it is back from a backup"
+    return True, f"{count} archived event{'' if count == 1 else 's'}, all in their files", ""
 
 
 def _check_client(call: Call) -> Finding:

@@ -14,10 +14,12 @@ from palaver.links.doorstep import Doorstep
 from palaver.log.follow import follow
 from palaver.log.pages import pages
 from palaver.model.envelope import Event, encode_event
+from palaver.model.message import MESSAGE
 from palaver.model.query import Query
 from palaver.model.summary import summary
 
 EXIT_NOTHING: Final = 3
+_MESSAGE_SENT: Final = "message_sent"
 _PAGE: Final = 1000
 _ALL_SHOWN: Final = b"shown"
 """The token of a wait that is over."""
@@ -122,6 +124,9 @@ async def _begin(call: Call, query: Query) -> int:
 
 async def _show(call: Call, event: Event, token: bytes = b"") -> None:
     is_stream = call.parsed.has("--follow") or call.parsed.has("--wait")
+    types = call.parsed.values("--type")
+    if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
+        event = replace(event, type=_MESSAGE_SENT)  # Its other name, and the one that was asked for.
     if call.is_json or (is_stream and call.is_json_stream):
         data = encode_event(event) + b"\n"
     else:

@@ -19,7 +19,7 @@ from palaver.model.bundle import bundle_hint
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.forms import format_injection
-from palaver.model.message import INSTANCE, readable_text
+from palaver.model.message import INSTANCE, message_fields, readable_text
 from palaver.model.query import Query
 from palaver.model.request import Acknowledge
 from palaver.model.text import LIMIT_INJECTION
@@ -92,9 +92,10 @@ async def _next(call: Call, taker: Taker, limit: int, deadline: float | None) ->
 
 async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
     """Show mail batch by batch: shown, written out, written down."""
+    rest = _rest(call, events)
     for batch in _batches(events):
         seqs = tuple(event.seq for event in batch)
-        await _show(call, batch, _encode(seqs))
+        await _show(call, batch, _encode(seqs), rest=rest if batch[-1] is events[-1] else 0)
         await call.connection.output.flushed()
         # From here on it was seen, even if the client goes away now: it stays in hand until that is written.
         seen = asyncio.ensure_future(_seen(call, seqs))
@@ -103,6 +104,13 @@ async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
         finally:
             await asyncio.wait([seen])
         taker.settled(seqs)
+
+
+def _rest(call: Call, events: Sequence[Event]) -> int:
+    """How much mail waits behind what is being shown."""
+    if call.parsed.has("--follow"):
+        return 0
+    return max(0, read_unread(call.services.log.rows, call.owner) - len(events))
 
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
@@ -151,7 +159,7 @@ def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
         yield batch
 
 
-async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None:
+async def _show(call: Call, events: Sequence[Event], token: bytes = b"", *, rest: int = 0) -> None:
     """One frame for one batch: a client that is cut off has written all of it, or none of it counts."""
     form = _form(call)
     if form == _JSON:
@@ -159,17 +167,16 @@ async def _show(call: Call, events: Sequence[Event], token: bytes = b"") -> None
     elif form == _PAGE:
         data = "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
     else:
-        data = f"{_fence(call, events)}\n".encode()
+        data = f"{_fence(call, events, rest)}\n".encode()
     await call.write(data, token)
 
 
-def _fence(call: Call, events: Sequence[Event]) -> str:
+def _fence(call: Call, events: Sequence[Event], rest: int) -> str:
     """Give what an agent reads: the messages, how many more wait, hints for all and tips for this one."""
     services, name = call.services, call.owner
-    rest = 0 if call.parsed.has("--follow") else read_unread(services.log.rows, name) - len(events)
     return format_injection(
         [injection_line(event, name, services.log.device) for event in events],
-        rest=max(0, rest),
+        rest=rest,
         hints=services.settings.hints,
         tips=(bundle_hint(events), *_tips(call, events).values()),
     )
@@ -182,7 +189,7 @@ def _filter(call: Call) -> Passes | None:
         return None
     return lambda event: (
         (not senders or event.sender.lower() in senders)
-        and (not threads or event.payload.get("thread") in threads)
+        and (not threads or message_fields(event).get("thread") in threads)
     )
 
 
@@ -204,8 +211,10 @@ async def _peek(call: Call, name: str, limit: int) -> int:
         events = await call.first(_behind(call, name, place, limit), timeout_s)
         if events is None:
             return EXIT_NOTHING
-    for batch in _batches(events[:limit]):
-        await _show(call, batch)
+    events = events[:limit]
+    rest = _rest(call, events) if after is None else 0
+    for batch in _batches(events):
+        await _show(call, batch, rest=rest if batch[-1] is events[-1] else 0)
     return 0
 
 

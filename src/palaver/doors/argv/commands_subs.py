@@ -7,6 +7,7 @@ import msgspec
 
 from palaver.broker.outcome import Written
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.filters import files_from
 from palaver.doors.argv.parse import Parsed
 from palaver.doors.argv.style import Column, ago, lay_out, safe
 from palaver.links.doorstep import Doorstep
@@ -113,7 +114,10 @@ def _preset(parsed: Parsed) -> str:
 
 def _filter(call: Call, preset: str) -> Filter:
     parsed = call.parsed
-    given = Filter(**{name: tuple(parsed.values(option)) for name, option in _OPTIONS.items()})
+    given = Filter(
+        **{name: tuple(parsed.values(option)) for name, option in _OPTIONS.items() if name != "files"},
+        files=files_from(call),
+    )
     if not preset:
         return given
     names = (

@@ -7,6 +7,12 @@ from palaver.errors import UsageError
 from palaver.model.query import Query
 
 
+def files_from(call: Call) -> tuple[str, ...]:
+    """Read the file filter: each path as it was written, and as it is from here."""
+    given = call.parsed.values("--file")
+    return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
+
+
 def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
     """Read every filter of a command that has them all."""
     parsed = call.parsed
@@ -20,7 +26,7 @@ def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
         threads=tuple(parsed.values("--thread")),
         rooms=tuple(parsed.values("--room")),
         intents=tuple(parsed.values("--intent")),
-        files=tuple(parsed.values("--file")),
+        files=files_from(call),
         statuses=tuple(parsed.values("--status")),
         after=parsed.number("--after") or 0,
         before=parsed.number("--before"),

@@ -4,7 +4,7 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import safe
 from palaver.model.envelope import Event
 from palaver.model.forms import Line
-from palaver.model.message import readable_text
+from palaver.model.message import message_fields, readable_text
 
 
 def for_people(call: Call, event: Event) -> str:
@@ -23,7 +23,7 @@ def for_people(call: Call, event: Event) -> str:
 
 def injection_line(event: Event, recipient: str, device: str) -> Line:
     """Give a message as one line of what an agent reads."""
-    names = event.payload.get("delivered_to", ()) if event.type == "message" else event.delivered_to
+    names = message_fields(event).get("delivered_to", event.delivered_to)
     others = len(names) - 1 if isinstance(names, (list, tuple)) else 0
     return Line(
         seq=event.seq,
@@ -38,5 +38,5 @@ def injection_line(event: Event, recipient: str, device: str) -> Line:
 
 
 def _word(event: Event, key: str) -> str | None:
-    found = event.payload.get(key)
+    found = message_fields(event).get(key)
     return found if isinstance(found, str) else None

@@ -26,7 +26,7 @@ ARCHIVE_COMMANDS: Final = (
         description=(
             "The log is kept for ever unless somebody archives. What is archived keeps its place, its "
             "receipts and its unread mail, and still opens with 'pal show'; 'pal events' reads it with "
-            "--archived. Events of the last hour stay in the log. Needs an operator or a person."
+            "--archived. Needs an operator or a person."
         ),
         options=(
             Option(

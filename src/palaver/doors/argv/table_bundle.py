@@ -114,13 +114,17 @@ BUNDLE_COMMANDS: Final = (
         group=_GROUP,
         summary="Print the files of a bundle.",
         description=(
-            "Byte for byte as they were when the bundle was made: all of them one behind the other, or one. "
-            "A path that the bundle does not have is looked for in those it builds on."
+            "As they were when the bundle was made. Without a path: all files of the bundles it builds on, the "
+            "oldest first, and then its own, each below a line with its bundle, path, size and hash. With a "
+            "path: that file alone, byte for byte, from the nearest bundle that has it."
         ),
         positionals=(
             _BUNDLE_ID,
             Positional(name="PATH", help="The file, as 'pal bundle show' names it.", optional=True),
         ),
-        examples=(("pal bundle cat 7f3q9x2m src/app.tsx", "one file"),),
+        examples=(
+            ("pal bundle cat 7f3q9x2m", "all files, those it builds on first"),
+            ("pal bundle cat 7f3q9x2m src/app.tsx", "one file, byte for byte"),
+        ),
     ),
 )

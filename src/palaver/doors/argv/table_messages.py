@@ -94,8 +94,8 @@ MESSAGE_COMMANDS: Final = (
         group=_GROUP,
         summary="Take your messages.",
         description=(
-            "Shows what waits for you and marks it as seen once it has been written out. Nothing there: "
-            "it says so with exit status 0, or 3 when it waited in vain."
+            "Shows what waits for you and marks it as seen once it has been written out. Exit status 0 when "
+            "there is nothing, and 3 when it waited in vain."
         ),
         options=(
             Option(name="--wait", help="Wait for a message if there is none."),
