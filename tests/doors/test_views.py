@@ -14,7 +14,8 @@ from palaver.doors.services import Services
 from palaver.doors.views import agent_view, inbox_view, open_mail, recently_sent
 from palaver.errors import RateLimited
 from palaver.log.api import Log
-from palaver.model.request import Release, SetStatus
+from palaver.model.delivery import Grade
+from palaver.model.request import Acknowledge, Release, SetStatus
 
 DAY_S = 24 * 3600
 
@@ -126,6 +127,24 @@ async def test_what_is_held_is_not_among_the_mail_that_waits(bus: Bus) -> None:
     waiting = open_mail(services(bus), "nova", 50, None)
 
     assert [event.payload["text"] for event in waiting] == [str(number) for number in range(LIMIT_A_MINUTE)]
+
+
+async def test_an_inbox_shows_open_mail_that_is_archived_before_what_is_in_the_log(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    sent = [await bus.send(luna, str(number), "@nova") for number in range(6)]
+    await bus.submit(nova, Acknowledge(messages=(sent[1].seq,), lane="recv", grade=Grade.FLUSHED))
+    await bus.log.archive(sent[4].seq)
+
+    everything = await inbox_view(services(bus), "nova", 20)
+    some = await inbox_view(services(bus), "nova", 3)
+    few = await inbox_view(services(bus), "nova", 2)
+    await bus.log.archive(bus.log.last() + 1)
+    archived = await inbox_view(services(bus), "nova", 2)
+
+    assert [event.payload["text"] for event, _ in everything] == ["0", "2", "3", "4", "5"]
+    assert [event.payload["text"] for event, _ in some] == ["3", "4", "5"]
+    assert [event.payload["text"] for event, _ in few] == ["4", "5"]
+    assert archived == few
 
 
 async def test_an_inbox_shows_that_something_is_held_and_what_it_says_once_it_is_released(bus: Bus) -> None:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import tempfile
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -218,13 +217,7 @@ async def test_closing_does_not_wait_for_a_slow_condition(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has priorities of threads")
-async def test_conditions_run_at_the_lowest_priority(log: SqliteLog) -> None:
-    await ask(log, "1")
 
-    slow = next(thread for thread in threading.enumerate() if thread.name.startswith("log sql"))
-    assert slow.native_id is not None
-    assert os.getpriority(os.PRIO_PROCESS, slow.native_id) == 19
-    assert os.getpriority(os.PRIO_PROCESS, 0) < 19
 
 
 @given(st.text() | st.text("()'\"`[]-/*;:a ", max_size=30))

@@ -210,7 +210,7 @@ def test_what_is_answered_unread_stays_in_line_until_it_is_seen(line: Line, expi
 
 def test_a_held_reply_answers_when_it_is_released(line: Line) -> None:
     seq = line.message()
-    held = {"delivered_to": ["luna"], "reply_to": str(seq), "held": "too many"}
+    held: dict[str, object] = {"delivered_to": ["luna"], "reply_to": str(seq), "held": "too many"}
     answer = line.write("message", held, sender="nova")
     was = read_entry(line.rows, seq, "nova")
 

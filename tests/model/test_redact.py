@@ -1,6 +1,7 @@
 """Secrets are taken out of texts, ordinary words stay, and no text takes long."""
 
 import json
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,10 @@ KEYS = {
     "Atlassian": [key("ATATT3", 60)],
     "Vault": [key("hvs.", 90)],
     "Databricks": ["dapi" + "0123abcd" * 4],
+    "Discord": [key("M", 23) + ".Ab-_9x." + key("", 27), key("OT", 24) + ".Ab-_9x." + key("", 38)],
+    "Mailgun": ["key-" + "0123abcd" * 4],
+    "Square": [key("sq0csp-", 43), key("sq0atp-", 22), key("EAAAE", 59)],
+    "Facebook": [key("EAACEdEose0cBA", 160)],
     "age": ["AGE-SECRET-KEY-1" + "QPZRY9X8" * 7],
     "JSON web token": [".".join((key("eyJ", 20), key("eyJ", 40), key("", 43)))],
 }
@@ -50,6 +55,10 @@ KEYS = {
 @pytest.mark.parametrize("frame", ["{}", "use {} now", "({})", 'x="{}"', "a,{},b", "line\n{}\nline", "`{}`."])
 def test_the_keys_of_vendors_are_taken_out(secret: str, frame: str) -> None:
     assert redact(frame.format(secret)) == frame.format(REDACTED)
+
+
+def test_keys_that_stand_against_each_other_are_taken_out_together() -> None:
+    assert redact(f"use {KEYS['age'][0]}{KEYS['GitHub'][0]} now") == f"use {REDACTED} now"
 
 
 NAMED = [
@@ -89,6 +98,12 @@ NAMED = [
     ("https://hooks.slack.com/services/{}", "T000/B000/abcdef"),
     ("MYSQL_PWD={}", "abc"),
     ("smtp_pass: {}", "abc"),
+    ("https://a.blob.core.windows.net/c?sv=2022-11-02&sig={}&se=1", "aB3%2FdE5gH7jK9mN1pQ%2BaB3dE5gH7jK9mN1pQ%3D"),
+    ("curl -u luna:{} https://h/v1", "hunter2"),
+    ("curl -s -uluna:{} https://h/v1", "hunter2"),
+    ("curl -X POST -su 'luna:{}' https://h/v1", "two words"),
+    ('curl https://h/v1 --user "luna:{}"', "a:b"),
+    ("curl --user=luna:{}", "x"),
 ]
 
 
@@ -134,6 +149,11 @@ ORDINARY = [
     "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
     "the line -----BEGIN PRIVATE KEY----- comes first",
     "eyJ is how it begins",
+    "sig=short and signal=abcdefghijklmnopqrstuvwxyz",
+    "curl -u luna https://h:80/v1",
+    "curl -u luna:$PASS https://h/v1 && curl -u '$WHO:${PASS}' h",
+    "docker run -u 1000:1000 image; curl -sS h | docker run -u 0:0 image",
+    "key-value stores, key-0123abcd, MIDI.sounds.good, EAA is short",
     "@luna: the tests are green → merge #42?",
     "--- a/x.py\n+++ b/x.py",
     "___ === ... ---",
@@ -201,6 +221,10 @@ FRAGMENTS = st.sampled_from(
             "-----END PRIVATE KEY-----",
             "://",
             "a1b2c3d4",
+            "curl -u ",
+            "luna:",
+            "$",
+            "sig=",
             "[redacted]",
             "é",
             ".",
@@ -237,6 +261,15 @@ HARD = [
         "ghp_",
         "xoxb-",
         "SG.aaaaaaaaaaaaaaaaaaaa-",
+        "Maaaaaaaaaaaaaaaaaaaaaaa.",
+        "EAA",
+        "key-0",
+        "sig=",
+        "curl ",
+        "curl -u",
+        "curl -u a",
+        "curl -u a:",
+        "curl -u 'a:$a",
         "1:AA",
     ),
     *(
@@ -288,6 +321,28 @@ def event(**payload: object) -> Event:
     return Event(
         seq=1, id="id", type="message", sender="luna", to=("nova",), ts=1, device="BOXE", payload=payload
     )
+
+
+@pytest.mark.parametrize("before", [b"", b"\xff\x00", b"\xff\x00\xfe\n"])
+def test_encoded_bytes_with_a_secret_among_them_are_taken_out_as_a_whole(before: bytes) -> None:
+    content = before + b"TOKEN=" + KEYS["GitHub"][0].encode() + b"\x00"
+    encoded = b64encode(content).decode()
+    given_event = event(files=[{"path": "a.bin", "base64": encoded}, {"base64": encoded.rstrip("=")}])
+
+    redacted = redact_event(given_event)
+
+    said = f"[redacted: {len(content)} bytes]"
+    assert redacted.payload == {"files": [{"path": "a.bin", "base64": said}, {"base64": said}]}
+    assert redact_event(redacted) == redacted
+
+
+def test_encoded_bytes_without_a_secret_stay_and_what_is_not_encoded_is_a_text() -> None:
+    harmless = b64encode(bytes(range(256))).decode()
+    given_event = event(base64=harmless, files=[{"base64": f"{KEYS['GitHub'][0]} "}, {"base64": "a"}])
+
+    redacted = redact_event(given_event)
+
+    assert redacted.payload == {"base64": harmless, "files": [{"base64": f"{REDACTED} "}, {"base64": "a"}]}
 
 
 def test_an_event_is_redacted_however_deep_and_by_what_its_fields_are_called() -> None:

@@ -28,6 +28,27 @@ def event(type_: str, **payload: object) -> Event:
             "seen #3, #4 (recv, flushed)",
         ),
         (event("delivery", state="seen", messages="odd"), "seen "),
+        (
+            event("bundle", bundle_id="bundle:9561pk99", title="Review", files=[{}, {}]),
+            "bundle:9561pk99 Review, 2 files",
+        ),
+        (
+            event(
+                "sub.added",
+                id="a1b2c3",
+                owner="luna",
+                filter={"types": ["status", "life"], "agents": ["nova"]},
+                once=True,
+                preset="idle",
+            ),
+            "a1b2c3 for luna (idle, types status life, agents nova, once)",
+        ),
+        (event("sub.added", id="a1b2c3", owner="luna", filter={}), "a1b2c3 for luna"),
+        (event("sub.added", id="a1b2c3", owner="luna", filter="odd"), "a1b2c3 for luna"),
+        (event("sub.added", id="a1b2c3", owner="luna", filter={"x": 1}), "a1b2c3 for luna (x 1)"),
+        (event("sub.removed", id="a1b2c3", reason="by luna"), "a1b2c3 (by luna)"),
+        (event("setting.changed", key="stale_after", value=0, old=1800), "stale_after = 0 (was 1800)"),
+        (event("setting.changed", key="hints", value="x", old=None), "hints = x"),
     ],
     ids=lambda one: one if isinstance(one, str) else one.type,
 )
@@ -36,10 +57,15 @@ def test_an_event_is_said_in_a_few_words(given: Event, words: str) -> None:
 
 
 @given(
-    st.sampled_from(["status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x"]),
+    st.sampled_from(
+        ["status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x", "bundle"]
+        + ["sub.added", "sub.removed", "setting.changed"]
+    ),
     st.dictionaries(
-        st.sampled_from(["state", "messages", "text", "reason", "runtime", "action", "file"]),
-        st.none() | st.integers() | st.text() | st.lists(st.integers()),
+        st.sampled_from(
+            ["state", "messages", "text", "reason", "runtime", "action", "file", "filter", "files", "old"]
+        ),
+        st.none() | st.integers() | st.text() | st.lists(st.integers()) | st.dictionaries(st.text(), st.text()),
     ),
 )
 def test_whatever_a_payload_holds_something_is_said(type_: str, payload: dict[str, object]) -> None:

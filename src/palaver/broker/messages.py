@@ -14,14 +14,13 @@ from palaver.broker.context import SYSTEM_CALLER, Context
 from palaver.broker.lookup import find_message
 from palaver.broker.outcome import Sent, Written
 from palaver.errors import BadRequest, RateLimited, UnknownRecipient
-from palaver.model.address import find_mentions
+from palaver.model.address import Everyone, find_mentions, format_address
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
 from palaver.model.ids import derived_id, is_ulid
 from palaver.model.mail import deliverable
 from palaver.model.message import (
     ACK,
-    BROADCAST,
     HUMAN,
     INFORM,
     INTENTS,
@@ -38,6 +37,7 @@ from palaver.routing.recipients import Resolved, resolve
 
 LIMIT_UNASKED: Final = 5
 """An agent under a harness writes to so many without being asked back."""
+_EVERYONE: Final = format_address(Everyone())
 LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
 
 
@@ -71,7 +71,7 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
     if request.priority:
         parse_priority(request.priority)
     resolved = _resolve(context, caller, request, reply)
-    _check_breadth(caller, request, resolved)
+    check_breadth(caller, request, Sent(event=None, to=resolved.to, delivered_to=resolved.recipients))
     now = context.clock.now_ms()
     payload = build_payload(
         text=request.text,
@@ -222,11 +222,15 @@ def _to_author(context: Context, author: str) -> Resolved:
     return Resolved(to=(author,), recipients=(author,), scope=MENTIONS)
 
 
-def _check_breadth(caller: Caller, request: Send, resolved: Resolved) -> None:
-    """An agent under a harness says outright that it means to write to many."""
-    count = len(resolved.recipients)
+def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:
+    """Refuse a broadcast to many that an agent under a harness does not say outright that it means.
+
+    `sent` says whom it would go to; a dry run of the same request gives that too.
+    """
+    count = len(sent.delivered_to)
+    is_broadcast = not sent.to or _EVERYONE in sent.to
     is_asked_for = request.is_confirmed or request.is_dry_run
-    if caller.harness and resolved.scope == BROADCAST and count > LIMIT_UNASKED and not is_asked_for:
+    if caller.harness and is_broadcast and count > LIMIT_UNASKED and not is_asked_for:
         raise BadRequest(f"this would go to {count} agents; add --yes if you mean it. Nothing was sent")
 
 

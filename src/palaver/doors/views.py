@@ -1,7 +1,8 @@
 """What doors show of the state: agents, receipts, an inbox, the daemon. Reads only; reading marks nothing."""
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +15,7 @@ from palaver.log.state import read_entry, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.mail import MAIL, decode_mail, mail_prefix
+from palaver.model.mail import MAIL, Mail, decode_mail, mail_prefix
 from palaver.model.message import flat, message_fields, readable_text
 from palaver.model.query import Query
 
@@ -135,9 +136,11 @@ def message_view(event: Event) -> dict[str, object]:
 async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
     """Give the newest messages that were meant for a name, each with its state there.
 
-    Of what is held it shows that it is there, not what it says.
+    What is archived counts as long as it is open. Of what is held it shows that it is there, not what it
+    says.
     """
     events = await services.log.read(Query(targets=(name,), last=limit, limit=limit))
+    events = [*_archived_mail(services, name, events, limit), *events]
     found = [(event, _state(services, event, name)) for event in events]
     return [(_without_text(event) if state == State.HELD else event, state) for event, state in found]
 
@@ -155,16 +158,29 @@ def open_mail(
     What is held is not its to read yet.
     """
     found: list[Event] = []
+    for mail in _mail(services, name):
+        event = None if mail.state == State.HELD else services.log.event(mail.seq)
+        if event is not None and (passes is None or passes(event)):
+            found.append(event)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _mail(services: Services, name: str) -> Iterator[Mail]:
     after = ""
     while page := services.log.rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
-        for mail in map(decode_mail, (value for _, value in page)):
-            event = None if mail.state == State.HELD else services.log.event(mail.seq)
-            if event is not None and (passes is None or passes(event)):
-                found.append(event)
-                if len(found) == limit:
-                    return found
+        yield from map(decode_mail, (value for _, value in page))
         after = page[-1][0]
-    return found
+
+
+def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit: int) -> list[Event]:
+    """Give the newest open mail that is archived and not among those behind it, so many that all are `limit`."""
+    before = min(services.log.archived() + 1, behind[0].seq if behind else sys.maxsize)
+    if before == 1 or len(behind) == limit:
+        return []
+    seqs = sorted({mail.seq for mail in _mail(services, name) if mail.seq < before})
+    return list(filter(None, map(services.log.event, seqs[len(behind) - limit :])))
 
 
 async def last_sent(services: Services, sender: str) -> dict[str, dict[str, object]]:

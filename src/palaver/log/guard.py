@@ -86,12 +86,11 @@ def check_clause(clause: str) -> None:
 
 
 class Guard:
-    """A connection for other people's conditions. Belongs to one thread, but for `stop`."""
+    """A connection for other people's conditions. Belongs to one thread."""
 
     def __init__(self, path: Path, limit_s: float) -> None:
         self._limit_s = limit_s
         self._deadline_s = 0.0
-        self._is_stopped = False
         self._connection = sqlite3.connect(
             f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
@@ -133,15 +132,11 @@ class Guard:
         finally:
             cursor.close()
 
-    def stop(self) -> None:
-        """Cut short what runs and all that follows; from any thread."""
-        self._is_stopped = True
-
     def close(self) -> None:
         self._connection.close()
 
     def _is_over(self) -> bool:
-        return self._is_stopped or time.monotonic() > self._deadline_s
+        return time.monotonic() > self._deadline_s
 
 
 def _authorize(

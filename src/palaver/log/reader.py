@@ -1,14 +1,11 @@
-"""Reads beside the event loop: a few threads for queries, and a slow one for other people's SQL.
+"""Reads beside the event loop: a few threads for queries, and one that waits for other people's SQL.
 
 Every read opens, finishes and lets go of its own statement; nothing stays open between two.
 """
 
 import asyncio
 import contextlib
-import os
 import sqlite3
-import sys
-import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -17,7 +14,7 @@ from typing import Final
 
 from palaver.errors import ShuttingDown, StorageFailed, TooSlow
 from palaver.log.blobs import Blobs
-from palaver.log.guard import Guard
+from palaver.log.guard_process import GuardProcess
 from palaver.log.records import event_from_record
 from palaver.log.select import check_search, statement_from, wanted
 from palaver.log.storage import connect_reader
@@ -27,7 +24,6 @@ from palaver.model.query import Query, matches
 _THREADS: Final = 2
 _LIMIT_SQL_IN_LINE: Final = 8
 _EVENTS_AT_ONCE: Final = 256
-_LOWEST_PRIORITY: Final = 19
 _BEHIND_ALL_PLACES: Final = 2**63 - 1
 
 
@@ -42,11 +38,11 @@ class Reader:
         self._path = path
         self._blobs = blobs
         self._connections: list[sqlite3.Connection] = []
-        self._guard = Guard(path, sql_limit_s)
+        self._guard = GuardProcess(path, sql_limit_s)
         self._sql_in_line = 0
         self._is_closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log reader")
-        self._slow_thread = ThreadPoolExecutor(1, thread_name_prefix="log sql", initializer=_yield_to_others)
+        self._slow_thread = ThreadPoolExecutor(1, thread_name_prefix="log sql")
 
     async def read(self, query: Query) -> list[Event]:
         """Find what matches, in place order."""
@@ -72,7 +68,6 @@ class Reader:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
-        self._guard.close()
 
     async def _run(
         self, threads: ThreadPoolExecutor, find: Callable[[Query], list[Event]], query: Query
@@ -127,9 +122,3 @@ def _in_place_order(query: Query, found: Generator[Event, None, None]) -> list[E
     with contextlib.closing(found):
         events = list(islice(found, wanted(query)))
     return events if query.last is None else events[::-1]
-
-
-def _yield_to_others() -> None:
-    """Let this thread run only when no other wants to: Linux has a priority for each thread."""
-    if sys.platform == "linux":  # pragma: no branch - macOS has none
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)

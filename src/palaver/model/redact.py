@@ -49,10 +49,15 @@ _KEYS: Final = (
     r"ATATT3[\w=-]{24,}+",  # Atlassian
     r"hv[bs]\.[\w-]{24,}+",  # Vault
     r"dapi[0-9a-f]{32}(?![A-Za-z0-9])",  # Databricks
+    r"[MNO][\w-]{22,27}+\.[\w-]{6}\.[\w-]{27,}+",  # Discord
+    r"key-[0-9a-f]{32}(?![A-Za-z0-9])",  # Mailgun
+    r"sq0[a-z]{3}-[\w-]{22,}+",  # Square
+    r"EAA[\w-]{57,}+",  # Facebook, and Square
 )
 """How the keys of vendors begin, and how long they are at least."""
 
-_VENDOR: Final = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_KEYS)})", re.ASCII)
+# One or several: where one ends, the next may begin without any edge.
+_VENDOR: Final = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_KEYS)})++", re.ASCII)
 _WEB_TOKEN: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)*+", re.ASCII)
 
 _BEHIND: Final = (
@@ -62,6 +67,11 @@ _BEHIND: Final = (
         r"(?:[^-]*+(?:-(?!----)[^-]*+)*+(?=-----END )|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++)"
     ),
     re.compile(r"(hooks\.slack\.com/[a-z]{1,16}/)[\w/-]{8,}+", re.ASCII),
+    re.compile(r"(?<![\w.-])(sig=)[\w%+/=-]{20,}+", re.ASCII),  # Azure's signatures in URLs
+    re.compile(
+        r"(?<![\w-])(curl[ \t](?:[^\n|;&]{0,256}?[ \t])??(?:-[A-Za-z]{0,8}u[ \t]{0,4}|--user[ \t=]{1,4})"
+        r"([\"'])?[^\s:\"'$]{1,128}+:)(?!\$\{?\w+\}?(?:[\"'\s]|$))(?(2)[^\n\"']|[^\s\"']){1,512}+"
+    ),
     re.compile(r"(://[^\s/:@?#\"'<>]{0,256}+:)[^\s/@\"'<>]{1,512}+(?=@)"),
     re.compile(
         r"(authorization[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?"

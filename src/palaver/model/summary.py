@@ -1,5 +1,7 @@
 """An event in a few words, for lists and notices. Pure and total: no payload makes it fail."""
 
+from collections.abc import Mapping
+
 from palaver.model.envelope import Event
 from palaver.model.message import MESSAGE, readable_text
 
@@ -22,8 +24,27 @@ def summary(event: Event) -> str:
             numbers = [f"#{seq}" for seq in seqs] if isinstance(seqs, (list, tuple)) else []
             said = f"{field('state')} {', '.join(numbers)}"
             return _with(said, field("lane"), field("grade"), field("reason"))
+        case "bundle":
+            return readable_text(event)
+        case "sub.added":
+            said = f"{field('id')} for {field('owner')}"
+            return _with(said, field("preset"), *_filters(field("filter")), field("once") and "once")
+        case "sub.removed":
+            return _with(field("id"), field("reason"))
+        case "setting.changed":
+            old = field("old")
+            return _with(f"{field('key')} = {field('value')}", old is not None and f"was {old}")
     text = readable_text(event)
     return text if event.type == MESSAGE else text.removeprefix(event.type).lstrip()
+
+
+def _filters(wanted: object) -> list[str]:
+    """Give the words of each filter behind its name."""
+    found = wanted.items() if isinstance(wanted, Mapping) else ()
+    return [
+        f"{name} {' '.join(map(str, words))}" if isinstance(words, (list, tuple)) else f"{name} {words}"
+        for name, words in found
+    ]
 
 
 def _with(word: object, *details: object) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.doors.argv.bundle_stage import HUMAN, LUNA, Stage
 
+from palaver.broker.messages import LIMIT_UNASKED
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.commands_bundle import with_bundle
 from palaver.errors import (
@@ -20,7 +21,7 @@ from palaver.errors import (
     UnknownRecipient,
     UsageError,
 )
-from palaver.model.agent import Caller
+from palaver.model.agent import Agent, Caller
 from palaver.model.bundle import LIMIT_FILE_BYTES, bundle_from_payload, file_content
 from palaver.model.envelope import Event
 from palaver.model.query import Query
@@ -211,6 +212,23 @@ async def test_a_message_that_is_refused_leaves_no_bundle_behind(stage: Stage) -
 
     assert stage.read == []
     assert await stage.log.read(Query()) == []
+
+
+@pytest.mark.parametrize("to", [(), ("@all",)])
+async def test_a_message_that_is_refused_for_its_breadth_leaves_no_bundle_behind(
+    stage: Stage, to: tuple[str, ...]
+) -> None:
+    for number in range(LIMIT_UNASKED):
+        stage.context.directory.put(Agent(name=f"w{number}", base=f"w{number}"))
+    stage.caller = replace(LUNA, harness="claude")
+    call, _ = stage.call("send", "@all", "--title", "PR", "--files", "src/app.py")
+
+    with pytest.raises(BadRequest, match="this would go to 6 agents; add --yes"):
+        await with_bundle(call, Send(text="look", to=to))
+
+    assert stage.read == []
+    assert await stage.log.read(Query()) == []
+    assert (await with_bundle(call, Send(text="look", to=to, is_confirmed=True))).bundle_id
 
 
 async def test_what_goes_into_a_bundle_needs_a_title(stage: Stage) -> None:

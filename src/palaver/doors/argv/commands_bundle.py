@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from palaver.broker.bundles import find_bundle
-from palaver.broker.outcome import Written
+from palaver.broker.messages import check_breadth
+from palaver.broker.outcome import Sent, Written
 from palaver.doors.argv.bundle_page import (
     bundle_row_view,
     bundle_view,
@@ -80,7 +81,9 @@ async def with_bundle(call: Call, request: Send) -> Send:
     if request.is_dry_run:
         return request
     check = msgspec.structs.replace(request, is_dry_run=True)
-    await call.services.broker.submit(call.caller, check, key=call.asked.key)
+    sent = await call.services.broker.submit(call.caller, check, key=call.asked.key)
+    assert isinstance(sent, Sent)
+    check_breadth(call.caller, request, sent)  # A dry run may be as broad as it likes.
     key = hashlib.sha256(call.asked.key + b"bundle").digest()[: len(call.asked.key)]
     made = await _make(call, title, key)
     return msgspec.structs.replace(request, bundle_id=str(made.payload["bundle_id"]))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from palaver.doors.lines_wire import Place
 from palaver.doors.views import message_view, open_mail
 from palaver.errors import UsageError
 from palaver.links.doorstep import Doorstep
+from palaver.log.pages import pages
 from palaver.log.state import read_tips, read_unread
 from palaver.model.bundle import bundle_hint
 from palaver.model.delivery import Grade
@@ -205,7 +207,7 @@ async def _peek(call: Call, name: str, limit: int) -> int:
     if after is None:
         events = open_mail(call.services, name, limit, _filter(call))
     else:
-        events = await call.services.log.read(_behind(call, name, after, limit))
+        events = await _all_behind(call, _behind(call, name, after, limit))
     if not events and (parsed.has("--wait") or timeout_s is not None):
         place = call.services.log.last() if after is None else after
         events = await call.first(_behind(call, name, place, limit), timeout_s)
@@ -216,6 +218,17 @@ async def _peek(call: Call, name: str, limit: int) -> int:
     for batch in _batches(events):
         await _show(call, batch, rest=rest if batch[-1] is events[-1] else 0)
     return 0
+
+
+async def _all_behind(call: Call, query: Query) -> list[Event]:
+    """Give what is stored behind a place, archived or not, up to the limit."""
+    found: list[Event] = []
+    async with aclosing(pages(call.services.log, query)) as some:
+        async for page in some:
+            found += page
+            if len(found) >= query.limit:
+                break
+    return found[: query.limit]
 
 
 def _behind(call: Call, name: str, place: int, limit: int) -> Query:
