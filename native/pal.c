@@ -84,7 +84,7 @@ static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
     const char *home;
-    bool home_given, help, foreground, hook, up, down;
+    bool home_given, help, foreground, json, hook, up, down;
 } call;
 
 static char cwd[PATH_MAX];
@@ -109,23 +109,38 @@ static struct {
 
 /* ---- Endings ---- */
 
+/* Write a text as JSON; bytes that are not printable ASCII may be part of UTF-8 and pass as they are. */
+static void write_json_text(const char *text)
+{
+    for (; *text; text++) {
+        unsigned char sign = (unsigned char)*text;
+        if (sign == '"' || sign == '\\')
+            dprintf(STDERR_FILENO, "\\%c", sign);
+        else if (sign < ' ')
+            dprintf(STDERR_FILENO, "\\u%04x", sign);
+        else
+            (void)!write(STDERR_FILENO, text, 1);
+    }
+}
+
 /* Say why in one line and exit with 1. A hook must never disturb its harness: it is silent, and all is well. */
 static _Noreturn void fail(const char *format, ...)
 {
     char line[PATH_MAX + 1024];
     va_list values;
-    int n;
 
     if (call.hook)
         _exit(0);
     va_start(values, format);
-    memcpy(line, "pal: ", 5);
-    n = 5 + vsnprintf(line + 5, sizeof line - 5, format, values);
+    vsnprintf(line, sizeof line, format, values);
     va_end(values);
-    if ((size_t)n > sizeof line - 1)
-        n = sizeof line - 1;
-    line[n] = '\n';
-    (void)!write(STDERR_FILENO, line, (size_t)n + 1);
+    if (call.json) {
+        dprintf(STDERR_FILENO, "{\"error\":\"unavailable\",\"message\":\"");
+        write_json_text(line);
+        dprintf(STDERR_FILENO, "\"}\n");
+    } else {
+        dprintf(STDERR_FILENO, "pal: %s\n", line);
+    }
     _exit(1);
 }
 
@@ -288,6 +303,8 @@ static void read_arguments(int count, char **all)
             call.help = true;
         } else if (!strcmp(arg, "--foreground")) {
             call.foreground = true;
+        } else if (!strcmp(arg, "--json")) {
+            call.json = true;
         } else if (!call.verb_at && arg[0] != '-') {
             call.verb_at = i;
         }

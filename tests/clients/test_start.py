@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import stat
 import subprocess
@@ -185,6 +186,18 @@ def test_after_down_a_program_starts_nothing(pal: Pal) -> None:
 
     assert (result.status, result.out, result.err) == (1, b"", STOPPED)
     assert pal.notes() == []
+
+
+def test_with_json_the_clients_own_error_is_an_object_too(pal: Pal) -> None:
+    (pal.home / "down").touch()
+
+    result = pal.run("list", "--json", start_new_session=True)
+
+    assert result.status == 1
+    assert json.loads(result.err) == {
+        "error": "unavailable",
+        "message": STOPPED.decode().removeprefix("pal: ").rstrip(),
+    }
 
 
 def test_after_down_a_person_starts_it_again(pal: Pal, at_terminal: Callable[[], None]) -> None:

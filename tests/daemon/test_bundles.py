@@ -132,6 +132,23 @@ def test_a_request_is_recognised_when_its_events_are_archived(bus: Home, nova: S
     assert nova.ok("recv", "--json").out.count("\n") == 1
 
 
+def test_unread_mail_that_is_archived_is_still_shown(bus: Home, luna: Shell, nova: Shell) -> None:
+    for word in ("one", "two", "three"):
+        luna.ok("send", "@nova", "--", word)
+    first, second, _ = bus.events("--type", "message")
+    run_as_person(bus, "archive", "--before", str(second["seq"] + 1))
+
+    inbox = nova.ok("inbox", "--json").lines
+    behind = nova.ok("recv", "--after", "0", "--json").lines
+    some = nova.ok("recv", "--after", str(first["seq"]), "--limit", "1", "--json").lines
+    taken = nova.ok("recv", "--json").lines
+
+    assert [line["text"] for line in inbox] == ["one", "two", "three"]
+    assert [line["text"] for line in behind] == ["one", "two", "three"]
+    assert [line["text"] for line in some] == ["two"]
+    assert [line["text"] for line in taken] == ["one", "two", "three"]
+
+
 def test_a_doctor_misses_a_lost_archive(bus: Home, luna: Shell) -> None:
     made = luna.ok("bundle", "create", "T", "--files", "app.py", "--json").json
     run_as_person(bus, "archive", "--before", str(made["seq"] + 1))

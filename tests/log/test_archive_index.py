@@ -65,7 +65,7 @@ def test_what_is_known_and_not_there_is_not_taken_for_new(index: ArchiveIndex, t
         lambda: index.by_request_key(b"a-end"),
         lambda: index.by_place(2),
     ):
-        with pytest.raises(StorageFailed, match=r"place 2 is archived, .*/archive/0+1-0+9\.jsonl: put the file"):
+        with pytest.raises(StorageFailed, match=r"place 2 is archived, .*/archive/0+1-0+9\.jsonl: put"):
             look()
 
 

@@ -98,7 +98,10 @@ NAMED = [
     ("https://hooks.slack.com/services/{}", "T000/B000/abcdef"),
     ("MYSQL_PWD={}", "abc"),
     ("smtp_pass: {}", "abc"),
-    ("https://a.blob.core.windows.net/c?sv=2022-11-02&sig={}&se=1", "aB3%2FdE5gH7jK9mN1pQ%2BaB3dE5gH7jK9mN1pQ%3D"),
+    (
+        "https://a.blob.core.windows.net/c?sv=2022-11-02&sig={}&se=1",
+        "aB3%2FdE5gH7jK9mN1pQ%2BaB3dE5gH7jK9mN1pQ%3D",
+    ),
     ("curl -u luna:{} https://h/v1", "hunter2"),
     ("curl -s -uluna:{} https://h/v1", "hunter2"),
     ("curl -X POST -su 'luna:{}' https://h/v1", "two words"),

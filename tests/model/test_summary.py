@@ -58,14 +58,20 @@ def test_an_event_is_said_in_a_few_words(given: Event, words: str) -> None:
 
 @given(
     st.sampled_from(
-        ["status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x", "bundle"]
-        + ["sub.added", "sub.removed", "setting.changed"]
+        [
+            *("status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x", "bundle"),
+            *("sub.added", "sub.removed", "setting.changed"),
+        ]
     ),
     st.dictionaries(
         st.sampled_from(
             ["state", "messages", "text", "reason", "runtime", "action", "file", "filter", "files", "old"]
         ),
-        st.none() | st.integers() | st.text() | st.lists(st.integers()) | st.dictionaries(st.text(), st.text()),
+        st.none()
+        | st.integers()
+        | st.text()
+        | st.lists(st.integers())
+        | st.dictionaries(st.text(), st.text()),
     ),
 )
 def test_whatever_a_payload_holds_something_is_said(type_: str, payload: dict[str, object]) -> None:

@@ -221,8 +221,17 @@ def main() -> NoReturn:
         # A hook must never disturb its harness: it is silent, and all is well.
         if call.verb == b"hook":
             os._exit(0)
-        _write_all(2, memoryview(f"pal: {error}\n".encode(errors="surrogateescape")))
+        _write_all(2, memoryview(_complaint(error, is_json=call.is_json)))
         os._exit(1)
+
+
+def _complaint(error: Exception, *, is_json: bool) -> bytes:
+    if not is_json:
+        return f"pal: {error}\n".encode(errors="surrogateescape")
+    import json  # only here: it takes longer to import than all the rest
+
+    line = json.dumps({"error": "unavailable", "message": str(error)}, separators=(",", ":"))
+    return f"{line}\n".encode(errors="replace")
 
 
 def _is_first_ready(wire: int, source: int) -> bool:

@@ -21,12 +21,13 @@ class UsageError(Exception):
 class Call:
     """One command line, read as far as the client needs. Options end at a lone `--`."""
 
-    __slots__ = ("arguments", "home", "is_foreground", "is_help", "verb", "verb_at")
+    __slots__ = ("arguments", "home", "is_foreground", "is_help", "is_json", "verb", "verb_at")
 
     def __init__(self, arguments: list[bytes]) -> None:
         self.arguments = arguments
         self.home: bytes | None = None
         self.is_help = False
+        self.is_json = False
         self.is_foreground = False
         self.verb_at = self._read()
         # Help never has an effect, whatever stands beside it.
@@ -52,6 +53,8 @@ class Call:
                 next(row, None)
             elif argument in (b"--help", b"-h"):
                 self.is_help = True
+            elif argument == b"--json":
+                self.is_json = True
             elif argument == b"--foreground":
                 self.is_foreground = True
             elif verb_at is None and not argument.startswith(b"-"):

@@ -175,7 +175,7 @@ def _mail(services: Services, name: str) -> Iterator[Mail]:
 
 
 def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit: int) -> list[Event]:
-    """Give the newest open mail that is archived and not among those behind it, so many that all are `limit`."""
+    """Give the newest open mail that is archived and lies before the others, up to `limit` with them."""
     before = min(services.log.archived() + 1, behind[0].seq if behind else sys.maxsize)
     if before == 1 or len(behind) == limit:
         return []

@@ -182,7 +182,10 @@ def count_archived(path: Path, archives: Archives) -> int:
 
     Raises StorageFailed when a file is damaged, or when none holds what has left the log.
     """
-    with closing(connect_reader(path)) as connection, closing(archived_events(connection, archives)) as events:
+    with (
+        closing(connect_reader(path)) as connection,
+        closing(archived_events(connection, archives)) as events,
+    ):
         return sum(1 for _ in events)
 
 

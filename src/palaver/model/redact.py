@@ -140,7 +140,7 @@ def redact(text: str) -> str:
 def redact_event(event: Event) -> Event:
     """Redact every string of an event's payload, however deep, by what it holds and by what it is called.
 
-    Bytes under the name `base64` are decoded and looked through, and go as a whole when a secret is among them.
+    Bytes under the name `base64` are looked through, and go as a whole when a secret is among them.
     """
     return replace(event, payload={key: _redact_value(value, key) for key, value in event.payload.items()})
 

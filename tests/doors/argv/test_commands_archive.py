@@ -183,9 +183,10 @@ async def test_nothing_more_to_archive_is_said(stage: Stage) -> None:
     await stage.run("archive", "--before", "3")
 
     answer = await stage.run("archive", "--before", "3", "--json")
+    said = await stage.run("archive", "--before", "3")
 
     assert json.loads(answer.out) == {"archived": 0, "last": 2, "file": None}
-    assert (await stage.run("archive", "--before", "3")).out == "archived 0 events: the log has none before #3\n"
+    assert said.out == "archived 0 events: the log has none before #3\n"
 
 
 async def test_all_below_a_place_is_archived_however_young_it_is(stage: Stage) -> None:

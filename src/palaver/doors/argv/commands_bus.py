@@ -89,7 +89,12 @@ async def status(call: Call, doorstep: Doorstep) -> int:
 
 async def doctor(call: Call, doorstep: Doorstep) -> int:
     """Look for trouble. Each finding says what to do; the status is 1 when something needs doing."""
-    findings = [*_check_home(call.services.home), *_check_log(call), await _check_archives(call), _check_client(call)]
+    findings = [
+        *_check_home(call.services.home),
+        *_check_log(call),
+        await _check_archives(call),
+        _check_client(call),
+    ]
     is_well = all(ok for ok, _, _ in findings)
     if call.is_json:
         checks = [{"ok": ok, "check": what, "advice": advice or None} for ok, what, advice in findings]
