@@ -141,7 +141,7 @@ class Play:
         for _ in range(LIMIT_A_MINUTE):
             mail = await self.bus.log.read(Query(types=("message",), senders=("luna",), last=1))
             with suppress(RateLimited):
-                await self.ask(luna, Send(text="again", to=("@nova",)))
+                await self.ask(luna, Send(text="again", to=("@nova",), reply_to=str(asked.seq)))
         held = (await self.bus.log.read(Query(types=("message",), senders=("luna",), last=1)))[-1]
         await self.ask(HUMAN, Release(message=str(held.seq)))
         for unconfirmed in (False, True):

@@ -64,6 +64,7 @@ async def _requeue(
 ) -> Written:
     """Queue every copy of a message that is in one state: an event for each, of which the last is given."""
     mail = deliverable(message)
+    answers = (reply_place(message) or 0) if state is State.HELD else 0
     last = Written(event=None)
     for name in mail.delivered_to:
         again = DeliveryReport(
@@ -72,8 +73,8 @@ async def _requeue(
             state=State.QUEUED,
             reason=reason,
             priority=format_priority(mail.priority),
-            author=message.sender if state is State.HELD else "",
-            answers=reply_place(message) or 0 if state is State.HELD else 0,
+            author=message.sender if answers else "",
+            answers=answers,
         )
         written = await _write(context, caller, again, _key_for(key, name), only_from=state)
         last = last if written.event is None else written
