@@ -8,7 +8,15 @@ from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, texts_of
 from palaver.broker.context import Context
 from palaver.broker.envelopes import resolve_exactly
 from palaver.broker.outcome import Sent
-from palaver.errors import BadRequest, BadText, NotYou, ReservedType, UnknownRecipient, WhoAreYou
+from palaver.errors import (
+    BadRequest,
+    BadText,
+    MessageTooLarge,
+    NotYou,
+    ReservedType,
+    UnknownRecipient,
+    WhoAreYou,
+)
 from palaver.log.fold import apply
 from palaver.log.memory import MemoryLog
 from palaver.model.agent import Agent, Caller
@@ -175,3 +183,30 @@ def test_an_envelope_reaches_those_whom_the_rules_of_the_wire_mean(to: list[str]
 
     meant = {agent.name for agent in PEOPLE if matches_recipient(envelope, agent.name, agent.role)}
     assert set(found.recipients) == meant
+
+
+@pytest.mark.parametrize("type_", ["\x1b[31m", "x" * 257])
+async def test_a_type_is_a_word_that_anybody_can_read(bus: Bus, type_: str) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    with pytest.raises((BadText, MessageTooLarge)):
+        await put(bus, luna, type_, "nova")
+
+
+async def test_message_sent_is_another_name_for_a_message(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    outcome = await put(bus, luna, "message_sent", "nova", text="hello")
+
+    assert outcome.event is not None
+    assert outcome.event.type == "message"
+    assert bus.texts("nova") == ["hello"]
+
+
+async def test_a_hello_is_for_nobody_in_particular(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    first = await put(bus, luna, "agent.hello", "nova", runtime="x")
+    again = await put(bus, luna, "agent.hello", "nova", runtime="x")
+
+    assert (first.delivered_to, again.delivered_to) == ((), ())

@@ -1,7 +1,7 @@
 import pytest
 
 from palaver.model.envelope import Event
-from palaver.model.message import build_payload, flat, readable_text
+from palaver.model.message import build_payload, flat, message_fields, readable_text
 
 
 def _event(payload: dict[str, object], type: str = "message", to: tuple[str, ...] = ("@nova",)) -> Event:
@@ -98,3 +98,32 @@ def test_of_a_bundle_people_read_a_summary_and_never_its_contents() -> None:
     event = _event({"bundle_id": "bundle:7f3q9x2m", "title": "Review", "files": files}, type="bundle")
 
     assert readable_text(event) == "bundle:7f3q9x2m Review, 1 file"
+
+
+def test_an_envelope_of_another_type_claims_nothing_about_itself() -> None:
+    claims: dict[str, object] = {
+        "sender_kind": "human",
+        "intent": "request",
+        "thread": "ops",
+        "priority": "interrupt",
+        "command": "rm",
+        "delivered_to": ["kira"],
+    }
+
+    read = flat(_event(claims, type="org.x"))
+
+    assert (read["sender_kind"], read["intent"], read["thread"], read["priority"]) == (
+        "instance",
+        None,
+        None,
+        "normal",
+    )
+    assert read["delivered_to"] == []
+    assert "command" not in read
+    assert message_fields(_event(claims, type="org.x")) == {}
+
+
+def test_what_the_human_put_is_the_humans() -> None:
+    event = Event(seq=7, id="i", type="org.x", sender="human", to=(), ts=3, device="BOXE", payload={})
+
+    assert flat(event)["sender_kind"] == "human"

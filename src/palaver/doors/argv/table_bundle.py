@@ -115,8 +115,8 @@ BUNDLE_COMMANDS: Final = (
         summary="Print the files of a bundle.",
         description=(
             "As they were when the bundle was made. Without a path: all files of the bundles it builds on, "
-            "the oldest first, and then its own, each below a line with its bundle, path, size and hash. With "
-            "a path: that file alone, byte for byte, from the nearest bundle that has it."
+            "the oldest first, and then its own, each below a line with its bundle, path, size and hash. "
+            "With a path: that file alone, byte for byte, from the nearest bundle that has it."
         ),
         positionals=(
             _BUNDLE_ID,
