@@ -248,4 +248,4 @@ def test_every_acknowledged_send_is_in_the_log_once_whenever_the_daemon_is_kille
     assert set(acknowledged) <= set(stored)
     # Who met nobody but dying daemons was told so, and knows that it does not know.
     assert {text for text, _ in set(stored) - set(acknowledged)} <= set(unlucky)
-    assert set(unlucky.values()) <= {"pal: lost the daemon\n"}
+    assert all("lost the daemon" in why for why in unlucky.values())

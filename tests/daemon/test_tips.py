@@ -3,7 +3,7 @@
 import pytest
 from tests.daemon.stage import Home, Shell, check_output, run_as_person
 
-REQUEST = "answer with: pal send @luna --reply-to"
+REQUEST = "answer with: pal send --reply-to"
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_each_tip_is_told_once(luna: Shell, nova: Shell) -> None:
     assert f"(pal: {REQUEST} {first} -- …)" in told
     assert REQUEST not in again
     assert REQUEST not in others
-    assert f"to answer its sender alone: pal send @luna --reply-to {second} -- …" in others
+    assert f"to answer its sender alone: pal send --reply-to {second} -- …" in others
     assert "(pal: the whole thread: pal thread show pr-1)" in others
 
 

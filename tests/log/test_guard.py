@@ -217,9 +217,6 @@ async def test_closing_does_not_wait_for_a_slow_condition(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has priorities of threads")
-
-
-
 @given(st.text() | st.text("()'\"`[]-/*;:a ", max_size=30))
 def test_a_clause_that_passes_has_its_parentheses_in_order(clause: str) -> None:
     with contextlib.suppress(BadQuery):

@@ -36,7 +36,7 @@ class Shell:
     async def run(self, *words: str) -> str:
         parsed = parse(TABLE, ["events", *words])
         services = SimpleNamespace(log=self._bus.log, broker=self._bus.broker, clock=self._bus.clock)
-        asked = SimpleNamespace(key=None, stdout_is_terminal=False, environment={}, width=0)
+        asked = SimpleNamespace(key=None, stdout_is_terminal=False, environment={}, width=0, cwd="/src")
         call = Call(
             services=cast(Services, services),
             connection=cast(ArgvConnection, SimpleNamespace(output=self)),
@@ -85,8 +85,8 @@ async def test_a_subscription_is_answered_with_its_id_and_shown_as_it_was_typed(
         (("--stopped", "nova"), {"types": ["agent.bye"], "agents": ["nova"]}),
         (("--collision",), {"types": ["status"]}),
         (
-            ("--collision", "--agent", "nova", "--file", "x"),
-            {"types": ["status"], "agents": ["nova"], "files": ["x"]},
+            ("--collision", "--agent", "nova", "--file", "/x"),
+            {"types": ["status"], "agents": ["nova"], "files": ["/x"]},
         ),
     ],
 )

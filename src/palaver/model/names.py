@@ -17,7 +17,20 @@ LIMIT_NAME: Final = 64
 HARNESS_WORDS: Final = ("claude", "codex", "gemini", "opencode")
 
 RESERVED: Final = frozenset(
-    {"room", "all", "human", "system", "script", "pal", "guest", "external", "self", *ROLES, *(f"{role}s" for role in ROLES), *HARNESS_WORDS}
+    {
+        "room",
+        "all",
+        "human",
+        "system",
+        "script",
+        "pal",
+        "guest",
+        "external",
+        "self",
+        *ROLES,
+        *(f"{role}s" for role in ROLES),
+        *HARNESS_WORDS,
+    }
 )
 """Words that mean something else in an address. A tag may be one, a base name may not."""
 
