@@ -116,3 +116,8 @@ def test_drawn_names_do_not_hurt_and_neighbours_do_not_look_alike() -> None:
     assert not {"nazi", "rape", "puta", "code", "make"} & set(drawn)
     assert all(one[:2] != other[:2] for one, other in pairwise(drawn))
     assert "luna" in {spare_name(index) for index in range(10_000)}
+
+
+def test_no_tag_makes_a_name_that_looks_like_the_bus_itself() -> None:
+    with pytest.raises(BadName, match="the bus itself"):
+        check_name("events", "pal")
