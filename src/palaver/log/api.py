@@ -46,7 +46,7 @@ Hear: TypeAlias = Callable[[Sequence[Event]], None]
 LIMIT_WAITING = 100_000
 """Commits that may wait for the writer; the next one fails with TooSlow."""
 
-LIMIT_NEWEST = 2048
+LIMIT_NEWEST = 1024
 """Events kept in memory for those who follow closely."""
 
 

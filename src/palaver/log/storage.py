@@ -16,7 +16,7 @@ _WRITER: Final = (
     "synchronous = FULL",
     "wal_autocheckpoint = 0",  # The writer does it by itself, when nobody waits: see writer.py.
     "secure_delete = OFF",
-    "cache_size = -16384",  # Sixteen megabytes, for indexes that grow in many places at once.
+    "cache_size = -4096",  # Four megabytes: enough for the ends of the indexes, which are what grows.
 )
 _BUSY_TIMEOUT_S: Final = 5.0
 _ZEROS_BYTES: Final = 1024 * 1024
