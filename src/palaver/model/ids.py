@@ -24,7 +24,6 @@ _READABLE: Final = re.compile(f"[0-7][{_ALPHABET}{_ALPHABET[10:].lower()}IiLlOo]
 
 _RANDOM_BITS: Final = 80
 _RANDOM_BYTES: Final = 10
-_RANDOM_MASK: Final = (1 << _RANDOM_BITS) - 1
 _LAST_MS: Final = (1 << 48) - 1
 
 

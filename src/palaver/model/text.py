@@ -6,11 +6,8 @@ from typing import Final
 from palaver.errors import BadRequest, BadText, MessageTooLarge
 
 LIMIT_BODY_BYTES: Final = 100_000
-LIMIT_ROOM_BODY_BYTES: Final = 4_096
-LIMIT_NOTE_BYTES: Final = 16_384
 LIMIT_THREAD: Final = 64
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
-LIMIT_WEBSOCKET_BYTES: Final = 1024 * 1024
 LIMIT_PATH_BYTES: Final = 1_024
 LIMIT_PATH_SEGMENTS: Final = 64
 LIMIT_INJECTION: Final = 50

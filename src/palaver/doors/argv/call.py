@@ -27,6 +27,9 @@ from palaver.model.message import EXTERNAL
 from palaver.model.query import Query
 
 _encode: Final = msgspec.json.Encoder().encode
+EXIT_NOTHING: Final = 3
+"""A command waited in vain."""
+
 _DEFAULT_WIDTH: Final = 80
 _FILE: Final = "--file"
 

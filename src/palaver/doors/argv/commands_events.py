@@ -4,7 +4,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from palaver.doors.argv.call import Call
+from palaver.doors.argv.call import EXIT_NOTHING, Call
 from palaver.doors.argv.filters import query_from
 from palaver.doors.argv.parse import Parsed
 from palaver.doors.argv.style import safe, truncate
@@ -18,7 +18,6 @@ from palaver.model.message import MESSAGE
 from palaver.model.query import Query
 from palaver.model.summary import summary
 
-EXIT_NOTHING: Final = 3
 _MESSAGE_SENT: Final = "message_sent"
 _PAGE: Final = 1000
 _ALL_SHOWN: Final = b"shown"

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.delivery.taker import Passes, Taker
-from palaver.doors.argv.call import Call
+from palaver.doors.argv.call import EXIT_NOTHING, Call
 from palaver.doors.argv.message_page import for_people, injection_line
 from palaver.doors.argv.table_messages import DEFAULT_RECV
 from palaver.doors.lines_wire import Place
@@ -27,7 +27,6 @@ from palaver.model.request import Acknowledge
 from palaver.model.text import LIMIT_INJECTION
 from palaver.model.tips import tips_for
 
-EXIT_NOTHING: Final = 3
 _LIMIT_TEXT: Final = 1024 * 1024
 """A batch ends before its texts grow past this: it goes out in one piece."""
 
