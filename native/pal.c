@@ -3,7 +3,7 @@
  *
  * It hands its arguments, working directory and a few chosen variables to the daemon and then does what the daemon
  * asks: read standard input, read a file, write this out, run this verb in Python, exit. It understands no verb but
- * up, down, hook and help, parses no answer, and reads nothing that it was not asked to read. It is written in C
+ * up, down, hook, mcp and help, parses no answer, and reads nothing that it was not asked to read. It is written in C
  * because it runs once for every command and every hook: the common path is one connect, one send, one read, one
  * write and one acknowledgement. src/palaver/cli/thin.py is the same client in Python; one suite tests both.
  */
@@ -52,6 +52,7 @@ enum {
     UNDIVIDED = 4096,  /* a socket takes so little whole or not at all */
     REPEATS = 5,       /* without a frame in between */
     HOOK_LIMIT_S = 5,  /* a harness waits for its hooks */
+    END_LIMIT_S = 2,   /* to write out what the daemon sent before a signal, when nobody reads */
     GONE_LIMIT_MS = 10000,
     READY_FD = 3,
 };
@@ -84,7 +85,7 @@ static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
     const char *home;
-    bool home_given, help, foreground, json, hook, up, down;
+    bool home_given, help, foreground, json, hook, up, down, mcp;
 } call;
 
 static char cwd[PATH_MAX];
@@ -93,6 +94,9 @@ static char *home;
 static int wire = -1;                    /* the connection */
 static volatile sig_atomic_t speakable;  /* a frame of ours may be put on the wire now */
 static bool heard;                       /* a frame came on this connection */
+static volatile sig_atomic_t gentle;     /* the daemon wants to be told of SIGTERM and SIGHUP, and then says the end */
+static volatile sig_atomic_t ending;     /* the signal of which it was told, or is to be */
+static volatile sig_atomic_t told;
 
 static unsigned char request_room[32768], received_room[PIECE + 8192];
 static struct bytes request = {request_room, 0, sizeof request_room, true};
@@ -162,15 +166,34 @@ static _Noreturn void die_of(int number)
     _exit(128 + number);
 }
 
-/* Runs at any point, also inside a blocked write; so it makes nothing but one send that cannot block. */
-static void on_signal(int number)
+static void tell_signal(int number)
 {
     const unsigned char frame[HEAD + 1] = {'S', 0, 0, 0, 1, (unsigned char)number};
 
+    (void)!send(wire, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
+    told = 1;
+}
+
+/* Runs at any point, also inside a blocked write; so it makes nothing but one send that cannot block. */
+static void on_signal(int number)
+{
+    bool is_end = gentle && !ending && (number == SIGTERM || number == SIGHUP);
+
+    if (is_end) {
+        ending = number;
+        alarm(END_LIMIT_S); /* neither a reader that never reads nor a daemon that is stuck holds us up */
+    }
     /* In the middle of another frame S would be taken for its contents; then the closed socket must be enough. */
-    if (speakable)
-        (void)!send(wire, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
-    die_of(number);
+    if (speakable && !told)
+        tell_signal(number);
+    if (!is_end)
+        die_of(number);
+}
+
+static void on_end_limit(int number)
+{
+    (void)number;
+    die_of(ending);
 }
 
 static void on_hook_limit(int number)
@@ -317,6 +340,7 @@ static void read_arguments(int count, char **all)
         call.hook = !strcmp(verb, "hook");
         call.up = !strcmp(verb, "up");
         call.down = !strcmp(verb, "down");
+        call.mcp = !strcmp(verb, "mcp");
     }
 }
 
@@ -400,6 +424,7 @@ static void build_request(void)
             ioctl(widths[i], TIOCGWINSZ, &window);
     add_field('t', terminals, 3);
     add_field('w', width, (size_t)snprintf(width, sizeof width, "%d", window.ws_col));
+    add_field('c', "G", 1); /* the frames beyond the first that this client understands */
 }
 
 /* ---- Running Python ---- */
@@ -780,6 +805,8 @@ static bool send_all(struct iovec *parts, int count, size_t length)
         }
     }
     speakable = sent;
+    if (sent && ending && !told) /* the signal came in the middle of what was sent now */
+        tell_signal(ending);
     return sent;
 }
 
@@ -994,6 +1021,10 @@ static bool obey(char type, const unsigned char *payload, size_t n)
         if (n != 1)
             fail_malformed();
         end_with(payload[0]);
+    case 'G':
+        signal(SIGALRM, on_end_limit);
+        gentle = 1;
+        return true;
     case 'N':
         return false;
     default:
@@ -1058,6 +1089,8 @@ static void serve(void)
     end_source();
 }
 
+#include "pump.h"
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "--version")) {
@@ -1082,14 +1115,19 @@ int main(int argc, char **argv)
     }
     build_request();
     catch_signals();
+    if (call.mcp)
+        run_pump();
     for (int repeats = 0; repeats <= REPEATS; repeats++) {
         wire = open_wire(repeats);
         if (wire < 0)
             continue;
         send_request();
         serve();
+        gentle = 0;
         speakable = 0;
         close(wire);
+        if (ending) /* the daemon was lost before it could say the end */
+            die_of(ending);
         if (call.hook)
             break;
         if (heard)

@@ -10,7 +10,7 @@ from typing import Any
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.broker.outcome import Joined, Sent, Written
 from palaver.delivery.delivery import Delivery
-from palaver.delivery.lane import Ability, Lane, LaneKind, Offer
+from palaver.delivery.lane import Ability, Lane, LaneKind, Level, Offer
 from palaver.errors import Unavailable
 from palaver.log.api import Log
 from palaver.log.fold import apply
@@ -27,6 +27,7 @@ from palaver.model.request import Acknowledge, Join, Notify, Report, Request, Se
 from palaver.routing.brakes import Brakes
 
 LIMIT_S = 5.0
+OPEN = Level()
 START_MS = 1_700_000_000_000
 LIMIT_HOPS = 4
 LIMIT_A_MINUTE = 6
@@ -76,6 +77,45 @@ class GuardedTasks(asyncio.TaskGroup):
             await coro
 
 
+class FakeAttendance:
+    """Who is there and who waits in rooms, as a test says; by default nobody waits."""
+
+    def __init__(self, present: set[str]) -> None:
+        self.started_ms = 0
+        self.present = present
+        self.gone: dict[str, int] = {}
+        self.seen: dict[str, int] = {}
+        self.idle: dict[str, int] = {}
+        self.beats: dict[tuple[str, str], int] = {}
+        self.waits: dict[tuple[str, str], int] = {}
+        self.waiting: set[tuple[str, str]] = set()
+        self.parked: set[tuple[str, str]] = set()
+
+    def is_present(self, name: str) -> bool:
+        return name in self.present
+
+    def gone_since_ms(self, name: str) -> int | None:
+        return self.gone.get(name)
+
+    def seen_ms(self, name: str) -> int | None:
+        return self.seen.get(name)
+
+    def idle_since_ms(self, name: str) -> int | None:
+        return self.idle.get(name)
+
+    def beat_ms(self, room: str, name: str) -> int | None:
+        return self.beats.get((room, name))
+
+    def last_wait_ms(self, room: str, name: str) -> int | None:
+        return self.waits.get((room, name))
+
+    def is_waiting(self, room: str, name: str) -> bool:
+        return (room, name) in self.waiting
+
+    def is_parked(self, room: str, name: str) -> bool:
+        return (room, name) in self.parked
+
+
 class Bus:
     """Log, broker and delivery of one home. Who is present is what a test puts into `present`."""
 
@@ -83,6 +123,7 @@ class Bus:
         self.log = log
         self.clock = clock
         self.present: set[str] = set()
+        self.attendance = FakeAttendance(self.present)
         self.draws: Iterator[int] = itertools.count()
         self.deadlines = 0
         self.asked: list[Report | Notify] = []
@@ -96,6 +137,7 @@ class Bus:
             is_present=self.present.__contains__,
             draw=lambda: next(self.draws),
             brakes=Brakes(limit_hops=LIMIT_HOPS, limit_a_minute=LIMIT_A_MINUTE),
+            attendance=self.attendance,
         )
         self.delivery = Delivery(log, self._submit, clock=clock, tasks=tasks)
         self.delivery.deadline_changed = self._count_deadline
@@ -164,10 +206,16 @@ class Bus:
         taker.close()
         return found
 
-    def open_lane(self, name: str, kind: LaneKind = LaneKind.NATIVE, **abilities: bool) -> "FakeLane":
-        return FakeLane(
+    def open_lane(
+        self, name: str, kind: LaneKind = LaneKind.NATIVE, level: Level | None = OPEN, **abilities: bool
+    ) -> "FakeLane":
+        """Open a lane that lets mail through; with no level it is as it begins."""
+        lane = FakeLane(
             self, name, Ability(kind=kind, **{"reaches_busy": True, "wakes_idle": True, **abilities})
         )
+        if level is not None:
+            self.delivery.set_level(lane.lane, level)
+        return lane
 
 
 class FakeLane:

@@ -24,6 +24,28 @@ EXAMPLES: list[PalaverError] = [
     errors.NotFound("event 42", "it is archived"),
     errors.RateLimited(42, "40 hops"),
     errors.BadQuery("a sentence"),
+    errors.RoomNotFound("repo"),
+    errors.RoomClosed("repo-abcd"),
+    errors.NotAPlace("/", "it is everything"),
+    errors.UnknownMember("luna", "repo-abcd"),
+    errors.UnknownTarget("luna", "repo-abcd"),
+    errors.CannotKickSelf("repo-abcd"),
+    errors.TargetActive("luna"),
+    errors.TurnMismatch(1, 2),
+    errors.StaleLease(2),
+    errors.NotOwner("luna"),
+    errors.InvalidHandoff("status", "is missing"),
+    errors.TakeoverNotAvailable("luna still has time"),
+    errors.TakeoverIneligible("you held it last"),
+    errors.RecipientUnreachable("luna"),
+    errors.ParkRequiresRelease("repo-abcd"),
+    errors.ObserverCannotHoldTurn("luna"),
+    errors.AgentIdRequired(),
+    errors.InvalidEventTypeFilter(),
+    errors.InvalidBody("a sentence"),
+    errors.BodyTooLarge(16_385, 16_384),
+    errors.InvalidCursor("01J"),
+    errors.DuplicateListener("watch"),
     errors.Unavailable("a sentence"),
     errors.DiskFull("a sentence"),
     errors.StorageFailed("a sentence"),
@@ -47,10 +69,10 @@ def test_there_is_an_example_of_every_code() -> None:
 
 
 def test_a_code_this_version_does_not_know_keeps_all_it_came_with() -> None:
-    error = error_from_wire("stale_lease", "the lease is over", {"lease_id": "x"})
+    error = error_from_wire("too_early", "the time has not come", {"until": "x"})
 
     assert isinstance(error, OtherError)
-    assert (error.code, str(error), error.details) == ("stale_lease", "the lease is over", {"lease_id": "x"})
+    assert (error.code, str(error), error.details) == ("too_early", "the time has not come", {"until": "x"})
 
 
 @pytest.mark.parametrize(

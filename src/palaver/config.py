@@ -23,6 +23,7 @@ Origin = Literal["default", "file", "environment"]
 
 _LIMIT_DIGITS: Final = 12
 _LEVELS: Final = ("debug", "info", "warning", "error")
+_WAKES: Final = ("human", "everyone", "nobody")
 _Value = TypeVar("_Value", str, int)
 
 
@@ -56,6 +57,37 @@ class Settings:
     )
     hints: str = _setting(
         "", "A text for every agent, behind the messages that it reads; at most 1000 bytes."
+    )
+    http: str = _setting(
+        "", "Where the HTTP door listens, such as 127.0.0.1:7420; empty is nowhere. 'pal up --http' sets it."
+    )
+    http_hosts: str = _setting(
+        "", "More names under which the HTTP door may be called, with commas between them."
+    )
+    http_remote: int = _setting(
+        0, "With 1 the HTTP door may listen where other machines reach it; nothing there is encrypted."
+    )
+    room_lease_s: int = _setting(
+        2_700, "How many seconds a holder of the stick may give no sign before it may be taken over."
+    )
+    room_heartbeat_s: int = _setting(
+        300, "How often a holder should give a sign, in seconds; twice that is the grace of one who is gone."
+    )
+    room_claim_s: int = _setting(
+        1_200, "How many seconds the stick waits for the one it is reserved for before it goes on."
+    )
+    room_waiter_grace_s: int = _setting(
+        10, "How many seconds after it last waited somebody still counts as waiting for the stick."
+    )
+    room_presence_s: int = _setting(
+        14_400, "How many seconds somebody who is surely gone stays a member of a room."
+    )
+    room_owner_idle_s: int = _setting(
+        900, "How many seconds a holder may say that it is idle before the stick may be taken over."
+    )
+    room_message_bytes: int = _setting(4_096, "How long a message in a room may be, in bytes of UTF-8.")
+    room_wakes: str = _setting(
+        "human", "Whose messages to a whole room wake everybody in it: human, everyone or nobody."
     )
 
 
@@ -128,4 +160,6 @@ def typed(key: str, value: object) -> str | int:
         raise BadRequest(f"the setting {key!r} is a text, not {value!r}")
     if key == "log_level" and value not in _LEVELS:
         raise BadRequest(f"the setting 'log_level' is debug, info, warning or error, not {value!r}")
+    if key == "room_wakes" and value not in _WAKES:
+        raise BadRequest(f"the setting 'room_wakes' is human, everyone or nobody, not {value!r}")
     return value

@@ -25,15 +25,27 @@ from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.clock import Clock, SystemClock
 from palaver.config import Loaded, Settings, load
 from palaver.delivery.delivery import Delivery
+from palaver.doors.adopted import AdoptedDoor
+from palaver.doors.argv.commands_http import wanted_settings, write_wanted
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
+from palaver.doors.desk import Desk
+from palaver.doors.holds import Holds
+from palaver.doors.http.server import HttpDoor
 from palaver.doors.services import DOWN, REPLACED, Services
+from palaver.doors.tokens import TokenBook
 from palaver.doors.unix import UnixDoor, connect_socket
+from palaver.doors.views import agents_view, mail_view
 from palaver.errors import PalaverError, Unavailable, UsageError
+from palaver.links.attendance import AttendanceBook
+from palaver.links.consumers import Consumers
 from palaver.links.doorstep import Doorstep
+from palaver.links.places import Places
 from palaver.links.presence import Presence
 from palaver.links.process import boot_id
 from palaver.links.seats import SeatIndex
+from palaver.links.terminals import HolderTerminals
+from palaver.links.tickets import Tickets
 from palaver.links.watch import ProcessWatch
 from palaver.log.fold import agent_of, apply
 from palaver.log.sqlite import SqliteLog
@@ -43,7 +55,10 @@ from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
 from palaver.model.request import Gone, Request, Started
 from palaver.model.setting import check_settings
+from palaver.rooms.policy import policy_from
 from palaver.routing.brakes import Brakes
+from palaver.watches.nags import Nags
+from palaver.watches.sticks import Sticks
 from palaver.watches.watches import Watches
 
 _logger: Final = logging.getLogger("palaver")
@@ -116,6 +131,7 @@ class Daemon:
                 door.shut()
                 if self._reason == REPLACED:
                     await _wait_for_successor(self._home)
+                await self._http.close()
                 await door.close(_FAREWELL if self._reason == DOWN else None)
                 self._close()
             except Exception as error:
@@ -135,7 +151,9 @@ class Daemon:
         async def submit(request: Request) -> object:
             return await broker.submit(SYSTEM_CALLER, request)
 
-        self._presence = Presence(ProcessWatch(), gone, asyncio.get_running_loop().call_later)
+        call_later, policy = asyncio.get_running_loop().call_later, policy_from(self._settings)
+        self._presence = Presence(ProcessWatch(), gone, call_later)
+        self._attendance = AttendanceBook(log, clock=self._clock, is_present=self._presence.is_present)
         self._broker = broker = Broker(
             log,
             clock=self._clock,
@@ -145,18 +163,45 @@ class Daemon:
             brakes=Brakes(
                 limit_hops=self._settings.brake_hops, limit_a_minute=self._settings.brake_per_minute
             ),
+            attendance=self._attendance,
+            policy=policy,
         )
         self._delivery = Delivery(log, submit, clock=self._clock, tasks=tasks)
         self._delivery.deadline_changed = self._deadline_changed.set
         self._watches = Watches(log, submit, tasks=tasks)
+        self._nags = Nags(log, submit, tasks=tasks)
+        self._sticks = Sticks(
+            log,
+            submit,
+            self._attendance,
+            clock=self._clock,
+            policy=policy,
+            call_later=call_later,
+            tasks=tasks,
+        )
         self._seats = SeatIndex(boot_id())
+        self._terminals = HolderTerminals(boot_id())
         self._log = log
         log.subscribe(self._follow_agents)
         await broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
         for agent in read_agents(log.rows):
             self._seats.put(agent)
             self._presence.put(agent)
+            self._terminals.put(agent)
         self._watches.start()
+        self._nags.start()
+        self._sticks.start()
+        self._desk = Desk(
+            log=log,
+            broker=broker,
+            clock=self._clock,
+            attendance=self._attendance,
+            places=Places(),
+            policy=policy,
+            agents=lambda: agents_view(services),
+            inbox=lambda name, limit: mail_view(services, name, limit),
+        )
+        self._http = http = HttpDoor(tasks)
         services = Services(
             home=self._home,
             settings=self._settings,
@@ -165,20 +210,36 @@ class Daemon:
             log=log,
             broker=broker,
             delivery=self._delivery,
+            holds=Holds(),
+            tickets=Tickets(self._clock),
             seats=self._seats,
             presence=self._presence,
+            attendance=self._attendance,
+            desk=self._desk,
+            consumers=Consumers(self._home / "consumers"),
+            tokens=TokenBook(self._home),
+            http=http,
             version=__version__,
             started_ms=self._clock.now_ms(),
             stop=self.stop,
-            describe_doors=lambda: {"unix": str(self._home / "daemon.sock")},
+            describe_doors=lambda: {"unix": str(self._home / "daemon.sock"), **http.describe()},
         )
-        door = UnixDoor(services, Doorstep(self._seats), tasks)
+        doorstep = Doorstep(self._seats, self._terminals)
+        door = UnixDoor(services, doorstep, tasks)
         await door.open()
+        self._adopted = AdoptedDoor(services, doorstep, tasks)
+        self._adopted.open()
+        await http.open(services, self._settings)
         tasks.create_task(self._expire())
         return door
 
     def _close(self) -> None:
+        self._adopted.close()
         self._watches.close()
+        self._nags.close()
+        self._sticks.close()
+        self._desk.close()
+        self._attendance.close()
         self._delivery.close()
         self._broker.close()
         self._presence.close()
@@ -190,6 +251,7 @@ class Daemon:
             if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
                 self._seats.put(agent)
                 self._presence.put(agent)
+                self._terminals.put(agent)
 
     async def _expire(self) -> None:
         """Wake when the next message expires, and when that moment changes."""
@@ -246,8 +308,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, others = parser.parse_known_args(argv)
     ready = Ready(options.ready_fd, is_foreground=options.foreground)
     try:
-        parse(TABLE, ["up", *others])
-        return _run(options.home, ready, is_foreground=options.foreground)
+        wanted = wanted_settings(parse(TABLE, ["up", *others]))
+        return _run(options.home, ready, wanted, is_foreground=options.foreground)
     except UsageError as error:
         ready.say(str(error))
         return 2
@@ -260,9 +322,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _run(home: Path, ready: Ready, *, is_foreground: bool) -> int:
+def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foreground: bool) -> int:
     os.umask(0o077)
     home = _prepare_home(home)
+    if wanted:
+        write_wanted(home, wanted)
     loaded = load(home, os.environ)
     check_settings(loaded.settings)
     lock = _lock(home)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from palaver.client import request as requests
 from palaver.client.request import Request, Send, request_to_json
-from palaver.doors.lines_wire import op_from_json
+from palaver.doors.lines_wire import LaneOp, op_from_json
 from palaver.errors import BadText, MessageTooLarge
 from palaver.model.text import LIMIT_FRAME_BYTES
 
@@ -45,6 +45,18 @@ EXAMPLES = [
     requests.Events(after=7, follow=True),
     requests.ListAgents(),
     requests.Receipts(message="42"),
+    requests.Leave(reason="exited with 0"),
+    requests.Hold(pid=7),
+    requests.Hold(pid=7, name="luna", ticket="t", secret="s", cols=80, rows=24, version="1"),
+    requests.Lane(kind="terminal"),
+    requests.Lane(kind="terminal", reaches_busy=False, wakes_idle=False),
+    requests.Gate(lane=1, open=True),
+    requests.Gate(lane=1, open=False, paused=True, reason="dialog"),
+    requests.Answer(lane=1, offer=2, answer="seen"),
+    requests.Answer(lane=1, offer=2, answer="refused", grade="handed", reason="r", evidence="e"),
+    requests.Typed(text="blue"),
+    requests.Tell(ask=3),
+    requests.Tell(ask=3, ok={"text": "$ "}, error="bad_request", message="no", done=False),
 ]
 
 
@@ -90,3 +102,12 @@ def test_a_line_that_the_daemon_would_not_read_is_refused() -> None:
         request_to_json(1, Send(text="x" * LIMIT_FRAME_BYTES))
 
     assert raised.value.limit_bytes == LIMIT_FRAME_BYTES
+
+
+def test_the_daemon_reads_what_a_holder_remembers_of_before() -> None:
+    outcome = requests.Outcome(messages=(1, 2), answer="seen", grade="handed")
+
+    op = op_from_json(request_to_json(1, requests.Lane(kind="terminal", outcomes=(outcome,))))
+
+    assert isinstance(op, LaneOp)
+    assert [(one.messages, one.answer, one.grade) for one in op.outcomes] == [((1, 2), "seen", "handed")]

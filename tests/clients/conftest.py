@@ -34,12 +34,12 @@ Frame = tuple[bytes, bytes]
 class Peer:
     """The daemon's end of one connection."""
 
-    def __init__(self, wire: socket.socket) -> None:
+    def __init__(self, wire: socket.socket, magic: bytes = b"PAL1") -> None:
         wire.settimeout(LIMIT_S)
         self.wire = wire
         self._reader = wire.makefile("rb")
         greeting = self._reader.read(4)
-        assert greeting == b"PAL1", greeting
+        assert greeting == magic, greeting
         kind, payload = self.next_frame()
         assert kind == b"R", kind
         self.fields = split_fields(payload)
@@ -112,9 +112,9 @@ class Daemon:
         os.close(directory)
         self._listener.listen(16)
 
-    def accept(self) -> Peer:
+    def accept(self, magic: bytes = b"PAL1") -> Peer:
         """Take the next client and read its request."""
-        peer = Peer(self._listener.accept()[0])
+        peer = Peer(self._listener.accept()[0], magic)
         self._peers.append(peer)
         return peer
 

@@ -185,16 +185,16 @@ def test_what_is_not_understood_is_an_error(pal: Pal, daemon: Daemon, bad: bytes
 
 
 def test_a_verb_of_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None:
-    process = pal.start("mcp", "--home", str(daemon.home), env={"PALAVER_HOME": "/nowhere"})
+    process = pal.start("chat", "--home", str(daemon.home), env={"PALAVER_HOME": "/nowhere"})
     peer = daemon.accept()
 
-    peer.send(b"V", b"mcp\0\0\xff x\0--tools")
+    peer.send(b"V", b"chat\0\0\xff x\0--room")
 
     assert peer.rest() == []
     assert process.communicate(timeout=5)[0] == b"in python\n"
     assert process.returncode == 7
     (note,) = pal.notes()
-    assert note["argv"] == ["-I", "-m", "palaver.cli", "mcp", "", "\xff x", "--tools"]
+    assert note["argv"] == ["-I", "-m", "palaver.cli", "chat", "", "\xff x", "--room"]
     assert note["environment"]["PALAVER_HOME"] == str(daemon.home)
 
 

@@ -35,7 +35,21 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 """How each command is tried, one after the other."""
 
-TRIED_ELSEWHERE = frozenset({"archive", "bundle", "config", "export", "thread"})
+TRIED_ELSEWHERE = frozenset(
+    {
+        "archive",
+        "bundle",
+        "config",
+        "export",
+        "install",
+        "note",
+        "room",
+        "stick",
+        "task",
+        "thread",
+        "uninstall",
+    }
+)
 PERSONS = frozenset({("redeliver",), ("release",)})
 TEXT_ONLY = frozenset({("completion",), ("__complete",)})
 SILENT = frozenset({("status", "set"), ("ack",)})

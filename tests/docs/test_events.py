@@ -37,10 +37,27 @@ from palaver.model.request import (
     SetStatus,
     Started,
 )
+from palaver.model.room import (
+    AddNote,
+    Claim,
+    CloseRoom,
+    ExpireReservation,
+    HandOn,
+    JoinRoom,
+    KickMember,
+    LeaveRoom,
+    PassStick,
+    ReleaseStick,
+    ResolveNote,
+    RetireMember,
+    TakeOver,
+)
 from palaver.model.subscription import Filter, FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.model.task import CompleteTask, CreateTask, UpdateTask
+from palaver.model.terminal import TYPED, FireNag, Pause, Typed, Unpause
 from palaver.model.transcript import Excerpt
 
-ACTIONS = {STARTED, READY, STOPPED, RESUMED, DAEMON_STARTED}
+ACTIONS = {STARTED, READY, STOPPED, RESUMED, DAEMON_STARTED, TYPED}
 
 
 def shown() -> dict[str, str]:
@@ -157,6 +174,16 @@ class Play:
         await self.ask(SYSTEM_CALLER, Notify(to="nova", text="look", cause="c", kind="k"))
         await self.ask(HUMAN, ChangeSetting(key="brake_hops", value=1, old=40))
 
+    async def works(self) -> None:
+        """Has something to do, and does it."""
+        mina = await self.join("mina")
+        made = await self.ask(mina, CreateTask(title="t", description="d", assignee="mina"))
+        await self.ask(
+            mina,
+            UpdateTask(task=made.id, status="blocked", title="T", description="D", assignee="@mina"),
+        )
+        await self.ask(mina, CompleteTask(task=made.id, summary="done"))
+
     async def waits(self) -> None:
         """Wants to be told of things, and is told."""
         luna, nova = await self.join("kira"), await self.join("vera")
@@ -182,13 +209,62 @@ class Play:
         await self.ask(SYSTEM_CALLER, FireWatch(agent="vera", request=request.seq))
 
 
+    async def sits(self) -> None:
+        """Runs in a terminal, where a person types and a message waits for its answer."""
+        zora = await self.join("zora", holder="h", seat=seat(9), argv=("claude",), cwd="/w")
+        await self.ask(HUMAN, Pause(name="zora"))
+        await self.ask(HUMAN, Unpause(name="zora"))
+        await self.ask(SYSTEM_CALLER, Typed(name="zora", text="blue"))
+        await self.ask(HUMAN, Send(text="blue", recipient="zora", is_bare=True))
+        keys = await self.ask(HUMAN, Send(text="", raw=b"y", recipient="zora"))
+        seen = DeliveryReport(agent="zora", messages=(keys.seq,), state="seen", evidence="sure? [y/n]")
+        await self.ask(SYSTEM_CALLER, Report(report=seen))
+        request = await self.ask(HUMAN, Send(text="well?", to=("@zora",), expects_reply=True))
+        await self.ask(zora, Leave())
+        await self.ask(SYSTEM_CALLER, FireNag(agent="zora", request=request.seq))
+
+    async def shares(self) -> None:
+        """Comes into a room, goes, and has the stick in every way."""
+        room = JoinRoom(places=("/repo",))
+        members = [await self.join(name, harness="claude") for name in ("rosa", "sara", "tara")]
+        rosa, _, tara = members
+        for one in members:
+            joined = await self.ask(one, room)
+        id_ = str(joined.payload["room"])
+        held = await self.ask(rosa, Claim(room=id_))
+        lease = str(held.payload["lease_id"])
+        handoff: dict[str, object] = {"status": "done", "next_action": "go on"}
+        await self.ask(rosa, ReleaseStick(room=id_, turn=1, lease=lease, handoff=handoff))
+        self.bus.clock.advance(1201)
+        self.bus.attendance.waiting.add((id_, "tara"))
+        await self.ask(SYSTEM_CALLER, ExpireReservation(room=id_, turn=1))
+        held = await self.ask(tara, Claim(room=id_))
+        lease = str(held.payload["lease_id"])
+        await self.ask(tara, PassStick(room=id_, turn=2, lease=lease, to="sara", handoff=handoff))
+        await self.ask(HUMAN, room)
+        await self.ask(HUMAN, TakeOver(room=id_, turn=2, reason="mine", is_override=True))
+        self.bus.attendance.gone["human"] = self.bus.clock.now_ms()
+        self.bus.clock.advance(600)
+        await self.ask(SYSTEM_CALLER, HandOn(room=id_, turn=3))
+        await self.ask(rosa, Send(text="hear", room=id_, delivery_hint="interrupt"))
+        note = await self.ask(rosa, AddNote(room=id_, text="look", turn=1))
+        await self.ask(rosa, ResolveNote(room=id_, note=note.id))
+        await self.ask(HUMAN, KickMember(room=id_, target="tara", is_forced=True, reason="late"))
+        await self.ask(rosa, LeaveRoom(room=id_))
+        await self.ask(SYSTEM_CALLER, RetireMember(room=id_, member="sara"))
+        await self.ask(HUMAN, CloseRoom(room=id_, reason="over"))
+
+
 async def test_everything_in_the_table_is_written_and_nothing_else(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus:
         play = Play(bus)
 
         await play.lives()
         await play.talks()
+        await play.works()
         await play.waits()
+        await play.shares()
+        await play.sits()
 
         events = await bus.log.read(Query())
     written: defaultdict[str, set[str]] = defaultdict(set)

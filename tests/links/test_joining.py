@@ -234,3 +234,14 @@ def test_a_child_that_is_already_someone_is_not_given_away() -> None:
 
     with pytest.raises(AlreadyJoined, match="luna"):
         anchor_for_child(child[1], child, SeatIndex(BOOT, [_agent("luna", 3)]))
+
+
+def test_a_holder_that_comes_again_finds_its_own_agent_there() -> None:
+    child = _chain("claude", "holder", "init")
+    seats = SeatIndex(BOOT, [_agent("luna", 3)])
+
+    seat = anchor_for_child(child[1], child, seats, own="luna")
+
+    assert seat == Seat(pid=3, start=30, boot=BOOT)
+    with pytest.raises(AlreadyJoined, match="luna"):
+        anchor_for_child(child[1], child, seats, own="nova")

@@ -179,3 +179,54 @@ def test_a_closed_presence_tells_nothing(house: House) -> None:
 
     assert not house.watch.watched
     assert house.timers[0].is_cancelled
+
+
+# What a holder runs
+
+
+def held(seat: Seat = SEAT, *, left: bool = False) -> Agent:
+    return Agent(name="luna", base="luna", seat=seat, holder="hash", left=left)
+
+
+def test_of_what_a_holder_runs_the_holder_may_say_how_it_ended(house: House) -> None:
+    house.presence.put(held())
+
+    house.watch.end(SEAT)
+
+    assert not house.presence.is_present("luna")
+    assert house.gone == []
+    assert [timer.delay_s for timer in house.timers] == [LINK_GRACE_S]
+    house.presence.put(held(left=True))
+    assert house.timers[0].is_cancelled
+
+
+def test_a_holder_that_says_nothing_has_had_its_time(house: House) -> None:
+    house.presence.put(held())
+    house.watch.end(SEAT)
+
+    house.timers[0].fire()
+
+    assert house.gone == [("luna", SEAT, "its process ended")]
+
+
+def test_news_of_one_whose_process_has_ended_do_not_bring_it_back(house: House) -> None:
+    house.presence.put(held())
+    house.watch.end(SEAT)
+
+    house.presence.put(held())
+
+    assert not house.watch.watched
+    assert not house.presence.is_present("luna")
+    assert len(house.timers) == 1
+
+
+def test_what_a_holder_runs_next_is_watched_anew(house: House) -> None:
+    house.presence.put(held())
+    house.watch.end(SEAT)
+
+    house.presence.put(held(OTHER))
+    house.timers[0].fire()
+
+    assert list(house.watch.watched) == [OTHER]
+    assert house.presence.is_present("luna")
+    assert house.gone == []

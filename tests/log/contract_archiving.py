@@ -1,15 +1,17 @@
 """The suite that every log passes: what leaves the log for an archive, and what stays."""
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import Engine, all_rows, draft, few, opened, put, writes
+from tests.log.logs import LIMIT_S, Engine, all_rows, draft, few, opened, put, writes
 
 from palaver.errors import BadQuery, ShuttingDown
 from palaver.log.api import Archived, Log
-from palaver.log.pages import pages
+from palaver.log.follow import follow
+from palaver.log.pages import pages, place_before_newest
 from palaver.model.envelope import Event
 from palaver.model.query import Query
 
@@ -239,3 +241,47 @@ async def test_archived_or_not_the_log_is_the_same(engine: Engine, steps: list[t
         assert [log.event(event.seq) for event in events] == events
         assert await log.rebuild() == len(events)
         assert all_rows(log) == grown
+
+
+async def test_a_follower_with_archives_is_given_what_left_the_log_before_it_and_meanwhile(log: Log) -> None:
+    events = await put_many(log, 6)
+    await log.archive(events[2].seq)
+    seen: list[Event] = []
+
+    async with aclosing(follow(log, Query(), after=0, with_archives=True)) as batches:
+        async with asyncio.timeout(LIMIT_S):
+            seen += await anext(batches)
+            await log.archive(events[4].seq)
+            last = await put(log)
+            while seen[-1] != last:
+                seen += await anext(batches)
+
+    assert seen == [*events, last]
+
+
+async def test_a_follower_that_reads_while_the_log_is_archived_misses_nothing(engine: Engine) -> None:
+    async with opened(engine) as log:
+        events = await put_many(log, 8)
+        seen: list[Event] = []
+
+        async def follow_all() -> None:
+            async with aclosing(follow(log, Query(), after=0, with_archives=True)) as batches:
+                while not seen or seen[-1].seq < events[-1].seq:
+                    seen.extend(await anext(batches))
+
+        async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(follow_all())
+            tasks.create_task(log.archive(events[5].seq))
+
+        assert seen == events
+
+
+async def test_the_newest_stand_behind_the_place_that_is_found_for_them(log: Log) -> None:
+    events = await put_many(log, 7)
+    query = Query(limit=2)
+
+    assert await place_before_newest(log, query, 0) == events[-1].seq
+    assert await place_before_newest(log, query, 5) == events[2].seq - 1
+    assert await place_before_newest(log, query, 100) <= events[0].seq - 1
+    assert events[4].seq <= await place_before_newest(log, Query(after=events[4].seq), 5) < events[5].seq
+    assert await place_before_newest(log, Query(before=events[3].seq), 2) == events[1].seq - 1

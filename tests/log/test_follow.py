@@ -45,3 +45,45 @@ async def test_a_follower_passes_over_many_events_that_do_not_match() -> None:
     meant = await put(log, sender="nova")
 
     assert await first(log, Query(senders=("nova",))) == meant
+
+
+class ArchivedMeanwhile(MemoryLog):
+    """A log that is archived in the middle of a read."""
+
+    async def read(self, query: Query) -> list[Event]:
+        await self.archive(self.last() + 1)
+        return await super().read(query)
+
+
+async def test_what_is_archived_in_the_middle_of_a_read_is_not_missed() -> None:
+    log = ArchivedMeanwhile(apply=fold)
+    apple = await put(log, "apple")
+    query = Query(search="apple")
+
+    async with asyncio.timeout(LIMIT_S), aclosing(follow(log, query, after=0, with_archives=True)) as batches:
+        found = await anext(batches)
+
+    assert found == [apple]
+
+
+async def test_a_query_with_an_end_is_over_there_although_nothing_at_its_end_matches() -> None:
+    log = MemoryLog(apply=fold)
+    meant = await put(log, sender="luna")
+    other = await put(log, sender="nova")
+    query = Query(senders=("luna",), before=other.seq + 1)
+
+    async with asyncio.timeout(LIMIT_S), aclosing(follow(log, query, after=0)) as batches:
+        found = [event async for batch in batches for event in batch]
+
+    assert found == [meant]
+
+
+async def test_a_query_with_an_end_is_over_there_although_nothing_matches_at_all() -> None:
+    log = MemoryLog(apply=fold)
+    last = await put(log, sender="nova")
+    query = Query(senders=("luna",), before=last.seq + 1)
+
+    async with asyncio.timeout(LIMIT_S), aclosing(follow(log, query, after=0)) as batches:
+        found = [event async for batch in batches for event in batch]
+
+    assert found == []

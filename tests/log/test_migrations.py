@@ -73,3 +73,18 @@ def test_the_schema_of_today_can_be_made(connection: sqlite3.Connection) -> None
     assert migrate(connection) == len(MIGRATIONS)
 
     assert {"meta", "events", "state", "events_fts"} <= set(tables(connection))
+
+
+def test_what_an_older_log_holds_of_rooms_is_found_by_the_new_index(connection: sqlite3.Connection) -> None:
+    migrate(connection, MIGRATIONS[:2])
+    payloads = ['{"room":"repo"}', '{"room":["a","b"]}', '{"text":"x"}', '{"room":null}', "{}"]
+    insert = (
+        "INSERT INTO events (id, type, sender, ts, device, payload, blob) VALUES (?, '', '', 0, '', ?, ?)"
+    )
+    for number, payload in enumerate(payloads):
+        connection.execute(insert, (str(number), payload, "hash" if payload == "{}" else None))
+
+    migrate(connection)
+
+    rooms = [room for (room,) in connection.execute("SELECT room FROM events ORDER BY seq")]
+    assert rooms == ["repo", "", None, None, ""]

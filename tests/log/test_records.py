@@ -52,11 +52,14 @@ def test_an_event_whose_blob_is_lost_says_so(tmp_path: Path) -> None:
     assert event_from_record(record, blobs).payload == {"thread": "t", "missing_blob": blob}
 
 
-@pytest.mark.parametrize(("thread", "kept"), [(None, None), ("t", "t"), (["t"], ""), (5, "")])
-def test_a_thread_that_is_no_word_is_marked(tmp_path: Path, thread: object, kept: str | None) -> None:
-    record = record_from_event(event(thread=thread), None, Blobs(tmp_path))
+@pytest.mark.parametrize("key", ["thread", "room"])
+@pytest.mark.parametrize(("word", "kept"), [(None, None), ("t", "t"), (["t"], ""), (5, "")])
+def test_a_thread_or_room_that_is_no_word_is_marked(
+    tmp_path: Path, key: str, word: object, kept: str | None
+) -> None:
+    record = record_from_event(event(**{key: word}), None, Blobs(tmp_path))
 
-    assert column(record, "thread") == kept
+    assert column(record, key) == kept
 
 
 def test_only_texts_under_certain_names_are_searched() -> None:

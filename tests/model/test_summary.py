@@ -47,6 +47,28 @@ def event(type_: str, **payload: object) -> Event:
         (event("sub.added", id="a1b2c3", owner="luna", filter="odd"), "a1b2c3 for luna"),
         (event("sub.added", id="a1b2c3", owner="luna", filter={"x": 1}), "a1b2c3 for luna (x 1)"),
         (event("sub.removed", id="a1b2c3", reason="by luna"), "a1b2c3 (by luna)"),
+        (event("task.create", title="t", assignee="@nova"), "t (for @nova)"),
+        (event("task.create", title="t"), "t"),
+        (event("task.update", task_id="e1", status="open", assignee="kira"), "e1 (open, for kira)"),
+        (event("task.complete", task_id="e1", summary="done"), "e1 (done)"),
+        (event("member_joined", room="talk-x7qa", path="/src"), "talk-x7qa (/src)"),
+        (
+            event("member_left", room="talk-x7qa", reason="inactive", **{"from": "kira"}),
+            "talk-x7qa (kira, inactive)",
+        ),
+        (event("close", room="talk-x7qa", reason="done"), "talk-x7qa (done)"),
+        (event("note_added", room="talk-x7qa", text="beware"), "talk-x7qa: beware"),
+        (event("note_resolved", room="talk-x7qa", note="01H"), "talk-x7qa (01H)"),
+        (event("claim", room="talk-x7qa", turn_id=2, reason="sequence"), "talk-x7qa (turn 2, sequence)"),
+        (
+            event("pass", room="talk-x7qa", turn_id=2, reserved_for="kira", handoff={"status": "tests pass"}),
+            "talk-x7qa (turn 2, for kira, tests pass)",
+        ),
+        (
+            event("takeover", room="r", turn_id=3, cause="owner_gone", reason="went"),
+            "r (turn 3, owner_gone, went)",
+        ),
+        (event("release", room="r", turn_id=3, handoff="odd"), "r (turn 3)"),
         (event("setting.changed", key="stale_after", value=0, old=1800), "stale_after = 0 (was 1800)"),
         (event("setting.changed", key="hints", value="x", old=None), "hints = x"),
     ],
@@ -60,12 +82,25 @@ def test_an_event_is_said_in_a_few_words(given: Event, words: str) -> None:
     st.sampled_from(
         [
             *("status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x", "bundle"),
-            *("sub.added", "sub.removed", "setting.changed"),
+            *("sub.added", "sub.removed", "setting.changed", "task.create", "task.update", "task.complete"),
+            *("member_joined", "claim", "release", "note_added"),
         ]
     ),
     st.dictionaries(
         st.sampled_from(
-            ["state", "messages", "text", "reason", "runtime", "action", "file", "filter", "files", "old"]
+            [
+                "state",
+                "messages",
+                "text",
+                "reason",
+                "runtime",
+                "action",
+                "file",
+                "filter",
+                "files",
+                "old",
+                "handoff",
+            ]
         ),
         st.none()
         | st.integers()

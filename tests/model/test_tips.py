@@ -28,6 +28,12 @@ def test_each_kind_of_message_has_its_tip(payload: dict[str, Any], name: str, se
     assert tips_for([message(**payload)], ()) == {name: sentence}
 
 
+def test_a_task_has_its_tip() -> None:
+    assert tips_for([message(type="task.create", title="t")], ()) == {
+        "task": "say how it stands: pal task update 42 --status in_progress, then pal task complete 42"
+    }
+
+
 def test_a_tip_is_about_the_first_message_that_calls_for_it() -> None:
     found = tips_for([message(seq=7, intent="request"), message(seq=8, intent="request", thread="t")], ())
 

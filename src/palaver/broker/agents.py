@@ -13,6 +13,7 @@ import msgspec
 from palaver.broker.context import Context
 from palaver.broker.life import tell
 from palaver.broker.outcome import Joined, Written
+from palaver.broker.rooms import LEFT, leave_all_rooms
 from palaver.errors import BadName, NameTaken, NotPerson, WhoAreYou
 from palaver.log.api import Rows
 from palaver.log.state import read_agent, read_session
@@ -134,6 +135,7 @@ class _Wanted:
             session=new.session or known.session,
             runtime=self.request.runtime or known.runtime,
             version=self.request.version or known.version,
+            holder=known.holder if new.seat == known.seat else new.holder,
         )
         if known.left and known.seat is not None and known.seat == new.seat:
             return self._hello(msgspec.structs.replace(back, state=AgentState.IDLE, detail=""))
@@ -166,6 +168,8 @@ class _Wanted:
             raise NameTaken(known.name, _IN_USE)
         if self.caller.kind == HUMAN or known.by == self.caller.name != SCRIPT:
             return
+        if self.request.is_resumed and self.caller.standing >= Standing.OPERATOR:
+            return
         is_worker = standing_of_role(known.role) <= Standing.WORKER
         if self.caller.name == SCRIPT and self.request.takes_over and is_worker:
             return
@@ -194,11 +198,16 @@ def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Ag
         link=request.has_link,
         session=request.session,
         by="" if caller.kind == HUMAN else caller.name,
+        holder=request.holder,
+        argv=request.argv,
+        cwd=request.cwd,
     )
 
 
 def _is_same(known: Agent, agent: Agent) -> bool:
-    """Whether the one who asks is the one who has the name: the same seat, or the same session again."""
+    """Whether the one who asks is the one who has the name: the same seat, session or holder again."""
+    if agent.holder or (known.holder and not known.left):  # Only its holder takes up what a holder has.
+        return known.holder == agent.holder
     if agent.seat is not None and known.seat == agent.seat:
         return True
     return bool(agent.session) and (known.session, known.harness) == (agent.session, agent.harness)
@@ -257,6 +266,8 @@ async def leave(context: Context, caller: Caller, request: Leave, key: bytes | N
     """Write a goodbye; a second one writes nothing."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
+    if request.reason == LEFT:  # Of its own accord; who only ends may be back.
+        await leave_all_rooms(context, caller)
     return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)
 
 

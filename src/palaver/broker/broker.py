@@ -7,7 +7,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.broker import agents, bundles, envelopes, ledger, messages, settings, status, subscriptions
+from palaver.broker import (
+    agents,
+    bundles,
+    envelopes,
+    ledger,
+    messages,
+    nags,
+    notes,
+    rooms,
+    settings,
+    status,
+    stick,
+    subscriptions,
+    tasks,
+    terminals,
+)
 from palaver.broker.context import SYSTEM_CALLER, Context
 from palaver.broker.outcome import Outcome, Written
 from palaver.clock import Clock
@@ -37,7 +52,26 @@ from palaver.model.request import (
     SetStatus,
     Started,
 )
+from palaver.model.room import (
+    AddNote,
+    Claim,
+    CloseRoom,
+    ExpireReservation,
+    HandOn,
+    JoinRoom,
+    KickMember,
+    LeaveRoom,
+    PassStick,
+    ReleaseStick,
+    ResolveNote,
+    RetireMember,
+    TakeOver,
+)
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.model.task import CompleteTask, CreateTask, UpdateTask
+from palaver.model.terminal import FireNag, Pause, Typed, Unpause
+from palaver.rooms.attendance import Attendance, Unattended
+from palaver.rooms.policy import Policy
 from palaver.routing.brakes import Brakes
 from palaver.routing.directory import Directory
 from palaver.routing.policy import require
@@ -69,6 +103,22 @@ TABLE: Final[Mapping[type, Row]] = {
     Send: Row("send", Standing.GUEST, messages.send, messages.sent_by),
     Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by),
     CreateBundle: Row("bundle create", Standing.GUEST, bundles.create),
+    CreateTask: Row("task create", Standing.GUEST, tasks.ask, messages.sent_by),
+    UpdateTask: Row("task update", Standing.GUEST, tasks.ask, messages.sent_by),
+    CompleteTask: Row("task complete", Standing.GUEST, tasks.ask, messages.sent_by),
+    JoinRoom: Row("room join", Standing.OBSERVER, rooms.join_room, rooms.seated_by),
+    LeaveRoom: Row("room leave", Standing.OBSERVER, rooms.leave_room),
+    KickMember: Row("room kick", Standing.WORKER, rooms.kick_member),
+    CloseRoom: Row("room close", Standing.OPERATOR, rooms.close_room),
+    Claim: Row("stick claim", Standing.OBSERVER, stick.claim, stick.turn_by),
+    ReleaseStick: Row("stick release", Standing.OBSERVER, stick.release),
+    PassStick: Row("stick pass", Standing.OBSERVER, stick.pass_on),
+    TakeOver: Row("stick takeover", Standing.OBSERVER, stick.take_over, stick.turn_by),
+    AddNote: Row("note add", Standing.GUEST, notes.add),
+    ResolveNote: Row("note resolve", Standing.GUEST, notes.resolve),
+    HandOn: Row("hand on", Standing.HUMAN, stick.hand_on, is_internal=True),
+    ExpireReservation: Row("expire", Standing.HUMAN, stick.expire, is_internal=True),
+    RetireMember: Row("retire member", Standing.HUMAN, rooms.retire_member, is_internal=True),
     Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
     Register: Row("join --remote", Standing.WORKER, agents.register, agents.joined_by),
     Leave: Row("leave", Standing.OBSERVER, agents.leave),
@@ -85,6 +135,10 @@ TABLE: Final[Mapping[type, Row]] = {
     Started: Row("started", Standing.HUMAN, status.started, is_internal=True),
     FireSubscription: Row("hit", Standing.HUMAN, subscriptions.fire_subscription, is_internal=True),
     FireWatch: Row("watch", Standing.HUMAN, subscriptions.fire_watch, is_internal=True),
+    Pause: Row("pause", Standing.OPERATOR, terminals.pause),
+    Unpause: Row("unpause", Standing.OPERATOR, terminals.unpause),
+    Typed: Row("typed", Standing.HUMAN, terminals.typed, is_internal=True),
+    FireNag: Row("nag", Standing.HUMAN, nags.fire_nag, is_internal=True),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 
@@ -101,8 +155,13 @@ class Broker:
         is_present: Callable[[str], bool],
         draw: Callable[[], int],
         brakes: Brakes | None = None,
+        attendance: Attendance | None = None,
+        policy: Policy | None = None,
     ) -> None:
-        """`draw` gives a random number, for names that nobody chose. Without brakes nothing is held."""
+        """`draw` gives a random number, for names that nobody chose. Without brakes nothing is held.
+
+        Without attendance nobody waits in rooms.
+        """
         self._log = log
         self.directory = Directory()
         self._context = Context(
@@ -113,6 +172,8 @@ class Broker:
             is_present=is_present,
             draw=draw,
             brakes=brakes or Brakes(limit_hops=0, limit_a_minute=0),
+            attendance=attendance or Unattended(is_present),
+            policy=policy or Policy(),
         )
         for agent in read_agents(log.rows):
             self.directory.put(agent)

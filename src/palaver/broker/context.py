@@ -9,6 +9,8 @@ from palaver.log.api import Log
 from palaver.model.agent import Caller, Standing
 from palaver.model.ids import UlidSource
 from palaver.model.message import SYSTEM
+from palaver.rooms.attendance import Attendance, Unattended
+from palaver.rooms.policy import Policy
 from palaver.routing.brakes import Brakes
 from palaver.routing.directory import Directory
 
@@ -26,3 +28,7 @@ class Context:
     is_present: Callable[[str], bool]
     draw: Callable[[], int]
     brakes: Brakes = field(default_factory=lambda: Brakes(limit_hops=0, limit_a_minute=0))
+    attendance: Attendance = field(default_factory=lambda: Unattended(lambda name: False))
+    """Who is there in rooms, and who waits."""
+    policy: Policy = field(default_factory=Policy)
+    """The limits of rooms."""

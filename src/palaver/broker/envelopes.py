@@ -11,6 +11,8 @@ from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context
 from palaver.broker.messages import send_with_id, store
 from palaver.broker.outcome import Sent
+from palaver.broker.rooms import LEFT, leave_all_rooms
+from palaver.broker.tasks import ask_telling
 from palaver.errors import BadRequest, NotYou, UnknownRecipient, WhoAreYou
 from palaver.model.address import Everyone, Glob, RoleGroup, format_address, parse_address
 from palaver.model.agent import Caller
@@ -18,6 +20,7 @@ from palaver.model.envelope import Draft, Envelope
 from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MENTIONS, MESSAGE
 from palaver.model.query import STORED_TYPES
 from palaver.model.request import Put, Send
+from palaver.model.task import task_request_from
 from palaver.model.text import check_text
 from palaver.routing.policy import check_foreign_type
 from palaver.routing.recipients import Resolved, resolve
@@ -36,6 +39,9 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
         return await send_with_id(context, caller, _send_from(envelope), key)
     if envelope.type == "agent.bye":
         return await _bye(context, caller, envelope, key)
+    if (asked := task_request_from(envelope)) is not None:
+        told = resolve_exactly(context, caller, envelope.to)
+        return await ask_telling(context, caller, asked, told, key)
     if envelope.type == "agent.hello":
         payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
     else:
@@ -101,7 +107,9 @@ def _hello(caller: Caller, envelope: Envelope) -> dict[str, object]:
 async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes | None) -> Sent:
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
-    reason = _word(envelope, "reason") or "left"
+    reason = _word(envelope, "reason") or LEFT
+    if reason == LEFT:
+        await leave_all_rooms(context, caller)
     written = await say_goodbye(context, caller.name, reason, key, by=caller.by, id=envelope.id)
     if written.event is None:
         raise WhoAreYou(f"{caller.name} has left already")

@@ -14,7 +14,7 @@ from palaver.model.agent import Caller
 from palaver.model.delivery import GRADES, State
 from palaver.model.envelope import Draft, Event
 from palaver.model.mail import DeliveryReport, deliverable, reply_place
-from palaver.model.message import EXTERNAL, SYSTEM
+from palaver.model.message import EXTERNAL, SYSTEM, is_raw
 from palaver.model.priority import format_priority
 from palaver.model.request import Acknowledge, Redeliver, Release, Report
 
@@ -44,6 +44,8 @@ async def report(context: Context, caller: Caller, request: Report, key: bytes |
 async def redeliver(context: Context, caller: Caller, request: Redeliver, key: bytes | None) -> Written:
     """Put a message in line again for everyone whose copy was submitted and not confirmed."""
     event = find_message(context.log, request.message)
+    if is_raw(event):
+        raise BadRequest(f"#{event.seq} is raw keys, which are never typed by themselves: send them again")
     written = await _requeue(context, caller, event, State.SUBMITTED, f"redelivered by {caller.name}", key)
     if written.event is None:
         raise BadRequest(f"nothing of #{event.seq} is unconfirmed; 'pal receipts {event.seq}' shows it")

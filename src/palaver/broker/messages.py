@@ -4,16 +4,20 @@ Recipients are fixed here, at send time. Nothing is stored when any part of a re
 stops is stored, and held until a person lets it through.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import structs
 
+from palaver.broker import raw
 from palaver.broker.bundles import attached_bundle
 from palaver.broker.context import SYSTEM_CALLER, Context
 from palaver.broker.lookup import find_message
 from palaver.broker.outcome import Sent, Written
+from palaver.broker.room_messages import said_in_room
 from palaver.errors import BadRequest, RateLimited, UnknownRecipient
+from palaver.log.api import Decide
 from palaver.model.address import Everyone, find_mentions, format_address
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
@@ -55,12 +59,17 @@ async def send(context: Context, caller: Caller, request: Send, key: bytes | Non
     """Store one message for everybody it is meant for."""
     if request.id and not is_ulid(request.id):
         raise BadRequest(f"--id must be a ULID (26 characters), not {request.id!r}")
+    raw.check_sender(caller, request)
+    if request.raw:
+        request = structs.replace(request, **raw.as_keys(request))
     bundle_id = attached_bundle(context.log, request.bundle_id)
     return await send_with_id(context, caller, structs.replace(request, bundle_id=bundle_id), key)
 
 
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
     """Store one message under the id it came with, whatever that looks like: a foreign id is kept."""
+    mentions = find_mentions(request.text) if request.has_mentions else []
+    said = said_in_room(context, caller, request, mentions)
     check_text(request.text)
     if not request.text:
         raise BadRequest("the message is empty")
@@ -70,8 +79,10 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         check_thread(thread)
     if request.priority:
         parse_priority(request.priority)
-    resolved = _resolve(context, caller, request, reply)
+    resolved = _resolve(context, caller, request, reply, mentions) if said is None else said.resolved
+    priority = request.priority if said is None else said.priority
     check_breadth(caller, request, Sent(event=None, to=resolved.to, delivered_to=resolved.recipients))
+    raw.check_terminals(context, request, resolved.recipients)
     now = context.clock.now_ms()
     payload = build_payload(
         text=request.text,
@@ -83,10 +94,13 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         thread=thread,
         reply_to=reply.place,
         bundle_id=request.bundle_id,
-        priority=None if request.priority == "normal" else request.priority,
+        priority=None if priority == "normal" else priority,
         expires=_expires(request, now),
         path=resolved.paths[0] if resolved.paths else None,
     )
+    payload |= raw.keys_payload(request)
+    if said is not None:
+        payload |= said.payload
     if resolved.dead:
         payload["dead"] = list(resolved.dead)
     if not request.is_dry_run:
@@ -162,9 +176,19 @@ async def notify(context: Context, caller: Caller, request: Notify, key: bytes |
 
 
 async def store(
-    context: Context, draft: Draft, resolved: Resolved, key: bytes | None, *, is_dry_run: bool = False
+    context: Context,
+    draft: Draft,
+    resolved: Resolved,
+    key: bytes | None,
+    *,
+    is_dry_run: bool = False,
+    on: str | None = None,
+    decide: Decide | None = None,
 ) -> Sent:
-    """Write a draft, and say whom it was for. What was stored before keeps the recipients it had."""
+    """Write a draft, and say whom it was for. What was stored before keeps the recipients it had.
+
+    `decide` refuses, or gives the draft again; `on` is the one thing that this decision is about.
+    """
     sent = Sent(
         event=None,
         to=draft.to,
@@ -174,8 +198,8 @@ async def store(
     )
     if is_dry_run:
         return sent
-    commit = await context.log.commit(None, lambda rows: draft, request_key=key)
-    assert commit.event is not None  # decide above always gives a draft
+    commit = await context.log.commit(on, decide or (lambda rows: draft), request_key=key)
+    assert commit.event is not None  # decide always gives a draft
     if commit.is_repeat:
         # The same request key is the same request, and has the same answer; the same id is somebody's repeat.
         return replace(_sent(commit.event), is_repeat=commit.event.id == draft.id)
@@ -202,10 +226,13 @@ def recipients_of(event: Event) -> tuple[str, ...]:
     return deliverable(event).delivered_to
 
 
-def _resolve(context: Context, caller: Caller, request: Send, reply: _Reply) -> Resolved:
-    mentions = find_mentions(request.text) if request.has_mentions else []
+def _resolve(
+    context: Context, caller: Caller, request: Send, reply: _Reply, mentions: Sequence[str]
+) -> Resolved:
+    if request.recipient:
+        return _exactly(context, request.recipient)
     if reply.author and not request.to and not mentions:
-        return _to_author(context, reply.author)
+        return _exactly(context, reply.author)
     return resolve(
         request.to,
         context.directory,
@@ -215,11 +242,11 @@ def _resolve(context: Context, caller: Caller, request: Send, reply: _Reply) -> 
     )
 
 
-def _to_author(context: Context, author: str) -> Resolved:
+def _exactly(context: Context, name: str) -> Resolved:
     """An answer goes to the one who asked, and not to all who share its base name."""
-    if author != HUMAN and context.directory.get(author) is None:
-        raise UnknownRecipient({author: ()})
-    return Resolved(to=(author,), recipients=(author,), scope=MENTIONS)
+    if name != HUMAN and context.directory.get(name) is None:
+        raise UnknownRecipient({name: ()})
+    return Resolved(to=(name,), recipients=(name,), scope=MENTIONS)
 
 
 def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
+from palaver.rooms.room import Room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,4 +34,41 @@ class Written:
     event: Event | None
 
 
-Outcome = Sent | Joined | Written
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seated:
+    """A room with the caller in it. `event` is None when it was in it before, or only looks on."""
+
+    room: Room
+    event: Event | None
+    is_new: bool
+    """The room was made by this."""
+    ancestor_of: str = ""
+    """The place that was asked for, when the room is one above it."""
+    nested_in: str = ""
+    """The id of the room above the one that was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What asking for the stick came to."""
+
+    status: str
+    """`your_turn`, `not_yet`, `takeover_available` or `closed`."""
+    room: Room
+    reason: str = ""
+    """Why it is the caller's turn, or not yet, or why the stick may be taken over; one word."""
+    turn: int = 0
+    lease: str = ""
+    handoff: dict[str, object] | None = None
+    sender: str = ""
+    """Who left the hand-over, or gave the stick up."""
+    look_again_ms: int | None = None
+    """In how many milliseconds the answer can change although nothing happens; None when only events can."""
+    hint: str = ""
+    """A sentence about the reason. For `auto_claim_disabled` it is news only once for each hand-over."""
+    revoked: str = ""
+    """From whom a takeover took it."""
+    event: Event | None = None
+
+
+Outcome = Sent | Joined | Written | Seated | Turn

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from palaver.cli.edit import edit_settings
+from palaver.cli.install import install, uninstall
 from palaver.doors.argv.completion import complete, completion_script
 from palaver.doors.argv.help import render_help
 from palaver.doors.argv.parse import Parsed, parse
@@ -17,10 +18,14 @@ from palaver.doors.argv.style import wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.errors import UsageError
 
+_INSTALLING = {("install",): install, ("uninstall",): uninstall}
+
 
 def main() -> int:
     """Answer what needs no bus; anything else says so."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has gone ends us without a word
+    if sys.argv[1:2] in (["__run"], ["__attach"]):
+        return _at_terminal(sys.argv[1], sys.argv[2:])
     try:
         parsed = parse(TABLE, sys.argv[1:])
     except UsageError as error:
@@ -29,6 +34,12 @@ def main() -> int:
     if parsed.command.path == ("config", "edit") and not parsed.is_help:
         # The client says where the bus lives, however that was found out.
         return edit_settings(Path(os.environ["PALAVER_HOME"]), os.environ)
+    if parsed.command.path in _INSTALLING and not parsed.is_help:
+        return _INSTALLING[parsed.command.path](parsed, os.environ)
+    if parsed.command.path == ("chat",) and not parsed.is_help:
+        from palaver.cli.chat.chat import chat  # help and completion need none of it
+
+        return chat(os.environ["PALAVER_HOME"], parsed.value("--room") or "", os.environ)
     answer = _answer(parsed)
     if answer is None:
         sys.stderr.write("pal: this needs the bus; 'pal up' starts it\n")
@@ -40,6 +51,15 @@ def main() -> int:
         sys.stderr.write(f"pal: standard output: {error.strerror}\n")
         os._exit(1)  # what cannot be written now cannot be written at the end either
     return 0
+
+
+def _at_terminal(verb: str, words: list[str]) -> int:
+    """Do what the daemon told this process to do with its own terminal: no person writes these verbs."""
+    from palaver.cli.attach_raw import attach  # help and completion need none of it
+    from palaver.cli.run import run_agent
+
+    home = os.environ["PALAVER_HOME"]
+    return attach(home, words[0]) if verb == "__attach" else run_agent(words, home, os.environ)
 
 
 def _answer(parsed: Parsed) -> str | None:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 _REPEATS = 5
 _HOOK_LIMIT_S = 5
+_END_LIMIT_S = 2  # to write out what the daemon sent before a signal, when nobody reads
 _RECEIVE_BYTES = 262144
 _UNDIVIDED_BYTES = 4096  # a socket takes so little whole or not at all
+_END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has an option of the socket instead
 
 
@@ -44,6 +46,10 @@ class _Client:
         self._wire: start.Socket | None = None
         self._can_speak = False  # no frame of ours is half sent
         self._has_heard = False
+        self._is_gentle = False  # the daemon wants to be told of SIGTERM and SIGHUP, and then says the end
+        self._ending = 0  # the signal of which it was told, or is to be
+        self._has_told = False
+        self._woken: int | None = None  # can be read once a signal came
         self._input = Input(self._send)
 
     def run(self) -> NoReturn:
@@ -54,19 +60,33 @@ class _Client:
                 own = [b"--home", os.fsencode(self._home), b"--foreground"]
                 self._run_python(b"palaver.daemon", own + self._call.foreground_arguments())
         self._catch_signals()
+        if self._call.verb == b"mcp":
+            self._run_pump()
         repeats = 0
         while repeats <= _REPEATS:
             self._wire = self._open_wire(repeats)
             repeats += 1
             if self._wire is not None:
                 self._serve(self._wire)
-                self._can_speak = False
+                self._can_speak = self._is_gentle = False
                 self._wire.close()
+                if self._ending:  # the daemon was lost before it could say the end
+                    _die_of(self._ending)
                 if self._call.verb == b"hook":
                     break
                 if self._has_heard:
                     repeats = 1
         raise StartError("lost the daemon")
+
+    def _run_pump(self) -> NoReturn:
+        from palaver.cli.thin_pump import Pump  # only here: no other command needs it
+
+        pump = Pump(self._home, self._fields, self._send, _write_out, self._use_wire, self._obey)
+        pump.run(self._open_wire(0))
+
+    def _use_wire(self, wire: start.Socket | None) -> None:
+        self._wire = wire
+        self._can_speak = False
 
     def _open_wire(self, repeats: int) -> start.Socket | None:
         """Connect by the rules of the verb; None when the daemon was lost again."""
@@ -94,8 +114,12 @@ class _Client:
         is_stepping_down = self._has_heard = False
         self._send(request([*self._fields, (b"r", self._token)] if self._token else self._fields))
         while True:
-            if self._input.fd is not None and not _is_first_ready(wire.fileno(), self._input.fd):
-                self._input.pump()
+            ready = _wait_for(wire.fileno(), self._woken, self._input.fd)
+            if wire.fileno() not in ready:
+                if self._woken in ready:  # a signal came just before the wait, and was dealt with just now
+                    os.read(self._woken, _RECEIVE_BYTES)
+                else:
+                    self._input.pump()
                 continue
             try:
                 data = wire.recv(_RECEIVE_BYTES)
@@ -129,16 +153,16 @@ class _Client:
             self._run_python(b"palaver.cli", payload.split(b"\0") if payload else [])
         elif kind == b"Q" and len(payload) == 1:
             self._end(payload[0])
+        elif kind == b"G":
+            signal.signal(signal.SIGALRM, self._on_end_limit)
+            self._is_gentle = True
         else:
             raise MalformedFrameError
         return True
 
     def _write_output(self, payload: bytes) -> None:
         number, token, data = parse_output(payload)
-        if error := _write_all(1, data):
-            if isinstance(error, BrokenPipeError):
-                _die_of(signal.SIGPIPE)
-            raise StartError(f"standard output: {error.strerror}")
+        _write_out(data)
         # Before the A: once the daemon counts the frame as flushed, a repeat must start behind it.
         self._token = token or self._token
         self._send(frame(b"A", number))
@@ -154,7 +178,17 @@ class _Client:
             self._can_speak = False
             return False
         self._can_speak = True
+        if self._ending and not self._has_told:  # the signal came in the middle of what was sent now
+            self._tell(self._wire, self._ending)
         return True
+
+    def _tell(self, wire: start.Socket, number: int) -> None:
+        """Tell the daemon of a signal, without waiting for it."""
+        self._has_told = True
+        try:
+            wire.send(frame(b"S", bytes([number])), _NO_SIGNAL | _socket.MSG_DONTWAIT)
+        except OSError:
+            self._can_speak = False  # nobody hears: the closed socket must be enough
 
     def _end(self, status: int) -> NoReturn:
         self._can_speak = False
@@ -192,16 +226,28 @@ class _Client:
             raise StartError(f"cannot run {python}: {error.strerror}") from error
 
     def _catch_signals(self) -> None:
+        # Without it a signal in the moment before a wait would be dealt with only after that wait.
+        self._woken, waking = map(start.above_stdio, os.pipe())
+        os.set_blocking(waking, False)
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
         for number in CAUGHT_SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a background job: it stays ignored
                 signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        is_end = self._is_gentle and not self._ending and number in _END_SIGNALS
+        if is_end:
+            self._ending = number
+            # Neither a reader that never reads nor a daemon that is stuck holds us up.
+            signal.setitimer(signal.ITIMER_REAL, _END_LIMIT_S)
         # In the middle of another frame S would be taken for its contents; then the closed socket must do.
-        if self._can_speak and self._wire is not None:
-            self._wire.setblocking(False)
-            self._send(frame(b"S", bytes([number])))
-        _die_of(number)
+        if self._can_speak and self._wire is not None and not self._has_told:
+            self._tell(self._wire, number)
+        if not is_end:
+            _die_of(number)
+
+    def _on_end_limit(self, _: int, __: FrameType | None) -> None:
+        _die_of(self._ending)
 
 
 def main() -> NoReturn:
@@ -234,12 +280,13 @@ def _complaint(error: Exception, *, is_json: bool) -> bytes:
     return f"{line}\n".encode(errors="replace")
 
 
-def _is_first_ready(wire: int, source: int) -> bool:
-    """Wait until one of the two can be read; whether it is the wire."""
+def _wait_for(*sources: int | None) -> list[int]:
+    """Wait until one of these can be read; those that can."""
     waiting = select.poll()
-    waiting.register(wire, select.POLLIN)
-    waiting.register(source, select.POLLIN)
-    return any(fd == wire for fd, _ in waiting.poll())
+    for source in sources:
+        if source is not None:
+            waiting.register(source, select.POLLIN)
+    return [fd for fd, _ in waiting.poll()]
 
 
 def _write_all(fd: int, data: memoryview) -> OSError | None:
@@ -254,6 +301,14 @@ def _write_all(fd: int, data: memoryview) -> OSError | None:
         except OSError as error:
             return error
     return None
+
+
+def _write_out(data: memoryview) -> None:
+    """Write to standard output; a reader that has gone ends us as it ends everybody."""
+    if error := _write_all(1, data):
+        if isinstance(error, BrokenPipeError):
+            _die_of(signal.SIGPIPE)
+        raise StartError(f"standard output: {error.strerror}")
 
 
 def _die_of(number: int) -> NoReturn:

@@ -37,7 +37,18 @@ from palaver.client.inbox import Inbox
 from palaver.client.lifeline import Lifeline
 from palaver.client.message import Message
 from palaver.client.receipt import Delivery, Receipt
-from palaver.client.request import Ack, Events, Join, ListAgents, Listen, Put, Receipts, Send, Status
+from palaver.client.request import (
+    Ack,
+    CallTool,
+    Events,
+    Join,
+    ListAgents,
+    Listen,
+    Put,
+    Receipts,
+    Send,
+    Status,
+)
 from palaver.client.wire import Line, default_home
 from palaver.clock import SystemClock
 from palaver.errors import Disconnected, PalaverError
@@ -186,6 +197,16 @@ class Connection:
     async def _ack_again(self, seq: int) -> None:
         with suppress(PalaverError):  # still unread then, and handed out again with the next connection
             await self._ack(seq)
+
+    # Rooms
+
+    async def call(self, tool: str, **arguments: object) -> dict[str, object]:
+        """Call one of the tools that models call: rooms, the stick, notes. Gives its answer.
+
+        Asked again after a restart of the daemon, and done once. A relative path begins where this runs.
+        """
+        request = CallTool(tool=tool, arguments=arguments, cwd=str(Path.cwd()), key=secrets.token_hex(16))
+        return fields_from_json(await self._lifeline.ask(request))
 
     # Reading
 

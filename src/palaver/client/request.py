@@ -47,6 +47,8 @@ class Join(Request, frozen=True, kw_only=True, tag="join"):
 class Leave(Request, frozen=True, kw_only=True, tag="leave"):
     """Give the name up."""
 
+    reason: str = "left"
+
 
 class Send(Request, frozen=True, kw_only=True, tag="send"):
     """Send a text. The same `id` again is the same message."""
@@ -97,11 +99,25 @@ class Events(Request, frozen=True, kw_only=True, tag="events"):
     agents: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ()
     after: int = 0
     last: int | None = None
     search: str = ""
     limit: int = 1000
     follow: bool = False
+
+
+class Whoami(Request, frozen=True, kw_only=True, tag="whoami"):
+    """Who am I here?"""
+
+
+class CallTool(Request, frozen=True, kw_only=True, tag="tool"):
+    """Call one of the tools that models call. The same `key` again is done once."""
+
+    tool: str
+    arguments: dict[str, object] = {}
+    cwd: str = ""
+    key: str = ""
 
 
 class ListAgents(Request, frozen=True, kw_only=True, tag="list"):
@@ -112,3 +128,71 @@ class Receipts(Request, frozen=True, kw_only=True, tag="receipts"):
     """What became of a message?"""
 
     message: str
+
+
+# What a holder asks: the terminal of one agent is its own.
+
+
+class Hold(Request, frozen=True, kw_only=True, tag="hold"):
+    """Register the agent that runs in process `pid`, with a ticket or with the secret of before."""
+
+    pid: int
+    name: str = ""
+    ticket: str = ""
+    secret: str = ""
+    cols: int = 0
+    rows: int = 0
+    version: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of messages that were carried for an earlier daemon."""
+
+    messages: tuple[int, ...]
+    answer: str
+    grade: str = ""
+
+
+class Lane(Request, frozen=True, kw_only=True, tag="lane"):
+    """Have mail offered, each offer once."""
+
+    kind: str
+    reaches_busy: bool = True
+    wakes_idle: bool = True
+    outcomes: tuple[Outcome, ...] = ()
+
+
+class Gate(Request, frozen=True, kw_only=True, tag="gate"):
+    """Say whether mail can come through a lane now."""
+
+    lane: int
+    open: bool
+    paused: bool = False
+    reason: str = ""
+
+
+class Answer(Request, frozen=True, kw_only=True, tag="answer"):
+    """What became of an offer."""
+
+    lane: int
+    offer: int
+    answer: str
+    grade: str = ""
+    reason: str = ""
+    evidence: str = ""
+
+
+class Typed(Request, frozen=True, kw_only=True, tag="typed"):
+    """A person typed this at the terminal."""
+
+    text: str
+
+
+class Tell(Request, frozen=True, kw_only=True, tag="tell"):
+    """Answer what the daemon asked."""
+
+    ask: int
+    ok: dict[str, object] = {}
+    error: str = ""
+    message: str = ""
+    done: bool = True

@@ -28,6 +28,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, object] = {}
     push: str = ""
     event: msgspec.Raw = _NOTHING
+    lane: int = 0
+    """With `offer` and `messages`: what is offered on a lane."""
+    offer: int = 0
+    messages: msgspec.Raw = _NOTHING
+    ask: int = 0
+    """With `verb`, and `lines` where it applies: what a holder is asked."""
+    verb: str = ""
+    lines: int = 0
 
     @property
     def refusal(self) -> PalaverError:

@@ -14,21 +14,21 @@ from typing import Final
 import msgspec
 
 from palaver.clock import Clock
+from palaver.delivery.answers import take_word
+from palaver.delivery.dialogs import Dialogs
 from palaver.delivery.expiry import expiring
-from palaver.delivery.lane import Ability, Answer, Lane, Offer, lanes_in_order
+from palaver.delivery.lane import Ability, Answer, Lane, Level, Offer
 from palaver.delivery.ledger import Ledger, Submit
-from palaver.delivery.queue import Queue
+from palaver.delivery.pick import pick
 from palaver.delivery.taker import Mailbox, Passes, Taker
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.state import find_mail, is_carried, read_agent, read_carried, read_entry
-from palaver.model.delivery import AgentState, Grade, State
+from palaver.model.delivery import State
 from palaver.model.envelope import Event
 from palaver.model.life import is_return
 from palaver.model.mail import DeliveryReport, deliverable, reply_place
-from palaver.model.message import MESSAGE
-from palaver.model.priority import Priority
-from palaver.model.text import LIMIT_INJECTION
+from palaver.model.message import MESSAGE, is_raw
 
 _AT_ONCE: Final = 500
 """Mail that expires in one go."""
@@ -41,6 +41,7 @@ class Delivery:
         """Work that a trigger starts runs in `tasks`, whose owner waits for it."""
         self._log = log
         self._ledger = Ledger(log, submit)
+        self._dialogs = Dialogs(log, self._ledger)
         self._clock = clock
         self._tasks = tasks
         self._mailboxes: dict[str, Mailbox] = {}
@@ -94,8 +95,26 @@ class Delivery:
         self._look(agent)
         return lane
 
+    def set_level(self, lane: Lane, level: Level) -> None:
+        """Take a lane's word on whether it lets mail through. What opens is looked at at once."""
+        lane.level = level
+        if level.is_open:
+            lane.is_deferred = False
+        self._look(lane.agent)
+
+    def levels(self, agent: str) -> list[tuple[str, Level]]:
+        """Give the kind and level of every lane of an agent."""
+        return [(lane.word, lane.level) for lane in self._lanes.get(agent, ())]
+
     async def answer(
-        self, lane: Lane, number: int, answer: Answer, *, grade: str = "", reason: str = ""
+        self,
+        lane: Lane,
+        number: int,
+        answer: Answer,
+        *,
+        grade: str = "",
+        reason: str = "",
+        evidence: str = "",
     ) -> None:
         """Take a lane's word on an offer; one it does not know is an answer that came twice.
 
@@ -104,7 +123,16 @@ class Delivery:
         offer = lane.offers.get(number)
         if offer is None:
             return
-        await self._take_word(lane, offer.seqs, answer, grade=grade, reason=reason)
+        await take_word(
+            self._log,
+            self._ledger,
+            lane,
+            offer.seqs,
+            answer,
+            grade=grade,
+            reason=reason,
+            evidence=evidence,
+        )
         if answer is Answer.DEFERRED:
             lane.is_deferred = True
         if lane.offers.pop(number, None) is not None:
@@ -113,23 +141,11 @@ class Delivery:
 
     async def recover(self, lane: Lane, seqs: Sequence[int], answer: Answer, *, grade: str = "") -> None:
         """Take a lane's word on what it carried before this daemon started. Its holder remembered it."""
-        await self._take_word(lane, seqs, answer, grade=grade, reason="")
+        await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
 
     async def recovered(self, lane: Lane) -> None:
         """A lane has said all it remembers: what else its kind carried before this daemon is unconfirmed."""
         await self._doubt(lane.agent, lane.word)
-
-    async def _take_word(
-        self, lane: Lane, seqs: Sequence[int], answer: Answer, *, grade: str, reason: str
-    ) -> None:
-        if answer is Answer.SEEN:
-            await self._ledger.report(
-                lane.agent, seqs, State.SEEN, lane=lane.word, grade=grade or Grade.HANDED
-            )
-            return
-        if answer is Answer.REFUSED:
-            lane.refused.update(seqs)
-        await self._ledger.report(lane.agent, seqs, State.QUEUED, lane=lane.word, reason=reason)
 
     async def close_lane(self, lane: Lane) -> None:
         """A lane is gone: what it carried stays submitted, unconfirmed, and the senders are told."""
@@ -145,6 +161,8 @@ class Delivery:
         self._forget_idle(lane.agent)
         if seqs:
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
+        if lane.is_behind_dialog:
+            await self._dialogs.release(lane.agent)
         self._look(lane.agent)
 
     # Triggers
@@ -158,6 +176,7 @@ class Delivery:
             elif event.type in ("agent.hello", "agent.bye") or is_return(event):
                 self._on_state(event.sender)
                 self._tasks.create_task(self._doubt(event.sender))  # A session has ended or begun.
+                self._tasks.create_task(self._let_go(event.sender))
             elif event.type in ("status", "agent.paused", "agent.unpaused"):
                 self._on_state(agent_of(event))
 
@@ -218,36 +237,36 @@ class Delivery:
 
     async def _pump(self, agent: str) -> None:
         try:
+            await self._let_go(agent)
             while (chosen := self._choose(agent)) is not None:
-                await self._offer(*chosen)
+                lane, events = chosen
+                if lane.level.is_open or is_raw(events[0]):
+                    await self._offer(lane, events)
+                else:
+                    await self._hold_back(lane, events)
+                await self._let_go(agent)
         finally:
             self._pumps.discard(agent)
 
     def _choose(self, agent: str) -> tuple[Lane, list[Event]] | None:
-        """Find the best lane and what may go through it now. No await in here: lanes change at every one."""
+        """Find what goes where now. No await in here: lanes change at every one."""
         known = read_agent(self._log.rows, agent)
-        if known is None:
-            return None
-        idle, blocked = known.state == AgentState.IDLE, known.state == AgentState.BLOCKED
-        for lane in lanes_in_order(self._lanes.get(agent, ()), idle=idle):
-            if lane.is_busy:
-                return None
-            queue = self._waiting(lane)
-            queue.is_paused = known.paused
-            seqs = queue.take(LIMIT_INJECTION, idle=idle, blocked=blocked)
-            if events := list(filter(None, map(self._log.event, seqs))):
-                return lane, events
-        return None
+        lanes = self._lanes.get(agent, [])
+        return None if known is None else pick(self._log, known, lanes, self._mailbox(agent))
 
-    def _waiting(self, lane: Lane) -> Queue:
-        """Load the head of the line: enough for one injection of each priority."""
-        queue = Queue()
+    async def _hold_back(self, lane: Lane, events: Sequence[Event]) -> None:
         mailbox = self._mailbox(lane.agent)
-        for priority in Priority:
-            open_mail = (mail.seq for mail in mailbox.waiting(priority) if mail.seq not in lane.refused)
-            for seq in islice(open_mail, LIMIT_INJECTION):
-                queue.add(seq, priority)
-        return queue
+        seqs = [event.seq for event in events]
+        mailbox.hold(lane, seqs)
+        try:
+            await self._dialogs.hold_back(lane.agent, events, lane=lane.word)
+        finally:
+            mailbox.put_back(lane, seqs)
+
+    async def _let_go(self, agent: str) -> None:
+        """Put in line again what waits behind a dialog, unless one is open now."""
+        if not any(lane.is_behind_dialog for lane in self._lanes.get(agent, ())):
+            await self._dialogs.release(agent)
 
     async def _offer(self, lane: Lane, events: Sequence[Event]) -> None:
         """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""

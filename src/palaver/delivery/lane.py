@@ -7,8 +7,11 @@ then it stays submitted, unconfirmed. No clock sends anything twice.
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from palaver.model.envelope import Event
+from palaver.model.terminal import DIALOG
+from palaver.model.text import LIMIT_INJECTION
 
 
 class LaneKind(enum.IntEnum):
@@ -36,6 +39,22 @@ class Ability:
     wakes_idle: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Whether a lane lets mail through now, as whoever holds it last said.
+
+    Paused it lets interrupts through, closed nothing; the reason says why, in a word.
+    """
+
+    is_open: bool = True
+    is_paused: bool = False
+    reason: str = ""
+
+
+NOT_YET: Final = Level(is_open=False, reason="starting")
+"""How a terminal begins: nothing is typed until its holder has seen that it can be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Messages on their way through one lane."""
@@ -61,6 +80,33 @@ class Lane:
     """It said 'not now': nothing is offered until the agent's state changes."""
     refused: set[int] = field(default_factory=set)
     """What it definitely refused; another lane may take it."""
+    level: Level = Level()
+
+    def __post_init__(self) -> None:
+        if self.is_terminal:
+            self.level = NOT_YET
+
+    @property
+    def is_terminal(self) -> bool:
+        """What is offered on it is typed."""
+        return self.ability.kind is LaneKind.TERMINAL
+
+    @property
+    def limit(self) -> int:
+        """How many messages go at once: what is typed goes one by one, so that each has its own outcome."""
+        return 1 if self.is_terminal else LIMIT_INJECTION
+
+    @property
+    def is_shut(self) -> bool:
+        """Nothing can be done with it now: neither offer, nor hold back what a dialog stops."""
+        if self.is_behind_dialog:
+            return bool(self.offers)
+        return self.is_busy or not self.level.is_open
+
+    @property
+    def is_behind_dialog(self) -> bool:
+        """A dialog is open: not even an interrupt may be typed."""
+        return not self.level.is_open and self.level.reason == DIALOG
 
     @property
     def word(self) -> str:

@@ -34,6 +34,7 @@ class Ledger:
         grade: str = "",
         reason: str = "",
         unconfirmed: bool = False,
+        evidence: str = "",
     ) -> None:
         """Ask for one step of some messages; what cannot take it any more stays as it is."""
         report = DeliveryReport(
@@ -44,6 +45,7 @@ class Ledger:
             grade=grade,
             reason=reason,
             unconfirmed=unconfirmed,
+            evidence=evidence,
         )
         await self._submit(Report(report=report))
 
@@ -54,6 +56,25 @@ class Ledger:
             entry = read_entry(self._log.rows, event.seq, agent)
             if entry is not None and entry.unconfirmed:
                 await self._tell(event, "unconfirmed", [agent], attempt=entry.submitted)
+
+    async def held(self, agent: str, events: Sequence[Event], *, lane: str, reason: str, why: str) -> None:
+        """These cannot go now: each sender is told once, with `why` in words."""
+        await self.report(agent, [event.seq for event in events], State.HELD, lane=lane, reason=reason)
+        for event in self._which_are(State.HELD, agent, events):
+            await self._tell(event, "held", [agent], reason=why)
+
+    async def refused(
+        self, agent: str, events: Sequence[Event], *, lane: str, reason: str, evidence: str = ""
+    ) -> None:
+        """These will not go at all, and their senders are told."""
+        seqs = [event.seq for event in events]
+        await self.report(agent, seqs, State.REFUSED, lane=lane, reason=reason, evidence=evidence)
+        for event in self._which_are(State.REFUSED, agent, events):
+            await self._tell(event, "refused", [agent], reason=reason)
+
+    def _which_are(self, state: State, agent: str, events: Sequence[Event]) -> list[Event]:
+        entries = [(event, read_entry(self._log.rows, event.seq, agent)) for event in events]
+        return [event for event, entry in entries if entry is not None and entry.state == state]
 
     async def dead(self, event: Event, paths: Sequence[str]) -> None:
         """Nobody answers to these paths of a message."""
@@ -78,6 +99,8 @@ class Ledger:
             for event in filter(None, map(self._log.event, by_message)):
                 words.create_task(self._tell(event, "expired", by_message[event.seq]))
 
-    async def _tell(self, event: Event, state: str, names: Sequence[str], *, attempt: int = 0) -> None:
-        if (told := notice(event, state, names, attempt=attempt)) is not None:
+    async def _tell(
+        self, event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0
+    ) -> None:
+        if (told := notice(event, state, names, reason=reason, attempt=attempt)) is not None:
             await self._submit(told)

@@ -7,6 +7,7 @@ message is in two hands, and nothing here waits on a clock.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import merge
 from typing import Final
 
 from palaver.log.api import Log
@@ -63,16 +64,38 @@ class Mailbox:
         answered unread, unless it is asked for: nobody is woken for it, and whoever takes mail gets it.
         """
         states = _WITH_ANSWERED if with_answered else _QUEUED
+        lines = [self._line(priority, is_quiet, after, states) for is_quiet in (False, True)]
+        return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
+
+    def waiting_apart(self, priority: Priority, *, is_quiet: bool) -> Iterator[Mail]:
+        """Walk the open mail of one priority that wakes its agent, or that which does not."""
+        return self._line(priority, is_quiet, 0, _QUEUED)
+
+    def keys(self) -> Iterator[Mail]:
+        """Walk what is to be typed raw: only a terminal takes that, and nobody reads it."""
+        return self._line(Priority.INTERRUPT, False, 0, _QUEUED, is_raw=True)
+
+    def _line(
+        self,
+        priority: Priority,
+        is_quiet: bool,
+        after: int,
+        states: frozenset[str],
+        *,
+        is_raw: bool = False,
+    ) -> Iterator[Mail]:
         is_newest_first = priority is Priority.IDLE_FIRST
-        prefix = mail_prefix(self.agent, priority)
-        key = mail_key(self.agent, priority, after) if after and not is_newest_first else ""
+        prefix = mail_prefix(self.agent, priority, is_quiet=is_quiet)
+        starts_behind = after and not is_newest_first
+        key = mail_key(self.agent, priority, after, is_quiet=is_quiet) if starts_behind else ""
         while page := self._log.rows.scan(MAIL, prefix, after=key, limit=_PAGE):
             for _, value in page:
                 mail = decode_mail(value)
                 if is_newest_first and mail.seq <= after:
                     return
                 is_over = bool(mail.expires) and mail.expires <= self._now_ms()
-                if mail.state in states and not is_over and mail.seq not in self._in_hand:
+                is_open = mail.state in states and mail.raw == is_raw
+                if is_open and not is_over and mail.seq not in self._in_hand:
                     yield mail
             if len(page) < _PAGE:
                 return

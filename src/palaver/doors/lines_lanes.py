@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from itertools import count
 
-from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Offer
+from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level, Offer
 from palaver.doors import lines_wire as wire
+from palaver.doors.lines_hold_wire import LIMIT_EVIDENCE_BYTES
 from palaver.doors.services import Services
 from palaver.doors.views import message_view
-from palaver.errors import BadRequest, NotFound, WhoAreYou
+from palaver.errors import BadRequest, MessageTooLarge, NotFound, WhoAreYou
 from palaver.model.agent import Caller
 from palaver.model.message import INSTANCE
 
@@ -48,16 +49,29 @@ class Lanes:
 
     async def answer(self, op: wire.AnswerOp) -> None:
         """Take the word of a lane of this connection on an offer."""
-        lane = self._lanes.get(op.lane)
-        if lane is None:
-            raise NotFound(f"lane {op.lane}", "this connection has not opened it")
+        lane = self._lane(op.lane)
         answer = _parse_answer(op.answer)
-        await self._services.delivery.answer(lane, op.offer, answer, grade=op.grade, reason=op.reason)
+        if len(op.evidence.encode()) > LIMIT_EVIDENCE_BYTES:
+            raise MessageTooLarge("the evidence", len(op.evidence.encode()), LIMIT_EVIDENCE_BYTES)
+        await self._services.delivery.answer(
+            lane, op.offer, answer, grade=op.grade, reason=op.reason, evidence=op.evidence
+        )
 
-    async def close(self) -> None:
-        """The holder is gone: what its lanes carried is unconfirmed."""
+    def set_level(self, number: int, level: Level) -> None:
+        """Take the word of a lane of this connection on whether it lets mail through."""
+        self._services.delivery.set_level(self._lane(number), level)
+
+    def _lane(self, number: int) -> Lane:
+        lane = self._lanes.get(number)
+        if lane is None:
+            raise NotFound(f"lane {number}", "this connection has not opened it")
+        return lane
+
+    async def close(self, agent: str = "") -> None:
+        """The holder is gone, or one agent of it: what its lanes carried is unconfirmed."""
         for lane in self._lanes.values():
-            await self._services.delivery.close_lane(lane)
+            if agent in ("", lane.agent):
+                await self._services.delivery.close_lane(lane)
 
 
 def _parse_kind(word: str) -> LaneKind:

@@ -9,7 +9,7 @@ from palaver.doors import lines_wire as wire
 from palaver.doors.services import Services
 from palaver.errors import WhoAreYou
 from palaver.links.link import Link
-from palaver.model.agent import Caller, standing_of_role
+from palaver.model.agent import Agent, Caller, standing_of_role
 from palaver.model.message import INSTANCE
 from palaver.model.request import Join, Leave
 
@@ -25,7 +25,8 @@ class Names:
         self._link = link
         self._look = look
         self._callers: dict[str, Caller] = {}
-        self._sessions: dict[str, str] = {}
+        self._proofs: dict[str, str] = {}
+        self._linked: set[str] = set()
 
     def caller(self, name: str) -> Caller:
         """Who asks: one of the names opened here, or the process itself. Without a name, the only one opened.
@@ -54,7 +55,7 @@ class Names:
 
     def _opened(self, name: str) -> Caller:
         agent = self._services.broker.directory.get(name)
-        if agent is None or agent.left or agent.session != self._sessions[name]:
+        if agent is None or agent.left or _proof_of(agent) != self._proofs[name]:
             raise WhoAreYou(f"{name} has left, or is somebody else's by now: join again")
         return self._callers[name]
 
@@ -77,25 +78,35 @@ class Names:
         joined = await self._services.broker.submit(own, request)
         assert isinstance(joined, Joined)
         agent = joined.agent
-        standing = min(standing_of_role(agent.role), own.standing)
-        is_known = agent.name in self._link.names
-        self._link.open_name(agent.name, standing)
-        self._callers[agent.name] = Caller(name=agent.name, standing=standing, kind=INSTANCE)
-        self._sessions[agent.name] = session
-        if not is_known:
+        self.take(agent)
+        if agent.name not in self._linked:
+            self._linked.add(agent.name)
             self._services.presence.link_opened(agent.name)
         return {"name": agent.name, "secret": secret, "device": self._services.log.device}
+
+    def take(self, agent: Agent) -> None:
+        """Speak for an agent from now on, at most with the standing of whoever is behind the connection."""
+        standing = min(standing_of_role(agent.role), self._own().standing)
+        self._link.open_name(agent.name, standing)
+        self._callers[agent.name] = Caller(name=agent.name, standing=standing, kind=INSTANCE)
+        self._proofs[agent.name] = _proof_of(agent)
 
     async def leave(self, op: wire.LeaveOp) -> str:
         """Give a name up, and say which."""
         caller = self.caller(op.name)
         await self._services.broker.submit(caller, Leave(reason=op.reason))
-        if caller.name in self._link.names:
-            self._link.close_name(caller.name)
+        self._link.close_name(caller.name)
+        if caller.name in self._linked:
+            self._linked.remove(caller.name)
             self._services.presence.link_closed(caller.name)
         return caller.name
 
     def close(self) -> None:
         """The connection is gone: its names have one link fewer."""
-        for name in self._link.names:
+        for name in self._linked:
             self._services.presence.link_closed(name)
+
+
+def _proof_of(agent: Agent) -> str:
+    """Give what shows that an agent is still this connection's: the hash of the secret it was taken with."""
+    return agent.holder or agent.session

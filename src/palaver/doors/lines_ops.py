@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -12,8 +12,11 @@ from palaver.broker.outcome import Sent
 from palaver.delivery.taker import Taker
 from palaver.doors import lines_wire as wire
 from palaver.doors.argv.style import safe
+from palaver.doors.lines_hold import Holding, See
+from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp
 from palaver.doors.lines_lanes import Lanes
 from palaver.doors.lines_names import Look, Names
+from palaver.doors.lines_tools import Tools
 from palaver.doors.services import Services
 from palaver.doors.views import agents_view, caller_view, message_view, receipts_view, sent_view
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
@@ -40,13 +43,17 @@ _logger: Final = logging.getLogger("palaver.doors")
 class Session:
     """One connection's names, listeners, followers and lanes; all of them end with the link."""
 
-    def __init__(self, services: Services, link: Link, look: Look, tasks: asyncio.TaskGroup) -> None:
-        """`look` says who is behind the connection now."""
+    def __init__(
+        self, services: Services, link: Link, look: Look, see: See, tasks: asyncio.TaskGroup
+    ) -> None:
+        """`look` says who is behind the connection now, and `see` gives its processes."""
         self._services = services
         self._link = link
         self._tasks = tasks
         self._names = Names(services, link, look)
         self._lanes = Lanes(services, self._push_soon)
+        self._holding = Holding(services, self._names, self._lanes, see, self._control_soon)
+        self._tools = Tools(services)
         self._listeners: dict[str, tuple[Taker, asyncio.Task[None]]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
@@ -76,7 +83,9 @@ class Session:
             case wire.JoinOp():
                 return await self._names.join(op)
             case wire.LeaveOp():
-                self._unlisten(await self._names.leave(op))
+                left = await self._names.leave(op)
+                self._unlisten(left)
+                await self._lanes.close(left)
             case wire.PutOp():
                 return await self._sent(op.name, Put(envelope=Envelope.from_json(bytes(op.envelope))))
             case wire.ListenOp():
@@ -88,6 +97,8 @@ class Session:
                 await self._submit(op.name, request)
             case wire.EventsOp():
                 return await self._events(op)
+            case wire.ToolOp():
+                return await self._tools.call(self._names.caller(op.name), op)
             case wire.ListOp():
                 return {"agents": agents_view(self._services)}
             case wire.ReceiptsOp():
@@ -96,6 +107,14 @@ class Session:
                 return await self._lanes.open(self._names.caller(op.name), op)
             case wire.AnswerOp():
                 await self._lanes.answer(op)
+            case HoldOp():
+                return await self._holding.hold(op)
+            case GateOp():
+                self._holding.gate(op)
+            case TypedOp():
+                await self._holding.typed(op)
+            case TellOp():
+                self._holding.tell(op)
             case _:
                 assert_never(op)
         return {}
@@ -136,6 +155,9 @@ class Session:
             for event in events:
                 await self._push(wire.push_line("message", {"name": name, "message": message_view(event)}))
 
+    def _control_soon(self, fields: Mapping[str, object]) -> None:
+        self._push_soon(wire.push_line("control", fields))
+
     def _push_soon(self, line: bytes) -> None:
         self._spawn(self._push(line))
 
@@ -151,6 +173,7 @@ class Session:
             agents=op.agents,
             senders=op.senders,
             threads=op.threads,
+            rooms=op.rooms,
             after=op.after,
             last=op.last,
             search=op.search,
@@ -179,6 +202,7 @@ class Session:
     def let_go(self) -> None:
         """The daemon stops: lanes and names are left as they are, for their holders to take up again."""
         self._is_let_go = True
+        self._tools.end()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks.create_task(work)
@@ -187,10 +211,12 @@ class Session:
         return task
 
     def _end(self) -> None:
+        self._tools.end()
         for taker, _ in self._listeners.values():
             taker.close()
         for task in list(self._work):
             task.cancel()
+        self._holding.close()
         if not self._is_let_go:
             self._names.close()
             if self._lanes.has_any:

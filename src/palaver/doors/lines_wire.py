@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp, WireOp
 from palaver.errors import BadRequest, PalaverError
 from palaver.model.text import LIMIT_FRAME_BYTES
 
@@ -20,18 +21,11 @@ Place = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 
 
-class _Op(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
-    """Every request: `req` comes back with the answer; `name` chooses one of the names opened on the link."""
-
-    req: int = 0
-    name: str = ""
-
-
-class Whoami(_Op, frozen=True, kw_only=True, tag="whoami"):
+class Whoami(WireOp, frozen=True, kw_only=True, tag="whoami"):
     """Who am I here?"""
 
 
-class JoinOp(_Op, frozen=True, kw_only=True, tag="join"):
+class JoinOp(WireOp, frozen=True, kw_only=True, tag="join"):
     """Open a name on this connection. `secret` is what an earlier join gave: the same one is back."""
 
     tag: str = ""
@@ -42,13 +36,13 @@ class JoinOp(_Op, frozen=True, kw_only=True, tag="join"):
     secret: str = ""
 
 
-class LeaveOp(_Op, frozen=True, kw_only=True, tag="leave"):
+class LeaveOp(WireOp, frozen=True, kw_only=True, tag="leave"):
     """Give a name up."""
 
     reason: str = "left"
 
 
-class SendOp(_Op, frozen=True, kw_only=True, tag="send"):
+class SendOp(WireOp, frozen=True, kw_only=True, tag="send"):
     """Send a text. `mentions` asks for `@words` in it to be recipients too."""
 
     text: str
@@ -65,27 +59,27 @@ class SendOp(_Op, frozen=True, kw_only=True, tag="send"):
     dry_run: bool = False
 
 
-class PutOp(_Op, frozen=True, kw_only=True, tag="put"):
+class PutOp(WireOp, frozen=True, kw_only=True, tag="put"):
     """Store a foreign envelope and route it unread."""
 
     envelope: msgspec.Raw
 
 
-class ListenOp(_Op, frozen=True, kw_only=True, tag="listen"):
+class ListenOp(WireOp, frozen=True, kw_only=True, tag="listen"):
     """Push the name's mail as it comes; each message waits for its `ack`."""
 
 
-class UnlistenOp(_Op, frozen=True, kw_only=True, tag="unlisten"):
+class UnlistenOp(WireOp, frozen=True, kw_only=True, tag="unlisten"):
     """Push no more; what was not acknowledged is open again."""
 
 
-class AckOp(_Op, frozen=True, kw_only=True, tag="ack"):
+class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
     """These messages were seen."""
 
     messages: tuple[Place, ...]
 
 
-class StatusOp(_Op, frozen=True, kw_only=True, tag="status"):
+class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
     """Say what the name is doing."""
 
     state: str
@@ -94,13 +88,14 @@ class StatusOp(_Op, frozen=True, kw_only=True, tag="status"):
     file: str = ""
 
 
-class EventsOp(_Op, frozen=True, kw_only=True, tag="events"):
+class EventsOp(WireOp, frozen=True, kw_only=True, tag="events"):
     """Read the log; with `follow` pushes go on as events come."""
 
     types: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ()
     after: Place = 0
     last: Place | None = None
     search: str = ""
@@ -108,17 +103,26 @@ class EventsOp(_Op, frozen=True, kw_only=True, tag="events"):
     follow: bool = False
 
 
-class ListOp(_Op, frozen=True, kw_only=True, tag="list"):
+class ToolOp(WireOp, frozen=True, kw_only=True, tag="tool"):
+    """Call one of the tools that models call, with the same parameters. The same `key` again is done once."""
+
+    tool: str
+    arguments: dict[str, object] = {}
+    cwd: str = ""
+    key: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
+
+
+class ListOp(WireOp, frozen=True, kw_only=True, tag="list"):
     """Who is there."""
 
 
-class ReceiptsOp(_Op, frozen=True, kw_only=True, tag="receipts"):
+class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
     """What became of a message."""
 
     message: str
 
 
-class LaneOp(_Op, frozen=True, kw_only=True, tag="lane"):
+class LaneOp(WireOp, frozen=True, kw_only=True, tag="lane"):
     """Hold a lane for the name: mail is offered on it, each offer once. `outcomes` are those of before."""
 
     kind: str
@@ -135,7 +139,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     grade: str = ""
 
 
-class AnswerOp(_Op, frozen=True, kw_only=True, tag="answer"):
+class AnswerOp(WireOp, frozen=True, kw_only=True, tag="answer"):
     """A lane's word on an offer: seen, refused or deferred."""
 
     lane: int
@@ -143,6 +147,8 @@ class AnswerOp(_Op, frozen=True, kw_only=True, tag="answer"):
     answer: str
     grade: str = ""
     reason: str = ""
+    evidence: str = ""
+    """What is kept with the step, such as the screen at that moment."""
 
 
 Op = (
@@ -156,10 +162,15 @@ Op = (
     | AckOp
     | StatusOp
     | EventsOp
+    | ToolOp
     | ListOp
     | ReceiptsOp
     | LaneOp
     | AnswerOp
+    | HoldOp
+    | GateOp
+    | TypedOp
+    | TellOp
 )
 
 _decoder: Final[msgspec.json.Decoder[Op]] = msgspec.json.Decoder(Op)

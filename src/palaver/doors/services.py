@@ -9,8 +9,15 @@ from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Origin, Settings
 from palaver.delivery.delivery import Delivery
+from palaver.doors.desk import Desk
+from palaver.doors.holds import Holds
+from palaver.doors.http.server import HttpDoor
+from palaver.doors.tokens import TokenBook
+from palaver.links.attendance import AttendanceBook
+from palaver.links.consumers import Consumers
 from palaver.links.presence import Presence
 from palaver.links.seats import SeatIndex
+from palaver.links.tickets import Tickets
 from palaver.log.api import Log
 
 DOWN: Final = "down"
@@ -30,8 +37,15 @@ class Services:
     log: Log
     broker: Broker
     delivery: Delivery
+    holds: Holds
+    tickets: Tickets
     seats: SeatIndex
     presence: Presence
+    attendance: AttendanceBook
+    desk: Desk
+    consumers: Consumers
+    tokens: TokenBook
+    http: HttpDoor
     version: str
     started_ms: int
     stop: Callable[[str], None]

@@ -1,7 +1,7 @@
-"""The Unix door: `daemon.sock`, mode 0600. Finds out who connects and which of the two wires it speaks.
+"""The Unix door: `daemon.sock`, mode 0600. Finds out who connects and which of the three wires it speaks.
 
-What begins like the magic word is the thin client's; all else is lines of JSON. Another user's process is
-refused.
+What begins like a magic word is the thin client's, with a command or as a pump of MCP; all else is lines of
+JSON. Another user's process is refused.
 """
 
 import asyncio
@@ -21,6 +21,9 @@ from palaver.doors.lines import LinesConnection
 from palaver.doors.lines_names import Look
 from palaver.doors.lines_ops import Session
 from palaver.doors.lines_wire import error_line
+from palaver.doors.mcp.loading import Loader
+from palaver.doors.mcp.pump import PumpConnection, PumpDoor
+from palaver.doors.mcp.pump_wire import MAGIC as PUMP_MAGIC
 from palaver.doors.services import Services
 from palaver.errors import BadRequest, PalaverError
 from palaver.links.doorstep import Doorstep
@@ -34,9 +37,13 @@ from palaver.model.envelope import Event
 _BACKLOG: Final = 512
 _LIMIT_SOCKET_PATH: Final = 100
 _FAMILY: Final = MAGIC[:3]
+_MAGICS: Final = (MAGIC, PUMP_MAGIC)
 _SEAT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
 _STOP_GRACE_S: Final = 3.0
 """How long requests that are under way may take when the daemon stops."""
+
+
+_Connection = ArgvConnection | LinesConnection | PumpConnection
 
 
 class UnixDoor:
@@ -47,10 +54,11 @@ class UnixDoor:
         self._doorstep = doorstep
         self._tasks = tasks
         self._argv = ArgvDoor(services, doorstep)
+        self._pumps = PumpDoor(services, doorstep, tasks, Loader())
         self._path = services.home / "daemon.sock"
         self._server: asyncio.Server | None = None
         self._ids = count(1)
-        self._connections: set[ArgvConnection | LinesConnection] = set()
+        self._connections: set[_Connection] = set()
         self._nobody_left = asyncio.Event()
         self._seats_changed = 0
         self._unsubscribe = services.log.subscribe(self._follow_seats)
@@ -76,10 +84,10 @@ class UnixDoor:
         """
         self._nobody_left.clear()
         for connection in list(self._connections):
-            if isinstance(connection, ArgvConnection):
-                connection.part(farewell)
-            else:
+            if isinstance(connection, LinesConnection):
                 connection.finish()
+            else:
+                connection.part(farewell)
         if self._connections:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_GRACE_S):
@@ -95,10 +103,15 @@ class UnixDoor:
             self._connections.add(command)
             command.attach(transport, first[len(MAGIC) :])
             return command
+        if first[: len(PUMP_MAGIC)] == PUMP_MAGIC:
+            pump = PumpConnection(peer, self._pumps, self._ended)
+            self._connections.add(pump)
+            pump.attach(transport, first[len(PUMP_MAGIC) :])
+            return pump
         look = self._look_at(peer)
         link = Link(id=str(next(self._ids)), caller=look(), outbox=Outbox())
         link.on_close(peer.close)
-        session = Session(self._services, link, look, self._tasks)
+        session = Session(self._services, link, look, peer.chain, self._tasks)
         lines = LinesConnection(link, session, self._tasks, self._ended)
         self._connections.add(lines)
         lines.attach(transport, first)
@@ -122,7 +135,7 @@ class UnixDoor:
         if any(event.type in _SEAT_EVENTS for event in events):
             self._seats_changed += 1
 
-    def _ended(self, connection: ArgvConnection | LinesConnection) -> None:
+    def _ended(self, connection: _Connection) -> None:
         self._connections.discard(connection)
         if not self._connections:
             self._nobody_left.set()
@@ -146,11 +159,11 @@ class _Doorway(asyncio.Protocol):
         assert self._transport is not None
         assert self._peer is not None  # it is handed on together with the transport
         self._first += data
-        if len(self._first) < len(MAGIC) and MAGIC.startswith(self._first):
+        if len(self._first) < len(MAGIC) and any(magic.startswith(self._first) for magic in _MAGICS):
             return
         try:
             self._peer.check_user()
-            if self._first.startswith(_FAMILY) and not self._first.startswith(MAGIC):
+            if self._first.startswith(_FAMILY) and not self._first.startswith(_MAGICS):
                 raise BadRequest(f"this daemon speaks {MAGIC.decode()}: install a client that does")
             protocol = self._door.welcome(self._peer, self._transport, self._first)
         except PalaverError as error:

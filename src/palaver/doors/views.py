@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,15 +11,13 @@ import msgspec
 from palaver.broker.messages import recipients_of
 from palaver.broker.outcome import Sent
 from palaver.doors.services import Services
-from palaver.log.state import read_entry, read_unread, read_unsure
+from palaver.log.state import read_entry, read_mail, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.mail import MAIL, Mail, decode_mail, mail_prefix
 from palaver.model.message import flat, message_fields, readable_text
 from palaver.model.query import Query
 
-_PAGE: Final = 200
 _LATELY: Final = 200
 """How many of one's own messages are looked at for who has read the last one."""
 _RECENT: Final = 3
@@ -145,6 +143,12 @@ async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Ev
     return [(_without_text(event) if state == State.HELD else event, state) for event, state in found]
 
 
+async def mail_view(services: Services, name: str, limit: int) -> list[dict[str, object]]:
+    """Give the newest messages for a name as programs read them, each with its state there."""
+    found = await inbox_view(services, name, limit)
+    return [{**message_view(event), "state": state} for event, state in found]
+
+
 def _without_text(event: Event) -> Event:
     kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
     return replace(event, payload=kept | {"text": "(held)"})
@@ -158,7 +162,7 @@ def open_mail(
     What is held is not its to read yet.
     """
     found: list[Event] = []
-    for mail in _mail(services, name):
+    for mail in read_mail(services.log.rows, name):
         event = None if mail.state == State.HELD else services.log.event(mail.seq)
         if event is not None and (passes is None or passes(event)):
             found.append(event)
@@ -167,19 +171,12 @@ def open_mail(
     return found
 
 
-def _mail(services: Services, name: str) -> Iterator[Mail]:
-    after = ""
-    while page := services.log.rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
-        yield from map(decode_mail, (value for _, value in page))
-        after = page[-1][0]
-
-
 def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit: int) -> list[Event]:
     """Give the newest open mail that is archived and lies before the others, up to `limit` with them."""
     before = min(services.log.archived() + 1, behind[0].seq if behind else sys.maxsize)
     if before == 1 or len(behind) == limit:
         return []
-    seqs = sorted({mail.seq for mail in _mail(services, name) if mail.seq < before})
+    seqs = sorted({mail.seq for mail in read_mail(services.log.rows, name) if mail.seq < before})
     return list(filter(None, map(services.log.event, seqs[len(behind) - limit :])))
 
 

@@ -62,15 +62,19 @@ def anchor_for_join(
     return Anchor(seat=seat, harness=harness, session=session)
 
 
-def anchor_for_child(caller: Process, child: Sequence[Process], seats: SeatIndex, key: str = "") -> Seat:
+def anchor_for_child(
+    caller: Process, child: Sequence[Process], seats: SeatIndex, key: str = "", own: str = ""
+) -> Seat:
     """Give the seat of a process that the caller itself started, as a holder does for what it runs.
 
-    `child` is the chain of that process. Refuses what is not below the caller, and what is somebody already.
+    `child` is the chain of that process. Refuses what is not below the caller, and what is somebody already,
+    unless it is the one with the name `own`.
     """
     started = [(process.pid, process.start) for process in child[1:]]
     if (caller.pid, caller.start) not in started:
         raise BadRequest("a seat can be given only to a process that you started yourself")
-    _check_free(child, 0, key, seats)
+    if [agent.name for agent in seats.at(child[0])] != [own]:
+        _check_free(child, 0, key, seats)
     return Seat(pid=child[0].pid, start=child[0].start, boot=seats.boot, key=key)
 
 

@@ -1,7 +1,8 @@
 """Who is here now: those whose seat's process is alive, and those who have a link. Kept nowhere.
 
 Tells, once for each, when an agent is surely gone: its process has ended, or its last link was lost and
-nobody came back within the grace.
+nobody came back within the grace. How a process ended that a holder runs, the holder can say: it has the same
+grace for it.
 """
 
 from collections.abc import Callable
@@ -41,6 +42,7 @@ class Presence:
         self._gone = gone
         self._call_later = call_later
         self._seats: dict[str, Seat] = {}
+        self._ended: dict[str, Seat] = {}
         self._links: dict[str, int] = {}
         self._timers: dict[str, Timer] = {}
 
@@ -51,12 +53,16 @@ class Presence:
     def put(self, agent: Agent) -> None:
         """Take in an agent as the log has it now."""
         seat = None if agent.left or agent.remote else agent.seat
+        if seat is not None and self._ended.get(agent.name) == seat:
+            return  # Its holder still has the grace.
+        self._ended.pop(agent.name, None)
         known = self._seats.get(agent.name)
         if known != seat:
             self._forget_seat(agent.name)
             if seat is not None:
                 self._seats[agent.name] = seat
-                self._watch.add(seat, lambda: self._seat_ended(agent.name, seat))
+                is_held = bool(agent.holder)
+                self._watch.add(seat, lambda: self._seat_ended(agent.name, seat, is_held=is_held))
         if agent.left:
             self._stop_timer(agent.name)
         elif agent.link and agent.name not in self._links and agent.name not in self._timers:
@@ -82,11 +88,20 @@ class Presence:
         for name in list(self._timers):
             self._stop_timer(name)
 
-    def _seat_ended(self, name: str, seat: Seat) -> None:
+    def _seat_ended(self, name: str, seat: Seat, *, is_held: bool) -> None:
         if self._seats.get(name) == seat:
             del self._seats[name]
-            if name not in self._links:
+            if is_held:
+                self._ended[name] = seat
+                self._stop_timer(name)
+                self._timers[name] = self._call_later(LINK_GRACE_S, lambda: self._never_said(name, seat))
+            elif name not in self._links:
                 self._gone(name, seat, "its process ended")
+
+    def _never_said(self, name: str, seat: Seat) -> None:
+        del self._timers[name]
+        if self._ended.get(name) == seat:
+            self._gone(name, seat, "its process ended")
 
     def _forget_seat(self, name: str) -> None:
         if (seat := self._seats.pop(name, None)) is not None:

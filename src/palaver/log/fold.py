@@ -13,6 +13,9 @@ import msgspec
 from palaver.errors import RequestError
 from palaver.log.api import Change, Rows
 from palaver.log.fold_bundles import made_bundle
+from palaver.log.fold_nags import nag_changes
+from palaver.log.fold_rooms import add_note, fold_room, resolve_note
+from palaver.log.fold_tasks import fold_task
 from palaver.log.fold_threads import fold_thread
 from palaver.log.fold_watches import watch_changes
 from palaver.log.ledger import moved_by_report, opened_by_envelope, opened_by_message
@@ -30,6 +33,8 @@ from palaver.model.agent import Agent
 from palaver.model.envelope import Event
 from palaver.model.life import LIFE, READY, is_return
 from palaver.model.mail import decode_count, encode_row
+from palaver.model.task import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
+from palaver.rooms.payloads import NOTE_ADDED, NOTE_RESOLVED, ROOM_TYPES
 
 __all__ = [
     "AGENTS",
@@ -53,7 +58,12 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
     """Tell what an event changes. The same rows and event always give the same changes."""
     handler = _HANDLERS.get(event.type, opened_by_envelope)
     try:
-        return [*handler(rows, event), *watch_changes(rows, event, agent_of(event))]
+        agent = agent_of(event)
+        return [
+            *handler(rows, event),
+            *watch_changes(rows, event, agent),
+            *nag_changes(rows, event, agent),
+        ]
     except (RequestError, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
         count = rows.get(SKIPPED, event.type)
         return [(SKIPPED, event.type, encode_row(1 if count is None else decode_count(count) + 1))]
@@ -127,6 +137,12 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     "message": _message,
     "delivery": moved_by_report,
     "bundle": made_bundle,
+    **dict.fromkeys(ROOM_TYPES, fold_room),
+    NOTE_ADDED: add_note,
+    NOTE_RESOLVED: resolve_note,
+    TASK_CREATE: fold_task,
+    TASK_UPDATE: fold_task,
+    TASK_COMPLETE: fold_task,
     "agent.hello": _hello,
     "agent.bye": _bye,
     "agent.paused": _paused,

@@ -9,28 +9,47 @@ from palaver.log.api import Log
 from palaver.model.envelope import Event
 from palaver.model.query import Query, matches
 
-_EVENTS_AT_ONCE: Final = 500
+_EVENTS_AT_ONCE: Final = 200
 
 
-async def follow(log: Log, query: Query, *, after: int) -> AsyncGenerator[Sequence[Event], None]:
+async def follow(
+    log: Log, query: Query, *, after: int, with_archives: bool = False
+) -> AsyncGenerator[Sequence[Event], None]:
     """Give what matches above a place, in place order, for as long as somebody asks; never an empty batch.
 
     Ends only when the query has an end (`before`) and the log has passed it. A reader that is slow reads on
-    from its own place: nothing is kept for it. Close the iterator to stop being woken.
+    from its own place: nothing is kept for it, and with archives not even what has left the log meanwhile is
+    passed over. Close the iterator to stop being woken.
     """
     news = asyncio.Event()
     stop = log.subscribe(lambda _: news.set())
     place = max(after, query.after)
     try:
-        while query.before is None or place < query.before - 1:
+        while not _is_over(query, place):
             news.clear()
-            found, place = await _next(log, query, place)
+            if with_archives and place < log.archived():
+                found, place = await _next_archived(log, query, place)
+            else:
+                found, known = await _next(log, query, place)
+                if with_archives and place < log.archived():
+                    continue  # Some of it may have gone into an archive in the middle of this.
+                place = known
             if found:
                 yield found
-            elif place >= log.last():
+            elif place >= log.last() and not _is_over(query, place):
                 await news.wait()
     finally:
         stop()
+
+
+async def _next_archived(log: Log, query: Query, place: int) -> tuple[Sequence[Event], int]:
+    page = await log.read_archived(replace(query, after=place, last=None, limit=_EVENTS_AT_ONCE))
+    return page.events, page.place
+
+
+def _is_over(query: Query, place: int) -> bool:
+    """Whether the log is known up to the query's end."""
+    return query.before is not None and place >= query.before - 1
 
 
 async def _next(log: Log, query: Query, place: int) -> tuple[Sequence[Event], int]:

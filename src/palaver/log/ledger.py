@@ -76,12 +76,12 @@ def opened_by_envelope(rows: Rows, event: Event) -> list[Change]:
 
 def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     found = deliverable(event)
-    row = encode_row(
-        Mail(seq=event.seq, expires=found.expires, state=State.HELD if found.held else State.QUEUED)
-    )
+    state = State.HELD if found.held else State.QUEUED
+    row = encode_row(Mail(seq=event.seq, expires=found.expires, state=state, raw=found.is_raw))
     changes: list[Change] = []
     for agent in found.delivered_to:
-        changes.append((MAIL, mail_key(agent, found.priority, event.seq), row))
+        is_quiet = found.is_quiet_for(agent)
+        changes.append((MAIL, mail_key(agent, found.priority, event.seq, is_quiet=is_quiet), row))
         counter.add(agent, 0 if found.held else 1)
         if found.held:
             entry = Entry(state=State.HELD, ts=event.ts, reason=found.held)

@@ -30,3 +30,16 @@ async def pages(
         if found:
             yield found
         query = replace(query, after=place)
+
+
+async def place_before_newest(log: Log, query: Query, count: int) -> int:
+    """Find the place behind which the newest so many in the log stand; nothing is kept but the place."""
+    before = log.last() + 1 if query.before is None else query.before
+    while count > 0:
+        some = min(count, query.limit)
+        found = await log.read(replace(query, before=before, last=some))
+        if not found:
+            break
+        before = found[0].seq
+        count -= len(found)
+    return max(query.after, before - 1)

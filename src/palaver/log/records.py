@@ -19,14 +19,16 @@ Record: TypeAlias = tuple[
     str | None,  # by_
     str | None,  # delivered_to
     str | None,  # thread
+    str | None,  # room
     str,  # payload
     str | None,  # blob
     bytes | None,  # request_key
 ]
-"""The columns of one row, in the order of the table."""
+"""The columns of one row, in the order of `COLUMNS`."""
 
 COLUMNS: Final = (
-    "seq, id, type, sender, recipients, ts, device, by_, delivered_to, thread, payload, blob, request_key"
+    "seq, id, type, sender, recipients, ts, device, by_, delivered_to, thread, room, payload, blob, "
+    "request_key"
 )
 
 LIMIT_DEPTH: Final = 200
@@ -75,7 +77,8 @@ def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> 
         event.device,
         event.by,
         _list_text(event.delivered_to),
-        _thread(event.payload),
+        _word(event.payload, "thread"),
+        _word(event.payload, "room"),
         payload.decode(),
         blob,
         request_key,
@@ -84,7 +87,7 @@ def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> 
 
 def event_from_record(record: Record, blobs: Blobs) -> Event:
     """Read a row back. When its blob is lost, a payload has its short fields, and `missing_blob` says so."""
-    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, payload, blob, _ = record
+    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, _, payload, blob, _ = record
     fields = decode_payload(payload)
     if blob is not None:
         content = blobs.read(blob)
@@ -155,8 +158,9 @@ def _short_fields(payload: dict[str, object]) -> dict[str, object]:
     }
 
 
-def _thread(payload: dict[str, object]) -> str | None:
-    thread = payload.get("thread")
-    if thread is None or isinstance(thread, str):
-        return thread
+def _word(payload: dict[str, object], key: str) -> str | None:
+    """What an index finds under a key: one word, or the empty one when it is something else."""
+    found = payload.get(key)
+    if found is None or isinstance(found, str):
+        return found
     return ""

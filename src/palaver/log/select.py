@@ -70,8 +70,10 @@ class _Conditions:
 
 
 def _add_filters(made: _Conditions, query: Query) -> None:
-    _add_word(made, "type", sorted({STORED_TYPES.get(name, name) for name in query.types}))
-    _add_word(made, "ltrim(sender, '@') COLLATE NOCASE", _plain(query.senders))
+    is_divided = bool(query.threads or query.rooms)
+    types = sorted({STORED_TYPES.get(name, name) for name in query.types})
+    _add_word(made, "type", types, is_found_by=not is_divided)
+    _add_word(made, "ltrim(sender, '@') COLLATE NOCASE", _plain(query.senders), is_found_by=not is_divided)
     if query.since is not None:
         made.add("ts >= ?", query.since)
     if query.until is not None:
@@ -80,27 +82,32 @@ def _add_filters(made: _Conditions, query: Query) -> None:
     _add_sieve(made, ("recipients", "delivered_to", "payload"), query.to)
     _add_sieve(made, ("delivered_to", "payload"), query.targets)
     statuses = [word for stored in query.statuses for word in _same_state(stored)]
-    for names in (query.mentions, query.rooms, query.intents, query.files, statuses):
+    for names in (query.mentions, query.intents, query.files, statuses):
         _add_sieve(made, ("payload",), names)
 
 
 def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
-    """Divide by thread: each is found by its index, and SQLite merges them as they come.
+    """Divide by thread, else by room: each is found by its index, and SQLite merges them as they come.
 
     Behind IN it would have to sort all it finds.
     """
-    if not query.threads:
+    # The empty one stands for a thread or room that is not a single word.
+    threads, rooms = (
+        list(dict.fromkeys(("", *words))) if words else [] for words in (query.threads, query.rooms)
+    )
+    if threads and rooms:
+        made, rooms = made.copy_with(f"+room IN ({_marks(rooms)})", *rooms), []
+    column, words = ("thread", threads) if threads else ("room", rooms)
+    if not words:
         return [made]
-    # The empty one stands for a thread that is not a single word.
-    threads = list(dict.fromkeys(("", *query.threads)))
-    if query.search or len(threads) > _LIMIT_ARMS:
-        return [made.copy_with(f"+thread IN ({_marks(threads)})", *threads)]
-    return [made.copy_with("thread = ?", thread) for thread in threads]
+    if query.search or len(words) > _LIMIT_ARMS:
+        return [made.copy_with(f"+{column} IN ({_marks(words)})", *words)]
+    return [made.copy_with(f"{column} = ?", word) for word in words]
 
 
-def _add_word(made: _Conditions, column: str, words: Sequence[str]) -> None:
+def _add_word(made: _Conditions, column: str, words: Sequence[str], *, is_found_by: bool) -> None:
     """Let through only rows with one of the words; one alone is found by its index, in place order."""
-    if len(words) == 1:
+    if len(words) == 1 and is_found_by:
         made.add(f"{column} = ?", *words)
     elif words:
         # The plus keeps SQLite from the index, behind which it would have to sort all it finds.

@@ -1,5 +1,7 @@
 """The state as it is read: agents, the ledger, open mail. Pure: rows in, values out; the fold writes them."""
 
+from collections.abc import Iterator
+from heapq import merge
 from typing import Final
 
 import msgspec
@@ -22,14 +24,17 @@ from palaver.model.mail import (
     decode_mail,
     ledger_key,
     mail_keys,
+    mail_prefix,
     place_of_key,
     tip_key,
 )
+from palaver.model.priority import Priority
 
 AGENTS: Final = "agent"
 SESSIONS: Final = "session"
 
 _LIMIT_LIST: Final = 1000
+_PAGE: Final = 200
 _QUEUED: Final = Entry(state=State.QUEUED, ts=0)
 _decode_agent: Final = msgspec.json.Decoder(Agent).decode
 
@@ -74,6 +79,20 @@ def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, Mail] | None:
         if (value := rows.get(MAIL, key)) is not None:
             return key, decode_mail(value)
     return None
+
+
+def read_mail(rows: Rows, agent: str) -> Iterator[Mail]:
+    """Walk the open mail of an agent in the order in which it goes, quiet or not."""
+    for priority in Priority:
+        lines = [_line(rows, mail_prefix(agent, priority, is_quiet=quiet)) for quiet in (False, True)]
+        yield from merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
+
+
+def _line(rows: Rows, prefix: str) -> Iterator[Mail]:
+    after = ""
+    while page := rows.scan(MAIL, prefix, after=after, limit=_PAGE):
+        yield from (decode_mail(value) for _, value in page)
+        after = page[-1][0]
 
 
 def read_carried(rows: Rows, agent: str) -> list[int]:

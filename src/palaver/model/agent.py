@@ -80,6 +80,11 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It has said that it is idle, once, since it came."""
     remote: bool = False
     seq: int = 0
+    holder: str = ""
+    """The hash of its holder's secret, when it runs in a terminal that a holder owns."""
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    """What its holder runs, and where: enough to start it again. The environment is never kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

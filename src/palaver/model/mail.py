@@ -9,7 +9,8 @@
     tip       which one-time tips an agent was told, with what it has seen
 
 Open mail sorts by priority, then by place; `idle-first` newest first. So the next message of any agent is the
-first row under its name, however long its backlog is.
+first row under its name, however long its backlog is. Quiet mail, which wakes nobody, has lines of its own,
+one for each priority: whoever looks for a reason to wake an agent need not walk past it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from typing import Final
 import msgspec
 
 from palaver.model.envelope import Event
-from palaver.model.message import MESSAGE
+from palaver.model.message import MESSAGE, is_raw
 from palaver.model.priority import Priority, parse_priority
 
 MAIL: Final = "mail"
@@ -30,6 +31,8 @@ CARRIED: Final = "carried"
 UNSURE: Final = "unsure"
 TIP: Final = "tip"
 
+_QUIET: Final = len(Priority)
+"""What the number of a priority is raised by in the keys of quiet mail."""
 _LAST_PLACE: Final = 10**15 - 1
 _PLACE_DIGITS: Final = 15
 
@@ -45,6 +48,8 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     expires: int = 0
     since: int = 0
+    raw: bool = False
+    """Bytes for a terminal: nobody else takes it."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,6 +89,8 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Only where a held reply is released: who wrote it, and the place of what it answers."""
     tips: tuple[str, ...] = ()
     """The one-time tips that were shown with the messages."""
+    evidence: str = ""
+    """What the lane saw when it happened, such as the screen into which raw keys were typed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,14 @@ class Deliverable:
     priority: Priority
     expires: int
     held: str
+    wakes: tuple[str, ...] | None = None
+    """Those whom it wakes; None for everybody. For the others it is quiet."""
+
+    is_raw: bool = False
+
+    def is_quiet_for(self, name: str) -> bool:
+        """Tell whether it only lies there for a recipient, until something else brings it along."""
+        return self.wakes is not None and name not in self.wakes
 
 
 def deliverable(event: Event) -> Deliverable:
@@ -105,15 +120,27 @@ def deliverable(event: Event) -> Deliverable:
     payload = event.payload
     if event.type != MESSAGE:
         return Deliverable(_once(event.delivered_to), Priority.NORMAL, 0, "")
-    names = payload.get("delivered_to", ())
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise TypeError("delivered_to")
+    names = _names(payload.get("delivered_to", ()), "delivered_to")
+    wakes = payload.get("wakes")
     word = payload.get("priority")
     priority = Priority.NORMAL if word is None else parse_priority(str(word))
     expires = payload.get("expires", 0)
     if type(expires) is not int or not 0 <= expires <= _LAST_PLACE:
         raise ValueError("expires")
-    return Deliverable(_once(names), priority, expires, str(payload.get("held", "")))
+    return Deliverable(
+        _once(names),
+        priority,
+        expires,
+        str(payload.get("held", "")),
+        None if wakes is None else tuple(_names(wakes, "wakes")),
+        is_raw(event),
+    )
+
+
+def _names(found: object, what: str) -> Sequence[str]:
+    if not isinstance(found, (list, tuple)) or not all(isinstance(name, str) for name in found):
+        raise TypeError(what)
+    return found
 
 
 def _once(names: Sequence[str]) -> tuple[str, ...]:
@@ -128,25 +155,29 @@ def reply_place(event: Event) -> int | None:
     return int(found)
 
 
-def mail_key(agent: str, priority: Priority, seq: int) -> str:
+def mail_key(agent: str, priority: Priority, seq: int, *, is_quiet: bool = False) -> str:
     """Where one waiting message stands in its agent's line."""
     place = _LAST_PLACE - seq if priority is Priority.IDLE_FIRST else seq
-    return f"{agent}/{priority:d}{place:015d}"
+    return f"{mail_prefix(agent, priority, is_quiet=is_quiet)}{place:015d}"
 
 
-def mail_prefix(agent: str, priority: Priority | None = None) -> str:
+def mail_prefix(agent: str, priority: Priority | None = None, *, is_quiet: bool = False) -> str:
     """What every key of an agent's open mail, or that of one priority, begins with."""
-    return f"{agent}/" if priority is None else f"{agent}/{priority:d}"
+    return f"{agent}/" if priority is None else f"{agent}/{priority + _QUIET * is_quiet:d}"
 
 
 def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
     """Every key under which one message could wait, the likeliest first."""
-    return tuple(mail_key(agent, priority, seq) for priority in _LIKELIEST)
+    return tuple(
+        mail_key(agent, priority, seq, is_quiet=is_quiet)
+        for is_quiet in (False, True)
+        for priority in _LIKELIEST
+    )
 
 
 def priority_of_key(key: str) -> Priority:
     """Read the priority back from a key of open mail."""
-    return Priority(int(key[key.rindex("/") + 1]))
+    return Priority((int(key[key.rindex("/") + 1]) - 1) % _QUIET + 1)
 
 
 def ledger_key(seq: int, agent: str) -> str:

@@ -83,6 +83,9 @@ _WHERE_THEY_APPLY: Final = (
     "session",
     "handled",
     "handled_by",
+    "raw",
+    "bare",
+    "expects_reply",
 )
 
 
@@ -92,6 +95,11 @@ def message_fields(event: Event) -> Mapping[str, object]:
     The broker wrote a message's payload. A foreign one is its sender's own, and could claim anything.
     """
     return event.payload if event.type == MESSAGE else {}
+
+
+def is_raw(event: Event) -> bool:
+    """Tell whether a message is bytes to be typed, and no text to be read."""
+    return isinstance(message_fields(event).get("raw"), str)
 
 
 def _kind_of(sender: str) -> str:

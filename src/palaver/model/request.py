@@ -6,7 +6,10 @@ from palaver.model.agent import Seat
 from palaver.model.bundle import CreateBundle
 from palaver.model.envelope import Envelope
 from palaver.model.mail import DeliveryReport
+from palaver.model.room import RoomRequest
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.model.task import CompleteTask, CreateTask, UpdateTask
+from palaver.model.terminal import FireNag, Pause, Typed, Unpause
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,9 +26,20 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     expires_in_ms: int = 0
     id: str = ""
     bundle_id: str = ""
+    room: str = ""
+    """The room in which it is said; then `to` names members of it, and nobody is everybody there."""
+    delivery_hint: str = ""
     is_confirmed: bool = False
     """The caller knows that this goes to many."""
     is_dry_run: bool = False
+    expects_reply: bool = False
+    """Remind whoever does not answer."""
+    raw: bytes = b""
+    """The very bytes to type into the recipient's terminal. The human's alone; `text` is then empty."""
+    recipient: str = ""
+    """The full name of the one it is for, and of nobody else with that base name. Then `to` is empty."""
+    is_bare: bool = False
+    """A person wrote it at the agent's terminal: it is typed as it is, without a head."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +57,12 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     has_link: bool = False
     takes_over: bool = False
     """The caller says outright that it wants a name that was somebody's (`--as`)."""
+    holder: str = ""
+    """The hash of a holder's secret: who brings it again is the same one."""
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    is_resumed: bool = False
+    """An operator starts again what ran under this name."""
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,4 +176,12 @@ Request = (
     | FireWatch
     | Retire
     | CreateBundle
+    | RoomRequest
+    | Pause
+    | Unpause
+    | Typed
+    | FireNag
+    | CreateTask
+    | UpdateTask
+    | CompleteTask
 )

@@ -26,6 +26,21 @@ def summary(event: Event) -> str:
             return _with(said, field("lane"), field("grade"), field("reason"))
         case "bundle":
             return readable_text(event)
+        case "member_joined" | "member_left" | "kick" | "close" | "note_resolved":
+            return _with(field("room"), field("from"), field("path"), field("note"), field("reason"))
+        case "claim" | "takeover" | "release" | "pass" | "reservation_expired":
+            return _turn(event.payload)
+        case "note_added":
+            return f"{field('room')}: {field('text')}"
+        case "task.create":
+            assignee = field("assignee")
+            return _with(field("title"), assignee and f"for {assignee}")
+        case "task.update":
+            assignee = field("assignee")
+            changes = (field("status"), field("title"), assignee and f"for {assignee}")
+            return _with(field("task_id"), *changes)
+        case "task.complete":
+            return _with(field("task_id"), field("summary"))
         case "sub.added":
             said = f"{field('id')} for {field('owner')}"
             return _with(said, field("preset"), *_filters(field("filter")), field("once") and "once")
@@ -45,6 +60,15 @@ def _filters(wanted: object) -> list[str]:
         f"{name} {' '.join(map(str, words))}" if isinstance(words, (list, tuple)) else f"{name} {words}"
         for name, words in found
     ]
+
+
+def _turn(payload: Mapping[str, object]) -> str:
+    """Say what became of the stick: in which room and turn, for whom, why, and how things stand."""
+    field = payload.get
+    whose, handoff = field("reserved_for"), field("handoff")
+    status = handoff.get("status") if isinstance(handoff, Mapping) else None
+    why = (field("cause"), field("reason"), status)
+    return _with(field("room"), f"turn {field('turn_id')}", whose and f"for {whose}", *why)
 
 
 def _with(word: object, *details: object) -> str:

@@ -1,4 +1,4 @@
-"""One-time tips: what an agent is told when it first reads a request, a broadcast or a thread. Pure.
+"""One-time tips: what an agent is told when it first reads a request, broadcast, thread or task. Pure.
 
 Which of them it has been told is kept with its deliveries; nothing here remembers.
 """
@@ -9,11 +9,13 @@ from typing import Final
 
 from palaver.model.envelope import Event
 from palaver.model.message import BROADCAST, MESSAGE, REQUEST, SYSTEM
+from palaver.model.task import TASK_CREATE
 
 REQUEST_TIP: Final = "request"
 BROADCAST_TIP: Final = "broadcast"
 THREAD_TIP: Final = "thread"
-TIPS: Final = (REQUEST_TIP, BROADCAST_TIP, THREAD_TIP)
+TASK_TIP: Final = "task"
+TIPS: Final = (REQUEST_TIP, BROADCAST_TIP, THREAD_TIP, TASK_TIP)
 
 
 def tips_for(events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
@@ -28,6 +30,9 @@ def tips_for(events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
 
 def _tips_of(event: Event) -> Iterator[tuple[str, str]]:
     payload = event.payload
+    if event.type == TASK_CREATE:
+        steps = f"pal task update {event.seq} --status in_progress, then pal task complete {event.seq}"
+        yield TASK_TIP, f"say how it stands: {steps}"
     if event.type != MESSAGE or payload.get("sender_kind") == SYSTEM:
         return
     answer = f"pal send --reply-to {event.seq} -- …"

@@ -1,1 +1,1 @@
-"""Rooms: one stick, members, hand-overs, notes. Pure: what is decided and what it changes, no input or output."""
+"""Rooms: one stick, members, hand-overs, notes. Pure: what is decided, and what it changes."""

@@ -103,3 +103,34 @@ async def test_what_is_longer_than_a_frame_goes_out_in_pieces_with_the_token_on_
 
     assert b"".join(data for _, data in client.writes) == whole
     assert [token for token, _ in client.writes] == [b"", b"+1"]
+
+
+async def test_whoever_wrote_is_told_when_it_is_flushed_in_order_and_once() -> None:
+    client = Client()
+    told: list[str] = []
+    await client.output.write(b"one", flushed=lambda: told.append("one"))
+    await client.output.write(b"two", flushed=lambda: told.append("two"))
+
+    client.output.on_flushed(1)
+    first = list(told)
+    client.output.on_flushed(2)
+    client.output.on_flushed(2)
+
+    assert first == ["one"]
+    assert told == ["one", "two"]
+
+
+async def test_of_what_goes_out_in_pieces_only_the_last_counts_as_flushed() -> None:
+    client = Client()
+    told: list[str] = []
+    whole = b"x" * (8 * 1024 * 1024) + b"y"
+    writing = asyncio.ensure_future(client.output.write(whole, flushed=lambda: told.append("whole")))
+    await asyncio.sleep(0)
+
+    client.flush()
+    await writing
+    before = list(told)
+    client.flush()
+
+    assert before == []
+    assert told == ["whole"]

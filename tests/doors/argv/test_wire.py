@@ -68,6 +68,8 @@ def request_to_bytes(asked: Asked) -> bytes:
     fields += [(b"t", b"".join(b"%d" % one for one in terminals)), (b"w", str(asked.width).encode())]
     if asked.resume is not None:
         fields.append((b"r", asked.resume))
+    if asked.can:
+        fields.append((b"c", asked.can))
     return b"".join(frame(tag, value) for tag, value in fields)
 
 
@@ -84,6 +86,7 @@ def request_to_bytes(asked: Asked) -> bytes:
         stderr_is_terminal=st.booleans(),
         width=st.integers(min_value=0, max_value=99_999),
         resume=st.none() | st.binary(max_size=20),
+        can=st.binary(max_size=5),
     )
 )
 def test_a_request_is_read_back_as_it_was_written(asked: Asked) -> None:

@@ -1,7 +1,7 @@
 """One command on its way: who asks, what was written, how the answer looks. Every command is given one."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -106,13 +106,22 @@ class Call:
         """Write one JSON object on a line of its own."""
         await self.write(_encode(value) + b"\n")
 
-    async def write(self, data: bytes, token: bytes = b"") -> None:
-        """Write bytes; with a token of its own a command says how it goes on when it is asked again."""
-        await self.connection.output.write(data, token)
+    async def write(
+        self, data: bytes, token: bytes = b"", *, flushed: Callable[[], None] | None = None
+    ) -> None:
+        """Write bytes; with a token of its own a command says how it goes on when it is asked again.
+
+        `flushed` is called when, and only when, the client has written all of it out.
+        """
+        await self.connection.output.write(data, token, flushed=flushed)
 
     def warn(self, text: str) -> None:
         """Write a line to standard error."""
         self.connection.write_error(f"pal: {text}\n")
+
+    def say_cursor(self, place: int) -> None:
+        """Say on standard error up to which place everything was flushed: the last word of a follower."""
+        self.connection.write_error(f"cursor_event_seq={place}\n")
 
     def clock_time(self, ts_ms: int) -> str:
         """Give a moment in the caller's own time zone; the day too when it is not today."""

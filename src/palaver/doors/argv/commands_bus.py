@@ -10,29 +10,38 @@ from pathlib import Path
 from palaver.config import KEYS
 from palaver.doors.argv.agent_page import state_words
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.commands_http import change_http
 from palaver.doors.argv.completion import complete, completion_script
+from palaver.doors.argv.room_page import short_id
 from palaver.doors.argv.style import ago, safe
 from palaver.doors.argv.table import TABLE
 from palaver.doors.services import DOWN
+from palaver.doors.terminal_view import terminal_lines, terminal_view
 from palaver.doors.views import agent_view, daemon_view
 from palaver.errors import StorageFailed
 from palaver.links.doorstep import Doorstep
 from palaver.log.fold import SKIPPED
+from palaver.log.fold_rooms import read_notes, read_open_rooms, read_rooms_of
+from palaver.log.fold_tasks import read_tasks
 from palaver.model.agent import Standing
 from palaver.model.mail import decode_count
 from palaver.model.query import Query
 from palaver.routing.policy import require
 
 _LOW_DISK_BYTES = 200 * 1024 * 1024
+_OFFERED = 20
+"""How many of a kind completion offers, the newest first."""
 
 
 async def up(call: Call, doorstep: Doorstep) -> int:
-    """Say that the bus is up: the client has seen to it."""
+    """Say that the bus is up: the client has seen to it. Opens or shuts the HTTP door if that is asked."""
+    await change_http(call)
     view = daemon_view(call.services)
     if call.is_json:
         await call.say_json(view)
     else:
-        await call.say(f"the bus is up (process {view['pid']}, home {view['home']})")
+        where = f", {call.services.http.where}" if call.services.http.where else ""
+        await call.say(f"the bus is up (process {view['pid']}, home {view['home']}{where})")
     return 0
 
 
@@ -54,7 +63,7 @@ async def status(call: Call, doorstep: Doorstep) -> int:
     now = call.services.clock.now_ms()
     if call.parsed.positionals:
         agent = call.agent(call.parsed.positionals[0])
-        view = agent_view(call.services, agent)
+        view = agent_view(call.services, agent) | await terminal_view(call.services, agent)
         if call.is_json:
             await call.say_json(view)
             return 0
@@ -63,6 +72,7 @@ async def status(call: Call, doorstep: Doorstep) -> int:
             f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
             f"role {agent.role}" + (f", harness {safe(agent.harness)}" if agent.harness else ""),
             f"{view['unread']} unread, {'present' if view['present'] else 'not present'}",
+            *terminal_lines(view),
         ]
         await call.say_lines(lines)
         return 0
@@ -94,6 +104,7 @@ async def doctor(call: Call, doorstep: Doorstep) -> int:
         *_check_log(call),
         await _check_archives(call),
         _check_client(call),
+        *_check_http(call),
     ]
     is_well = all(ok for ok, _, _ in findings)
     if call.is_json:
@@ -152,6 +163,15 @@ def _check_client(call: Call) -> Finding:
     return same, what, "'pal down' and 'pal up' start the daemon that belongs to this client"
 
 
+def _check_http(call: Call) -> list[Finding]:
+    door = call.services.http
+    if door.trouble:
+        return [
+            (False, door.trouble, "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it")
+        ]
+    return [(True, f"HTTP at {door.where}", "")] if door.where else []
+
+
 async def completion(call: Call, doorstep: Doorstep) -> int:
     """Print the completion script of a shell."""
     await call.say(completion_script(call.parsed.positionals[0]))
@@ -161,6 +181,7 @@ async def completion(call: Call, doorstep: Doorstep) -> int:
 async def complete_words(call: Call, doorstep: Doorstep) -> int:
     """Answer a completion script: one candidate a line."""
     words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
+    rows = call.services.log.rows
     recent = await call.services.log.read(Query(types=("message",), last=100))
 
     def candidates(kind: str) -> list[str]:
@@ -174,6 +195,14 @@ async def complete_words(call: Call, doorstep: Doorstep) -> int:
             return sorted({str(event.payload["thread"]) for event in recent if event.payload.get("thread")})
         if kind == "ids":
             return [str(event.seq) for event in reversed(recent)][:20]
+        if kind == "rooms":
+            return [f"{room.id}\t{room.path}" for room in read_open_rooms(rows)]
+        if kind == "notes":
+            rooms = read_rooms_of(rows, call.caller.name)
+            notes = [note for room in rooms for note in read_notes(rows, room.id, limit=_OFFERED)]
+            return [f"{short_id(note.id)}\t{note.text}" for note in notes]
+        if kind == "tasks":
+            return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
         if kind == "settings":
             return list(KEYS)
         return []

@@ -1,8 +1,9 @@
 """`pal recv`: takes the caller's mail. Shown, flushed, and only then written down as seen."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -70,11 +71,52 @@ async def _take(call: Call, taker: Taker, limit: int) -> int:
 
 
 async def _follow(call: Call, taker: Taker, limit: int, timeout_s: float | None) -> int:
+    """Take what comes; SIGTERM and SIGHUP end it with all that was handed out flushed and written down."""
     deadline, status = _deadline(timeout_s), EXIT_NOTHING
-    while events := await _next(call, taker, limit, deadline):
-        await _hand_out(call, taker, events)
-        status = 0
-    return status
+    shown = Shown(call.services.log.last())
+    with call.connection.ending_gently():
+        while events := await _next(call, taker, limit, deadline):
+            for batch in _batches(events):
+                await _hand_out_singly(call, taker, batch, shown)
+            status = 0
+    if not call.connection.is_asked_to_end:
+        return status
+    call.say_cursor(shown.place)
+    return 0
+
+
+class Shown:
+    """What a follower of mail has flushed: of one batch, and the newest of all."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.seqs: list[int] = []
+
+    def add(self, seq: int) -> None:
+        self.place = max(self.place, seq)
+        self.seqs.append(seq)
+
+
+async def _hand_out_singly(call: Call, taker: Taker, batch: Sequence[Event], shown: Shown) -> None:
+    """Show messages one by one, each a write of its own, and write down those that were flushed.
+
+    So it is too when the client goes away in the middle: what it had flushed was seen, the rest is unread.
+    """
+    output, connection = call.connection.output, call.connection
+    shown.seqs = []
+    told = _told(call)
+    try:
+        for count, event in enumerate(batch, 1):
+            token = _encode([one.seq for one in batch[:count]])
+            await _show(call, [event], token, told=told, flushed=partial(shown.add, event.seq))
+        await output.flushed()
+    except asyncio.CancelledError:
+        if connection.is_asked_to_end and not connection.is_lost:
+            await output.flushed()  # What the client was sent before the signal it still writes out.
+        raise
+    finally:
+        if shown.seqs:
+            await _write_down(call, taker, shown.seqs)
 
 
 def _deadline(timeout_s: float | None) -> float | None:
@@ -98,13 +140,17 @@ async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
         seqs = tuple(event.seq for event in batch)
         await _show(call, batch, _encode(seqs), rest=rest if batch[-1] is events[-1] else 0)
         await call.connection.output.flushed()
-        # From here on it was seen, even if the client goes away now: it stays in hand until that is written.
-        seen = asyncio.ensure_future(_seen(call, seqs))
-        try:
-            await asyncio.shield(seen)
-        finally:
-            await asyncio.wait([seen])
-        taker.settled(seqs)
+        await _write_down(call, taker, seqs)
+
+
+async def _write_down(call: Call, taker: Taker, seqs: Sequence[int]) -> None:
+    """These were seen, even if the client goes away now: they stay in hand until that is written."""
+    seen = asyncio.ensure_future(_seen(call, seqs))
+    try:
+        await asyncio.shield(seen)
+    finally:
+        await asyncio.wait([seen])
+    taker.settled(seqs)
 
 
 def _rest(call: Call, events: Sequence[Event]) -> int:
@@ -116,16 +162,21 @@ def _rest(call: Call, events: Sequence[Event]) -> int:
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
     events = [event for event in map(call.services.log.event, seqs) if event is not None]
-    tips = tuple(_tips(call, events))
+    tips = tuple(_tips(call, events, _told(call)))
     request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tips)
     await call.services.broker.submit(call.caller, request)
 
 
-def _tips(call: Call, events: Sequence[Event]) -> dict[str, str]:
+def _tips(call: Call, events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
     """Give what an agent is told with these messages, once: the same again until they are written down."""
     if _form(call) != _FENCE or call.caller.kind != INSTANCE:
         return {}
-    return tips_for(events, read_tips(call.services.log.rows, call.owner))
+    return tips_for(events, frozenset(told))
+
+
+def _told(call: Call) -> set[str]:
+    """The tips that were written down as told."""
+    return set(read_tips(call.services.log.rows, call.owner))
 
 
 def _form(call: Call) -> str:
@@ -160,26 +211,40 @@ def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
         yield batch
 
 
-async def _show(call: Call, events: Sequence[Event], token: bytes = b"", *, rest: int = 0) -> None:
-    """One frame for one batch: a client that is cut off has written all of it, or none of it counts."""
+async def _show(
+    call: Call,
+    events: Sequence[Event],
+    token: bytes = b"",
+    *,
+    rest: int = 0,
+    told: set[str] | None = None,
+    flushed: Callable[[], None] | None = None,
+) -> None:
+    """One frame for one batch: a client that is cut off has written all of it, or none of it counts.
+
+    The tips that go along are added to `told`.
+    """
     form = _form(call)
     if form == _JSON:
         data = b"".join(_encode(message_view(event)) + b"\n" for event in events)
     elif form == _PAGE:
         data = "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
     else:
-        data = f"{_fence(call, events, rest)}\n".encode()
-    await call.write(data, token)
+        tips = _tips(call, events, _told(call) if told is None else told)
+        data = f"{_fence(call, events, rest, tips.values())}\n".encode()
+        if told is not None:
+            told.update(tips)
+    await call.write(data, token, flushed=flushed)
 
 
-def _fence(call: Call, events: Sequence[Event], rest: int) -> str:
+def _fence(call: Call, events: Sequence[Event], rest: int, tips: Iterable[str]) -> str:
     """Give what an agent reads: the messages, how many more wait, hints for all and tips for this one."""
     services, name = call.services, call.owner
     return format_injection(
         [injection_line(event, name, services.log.device) for event in events],
         rest=rest,
         hints=services.settings.hints,
-        tips=(bundle_hint(events), *_tips(call, events).values()),
+        tips=(bundle_hint(events), *tips),
     )
 
 

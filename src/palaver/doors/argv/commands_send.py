@@ -1,5 +1,9 @@
 """`pal send`: what stands on the line becomes recipients and a text."""
 
+from collections.abc import Sequence
+
+from msgspec import structs
+
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_bundle import with_bundle
@@ -28,7 +32,11 @@ async def send(call: Call, doorstep: Doorstep) -> int:
         bundle_id=parsed.value("--bundle") or "",
         is_confirmed=parsed.has("--yes"),
         is_dry_run=parsed.has("--dry-run"),
+        expects_reply=parsed.has("--expects-reply"),
+        room=await _room(call, targets),
     )
+    if parsed.has("--raw"):
+        request = _as_keys(call, request)
     request = await with_bundle(call, request)
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
@@ -37,6 +45,28 @@ async def send(call: Call, doorstep: Doorstep) -> int:
     else:
         await call.say(_sentence(sent))
     return 0
+
+
+async def _room(call: Call, targets: Sequence[str]) -> str:
+    """Give the room in which it is said: the one on the line, or for `room` alone the one that is here."""
+    named = call.parsed.value("--room")
+    if named is None and any(target.lower().removeprefix("@") == "room" for target in targets):
+        return await call.services.desk.room_here(call.caller, call.absolute(".")) or ""
+    return named or ""
+
+
+def _as_keys(call: Call, request: Send) -> Send:
+    """Make the text the very bytes to type, for the one agent with exactly that name."""
+    if len(request.to) != 1:
+        raise UsageError("raw keys go into one terminal: pal send NAME --raw -- KEYS")
+    return structs.replace(
+        request,
+        raw=request.text.encode("utf-8", "surrogateescape"),
+        text="",
+        to=(),
+        recipient=call.agent(request.to[0]).name,
+        has_mentions=False,
+    )
 
 
 def _milliseconds(expires_s: float | None) -> int:
@@ -75,7 +105,7 @@ async def _content(call: Call, path: str | None) -> str:
     else:
         content = await call.connection.read_file(path, LIMIT_BODY_BYTES)
     try:
-        return content.decode()
+        return content.decode("utf-8", "surrogateescape" if call.parsed.has("--raw") else "strict")
     except UnicodeDecodeError:
         raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
 

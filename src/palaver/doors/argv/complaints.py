@@ -38,6 +38,11 @@ def unknown_option(entry: Entry, name: str) -> str:
     before = typed(entry.command)
     if name == "--version":
         return "--version must stand alone: pal --version"
+    if name == "--consumer" and entry.command.path == ("recv",):
+        return (
+            "--consumer belongs to 'pal events --follow', where it keeps a place in the log. "
+            "'pal recv' needs none: it takes your mail, and the ledger knows what was flushed"
+        )
     near = _nearest(name, [one for one in entry.options if one.startswith("--")])
     hint = f"did you mean {near}?" if near else f"'{before} --help' lists the options"
     if entry.command.rest is not None:

@@ -1,10 +1,12 @@
 """One thin client: its request, what it is asked to do, and how its end is noticed. Knows no command."""
 
 import asyncio
+import signal
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from palaver.doors.argv.output import Output
 from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame, read_frame
@@ -12,6 +14,8 @@ from palaver.errors import BadRequest, MessageTooLarge, NotFound, RequestError
 from palaver.links.peer import Peer
 
 Run = Callable[["ArgvConnection", Asked], Awaitable[int]]
+
+_END_SIGNALS: Final = frozenset({bytes([signal.SIGTERM]), bytes([signal.SIGHUP])})
 
 
 @dataclass(slots=True)
@@ -45,9 +49,12 @@ class ArgvConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._incoming: _Incoming | None = None
-        self._is_lost = False
+        self.is_lost = False
         self._is_let_go = False
         self._is_waiting = False
+        self._can_end_gently = False
+        self._ends_gently = False
+        self.is_asked_to_end = False
         self._part: Callable[[], None] | None = None
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
@@ -65,7 +72,7 @@ class ArgvConnection(asyncio.Protocol):
             self.exit(1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_lost = True
+        self.is_lost = True
         self.peer.close()
         self._ended(self)
         if self._task is not None:
@@ -75,13 +82,14 @@ class ArgvConnection(asyncio.Protocol):
         if kind == b"R" and self._task is None:
             asked = asked_from_bytes(payload)
             self.output.go_on_from(asked.resume)
+            self._can_end_gently = b"G" in asked.can
             self._task = self._tasks.create_task(self._serve(asked))
         elif kind == b"A" and len(payload) == 4:
             self.output.on_flushed(struct.unpack(">I", payload)[0])
         elif kind in (b"D", b"Z", b"X") and self._incoming is not None:
             self._on_content(self._incoming, kind, payload)
         elif kind == b"S":
-            self._close()
+            self._on_signal(payload)
         else:
             raise BadRequest(f"unexpected frame {kind!r}")
 
@@ -90,12 +98,12 @@ class ArgvConnection(asyncio.Protocol):
         try:
             status = await self._run(self, asked)
         except asyncio.CancelledError:
-            if not self._is_lost:
+            if not self.is_lost:
                 raise  # the daemon stops; a client that has gone is no reason to stop anything else
         finally:
             if status is not None:
                 self.exit(status)
-            elif not self._is_lost and not self._is_let_go:
+            elif not self.is_lost and not self._is_let_go:
                 self.write_error("pal: this went wrong inside the daemon; daemon.log in its home says how\n")
                 self.exit(1)
 
@@ -124,6 +132,38 @@ class ArgvConnection(asyncio.Protocol):
         """Close without an answer: the client will ask the next daemon."""
         self._is_let_go = True
         self._close()
+
+    # When the client is asked to stop
+
+    @contextmanager
+    def ending_gently(self) -> Iterator[None]:
+        """Leave the block when the client is sent SIGTERM or SIGHUP, instead of losing the client to it.
+
+        Inside, the client survives these signals for a short while: what it was sent is still written out and
+        acknowledged, and the command then says how it ends. Whoever leaves the block may have been stopped at
+        any `await` in it. A client that knows nothing of this dies of the signal, as everywhere else.
+        """
+        if not self._can_end_gently:
+            yield
+            return
+        self._ends_gently = True
+        self._send(frame(b"G"))
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            if not self.is_asked_to_end or task.uncancel() > 0:
+                raise  # the client has gone, or the daemon stops
+        finally:
+            self._ends_gently = False
+
+    def _on_signal(self, payload: bytes) -> None:
+        if not self._ends_gently or payload not in _END_SIGNALS:
+            self._close()
+        elif not self.is_asked_to_end and self._task is not None:
+            self.is_asked_to_end = True
+            self._task.cancel()
 
     # When the daemon stops
 

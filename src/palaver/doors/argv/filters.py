@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 from palaver.doors.argv.call import Call
-from palaver.errors import UsageError
+from palaver.errors import RoomNotFound, UsageError
+from palaver.log.fold_rooms import find_room
 from palaver.model.query import Query
 
 
@@ -11,6 +12,27 @@ def files_from(call: Call) -> tuple[str, ...]:
     """Read the file filter: each path as it was written, and as it is from here."""
     given = call.parsed.values("--file")
     return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
+
+
+def targets_from(call: Call) -> tuple[str, ...]:
+    """Read the filter by recipient: `self` is whoever asks, and `any` is no filter at all."""
+    given = [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
+    return () if "any" in given else tuple(call.caller.name if name == "self" else name for name in given)
+
+
+def rooms_from(call: Call) -> tuple[str, ...]:
+    """Read the filter by room: an id, or the short name of an open one. Any other word stays as it is.
+
+    Raises `AmbiguousRecipient` when several open rooms have the name.
+    """
+    return tuple(_room(call, word) for word in call.parsed.values("--room"))
+
+
+def _room(call: Call, word: str) -> str:
+    try:
+        return find_room(call.services.log.rows, word).id
+    except RoomNotFound:
+        return word.removeprefix("#")
 
 
 def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
@@ -22,9 +44,9 @@ def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
         senders=tuple(parsed.values("--from")),
         to=tuple(parsed.values("--to")),
         mentions=tuple(parsed.values("--mention")),
-        targets=tuple(parsed.values("--target")),
+        targets=targets_from(call),
         threads=tuple(parsed.values("--thread")),
-        rooms=tuple(parsed.values("--room")),
+        rooms=rooms_from(call),
         intents=tuple(parsed.values("--intent")),
         files=files_from(call),
         statuses=tuple(parsed.values("--status")),

@@ -26,7 +26,7 @@ class Output:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         """`send` puts a frame on the wire and does not wait."""
         self._send = send
-        self._in_flight: deque[tuple[int, int]] = deque()
+        self._in_flight: deque[tuple[int, int, Callable[[], None] | None]] = deque()
         self._bytes_in_flight = 0
         self._number = 0
         self._writes = 0
@@ -38,15 +38,22 @@ class Output:
         if token is not None and (found := _WRITES.fullmatch(token)):
             self._writes_flushed_before = int(found[1])
 
-    async def write(self, data: bytes, token: bytes = b"") -> None:
-        """Send bytes, waiting while the window is full. Without bytes only the token goes out."""
+    async def write(
+        self, data: bytes, token: bytes = b"", *, flushed: Callable[[], None] | None = None
+    ) -> None:
+        """Send bytes, waiting while the window is full. Without bytes only the token goes out.
+
+        `flushed` is called once, when the client has written out all of it; never before, and not at all when
+        the client goes away first.
+        """
         self._writes += 1
         if self._writes <= self._writes_flushed_before:
             return
         token = token or b"+%d" % self._writes
         for start in range(0, len(data), _LIMIT_PIECE_BYTES) or (0,):
             end = start + _LIMIT_PIECE_BYTES
-            await self._put(data[start:end], token if end >= len(data) else b"")
+            is_last = end >= len(data)
+            await self._put(data[start:end], token if is_last else b"", flushed if is_last else None)
 
     async def flushed(self) -> None:
         """Wait until the client has written out everything it was sent."""
@@ -56,14 +63,17 @@ class Output:
     def on_flushed(self, number: int) -> None:
         """The client has written out the frame with this number, and all before it."""
         while self._in_flight and self._in_flight[0][0] <= number:
-            self._bytes_in_flight -= self._in_flight.popleft()[1]
+            _, length, flushed = self._in_flight.popleft()
+            self._bytes_in_flight -= length
+            if flushed is not None:
+                flushed()
         self._changed.set()
 
-    async def _put(self, data: bytes, token: bytes) -> None:
+    async def _put(self, data: bytes, token: bytes, flushed: Callable[[], None] | None) -> None:
         while self._bytes_in_flight and self._bytes_in_flight + len(data) > WINDOW_BYTES:
             await self._change()
         self._number += 1
-        self._in_flight.append((self._number, len(data)))
+        self._in_flight.append((self._number, len(data), flushed))
         self._bytes_in_flight += len(data)
         self._send(output_frame(self._number, token, data))
 

@@ -231,7 +231,9 @@ def _read(entry: Entry, words: list[str]) -> tuple[Entry, dict[str, Value], list
                 raise UsageError(f"{name} takes no value: write {name} alone")
             _put_flag(given, option)
             continue
-        if not equals:
+        if not equals and option.default is not None and (place == count or is_option(words[place])):
+            value = option.default
+        elif not equals:
             if place == count or is_option(words[place]):
                 raise UsageError(missing_value(option, words[place] if place < count else None))
             value = words[place]

@@ -30,6 +30,8 @@ EXIT_USAGE: Final = 2
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _SERVED_BY_ANY_VERSION: Final = frozenset({("help",), ("down",)})
 _JOIN: Final = ("join",)
+_NO_SIGN: Final = frozenset({"status", "hook", "stick", "leave"})
+"""Commands that say by themselves, or not at all, that their caller is at work."""
 _HELP: Final = frozenset({"--help", "-h"})
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -85,6 +87,8 @@ class ArgvDoor:
             chain=chain,
             caller=self._acting(self.doorstep.who(chain, claim), parsed),
         )
+        if parsed.command.path[0] not in _NO_SIGN:
+            self.services.attendance.saw(call.caller.name)
         return await HANDLERS[parsed.command.path](call, self.doorstep)
 
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:

@@ -9,18 +9,33 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Completes = Literal[
-    "agents", "targets", "threads", "files", "directories", "ids", "harnesses", "commands", "settings"
+    "agents",
+    "targets",
+    "threads",
+    "files",
+    "directories",
+    "ids",
+    "harnesses",
+    "commands",
+    "settings",
+    "rooms",
+    "notes",
+    "tasks",
 ]
 """What a value can be completed with. `targets` are agents and groups, written with an @."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option. Without a metavar it is a flag; `many` may be given several times, and then means or."""
+    """One option. Without a metavar it is a flag; `many` may be given several times, and then means or.
+
+    With a default its value may be left out, and then is that.
+    """
 
     name: str
     help: str
     metavar: str | None = None
+    default: str | None = None
     many: bool = False
     choices: tuple[str, ...] = ()
     short: str | None = None
@@ -189,4 +204,6 @@ def usage_line(command: Command) -> str:
 def option_usage(option: Option) -> str:
     """Write an option as help and documentation show it: `-v, --verbose` or `--thread T`."""
     name = f"{option.short}, {option.name}" if option.short else option.name
-    return f"{name} {option.metavar}" if option.metavar else name
+    if option.metavar is None:
+        return name
+    return f"{name} {option.metavar}" if option.default is None else f"{name} [{option.metavar}]"

@@ -10,10 +10,17 @@ from palaver.doors.argv.table_agents import AGENT_COMMANDS
 from palaver.doors.argv.table_archive import ARCHIVE_COMMANDS
 from palaver.doors.argv.table_bundle import BUNDLE_COMMANDS
 from palaver.doors.argv.table_bus import BUS_COMMANDS
+from palaver.doors.argv.table_chat import CHAT_COMMANDS
 from palaver.doors.argv.table_config import CONFIG_COMMANDS
+from palaver.doors.argv.table_doors import DOOR_COMMANDS
+from palaver.doors.argv.table_install import INSTALL_COMMANDS
 from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
+from palaver.doors.argv.table_rooms import NOTE_COMMANDS, ROOM_COMMANDS
+from palaver.doors.argv.table_stick import STICK_COMMANDS
 from palaver.doors.argv.table_subs import SUBSCRIPTION_COMMANDS
+from palaver.doors.argv.table_tasks import TASK_COMMANDS
+from palaver.doors.argv.table_terminals import TERMINAL_COMMANDS
 from palaver.doors.argv.table_threads import THREAD_COMMANDS
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -65,12 +72,20 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *BUS_COMMANDS,
     *CONFIG_COMMANDS,
     *AGENT_COMMANDS,
+    *TERMINAL_COMMANDS,
     *MESSAGE_COMMANDS,
     *THREAD_COMMANDS,
     *BUNDLE_COMMANDS,
+    *ROOM_COMMANDS,
+    *CHAT_COMMANDS,
+    *STICK_COMMANDS,
+    *NOTE_COMMANDS,
+    *TASK_COMMANDS,
     *LOG_COMMANDS,
     *SUBSCRIPTION_COMMANDS,
     *ARCHIVE_COMMANDS,
+    *DOOR_COMMANDS,
+    *INSTALL_COMMANDS,
     *_HELP_COMMANDS,
 )
 

@@ -9,7 +9,7 @@ FORMATS: Final = ("jsonl", "markdown")
 """The forms of an export; the first is the default."""
 
 _GROUP: Final = "The log"
-_NOT_FILTERS: Final = frozenset({"--last", "--all", "--archived", "--wait", "--follow"})
+_NOT_FILTERS: Final = frozenset({"--last", "--all", "--archived", "--wait", "--follow", "--consumer"})
 _FILTERS: Final = tuple(
     option
     for command in LOG_COMMANDS

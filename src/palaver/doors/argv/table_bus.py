@@ -3,6 +3,7 @@
 from typing import Final
 
 from palaver.doors.argv.spec import Command, Option, Positional
+from palaver.doors.http.address import DEFAULT as DEFAULT_HTTP
 
 _GROUP: Final = "The bus"
 
@@ -12,9 +13,24 @@ BUS_COMMANDS: Final = (
         group=_GROUP,
         summary="Start the bus.",
         description=("Other commands start the bus by themselves, so this is needed only after 'pal down'."),
-        options=(Option(name="--foreground", help="Run here, until Ctrl-C, instead of in the background."),),
+        options=(
+            Option(name="--foreground", help="Run here, until Ctrl-C, instead of in the background."),
+            Option(
+                name="--http",
+                metavar="HOST:PORT",
+                default=DEFAULT_HTTP,
+                help=f"Open the HTTP door, at {DEFAULT_HTTP} unless you say where; kept in the settings.",
+            ),
+            Option(
+                name="--http-remote",
+                help="With --http: let other machines reach it. Nothing that goes there is encrypted.",
+            ),
+            Option(name="--no-http", help="Shut the HTTP door, and keep it shut."),
+        ),
+        exclusive=(("--http", "--no-http"), ("--http-remote", "--no-http")),
         examples=(
             ("pal up", "start it in the background"),
+            ("pal up --http", "and let programs in over HTTP, with tokens"),
             ("pal up --foreground", "run it here and watch what it says"),
         ),
     ),

@@ -7,6 +7,9 @@ from palaver.doors.argv.spec import Command, Completes, Option
 DEFAULT_EVENTS: Final = 20
 """How many events `pal events` shows when nothing says otherwise."""
 
+DEFAULT_BEHIND: Final = 100
+"""How many events a consumer that is far behind gets in full."""
+
 _GROUP: Final = "The log"
 
 
@@ -30,7 +33,7 @@ LOG_COMMANDS: Final = (
             _filter("--from", "NAME", "Sent by this one.", "agents"),
             _filter("--to", "NAME", "Sent to this one.", "agents"),
             _filter("--mention", "NAME", "Whose text names this one.", "agents"),
-            _filter("--target", "NAME", "Delivered to this one.", "agents"),
+            _filter("--target", "NAME", "Delivered to this one; self is you, any is everybody.", "agents"),
             _filter("--thread", "NAME", "In this thread.", "threads"),
             _filter("--room", "NAME", "In this room."),
             _filter("--intent", "INTENT", "With this intent: request, inform or ack."),
@@ -42,11 +45,23 @@ LOG_COMMANDS: Final = (
             Option(name="--until", metavar="TIME", help="Not after this time."),
             Option(name="--search", metavar="WORDS", help="Whose text holds all these words."),
             Option(name="--sql", metavar="WHERE", help="For which this SQL condition is true."),
-            Option(name="--last", metavar="N", help=f"The newest so many; otherwise {DEFAULT_EVENTS}."),
+            Option(
+                name="--last",
+                metavar="N",
+                help=(
+                    f"The newest so many; otherwise {DEFAULT_EVENTS}. Of a consumer that is behind: how many "
+                    f"it gets in full; otherwise {DEFAULT_BEHIND}."
+                ),
+            ),
             Option(name="--all", help="All of them, from the first on."),
             Option(name="--archived", help="All of them, and before them what is archived."),
             Option(name="--wait", metavar="TIME", help="Wait so long for the next one to come: 30, 5m."),
             Option(name="--follow", help="Go on for ever, each event as it comes."),
+            Option(
+                name="--consumer",
+                metavar="NAME",
+                help="Go on where the follower of this name stopped, and keep its place.",
+            ),
         ),
         exclusive=(("--wait", "--follow", "--archived"), ("--last", "--all", "--archived")),
         examples=(
@@ -56,6 +71,7 @@ LOG_COMMANDS: Final = (
             ('pal events --search "flaky test"', "find words"),
             ("pal events --agent nova --type status --wait 5m", "wait until nova's state changes"),
             ("pal events --follow --json", "feed a program"),
+            ("pal events --follow --consumer ci", "go on where ci stopped last time"),
             ("pal events --sql \"intent = 'request'\"", "ask in SQL"),
         ),
     ),

@@ -25,14 +25,15 @@ MESSAGE_COMMANDS: Final = (
             "The last argument is the text, those before it say who gets it. A text alone goes to "
             "everybody present. Behind -- everything is text, also words that begin with a dash, and "
             "@names in it are just text; without -- every @name in the text gets the message too. If a "
-            "name is not known, nothing is sent."
+            "name is not known, nothing is sent. Routing is not privacy: whoever it is for, everybody here "
+            "can read it, in rooms and elsewhere."
         ),
         positionals=(
             Positional(
                 name="TARGET",
                 help=(
                     "@luna, @api-luna, @api- (all with that tag), @workers, '@claude-*', @all, @human, "
-                    "or a path with a slash."
+                    "room (all in the room you are in), '#name' (all in that one), or a path with a slash."
                 ),
                 many=True,
                 optional=True,
@@ -65,6 +66,17 @@ MESSAGE_COMMANDS: Final = (
             ),
             Option(name="--interrupt", help="The same as --priority interrupt."),
             Option(
+                name="--raw",
+                help=(
+                    "Type exactly these bytes into the agent's terminal, and nothing else: no name, no "
+                    "Enter. For a person only, also while a dialog is open there."
+                ),
+            ),
+            Option(
+                name="--expects-reply",
+                help="Remind whoever goes idle without answering, up to three times.",
+            ),
+            Option(
                 name="--expires", metavar="TIME", help="Drop it if it still waits after this: 90s, 10m, 2h."
             ),
             Option(
@@ -74,18 +86,31 @@ MESSAGE_COMMANDS: Final = (
             ),
             Option(name="--file", metavar="FILE", help="Take the text from this file.", completes="files"),
             Option(name="--stdin", help="Take the text from standard input."),
+            Option(
+                name="--room",
+                metavar="ID",
+                help="Say it in this room: targets are its members, and without one all of them.",
+                completes="rooms",
+            ),
             Option(name="--yes", help="Agents need this for a broadcast to more than five."),
             Option(name="--dry-run", help="Only show who would get it."),
             *SEND_OPTIONS,
         ),
-        exclusive=(("--priority", "--interrupt"), ("--file", "--stdin"), ("--bundle", "--title")),
+        exclusive=(
+            ("--priority", "--interrupt", "--raw"),
+            ("--file", "--stdin"),
+            ("--bundle", "--title"),
+            ("--raw", "--expects-reply"),
+        ),
         examples=(
             ('pal send @nova "the build is green"', "write to nova"),
             ('pal send "lunch?"', "write to everybody present"),
             ('pal send @nova @kira --intent request "can you review this?"', "ask two of them"),
             ("pal send @luna --reply-to 42 --thread pr-123 -- looks good", "answer in a thread"),
             ("git diff | pal send @nova --stdin", "send what a program says"),
+            ("pal send room -- I am done with the schema", "to all in the room you are in"),
             ("pal send @api- --dry-run -- hello", "see who that would reach"),
+            ("pal send luna --raw -- y", "press y in luna's terminal"),
             ('pal send @nova --title "PR-123" --files src/app.tsx -- please review', "with a bundle"),
         ),
     ),

@@ -68,6 +68,8 @@ class Asked:
     stderr_is_terminal: bool
     width: int
     resume: bytes | None = None
+    can: bytes = b""
+    """The frames beyond the first of this wire that the client understands, a letter each."""
 
 
 def asked_from_bytes(payload: bytes) -> Asked:
@@ -91,6 +93,7 @@ def asked_from_bytes(payload: bytes) -> Asked:
         stderr_is_terminal=terminals[2:3] == b"1",
         width=int(width) if width.isdigit() and len(width) < 6 else 0,
         resume=fields[b"r"][-1] if b"r" in fields else None,
+        can=_one(fields, b"c", b""),
     )
 
 

@@ -1,0 +1,258 @@
+"""One agent that runs in a terminal here: its station, its lane, its socket, and the report of its end.
+
+It begins once its name is known and its process may run. The connection to the daemon comes and goes.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from palaver.agents.adopt import ask_daemon
+from palaver.agents.attached import Viewer, error_frame
+from palaver.agents.bus import Bus, Held
+from palaver.agents.gates import Gate
+from palaver.agents.house import House
+from palaver.agents.lane import Lane
+from palaver.agents.look import Look
+from palaver.agents.pty import Exit, Pty
+from palaver.agents.renewal import Kept
+from palaver.agents.server import AgentServer
+from palaver.agents.sockets import socket_path
+from palaver.agents.spool import Report, write_report
+from palaver.agents.station import Station
+from palaver.client.request import Leave, Request, Status, Typed
+from palaver.client.wire import Line
+from palaver.clock import Clock
+from palaver.errors import BadRequest, PalaverError, Unavailable
+from palaver.harness.profiles import profile_of
+
+REPORT_LIMIT_S: Final = 3.0
+"""So long an ended agent's holder waits for a daemon that is away."""
+_LIMIT_TYPED: Final = 100
+"""Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Agent:
+    """From the moment it may run until the daemon knows of its end."""
+
+    def __init__(
+        self,
+        *,
+        home: str,
+        held: Held,
+        pty: Pty,
+        child: int,
+        command: tuple[str, ...],
+        bus: Bus,
+        listener: socket.socket,
+        clock: Clock,
+        spawn: Spawn,
+        on_hangup: Callable[[], None],
+        on_outcome: Callable[[], None],
+        renew: Callable[[], None],
+    ) -> None:
+        """`spawn` owns what is started here; `on_hangup`: look whether the process has ended."""
+        profile = profile_of(held.harness)
+        self._home = home
+        self._name = held.name
+        self._child = child
+        self._command = command
+        self._pty = pty
+        self._bus = bus
+        self._listener = listener
+        self._clock = clock
+        self._spawn = spawn
+        self._on_outcome = on_outcome
+        self._has_ended = asyncio.Event()
+        self._exit: Exit | None = None
+        self._typed: list[str] = []
+        self.is_reported = asyncio.Event()
+        """Set when nothing more is to be said about the end."""
+        self._level: tuple[Look, Gate] | None = None
+        self.station = Station(
+            pty,
+            child,
+            profile,
+            clock=clock,
+            on_level=self._set_level,
+            on_hangup=on_hangup,
+            on_input=self._on_input,
+            on_size=bus.resized,
+        )
+        self._lane = Lane(home, bus, self.station.typist, self._end_offer)
+        self._house = House(
+            name=held.name,
+            child=child,
+            command=command,
+            profile=profile,
+            station=self.station,
+            lane=self._lane,
+            bus=bus,
+            clock=clock,
+            has_ended=self._has_ended,
+            spawn=spawn,
+            renew=renew,
+        )
+        spawn(AgentServer(home, held.name, listener, self._house).run())
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no offer is in hand."""
+        return self._lane.is_at_rest
+
+    def stop(self) -> None:
+        """End it politely."""
+        self._house.stop()
+
+    # The daemon
+
+    async def connected(self) -> None:
+        """Say all that a new connection must know, the outcomes of before first."""
+        self._say_status()
+        await self._lane.open()
+        while self._typed:
+            await self._bus.ask(Typed(text=self._typed[0]))
+            del self._typed[0]
+        if self._exit is not None:
+            await self._say_goodbye()
+
+    def hear(self, line: Line) -> None:
+        """Take what the daemon pushes."""
+        if line.push == "offer":
+            self._lane.take(line)
+        elif line.push == "control":
+            self._house.control(line)
+
+    def _set_level(self, look: Look, gate: Gate) -> None:
+        if self._house.set_state(look.state, look.reason):
+            self._say_status()
+        self._lane.set_level(gate, is_paused=self.station.viewers.owner is not None)
+        self.station.set_state({"name": self._name, "state": look.state, "detail": look.reason})
+
+    def _say_status(self) -> None:
+        if self._bus.is_connected and self._exit is None:
+            state, detail = self._house.state
+            self._spawn(self._say(Status(state=state, detail=detail)))
+
+    async def _say(self, request: Request) -> None:
+        with suppress(PalaverError):  # the next connection begins with all of it
+            await self._bus.ask(request)
+
+    def _end_offer(self) -> None:
+        self.station.check_level()
+        self._on_outcome()
+
+    def _on_input(self, viewer: Viewer, text: str, priority: str) -> None:
+        """Tell the bus what a person sent from the input bar: typed already, or to be queued as mail."""
+        if priority != "normal":
+            self._spawn(self._pass_on(viewer, text, priority))
+        elif self._bus.is_connected:
+            self._spawn(self._say(Typed(text=text)))
+        else:
+            self._typed = [*self._typed, text][-_LIMIT_TYPED:]
+
+    async def _pass_on(self, viewer: Viewer, text: str, priority: str) -> None:
+        request: dict[str, object] = {"type": "send", "body": text, "priority": priority, "bare": True}
+        asked: dict[str, object] = {"do": "send", "name": self._name, "request": request, "silent": True}
+        try:
+            verdict = await ask_daemon(self._home, viewer.connection.fileno(), asked)
+            if not verdict.is_ok:
+                raise BadRequest(verdict.error)
+        except PalaverError as error:
+            viewer.send(error_frame(error))
+
+    # The end
+
+    def ended(self, ended: Exit) -> None:
+        """Its process has ended: show the last of it, let everybody go, and report."""
+        self._exit = self._house.exit = ended
+        station = self.station
+        station.pump.drain_output()
+        station.screen.exit(str(ended))
+        station.typist.end(str(ended))
+        station.check_level()
+        station.viewers.tell({"type": "exited", "status": ended.code, "signal": ended.signal})
+        station.viewers.end()
+        self._has_ended.set()
+        self._spawn(self._report())
+
+    async def _report(self) -> None:
+        """Tell the daemon how it ended; while it is away wait a little, and then leave it in a file."""
+        try:
+            async with asyncio.timeout(REPORT_LIMIT_S):
+                await self._lane.settle()
+                if self._lane.outcomes:
+                    self._bus.drop()  # the next connection begins with them
+                elif self._bus.is_connected:
+                    await self._say_goodbye()
+                await self.is_reported.wait()
+        except TimeoutError:
+            self._leave_report()
+            self.is_reported.set()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._bus.ask(Leave(reason=str(self._exit)))
+        except Unavailable:
+            return  # the next connection says it
+        except PalaverError as error:
+            _logger.info("nobody wants to know: %s: %s", error.code, error)
+        self.is_reported.set()
+
+    def _leave_report(self) -> None:
+        assert self._bus.held is not None
+        report = Report(
+            name=self._name,
+            secret=self._bus.held.secret,
+            reason=str(self._exit),
+            outcomes=self._lane.outcomes,
+            ts=self._clock.now_ms(),
+        )
+        try:
+            write_report(self._home, report)
+        except OSError as error:
+            _logger.warning("the last report of %s is lost: %s", self._name, error)
+
+    def close(self) -> None:
+        """Take the socket away and let go of the terminal."""
+        with suppress(OSError):
+            socket_path(self._home, self._name).unlink()
+        self._listener.close()
+        self.station.close()
+
+    # A newer version of this process
+
+    def keep(self, held: Held) -> Kept:
+        """Give all that the newer version needs. Nothing may happen here afterwards but the change."""
+        painted = self.station.redraw()
+        unsent = self.station.pump.release()
+        return Kept(
+            home=self._home,
+            held=held,
+            child=self._child,
+            command=self._command,
+            master=self._pty.master,
+            listener=self._listener.fileno(),
+            cols=self._pty.cols,
+            rows=self._pty.rows,
+            painted=painted,
+            unsent=unsent,
+            outcomes=self._lane.outcomes,
+            typed=tuple(self._typed),
+            viewers=tuple(self.station.viewers.release()),
+        )
+
+    def take_up(self, kept: Kept) -> None:
+        """Go on with what the older version had."""
+        self._lane.remember(kept.outcomes)
+        self._typed = list(kept.typed)
+        self.station.take_up(kept.painted)
+        self.station.pump.write(kept.unsent)
+        self.station.viewers.take_up(kept.viewers)

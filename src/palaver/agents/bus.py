@@ -1,0 +1,137 @@
+"""A holder's way to the bus: one agent, held across restarts of the daemon. Knows no meaning of requests.
+
+It never gives up: while there is no daemon it tries again, less and less often. What was asked on a lost
+connection fails, and whoever asked says it anew on the next one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import chain, count, repeat
+from typing import Final
+
+import msgspec
+
+from palaver.client.request import Hold, Request, request_to_json
+from palaver.client.wire import Line, Wire, open_wire
+from palaver.errors import Disconnected, PalaverError, Unavailable
+
+_PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_LONGEST_PAUSE_S: Final = 5.0
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose terminal it is."""
+
+    name: str
+    secret: str = ""
+    seat: str = ""
+    role: str = "worker"
+    tag: str = ""
+    harness: str = ""
+    device: str = ""
+
+
+_held: Final = msgspec.json.Decoder(Held).decode
+
+OnHeld = Callable[[Held], Awaitable[None]]
+
+
+class Bus:
+    """One connection at a time. `on_held` is awaited after each one was made."""
+
+    def __init__(self, home: str, hold: Hold, on_held: OnHeld, on_push: Callable[[Line], None]) -> None:
+        self._home = home
+        self._hold = hold
+        self._on_held = on_held
+        self._on_push = on_push
+        self._numbers = count(1)
+        self._wire: Wire | None = None
+        self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._is_lost = asyncio.Event()
+        self.held: Held | None = None
+        """What the first answer said; None until then."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the daemon knows of us now."""
+        return self._wire is not None
+
+    async def run(self) -> None:
+        """Hold the agent until cancelled. Raises the refusal when the first attempt is refused for good."""
+        pauses_s = chain(_PAUSES_S, repeat(_LONGEST_PAUSE_S))
+        while True:
+            try:
+                await self._connect()
+                pauses_s = chain(_PAUSES_S, repeat(_LONGEST_PAUSE_S))
+                assert self.held is not None
+                await self._on_held(self.held)
+                await self._is_lost.wait()
+            except Unavailable:
+                await asyncio.sleep(next(pauses_s))
+            except PalaverError as refusal:
+                if self.held is None:
+                    raise
+                _logger.warning("refused: %s: %s", refusal.code, refusal)
+                await asyncio.sleep(_LONGEST_PAUSE_S)
+            finally:
+                self.drop()
+
+    async def _connect(self) -> None:
+        self._is_lost.clear()
+        self._wire = await open_wire(self._home, self._hear, self._lose, is_returning=True)
+        hold = self._hold
+        if self.held is not None:
+            hold = msgspec.structs.replace(hold, name=self.held.name, secret=self.held.secret, ticket="")
+        answer = _held(await self.ask(hold))
+        self.held = msgspec.structs.replace(answer, secret=answer.secret or hold.secret)
+
+    def take_up(self, held: Held) -> None:
+        """Go on as who was held before, by an earlier version of this process."""
+        self.held = held
+
+    def resized(self, cols: int, rows: int) -> None:
+        """Say with the next connection how large the terminal is."""
+        self._hold = msgspec.structs.replace(self._hold, cols=cols, rows=rows)
+
+    def ask(self, request: Request) -> "asyncio.Future[msgspec.Raw]":
+        """Send a request; the future gives its answer, its refusal, or Disconnected when it is lost."""
+        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        if self._wire is None:
+            answer.set_exception(Disconnected("the daemon is away"))
+            return answer
+        number = next(self._numbers)
+        self._calls[number] = answer
+        self._wire.write(request_to_json(number, request))
+        return answer
+
+    def drop(self) -> None:
+        """End the connection; `run` makes the next one. Offers that were not answered are in doubt."""
+        wire, self._wire = self._wire, None
+        if wire is not None and wire.error is None:
+            wire.close()
+        self._fail(Disconnected("the connection was closed"))
+        self._is_lost.set()
+
+    def _hear(self, line: Line) -> None:
+        if line.push:
+            self._on_push(line)
+        elif (answer := self._calls.pop(line.req, None)) is not None and not answer.done():
+            if line.error:
+                answer.set_exception(line.refusal)
+            else:
+                answer.set_result(line.ok)
+
+    def _lose(self, wire: Wire) -> None:
+        if wire is self._wire:
+            self._wire = None
+            self._fail(wire.error or Disconnected("the daemon has gone"))
+            self._is_lost.set()
+
+    def _fail(self, error: PalaverError) -> None:
+        calls, self._calls = self._calls, {}
+        for answer in calls.values():
+            if not answer.done():
+                answer.set_exception(error)

@@ -1,0 +1,158 @@
+"""Starting the program of an agent: in a session and terminal of its own, with an environment that is clean.
+
+It waits between fork and exec until its seat on the bus is known, so that it is somebody from its first
+instruction. What it runs is never looked at.
+"""
+
+import os
+import signal
+import termios
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fcntl import ioctl
+from typing import Final, NoReturn
+
+import msgspec
+
+from palaver.harness.marks import MARKS, SEAT_MARK
+
+PREFIX: Final = "PALAVER_"
+HOME: Final = "PALAVER_HOME"
+
+SESSION_VARIABLES: Final = frozenset(
+    {
+        *MARKS,
+        "CLAUDE_CODE_SSE_PORT",
+        "CLAUDE_CODE_CHILD_SESSION",
+        "CLAUDE_CODE_REMOTE_SESSION_ID",
+        "CLAUDE_ENV_FILE",
+        "CLAUDE_PROJECT_DIR",
+        "CLAUDE_PLUGIN_ROOT",
+        "CODEX_SANDBOX_NETWORK_DISABLED",
+        "CODEX_CI",
+        "GEMINI_CLI_IDE_SERVER_PORT",
+        "GEMINI_CLI_IDE_WORKSPACE_PATH",
+        "GEMINI_CLI_NO_RELAUNCH",
+        "OPENCODE_SERVER",
+        "OPENCODE_RUN_ID",
+        "OPENCODE_PROCESS_ROLE",
+    }
+)
+"""What harnesses give to the processes of one session, and what must not reach another one."""
+
+_SIZE_VARIABLES: Final = frozenset({"COLUMNS", "LINES"})
+_DEFAULT_TERM: Final = "xterm-256color"
+_GO: Final = b"\n"
+_CANNOT_RUN: Final = 126
+_NOT_FOUND: Final = 127
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, and with what of its caller. Bytes as the system has them."""
+
+    argv: tuple[bytes, ...]
+    cwd: bytes
+    environment: tuple[bytes, ...]
+    umask: int = 0o022
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A child between fork and exec."""
+
+    pid: int
+    go: int
+    """Written to, it starts; closed without a word, it ends."""
+    failure: int
+    """Its end says that the program runs; else four bytes come first, the error number."""
+
+
+def clean_environment(environment: Mapping[str, str], home: str) -> dict[str, str]:
+    """Give the caller's environment without what belongs to another agent, session or window."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(PREFIX) and name not in SESSION_VARIABLES and name not in _SIZE_VARIABLES
+    }
+    if kept.get("TERM", "dumb") == "dumb":
+        kept["TERM"] = _DEFAULT_TERM  # it gets a terminal now, whatever its caller had
+    return {**kept, HOME: home}
+
+
+def prepare(program: Program, slave: int) -> Waiting:
+    """Fork the child; it has the terminal and waits. Call it before any thread runs."""
+    go_read, go = os.pipe()
+    failure, failure_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(program, slave, go_read, failure_write, (go, failure))
+    os.close(go_read)
+    os.close(failure_write)
+    return Waiting(pid, go, failure)
+
+
+def let_go(waiting: Waiting, seat: str) -> None:
+    """Tell the child who it is, and to start. What becomes of it is said at `failure`."""
+    try:
+        os.write(waiting.go, seat.encode() + _GO)
+    except BrokenPipeError:
+        pass  # it was ended meanwhile, and its status says how
+    finally:
+        os.close(waiting.go)
+
+
+def failure_from_bytes(report: bytes) -> OSError | None:
+    """Read what came at `failure` up to its end; None: the program runs."""
+    if len(report) != 4:
+        return None
+    number = int.from_bytes(report, "big")
+    return OSError(number, os.strerror(number))
+
+
+def _become(program: Program, slave: int, go: int, failure: int, others: tuple[int, int]) -> NoReturn:
+    """In the child. Makes nothing but system calls, and never returns."""
+    status = _CANNOT_RUN
+    try:
+        for fd in others:
+            os.close(fd)
+        os.setsid()
+        ioctl(slave, termios.TIOCSCTTY, 0)
+        for fd in range(3):
+            os.dup2(slave, fd)
+        _default_signals()
+        os.umask(program.umask)
+        seat = _wait_for_seat(go)
+        if seat is None:
+            os._exit(status)
+        environment = dict(entry.split(b"=", 1) for entry in program.environment if b"=" in entry[1:])
+        environment[SEAT_MARK.encode()] = seat
+        os.chdir(program.cwd)
+        os.execvpe(program.argv[0], program.argv, environment)  # noqa: S606 - a shell has no part in it
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            status = _NOT_FOUND
+        os.write(failure, (error.errno or 0).to_bytes(4, "big"))
+    finally:
+        os._exit(status)
+
+
+def _wait_for_seat(go: int) -> bytes | None:
+    """Read up to the word to start; None when the holder is gone."""
+    said = b""
+    while not said.endswith(_GO):
+        piece = os.read(go, 4096)
+        if not piece:
+            return None
+        said += piece
+    return said.removesuffix(_GO)
+
+
+def _default_signals() -> None:
+    """Leave behind what Python and the holder set: the program decides for itself."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # two of them nobody may touch, and some are the C library's
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -1,0 +1,89 @@
+"""Which processes run in the foreground of a terminal, read from the system. Looks only.
+
+A holder adopts what its agent leaves behind, so everything that runs in the terminal is below the holder.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from palaver.agents.gates import Foreground, judge_foreground
+from palaver.agents.pty import Pty
+
+_LIMIT_BYTES: Final = 65536
+_LIMIT_PROCESSES: Final = 4096
+_DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
+"""States of a process that has ended, or is stopped."""
+
+
+def read_foreground(pty: Pty, child: int) -> Foreground:
+    """Say who would read what is written to the terminal in this very moment."""
+    group = pty.foreground()
+    if group <= 0:
+        return Foreground.GONE
+    return judge_foreground(child, group, list(_arguments_of_group(group)))
+
+
+def _arguments_of_group(group: int) -> Iterator[list[str]]:
+    if sys.platform == "darwin":  # pragma: no cover - macOS
+        yield from _arguments_on_darwin(group)
+        return
+    for pid in descendants(os.getpid()):
+        if _is_reading(pid, group):
+            arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
+            if arguments:
+                yield [os.fsdecode(part) for part in arguments]
+
+
+def _is_reading(pid: int, group: int) -> bool:
+    """Whether a process of that group could read: not one that has ended, nor one that is stopped."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+    return len(fields) > 2 and fields[2] == b"%d" % group and fields[0] not in _DEAF
+
+
+def descendants(pid: int) -> list[int]:
+    """Give every process below this one, at most some thousands of them."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) < _LIMIT_PROCESSES:
+        below = children(waiting.pop())
+        found += below
+        waiting += below
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Give the children of a process, also those that have ended and wait to be collected."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - asked before every key
+    except OSError:
+        return found
+    for thread in threads:
+        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def _read(path: str) -> bytes:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, _LIMIT_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def _arguments_on_darwin(group: int) -> Iterator[list[str]]:  # pragma: no cover - macOS
+    import psutil  # type: ignore[import-untyped]  # a dependency of macOS only
+
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if os.getpgid(process.pid) == group:
+                yield process.cmdline()
+        except (OSError, psutil.Error):
+            continue

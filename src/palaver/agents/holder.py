@@ -1,0 +1,318 @@
+"""The process that has an agent's terminal: it lives as long as the agent, with or without a daemon.
+
+    python -I -m palaver.agents.holder --start-fd N --ready-fd M
+
+It is the parent of all that the agent leaves behind, comes back to a restarted daemon, and ends when the
+agent has ended and the daemon knows it. SIGUSR2 makes it its own newer version; SIGTERM ends the agent.
+"""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from palaver import __version__
+from palaver.agents.agent import Agent
+from palaver.agents.bus import Bus, Held
+from palaver.agents.child import Waiting, failure_from_bytes, let_go, prepare
+from palaver.agents.launch import Ready, read_start, ready_error, say_ready
+from palaver.agents.pty import Exit, Pty
+from palaver.agents.reaping import adopt_orphans, collect_orphans, exit_of
+from palaver.agents.renewal import Kept, become_new, check_command, take_up
+from palaver.agents.sockets import listen, socket_path
+from palaver.client.request import Hold, Leave
+from palaver.client.wire import Line
+from palaver.clock import Clock, SystemClock
+from palaver.errors import BadRequest, Disconnected, PalaverError, Unavailable
+
+_READ_BYTES: Final = 4096
+_PAUSE_S: Final = 1.0
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+
+class Holder:
+    """One agent's terminal and its process, from the first to the last."""
+
+    def __init__(
+        self, home: str, pty: Pty, child: int, command: tuple[str, ...], hold: Hold, clock: Clock
+    ) -> None:
+        self._home = home
+        self._pty = pty
+        self._child = child
+        self._command = command
+        self._clock = clock
+        self._bus = Bus(home, hold, self._on_held, self._on_push)
+        self._agent: Agent | None = None
+        self._exit: Exit | None = None
+        self._waiting: Waiting | None = None
+        self._ready_fd: int | None = None
+        self._kept: Kept | None = None
+        self._finished = asyncio.Event()
+        self._work: set[asyncio.Task[None]] = set()
+        self._trial: tuple[int, asyncio.Future[int]] | None = None
+        self._wants_renewal = False
+
+    @classmethod
+    def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder":
+        """Make the terminal and the child of a new agent. Call it before any thread runs."""
+        start = read_start(start_fd)
+        os.set_inheritable(ready_fd, False)  # its end would come with the agent's
+        pty, slave = Pty.open(start.cols, start.rows)
+        waiting = prepare(start.program, slave)
+        os.close(slave)
+        hold = Hold(
+            pid=waiting.pid,
+            ticket=start.ticket,
+            secret=secrets.token_hex(16),
+            cols=start.cols,
+            rows=start.rows,
+            version=__version__,
+        )
+        command = tuple(os.fsdecode(word) for word in start.program.argv)
+        holder = cls(start.home, pty, waiting.pid, command, hold, clock)
+        holder._waiting, holder._ready_fd = waiting, ready_fd
+        return holder
+
+    @classmethod
+    def renewed(cls, resume_fd: int, clock: Clock) -> "Holder":
+        """Go on with what an older version of this process had."""
+        kept = take_up(resume_fd)
+        pty = Pty(kept.master, kept.cols, kept.rows)
+        hold = Hold(pid=kept.child, cols=kept.cols, rows=kept.rows, version=__version__)
+        holder = cls(kept.home, pty, kept.child, kept.command, hold, clock)
+        holder._bus.take_up(kept.held)
+        holder._kept = kept
+        return holder
+
+    async def run(self) -> None:
+        """Live until the agent has ended and that is reported, or it could not be started."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        loop.add_signal_handler(signal.SIGUSR2, self._renew)
+        loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        async with asyncio.TaskGroup() as self._tasks:
+            if self._kept is not None:
+                self._take_up(self._kept)
+            self._spawn(self._stay_held())
+            await self._finished.wait()
+            for task in list(self._work):
+                task.cancel()
+        if self._agent is not None:
+            self._agent.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks.create_task(_guard(work))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    # The daemon
+
+    async def _stay_held(self) -> None:
+        while not self._finished.is_set():
+            try:
+                await self._bus.run()
+            except PalaverError as refusal:
+                self._fail(refusal)
+            except Exception:  # without a daemon an agent runs on, but not for ever
+                _logger.exception("the connection to the daemon went wrong")
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _on_held(self, held: Held) -> None:
+        if self._agent is None:
+            await self._begin(held)
+        if self._agent is not None:
+            await self._agent.connected()
+
+    def _on_push(self, line: Line) -> None:
+        if self._agent is not None:
+            self._agent.hear(line)
+
+    # The beginning
+
+    async def _begin(self, held: Held) -> None:
+        """Open the agent's socket and let the child go: from its first instruction it is somebody."""
+        assert self._waiting is not None
+        try:
+            listener = listen(socket_path(self._home, held.name))
+        except PalaverError as error:
+            await self._give_up(error)
+            return
+        except OSError as error:
+            await self._give_up(Unavailable(f"the agent's socket cannot be made: {error}"))
+            return
+        agent = self._make_agent(held, listener)
+        let_go(self._waiting, held.seat)
+        failure = failure_from_bytes(await _read_to_end(self._waiting.failure))
+        if failure is not None:
+            agent.close()
+            await self._give_up(BadRequest(f"{self._command[0]} cannot be run: {failure.strerror}"))
+            return
+        self._agent = agent
+        self._say_ready(Ready(name=held.name))
+        self._spawn(self._wait_for_report(agent))
+        self._reap()
+
+    def _make_agent(self, held: Held, listener: socket.socket) -> Agent:
+        return Agent(
+            home=self._home,
+            held=held,
+            pty=self._pty,
+            child=self._child,
+            command=self._command,
+            bus=self._bus,
+            listener=listener,
+            clock=self._clock,
+            spawn=self._spawn,
+            on_hangup=self._reap,
+            on_outcome=self._on_outcome,
+            renew=self._renew,
+        )
+
+    async def _give_up(self, error: PalaverError) -> None:
+        """It could not be started: let the name go, and say why."""
+        with suppress(PalaverError):
+            await self._bus.ask(Leave(reason="could not be started"))
+        self._fail(error)
+
+    def _fail(self, error: PalaverError) -> None:
+        self._say_ready(ready_error(error))
+        self._finished.set()
+
+    def _say_ready(self, ready: Ready) -> None:
+        if self._ready_fd is not None:
+            say_ready(self._ready_fd, ready)
+            self._ready_fd = None
+
+    # The end
+
+    def _reap(self) -> None:
+        """Collect what has ended. The agent itself stays uncollected until its end is reported."""
+        collected = collect_orphans(self._child)
+        if self._trial is not None and self._trial[0] in collected and not self._trial[1].done():
+            self._trial[1].set_result(collected[self._trial[0]])
+        if self._exit is None and self._agent is not None and (ended := exit_of(self._child)) is not None:
+            self._exit = ended
+            self._agent.ended(ended)
+
+    async def _wait_for_report(self, agent: Agent) -> None:
+        await agent.is_reported.wait()
+        self._finished.set()
+
+    def _on_terminate(self) -> None:
+        if self._agent is None:
+            self._fail(Disconnected("the holder was told to end"))
+        else:
+            self._agent.stop()
+
+    # A newer version of this process
+
+    def _renew(self) -> None:
+        """Become the newer version as soon as nothing is in hand."""
+        if not self._wants_renewal and self._agent is not None and self._exit is None:
+            self._wants_renewal = True
+            self._spawn(self._try_new())
+
+    async def _try_new(self) -> None:
+        """See that the newer version loads, and change to it when no offer is in hand."""
+        command = check_command()
+        pid = os.posix_spawnp(command[0], command, os.environ)  # noqa: ASYNC221 - it is not waited for here
+        self._trial = pid, asyncio.get_running_loop().create_future()
+        status = await self._trial[1]
+        self._trial = None
+        if status:
+            self._wants_renewal = False
+            _logger.warning("the newer version cannot be loaded (status %d): nothing was changed", status)
+        elif self._agent is not None and self._agent.is_at_rest:
+            self._become_new()
+
+    def _on_outcome(self) -> None:
+        if self._wants_renewal and self._trial is None:
+            asyncio.get_running_loop().call_soon(self._become_new)
+
+    def _become_new(self) -> None:
+        """Change, in one step: nothing is read or written between what is kept and the exec."""
+        assert self._agent is not None
+        assert self._bus.held is not None
+        if self._exit is not None or not self._agent.is_at_rest:
+            return
+        try:
+            become_new(self._agent.keep(self._bus.held))
+        except OSError as error:  # too late to go on as before: the terminal's traffic was let go of
+            _logger.critical("the newer version cannot be run: %s", error)
+            os._exit(1)
+
+    def _take_up(self, kept: Kept) -> None:
+        self._agent = self._make_agent(kept.held, socket.socket(fileno=kept.listener))
+        self._agent.take_up(kept)
+        self._spawn(self._wait_for_report(self._agent))
+        self._reap()
+
+
+async def _guard(work: Coroutine[Any, Any, None]) -> None:
+    """Do some work; what goes wrong in it must not end the agent."""
+    try:
+        await work
+    except Exception:
+        _logger.exception("something went wrong in the holder")
+
+
+async def _read_to_end(descriptor: int) -> bytes:
+    """Read a pipe to its end, without holding anybody up."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(descriptor, False)
+    is_ready = asyncio.Event()
+    loop.add_reader(descriptor, is_ready.set)
+    found = b""
+    try:
+        while True:
+            await is_ready.wait()
+            is_ready.clear()
+            with suppress(BlockingIOError):
+                piece = os.read(descriptor, _READ_BYTES)
+                if not piece:
+                    return found
+                found += piece
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a holder. With `--check` only see that it loads."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__)
+    parser.add_argument("--start-fd", type=int)
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--resume-fd", type=int)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.check:
+        return 0
+    os.umask(0o077)
+    logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(message)s", level=logging.WARNING)
+    adopt_orphans()
+    gc.freeze()
+    asyncio.run(_run(options))
+    return 0
+
+
+async def _run(options: argparse.Namespace) -> None:
+    clock = SystemClock()
+    if options.resume_fd is not None:
+        holder = Holder.renewed(options.resume_fd, clock)
+    else:
+        holder = Holder.new(options.start_fd, options.ready_fd, clock)
+    await holder.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

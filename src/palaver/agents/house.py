@@ -1,0 +1,204 @@
+"""What a holder is asked, at its agent's socket and by the daemon: how it is, to show, to attach, to end.
+
+Whoever asks here was found to be allowed to.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from palaver.agents.attached import LIMIT_CLIENTS
+from palaver.agents.bus import Bus
+from palaver.agents.ending import Ending
+from palaver.agents.gates import check
+from palaver.agents.lane import Lane, clip
+from palaver.agents.pty import Exit
+from palaver.agents.request_wire import AgentRequest, Reply, reply_to_json
+from palaver.agents.station import Station
+from palaver.client.request import Receipts, Tell
+from palaver.client.wire import Line
+from palaver.clock import Clock
+from palaver.errors import Disconnected, NotFound, PalaverError, Unavailable
+from palaver.harness.profile import Profile
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+_LIMIT_TEXT_BYTES: Final = 768 * 1024
+_IN_THE_WAY: Final = frozenset(
+    {"dialog", "shell", "foreground", "gone", "exited", "unreadable", "passthrough"}
+)
+"""Why a gate is closed to the keys that ask a program to quit. A draft is no reason: it is leaving."""
+
+
+class House:
+    """The holder as others see it."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        child: int,
+        command: tuple[str, ...],
+        profile: Profile,
+        station: Station,
+        lane: Lane,
+        bus: Bus,
+        clock: Clock,
+        has_ended: asyncio.Event,
+        spawn: Spawn,
+        renew: Callable[[], None],
+    ) -> None:
+        """`spawn` runs work that somebody waits for; `renew` becomes the newer version."""
+        self._name = name
+        self._child = child
+        self._command = command
+        self._profile = profile
+        self._station = station
+        self._lane = lane
+        self._bus = bus
+        self._clock = clock
+        self._has_ended = has_ended
+        self._spawn = spawn
+        self._renew = renew
+        self._since_ms = clock.now_ms()
+        self.state = "starting", ""
+        """The agent's state and its reason."""
+        self._ending = Ending(child, has_ended)
+        self._is_stopping = False
+        self.exit: Exit | None = None
+
+    def set_state(self, state: str, detail: str) -> bool:
+        """Note how the agent is; False when it was so before."""
+        if (state, detail) == self.state:
+            return False
+        self.state, self._since_ms = (state, detail), self._clock.now_ms()
+        return True
+
+    # At the agent's socket
+
+    def status(self) -> dict[str, object]:
+        """Give how the agent is, for programs."""
+        cols, rows = self._station.screen.size
+        return {
+            "name": self._name,
+            "state": self.state[0],
+            "detail": self.state[1],
+            "since": self._since_ms,
+            "command": list(self._command),
+            "harness": self._profile.name,
+            "pid": self._child,
+            "cols": cols,
+            "rows": rows,
+            "attached": len(self._station.viewers),
+            "passthrough": self._station.viewers.owner is not None,
+            "last_activity": self._last_activity_ms(),
+            "is_connected": self._bus.is_connected,
+            "is_typing": self._station.typist.is_busy,
+            "held_by": self._station.typist.reason,
+        }
+
+    def _last_activity_ms(self) -> int | None:
+        output_ms = self._station.look().output_ms
+        if output_ms is None:
+            return None
+        return self._clock.now_ms() - (self._station.now_ms() - output_ms)
+
+    async def show(self, message_id: str) -> dict[str, object]:
+        """Give what became of a message: as the ledger says, or while the daemon is away as it was here."""
+        here = self._lane.handled.get(message_id)
+        try:
+            told = msgspec.json.decode(
+                await self._bus.ask(Receipts(message=message_id)), type=dict[str, object]
+            )
+        except Disconnected:
+            told = {}
+        except PalaverError as error:
+            raise NotFound(f"message {message_id}", str(error)) from error
+        if not told and here is None:
+            raise NotFound(f"message {message_id}", "it was not offered here, and the bus is not running")
+        if here is not None:
+            message = here.message
+            told |= {"id": message.id, "from": message.sender, "priority": message.priority}
+            told |= {"body": message.text, "status": here.state, "file_path": here.file}
+        return told
+
+    def attach(self, connection: socket.socket, request: AgentRequest, rest: bytes) -> None:
+        """Take a person's terminal in. Its size is the agent's from now on."""
+        if len(self._station.viewers) >= LIMIT_CLIENTS:
+            raise Unavailable(f"{LIMIT_CLIENTS} terminals are attached already: leave one of them")
+        self._station.resize(request.cols, request.rows)
+        greeting = reply_to_json(Reply(is_ok=True, agent=self.status()))
+        self._station.viewers.adopt(connection, first=rest, greeting=greeting)
+
+    def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
+        """Take what a harness says of itself: it knows better than the screen."""
+        detail = payload.get("decision") or payload.get("notification_type") or ""
+        session = payload.get("session_id") or ""
+        self._station.screen.hear(event_name, session=str(session), detail=str(detail))
+        self._station.check_level()
+
+    def stop(self) -> None:
+        """End the agent politely; once is enough."""
+        if not self._is_stopping and not self._has_ended.is_set():
+            self._is_stopping = True
+            self._spawn(self._ending.stop(self._profile.quit, self._press_quit))
+
+    def kill(self) -> None:
+        """End the agent now."""
+        self._spawn(self._ending.kill())
+
+    def _press_quit(self, keys: bytes) -> bool:
+        """Press keys that ask the program to quit, unless something else would take them."""
+        station = self._station
+        station.is_current()
+        gate = check(station.look(), station.facts(is_interrupt=False))
+        if gate.reason in _IN_THE_WAY or station.has_unsent():
+            return False
+        # No await between the look above and the keys.
+        station.press(keys)
+        return True
+
+    # From the daemon
+
+    def control(self, line: Line) -> None:
+        """Do what the daemon asks, and tell it."""
+        match line.verb:
+            case "peek":
+                self._tell(line.ask, self._peek(line.lines))
+            case "status":
+                self._tell(line.ask, self.status())
+            case "stop" | "kill":
+                self._ending.listen(lambda word: self._progress(line.ask, word))
+                self.stop() if line.verb == "stop" else self.kill()
+                self._spawn(self._tell_end(line.ask))
+            case "renew":
+                self._tell(line.ask, {})
+                self._renew()
+            case verb:
+                sentence = f"a holder does not know {verb!r}"
+                self._say(Tell(ask=line.ask, error="bad_request", message=sentence))
+
+    def _peek(self, lines: int) -> dict[str, object]:
+        cols, rows = self._station.screen.size
+        text = self._station.look().text
+        if lines > 0:
+            whole = [*self._station.screen.scrollback, *text.split("\n")]
+            text = "\n".join(whole[-lines:])
+        return {"text": clip(text, _LIMIT_TEXT_BYTES), "cols": cols, "rows": rows}
+
+    async def _tell_end(self, ask: int) -> None:
+        await self._has_ended.wait()
+        self._tell(ask, {"reason": str(self.exit)})
+
+    def _tell(self, ask: int, ok: dict[str, object]) -> None:
+        self._say(Tell(ask=ask, ok=ok))
+
+    def _progress(self, ask: int, word: str) -> None:
+        self._say(Tell(ask=ask, message=word, done=False))
+
+    def _say(self, tell: Tell) -> None:
+        # Whether anybody still wants to know is not our affair.
+        self._bus.ask(tell).add_done_callback(lambda answer: answer.cancelled() or answer.exception())

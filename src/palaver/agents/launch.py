@@ -1,0 +1,147 @@
+"""Starting a holder: in a session of its own, with nothing of its caller but what its agent is to have.
+
+The caller waits until the holder says that its agent runs, or why not. Attaches to nothing.
+"""
+
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from palaver.agents.child import Program
+from palaver.client.start import find_python
+from palaver.errors import Disconnected, PalaverError, error_from_wire
+
+MODULE: Final = "palaver.agents.holder"
+
+_KEPT_NAMES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+_START_FD: Final = 3
+_READY_FD: Final = 4
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a holder needs to know to begin."""
+
+    home: str
+    ticket: str
+    program: Program
+    cols: int
+    rows: int
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a holder says once: whose terminal it has, or what went wrong."""
+
+    name: str = ""
+    error: str = ""
+    message: str = ""
+    details: dict[str, object] = {}
+
+
+def start_holder(start: Start) -> str:
+    """Start a holder and give the name of its agent; raises the refusal, or Disconnected when it is lost."""
+    sent = file_with(msgspec.json.encode(start))
+    ready, report = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _detach(start.home, sent, report)
+    os.close(report)
+    os.close(sent)
+    os.waitpid(child, 0)
+    with open(ready, "rb") as file:  # noqa: PTH123 - a descriptor
+        said = file.read()
+    return _name_from(said, start.home)
+
+
+def read_start(descriptor: int) -> Start:
+    """In the holder: read what it was started with."""
+    with open(descriptor, "rb") as file:
+        return msgspec.json.decode(file.read(), type=Start)
+
+
+def say_ready(descriptor: int, ready: Ready) -> None:
+    """In the holder: let the caller go on. It may have gone already."""
+    try:
+        os.write(descriptor, msgspec.json.encode(ready))
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def ready_error(error: PalaverError) -> Ready:
+    """Say a refusal."""
+    return Ready(error=error.code, message=str(error), details=dict(error.details))
+
+
+def _name_from(said: bytes, home: str) -> str:
+    try:
+        ready = msgspec.json.decode(said, type=Ready)
+    except msgspec.DecodeError:
+        raise Disconnected(f"the holder of the terminal was lost; see {home}/agents/holder.log") from None
+    if ready.error:
+        raise error_from_wire(ready.error, ready.message, ready.details)
+    return ready.name
+
+
+def file_with(content: bytes) -> int:
+    """Give a descriptor from which the content can be read; its place has no name."""
+    if sys.platform == "linux":
+        file = os.memfd_create("palaver-start")
+    else:  # pragma: no cover - macOS
+        import tempfile
+
+        with tempfile.TemporaryFile() as hidden:
+            file = os.dup(hidden.fileno())
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _detach(home: str, sent: int, report: int) -> NoReturn:
+    """In the child: become the holder in a grandchild, so that nobody must wait for it."""
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        _shed(home, sent, report)
+        words = [find_python(), "-I", "-m", MODULE]
+        words += ["--start-fd", str(_START_FD), "--ready-fd", str(_READY_FD)]
+        os.execvpe(words[0], words, _environment(home))  # noqa: S606 - a shell has no part in it
+    except OSError as error:
+        sentence = f"the holder of the terminal cannot be started: {error.strerror}"
+        os.write(_READY_FD, msgspec.json.encode(Ready(error="unavailable", message=sentence)))
+    finally:
+        os._exit(1)
+
+
+def _shed(home: str, sent: int, report: int) -> None:
+    """Leave behind all that is the caller's, but for the two descriptors."""
+    sent = fcntl.fcntl(sent, fcntl.F_DUPFD, _READY_FD + 1)
+    report = fcntl.fcntl(report, fcntl.F_DUPFD, _READY_FD + 1)
+    folder = Path(home) / "agents"
+    os.umask(0o077)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD, _READY_FD + 1)
+    log = os.open(folder / "holder.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    log = fcntl.fcntl(log, fcntl.F_DUPFD, _READY_FD + 1)
+    for fd, source in ((0, null), (1, null), (2, log), (_START_FD, sent), (_READY_FD, report)):
+        os.dup2(source, fd)
+    os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.chdir("/")
+
+
+def _environment(home: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT_NAMES}
+    if python := os.environ.get("PALAVER_PYTHON"):
+        kept["PALAVER_PYTHON"] = python
+    return {**kept, "PALAVER_HOME": home}

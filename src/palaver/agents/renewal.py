@@ -1,0 +1,67 @@
+"""A holder that becomes its own newer version, with the terminal, its watchers and its memory kept.
+
+The process stays the same, so its child stays its child. The new version is tried out before: one that does
+not even load must not take a terminal with it.
+"""
+
+import os
+from typing import NoReturn
+
+import msgspec
+
+from palaver.agents.attached import KeptViewer
+from palaver.agents.bus import Held
+from palaver.agents.launch import MODULE, file_with
+from palaver.client.request import Outcome
+from palaver.client.start import find_python
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a holder knows and its newer version cannot find out."""
+
+    home: str
+    held: Held
+    child: int
+    command: tuple[str, ...]
+    master: int
+    listener: int
+    cols: int
+    rows: int
+    painted: bytes
+    unsent: bytes = b""
+    outcomes: tuple[Outcome, ...] = ()
+    typed: tuple[str, ...] = ()
+    viewers: tuple[KeptViewer, ...] = ()
+
+
+def check_command() -> list[str]:
+    """Give the command that ends well when the newer version can be loaded."""
+    return [find_python(), "-I", "-m", MODULE, "--check"]
+
+
+def become_new(kept: Kept) -> NoReturn:
+    """Run the newer version in this process; raises OSError when it cannot be run."""
+    descriptors = [kept.master, kept.listener, *(viewer.descriptor for viewer in kept.viewers)]
+    state = file_with(msgspec.json.encode(kept))
+    descriptors.append(state)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, True)
+    python = find_python()
+    try:
+        words = [python, "-I", "-m", MODULE, "--resume-fd", str(state)]
+        os.execv(python, words) if "/" in python else os.execvp(python, words)  # noqa: S606 - a shell has no part in it
+    except OSError:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        os.close(state)
+        raise
+    raise AssertionError("exec returned")
+
+
+def take_up(descriptor: int) -> Kept:
+    """In the newer version: read what the older one knew. Its descriptors are ours alone again."""
+    with open(descriptor, "rb") as file:
+        kept = msgspec.json.decode(file.read(), type=Kept)
+    for kept_descriptor in (kept.master, kept.listener, *(viewer.descriptor for viewer in kept.viewers)):
+        os.set_inheritable(kept_descriptor, False)
+    return kept

@@ -1,0 +1,270 @@
+"""What a terminal shows and what that means: bytes, hooks and keys in, a `Look` out. Pure; time is handed in.
+
+Output is only put aside when it comes (`feed`), and understood when there is time (`step`) or need (`look`),
+so that a program which floods its terminal never waits for us. What does not fit is skipped: then the screen
+is unreadable until the program has drawn it anew, and only what it said of itself is still picked out.
+"""
+
+import re
+from typing import Final
+
+from palaver.agents.gates import HUMAN_QUIET_MS
+from palaver.agents.keyboard import Keyboard
+from palaver.agents.look import Composer, Look
+from palaver.agents.signals import PERMISSION, Signals, Word
+from palaver.agents.terminal import Terminal
+from palaver.harness.profile import Profile, View
+from palaver.model.delivery import AgentState
+
+BACKLOG_BYTES: Final = 128 * 1024
+"""Output that may wait to be understood."""
+KEPT_BYTES: Final = 32 * 1024
+"""What is kept of it when more comes: the newest."""
+STEP_BYTES: Final = 8 * 1024
+"""What is understood in one step: a few milliseconds, some twenty where every byte scrolls the screen."""
+FRAME_LIMIT_MS: Final = 1_000
+"""A program that begins to draw and never says that it has ended is believed no longer."""
+GUESS_QUIET_MS: Final = 1_000
+"""Silence that must go with an idle look, for a harness that does not say what it is doing."""
+PROMPT_ROWS: Final = 12
+
+_TELLING: Final = re.compile(
+    rb"\x1b\[\?[0-9;]{1,64}[hl]|\x1b\](?:0|2|7501);[^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"
+)
+"""What is picked out of skipped output: modes, titles, and the program's own status."""
+
+
+class Screen:
+    """One terminal with its program."""
+
+    def __init__(self, cols: int, rows: int, profile: Profile, *, started_ms: int) -> None:
+        self._profile = profile
+        self._terminal = Terminal(max(cols, 1), max(rows, 1))
+        self._signals = Signals(profile)
+        self._keyboard = Keyboard()
+        self._backlog = bytearray()
+        self._started_ms = started_ms
+        self._is_started = False
+        self._outputs = 0
+        self._output_ms: int | None = None
+        self._exit: str | None = None
+        self._picture: tuple[View, str] | None = None
+
+    def feed(self, data: bytes, now_ms: int) -> None:
+        """Put output aside. Costs next to nothing, raises nothing, and keeps a bounded amount."""
+        if not data:
+            return
+        self._outputs += 1
+        self._output_ms = now_ms
+        if len(self._backlog) + len(data) > BACKLOG_BYTES:
+            self._skip(data)
+        else:
+            self._backlog += data
+
+    def step(self, limit_bytes: int = STEP_BYTES) -> bool:
+        """Understand a piece of what was put aside; True while more of it waits."""
+        piece = bytes(self._backlog[:limit_bytes])
+        del self._backlog[:limit_bytes]
+        for start in range(0, len(piece), STEP_BYTES):
+            self._understand(piece[start : start + STEP_BYTES])
+        return bool(self._backlog)
+
+    def take_answers(self, *, is_attended: bool) -> bytes:
+        """Give what is to be written to the program because it asked its terminal, once.
+
+        `is_attended`: somebody's terminal is attached, sees the questions too and answers all but OSC 7501.
+        """
+        return self._terminal.take_answers(is_attended=is_attended)
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Take a new size; what waited was drawn for the old one."""
+        self._catch_up()
+        self._terminal.resize(max(cols, 1), max(rows, 1))
+        self._picture = None
+
+    def human_keys(self, data: bytes, now_ms: int) -> None:
+        """Take in what a person typed, also through the input bar. Our own keys do not belong here."""
+        self._keyboard.press(data, now_ms)
+
+    def hear(self, event: str, *, session: str = "", detail: str = "") -> bool:
+        """Take in a hook's event; False when it says nothing or belongs to another session."""
+        self._catch_up()
+        is_heard = self._signals.hear_hook(event, session=session, detail=detail)
+        self._is_started = self._is_started or is_heard
+        return is_heard
+
+    def interrupted(self) -> None:
+        """The interrupt keys were pressed: what a hook said of the work before is over."""
+        self._signals.interrupt()
+
+    def exit(self, reason: str) -> None:
+        """The program has ended."""
+        self._exit = reason
+
+    @property
+    def terminal(self) -> Terminal:
+        """The cells, modes and title, with all output so far understood."""
+        self._catch_up()
+        return self._terminal
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        return self._terminal.glass.columns, self._terminal.glass.lines
+
+    @property
+    def scrollback(self) -> tuple[str, ...]:
+        """The lines that went over the top edge, oldest first; a bounded number."""
+        return tuple(self._terminal.glass.scrollback)
+
+    @property
+    def has_focus_mode(self) -> bool:
+        """The program asked to be told when its window has the focus."""
+        return self._terminal.has_focus_mode
+
+    def look(self, now_ms: int) -> Look:
+        """Say what there is to see now. All output so far is understood first."""
+        self._catch_up()
+        terminal = self._terminal
+        glass = terminal.glass
+        view, text = self._picture or self._take_picture()
+        is_drawing = terminal.is_mid_frame and not self._is_silent(now_ms, FRAME_LIMIT_MS)
+        is_readable = terminal.is_readable and not is_drawing
+        draft = self._read_draft(view) if is_readable else None
+        before = _before_cursor(view, glass.columns)
+        has_dialog = is_readable and self._sees_dialog(text, before)
+        word = self._judge(text, draft, now_ms, has_dialog=has_dialog)
+        return Look(
+            state=word.state,
+            reason=word.reason,
+            has_dialog=has_dialog or word.state is AgentState.BLOCKED,
+            composer=Composer.UNKNOWN
+            if draft is None
+            else Composer.DRAFT
+            if draft.strip()
+            else Composer.EMPTY,
+            draft=draft or "",
+            has_composer_rule=self._profile.read_composer is not None,
+            is_readable=is_readable,
+            has_paste_mode=terminal.has_paste_mode,
+            is_alternate=glass.is_alternate,
+            title=terminal.title.strip(),
+            text=text,
+            before_cursor=before,
+            output_count=self._outputs,
+            output_ms=self._output_ms,
+            human_key_ms=self._keyboard.last_ms,
+            human_key_count=self._keyboard.count,
+        )
+
+    def next_change_ms(self, now_ms: int) -> int | None:
+        """Give the moment at which a look may change although nothing happens, or None."""
+        moments = [self._started_ms + self._profile.start_limit_ms]
+        if self._output_ms is not None:
+            moments += [
+                self._output_ms + limit
+                for limit in (self._profile.idle_after_ms, FRAME_LIMIT_MS, GUESS_QUIET_MS)
+            ]
+        if self._keyboard.last_ms is not None:
+            moments.append(self._keyboard.last_ms + HUMAN_QUIET_MS)
+        return min((moment for moment in moments if moment > now_ms), default=None)
+
+    def _catch_up(self) -> None:
+        while self.step():
+            pass
+
+    def _take_picture(self) -> tuple[View, str]:
+        glass = self._terminal.glass
+        lines = tuple(glass.row_text(y) for y in range(glass.lines))
+        bright = tuple(glass.row_text(y, is_bright=True) for y in range(glass.lines))
+        view = View(lines=lines, bright=bright, row=glass.cursor.y, column=min(glass.cursor.x, glass.columns))
+        self._picture = view, "\n".join(lines).rstrip("\n")
+        return self._picture
+
+    def _understand(self, data: bytes) -> None:
+        self._picture = None
+        terminal = self._terminal
+        terminal.feed(data)
+        for said in terminal.take_said():
+            if isinstance(said, str):
+                self._signals.hear_title(said)
+            else:
+                self._signals.hear_status(said)
+
+    def _skip(self, data: bytes) -> None:
+        """Too much waits: keep the newest, and of the rest only what the program said of itself."""
+        whole = bytes(self._backlog) + data
+        cut = whole.find(b"\n", len(whole) - KEPT_BYTES)
+        kept_from = cut + 1 if cut >= 0 else len(whole) - KEPT_BYTES
+        self._backlog.clear()
+        # CAN ends whatever sequence the last piece broke off in.
+        self._understand(b"\x18")
+        for found in _TELLING.finditer(whole, 0, kept_from):
+            self._understand(found[0])
+        self._terminal.spoil()
+        self._backlog += whole[kept_from:]
+
+    def _is_silent(self, now_ms: int, for_ms: int) -> bool:
+        return self._output_ms is None or now_ms - self._output_ms >= for_ms
+
+    def _read_draft(self, view: View) -> str | None:
+        if self._profile.read_composer is None:
+            # That there is a draft counts, also when backspaces left nothing of what is known of it.
+            return (self._keyboard.draft or "?") if self._keyboard.has_draft else ""
+        if self._profile.has_paste and not self._terminal.has_paste_mode:
+            return None
+        return self._profile.read_composer(view)
+
+    def _sees_dialog(self, text: str, before: str) -> bool:
+        if any(pattern.search(text) for pattern in self._profile.dialogs):
+            return True
+        return any(pattern.search(before) for pattern in self._profile.prompts)
+
+    def _judge(self, text: str, draft: str | None, now_ms: int, *, has_dialog: bool) -> Word:
+        profile = self._profile
+        if self._exit is not None:
+            return Word(AgentState.EXITED, self._exit)
+        if has_dialog:
+            return Word(AgentState.BLOCKED, PERMISSION)
+        self._is_started = self._is_started or self._has_started(draft, now_ms)
+        word = self._signals.word
+        if word is not None and word.state is AgentState.BLOCKED:
+            return word
+        if not self._is_started:
+            return Word(AgentState.STARTING)
+        if any(pattern.search(text) for pattern in profile.compacting):
+            return Word(AgentState.ACTIVE, "compacting")
+        if word is None:
+            word = self._guess(text, now_ms)
+        if word.state is AgentState.IDLE and not word.reason:
+            limited = any(pattern.search(text) for pattern in profile.usage_limits)
+            return Word(AgentState.IDLE, "usage_limit") if limited else word
+        return word
+
+    def _guess(self, text: str, now_ms: int) -> Word:
+        profile = self._profile
+        if profile.busy:
+            is_busy = any(pattern.search(text) for pattern in profile.busy)
+            # Between Enter and the first sign of work there is a moment that looks idle.
+            is_idle = not is_busy and self._is_silent(now_ms, GUESS_QUIET_MS)
+            return Word(AgentState.IDLE if is_idle else AgentState.ACTIVE)
+        return Word(AgentState.IDLE if self._is_silent(now_ms, profile.idle_after_ms) else AgentState.ACTIVE)
+
+    def _has_started(self, draft: str | None, now_ms: int) -> bool:
+        if self._profile.read_composer is not None:
+            return draft is not None
+        if now_ms - self._started_ms >= self._profile.start_limit_ms:
+            return True
+        return self._outputs > 0 and self._is_silent(now_ms, self._profile.idle_after_ms)
+
+
+def _before_cursor(view: View, columns: int) -> str:
+    """Give the text that ends at the cursor, with the full rows above that it wrapped over."""
+    if view.row >= len(view.lines):
+        return ""
+    parts = [view.lines[view.row].ljust(view.column)[: view.column]]
+    row = view.row - 1
+    while row >= 0 and len(parts) < PROMPT_ROWS and len(view.lines[row]) >= columns - 1:
+        parts.append(view.lines[row])
+        row -= 1
+    return "".join(reversed(parts))

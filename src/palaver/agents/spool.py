@@ -1,0 +1,48 @@
+"""The last report of a holder that could not be told: a small file beside the agent's socket.
+
+Written when the agent has ended and the daemon is away for good. Whoever takes it up removes it.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.client.request import Outcome
+
+_END: Final = ".report.json"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon must still be told about one agent."""
+
+    name: str
+    secret: str
+    reason: str
+    """How the agent ended."""
+    outcomes: tuple[Outcome, ...] = ()
+    ts: int = 0
+
+
+def write_report(home: str, report: Report) -> Path:
+    """Leave a report, whole or not at all; a later one of the same agent takes its place."""
+    path = Path(home) / "agents" / f"{report.name}{_END}"
+    fresh = path.with_suffix(".new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+        file.write(msgspec.json.encode(report))
+        file.flush()
+        os.fsync(file.fileno())
+    return fresh.replace(path)
+
+
+def read_reports(home: str) -> list[tuple[Path, Report]]:
+    """Give the reports that lie there, with their places; what cannot be read is passed over."""
+    found: list[tuple[Path, Report]] = []
+    for path in sorted((Path(home) / "agents").glob(f"*{_END}")):
+        try:
+            found.append((path, msgspec.json.decode(path.read_bytes(), type=Report)))
+        except (OSError, msgspec.DecodeError):
+            continue
+    return found

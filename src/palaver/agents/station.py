@@ -1,0 +1,274 @@
+"""One terminal with all that is around it: its bytes, its screen, those who watch, and the one who types.
+
+Bytes go to the watchers first and are understood when there is time. The daemon has no part in it: an agent
+runs on, and people type, whether there is a daemon or not.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from palaver.agents.attached import Viewer, Viewers
+from palaver.agents.foreground import read_foreground
+from palaver.agents.frames_wire import control_to_bytes, data_frames
+from palaver.agents.gates import Facts, Gate, check
+from palaver.agents.look import Look
+from palaver.agents.pty import Pty
+from palaver.agents.pump import Pump
+from palaver.agents.redraw import redraw
+from palaver.agents.request_wire import is_size
+from palaver.agents.screen import Screen
+from palaver.agents.tail import LIMIT_TAIL_BYTES, unfinished
+from palaver.agents.typed_text import clean_text
+from palaver.agents.typing import ENTER, PASTE_BEGIN, PASTE_END
+from palaver.agents.typist import Typist
+from palaver.clock import Clock
+from palaver.errors import BadRequest, NotAllowed
+from palaver.harness.profile import Profile
+from palaver.model.delivery import AgentState
+
+_STEP_BYTES: Final = 4096
+_LIMIT_UNSENT_BYTES: Final = 256 * 1024
+"""Keys that may wait for a program that does not read; then nobody's keyboard is read from."""
+_LOOK_PAUSE_S: Final = 0.02
+"""So long output goes on before it is looked at again: a look costs more than the bytes."""
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+OnInput = Callable[[Viewer, str, str], None]
+
+
+class Station:
+    """Everything near the terminal. Whoever owns it is told of the level of the gate by `on_level`."""
+
+    def __init__(
+        self,
+        pty: Pty,
+        child: int,
+        profile: Profile,
+        *,
+        clock: Clock,
+        on_level: Callable[[Look, Gate], None],
+        on_hangup: Callable[[], None],
+        on_input: OnInput,
+        on_size: Callable[[int, int], None],
+    ) -> None:
+        """`on_input` gets what was sent from an input bar, with its priority."""
+        self._pty = pty
+        self._child = child
+        self._profile = profile
+        self._clock = clock
+        self._on_level = on_level
+        self._on_input = on_input
+        self._on_size = on_size
+        self._loop = asyncio.get_running_loop()
+        self._recent = b""
+        self._inputs: deque[bytes] = deque()
+        self._is_working = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._input_timer: asyncio.TimerHandle | None = None
+        self._state: dict[str, object] = {}
+        self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
+        self.viewers = Viewers(self)
+        self.pump = Pump(pty.master, self._on_output, on_hangup, self._on_drained)
+        self.typist = Typist(self, profile)
+        self._look_in(0)
+
+    def now_ms(self) -> int:
+        """Time that never steps, for all that is compared here."""
+        return int(self._clock.monotonic_s() * 1000)
+
+    def close(self) -> None:
+        """Let go of the terminal and of everybody."""
+        for timer in (self._timer, self._input_timer):
+            if timer is not None:
+                timer.cancel()
+        self._is_working = False
+        self.pump.close()
+
+    # Output
+
+    def _on_output(self, data: bytes) -> None:
+        self.viewers.show(data)
+        self._recent = (self._recent + data)[-LIMIT_TAIL_BYTES:]
+        self.screen.feed(data, self.now_ms())
+        if not self._is_working:
+            self._is_working = True
+            self._loop.call_soon(self._understand)
+
+    def _understand(self) -> None:
+        """Understand a little, and let others have their turn."""
+        if not self._is_working:
+            return
+        has_more = self.screen.step(_STEP_BYTES)
+        self._answer_program()
+        if has_more:
+            self._loop.call_soon(self._understand)
+        else:
+            self._is_working = False
+            if self.typist.is_busy:
+                self.typist.poke()
+            self._look_in(_LOOK_PAUSE_S)
+
+    def _answer_program(self) -> None:
+        if answers := self.screen.take_answers(is_attended=len(self.viewers) > 0):
+            self.pump.write(answers)
+
+    def redraw(self) -> bytes:
+        """Give the screen as it is, and the beginning of a sequence that the program is in the middle of."""
+        return redraw(self.screen.terminal) + unfinished(self._recent)
+
+    def take_up(self, painted: bytes) -> None:
+        """Begin with a screen that an earlier version of this process had."""
+        self._recent = painted[-LIMIT_TAIL_BYTES:]
+        self.screen.feed(painted, self.now_ms())
+
+    # The level of the gate
+
+    def _look_in(self, seconds: float) -> None:
+        """Look again after so long, or sooner when that is planned already."""
+        moment = self._loop.time() + seconds
+        if self._timer is not None and not self._timer.cancelled() and self._timer.when() <= moment:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(moment, self.check_level)
+
+    def check_level(self) -> None:
+        """See whether a message could be typed now, and plan to see again when that may change."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        look = self.look()
+        # What stands in the composer because it is being sent does not close the gate for the next one.
+        self._on_level(look, check(look, self.facts(is_interrupt=True), ours=self.typist.has_typed))
+        next_ms = self.screen.next_change_ms(self.now_ms())
+        if next_ms is not None:
+            self._look_in(max(next_ms - self.now_ms(), 1) / 1000)
+
+    # What the typist needs
+
+    def is_current(self) -> bool:
+        """Read what the program has written until now; looking then understands all of it."""
+        self.pump.drain_output()
+        return True
+
+    def has_unsent(self) -> bool:
+        return self.pump.unsent > 0
+
+    def look(self) -> Look:
+        """See the screen as it is. What cannot be understood is a screen that cannot be read."""
+        try:
+            return self.screen.look(self.now_ms())
+        except Exception:  # whatever it is, it closes the gates and leaves the terminal alone
+            _logger.exception("the screen cannot be understood")
+            return Look(state=AgentState.ACTIVE, is_readable=False)
+
+    def facts(self, *, is_interrupt: bool) -> Facts:
+        """An interrupt goes past a person who has the keyboard; all else waits."""
+        return Facts(
+            now_ms=self.now_ms(),
+            foreground=read_foreground(self._pty, self._child),
+            is_passthrough=self.viewers.owner is not None and not is_interrupt,
+        )
+
+    def press(self, keys: bytes) -> None:
+        self.pump.write(keys)
+
+    def interrupted(self) -> None:
+        self.screen.interrupted()
+
+    # What people do
+
+    def on_keys(self, viewer: Viewer, keys: bytes) -> bool:
+        """Pass a person's keys on, in any case in order; False when enough of them wait."""
+        if self.viewers.can_type(viewer):
+            self._press_for_person(keys)
+        return self.pump.unsent <= _LIMIT_UNSENT_BYTES
+
+    def _press_for_person(self, keys: bytes) -> None:
+        self.screen.human_keys(keys, self.now_ms())
+        self.pump.write(keys)
+        if self.typist.is_busy:
+            self.typist.poke()
+        self._look_in(0)
+
+    def _on_drained(self) -> None:
+        self.viewers.resume()
+        if self.typist.is_busy:
+            self._loop.call_soon(self.typist.poke)
+
+    def on_control(self, viewer: Viewer, fields: dict[str, object]) -> None:
+        match fields["type"]:
+            case "resize":
+                self.resize(fields.get("cols"), fields.get("rows"))
+            case "passthrough":
+                self._set_passthrough(viewer, fields)
+            case "input":
+                self._take_input(viewer, str(fields.get("text", "")), str(fields.get("priority", "normal")))
+            case "redraw":
+                viewer.send(data_frames(self.redraw()))
+            case kind:
+                raise BadRequest(f"unknown control: {kind}")
+
+    def resize(self, cols: object, rows: object) -> None:
+        """Change the window; a size that no terminal has is passed over."""
+        if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
+            self.screen.resize(cols, rows)
+            self._pty.resize(cols, rows)
+            self._on_size(cols, rows)
+            self._look_in(0)
+
+    def _set_passthrough(self, viewer: Viewer, fields: dict[str, object]) -> None:
+        if fields.get("on") is not True:
+            self.viewers.give_up_keyboard(viewer)
+        elif not viewer.is_human:
+            raise NotAllowed("typing into a terminal", "one who watches", "the human")
+        elif not self.viewers.take_keyboard(viewer, is_forced=fields.get("take") is True):
+            raise BadRequest("another terminal has the keyboard: take it over, or wait until it gives it up")
+
+    def _take_input(self, viewer: Viewer, text: str, priority: str) -> None:
+        if not viewer.is_human:
+            raise NotAllowed("typing into a terminal", "one who watches", "the human")
+        if priority == "normal":
+            self._type_input(text)
+        self._on_input(viewer, text, priority)
+
+    def _type_input(self, text: str) -> None:
+        """Type a line for a person, now: one after the other, each with its Enter a moment later."""
+        has_paste_mode = self.look().has_paste_mode
+        data = clean_text(text, has_paste_mode=has_paste_mode).encode("utf-8", "replace")
+        self._inputs.append(PASTE_BEGIN + data + PASTE_END if has_paste_mode else data)
+        if self._input_timer is None:
+            self._next_input()
+
+    def _next_input(self) -> None:
+        self._press_for_person(self._inputs[0])
+        self._input_timer = self._loop.call_later(self._profile.settle_ms / 1000, self._enter_input)
+
+    def _enter_input(self) -> None:
+        self._inputs.popleft()
+        self._press_for_person(ENTER)
+        self._input_timer = None
+        if self._inputs:
+            self._next_input()
+
+    # What watchers are told
+
+    def on_viewers(self) -> None:
+        self._look_in(0)
+        self._tell_state()
+
+    def set_state(self, state: dict[str, object]) -> None:
+        """Have everybody told how the agent is, when that has changed."""
+        if state != self._state:
+            self._state = state
+            self._tell_state()
+
+    def _tell_state(self) -> None:
+        owner = self.viewers.owner
+        for viewer in self.viewers:
+            word = "free" if owner is None else "own" if owner is viewer else "other"
+            viewer.send(control_to_bytes({"type": "state", **self._state, "passthrough": word}))

@@ -1,0 +1,66 @@
+"""Reminders: a recipient that does not answer is told so, at most three times; then its sender is."""
+
+from palaver.broker.context import Context
+from palaver.broker.outcome import Written
+from palaver.log.api import Rows
+from palaver.log.fold_nags import read_nag, read_nag_due
+from palaver.model.agent import Caller
+from palaver.model.delivery import AgentState
+from palaver.model.envelope import Draft
+from palaver.model.ids import derived_id
+from palaver.model.message import INFORM, MENTIONS, MESSAGE, SYSTEM, build_payload
+from palaver.model.nag import LIMIT_NAGS, Nag, NagDue
+from palaver.model.priority import Priority, format_priority
+from palaver.model.terminal import FireNag
+
+
+async def fire_nag(context: Context, caller: Caller, request: FireNag, key: bytes | None) -> Written:
+    """Write a reminder, or the last word to the sender, once; nothing when it was answered meanwhile."""
+
+    def decide(rows: Rows) -> Draft | None:
+        nag = read_nag(rows, request.agent, request.request)
+        due = read_nag_due(rows, request.agent, request.request)
+        return None if nag is None or due is None else _word(context, caller, nag, due)
+
+    nag_key = f"nag/{request.agent}/{request.request}"
+    return Written(event=(await context.log.commit(nag_key, decide, request_key=key)).event)
+
+
+def _word(context: Context, caller: Caller, nag: Nag, due: NagDue) -> Draft:
+    is_reminder = due.state == AgentState.IDLE and nag.nags < LIMIT_NAGS
+    to = nag.agent if is_reminder else nag.sender
+    count = nag.nags + 1 if is_reminder else 0
+    payload = build_payload(
+        text=_text(nag, due, count),
+        scope=MENTIONS,
+        mentions=(to,),
+        sender_kind=SYSTEM,
+        delivered_to=(to,),
+        intent=INFORM,
+        # A reminder comes when its agent has nothing else to do; the sender is told at once.
+        priority=format_priority(Priority.IDLE) if is_reminder else None,
+    )
+    nagged = {"agent": nag.agent, "request": nag.request, "count": count}
+    return Draft(
+        type=MESSAGE,
+        sender=caller.name,
+        payload=payload | {"nag": nagged},
+        to=(to,),
+        id=derived_id(due.cause, "nag", nag.agent, str(nag.request), str(count)),
+        ts=context.clock.now_ms(),
+    )
+
+
+def _text(nag: Nag, due: NagDue, count: int) -> str:
+    if count:
+        answer = f"pal send @{nag.sender} --reply-to {nag.request} -- TEXT"
+        return (
+            f"@{nag.agent} {nag.sender} waits for your answer to #{nag.request} "
+            f"(reminder {count} of {LIMIT_NAGS}): {answer}"
+        )
+    if due.state == AgentState.IDLE:
+        return (
+            f"@{nag.sender} {nag.agent} has not answered #{nag.request} after {nag.nags} reminders: "
+            "it is reminded no more"
+        )
+    return f"@{nag.sender} {nag.agent} has stopped and has not answered #{nag.request}"

@@ -1,0 +1,69 @@
+"""What a message can ask for beside its text: raw keys, no head, an answer. Who may, and of whom.
+
+Raw keys are the human's alone, in person, and go to one agent that a holder has in a terminal.
+"""
+
+from collections.abc import Sequence
+
+from palaver.broker.context import Context
+from palaver.errors import BadRequest, NotAllowed, NotPerson, WhoAreYou
+from palaver.model.agent import Caller
+from palaver.model.message import EXTERNAL, HUMAN
+from palaver.model.priority import Priority, format_priority
+from palaver.model.request import Send
+from palaver.model.terminal import RAW_EXPIRES_MS, raw_to_text, shown
+
+_INTERRUPT = format_priority(Priority.INTERRUPT)
+
+
+def check_sender(caller: Caller, request: Send) -> None:
+    """Refuse what only a person may send, raw keys and a text without a head, and waiting without mail."""
+    if request.expects_reply and caller.kind == EXTERNAL:
+        raise WhoAreYou("a script has no mail, so nobody could answer it: join first with 'pal join'")
+    if not request.raw and not request.is_bare:
+        return
+    what = "typing raw keys" if request.raw else "typing without a head"
+    if caller.kind != HUMAN:
+        raise NotAllowed(what, caller.standing.word, "the human in person")
+    if caller.by is not None:
+        raise NotPerson(f"{what} is for the human in person, and not in another's name")
+
+
+def as_keys(request: Send) -> dict[str, object]:
+    """Give what raw keys are sent as, in place of what was asked: a text that shows them, and their rules."""
+    if request.text:
+        raise BadRequest("raw keys are sent alone, without a text")
+    if request.priority not in ("", _INTERRUPT):
+        raise BadRequest("raw keys are typed at once: leave --priority out")
+    raw_to_text(request.raw)  # It refuses what is empty or too large.
+    return {
+        "text": shown(request.raw),
+        "priority": _INTERRUPT,
+        "expires_in_ms": request.expires_in_ms or RAW_EXPIRES_MS,
+        "has_mentions": False,
+    }
+
+
+def check_terminals(context: Context, request: Send, names: Sequence[str]) -> None:
+    """Refuse keys for anybody but one agent that a holder has in a terminal now."""
+    if not request.raw and not request.is_bare:
+        return
+    if len(names) != 1:
+        raise BadRequest(f"keys are typed into one terminal; this would go to {', '.join(names) or 'nobody'}")
+    agent = context.directory.get(names[0])
+    if agent is None or not agent.holder or agent.left or not context.is_present(agent.name):
+        raise BadRequest(
+            f"{names[0]} runs in no terminal of Palaver ('pal run' gives it one): nothing was sent"
+        )
+
+
+def keys_payload(request: Send) -> dict[str, object]:
+    """Give what the terminal's holder must know of a message beside its text."""
+    payload: dict[str, object] = {}
+    if request.raw:
+        payload["raw"] = raw_to_text(request.raw)
+    if request.is_bare:
+        payload["bare"] = True
+    if request.expects_reply:
+        payload["expects_reply"] = True
+    return payload

@@ -1,0 +1,151 @@
+"""What is said in a room: to everybody there, to some of its members, or to the room and somebody beside it.
+
+A recipient is a matter of routing, not of privacy: whoever reads the room reads all of it. An agent's word to
+the room wakes nobody, unless it names somebody; a person's does. Decides about recipients, stores nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from palaver.broker.context import Context
+from palaver.errors import BadRequest, InvalidBody, MessageTooLarge, RoomClosed, UnknownMember
+from palaver.log.fold_rooms import find_room, read_rooms_of
+from palaver.model.address import Human, parse_address
+from palaver.model.address import Room as RoomAddress
+from palaver.model.agent import Caller, Standing
+from palaver.model.message import BROADCAST, HUMAN, MENTIONS
+from palaver.model.request import Send
+from palaver.rooms.events import HINTS, INTERRUPT, NORMAL
+from palaver.rooms.names import find_member
+from palaver.rooms.policy import ALL_WAKE, PERSONS_WAKE
+from palaver.rooms.room import Room
+from palaver.routing.recipients import Resolved, resolve
+
+_PERSONS: Final = frozenset({Standing.HUMAN, Standing.GUEST})
+"""Those who may speak in a room of which they are no member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What is said in a room: whom it is for, its priority, and what its payload holds beside that."""
+
+    resolved: Resolved
+    priority: str
+    payload: dict[str, object]
+
+
+def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequence[str]) -> Said | None:
+    """Find out what a message says in which room; None for one that has to do with no room.
+
+    Raises `InvalidBody`, `MessageTooLarge`, `RoomNotFound`, `RoomClosed`, and `UnknownMember` for a sender or
+    recipient that is not in the room.
+    """
+    rooms = [token for token in request.to if _is_room(token)]
+    if not request.room and not rooms:
+        return None
+    _check_body(context, request)
+    hint = _hint(request)
+    room = _find(context, caller, request.room, rooms)
+    if not room.is_open:
+        raise RoomClosed(room.id)
+    if room.member(caller.name) is None and caller.standing not in _PERSONS:
+        raise UnknownMember(caller.name, room.id)
+    others = [token for token in request.to if not _is_room(token)]
+    if others and not rooms:
+        resolved = _to_members(context, room, others)
+        named: Sequence[str] = resolved.recipients
+    else:
+        resolved, named = _to_room(context, caller, room, others, mentions)
+    payload: dict[str, object] = {"room": room.id, "delivery_hint": hint}
+    wakes = _wakes(context, caller, room, resolved, named, hint)
+    if wakes is not None:
+        payload["wakes"] = wakes
+    return Said(
+        resolved=resolved, priority=INTERRUPT if hint == INTERRUPT else request.priority, payload=payload
+    )
+
+
+def _is_room(token: str) -> bool:
+    return isinstance(parse_address(token), RoomAddress)
+
+
+def _check_body(context: Context, request: Send) -> None:
+    """Refuse what is empty or too large; blanks are a body, and nothing is cut."""
+    if not request.text:
+        raise InvalidBody("a message needs a text")
+    size_bytes = len(request.text.encode("utf-8", "surrogatepass"))
+    limit_bytes = context.policy.message_bytes
+    if size_bytes > limit_bytes:
+        raise MessageTooLarge("the message", size_bytes, limit_bytes)
+
+
+def _hint(request: Send) -> str:
+    """Give the hint; an interrupt is one whichever way it was asked for."""
+    hint = request.delivery_hint or NORMAL
+    if hint not in HINTS:
+        raise BadRequest(f"the delivery hints are {' and '.join(HINTS)}, not {hint!r}")
+    return INTERRUPT if request.priority == INTERRUPT else hint
+
+
+def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -> Room:
+    """Find the one room that is meant; `room` alone is the one that was named, or the caller's only one."""
+    words = {
+        address.name
+        for token in tokens
+        if isinstance(address := parse_address(token), RoomAddress) and address.name
+    }
+    ids = {find_room(context.log.rows, word).id for word in (*words, *([named] if named else []))}
+    if len(ids) > 1:
+        raise BadRequest(f"a message is said in one room, and these are {', '.join(sorted(ids))}")
+    if ids:
+        return find_room(context.log.rows, ids.pop())
+    own = list(read_rooms_of(context.log.rows, caller.name))
+    if len(own) != 1:
+        which = ", ".join(f"#{room.id}" for room in own) or "none"
+        raise BadRequest(f"say which room: you are in {which}; write #NAME, and 'pal room list' shows them")
+    return own[0]
+
+
+def _to_members(context: Context, room: Room, tokens: Sequence[str]) -> Resolved:
+    """Name members, and maybe the person, each by any word for it."""
+    names = [
+        HUMAN
+        if isinstance(parse_address(token), Human)
+        else find_member(room, token, context.is_present).name
+        for token in tokens
+    ]
+    once = tuple(dict.fromkeys(names))
+    return Resolved(to=once, recipients=once, scope=MENTIONS)
+
+
+def _to_room(
+    context: Context, caller: Caller, room: Room, others: Sequence[str], mentions: Sequence[str]
+) -> tuple[Resolved, Sequence[str]]:
+    """Address the whole room, with whoever is named beside it or in the text; give those too."""
+    name = f"#{room.id}"
+    members = tuple(one for one in room.names if one != caller.name)
+    if not others and not mentions:
+        return Resolved(to=(name,), recipients=members, scope=BROADCAST), ()
+    named = resolve(
+        others, context.directory, sender=caller.name, is_present=context.is_present, mentions=mentions
+    )
+    both = tuple(dict.fromkeys((*members, *named.recipients)))
+    return replace(named, to=(name, *named.to), recipients=both, scope=BROADCAST), named.recipients
+
+
+def _wakes(
+    context: Context, caller: Caller, room: Room, resolved: Resolved, named: Sequence[str], hint: str
+) -> list[str] | None:
+    """Give those whom it wakes; None for everybody. What one writes to itself wakes nobody."""
+    wakes_all = context.policy.room_wakes == ALL_WAKE or (
+        context.policy.room_wakes == PERSONS_WAKE and caller.kind == HUMAN
+    )
+    if wakes_all:
+        woken = list(resolved.recipients)
+    else:
+        woken = list(named)
+        if hint == INTERRUPT and resolved.scope == BROADCAST and room.owner:
+            woken.append(room.owner)
+    woken = [name for name in dict.fromkeys(woken) if name != caller.name]
+    return None if set(woken) == set(resolved.recipients) else woken

@@ -1,0 +1,105 @@
+"""From a decision about a room to an event: every one is committed on the one key of the room's place.
+
+What is not in the log is looked at before the commit, once for every member, so that the decision can be made
+again; when somebody has joined meanwhile, it is looked at anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from palaver.broker.context import Context
+from palaver.log.api import Rows
+from palaver.log.fold_rooms import read_room
+from palaver.model.agent import Caller
+from palaver.model.envelope import Draft, Event
+from palaver.rooms.attendance import Facts, take_facts
+from palaver.rooms.moment import Answer, Moment, Move
+from palaver.rooms.payloads import payload_of
+from palaver.rooms.policy import Policy
+from palaver.rooms.room import Room
+
+Decision = Callable[[Moment, str], Move | Answer | None]
+"""Decides about a room; the text is the id that the event will have. Pure: it may be called again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What became of a decision: the event, or the answer and the room about which it was given."""
+
+    event: Event | None
+    room: Room
+    answer: Answer | None = None
+
+
+def stick_key(base: str) -> str:
+    """Give the key on which everything about the rooms of one place is decided."""
+    return f"stick/{base}"
+
+
+def moment_of(context: Context, room: Room) -> Moment:
+    """Look at a room as it is now."""
+    facts = take_facts(context.attendance, context.clock.now_ms(), room.id, room.names)
+    return Moment(room=room, facts=facts, policy=context.policy)
+
+
+async def move(
+    context: Context, caller: Caller, room: Room, decide: Decision, key: bytes | None = None
+) -> Moved:
+    """Decide about a room and write what comes of it; a refusal is raised."""
+    while True:
+        attempt = _Attempt(
+            id=context.ids.next(),
+            room=room,
+            facts=moment_of(context, room).facts,
+            policy=context.policy,
+            caller=caller,
+            decision=decide,
+        )
+        commit = await context.log.commit(stick_key(room.base), attempt.decide, request_key=key)
+        if commit.event is not None or not attempt.is_stale:
+            return Moved(event=commit.event, room=attempt.room, answer=attempt.answer)
+        # As the decision saw it: reads may still be behind.
+        room = attempt.room
+
+
+def current_room(context: Context, room: Room) -> Room:
+    """Give a room as it is by now."""
+    found = read_room(context.log.rows, room.id)
+    assert found is not None  # rooms stay
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Attempt:
+    """One commit, with what was known when it began and what the last call saw and decided."""
+
+    id: str
+    room: Room
+    facts: Facts
+    policy: Policy
+    caller: Caller
+    decision: Decision
+    answer: Answer | None = field(default=None, init=False)
+    is_stale: bool = field(default=False, init=False)
+
+    def decide(self, rows: Rows) -> Draft | None:
+        room = read_room(rows, self.room.id)
+        assert room is not None  # rooms stay
+        self.room = room
+        self.answer = None
+        self.is_stale = any(name not in self.facts.sights for name in room.names)
+        if self.is_stale:
+            return None
+        made = self.decision(Moment(room=room, facts=self.facts, policy=self.policy), self.id)
+        if not isinstance(made, Move):
+            self.answer = made
+            return None
+        return Draft(
+            type=made.type,
+            sender=self.caller.name,
+            to=made.to,
+            payload=payload_of(made.payload),
+            id=self.id,
+            ts=self.facts.now_ms,
+            by=self.caller.by,
+        )

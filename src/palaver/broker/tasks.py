@@ -1,0 +1,210 @@
+"""Tasks: made, changed and completed. What is written is also mail for those who are told of it.
+
+Whom an assignee means is fixed here, when it is said. The same envelope again is one event; a second task
+with an id that is taken, and a second completion, are refused.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from palaver.broker.context import Context
+from palaver.broker.lookup import find_event
+from palaver.broker.messages import check_breadth, store
+from palaver.broker.outcome import Sent
+from palaver.errors import BadRequest, NotFound, RoomNotFound
+from palaver.log.api import Log, Rows
+from palaver.log.fold_rooms import find_room, read_rooms_of
+from palaver.log.fold_tasks import read_task
+from palaver.model.agent import Caller
+from palaver.model.envelope import Draft
+from palaver.model.message import HUMAN, MENTIONS
+from palaver.model.request import Send
+from palaver.model.task import (
+    COMPLETED,
+    TASK_COMPLETE,
+    TASK_CREATE,
+    TASK_UPDATE,
+    CompleteTask,
+    CreateTask,
+    Task,
+    TaskRequest,
+    UpdateTask,
+    check_task,
+)
+from palaver.routing.recipients import Resolved, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What is to be written about one task: for whom, and what must be so when it is."""
+
+    task_id: str
+    type: str
+    payload: dict[str, object]
+    told: Resolved
+    check: Callable[[Task | None], None]
+    """Is given the task as it is when the decision falls, and refuses."""
+
+
+async def ask(context: Context, caller: Caller, request: TaskRequest, key: bytes | None) -> Sent:
+    """Do what somebody here asks about a task; told are those it concerns, or those it names."""
+    told = _resolve(context, caller, *request.to) if request.to else None
+    return await ask_telling(context, caller, request, told, key)
+
+
+async def ask_telling(
+    context: Context, caller: Caller, request: TaskRequest, told: Resolved | None, key: bytes | None
+) -> Sent:
+    """Do what is asked about a task, and tell these and a new assignee; None are all whom it concerns."""
+    event_id = request.id or context.ids.next()
+    match request:
+        case CreateTask():
+            step = _create(context, caller, request, told, event_id)
+        case UpdateTask():
+            step = _update(context, caller, request, told)
+        case _:
+            step = _complete(context, caller, request, told, event_id)
+    draft = Draft(
+        type=step.type,
+        sender=caller.name,
+        payload={
+            **request.extra,
+            **{name: value for name, value in step.payload.items() if value is not None},
+        },
+        to=step.told.to,
+        id=event_id,
+        ts=context.clock.now_ms(),
+        by=caller.by,
+        delivered_to=step.told.recipients,
+    )
+
+    def decide(rows: Rows) -> Draft:
+        step.check(read_task(rows, step.task_id))
+        return draft
+
+    return await store(context, draft, step.told, key, decide=decide, on=f"task/{step.task_id}")
+
+
+def find_task(log: Log, reference: str) -> Task:
+    """Find a task by its id, a unique end of that, or its number; raises `NotFound`."""
+    task = read_task(log.rows, reference)
+    if task is not None:
+        return task
+    event = find_event(log, reference)
+    task = read_task(log.rows, event.id) if event.type == TASK_CREATE else None
+    if task is None or task.seq != event.seq:
+        raise NotFound(f"task {reference}", f"#{event.seq} is an event of type {event.type}")
+    return task
+
+
+def _create(
+    context: Context, caller: Caller, request: CreateTask, told: Resolved | None, event_id: str
+) -> _Step:
+    check_task(title=request.title, description=request.description, assignee=request.assignee)
+    assigned = _assigned(context, caller, request.assignee)
+    if told is None:
+        told = Resolved(to=assigned.to, scope=MENTIONS) if request.assignee else _resolve(context, caller)
+        broadcast = Sent(event=None, to=told.to, delivered_to=told.recipients)
+        check_breadth(caller, Send(text="", is_confirmed=request.is_confirmed), broadcast)
+
+    def check(known: Task | None) -> None:
+        if known is not None and known.by != caller.name:
+            raise BadRequest(f"there is a task with the id {known.id} already: #{known.seq} of {known.by}")
+
+    payload: dict[str, object] = {"title": request.title, "description": request.description or None}
+    if request.assignee:
+        payload |= _assignment(request.assignee, assigned)
+    return _Step(event_id, TASK_CREATE, payload, _with(caller, told, assigned), check)
+
+
+def _update(context: Context, caller: Caller, request: UpdateTask, told: Resolved | None) -> _Step:
+    payload = {
+        "status": request.status,
+        "title": request.title,
+        "description": request.description,
+        "assignee": request.assignee,
+    }
+    if not request.extra and all(value is None for value in payload.values()):
+        raise BadRequest("say what changes: the status, title, description or assignee of the task")
+    check_task(**payload)
+    task = find_task(context.log, request.task)
+    assigned = _assigned(context, caller, request.assignee or "")
+    if told is None:
+        told = _concerned(context, caller, task)
+        told = replace(told, to=tuple(dict.fromkeys((*told.to, *assigned.to))))
+    fields: dict[str, object] = {"task_id": task.id, **payload}
+    if request.assignee:
+        fields |= _assignment(request.assignee, assigned)
+    return _Step(task.id, TASK_UPDATE, fields, _with(caller, told, assigned), lambda known: None)
+
+
+def _complete(
+    context: Context, caller: Caller, request: CompleteTask, told: Resolved | None, event_id: str
+) -> _Step:
+    check_task(summary=request.summary)
+    task = find_task(context.log, request.task)
+
+    def check(known: Task | None) -> None:
+        if known is None or known.status != COMPLETED:
+            return
+        if (known.completed_by, known.completed_id) != (caller.name, event_id):
+            whose = f" by {known.completed_by}" if known.completed_by else ""
+            raise BadRequest(
+                f"task #{known.seq} was completed already{whose}; 'pal task update' can open it again"
+            )
+
+    payload: dict[str, object] = {"task_id": task.id, "summary": request.summary or None}
+    return _Step(task.id, TASK_COMPLETE, payload, told or _concerned(context, caller, task), check)
+
+
+def _resolve(context: Context, caller: Caller, *tokens: str) -> Resolved:
+    return resolve(
+        tokens,
+        context.directory,
+        sender=caller.name,
+        is_present=context.is_present,
+        rooms=lambda name: _members(context, caller, name),
+    )
+
+
+def _members(context: Context, caller: Caller, name: str | None) -> Sequence[str] | None:
+    """Give those in a room, or in the only one of the caller; None when there is no such open room."""
+    rows = context.log.rows
+    if name is None:
+        own = list(read_rooms_of(rows, caller.name))
+        return tuple(own[0].names) if len(own) == 1 else None
+    try:
+        room = find_room(rows, name)
+    except RoomNotFound:
+        return None
+    return tuple(room.names) if room.is_open else None
+
+
+def _assigned(context: Context, caller: Caller, assignee: str) -> Resolved:
+    """Find whom an assignee means, in any form of address; a name that nobody has is refused."""
+    return _resolve(context, caller, assignee) if assignee else Resolved()
+
+
+def _assignment(assignee: str, assigned: Resolved) -> dict[str, object]:
+    return {"assignee": assignee, "assignees": list(assigned.recipients)}
+
+
+def _concerned(context: Context, caller: Caller, task: Task) -> Resolved:
+    """Give those who want to know: who made a task, and who has it. A script has no mail."""
+    names = dict.fromkeys(
+        name
+        for name in (task.by, *task.assignees)
+        if name != caller.name and (name == HUMAN or context.directory.get(name) is not None)
+    )
+    return Resolved(to=tuple(names), recipients=tuple(names), scope=MENTIONS)
+
+
+def _with(caller: Caller, told: Resolved, assigned: Resolved) -> Resolved:
+    """Add those who are given a task to those who are told of it. Nobody is told that it took one itself."""
+    given = (name for name in assigned.recipients if name != caller.name)
+    return replace(
+        told,
+        recipients=tuple(dict.fromkeys((*told.recipients, *given))),
+        empty_groups=tuple(dict.fromkeys((*told.empty_groups, *assigned.empty_groups))),
+        dead=tuple(dict.fromkeys((*told.dead, *assigned.dead))),
+    )

@@ -1,0 +1,192 @@
+"""A line that a person types: keys in, what was meant out. Pure: it reads no terminal and draws nothing."""
+
+import codecs
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_LIMIT_HISTORY: Final = 200
+
+_ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~]|[^\[O])")
+_HALF_ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
+_PASTE_BEGIN: Final = b"\x1b[200~"
+_PASTE_END: Final = b"\x1b[201~"
+
+
+class Key(enum.Enum):
+    """What a person can mean beside text."""
+
+    SUBMIT = enum.auto()
+    CANCEL = enum.auto()
+    QUIT = enum.auto()
+    REDRAW = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """A key that somebody else must act on; `text` is the line it was pressed in."""
+
+    key: Key
+    text: str = ""
+
+
+class Editor:
+    """One line under the cursor, and the lines before it.
+
+    A paste is text, whatever it holds: its line ends stay in the line and submit nothing.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.cursor = 0
+        self._bytes = b""
+        self._is_pasting = False
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._history: list[str] = []
+        self._place = 0
+        self._draft = ""
+
+    def put(self, text: str) -> None:
+        """Begin the line anew, as a line that could not be sent is given back."""
+        self.text, self.cursor = text, len(text)
+
+    def feed(self, data: bytes) -> Iterator[Pressed]:
+        """Take what the terminal sent; half a key waits for its other half."""
+        self._bytes += data
+        while self._bytes:
+            if self._is_pasting:
+                if not self._paste():
+                    return
+            elif self._bytes.startswith(b"\x1b"):
+                if not self._escape():
+                    return
+            else:
+                yield from self._plain()
+
+    def _paste(self) -> bool:
+        pasted, end, rest = self._bytes.partition(_PASTE_END)
+        if not end:
+            return False
+        self._bytes, self._is_pasting = rest, False
+        self._insert(pasted.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n"))
+        return True
+
+    def _escape(self) -> bool:
+        found = _ESCAPE.match(self._bytes)
+        if found is None:
+            if _HALF_ESCAPE.match(self._bytes):
+                return False
+            self._bytes = self._bytes[1:]
+            return True
+        self._bytes = self._bytes[found.end() :]
+        if found[0] == _PASTE_BEGIN:
+            self._is_pasting = True
+        elif (move := _MOVES.get(found[0])) is not None:
+            move(self)
+        return True
+
+    def _plain(self) -> Iterator[Pressed]:
+        byte, self._bytes = self._bytes[:1], self._bytes[1:]
+        if byte in b"\r\n":
+            yield Pressed(Key.SUBMIT, self._submitted())
+        elif byte == b"\x03":
+            line = self.text
+            self.put("")
+            yield Pressed(Key.CANCEL, line)
+        elif byte == b"\x04" and not self.text:
+            yield Pressed(Key.QUIT)
+        elif byte == b"\x0c":
+            yield Pressed(Key.REDRAW)
+        elif (move := _MOVES.get(byte)) is not None:
+            move(self)
+        elif byte >= b" ":
+            self._insert(self._decode(byte))
+
+    def _submitted(self) -> str:
+        line = self.text
+        self.put("")
+        if line and self._history[-1:] != [line]:
+            self._history = [*self._history, line][-_LIMIT_HISTORY:]
+        self._place = len(self._history)
+        return line
+
+    def _insert(self, text: str) -> None:
+        self.text = self.text[: self.cursor] + text + self.text[self.cursor :]
+        self.cursor += len(text)
+
+    # Moves
+
+    def _left(self) -> None:
+        self.cursor = max(0, self.cursor - 1)
+
+    def _right(self) -> None:
+        self.cursor = min(len(self.text), self.cursor + 1)
+
+    def _home(self) -> None:
+        self.cursor = 0
+
+    def _end(self) -> None:
+        self.cursor = len(self.text)
+
+    def _backspace(self) -> None:
+        if self.cursor:
+            self._cut(self.cursor - 1, self.cursor)
+
+    def _delete(self) -> None:
+        self._cut(self.cursor, self.cursor + 1)
+
+    def _cut_word(self) -> None:
+        kept = self.text[: self.cursor].rstrip().rpartition(" ")
+        self._cut(len(kept[0]) + len(kept[1]), self.cursor)
+
+    def _cut_before(self) -> None:
+        self._cut(0, self.cursor)
+
+    def _cut_behind(self) -> None:
+        self.text = self.text[: self.cursor]
+
+    def _cut(self, start: int, end: int) -> None:
+        self.text = self.text[:start] + self.text[end:]
+        self.cursor = start
+
+    def _earlier(self) -> None:
+        if self._place == len(self._history):
+            self._draft = self.text
+        if self._place:
+            self._place -= 1
+            self.put(self._history[self._place])
+
+    def _later(self) -> None:
+        if self._place < len(self._history):
+            self._place += 1
+            is_draft = self._place == len(self._history)
+            self.put(self._draft if is_draft else self._history[self._place])
+
+
+_MOVES: Final = {
+    b"\x1b[D": Editor._left,
+    b"\x02": Editor._left,
+    b"\x1b[C": Editor._right,
+    b"\x06": Editor._right,
+    b"\x1b[A": Editor._earlier,
+    b"\x10": Editor._earlier,
+    b"\x1b[B": Editor._later,
+    b"\x0e": Editor._later,
+    b"\x1b[H": Editor._home,
+    b"\x1bOH": Editor._home,
+    b"\x1b[1~": Editor._home,
+    b"\x01": Editor._home,
+    b"\x1b[F": Editor._end,
+    b"\x1bOF": Editor._end,
+    b"\x1b[4~": Editor._end,
+    b"\x05": Editor._end,
+    b"\x1b[3~": Editor._delete,
+    b"\x04": Editor._delete,
+    b"\x7f": Editor._backspace,
+    b"\x08": Editor._backspace,
+    b"\x17": Editor._cut_word,
+    b"\x15": Editor._cut_before,
+    b"\x0b": Editor._cut_behind,
+}

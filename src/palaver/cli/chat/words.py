@@ -1,0 +1,64 @@
+"""What a person's line means in a chat: something said, to whom, or a command. Pure, and pairs with help."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+COMMANDS: Final = {
+    "/who": "who is in the room, and who has the stick",
+    "/events": "what happened in the room lately",
+    "/help": "what can be typed here",
+    "/quit": "leave the chat; Ctrl-D does the same",
+}
+
+HELP: Final = (
+    "text goes to everyone in the room; @name says it to one, @a @b to several",
+    "!@name interrupts them; routing is not privacy: everyone in the room can read everything",
+    *(f"{word}  {meaning}" for word, meaning in COMMANDS.items()),
+)
+
+_MENTION: Final = re.compile(r"(?<![\w@!])(!?)@([a-z0-9][\w-]*(?::[a-z]+)?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Words for the room, or for those named in them."""
+
+    text: str
+    to: tuple[str, ...] = ()
+    is_interrupt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A line that begins with a slash."""
+
+    word: str
+    rest: str = ""
+
+
+def parse_line(line: str) -> Said | Command | None:
+    """Read a line; None when there is nothing in it.
+
+    Names stand anywhere in the text and are left where they are; in front of the text they are taken off. Two
+    slashes at the beginning say one.
+    """
+    text = line.strip()
+    if not text:
+        return None
+    if text.startswith("//"):
+        text = text[1:]
+    elif text.startswith("/"):
+        word, _, rest = text.partition(" ")
+        return Command(word.lower(), rest.strip())
+    found = list(_MENTION.finditer(text))
+    to = tuple(dict.fromkeys(one[2].lower() for one in found))
+    return Said(_without_heads(text), to, any(one[1] for one in found))
+
+
+def _without_heads(text: str) -> str:
+    """Take off the names that only address; a line of nothing but names keeps them."""
+    rest = text
+    while (found := _MENTION.match(rest)) is not None:
+        rest = rest[found.end() :].lstrip(" ,:")
+    return rest or text

@@ -1,0 +1,125 @@
+"""`pal run` in the client's own process: starts the holder with this caller's environment, and attaches.
+
+The daemon has said that it may be done, by a ticket; here nothing is decided but how to show it.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from palaver.agents.child import Program, clean_environment
+from palaver.agents.launch import Start, start_holder
+from palaver.agents.pty import DEFAULT_COLS, DEFAULT_ROWS
+from palaver.agents.request_wire import is_size
+from palaver.cli.attach_raw import attach
+from palaver.errors import PalaverError
+
+_NOT_FOUND: Final = 127
+_CANNOT_RUN: Final = 126
+_WITH_VALUE: Final = ("--ticket", "--name", "--harness", "--cwd")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the daemon told this process to run."""
+
+    options: Mapping[str, str]
+    flags: frozenset[str]
+    command: tuple[str, ...]
+
+    @property
+    def is_detached(self) -> bool:
+        return "--detach" in self.flags
+
+    @property
+    def is_json(self) -> bool:
+        return "--json" in self.flags
+
+
+def parse_order(words: Sequence[str]) -> Order:
+    """Read the words of the daemon; they are made by a program, and so are not explained."""
+    options: dict[str, str] = {}
+    flags: set[str] = set()
+    rest = list(words)
+    while rest and (word := rest.pop(0)) != "--":
+        if word in _WITH_VALUE:
+            options[word] = rest.pop(0)
+        else:
+            flags.add(word)
+    return Order(options, frozenset(flags), tuple(rest))
+
+
+def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -> int:
+    """Start the agent; in a terminal attach to it, else say its name. Gives the exit status.
+
+    Attached to its end, that is the agent's own.
+    """
+    order = parse_order(words)
+    kept = clean_environment(environment, home)
+    try:
+        cwd = order.options.get("--cwd") or os.getcwd()  # noqa: PTH109 - bytes that are no UTF-8 stay
+    except FileNotFoundError:
+        return _complain("the directory you are in was removed: go into another one", order, 1)
+    if (status := _check_command(order, kept, cwd)) is not None:
+        return status
+    cols, rows = _size()
+    program = Program(
+        argv=tuple(os.fsencode(word) for word in order.command),
+        cwd=os.fsencode(cwd),
+        environment=tuple(os.fsencode(f"{name}={value}") for name, value in kept.items()),
+        umask=_umask(),
+    )
+    start = Start(home=home, ticket=order.options["--ticket"], program=program, cols=cols, rows=rows)
+    try:
+        name = start_holder(start)
+    except PalaverError as error:
+        return _complain(str(error), order, 1, code=error.code)
+    if not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty():
+        return attach(home, name)
+    sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
+    return 0
+
+
+def _check_command(order: Order, environment: Mapping[str, str], cwd: str) -> int | None:
+    """Find the program before anybody is told of it; what is found may still fail to start."""
+    program = order.command[0]
+    path = os.path.join(cwd, program) if "/" in program else program  # noqa: PTH118 - bytes that are no UTF-8 stay
+    if shutil.which(path, path=environment.get("PATH", os.defpath)):
+        return None
+    if "/" in program and os.path.exists(path):  # noqa: PTH110 - as above
+        return _complain(
+            f"{program} cannot be run: it is no program, or not yours to run", order, _CANNOT_RUN
+        )
+    return _complain(f"{program} cannot be run: there is no such program", order, _NOT_FOUND)
+
+
+def _size() -> tuple[int, int]:
+    for stream in (sys.stdout, sys.stdin, sys.stderr):
+        try:
+            size = os.get_terminal_size(stream.fileno())
+        except OSError:
+            continue
+        if is_size(size.columns, size.lines):
+            return size.columns, size.lines
+    return DEFAULT_COLS, DEFAULT_ROWS
+
+
+def _umask() -> int:
+    """Read the mask; the system tells it only when it is set."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _complain(sentence: str, order: Order, status: int, *, code: str = "unavailable") -> int:
+    if order.is_json:
+        line = msgspec.json.encode({"error": code, "message": sentence}).decode()
+        sys.stderr.write(f"{line}\n")
+    else:
+        sys.stderr.write(f"pal: {sentence}\n")
+    return status

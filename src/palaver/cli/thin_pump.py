@@ -1,0 +1,199 @@
+"""`pal mcp` in Python: a pump of lines between a harness and the daemon. native/pump.h is the same in C.
+
+Each line of standard input gets a number and is kept until the daemon says that it is settled. When the
+daemon is lost it is looked for, and started where that is allowed, and what is not settled is handed over
+again. It understands no message; only when there is no daemon to be had does it look for a line's id, to
+refuse it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from palaver.cli.thin_wire import PIECE_BYTES, FrameReader, MalformedFrameError, frame, request
+from palaver.client import start
+from palaver.client.start import StartError
+
+TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+GREETING = b"PALM"
+LINE_LIMIT_BYTES = 1024 * 1024
+_LINE_END_BYTES = 4096
+_RECEIVE_BYTES = 262144
+_REPEATS = 5
+_STOPPED = -32000
+_NO_BUS = "the bus does not run now; try again later, or ask for 'pal up'. It may be that this was done"
+
+
+class Pump:
+    """One session of MCP. Lines are settled once; none is lost while the process lives."""
+
+    def __init__(
+        self,
+        home: str,
+        fields: list[tuple[bytes, bytes]],
+        send: Callable[[bytes], bool],
+        write: Callable[[memoryview], None],
+        connect: Callable[[start.Socket | None], None],
+        obey: Callable[[bytes, bytes], bool],
+    ) -> None:
+        """`connect` is told which wire `send` must use; `obey` does what every command's frames ask."""
+        self._home = home
+        self._fields = fields
+        self._send = send
+        self._write = write
+        self._connect = connect
+        self._obey = obey
+        self._token = b""
+        self._pending: dict[int, tuple[bytes, bytes]] = {}
+        self._lines_read = 0
+        self._rest = bytearray()
+        self._tail = bytearray()
+        self._dropped = 0
+        self._has_ended = False
+        self._wire: start.Socket | None = None
+
+    def run(self, wire: start.Socket | None) -> NoReturn:
+        """Pump for as long as there is anybody to pump for."""
+        while True:
+            if wire is not None:
+                self._serve(wire)
+            wire = self._regain()
+            if wire is not None:
+                continue
+            self._refuse_pending()
+            if self._has_ended:
+                os._exit(1)
+            while not self._pending and not self._has_ended:  # the next line is a reason to look again
+                self._read_lines()
+
+    # With a daemon
+
+    def _serve(self, wire: start.Socket) -> None:
+        self._wire = wire
+        self._connect(wire)
+        fields = [*self._fields, (b"r", self._token)] if self._token else self._fields
+        self._send(GREETING + request(fields)[len(GREETING) :])
+        for number, (kind, line) in self._pending.items():
+            self._hand_over(number, b"M" if kind == b"L" else kind, line)
+        if self._has_ended:
+            self._send(frame(b"Z"))
+        frames = FrameReader()
+        waiting = select.poll()
+        waiting.register(wire.fileno(), select.POLLIN)
+        if not self._has_ended:
+            waiting.register(0, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in waiting.poll()}
+            if wire.fileno() in ready and not self._receive(wire, frames):
+                break
+            if 0 in ready:
+                self._read_lines()
+                if self._has_ended:
+                    waiting.unregister(0)
+        self._wire = None
+        self._connect(None)
+        wire.close()
+
+    def _receive(self, wire: start.Socket, frames: FrameReader) -> bool:
+        try:
+            data = wire.recv(_RECEIVE_BYTES)
+        except ConnectionError:
+            data = b""
+        frames.feed(data)
+        while taken := frames.take():
+            self._on_frame(*taken)
+        return bool(data)
+
+    def _on_frame(self, kind: bytes, payload: bytes) -> None:
+        if kind == b"L":
+            if len(payload) < 4:
+                raise MalformedFrameError
+            self._write(memoryview(payload)[4:])
+            self._pending.pop(int.from_bytes(payload[:4], "big"), None)  # written out first
+        elif kind == b"T":
+            self._token = payload
+        elif kind != b"N":
+            self._obey(kind, payload)
+
+    def _hand_over(self, number: int, kind: bytes, line: bytes) -> None:
+        self._send(frame(kind, number.to_bytes(4, "big") + line))
+
+    # Lines
+
+    def _read_lines(self) -> None:
+        try:
+            data = os.read(0, PIECE_BYTES)
+        except BlockingIOError:
+            return
+        if not data:  # a line that was begun and never ended is none
+            self._has_ended = True
+            if self._wire is not None:
+                self._send(frame(b"Z"))
+            return
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._add(line)
+            self._take_line()
+        self._add(rest)
+
+    def _add(self, piece: bytes) -> None:
+        room = 0 if self._dropped else LINE_LIMIT_BYTES - len(self._rest)
+        self._rest += piece[:room]
+        beyond = piece[room:]
+        if beyond:
+            self._dropped += len(beyond)
+            self._tail = (self._tail + beyond)[-_LINE_END_BYTES:]
+
+    def _take_line(self) -> None:
+        kind, line = b"L", bytes(self._rest)
+        if self._dropped:
+            kind = b"X"
+            line = line[:_LINE_END_BYTES] + (line[-_LINE_END_BYTES:] + self._tail)[-_LINE_END_BYTES:]
+        self._rest.clear()
+        self._tail.clear()
+        self._dropped = 0
+        if not line.strip():
+            return
+        self._lines_read += 1
+        self._pending[self._lines_read] = kind, line
+        if self._wire is not None:
+            self._hand_over(self._lines_read, kind, line)
+
+    # Without a daemon
+
+    def _regain(self) -> start.Socket | None:
+        """Look for a daemon again; start one, unless the bus was stopped on purpose."""
+        for tries in range(_REPEATS):
+            try:
+                if wire := start.reach(self._home) or (tries and start.start(self._home, person=False)):
+                    return wire
+            except StartError:
+                return None
+            time.sleep(0.02 * 2**tries)
+        return None
+
+    def _refuse_pending(self) -> None:
+        for _, line in self._pending.values():
+            if answer := refusal(line, _NO_BUS):
+                self._write(memoryview(answer))
+        self._pending.clear()
+
+
+def refusal(line: bytes, why: str) -> bytes:
+    """Write the error that answers a request; nothing for what expects no answer."""
+    import json  # only here: it takes longer to import than all the rest
+
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return b""
+    if not isinstance(found, dict) or not isinstance(found.get("id"), (str, int)):
+        return b""
+    answer = {"jsonrpc": "2.0", "id": found["id"], "error": {"code": _STOPPED, "message": why}}
+    return json.dumps(answer, separators=(",", ":")).encode() + b"\n"

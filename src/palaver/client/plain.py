@@ -1,0 +1,83 @@
+"""A connection without a name: requests are asked as whoever the caller is, again after a loss."""
+
+import asyncio
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from palaver.client.request import Request, request_to_json
+from palaver.client.wire import Line, Wire, open_wire
+from palaver.errors import Disconnected, ShuttingDown
+
+
+class Plain:
+    """Asks, and waits for the answer. What a lost daemon did not answer is asked of the next one.
+
+    So each request must be safe to repeat: it changes nothing, or carries a key.
+    """
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._numbers = count(1)
+        self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._wire: Wire | None = None
+        self._connecting = asyncio.Lock()
+        self._was_connected = False
+
+    async def __aenter__(self) -> Self:
+        await self._connected()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (wire := self._wire) is not None:
+            wire.close()
+            await wire.wait_closed()
+
+    async def ask(self, request: Request) -> msgspec.Raw:
+        """Send a request and give its answer. Raises what it was refused with, Disconnected without a bus."""
+        while True:
+            wire = await self._connected()
+            try:
+                return await self._ask(wire, request)
+            except ShuttingDown:
+                await wire.wait_closed()
+            except Disconnected:
+                pass  # the next attempt raises it when there is no way back
+
+    async def _ask(self, wire: Wire, request: Request) -> msgspec.Raw:
+        number = next(self._numbers)
+        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._calls[number] = answer
+        wire.write(request_to_json(number, request))
+        try:
+            return await answer
+        finally:
+            del self._calls[number]
+
+    async def _connected(self) -> Wire:
+        async with self._connecting:
+            if self._wire is None:
+                self._wire = await open_wire(
+                    self._home, self._hear, self._lose, is_returning=self._was_connected
+                )
+                self._was_connected = True
+            return self._wire
+
+    def _hear(self, line: Line) -> None:
+        answer = self._calls.get(line.req)
+        if answer is None or answer.done():
+            return
+        if line.error:
+            answer.set_exception(line.refusal)
+        else:
+            answer.set_result(line.ok)
+
+    def _lose(self, wire: Wire) -> None:
+        self._wire = None
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(wire.error or Disconnected("the daemon has gone"))

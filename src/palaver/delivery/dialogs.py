@@ -1,0 +1,44 @@
+"""Interrupts that wait behind a dialog: held, their senders told, and in line again when the dialog is over.
+
+A dialog is never answered by a message. Unlike what a brake holds, this comes back by itself: when the gate
+of the terminal opens, when the terminal is gone, and when another daemon finds it held with no dialog open.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from palaver.delivery.ledger import Ledger
+from palaver.log.api import Log
+from palaver.log.state import read_entry
+from palaver.model.delivery import State
+from palaver.model.envelope import Event
+from palaver.model.mail import MAIL, decode_mail, mail_prefix
+from palaver.model.priority import Priority
+from palaver.model.terminal import DIALOG
+
+_PAGE: Final = 200
+_WHY: Final = "a dialog is open in its terminal. It goes on when that is answered"
+
+
+class Dialogs:
+    """Holds interrupts back and lets them go. Keeps nothing: what is held, the ledger says."""
+
+    def __init__(self, log: Log, ledger: Ledger) -> None:
+        self._log = log
+        self._ledger = ledger
+
+    def held(self, agent: str) -> list[int]:
+        """Give the places of what waits behind a dialog, in order, at most a page of it."""
+        rows = self._log.rows
+        page = rows.scan(MAIL, mail_prefix(agent, Priority.INTERRUPT), after="", limit=_PAGE)
+        waiting = [mail.seq for _, value in page if (mail := decode_mail(value)).state == State.HELD]
+        return [seq for seq in waiting if (entry := read_entry(rows, seq, agent)) and entry.reason == DIALOG]
+
+    async def hold_back(self, agent: str, events: Sequence[Event], *, lane: str) -> None:
+        """Write that these are held, and tell each sender once, however often it happens."""
+        await self._ledger.held(agent, events, lane=lane, reason=DIALOG, why=_WHY)
+
+    async def release(self, agent: str) -> None:
+        """Put in line again whatever waits behind a dialog that is over."""
+        while seqs := self.held(agent):
+            await self._ledger.report(agent, seqs, State.QUEUED, reason="the dialog is over")

@@ -1,0 +1,54 @@
+"""Which lane, and what goes through it now. Reads only; it takes nothing into a hand and offers nothing."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from palaver.delivery.choice import Gate, passing
+from palaver.delivery.lane import Lane, lanes_in_order
+from palaver.delivery.taker import Mailbox
+from palaver.log.api import Log
+from palaver.model.agent import Agent
+from palaver.model.delivery import AgentState
+from palaver.model.envelope import Event
+
+
+@dataclass(frozen=True, slots=True)
+class _NotHere:
+    """What may not go through a lane: what it refused, and what no better one has turned down.
+
+    Mail comes in while lanes are looked at one by one. Without this it could pass a better lane unseen.
+    """
+
+    refused: Container[int]
+    turned_down: Container[int] | None
+
+    def __contains__(self, seq: object) -> bool:
+        return seq in self.refused or (self.turned_down is not None and seq not in self.turned_down)
+
+
+def pick(log: Log, agent: Agent, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:
+    """Find the best lane of an agent and what may go through it, or what its dialog must hold back."""
+    if (keys := _keys(log, lanes, mailbox)) is not None:
+        return keys
+    idle, blocked = agent.state == AgentState.IDLE, agent.state == AgentState.BLOCKED
+    turned_down: set[int] | None = None
+    for lane in lanes_in_order(lanes, idle=idle):
+        if lane.is_shut or turned_down == set():
+            return None
+        paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog
+        gate = Gate(idle=idle, blocked=blocked, paused=paused)
+        not_here = _NotHere(lane.refused, turned_down)
+        if seqs := passing(log.rows, mailbox, gate, lane.limit, without=not_here):
+            # In line and not yet readable is no failure of the lane: we are told when it is.
+            events = list(filter(None, map(log.event, seqs)))
+            return (lane, events) if events else None
+        turned_down = lane.refused if turned_down is None else turned_down & lane.refused
+    return None
+
+
+def _keys(log: Log, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:
+    """Raw keys go into a terminal past every gate, but not into the middle of what is being typed."""
+    free = next((lane for lane in lanes if lane.is_terminal and not lane.offers), None)
+    keys = None if free is None else next(mailbox.keys(), None)
+    event = None if keys is None else log.event(keys.seq)
+    return None if free is None or event is None else (free, [event])

@@ -1,0 +1,231 @@
+"""The door for what holders pass on: `adopt.sock`, mode 0600. One line and one descriptor, one answer.
+
+Whoever connects to an agent's own socket reaches its holder. The holder passes the open connection on to
+here, so that the daemon sees with its own eyes who that is. Only a process that holds the agent now may; what
+it passes is closed here in every case, and nobody is waited for: neither a holder that sends half a line nor
+a caller that never reads.
+"""
+
+import array
+import asyncio
+import logging
+import os
+import socket
+from contextlib import suppress
+from typing import Final
+
+from palaver.broker.outcome import Sent
+from palaver.doors.adopted_wire import (
+    LIMIT_LINE_BYTES,
+    Adopted,
+    SendFor,
+    SendRequest,
+    adopted_from_json,
+    ok_line,
+    refusal_line,
+)
+from palaver.doors.services import Services
+from palaver.doors.unix import bind_socket
+from palaver.errors import BadRequest, NotYou, PalaverError, Unavailable, WhoAreYou
+from palaver.links.doorstep import Doorstep
+from palaver.links.identity import Claim
+from palaver.links.peer import Peer, peer_of
+from palaver.model.agent import Caller
+from palaver.model.request import Send
+
+_LIMIT_S: Final = 5.0
+"""A holder sends its line at once; one that does not is not waited for."""
+_LIMIT_DESCRIPTORS: Final = 16
+_PIECE_BYTES: Final = 64 * 1024
+_BACKLOG: Final = 128
+_NOT_INHERITED: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""Nothing that the daemon starts may have them; macOS has no such flag, and the daemon starts nothing."""
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+
+class AdoptedDoor:
+    """Listens on `adopt.sock` of a home."""
+
+    def __init__(self, services: Services, doorstep: Doorstep, tasks: asyncio.TaskGroup) -> None:
+        self._services = services
+        self._doorstep = doorstep
+        self._tasks = tasks
+        self._path = services.home / "adopt.sock"
+        self._listener: socket.socket | None = None
+
+    def open(self) -> None:
+        """Listen. A socket file left by a daemon that died is replaced."""
+        self._listener = bind_socket(self._path)
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def close(self) -> None:
+        """Take nothing more in. Closing twice is harmless."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+            with suppress(FileNotFoundError):
+                self._path.unlink()
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # it has gone again, or there are no descriptors left: the next one is accepted
+            return
+        connection.setblocking(False)
+        self._tasks.create_task(self._serve(connection))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        """Answer one holder. Of this door, here alone refusals are caught."""
+        received = _Received()
+        with connection:
+            try:
+                with peer_of(connection) as holder:
+                    holder.check_user()
+                    async with asyncio.timeout(_LIMIT_S):
+                        line = await _receive(connection, received)
+                    answer = await self._do(adopted_from_json(line), received.only(), holder)
+            except TimeoutError:
+                answer = refusal_line(BadRequest("the line did not end in time"))
+            except PalaverError as error:
+                _logger.info("refused what a holder passed on: %s: %s", error.code, error)
+                answer = refusal_line(error)
+            finally:
+                received.close()
+            with suppress(OSError):  # it has gone, or reads nothing
+                connection.send(answer)
+
+    async def _do(self, asked: Adopted, descriptor: int, holder: Peer) -> bytes:
+        hold = self._services.holds.get(asked.name)
+        if hold is None or hold.holder.pid != holder.pid:
+            raise NotYou(asked.name, f"process {holder.pid}, which does not hold it")
+        with _socket_of(descriptor) as passed:
+            with peer_of(passed) as peer:
+                peer.check_user()
+                caller = self._who(peer)
+            if not isinstance(asked, SendFor):
+                return ok_line(name=caller.name, standing=caller.standing.word, kind=caller.kind)
+            reply = await self._sent(caller, asked)
+            if asked.silent:
+                return reply
+            with suppress(OSError):  # whoever asked has gone, or never reads
+                passed.send(reply, socket.MSG_DONTWAIT)
+        return ok_line(replied=True)
+
+    def _who(self, peer: Peer) -> Caller:
+        chain = peer.chain(self._services.seats.is_anchor)
+        if not chain:
+            raise WhoAreYou("the process that asked has ended")
+        return self._doorstep.who(chain, Claim())
+
+    async def _sent(self, caller: Caller, asked: SendFor) -> bytes:
+        try:
+            sent = await self._services.broker.submit(caller, _send_from(caller, asked.name, asked.request))
+        except PalaverError as error:
+            _logger.info("refused send of %s to %s: %s: %s", caller.name, asked.name, error.code, error)
+            return refusal_line(error)
+        assert isinstance(sent, Sent)
+        assert sent.event is not None  # it was no dry run
+        return ok_line(message_id=sent.event.id, seq=sent.event.seq)
+
+
+def _send_from(caller: Caller, name: str, request: SendRequest) -> Send:
+    if request.type != "send":
+        raise BadRequest(f"unknown request type: {request.type}")
+    if request.sender not in ("", caller.name):
+        raise NotYou(request.sender, caller.name)
+    if not request.body:
+        raise BadRequest("the message is empty")
+    if request.priority == "" and not request.raw:
+        raise BadRequest("invalid priority: ")
+    return Send(
+        text="" if request.raw else request.body,
+        recipient=name,
+        raw=request.body.encode() if request.raw else b"",
+        priority="" if request.raw else request.priority or "",
+        id=request.id,
+        thread=request.thread,
+        intent=request.intent,
+        reply_to=request.reply_to,
+        expects_reply=request.expects_reply,
+        is_bare=request.bare,
+    )
+
+
+class _Received:
+    """Descriptors that came with a line. All of them are closed here, whatever becomes of the line."""
+
+    def __init__(self) -> None:
+        self._descriptors: list[int] = []
+        self.is_cut = False
+
+    def add(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                found = array.array("i")
+                found.frombytes(data[: len(data) - len(data) % found.itemsize])
+                self._descriptors.extend(found)
+        self.is_cut = self.is_cut or bool(flags & socket.MSG_CTRUNC)
+
+    def only(self) -> int:
+        """Give the one descriptor that there must be."""
+        if self.is_cut or len(self._descriptors) != 1:
+            count = f"more than {_LIMIT_DESCRIPTORS}" if self.is_cut else str(len(self._descriptors))
+            raise BadRequest(f"pass exactly one descriptor with the line; there came {count}")
+        return self._descriptors[0]
+
+    def close(self) -> None:
+        while self._descriptors:
+            with suppress(OSError):
+                os.close(self._descriptors.pop())
+
+
+async def _receive(connection: socket.socket, received: _Received) -> bytes:
+    """Read one line and what comes with it; raises BadRequest when it never ends."""
+    line = bytearray()
+    while b"\n" not in line:
+        await _readable(connection)
+        room = socket.CMSG_SPACE(_LIMIT_DESCRIPTORS * array.array("i").itemsize)
+        try:
+            data, ancillary, flags, _ = connection.recvmsg(_PIECE_BYTES, room, _NOT_INHERITED)
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise BadRequest("the connection ended in the middle of a line") from error
+        received.add(ancillary, flags)
+        if not data:
+            raise BadRequest("the connection ended in the middle of a line")
+        line += data
+        if len(line) > LIMIT_LINE_BYTES:
+            raise BadRequest(f"a line is at most {LIMIT_LINE_BYTES} bytes")
+    return bytes(line.partition(b"\n")[0])
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(connection, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(connection)
+
+
+def _socket_of(descriptor: int) -> socket.socket:
+    """Take a connection to a Unix socket; refuses any other descriptor. The copy is the caller's to close."""
+    try:
+        copy = os.dup(descriptor)
+    except OSError as error:
+        raise Unavailable("there are no descriptors left") from error
+    try:
+        taken = socket.socket(fileno=copy)
+    except OSError as error:
+        os.close(copy)
+        raise BadRequest("the descriptor is no socket") from error
+    if taken.family != socket.AF_UNIX or taken.type != socket.SOCK_STREAM:
+        taken.close()
+        raise BadRequest("the descriptor is no connection to a Unix socket")
+    return taken

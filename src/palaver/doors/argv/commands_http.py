@@ -1,0 +1,64 @@
+"""`pal up --http` and `--no-http`: the HTTP door opened or shut now, and in the settings for next time."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from palaver.config import DEFAULTS, FILE_NAME, parse_file, typed
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
+from palaver.doors.http.address import check_reach, format_address, parse_address
+from palaver.errors import StorageFailed, UsageError
+from palaver.model.agent import Standing
+from palaver.model.request import ChangeSetting
+from palaver.model.setting import with_setting
+from palaver.routing.policy import require
+
+_OPTIONS: Final = ("--http", "--http-remote", "--no-http")
+
+
+async def change_http(call: Call) -> None:
+    """Do what `pal up` says about HTTP; nothing when it says nothing. A taken port is an error here."""
+    wanted = wanted_settings(call.parsed)
+    if not wanted:
+        return
+    require(call.caller, Standing.HUMAN, "up --http")
+    old = write_wanted(call.services.home, wanted)
+    for key, value in wanted.items():
+        if value != old[key]:
+            request = ChangeSetting(key=key, value=value, old=old[key])
+            await call.services.broker.submit(call.caller, request)
+    settings = replace(
+        call.services.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
+    )
+    door = call.services.http
+    await door.open(call.services, settings)
+    if door.trouble:
+        raise StorageFailed(door.trouble)
+
+
+def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
+    """Read what is asked for; nothing when nothing is. Raises BadRequest for what is no address."""
+    if not any(name in parsed.options for name in _OPTIONS):
+        return {}
+    if parsed.has("--no-http"):
+        return {"http": "", "http_remote": 0}
+    written = parsed.value("--http")
+    if written is None:
+        raise UsageError("--http-remote belongs to --http: say where it listens")
+    address = parse_address(written)
+    check_reach(address, is_remote=parsed.has("--http-remote"))
+    return {"http": format_address(address), "http_remote": int(parsed.has("--http-remote"))}
+
+
+def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Write settings into the file, and give what they were there."""
+    content = read_settings_file(home)
+    given = parse_file(content, str(home / FILE_NAME))
+    text = content.decode()
+    for key, value in wanted.items():
+        text = with_setting(text, key, value)
+    write_settings_file(home, text.encode())
+    return {key: typed(key, given.get(key, DEFAULTS[key])) for key in wanted}

@@ -1,0 +1,174 @@
+"""`pal room` and `pal note`: joining, looking, leaving, and what lasts. The desk says what that means."""
+
+from palaver.broker.outcome import Written
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.room_page import join_lines, note_lines, room_table, short_id, state_lines
+from palaver.doors.argv.style import safe
+from palaver.doors.argv.table_rooms import DEFAULT_NOTES
+from palaver.doors.desk import Answer
+from palaver.errors import BadRequest, RoomNotFound, UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.model.room import LeaveRoom
+from palaver.model.text import LIMIT_BODY_BYTES
+
+
+async def room_of(call: Call, path: str = "") -> str:
+    """Give the room that a command is about: the one it names, or the one at or above a path, or here."""
+    if (named := call.parsed.value("--room")) is not None:
+        if path:
+            raise UsageError("--room and PATH both say which room: leave one out")
+        return named
+    where = call.absolute(path or ".")
+    room = await call.services.desk.room_here(call.caller, where) or await room_of_repeat(call)
+    if room is None:
+        raise RoomNotFound(f"at {safe(where)} or above it")
+    return room
+
+
+async def room_of_repeat(call: Call) -> str | None:
+    """Give the room in which this very request was done already; None when it was not.
+
+    A client that lost the daemon asks again. What it did must not be refused because it has been done.
+    """
+    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
+    event = done.event if isinstance(done, Written) else None
+    return None if event is None else str(event.payload["room"])
+
+
+async def text_from_stdin(call: Call, limit_bytes: int) -> str:
+    """Let the client read its standard input, which must be a text."""
+    try:
+        return (await call.connection.read_stdin(limit_bytes)).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("standard input is not UTF-8; nothing was done") from None
+
+
+async def join(call: Call, doorstep: Doorstep) -> int:
+    """Become a member of the room at a path."""
+    answer = await call.services.desk.join_path(
+        call.caller,
+        context_path=call.absolute(_path(call)),
+        force_new=call.parsed.has("--new"),
+        key=call.asked.key,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(join_lines(call, answer))
+    return 0
+
+
+async def leave(call: Call, doorstep: Doorstep) -> int:
+    """Be a member no longer."""
+    room = await room_of(call, _path(call, ""))
+    answer = await call.services.desk.leave_room(call.caller, room_id=room, key=call.asked.key)
+    return await _said(call, answer, f"you have left {room}")
+
+
+async def list_rooms(call: Call, doorstep: Doorstep) -> int:
+    """Show the rooms, or those around a path."""
+    path = _path(call, "")
+    answer = await call.services.desk.list_rooms(
+        call.caller,
+        context_path=call.absolute(path) if path else None,
+        include_closed=call.parsed.has("--closed"),
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(room_table(call, answer))
+    return 0
+
+
+async def state(call: Call, doorstep: Doorstep) -> int:
+    """Show one room as it is now."""
+    answer = await call.services.desk.get_room_state(
+        call.caller, room_id=await room_of(call, _path(call, ""))
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(state_lines(call, answer))
+    return 0
+
+
+async def kick(call: Call, doorstep: Doorstep) -> int:
+    """Remove a member."""
+    name, *rest = call.parsed.positionals
+    room = await room_of(call, rest[0] if rest else "")
+    answer = await call.services.desk.kick_member(
+        call.caller,
+        room_id=room,
+        target_agent_id=name,
+        force=call.parsed.has("--force"),
+        reason=call.parsed.value("--reason") or "",
+        key=call.asked.key,
+    )
+    had_it = "; the stick is free" if answer.get("target_was_owner") else ""
+    return await _said(call, answer, f"{answer.get('target_agent_id', name)} was removed from {room}{had_it}")
+
+
+async def close(call: Call, doorstep: Doorstep) -> int:
+    """Close a room for good."""
+    room = await room_of(call, _path(call, ""))
+    answer = await call.services.desk.close_room(
+        call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
+    )
+    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
+
+
+async def add_note(call: Call, doorstep: Doorstep) -> int:
+    """Leave a note."""
+    room = await room_of(call)
+    turn = call.parsed.number("--turn")
+    answer = await call.services.desk.add_note(
+        call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
+    )
+    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is kept in {room}")
+
+
+async def list_notes(call: Call, doorstep: Doorstep) -> int:
+    """Show the notes of a room."""
+    limit = call.parsed.number("--limit")
+    answer = await call.services.desk.list_notes(
+        call.caller,
+        room_id=await room_of(call),
+        after_note_id=call.parsed.value("--after"),
+        include_resolved=call.parsed.has("--all"),
+        limit=DEFAULT_NOTES if limit is None else limit,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(note_lines(call, answer))
+    return 0
+
+
+async def resolve_note(call: Call, doorstep: Doorstep) -> int:
+    """Say that a note is done with."""
+    answer = await call.services.desk.resolve_note(
+        call.caller,
+        room_id=await room_of(call),
+        note_id=call.parsed.positionals[0],
+        key=call.asked.key,
+    )
+    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is resolved")
+
+
+def _path(call: Call, otherwise: str = ".") -> str:
+    return call.parsed.positionals[0] if call.parsed.positionals else otherwise
+
+
+async def _text(call: Call) -> str:
+    words = call.parsed.positionals
+    if call.parsed.has("--stdin") == bool(words):
+        raise UsageError("a note has one text: pal note add TEXT, or --stdin to read it")
+    return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
+
+
+async def _said(call: Call, answer: Answer, sentence: str) -> int:
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say(safe(sentence))
+    return 0

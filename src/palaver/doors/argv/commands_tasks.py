@@ -1,0 +1,181 @@
+"""`pal task`: what is to be done, by whom, and how it stands."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from palaver.broker.outcome import Sent
+from palaver.broker.tasks import find_task
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import Column, ago, lay_out, safe
+from palaver.doors.argv.table_tasks import DEFAULT_TASKS
+from palaver.doors.views import sent_view
+from palaver.errors import UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.log.fold_tasks import read_tasks
+from palaver.model.task import COMPLETED, OVER, CompleteTask, CreateTask, Task, TaskRequest, UpdateTask
+
+_PAGE: Final = 500
+_SINGULAR: Final = {"--status", "--title", "--description", "--assignee"}
+
+
+async def create(call: Call, doorstep: Doorstep) -> int:
+    """Make a task and tell those it is for."""
+    parsed = call.parsed
+    request = CreateTask(
+        title=parsed.positionals[0],
+        description=parsed.value("--description") or "",
+        assignee=parsed.value("--assignee") or "",
+        to=tuple(parsed.values("--to")),
+        is_confirmed=parsed.has("--yes"),
+    )
+    return await _ask(call, request, "created")
+
+
+async def update(call: Call, doorstep: Doorstep) -> int:
+    """Change what is given of a task."""
+    parsed = call.parsed
+    if not any(map(parsed.has, _SINGULAR)):
+        raise UsageError("say what changes: --status, --title, --description or --assignee")
+    request = UpdateTask(
+        task=parsed.positionals[0],
+        status=parsed.value("--status"),
+        title=parsed.value("--title"),
+        description=parsed.value("--description"),
+        assignee=parsed.value("--assignee"),
+        to=tuple(parsed.values("--to")),
+    )
+    return await _ask(call, request, "updated")
+
+
+async def complete(call: Call, doorstep: Doorstep) -> int:
+    """Say that a task is done."""
+    parsed = call.parsed
+    request = CompleteTask(
+        task=parsed.positionals[0],
+        summary=parsed.value("--summary") or "",
+        to=tuple(parsed.values("--to")),
+    )
+    return await _ask(call, request, "completed")
+
+
+async def list_tasks(call: Call, doorstep: Doorstep) -> int:
+    """Show the newest tasks that pass the filters, the newest last."""
+    limit = call.parsed.number("--limit") or DEFAULT_TASKS
+    found = _newest(call, limit)
+    if call.is_json:
+        for task in found:
+            await call.say_json(task_view(task))
+        return 0
+    if not found:
+        await call.say("nothing is to be done; 'pal task create TITLE' writes something down")
+        return 0
+    now, paint = call.services.clock.now_ms(), call.paint
+    columns = [
+        Column(title="TASK", least=5, paint=paint.bold),
+        Column(title="STATUS", least=6),
+        Column(title="FOR", least=6, paint=paint.cyan),
+        Column(title="AGE", is_right=True),
+        Column(title="WHAT", least=20),
+    ]
+    rows = [
+        [f"#{task.seq}", task.status, _whose(task) or "-", ago(now - task.created), task.title]
+        for task in found
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=paint))
+    return 0
+
+
+async def show(call: Call, doorstep: Doorstep) -> int:
+    """Show one task with all that is known of it."""
+    task = find_task(call.services.log, call.parsed.positionals[0])
+    if call.is_json:
+        await call.say_json(task_view(task))
+    else:
+        await call.say_lines(_lines(call, task))
+    return 0
+
+
+def task_view(task: Task) -> dict[str, object]:
+    """Give one task as programs read it."""
+    return {
+        "task_id": task.id,
+        "seq": task.seq,
+        "title": task.title,
+        "description": task.description,
+        "status": task.status,
+        "assignee": task.assignee or None,
+        "assignees": list(task.assignees),
+        "from": task.by,
+        "created": task.created,
+        "updated": task.updated,
+        "summary": task.summary or None,
+        "completed_by": task.completed_by or None,
+    }
+
+
+async def _ask(call: Call, request: TaskRequest, word: str) -> int:
+    sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(sent, Sent)
+    assert sent.event is not None  # a request about a task is never a dry run
+    reference = str(sent.event.payload.get("task_id", sent.event.id))
+    task = find_task(call.services.log, reference)
+    if call.is_json:
+        await call.say_json({**sent_view(sent), "task": task_view(task)})
+        return 0
+    lines = [safe(f"{word} task #{task.seq}{_for(task)}: {task.title}")]
+    names = ", ".join(sent.delivered_to)
+    lines.append(f"told {names}" if names else "nobody was told")
+    lines += [f"nobody is in {group} now" for group in sent.empty_groups]
+    lines += [f"nobody answers to {path}" for path in sent.dead]
+    await call.say_lines(map(safe, lines))
+    return 0
+
+
+def _newest(call: Call, limit: int) -> list[Task]:
+    """Give the newest so many that pass the filters, the newest last."""
+    rows, parsed = call.services.log.rows, call.parsed
+    names = (
+        {call.owner}
+        if parsed.has("--mine")
+        else {call.agent(one).name for one in parsed.values("--assignee")}
+    )
+    statuses = set(parsed.values("--status"))
+    is_open = not parsed.has("--all") and not statuses & OVER
+    found: list[Task] = []
+    before = 0
+    while page := read_tasks(rows, is_open=is_open, before=before, limit=_PAGE):
+        for task in page:
+            if (not names or names.intersection(task.assignees)) and (
+                not statuses or task.status in statuses
+            ):
+                found.append(task)
+            if len(found) == limit:
+                return found[::-1]
+        before = page[-1].seq
+    return found[::-1]
+
+
+def _whose(task: Task) -> str:
+    """Say who has a task: as it was written where that was a group, and by name where it is one agent."""
+    return task.assignees[0] if len(task.assignees) == 1 else task.assignee
+
+
+def _for(task: Task) -> str:
+    whose = _whose(task)
+    return f" for {whose}" if whose else ""
+
+
+def _lines(call: Call, task: Task) -> Iterator[str]:
+    yield call.paint.bold(safe(f"#{task.seq} {task.title}"))
+    names = f" ({', '.join(task.assignees)})" if len(task.assignees) > 1 else ""
+    yield safe(f"{task.status}{_for(task)}{names}")
+    yield safe(f"from {task.by}, {call.clock_time(task.created)}, {task.id}")
+    if task.last != task.seq:
+        yield safe(f"last change {call.clock_time(task.updated)}, #{task.last}")
+    if task.description:
+        yield ""
+        yield safe(task.description, keep_lines=True)
+    if task.status == COMPLETED:
+        yield ""
+        who = f"completed by {task.completed_by}" if task.completed_by else "completed"
+        yield safe(f"{who}: {task.summary}" if task.summary else who, keep_lines=True)

@@ -1,0 +1,238 @@
+"""The commands for agents that run in a terminal. What needs one is done by the client and the holder."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import PurePath
+from typing import Final
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import safe
+from palaver.doors.holds import KILL, PEEK, STOP
+from palaver.errors import (
+    BadRequest,
+    MessageTooLarge,
+    NameTaken,
+    NotAllowed,
+    NotFound,
+    NotPerson,
+    Unavailable,
+    UsageError,
+    error_from_wire,
+)
+from palaver.links.doorstep import Doorstep
+from palaver.links.environment import HARNESS_WORDS
+from palaver.links.tickets import Ticket
+from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+from palaver.model.message import HUMAN, INSTANCE
+from palaver.model.names import check_name, full_name, split_name
+from palaver.model.terminal import Pause, Unpause
+from palaver.model.text import check_text
+from palaver.routing.policy import require
+
+_LIMIT_ARGV_BYTES: Final = 64 * 1024
+_LIMIT_LINES: Final = 10_000
+_PEEK_S: Final = 5.0
+_END_S: Final = 120.0
+"""A holder ends its program well within this, whatever the program does."""
+
+
+async def run(call: Call, doorstep: Doorstep) -> int:
+    """Judge whether this agent may be, and let the client run it."""
+    parsed = call.parsed
+    require(call.caller, Standing.WORKER, "run")
+    if parsed.positionals or not parsed.after:
+        raise UsageError("say what to run behind --: pal run [OPTIONS] -- COMMAND...")
+    argv = tuple(parsed.after)
+    _check_command(argv, call.asked.cwd)
+    role = parsed.value("--role") or "worker"
+    _check_role(call, role)
+    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    if name:
+        _check_free(call, full_name(name, tag))
+    ticket = Ticket(
+        by=call.caller,
+        name=name,
+        tag=tag,
+        role=role,
+        harness=parsed.value("--harness") or _harness_of(argv),
+        argv=argv,
+        cwd=call.asked.cwd,
+    )
+    return _let_run(call, ticket, is_again=False)
+
+
+async def resume(call: Call, doorstep: Doorstep) -> int:
+    """Let the client start again what ran under a name."""
+    agent = call.agent(call.parsed.positionals[0])
+    caller = call.caller
+    if caller.standing < Standing.OPERATOR and not _has_started(caller, agent):
+        raise NotAllowed("resume", caller.standing.word, "operator, or whoever started it")
+    if not agent.argv:
+        raise BadRequest(f"{agent.name} was not started with 'pal run', so nobody knows what to start again")
+    if not agent.left and call.services.presence.is_present(agent.name):
+        raise NameTaken(agent.name, "it is running; 'pal attach' shows it")
+    _check_role(call, agent.role)
+    ticket = Ticket(
+        by=caller,
+        name=agent.name,
+        role=agent.role,
+        harness=agent.harness,
+        argv=agent.argv,
+        cwd=agent.cwd,
+        is_resumed=True,
+    )
+    return _let_run(call, ticket, is_again=True)
+
+
+def _let_run(call: Call, ticket: Ticket, *, is_again: bool) -> int:
+    words = ["__run", "--ticket", call.services.tickets.mint(ticket)]
+    if call.parsed.has("--detach"):
+        words.append("--detach")
+    if ticket.name:
+        words += ["--name", ticket.name]
+    if ticket.harness:
+        words += ["--harness", ticket.harness]
+    if is_again:
+        words += ["--cwd", ticket.cwd]
+    if call.is_json:
+        words.append("--json")
+    call.connection.run_here(*words, "--", *ticket.argv)
+    return 0
+
+
+def _check_command(argv: tuple[str, ...], cwd: str) -> None:
+    """Refuse what could not be kept: it is started again from what the log has of it."""
+    check_text(cwd, "the name of this folder")
+    size = sum(len(word.encode()) + 1 for word in argv)
+    if size > _LIMIT_ARGV_BYTES:
+        raise MessageTooLarge("the command", size, _LIMIT_ARGV_BYTES)
+    if not argv[0]:
+        raise UsageError("the command has no name")
+
+
+def _check_role(call: Call, role: str) -> None:
+    if standing_of_role(role) > Standing.WORKER and call.caller.kind != HUMAN:
+        raise NotPerson(f"the role {role} is given by the human; run it as a worker")
+
+
+def _check_free(call: Call, name: str) -> None:
+    """Refuse a name early that could not be had, before anything is started."""
+    parts = split_name(name)
+    check_name(parts.base, parts.tag)
+    known = call.services.broker.directory.get(name)
+    if known is None:
+        return
+    if not known.left and call.services.presence.is_present(name):
+        raise NameTaken(name, "it is in use now; choose another with --name")
+    if call.caller.kind != HUMAN and not _has_started(call.caller, known):
+        raise NameTaken(name, "it has a history; 'pal resume' starts again what ran as it")
+
+
+def _has_started(caller: Caller, agent: Agent) -> bool:
+    """Whether this one brought the agent into being; scripts are many, and have one name."""
+    return caller.kind == INSTANCE and caller.name == agent.by
+
+
+def _harness_of(argv: tuple[str, ...]) -> str:
+    program = PurePath(argv[0]).name
+    return program if program in HARNESS_WORDS else ""
+
+
+async def attach(call: Call, doorstep: Doorstep) -> int:
+    """Let the client sit down at an agent's terminal. Its keyboard is the human's alone."""
+    if call.caller.kind != HUMAN or call.caller.by is not None:
+        raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
+    agent = _held(call, call.parsed.positionals[0])
+    call.connection.run_here("__attach", agent.name)
+    return 0
+
+
+async def peek(call: Call, doorstep: Doorstep) -> int:
+    """Print the screen of an agent."""
+    lines = call.parsed.number("--lines") or 0
+    if not 0 <= lines <= _LIMIT_LINES:
+        raise UsageError(f"--lines is at most {_LIMIT_LINES}")
+    agent = _held(call, call.parsed.positionals[0])
+    told = await call.services.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
+    if told.error:
+        raise error_from_wire(told.error, told.message, {})
+    if call.is_json:
+        await call.say_json({"name": agent.name, **told.ok})
+    else:
+        await call.say(safe(str(told.ok.get("text", "")), keep_lines=True))
+    return 0
+
+
+async def pause(call: Call, doorstep: Doorstep) -> int:
+    """Hand an agent nothing but interrupts."""
+    return await _set_paused(call, is_paused=True)
+
+
+async def unpause(call: Call, doorstep: Doorstep) -> int:
+    """Hand an agent its mail again."""
+    return await _set_paused(call, is_paused=False)
+
+
+async def _set_paused(call: Call, *, is_paused: bool) -> int:
+    agent = call.agent(call.parsed.positionals[0])
+    request = Pause(name=agent.name) if is_paused else Unpause(name=agent.name)
+    await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    if call.is_json:
+        await call.say_json({"name": agent.name, "paused": is_paused})
+    else:
+        word = "is paused: only interrupts reach it" if is_paused else "gets its mail again"
+        await call.say(f"{agent.name} {word}")
+    return 0
+
+
+async def stop(call: Call, doorstep: Doorstep) -> int:
+    """End an agent, politely first."""
+    return await _end(call, STOP)
+
+
+async def kill(call: Call, doorstep: Doorstep) -> int:
+    """End an agent at once."""
+    return await _end(call, KILL)
+
+
+async def _end(call: Call, verb: str) -> int:
+    require(call.caller, Standing.OPERATOR, verb)
+    agent = _held(call, call.parsed.positionals[0])
+    try:
+        async with asyncio.timeout(_END_S):
+            reason = await _ended(call, agent, verb)
+    except TimeoutError:
+        raise Unavailable(f"{agent.name} has not ended within {_END_S:g} seconds; try 'pal kill'") from None
+    if call.is_json:
+        await call.say_json({"name": agent.name, "reason": reason})
+    else:
+        await call.say(f"{agent.name} has ended: {safe(reason)}")
+    return 0
+
+
+async def _ended(call: Call, agent: Agent, verb: str) -> str:
+    """Ask the holder and pass on what it says on the way; give how the program ended."""
+    holds = call.services.holds
+    try:
+        async with aclosing(holds.ask(agent.name, verb, by=call.caller.name)) as words:
+            with call.connection.waiting():
+                async for told in words:
+                    if told.error:
+                        raise error_from_wire(told.error, told.message, {})
+                    if told.done:
+                        return str(told.ok.get("reason", "ended"))
+                    call.warn(f"{agent.name}: {safe(told.message)}")
+    except Unavailable:
+        known = call.services.broker.directory.get(agent.name)
+        if known is None or not known.left:
+            raise
+        return known.detail  # It said goodbye before it could answer.
+    raise AssertionError("the last word is done, or an error")
+
+
+def _held(call: Call, name: str) -> Agent:
+    agent = call.agent(name)
+    if call.services.holds.get(agent.name) is None:
+        hint = "its holder is not connected" if agent.holder and not agent.left else "'pal run' gives it one"
+        raise NotFound(f"terminal of {agent.name}", hint)
+    return agent

@@ -1,0 +1,87 @@
+"""An event as `pal events` writes it, and the line that stands for those it left out. Writes nothing."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import safe, truncate
+from palaver.model.envelope import Event, encode_event
+from palaver.model.message import MESSAGE
+from palaver.model.summary import summary
+
+_MESSAGE_SENT: Final = "message_sent"
+_NO_FILTERS: Final = frozenset(
+    {"--after", "--before", "--last", "--all", "--archived", "--wait", "--follow", "--consumer"}
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def event_line(call: Call, event: Event) -> bytes:
+    """Give one line, its end included: JSON for programs, and under a harness for what goes on; else text."""
+    types = call.parsed.values("--type")
+    if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
+        event = replace(event, type=_MESSAGE_SENT)  # Its other name, and the one that was asked for.
+    if _is_json(call):
+        return encode_event(event) + b"\n"
+    return (_text(call, event) + "\n").encode("utf-8", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """So many events between two places, both outside, that are left out."""
+
+    count: int
+    after: int
+    before: int
+    is_archived: bool = False
+    """Some of them have left the log."""
+
+
+def skipped_line(call: Call, skipped: Skipped) -> bytes:
+    """Say how many were left out and how to see them.
+
+    In JSON it has `skipped` and neither `type` nor `id`, so that no program takes it for an event.
+    """
+    command = shlex.join(_command(call, skipped))
+    if _is_json(call):
+        said = {
+            "skipped": skipped.count,
+            "after": skipped.after,
+            "before": skipped.before,
+            "command": command,
+        }
+        return _encode(said) + b"\n"
+    events = f"{skipped.count} older event{'' if skipped.count == 1 else 's'}"
+    line = f"… {events} left out; to see them: {safe(command)}"
+    return f"{call.paint.dim(line)}\n".encode("utf-8", "backslashreplace")
+
+
+def _is_json(call: Call) -> bool:
+    is_stream = call.parsed.has("--follow") or call.parsed.has("--wait")
+    return call.is_json or (is_stream and call.is_json_stream)
+
+
+def _command(call: Call, skipped: Skipped) -> Iterator[str]:
+    yield from ("pal", "events", "--after", str(skipped.after), "--before", str(skipped.before))
+    yield "--archived" if skipped.is_archived else "--all"
+    for name, value in call.parsed.options.items():
+        if name not in _NO_FILTERS:
+            for one in value if isinstance(value, list) else [value]:
+                yield from (name, str(one))
+
+
+def _text(call: Call, event: Event) -> str:
+    paint = call.paint
+    to = f" → {', '.join(event.to)}" if event.to else ""
+    text = safe(summary(event))
+    plain = f"#{event.seq} {call.clock_time(event.ts)} {safe(event.type)} {safe(event.sender + to)}: "
+    if call.width is not None:
+        text = truncate(text, max(20, call.width - len(plain)))
+    place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
+    sender, kind = paint.cyan(safe(event.sender)), paint.green(safe(event.type))
+    return f"{place} {moment} {kind} {sender}{safe(to)}: {text}"

@@ -1,0 +1,97 @@
+"""Hand-overs on a terminal: made of the options of a command line, and written so that they are read gladly.
+
+Whether a hand-over is one is not judged here.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.style import Paint, safe
+from palaver.errors import InvalidHandoff
+
+_ARTIFACT: Final = re.compile(r"(.+):([0-9]+)(-[0-9]+)?", re.ASCII | re.DOTALL)
+_LISTS: Final = {"artifacts": "--artifact", "open_questions": "--question", "do_not": "--do-not"}
+_LABELS: Final = {
+    "status": "status",
+    "next_action": "next",
+    "artifacts": "artifacts",
+    "open_questions": "questions",
+    "do_not": "do not",
+}
+_COLUMN: Final = 11
+"""Where the words begin, behind the labels."""
+_NARROWEST: Final = 20
+
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
+    """Make a hand-over of the options, or of `content`, which is JSON."""
+    if content is not None:
+        return handoff_from_json(content)
+    made: dict[str, object] = {}
+    for key, option in (("status", "--status"), ("next_action", "--next")):
+        if (words := parsed.value(option)) is not None:
+            made[key] = words
+    for key, option in _LISTS.items():
+        if values := parsed.values(option):
+            made[key] = [_artifact(one) for one in values] if key == "artifacts" else values
+    return made
+
+
+def handoff_from_json(text: str) -> dict[str, object]:
+    """Read a hand-over that a program wrote."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidHandoff("content", f"must be one JSON object: {error}") from None
+
+
+def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Paint) -> Iterator[str]:
+    """Give a hand-over line by line, each part below its label; parts that nobody knows by their key."""
+    known = [key for key in _LABELS if handoff.get(key) not in (None, [], "")]
+    for key in (*known, *(key for key in handoff if key not in _LABELS)):
+        value = handoff[key]
+        parts = value if isinstance(value, list) else [value]
+        shown = map(_artifact_words, parts) if key == "artifacts" else map(_words, parts)
+        yield from _labelled(_LABELS.get(key, key), list(shown), width, paint)
+
+
+def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> Iterator[str]:
+    """Set a label before the first part and the others below that one, nothing wider than the terminal."""
+    head = safe(f"{label}:")
+    first = f"  {paint.dim(head)}" + " " * max(1, _COLUMN - len(head))
+    indent = " " * (2 + _COLUMN)
+    for part in parts:
+        for line in safe(part, keep_lines=True).splitlines() or [""]:
+            room = None if width is None else max(_NARROWEST, width - len(indent))
+            wrapped = [line] if room is None else textwrap.wrap(line, room, break_on_hyphens=False) or [""]
+            for piece in wrapped:
+                yield f"{first}{piece}".rstrip()
+                first = indent
+
+
+def _artifact(written: str) -> dict[str, object]:
+    found = _ARTIFACT.fullmatch(written)
+    if found is None:
+        return {"path": written}
+    lines: object = [int(found[2])] if found[3] is None else f"{found[2]}{found[3]}"
+    return {"path": found[1], "lines": lines}
+
+
+def _artifact_words(value: object) -> str:
+    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
+        return _words(value)
+    lines, note = value.get("lines"), value.get("note")
+    numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
+    places = ":" + ",".join(map(_words, numbers)) if numbers else ""
+    return f"{value['path']}{places}" + (f" ({note})" if note else "")
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else _to_json(value).decode()

@@ -1,0 +1,118 @@
+"""The commands for agents that run in a terminal. Data only."""
+
+from typing import Final
+
+from palaver.doors.argv.spec import Command, Option, Positional
+
+_GROUP: Final = "Terminals"
+
+_NAME: Final = Positional(name="NAME", help="The agent, by its full name.", completes="agents")
+_DETACH: Final = Option(name="--detach", help="Leave it in the background and print its name.")
+
+TERMINAL_COMMANDS: Final = (
+    Command(
+        path=("run",),
+        group=_GROUP,
+        summary="Run a program as an agent, in a terminal of its own.",
+        description=(
+            "The program and all that it starts is that agent. It has a terminal that outlives yours: "
+            "closing your window only detaches. Messages are typed into it when it can take them, and never "
+            "into a dialog, a shell or what a person is writing."
+        ),
+        rest="COMMAND...",
+        options=(
+            Option(name="--name", metavar="NAME", help="The name to have; otherwise a free one is given."),
+            Option(name="--tag", metavar="TAG", help="Put it in a group: with tag api, luna is api-luna."),
+            Option(
+                name="--role",
+                metavar="ROLE",
+                help="What it is here for; worker unless a person says otherwise.",
+                choices=("worker", "operator", "orchestrator", "observer"),
+            ),
+            Option(
+                name="--harness",
+                metavar="HARNESS",
+                help="What the program is; otherwise known by its name.",
+                completes="harnesses",
+            ),
+            _DETACH,
+        ),
+        examples=(
+            ("pal run --name luna -- claude", "an agent that you see and that stays when you go"),
+            ("pal run --detach --tag api -- codex", "one in the background"),
+        ),
+    ),
+    Command(
+        path=("attach",),
+        group=_GROUP,
+        summary="Look at an agent's terminal and type into it.",
+        description="For a person only. Leaving it leaves the agent running.",
+        positionals=(_NAME,),
+        examples=(("pal attach luna", "sit down at luna's terminal"),),
+    ),
+    Command(
+        path=("peek",),
+        group=_GROUP,
+        summary="Print what an agent's terminal shows now.",
+        description="The screen as text. It changes nothing and types nothing.",
+        positionals=(_NAME,),
+        options=(
+            Option(
+                name="--lines",
+                metavar="N",
+                help="The last so many lines, also what has rolled off the screen.",
+            ),
+        ),
+        examples=(
+            ("pal peek luna", "what is luna doing?"),
+            ("pal peek luna --lines 200", "and before that?"),
+        ),
+    ),
+    Command(
+        path=("pause",),
+        group=_GROUP,
+        summary="Hand an agent nothing but interrupts.",
+        description="For an operator or a person. Its mail waits until 'pal unpause'.",
+        positionals=(_NAME,),
+        examples=(("pal pause luna", "let luna work in peace"),),
+    ),
+    Command(
+        path=("unpause",),
+        group=_GROUP,
+        summary="Hand an agent its mail again.",
+        description="For an operator or a person.",
+        positionals=(_NAME,),
+        examples=(("pal unpause luna", "luna gets what has waited"),),
+    ),
+    Command(
+        path=("stop",),
+        group=_GROUP,
+        summary="End an agent, politely first.",
+        description=(
+            "Asks the program to quit in its own way, then with SIGTERM, at last with SIGKILL, and says how "
+            "it ended. For an operator or a person."
+        ),
+        positionals=(_NAME,),
+        examples=(("pal stop luna", "let luna go home"),),
+    ),
+    Command(
+        path=("kill",),
+        group=_GROUP,
+        summary="End an agent at once.",
+        description="With SIGKILL, and says how it ended. For an operator or a person.",
+        positionals=(_NAME,),
+        examples=(("pal kill luna", "when it does not listen any more"),),
+    ),
+    Command(
+        path=("resume",),
+        group=_GROUP,
+        summary="Start again what ran as this agent, under the same name.",
+        description=(
+            "The same command line in the same folder, with your environment. For who started it, an "
+            "operator or a person."
+        ),
+        positionals=(_NAME,),
+        options=(_DETACH,),
+        examples=(("pal resume luna", "luna is back"),),
+    ),
+)

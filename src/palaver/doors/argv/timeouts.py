@@ -1,0 +1,40 @@
+"""Times on the command line of rooms: how long to wait, and how long ago or until when something is. Pure."""
+
+import re
+from typing import Final
+
+from palaver.doors.argv.complaints import shown
+from palaver.doors.argv.parse import Parsed
+from palaver.errors import UsageError
+
+_TIMEOUT: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|)", re.ASCII)
+_MS: Final = {"ms": 1, "": 1000, "s": 1000, "m": 60_000, "h": 3_600_000}
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
+
+
+def timeout_ms(parsed: Parsed, name: str) -> int | None:
+    """Give the value of an option in milliseconds: `30`, `250ms`, `90s`, `5m`, `1h`. None when not given."""
+    given = parsed.value(name)
+    if given is None:
+        return None
+    found = _TIMEOUT.fullmatch(given)
+    if found is None:
+        raise UsageError(
+            f"{name} takes bare seconds, or a whole number with ms, s, m or h behind it, not {shown(given)}"
+        )
+    return int(found[1]) * _MS[found[2]]
+
+
+def relative_time(delta_ms: int) -> str:
+    """Say when something is, seen from now: `59s ago`, `in 2m`. What is now is `in 1s`."""
+    seconds = max(1, _rounded(abs(delta_ms), 1000))
+    span = f"{seconds}s"
+    for unit, size in _UNITS:
+        if seconds >= size:
+            span = f"{_rounded(seconds, size)}{unit}"
+            break
+    return f"{span} ago" if delta_ms < 0 else f"in {span}"
+
+
+def _rounded(value: int, size: int) -> int:
+    return (value + size // 2) // size

@@ -1,0 +1,115 @@
+"""Rooms as tools: joining, leaving, removing, closing, and what there is to see."""
+
+from palaver.broker.outcome import Seated
+from palaver.doors.desk_parts import Answer, Tools
+from palaver.doors.desk_views import room_line, room_view
+from palaver.errors import NotAPlace
+from palaver.log.fold_rooms import find_room, read_all_rooms, read_open_rooms, read_room, read_room_at
+from palaver.model.agent import Caller
+from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom
+from palaver.rooms.room import Room
+
+
+class RoomTools(Tools):
+    """Serves what is about rooms themselves."""
+
+    async def join_path(
+        self, caller: Caller, *, context_path: str, force_new: bool = False, key: bytes | None = None
+    ) -> Answer:
+        """Join the room a path belongs to, or open it: `room_id agent_id canonical_path members policy
+        room_state cursor_event_seq`, and `warning` where it is a room above, or one inside another.
+        """
+        self.attendance.saw(caller.name)
+        place = await self.places.find(context_path)
+        seated = await self.submit(caller, JoinRoom(places=place.chain, is_new=force_new), key)
+        assert isinstance(seated, Seated)
+        room = self._now(seated.room)
+        unread = self.waits.first_unread(caller, room)
+        answer: Answer = {
+            **room_view(room, self.facts(room), self.policy, self.find),
+            "agent_id": caller.name,
+            "is_new": seated.is_new,
+            "cursor_event_seq": self.log.last() if unread is None else unread - 1,
+        }
+        if seated.ancestor_of:
+            answer["warning"] = (
+                f"Joined ancestor room {room.path} above this workspace root {seated.ancestor_of}"
+            )
+        elif seated.nested_in:
+            outer = find_room(self.log.rows, seated.nested_in)
+            answer["warning"] = f"Created nested room inside {outer.path} ({outer.id})"
+        return answer
+
+    async def list_rooms(
+        self, caller: Caller, *, context_path: str | None = None, include_closed: bool = False
+    ) -> Answer:
+        """Give `rooms`: all, or those at and above a path, the deepest first."""
+        self.attendance.saw(caller.name)
+        if context_path is None:
+            walk = read_all_rooms if include_closed else read_open_rooms
+            rooms = list(walk(self.log.rows))
+        else:
+            rooms = [room for room in await self._around(context_path) if include_closed or room.is_open]
+        return {"rooms": [room_line(room, self.facts(room), self.policy, caller.name) for room in rooms]}
+
+    async def leave_room(self, caller: Caller, *, room_id: str, key: bytes | None = None) -> Answer:
+        """Leave; `status` is `left`, with `remaining_members` and `room_state`."""
+        room = find_room(self.log.rows, room_id)
+        await self.submit(caller, LeaveRoom(room=room.id), key)
+        return self.outcome("left", room.id)
+
+    async def kick_member(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        target_agent_id: str,
+        force: bool = False,
+        reason: str = "",
+        key: bytes | None = None,
+    ) -> Answer:
+        """Remove a member; `status` is `kicked`, with `target_was_owner` and `room_state`."""
+        before = find_room(self.log.rows, room_id)
+        request = KickMember(room=before.id, target=target_agent_id, is_forced=force, reason=reason)
+        event = await self.written(caller, request, key)
+        target = event.to[0]
+        return {
+            **self.outcome("kicked", before.id),
+            "target_agent_id": target,
+            "target_was_owner": before.owner == target,
+        }
+
+    async def close_room(
+        self, caller: Caller, *, room_id: str, reason: str = "", key: bytes | None = None
+    ) -> Answer:
+        """Close a room; `status` is `closed`. Its history stays readable."""
+        room = find_room(self.log.rows, room_id)
+        await self.submit(caller, CloseRoom(room=room.id, reason=reason), key)
+        return self.outcome("closed", room.id)
+
+    async def room_here(self, caller: Caller, path: str) -> str | None:
+        """Give the room that a command means which names none; None when there is none.
+
+        That is the deepest one at or above the path of which the caller is a member, else the deepest there is.
+        """
+        try:
+            rooms = [room for room in await self._around(path) if room.is_open]
+        except NotAPlace:
+            return None
+        own = [room.id for room in rooms if room.member(caller.name) is not None]
+        return next(iter([*own, *(room.id for room in rooms)]), None)
+
+    async def get_room_state(self, caller: Caller, *, room_id: str) -> Answer:
+        """Give a room as it is now: members, stick, conditions, policy."""
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        view = room_view(room, self.facts(room), self.policy, self.find)
+        return {**view, "agent_id": caller.name, "cursor_event_seq": self.log.last()}
+
+    def _now(self, room: Room) -> Room:
+        return read_room(self.log.rows, room.id) or room
+
+    async def _around(self, path: str) -> list[Room]:
+        """Give the newest room at a path and at each one above it, the deepest first."""
+        place = await self.places.find(path)
+        return [room for one in place.chain if (room := read_room_at(self.log.rows, one)) is not None]

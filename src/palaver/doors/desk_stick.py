@@ -1,0 +1,156 @@
+"""The stick as tools: waiting for it, keeping it, giving it on."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from palaver.broker.outcome import Turn
+from palaver.doors.desk_parts import LIMIT_EVENTS, LIMIT_WAIT_MS, Answer, Tools
+from palaver.doors.desk_views import turn_view
+from palaver.errors import BadRequest
+from palaver.log.fold_rooms import find_room
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.room import Claim, PassStick, ReleaseStick, TakeOver
+from palaver.rooms.conditions import lease_until_ms
+from palaver.rooms.events import SELF, event_filter, passes
+from palaver.rooms.room import Room
+from palaver.rooms.stick import check_holder
+
+_PAGE: Final = 100
+_CLAIM: Final = "claim"
+_PARKED: Final = "parked"
+
+
+class StickTools(Tools):
+    """Serves what is about the stick."""
+
+    async def wait_for_turn(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        max_wait_ms: int | None = None,
+        mode: str = "claim",
+        allow_solo_claim: bool = True,
+        events: bool = False,
+        after_event_seq: int | None = None,
+        limit_ms: int | None = LIMIT_WAIT_MS,
+        key: bytes | None = None,
+    ) -> Answer:
+        """Wait until the stick is the caller's, somebody may take it over, or the room is closed.
+
+        `status` is `your_turn` (with `turn_id lease_id handoff from_agent_id reason`), `not_yet`,
+        `takeover_available` or `closed`. With `events` the answer carries what happened in the room for the
+        caller behind `after_event_seq`. `limit_ms` None lets `max_wait_ms` be as long as it likes, and None
+        there wait for ever.
+        """
+        if mode not in (_CLAIM, _PARKED):
+            raise BadRequest(f"the modes are {_CLAIM} and {_PARKED}, not {mode!r}")
+        room = find_room(self.log.rows, room_id)
+        request = Claim(room=room.id, is_parked=mode == _PARKED, allows_solo=allow_solo_claim)
+        wait_ms = self.wait_ms(max_wait_ms, limit_ms)
+        turn = await self.waits.turn(caller, room, request, wait_ms, key)
+        answer = turn_view(turn, self.facts(turn.room), self.policy)
+        if events:
+            answer |= await self._events_with_turn(caller, turn, after_event_seq)
+        return answer
+
+    async def heartbeat(
+        self, caller: Caller, *, room_id: str, lease_id: str, expected_turn_id: int
+    ) -> Answer:
+        """Say that the owner is at work; `status` is `ok`, with `lease_expires_at`. Nothing is written."""
+        room = find_room(self.log.rows, room_id)
+        check_holder(room, caller.name, expected_turn_id, lease_id)
+        self.attendance.beat(room.id, caller.name)
+        return {
+            "status": "ok",
+            "room_id": room.id,
+            "turn_id": room.turn,
+            "lease_expires_at": lease_until_ms(room, self.facts(room), self.policy),
+            "heartbeat_interval_ms": self.policy.heartbeat_ms,
+        }
+
+    async def release_stick(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        lease_id: str,
+        expected_turn_id: int,
+        handoff: Mapping[str, object],
+        key: bytes | None = None,
+    ) -> Answer:
+        """Give the stick back; `status` is `released`, `reserved_for` names the fairest waiter or is null."""
+        request = ReleaseStick(room=room_id, turn=expected_turn_id, lease=lease_id, handoff=dict(handoff))
+        return self._given("released", await self.written(caller, request, key))
+
+    async def pass_stick(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        lease_id: str,
+        expected_turn_id: int,
+        to_agent_id: str,
+        handoff: Mapping[str, object],
+        operator_override: bool = False,
+        key: bytes | None = None,
+    ) -> Answer:
+        """Pass the stick to a member; `status` is `passed`, `reserved_for` names it."""
+        request = PassStick(
+            room=room_id,
+            turn=expected_turn_id,
+            lease=lease_id,
+            to=to_agent_id,
+            handoff=dict(handoff),
+            is_override=operator_override,
+        )
+        return self._given("passed", await self.written(caller, request, key))
+
+    async def takeover_stick(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        expected_turn_id: int,
+        reason: str,
+        operator_override: bool = False,
+        key: bytes | None = None,
+    ) -> Answer:
+        """Take the stick over where that is allowed: as `wait_for_turn` with `your_turn`, and `revoked`."""
+        request = TakeOver(room=room_id, turn=expected_turn_id, reason=reason, is_override=operator_override)
+        turn = await self.submit(caller, request, key)
+        assert isinstance(turn, Turn)
+        return turn_view(turn, self.facts(turn.room), self.policy)
+
+    def _given(self, status: str, event: Event) -> Answer:
+        """Give what became of a stick that was given up: for whom it is, and whether it stands aside."""
+        room, whom = str(event.payload["room"]), event.payload.get("reserved_for")
+        return {
+            "status": status,
+            "room_id": room,
+            "turn_id": event.payload["turn_id"],
+            "reserved_for": whom or None,
+            "claim_expires_at": event.payload.get("until"),
+            "routed_to_parked": isinstance(whom, str) and self.attendance.is_parked(room, whom),
+            "event_seq": event.seq,
+        }
+
+    async def _events_with_turn(self, caller: Caller, turn: Turn, after: int | None) -> Answer:
+        """Give what happened for the caller meanwhile, without what it did itself and turns that are over."""
+        if after is None:
+            unread = self.waits.first_unread(caller, turn.room)
+            after = self.log.last() if unread is None else unread - 1
+        wanted = event_filter(caller=caller.name, target=SELF)
+        found = await self.log.read(Query(rooms=(turn.room.id,), after=after, limit=LIMIT_EVENTS))
+        news = [
+            event
+            for event in found
+            if passes(wanted, event) and event.sender != caller.name and not _is_old_claim(event, turn.room)
+        ]
+        return self.page_of(news[:_PAGE], after)
+
+
+def _is_old_claim(event: Event, room: Room) -> bool:
+    return event.type == "claim" and event.payload.get("turn_id") != room.turn

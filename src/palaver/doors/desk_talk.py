@@ -1,0 +1,132 @@
+"""Talk as tools: messages, what happens, and notes. Routing is not privacy: who reads a room reads it all."""
+
+from collections.abc import Sequence
+
+from palaver.broker.outcome import Sent
+from palaver.doors.desk_parts import LIMIT_EVENTS, LIMIT_WAIT_MS, Answer, Tools
+from palaver.doors.desk_views import note_view
+from palaver.log.fold_rooms import find_note, find_room, read_notes
+from palaver.model.agent import Caller
+from palaver.model.message import EXTERNAL
+from palaver.model.query import Query
+from palaver.model.request import Send
+from palaver.model.room import AddNote, ResolveNote
+from palaver.rooms.events import event_filter
+
+
+class TalkTools(Tools):
+    """Serves what is said and left in rooms."""
+
+    async def send_message(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        body: str,
+        to_agent_id: str | Sequence[str] | None = None,
+        delivery_hint: str = "normal",
+        key: bytes | None = None,
+    ) -> Answer:
+        """Write to a member, to several, or to the room: `event_seq event_id created_at`."""
+        to = () if to_agent_id is None else (to_agent_id,) if isinstance(to_agent_id, str) else to_agent_id
+        request = Send(text=body, room=room_id, to=tuple(to), delivery_hint=delivery_hint)
+        sent = await self.submit(caller, request, key)
+        assert isinstance(sent, Sent)
+        assert sent.event is not None  # no dry run
+        return {
+            "event_seq": sent.event.seq,
+            "event_id": sent.event.id,
+            "created_at": sent.event.ts,
+            "delivered_to": list(sent.delivered_to),
+        }
+
+    async def wait_for_events(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        after_event_seq: int | None = None,
+        event_type: str | Sequence[str] | None = None,
+        target_agent_id: str = "self",
+        from_agent_id: str | None = None,
+        max_wait_ms: int | None = None,
+        limit: int = 100,
+        limit_ms: int | None = LIMIT_WAIT_MS,
+    ) -> Answer:
+        """Give what happened behind a place, or wait for it: `events cursor_event_seq`.
+
+        Changes nothing about the room or anybody's place in line. Without a place it begins with the oldest
+        message that the caller has not read here, or with what comes from now on.
+        """
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        wanted = event_filter(
+            caller=None if caller.kind == EXTERNAL else caller.name,
+            target=target_agent_id,
+            event_type=event_type,
+            sender=from_agent_id,
+        )
+        if after_event_seq is None:
+            unread = self.waits.first_unread(caller, room)
+            after = self.log.last() if unread is None else unread - 1
+        else:
+            after = after_event_seq
+            await self.waits.acknowledge(caller, room, wanted, after)
+        wait_ms = self.wait_ms(max_wait_ms, limit_ms)
+        found = await self.waits.events(room, wanted, after, _page(limit), wait_ms)
+        return self.page_of(found, after)
+
+    async def get_room_events(
+        self, caller: Caller, *, room_id: str, after_event_seq: int = 0, limit: int = 100
+    ) -> Answer:
+        """Give everything that happened in a room behind a place: `events cursor_event_seq`."""
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        query = Query(rooms=(room.id,), after=after_event_seq, limit=_page(limit))
+        return self.page_of(await self.log.read(query), after_event_seq)
+
+    async def add_note(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        body: str,
+        turn_id: int | None = None,
+        key: bytes | None = None,
+    ) -> Answer:
+        """Leave a note; gives it."""
+        event = await self.written(caller, AddNote(room=room_id, text=body, turn=turn_id), key)
+        return self._note(str(event.payload["room"]), str(event.payload["note"]))
+
+    async def list_notes(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        after_note_id: str | None = None,
+        include_resolved: bool = False,
+        limit: int = 50,
+    ) -> Answer:
+        """Give `notes`, oldest first."""
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        after = "" if after_note_id is None else after_note_id
+        notes = read_notes(
+            self.log.rows, room.id, after=after, include_resolved=include_resolved, limit=limit
+        )
+        return {"room_id": room.id, "notes": [note_view(note) for note in notes]}
+
+    async def resolve_note(
+        self, caller: Caller, *, room_id: str, note_id: str, key: bytes | None = None
+    ) -> Answer:
+        """Say that a note is done with; gives it."""
+        room = find_room(self.log.rows, room_id)
+        await self.submit(caller, ResolveNote(room=room.id, note=note_id), key)
+        return self._note(room.id, note_id)
+
+    def _note(self, room: str, id: str) -> Answer:
+        return note_view(find_note(self.log.rows, room, id))
+
+
+def _page(limit: int) -> int:
+    return max(1, min(limit, LIMIT_EVENTS))

@@ -1,0 +1,156 @@
+"""Waiting in rooms: for one's turn, and for what happens. A wait ends with the connection that waits.
+
+Real push: whoever waits is woken by the room's own events and, where time alone can change the answer, at the
+moment that the answer itself named. Nobody polls, and waiting for events changes nothing at all.
+"""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final
+
+from palaver.broker.broker import Broker
+from palaver.broker.outcome import Turn
+from palaver.clock import Clock
+from palaver.doors.bell import Bell
+from palaver.links.attendance import AttendanceBook
+from palaver.log.api import Log
+from palaver.log.follow import follow
+from palaver.log.state import read_mail
+from palaver.model.agent import Caller
+from palaver.model.delivery import Grade, State
+from palaver.model.envelope import Event
+from palaver.model.message import EXTERNAL
+from palaver.model.query import Query
+from palaver.model.request import Acknowledge
+from palaver.model.room import Claim
+from palaver.rooms.conditions import Cause
+from palaver.rooms.events import EventFilter, passes
+from palaver.rooms.room import Room
+
+LANE: Final = "room"
+"""What the ledger calls a reader that acknowledges by its cursor."""
+
+_SHORTEST_MS: Final = 20
+"""However soon an answer may change, it is not asked for again before this."""
+_ENDS: Final = frozenset({"your_turn", "closed"})
+_SETTLED: Final = frozenset({"lease_expired"})
+"""Reasons for not yet that waiting does not change."""
+_PARKED: Final = "auto_claim_disabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Serves those who wait. Keeps nothing: who waits is in attendance."""
+
+    log: Log
+    broker: Broker
+    clock: Clock
+    attendance: AttendanceBook
+    bell: Bell
+
+    async def turn(
+        self, caller: Caller, room: Room, request: Claim, limit_ms: int | None, key: bytes | None
+    ) -> Turn:
+        """Ask for the stick until there is an answer that waiting does not change, or the time is over.
+
+        An owner that is merely idle can be taken over, and does not end a wait.
+        """
+        if room.member(caller.name) is None:
+            return await self._ask(caller, request, key)  # It is refused, or the room is closed.
+        end_s = self._end(limit_ms)
+        with (
+            self.attendance.waiting(room.id, caller.name, is_parked=request.is_parked),
+            self.bell.listening(room.id) as listener,
+        ):
+            while True:
+                listener.look()
+                turn = await self._ask(caller, request, key)
+                left_ms = self._left_ms(end_s)
+                turn, is_news = self._said_once(caller, turn)
+                if left_ms == 0 or is_news or _is_answer(turn):
+                    return turn
+                await listener.wait(_sooner(left_ms, turn.look_again_ms))
+
+    async def _ask(self, caller: Caller, request: Claim, key: bytes | None) -> Turn:
+        turn = await self.broker.submit(caller, request, key=key)
+        assert isinstance(turn, Turn)
+        return turn
+
+    def _said_once(self, caller: Caller, turn: Turn) -> tuple[Turn, bool]:
+        """Tell somebody who is parked of a hand-over that waits, once for each; give whether this is news."""
+        if turn.reason != _PARKED or turn.room.pending is None:
+            return turn, False
+        if self.attendance.is_news(turn.room.id, caller.name, turn.room.pending.seq):
+            return turn, True
+        return replace(turn, reason="", hint=""), False
+
+    async def events(
+        self, room: Room, wanted: EventFilter, after: int, limit: int, limit_ms: int | None
+    ) -> list[Event]:
+        """Give what passes behind a place, or wait for the first that does; empty when the time is over."""
+        place, end_s = after, self._end(limit_ms)
+        with self.bell.listening(room.id) as listener:
+            while True:
+                listener.look()
+                found, place = await self._scan(room, wanted, place, limit)
+                left_ms = self._left_ms(end_s)
+                if found or left_ms == 0:
+                    return found
+                await listener.wait(left_ms)
+
+    async def _scan(self, room: Room, wanted: EventFilter, place: int, limit: int) -> tuple[list[Event], int]:
+        """Look through what there is behind a place; give what passes and the place looked up to."""
+        last = self.log.last()
+        query = Query(rooms=(room.id,), before=last + 1)
+        found: list[Event] = []
+        async with aclosing(follow(self.log, query, after=place)) as batches:
+            async for events in batches:
+                found += (event for event in events if passes(wanted, event))
+                if len(found) >= limit:
+                    break
+        return found[:limit], max(place, last)
+
+    def first_unread(self, caller: Caller, room: Room) -> int | None:
+        """Give the place of the oldest message of a room that its caller has not read."""
+        return min((event.seq for event in self._unread(caller, room)), default=None)
+
+    async def acknowledge(self, caller: Caller, room: Room, wanted: EventFilter, up_to: int) -> None:
+        """Take a cursor as word that the caller has read its messages up to there, those it asked for.
+
+        Where nothing is open nothing is written.
+        """
+        seqs = [
+            event.seq for event in self._unread(caller, room) if event.seq <= up_to and passes(wanted, event)
+        ]
+        if seqs:
+            request = Acknowledge(messages=tuple(sorted(seqs)), lane=LANE, grade=Grade.ACKED)
+            await self.broker.submit(caller, request)
+
+    def _unread(self, caller: Caller, room: Room) -> Sequence[Event]:
+        if caller.kind == EXTERNAL:
+            return ()
+        waiting = [mail.seq for mail in read_mail(self.log.rows, caller.name) if mail.state != State.HELD]
+        events = (self.log.event(seq) for seq in waiting)
+        return [event for event in events if event is not None and event.payload.get("room") == room.id]
+
+    def _end(self, limit_ms: int | None) -> float | None:
+        return None if limit_ms is None else self.clock.monotonic_s() + limit_ms / 1000
+
+    def _left_ms(self, end_s: float | None) -> int | None:
+        """Give how long a wait may still last, rounded up; None for ever."""
+        return None if end_s is None else max(0, ceil((end_s - self.clock.monotonic_s()) * 1000))
+
+
+def _is_answer(turn: Turn) -> bool:
+    if turn.status in _ENDS or turn.reason in _SETTLED:
+        return True
+    return turn.status == "takeover_available" and turn.reason != Cause.OWNER_IDLE
+
+
+def _sooner(left_ms: int | None, look_again_ms: int | None) -> int | None:
+    if look_again_ms is None:
+        return left_ms
+    again_ms = max(look_again_ms, _SHORTEST_MS)
+    return again_ms if left_ms is None else min(left_ms, again_ms)

@@ -1,0 +1,30 @@
+"""What lies behind the gate, by path. A path that nobody serves is a 404 in JSON, as every refusal is."""
+
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from palaver.doors.http.gate import Gate
+from palaver.doors.tokens import TokenBook
+
+_WORDS: Final = {404: "not_found", 405: "bad_request"}
+
+
+def make_app(tools: ASGIApp, tokens: TokenBook, names: frozenset[str]) -> ASGIApp:
+    """Make the application: the tools of MCP at `/mcp`, where nothing is ever pushed, so nobody listens."""
+    app = Starlette(routes=[Route("/mcp", endpoint=tools, methods=["POST"])], exception_handlers={HTTPException: _refuse})
+    return Gate(app, tokens, names)
+
+
+async def _refuse(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = _WORDS.get(error.status_code, "bad_request")
+    sentence = f"there is nothing at {request.url.path[:100]} here" if code == "not_found" else error.detail
+    return JSONResponse(
+        {"error": code, "message": sentence}, status_code=error.status_code, headers=error.headers
+    )

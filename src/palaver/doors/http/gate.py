@@ -1,0 +1,122 @@
+"""Who may come in over HTTP: names, pages, tokens, JSON only, and so much of it. Decides nothing else.
+
+Every refusal is a JSON object of `error` and `message`. What passes has its token in its scope.
+"""
+
+from typing import Final
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palaver.doors.http.address import is_allowed_host, is_allowed_origin
+from palaver.doors.tokens import Token, TokenBook
+from palaver.errors import PalaverError
+
+LIMIT_BODY_BYTES: Final = 1024 * 1024
+TOKEN: Final = "palaver.token"  # noqa: S105 - the name of a place, not a token
+_encode: Final = msgspec.json.Encoder().encode
+_BEARER: Final = "bearer "
+
+
+class Gate:
+    """Lets requests pass to an application, or answers them itself."""
+
+    def __init__(self, app: ASGIApp, tokens: TokenBook, names: frozenset[str]) -> None:
+        """`names` are those under which this door may be called."""
+        self._app = app
+        self._tokens = tokens
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            refusal = self._refusal(scope, Headers(scope=scope))
+        except PalaverError as error:
+            refusal = 500, error.code, str(error)
+        if refusal is not None:
+            await answer_error(send, *refusal)
+            return
+        body = await _read(receive)
+        if body is None:
+            await answer_error(send, *_too_large())
+            return
+        await self._app(scope, _given(body, receive), send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
+        names = self._names
+        if not is_allowed_host(headers.get("host", ""), names):
+            return (
+                421,
+                "not_allowed",
+                "this bus is not known under that name: the setting http_hosts adds names",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not is_allowed_origin(origin, names):
+            return 403, "not_allowed", "a page of another site may not call this bus"
+        token = self._token(headers.get("authorization", ""))
+        if token is None:
+            return 401, "who_are_you", "send 'Authorization: Bearer TOKEN'; 'pal token create NAME' makes one"
+        scope[TOKEN] = token
+        if scope["method"] == "POST":
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                return 415, "bad_request", "only JSON is taken here: send 'Content-Type: application/json'"
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or len(length) > 9 or int(length) > LIMIT_BODY_BYTES:
+            return _too_large()
+        return None
+
+    def _token(self, header: str) -> Token | None:
+        if header[: len(_BEARER)].lower() != _BEARER:
+            return None
+        return self._tokens.find(header[len(_BEARER) :].strip())
+
+
+def _too_large() -> tuple[int, str, str]:
+    return 413, "message_too_large", f"a request is at most {LIMIT_BODY_BYTES} bytes"
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """Take the whole body in; None when it is too much. Who leaves meanwhile has sent what it has."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > LIMIT_BODY_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Hand a body that was read to an application that wants to read it."""
+    is_given = False
+
+    async def again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def answer_error(send: Send, status: int, code: str, sentence: str) -> None:
+    """Answer with a refusal."""
+    body = _encode({"error": code, "message": sentence})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="palaver"'))
+    if status == 413:
+        headers.append((b"connection", b"close"))  # what it still sends is not read
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,157 @@
+"""What a holder asks on its connection: to have an agent, its gate, what a person typed, its answers."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.broker.outcome import Joined
+from palaver.delivery.lane import Level
+from palaver.doors.holds import Hold, Push
+from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp
+from palaver.doors.lines_lanes import Lanes
+from palaver.doors.lines_names import Names
+from palaver.doors.services import Services
+from palaver.errors import BadRequest, NotFound, NotYou, PalaverError
+from palaver.links.joining import anchor_for_child
+from palaver.links.process import Process, ancestors, is_alive
+from palaver.links.seats import seat_mark
+from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.message import INSTANCE
+from palaver.model.request import Join
+from palaver.model.terminal import Typed
+from palaver.model.text import check_text
+
+_LIMIT_REASON_BYTES: Final = 256
+
+See = Callable[[], list[Process]]
+"""Gives the process that asks and its parents."""
+
+
+class Holding:
+    """The agents that one connection holds."""
+
+    def __init__(self, services: Services, names: Names, lanes: Lanes, see: See, push: Push) -> None:
+        self._services = services
+        self._names = names
+        self._lanes = lanes
+        self._see = see
+        self._push = push
+        self._holds: dict[str, Hold] = {}
+
+    async def hold(self, op: HoldOp) -> dict[str, object]:
+        """Register the agent that a child of the holder is, or take it up again.
+
+        The agent is the child and all that runs below it. It is taken up only with the secret, so nobody but
+        its own holder can, and only at the same process.
+        """
+        chain = self._see()
+        if not chain:
+            raise BadRequest("the process that asks cannot be seen, so it cannot hold an agent")
+        secret = op.secret or secrets.token_hex(16)
+        holder = hashlib.sha256(secret.encode()).hexdigest()
+        known = self._known(op, holder) if op.secret else None
+        if known is not None:
+            agent = await self._again(op, chain[0], known)
+        elif op.ticket:
+            agent = await self._first(op, chain[0], holder)
+        else:
+            raise NotYou(op.name or "a held agent", "a holder with another secret")
+        assert agent.seat is not None  # both ways give it one
+        self._names.take(agent)
+        hold = Hold(agent.name, chain[0], self._push, op.cols, op.rows)
+        self._holds[agent.name] = hold
+        self._services.holds.open(hold)
+        return {
+            "name": agent.name,
+            "secret": secret,
+            "seat": seat_mark(agent.seat, agent.name),
+            "role": agent.role,
+            "tag": agent.tag,
+            "harness": agent.harness,
+            "device": self._services.log.device,
+        }
+
+    def _known(self, op: HoldOp, holder: str) -> Agent | None:
+        """Find the agent of a holder that comes again; one whose first answer was lost has no name for it."""
+        directory = self._services.broker.directory
+        found = [directory.get(op.name)] if op.name else directory.all()
+        return next((agent for agent in found if agent is not None and agent.holder == holder), None)
+
+    async def _first(self, op: HoldOp, holder: Process, hashed: str) -> Agent:
+        seat = anchor_for_child(holder, _child(op.pid), self._services.seats)
+        ticket = self._services.tickets.take(op.ticket)
+        request = Join(
+            name=ticket.name,
+            tag=ticket.tag,
+            role=ticket.role,
+            harness=ticket.harness,
+            version=op.version,
+            seat=seat,
+            holder=hashed,
+            argv=ticket.argv,
+            cwd=ticket.cwd,
+            is_resumed=ticket.is_resumed,
+        )
+        try:
+            return await self._join(ticket.by, request)
+        except PalaverError:
+            self._services.tickets.give_back(op.ticket, ticket)
+            raise
+
+    async def _again(self, op: HoldOp, holder: Process, known: Agent) -> Agent:
+        if known.seat is not None and known.seat.pid == op.pid and not is_alive(known.seat):
+            return known  # It ended while nobody listened: its holder comes to say how.
+        seat = anchor_for_child(holder, _child(op.pid), self._services.seats, own=known.name)
+        caller = Caller(name=known.name, standing=standing_of_role(known.role), kind=INSTANCE)
+        return await self._join(
+            caller,
+            Join(
+                name=known.name,
+                role=known.role,
+                harness=known.harness,
+                version=op.version,
+                seat=seat,
+                holder=known.holder,
+            ),
+        )
+
+    async def _join(self, caller: Caller, request: Join) -> Agent:
+        joined = await self._services.broker.submit(caller, request)
+        assert isinstance(joined, Joined)
+        return joined.agent
+
+    def gate(self, op: GateOp) -> None:
+        """Take a holder's word on whether its lane lets mail through."""
+        check_text(op.reason, "the reason", _LIMIT_REASON_BYTES)
+        self._lanes.set_level(op.lane, Level(is_open=op.open, is_paused=op.paused, reason=op.reason))
+
+    async def typed(self, op: TypedOp) -> None:
+        """Keep what a person typed at the agent's terminal."""
+        hold = self._held(op.name)
+        await self._services.broker.submit(SYSTEM_CALLER, Typed(name=hold.name, text=op.text))
+
+    def tell(self, op: TellOp) -> None:
+        """Pass a holder's answer to whoever asked."""
+        for hold in self._holds.values():
+            self._services.holds.told(hold, op)
+
+    def _held(self, name: str) -> Hold:
+        caller = self._names.caller(name)
+        hold = self._holds.get(caller.name)
+        if hold is None:
+            raise NotFound(f"hold on {caller.name}", "this connection does not hold it")
+        return hold
+
+    def close(self) -> None:
+        """The connection is gone, and with it all its holds."""
+        for hold in self._holds.values():
+            self._services.holds.close(hold)
+
+
+def _child(pid: int) -> list[Process]:
+    chain = ancestors(pid)
+    if not chain:
+        raise NotFound(f"process {pid}", "it has ended")
+    return chain

@@ -1,0 +1,53 @@
+"""Tool calls on one connection: what models call over MCP, programs call here, with the same meaning."""
+
+import asyncio
+from typing import Final
+
+from palaver.doors import lines_wire as wire
+from palaver.doors.mcp.calls import Asked, run_tool
+from palaver.doors.mcp.tools import TOOLS, Tool
+from palaver.doors.services import Services
+from palaver.errors import ShuttingDown
+from palaver.model.agent import Caller
+
+_STOPS: Final = "the bus stops; ask the next one"
+_WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
+
+
+class Tools:
+    """The calls under way. Those that only wait end with the connection, and when the daemon stops."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._waiting: set[asyncio.Task[dict[str, object]]] = set()
+        self._is_over = False
+
+    async def call(self, caller: Caller, op: wire.ToolOp) -> dict[str, object]:
+        """Do one call; a refusal is raised. ShuttingDown for a wait that is to be made anew."""
+
+        async def who(tool: Tool) -> Caller:
+            return caller
+
+        key = bytes.fromhex(op.key) if op.key else None
+        asked = Asked(tool=op.tool, arguments=op.arguments, who=who, cwd=op.cwd, key=key)
+        if op.tool not in _WAITING:
+            return await run_tool(self._services, TOOLS, asked)
+        if self._is_over:
+            raise ShuttingDown(_STOPS)
+        work = asyncio.ensure_future(run_tool(self._services, TOOLS, asked))
+        self._waiting.add(work)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self._is_over:
+                raise
+            raise ShuttingDown(_STOPS) from None
+        finally:
+            self._waiting.discard(work)
+            work.cancel()
+
+    def end(self) -> None:
+        """Nobody waits here any more."""
+        self._is_over = True
+        for work in self._waiting:
+            work.cancel()

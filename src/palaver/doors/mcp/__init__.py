@@ -1,0 +1,1 @@
+"""MCP: the tools by which a model takes part, over a pump of lines and over HTTP."""

@@ -1,0 +1,67 @@
+"""The arguments of a tool call, checked against its parameters. Pure.
+
+A model may leave an optional parameter out or give null for it, and may write a whole number as 5.0. All else
+that does not fit is refused with a sentence that says what would.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from palaver.doors.mcp.tools import Kind, Param, Tool
+from palaver.errors import BadRequest
+
+_WANTED: Final[Mapping[Kind, str]] = {
+    "text": "a string",
+    "texts": "a string or a list of strings",
+    "number": "a whole number",
+    "flag": "true or false",
+    "object": "an object",
+}
+_LIMIT_NUMBER: Final = 2**53
+
+
+def checked_arguments(tool: Tool, given: Mapping[str, object] | None) -> dict[str, object]:
+    """Give the arguments of a call by name, without those left out; raises BadRequest."""
+    arguments = {name: value for name, value in (given or {}).items() if value is not None}
+    known = {param.name: param for param in tool.params}
+    for name in arguments:
+        if name not in known:
+            takes = ", ".join(known) or "nothing"
+            raise BadRequest(f"{tool.name} has no parameter {name[:64]!r}; it takes {takes}")
+    for param in tool.params:
+        if param.name not in arguments and not param.optional:
+            raise BadRequest(f"{tool.name} needs {param.name}, which is {_WANTED[param.kind]}")
+    return {name: _checked(tool, known[name], value) for name, value in arguments.items()}
+
+
+def _checked(tool: Tool, param: Param, value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not _fits(param.kind, value):
+        raise BadRequest(f"{param.name} of {tool.name} is {_WANTED[param.kind]}")
+    if param.choices and value not in param.choices:
+        raise BadRequest(f"{param.name} of {tool.name} is one of {', '.join(param.choices)}")
+    return value
+
+
+def _fits(kind: Kind, value: object) -> bool:
+    if kind == "text":
+        return _is_text(value)
+    if kind == "texts":
+        return _is_text(value) or (isinstance(value, list) and bool(value) and all(map(_is_text, value)))
+    if kind == "number":
+        return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
+    if kind == "flag":
+        return isinstance(value, bool)
+    return isinstance(value, dict)
+
+
+def _is_text(value: object) -> bool:
+    """True for a string that can be written as UTF-8: JSON may hold half of a pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

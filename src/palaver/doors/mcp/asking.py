@@ -1,0 +1,77 @@
+"""Who calls a tool through a pump: the same seat that the command line finds in that session.
+
+A shared server process serves several sessions, and each call says in its `_meta` which one. Whoever is
+nobody yet and joins a room sits down first, as `pal join` would have it.
+"""
+
+import hashlib
+from typing import Final
+
+from palaver.broker.outcome import Joined
+from palaver.doors.argv.run import marks_of
+from palaver.doors.argv.wire import Asked
+from palaver.doors.mcp.tools import Tool
+from palaver.doors.services import Services
+from palaver.errors import AlreadyJoined, NotFound, WhoAreYou
+from palaver.links.doorstep import Doorstep
+from palaver.links.identity import Claim, act_as
+from palaver.links.peer import Peer
+from palaver.links.process import Process
+from palaver.model.agent import Caller
+from palaver.model.message import EXTERNAL
+from palaver.model.request import Join
+
+_JOINS: Final = "join_path"
+
+
+class Asking:
+    """Says who is behind one pump, anew for every call: somebody may have joined meanwhile."""
+
+    def __init__(
+        self, services: Services, doorstep: Doorstep, peer: Peer, asked: Asked, as_name: str
+    ) -> None:
+        self._services = services
+        self._doorstep = doorstep
+        self._peer = peer
+        self._marks = marks_of(asked.environment)
+        self._as_name = as_name
+
+    async def who(self, tool: Tool, session: str, key: bytes) -> Caller:
+        """Name the caller of a tool; `session` is what its `_meta` says, `key` that of the call."""
+        caller = self._look(session)
+        if self._as_name:
+            return caller
+        is_other = bool(session) and caller.seat is not None and caller.seat.key not in ("", session)
+        if tool.name == _JOINS and (is_other or caller.kind == EXTERNAL):
+            return await self._sit_down(caller, session, key)
+        if is_other:
+            raise WhoAreYou(f"this session is not {caller.name}, and has not joined: call join_path first")
+        return caller
+
+    def _look(self, session: str) -> Caller:
+        chain = self._chain(is_whole=False)
+        caller = self._doorstep.who(chain, Claim(marks=self._marks, key=session))
+        if not self._as_name or self._as_name.removeprefix("@").lower() == caller.name:
+            return caller
+        target = self._services.broker.directory.find(self._as_name)
+        if target is None:
+            raise NotFound(f"agent {self._as_name}", "--as takes the full name of an agent")
+        return act_as(caller, target)
+
+    async def _sit_down(self, caller: Caller, session: str, key: bytes) -> Caller:
+        claim = Claim(marks=self._marks, key=session)
+        try:
+            anchor = self._doorstep.place(self._chain(is_whole=True), claim)
+        except AlreadyJoined:
+            return self._look(session)
+        request = Join(harness=anchor.harness, seat=anchor.seat, session=anchor.session)
+        own_key = hashlib.sha256(key + b"join").digest()[:16]
+        joined = await self._services.broker.submit(caller, request, key=own_key)
+        assert isinstance(joined, Joined)
+        return self._look(session)
+
+    def _chain(self, *, is_whole: bool) -> tuple[Process, ...]:
+        chain = tuple(self._peer.chain(None if is_whole else self._services.seats.is_anchor))
+        if not chain and self._peer.pid:
+            raise WhoAreYou("the process that asked has ended")
+        return chain

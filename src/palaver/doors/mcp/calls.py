@@ -1,0 +1,142 @@
+"""One tool call: arguments checked, put to the desk, answered with one object. Knows no protocol.
+
+Here alone refusals of this door are caught: they are answers too, `{"error": code, "message": …}`.
+"""
+
+import logging
+import os.path
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.broker.outcome import Sent
+from palaver.doors.argv.style import safe
+from palaver.doors.lines_wire import error_object
+from palaver.doors.mcp.arguments import checked_arguments
+from palaver.doors.mcp.tools import TOOLS, Tool
+from palaver.doors.services import Services
+from palaver.doors.views import sent_view
+from palaver.errors import BadRequest, PalaverError, Unavailable
+from palaver.model.agent import Caller
+from palaver.model.request import Send
+
+WAIT_MS: Final = 50_000
+"""How long a call waits that does not say: harnesses give up on a call after a minute."""
+
+_FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
+_BY_NAME: Final = {tool.name: tool for tool in TOOLS}
+_READERS_OF_PATHS: Final = frozenset({"join_path", "list_rooms"})
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+Who = Callable[[Tool], Awaitable[Caller]]
+"""Says who calls a tool; raises where nobody may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A call as it came in at a door."""
+
+    tool: str
+    arguments: Mapping[str, object] | None
+    who: Who
+    cwd: str = ""
+    """Where relative paths begin; empty where the caller is in no directory of this machine."""
+    key: bytes | None = None
+    """The same key gives the same answer: a call that is made again is done once."""
+    is_repeat: bool = False
+    """Made before to a daemon that ended. What waits has waited, and only looks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool gives."""
+
+    content: dict[str, object]
+    is_refusal: bool = False
+
+
+async def call_tool(services: Services, offered: tuple[Tool, ...], asked: Asked) -> Answer:
+    """Do one call and answer it, whatever happens but its cancellation."""
+    try:
+        return Answer(await run_tool(services, offered, asked))
+    except PalaverError as error:
+        _logger.info("refused tool %s: %s: %s", safe(asked.tool[:64]), error.code, safe(str(error)))
+        return Answer(error_object(error), is_refusal=True)
+    except Exception:
+        _logger.exception("the tool %s failed", safe(asked.tool[:64]))
+        return Answer(error_object(_FAILED), is_refusal=True)
+
+
+async def run_tool(services: Services, offered: tuple[Tool, ...], asked: Asked) -> dict[str, object]:
+    """Do one call and give what it came to; a refusal is raised."""
+    tool = _BY_NAME.get(asked.tool)
+    if tool is None or tool not in offered:
+        names = ", ".join(one.name for one in offered)
+        raise BadRequest(f"there is no tool {asked.tool[:64]!r} here; there are {names}")
+    return await _run(services, tool, asked)
+
+
+async def _run(services: Services, tool: Tool, asked: Asked) -> dict[str, object]:
+    arguments = checked_arguments(tool, asked.arguments)
+    if "context_path" in arguments:
+        arguments["context_path"] = _absolute(str(arguments["context_path"]), asked.cwd)
+    if tool.is_waiting:
+        wait_ms = arguments.get("max_wait_ms", WAIT_MS)
+        arguments["max_wait_ms"] = 0 if asked.is_repeat else wait_ms
+    caller = await asked.who(tool)
+    if tool.name == "send":
+        return await _send(services, caller, arguments, asked.key)
+    if asked.key is not None and not tool.is_reading and tool.name not in _KEYLESS:
+        arguments["key"] = asked.key
+    method = getattr(services.desk, tool.name)
+    found: dict[str, object] = await method(caller, **arguments)
+    return _with_way_on(tool, found)
+
+
+_KEYLESS: Final = frozenset({"heartbeat", "wait_for_events"})
+"""They write nothing, so the desk takes no key for them."""
+
+
+async def _send(
+    services: Services, caller: Caller, arguments: Mapping[str, object], key: bytes | None
+) -> dict[str, object]:
+    to = arguments.get("to", [])
+    words = [to] if isinstance(to, str) else to
+    assert isinstance(words, list)
+    request = Send(
+        text=str(arguments["text"]),
+        to=tuple(words),
+        intent=str(arguments.get("intent", "")),
+        thread=str(arguments.get("thread", "")),
+        reply_to=str(arguments.get("reply_to", "")),
+        priority=str(arguments.get("priority", "")),
+        is_confirmed=arguments.get("yes") is True,
+    )
+    sent = await services.broker.submit(caller, request, key=key)
+    assert isinstance(sent, Sent)
+    return sent_view(sent)
+
+
+def _absolute(path: str, cwd: str) -> str:
+    if path.startswith("/"):
+        return os.path.normpath(path)
+    if not cwd:
+        raise BadRequest("context_path must be absolute: a caller over HTTP is in no directory")
+    return os.path.normpath(f"{cwd}/{path}")
+
+
+def _with_way_on(tool: Tool, found: dict[str, object]) -> dict[str, object]:
+    """Say in an empty answer how to go on waiting, unless the desk has said it."""
+    if not tool.is_waiting or found.get("hint"):
+        return found
+    if found.get("status") == "not_yet":
+        return {**found, "hint": "it is not your turn: call wait_for_turn again to keep your place in line"}
+    if tool.name == "wait_for_events" and not found.get("events"):
+        cursor = found.get("cursor_event_seq")
+        return {
+            **found,
+            "status": "not_yet",
+            "hint": f"nothing happened: call wait_for_events again with after_event_seq={cursor}",
+        }
+    return found

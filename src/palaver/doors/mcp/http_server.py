@@ -1,0 +1,93 @@
+"""The tools of MCP over streamable HTTP, for whoever a token names.
+
+No session is kept between requests, so a daemon that restarts ends none. A call is cancelled by a
+notification with its id, or by closing its stream. Slow to import: `loading.py` does, in a thread.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import CallToolRequestParams, CancelledNotificationParams
+from starlette.types import Receive, Scope, Send
+
+from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN
+from palaver.doors.mcp import calls
+from palaver.doors.mcp.server import Context, make_server
+from palaver.doors.mcp.tools import TOOLS
+from palaver.doors.services import Services
+from palaver.doors.tokens import Token
+from palaver.errors import WhoAreYou
+from palaver.model.agent import Caller, Standing, standing_of_role
+from palaver.model.message import INSTANCE
+
+_CANCELLED: Final = calls.Answer({"error": "cancelled", "message": "the call was cancelled"}, is_refusal=True)
+
+_CallId = tuple[str, str]
+"""A token's id and a request's: two programs with one token may use the same ids."""
+
+
+class HttpTools:
+    """An application that answers at one path. Used inside `running`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._open: dict[_CallId, list[anyio.CancelScope]] = {}
+        server: Server[object] = make_server(services.version, TOOLS, self._call)
+        server.add_notification_handler(
+            "notifications/cancelled", CancelledNotificationParams, self._on_cancelled
+        )
+        self._manager = StreamableHTTPSessionManager(
+            server, stateless=True, max_request_body_size=LIMIT_BODY_BYTES
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve for as long as this is open."""
+        async with self._manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._manager.handle_request(scope, receive, send)
+
+    async def _call(self, context: Context, params: CallToolRequestParams) -> calls.Answer:
+        token = _token(context)
+        id = token.id, str(context.request_id)
+        with anyio.CancelScope() as scope:
+            self._open.setdefault(id, []).append(scope)
+            try:
+                return await calls.call_tool(
+                    self._services,
+                    TOOLS,
+                    calls.Asked(
+                        tool=params.name, arguments=params.arguments, who=lambda tool: self._who(token)
+                    ),
+                )
+            finally:
+                self._open[id].remove(scope)
+                if not self._open[id]:
+                    del self._open[id]
+        return _CANCELLED
+
+    async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
+        scopes = self._open.get((_token(context).id, str(params.request_id)), [])
+        if len(scopes) == 1:  # several programs with one token and one id: nobody can say which is meant
+            scopes[0].cancel()
+
+    async def _who(self, token: Token) -> Caller:
+        agent = self._services.broker.directory.find(token.name)
+        if agent is None:
+            raise WhoAreYou(f"this token is {token.name}'s, and there is no {token.name} any more")
+        standing = min(Standing[token.standing.upper()], standing_of_role(agent.role))
+        return Caller(
+            name=agent.name, standing=standing, kind=INSTANCE, harness=agent.harness, seat=agent.seat
+        )
+
+
+def _token(context: Context) -> Token:
+    token = context.request.scope[TOKEN] if context.request is not None else None
+    assert isinstance(token, Token)  # the gate lets nothing through without one
+    return token

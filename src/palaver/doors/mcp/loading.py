@@ -1,0 +1,62 @@
+"""The SDK of MCP, imported when it is first used. It takes most of a second: a thread does it, not the loop.
+
+While it runs, the interpreter is asked to change threads more often, so that the bus stays quick.
+"""
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from palaver.doors.mcp.http_server import HttpTools
+    from palaver.doors.mcp.session import Session
+
+_Loaded = TypeVar("_Loaded")
+_SWITCH_S: Final = 0.0005
+
+
+class Loader:
+    """Imports what is slow to import, once, without holding up the loop. Belongs to the loop's thread."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def session_class(self) -> "type[Session]":
+        """Give the class that serves one connection."""
+        return await self._load(_import_session)
+
+    async def http_class(self) -> "type[HttpTools]":
+        """Give the class that serves the tools over HTTP."""
+        return await self._load(_import_http)
+
+    async def _load(self, load: Callable[[], _Loaded]) -> _Loaded:
+        async with self._lock:
+            return await asyncio.to_thread(quietly, load)
+
+
+def quietly(load: Callable[[], _Loaded]) -> _Loaded:
+    """Import with the bus served in between: many short turns, and no collection in the middle of it."""
+    before = sys.getswitchinterval()
+    was_collecting = gc.isenabled()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.disable()
+    try:
+        return load()
+    finally:
+        sys.setswitchinterval(before)
+        if was_collecting:
+            gc.enable()
+
+
+def _import_session() -> "type[Session]":
+    from palaver.doors.mcp.session import Session
+
+    return Session
+
+
+def _import_http() -> "type[HttpTools]":
+    from palaver.doors.mcp.http_server import HttpTools
+
+    return HttpTools

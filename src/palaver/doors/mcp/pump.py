@@ -1,0 +1,296 @@
+"""One `pal mcp`: its lines handed to the SDK's server, the answers handed back, each line settled once.
+
+Bad input is answered with an error of JSON-RPC and the connection goes on. A client that does not read its
+answers, or asks for more at once than is served, is not read from meanwhile.
+"""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.table import TABLE
+from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
+from palaver.doors.mcp import calls
+from palaver.doors.mcp import pump_wire as wire
+from palaver.doors.mcp.asking import Asking
+from palaver.doors.mcp.loading import Loader
+from palaver.doors.mcp.tools import TOOLS, Tool, choose_tools
+from palaver.doors.services import Services
+from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
+from palaver.harness.meta import session_in_meta
+from palaver.links.doorstep import Doorstep
+from palaver.links.peer import Peer
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolRequestParams
+
+    from palaver.doors.mcp.server import Context
+    from palaver.doors.mcp.session import Session
+
+_LIMIT_OPEN: Final = 256
+_LIMIT_UNWRITTEN_BYTES: Final = 4 * 1024 * 1024
+_WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
+_TOO_LONG: Final = f"a message is at most {wire.LIMIT_LINE_BYTES} bytes; this one was dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line as the client numbered it. A repeat was handed to a daemon before that ended."""
+
+    number: int
+    content: bytes
+    is_repeat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A request that is not answered yet."""
+
+    line: _Line
+    is_waiting: bool
+    handshake: dict[str, object] | None
+    """What the next daemon must know, when this request is the handshake."""
+
+
+@dataclass(frozen=True, slots=True)
+class PumpDoor:
+    """What every pump is served with."""
+
+    services: Services
+    doorstep: Doorstep
+    tasks: asyncio.TaskGroup
+    loader: Loader
+
+
+class PumpConnection(asyncio.Protocol):
+    """A connection that carries one session of MCP."""
+
+    def __init__(self, peer: Peer, door: PumpDoor, ended: Callable[["PumpConnection"], None]) -> None:
+        """`ended` is told when the client is gone."""
+        self._peer = peer
+        self._door = door
+        self._ended = ended
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._asked: Asked | None = None
+        self._asking: Asking | None = None
+        self._offered: tuple[Tool, ...] = ()
+        self._session: Session | None = None
+        self._early: deque[_Line] = deque()
+        self._open: dict[wire.RequestId, _Open] = {}
+        self._can_write = True
+        self._is_last = False
+        self._is_parting = False
+        self._is_lost = False
+
+    def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
+        """Take a transport over, with what was read of it behind the magic word."""
+        self._transport = transport
+        # Far above what one client asks for: it reads and writes in turns, and must not wait for both.
+        transport.set_write_buffer_limits(high=_LIMIT_UNWRITTEN_BYTES)
+        if rest:
+            self.data_received(rest)
+
+    # What the client sends
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for kind, payload in self._reader.feed(data):
+                self._on_frame(kind, payload)
+        except UsageError as error:
+            self._exit(2, error)
+        except PalaverError as error:
+            self._exit(1, error)
+        self._read_or_not()
+
+    def _on_frame(self, kind: bytes, payload: bytes) -> None:
+        if self._asked is None:
+            if kind != b"R":
+                raise BadRequest(f"unexpected frame {kind!r}")
+            self._begin(asked_from_bytes(payload))
+        elif kind in (b"L", b"M", b"X"):
+            number, content = wire.numbered(payload)
+            if kind == b"X":
+                error = wire.error_line(wire.id_of_ends(content), wire.INVALID_REQUEST, _TOO_LONG)
+                self._send(wire.line_frame(number, error))
+            elif not self._is_parting:  # the next daemon will be handed it
+                self._early.append(_Line(number, content, kind == b"M"))
+                self._take_early()
+        elif kind == b"Z":
+            self._is_last = True
+            self._end_if_done()
+        elif kind == b"S":
+            self._close()
+        else:
+            raise BadRequest(f"unexpected frame {kind!r}")
+
+    def _begin(self, asked: Asked) -> None:
+        parsed = parse(TABLE, asked.argv)
+        self._offered = choose_tools(parsed.value("--tools"))
+        self._asked = asked
+        services, doorstep = self._door.services, self._door.doorstep
+        self._asking = Asking(services, doorstep, self._peer, asked, parsed.as_name or "")
+        self._door.tasks.create_task(self._load(asked.resume))
+
+    async def _load(self, resume: bytes | None) -> None:
+        """Import the SDK if nobody has yet; lines wait meanwhile."""
+        try:
+            session_class = await self._door.loader.session_class()
+        except ImportError as error:
+            self._exit(1, Unavailable(f"the tools cannot be loaded: {error}"))
+            raise
+        if self._is_lost:
+            return
+        services = self._door.services
+        self._session = session_class(
+            services.version, self._offered, self._call, self._answer, self._door.tasks
+        )
+        if resume and (handshake := wire.handshake_from(resume)) is not None:
+            self._session.restore(handshake)
+        self._take_early()
+        self._end_if_done()
+
+    # Requests
+
+    def _take_early(self) -> None:
+        while self._session is not None and self._early and not self._is_parting:
+            self._take(self._session, self._early.popleft())
+
+    def _take(self, session: "Session", line: _Line) -> None:
+        message = session.read(line.content)
+        if isinstance(message, wire.BadLine):
+            error = wire.error_line(wire.id_of(line.content), message.code, message.sentence)
+            self._send(wire.line_frame(line.number, error))
+            return
+        method, params = getattr(message, "method", ""), getattr(message, "params", None) or {}
+        id = cast("wire.RequestId | None", getattr(message, "id", None))
+        if method and id in self._open:
+            error = wire.error_line(id, wire.INVALID_REQUEST, "another request with this id is under way")
+            self._send(wire.line_frame(line.number, error))
+            return
+        if method and id is not None:
+            name = params.get("name") if method == "tools/call" else None
+            handshake = params if method == "initialize" else None
+            self._open[id] = _Open(line, name in _WAITING, handshake)
+        else:
+            self._send(wire.line_frame(line.number))
+            if method == "notifications/cancelled":
+                self._settle_cancelled(params.get("requestId"))
+        session.take(message)
+
+    def _settle_cancelled(self, id: object) -> None:
+        """Nobody answers what was cancelled. Some write the id as a text that was a number."""
+        for found in [one for one in self._open if str(one) == str(id)]:
+            self._send(wire.line_frame(self._open.pop(found).line.number))
+
+    async def _call(self, context: "Context", params: "CallToolRequestParams") -> calls.Answer:
+        """Do one tool call for whoever it comes from."""
+        asked, asking = self._asked, self._asking
+        assert asked is not None
+        assert asking is not None
+        known = self._open.get(context.request_id) if context.request_id is not None else None
+        number = known.line.number if known is not None else 0
+        key = hashlib.sha256(asked.key + number.to_bytes(4, "big")).digest()[:16]
+        session = session_in_meta(cast("dict[str, object] | None", context.meta))
+        return await calls.call_tool(
+            self._door.services,
+            self._offered,
+            calls.Asked(
+                tool=params.name,
+                arguments=params.arguments,
+                who=lambda tool: asking.who(tool, session, key),
+                cwd=asked.cwd,
+                key=key,
+                is_repeat=known is not None and known.line.is_repeat,
+            ),
+        )
+
+    # Answers
+
+    def _answer(self, line: bytes, id: wire.RequestId | None) -> None:
+        """Write a line; an answer settles its request, and one that nobody waits for is dropped."""
+        if id is None:
+            self._send(wire.line_frame(0, line))
+            return
+        known = self._open.pop(id, None)
+        if known is None:
+            return
+        if known.handshake is not None:
+            self._send(frame(b"T", msgspec.json.encode(known.handshake)))
+        self._send(wire.line_frame(known.line.number, line))
+        self._end_if_done()
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._can_write and len(self._open) + len(self._early) < _LIMIT_OPEN:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        self._can_write = False
+        self._read_or_not()
+
+    def resume_writing(self) -> None:
+        self._can_write = True
+        self._read_or_not()
+
+    # The end
+
+    def part(self, farewell: str | None) -> None:
+        """The daemon stops: what waits ends now, all else when it is done.
+
+        With a farewell what waits is told so; without one the client hands it to the next daemon.
+        """
+        self._is_parting = True
+        for id, known in list(self._open.items()):
+            if known.is_waiting:
+                del self._open[id]
+                if farewell is not None:
+                    self._send(
+                        wire.line_frame(known.line.number, wire.error_line(id, wire.STOPPED, farewell))
+                    )
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        """End when nothing is under way any more; after the last line, what waits waits for nobody."""
+        if self._is_parting and not self._open:
+            self._close()
+        elif self._is_last and not self._early and all(known.is_waiting for known in self._open.values()):
+            self._exit(0)
+
+    def abort(self) -> None:
+        """Cut the connection, whatever is still on its way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._open.clear()
+        self._early.clear()
+        if self._session is not None:
+            self._session.close()
+        self._peer.close()
+        self._ended(self)
+
+    def _exit(self, status: int, error: PalaverError | None = None) -> None:
+        if error is not None:
+            self._send(frame(b"E", f"pal: {error}\n".encode("utf-8", "backslashreplace")))
+        self._send(frame(b"Q", bytes([status])))
+        self._close()
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,75 @@
+"""What doors show of an agent beside its page: its queue, gates and terminal. Reads and asks only."""
+
+from typing import Final
+
+from palaver.doors.holds import STATUS
+from palaver.doors.services import Services
+from palaver.errors import NotFound, Unavailable
+from palaver.log.api import Rows
+from palaver.model.agent import Agent
+from palaver.model.delivery import State
+from palaver.model.mail import MAIL, decode_mail, mail_prefix, priority_of_key
+from palaver.model.priority import Priority, format_priority
+
+_PAGE: Final = 1000
+_ASK_S: Final = 1.0
+_TOLD: Final = ("cols", "rows", "last_activity")
+
+
+def queue_view(rows: Rows, name: str) -> dict[str, int]:
+    """Count what waits for an agent by priority, and what is held."""
+    counts = {format_priority(priority): 0 for priority in Priority} | {"held": 0}
+    after = ""
+    while page := rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
+        for key, value in page:
+            state = decode_mail(value).state
+            if state == State.HELD:
+                counts["held"] += 1
+            elif state == State.QUEUED:
+                counts[format_priority(priority_of_key(key))] += 1
+        after = page[-1][0]
+    return counts
+
+
+async def terminal_view(services: Services, agent: Agent) -> dict[str, object]:
+    """Give the rest of an agent's page. A holder that does not answer at once leaves its part out."""
+    view: dict[str, object] = {
+        "queue": queue_view(services.log.rows, agent.name),
+        "paused": agent.paused,
+        "last_activity": agent.since,
+    }
+    if levels := services.delivery.levels(agent.name):
+        view["gates"] = [
+            {"lane": lane, "open": level.is_open, "paused": level.is_paused, "reason": level.reason or None}
+            for lane, level in levels
+        ]
+    hold = services.holds.get(agent.name)
+    if hold is None:
+        return view
+    view |= {"cols": hold.cols, "rows": hold.rows, "holder": hold.holder.pid}
+    try:
+        told = await services.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
+    except (Unavailable, NotFound):
+        return view
+    return view | {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
+
+
+def terminal_lines(view: dict[str, object]) -> list[str]:
+    """Give the same to people: what waits, and why it does."""
+    lines: list[str] = []
+    queue, gates = view["queue"], view.get("gates", [])
+    assert isinstance(queue, dict)
+    assert isinstance(gates, list)
+    if any(queue.values()):
+        lines.append("waiting: " + ", ".join(f"{count} {word}" for word, count in queue.items() if count))
+    if view["paused"]:
+        lines.append("paused: only interrupts reach it")
+    lines += [
+        f"{gate['lane']} lane: "
+        + ("paused" if gate["open"] else f"closed ({gate['reason'] or 'no reason given'})")
+        for gate in gates
+        if gate["paused"] or not gate["open"]
+    ]
+    if view.get("cols"):
+        lines.append(f"terminal {view['cols']}x{view['rows']}, holder process {view['holder']}")
+    return lines

@@ -1,0 +1,102 @@
+"""Tokens of the TCP doors: who a caller is that no process can be seen of. Only hashes are kept.
+
+`tokens.json` in the home, 0600. A token is 32 random bytes, so its hash gives nothing away and needs no salt.
+"""
+
+import asyncio
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.errors import StorageFailed
+
+FILE_NAME: Final = "tokens.json"
+PREFIX: Final = "pal_"
+"""With it whoever finds a token in a text knows what it is."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is kept."""
+
+    id: str
+    name: str
+    standing: str
+    """What the holder may do at the most, whatever the agent's role becomes."""
+    by: str
+    ts: int
+    hash: str
+
+
+class TokenBook:
+    """Every token of a home. Belongs to the loop's thread. A file that cannot be read is an error."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE_NAME
+        self._tokens: tuple[Token, ...] | None = None
+        self._lock = asyncio.Lock()
+
+    def all(self) -> tuple[Token, ...]:
+        """Give every token, in the order of their making. Raises StorageFailed."""
+        if self._tokens is None:
+            self._tokens = self._read()
+        return self._tokens
+
+    def find(self, secret: str) -> Token | None:
+        """Give the token with this secret, or None."""
+        hashed = _hash(secret)
+        found = None
+        for token in self.all():
+            if secrets.compare_digest(token.hash, hashed):
+                found = token
+        return found
+
+    async def create(self, name: str, *, standing: str, by: str, ts: int) -> tuple[str, Token]:
+        """Make a token; its secret is given here and never again. Raises StorageFailed."""
+        secret = PREFIX + secrets.token_urlsafe(32)
+        token = Token(id=secrets.token_hex(4), name=name, standing=standing, by=by, ts=ts, hash=_hash(secret))
+        async with self._lock:
+            await self._write((*self.all(), token))
+        return secret, token
+
+    async def revoke(self, ids: set[str]) -> None:
+        """Forget tokens. Raises StorageFailed, and then they still hold."""
+        async with self._lock:
+            await self._write(tuple(token for token in self.all() if token.id not in ids))
+
+    def _read(self) -> tuple[Token, ...]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=tuple[Token, ...])
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.DecodeError) as error:
+            raise StorageFailed(f"{self._path} cannot be read: {error}") from error
+
+    async def _write(self, tokens: tuple[Token, ...]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(tokens)) + b"\n"
+        try:
+            await asyncio.to_thread(_replace, self._path, content)
+        except OSError as error:
+            raise StorageFailed(f"{self._path} cannot be written: {error.strerror}") from error
+        self._tokens = tokens
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a new file in the place of the old one; whatever goes wrong, there is one of the two."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

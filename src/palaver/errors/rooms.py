@@ -1,0 +1,297 @@
+"""What rooms, the stick and notes refuse. The caller must change something, or wait for its turn."""
+
+from palaver.errors.roots import RequestError, Sentence
+
+
+class RoomNotFound(RequestError):
+    """No room answers to the word."""
+
+    code = "room_not_found"
+
+    def __init__(self, room: str) -> None:
+        super().__init__(room)
+        self.room = room
+
+    def __str__(self) -> str:
+        return (
+            f"there is no room {self.room}; 'pal room list' shows the rooms, 'pal room join' opens one here"
+        )
+
+
+class RoomClosed(RequestError):
+    """The room is closed. What happened in it stays readable."""
+
+    code = "room_closed"
+
+    def __init__(self, room: str) -> None:
+        super().__init__(room)
+        self.room = room
+
+    def __str__(self) -> str:
+        return f"the room {self.room} is closed; its history can be read, and 'pal room join' opens a new one"
+
+
+class NotAPlace(RequestError):
+    """No room can be at this path."""
+
+    code = "not_a_place"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"no room can be at {self.path}: {self.reason}"
+
+
+class UnknownMember(RequestError):
+    """Somebody who is not a member of the room."""
+
+    code = "unknown_member"
+
+    def __init__(self, agent_id: str, room: str) -> None:
+        super().__init__(agent_id, room)
+        self.agent_id = agent_id
+        self.room = room
+
+    def __str__(self) -> str:
+        return (
+            f"{self.agent_id} is not a member of {self.room}; 'pal room join' joins it, "
+            "'pal room state' shows who is in it"
+        )
+
+
+class UnknownTarget(RequestError):
+    """Somebody is to be removed from a room who is not in it."""
+
+    code = "unknown_target"
+
+    def __init__(self, agent_id: str, room: str) -> None:
+        super().__init__(agent_id, room)
+        self.agent_id = agent_id
+        self.room = room
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} is not in {self.room}, and cannot be removed from it"
+
+
+class CannotKickSelf(RequestError):
+    """Who wants to go leaves."""
+
+    code = "cannot_kick_self"
+
+    def __init__(self, room: str) -> None:
+        super().__init__(room)
+        self.room = room
+
+    def __str__(self) -> str:
+        return f"nobody removes itself; 'pal room leave' leaves {self.room}"
+
+
+class TargetActive(RequestError):
+    """Somebody is to be removed from a room who is there."""
+
+    code = "target_active"
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(agent_id)
+        self.agent_id = agent_id
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} is there, or was a moment ago; an operator can remove it with --force"
+
+
+class TurnMismatch(RequestError):
+    """The turn that the caller has in mind is over."""
+
+    code = "turn_mismatch"
+
+    def __init__(self, expected_turn_id: int, turn_id: int) -> None:
+        super().__init__(expected_turn_id, turn_id)
+        self.expected_turn_id = expected_turn_id
+        self.turn_id = turn_id
+
+    def __str__(self) -> str:
+        return f"this is turn {self.turn_id}, not {self.expected_turn_id}; look at the room and decide anew"
+
+
+class StaleLease(RequestError):
+    """The lease is not that of the turn, or the stick has been given up with it."""
+
+    code = "stale_lease"
+
+    def __init__(self, turn_id: int) -> None:
+        super().__init__(turn_id)
+        self.turn_id = turn_id
+
+    def __str__(self) -> str:
+        return f"turn {self.turn_id} is not held by this lease; whoever waits for a turn is given a new one"
+
+
+class NotOwner(RequestError):
+    """Somebody uses the lease of another."""
+
+    code = "not_owner"
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+    def __str__(self) -> str:
+        return f"the stick is held by {self.owner}, and only its holder can do that"
+
+
+class InvalidHandoff(RequestError):
+    """A hand-over that lacks something, or holds something else than it should."""
+
+    code = "invalid_handoff"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the hand-over's {self.field} {self.reason}"
+
+
+class TakeoverNotAvailable(RequestError):
+    """The holder, or the one for whom the stick is reserved, still has time."""
+
+    code = "takeover_not_available"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the stick cannot be taken over: {self.reason}"
+
+
+class TakeoverIneligible(RequestError):
+    """The stick may be taken over, but not by the caller."""
+
+    code = "takeover_ineligible"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"you cannot take the stick over: {self.reason}"
+
+
+class RecipientUnreachable(RequestError):
+    """The stick is to be passed to somebody who would not hear of it."""
+
+    code = "recipient_unreachable"
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(agent_id)
+        self.agent_id = agent_id
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} is not there to take the stick; release it, or pass it to somebody else"
+
+
+class ParkRequiresRelease(RequestError):
+    """The holder of the stick wants to stand aside with it."""
+
+    code = "park_requires_release"
+
+    def __init__(self, room: str) -> None:
+        super().__init__(room)
+        self.room = room
+
+    def __str__(self) -> str:
+        return f"you hold the stick of {self.room}; release or pass it before you stand aside"
+
+
+class ObserverCannotHoldTurn(RequestError):
+    """Who only looks on, or is a guest, never holds the stick."""
+
+    code = "observer_cannot_hold_turn"
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(agent_id)
+        self.agent_id = agent_id
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} looks on here and cannot hold the stick; a worker can"
+
+
+class AgentIdRequired(Sentence):
+    """The question is about the caller, and the caller has no name."""
+
+    code = "agent_id_required"
+
+    def __init__(
+        self, sentence: str = "who is meant by self? The caller has no name; 'pal join' gives it one"
+    ) -> None:
+        super().__init__(sentence)
+
+
+class InvalidEventTypeFilter(Sentence):
+    """A filter for types that names none."""
+
+    code = "invalid_event_type_filter"
+
+    def __init__(
+        self, sentence: str = "a filter for types needs at least one type, and no empty one"
+    ) -> None:
+        super().__init__(sentence)
+
+
+class InvalidBody(Sentence):
+    """A message or note without a word in it."""
+
+    code = "invalid_body"
+
+
+class BodyTooLarge(RequestError):
+    """A note over its limit. Never truncated."""
+
+    code = "body_too_large"
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(size_bytes, limit_bytes)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+    def __str__(self) -> str:
+        return f"the note has {self.size_bytes} bytes, the limit is {self.limit_bytes}; nothing was stored"
+
+
+class InvalidCursor(RequestError):
+    """A list is to go on behind a note that is not there."""
+
+    code = "invalid_cursor"
+
+    def __init__(self, after_note_id: str) -> None:
+        super().__init__(after_note_id)
+        self.after_note_id = after_note_id
+
+    def __str__(self) -> str:
+        return f"there is no note {self.after_note_id} in this room to go on behind"
+
+
+class DuplicateListener(RequestError):
+    """Somebody reads under this name already."""
+
+    code = "duplicate_listener"
+
+    def __init__(self, consumer: str, listener: str = "", pid: int = 0) -> None:
+        """`listener` is who reads, and `pid` by which process; 0 when that cannot be seen."""
+        super().__init__(consumer, listener, pid)
+        self.consumer = consumer
+        self.listener = listener
+        self.pid = pid
+
+    def __str__(self) -> str:
+        process = f"process {self.pid}" if self.pid else "another process"
+        by = f" of {self.listener}" if self.listener else ""
+        return (
+            f"the consumer {self.consumer!r}{by} is followed by {process} already: "
+            "end that one first, or choose another name with --consumer"
+        )

@@ -1,0 +1,49 @@
+"""What is nobody's fault: the request was fine, and cannot be served now."""
+
+from palaver.errors.roots import Trouble, Unavailable
+
+
+class DiskFull(Trouble):
+    """There is no room. Nothing was stored; what is stored is whole."""
+
+    code = "disk_full"
+
+
+class StorageFailed(Trouble):
+    """The log could not be written or read."""
+
+    code = "storage_failed"
+
+
+class NewerSchema(Unavailable):
+    """The log was written by a newer Palaver."""
+
+    code = "newer_schema"
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(found, known)
+        self.found = found
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"the log has schema {self.found} and this Palaver knows {self.known}: install the newer version"
+        )
+
+
+class ShuttingDown(Trouble):
+    """The daemon is on its way out."""
+
+    code = "shutting_down"
+
+
+class TooSlow(Trouble):
+    """A read ran past its time limit and was cut."""
+
+    code = "too_slow"
+
+
+class Disconnected(Trouble):
+    """The daemon cannot be reached."""
+
+    code = "disconnected"

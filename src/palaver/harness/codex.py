@@ -1,0 +1,56 @@
+"""Codex in a terminal, as its version 0.166 draws itself. Pure.
+
+The composer begins with a bright `›`; what was sent before stands behind a faint one. A dialog takes its
+place. It always says by OSC 7501 what it is doing, and by its title. Enter while it is busy cancels the model
+request that runs; Tab puts the text in line behind it.
+"""
+
+import re
+from typing import Final
+
+from palaver.harness.profile import USAGE_LIMITS, Interrupt, Press, Profile, TitleRule, View
+from palaver.model.delivery import AgentState
+
+_CHOICE: Final = re.compile(r"› \d+\. ")
+
+
+def read_composer(view: View) -> str | None:
+    """Give the text from the last bright prompt down to the blank row before the status."""
+    first = view.row
+    while first >= 0 and not view.bright[first].startswith("›"):
+        first -= 1
+    if first < 0 or _CHOICE.match(view.lines[first]):
+        return None
+    rows = [view.bright[first][2:]]
+    for row in range(first + 1, len(view.lines)):
+        line = view.lines[row]
+        if line and not line.startswith("  "):
+            return None
+        if not line and row > view.row:
+            break
+        rows.append(view.bright[row][2:])
+    return "\n".join(rows)
+
+
+PROFILE: Final = Profile(
+    name="codex",
+    read_composer=read_composer,
+    dialogs=(re.compile(r"^ *Press enter to (?:confirm|continue|submit|select)\b.*\Z", re.MULTILINE),),
+    busy=(re.compile(r"^\W*\w[^\n]*\(\d[\dhms ]*s? • esc to interrupt\)", re.MULTILINE),),
+    compacting=(re.compile(r"^[•◦] Compacting\b", re.MULTILINE),),
+    usage_limits=USAGE_LIMITS,
+    titles=(
+        TitleRule(
+            pattern=re.compile(r"^\[ ?[!.] ?\] Action Required"),
+            state=AgentState.BLOCKED,
+            reason="permission",
+        ),
+        TitleRule(pattern=re.compile("^[\u2800-\u28ff] "), state=AgentState.ACTIVE),
+        TitleRule(pattern=re.compile(r"^\S"), state=AgentState.IDLE),
+    ),
+    has_paste=True,
+    folded_paste=re.compile(r"\[Pasted Content \d+ chars\]"),
+    queue_key=b"\t",
+    interrupt=Interrupt(keys=b"\x1b"),
+    quit=(Press(keys=b"\x03", wait_ms=300), Press(keys=b"\x03", wait_ms=5_000)),
+)

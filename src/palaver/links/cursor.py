@@ -1,0 +1,90 @@
+"""A kept cursor: up to which place a consumer was given the log. One small file, outside the log.
+
+The file is made whole and synced, so that a kept place is never lost; from then on the number in it is
+overwritten, in one write of fixed length. So keeping a place costs next to nothing, and survives the end of
+any process at any moment. After a power failure the file may hold an older place: then events come again, and
+none is left out.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from palaver.errors import StorageFailed
+from palaver.log.storage import failure_from
+
+_DIGITS: Final = 20
+_WHOLE: Final = re.compile(rb"[0-9]{20}\n")
+
+
+class Cursor:
+    """The file of one consumer. Belongs to whoever holds that: two would overwrite each other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def read(self) -> int | None:
+        """Give the kept place, None when there is none yet; raises StorageFailed when it cannot be told."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise failure_from(error) from error
+        if _WHOLE.fullmatch(content) is None:
+            raise StorageFailed(f"{self._path} holds no place; say with --after SEQ where to go on")
+        return int(content)
+
+    def begin(self, place: int) -> None:
+        """Keep a place for certain, whatever was kept before, and be ready for more. May wait for a disk."""
+        try:
+            if not self._holds(place):
+                self._make(place)
+            self.close()
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise failure_from(error) from error
+
+    def keep(self, place: int) -> None:
+        """Keep a place. Waits for nothing; only after `begin`."""
+        assert self._file is not None
+        try:
+            os.pwrite(self._file, _number(place), 0)
+        except OSError as error:
+            raise failure_from(error) from error
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is harmless."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _holds(self, place: int) -> bool:
+        try:
+            return self._path.read_bytes() == _number(place)
+        except FileNotFoundError:
+            return False
+
+    def _make(self, place: int) -> None:
+        folder = self._path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = folder / f"{self._path.name}~"
+        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, _number(place))
+            os.fsync(file)
+        finally:
+            os.close(file)
+        made.replace(self._path)
+        for one in (folder, folder.parent):  # The names too must outlast a power failure.
+            entry = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(entry)
+            finally:
+                os.close(entry)
+
+
+def _number(place: int) -> bytes:
+    return b"%0*d\n" % (_DIGITS, place)

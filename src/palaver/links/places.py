@@ -1,0 +1,224 @@
+"""Where a path belongs: the canonical folder of the work it is part of, and the folders above it.
+
+Looks only: it asks the system what is there and reads the small files that git leaves in linked worktrees. It
+runs no program, follows nothing that could make it wait, and what hangs holds up one thread and nobody else.
+"""
+
+import asyncio
+import os
+import pwd
+import stat
+import threading
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
+
+from palaver.errors import BadText, MessageTooLarge, NotAPlace, TooSlow
+from palaver.model.text import check_text
+
+MARKERS: Final = (
+    ".hg",
+    ".jj",
+    ".svn",
+    "pyproject.toml",
+    "setup.py",
+    "package.json",
+    "deno.json",
+    "Cargo.toml",
+    "go.mod",
+    "Makefile",
+    "CMakeLists.txt",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "Gemfile",
+    "composer.json",
+    "mix.exs",
+    "Package.swift",
+    "MODULE.bazel",
+    "WORKSPACE",
+)
+"""What makes a folder the top of a project where there is no git."""
+
+_GIT: Final = ".git"
+_LIMIT_FILE_BYTES: Final = 4096
+_LIMIT_PATH_BYTES: Final = 4096
+_THREADS: Final = 4
+_LIMIT_S: Final = 5.0
+# Not followed at the last step, and not waited for: a pipe or a device opens at once, and is then refused.
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a room can be: the canonical folder, and those above it, the nearest first."""
+
+    path: str
+    above: tuple[str, ...] = ()
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The folder itself, then those above it."""
+        return (self.path, *self.above)
+
+
+def home_folders() -> tuple[str, ...]:
+    """Give the person's own folders, in which projects lie and which are none."""
+    found = [os.environ.get("HOME", "")]
+    with suppress(KeyError):  # somebody without an entry in the table of users
+        found.append(pwd.getpwuid(os.getuid()).pw_dir)
+    return tuple(dict.fromkeys(os.path.realpath(one) for one in found if one.startswith("/")))
+
+
+def find_place(path: str, homes: Sequence[str]) -> Place:
+    """Find where a path belongs; the same for a folder, whatever names lead to it.
+
+    A file stands for its folder. The top of a git checkout comes first, and a linked worktree belongs to the
+    main checkout; then the nearest folder with a project's marker; then the folder itself. Raises `NotAPlace`
+    for what is not there, and where the answer would be a home folder or one above it.
+    """
+    folder = _folder(path)
+    taboo = {Path("/"), *(one for home in homes for one in (Path(home), *Path(home).parents))}
+    if folder in taboo:
+        raise NotAPlace(path, "a home folder, and what is above it, is no workspace; name a folder inside it")
+    inside = list(_upwards(folder, taboo))
+    checkout = next(filter(_git_directory, inside), None)
+    top = checkout or next(filter(_is_marked, inside), folder)
+    main = _main_checkout(checkout) if checkout is not None else None
+    above = list(_upwards(top, taboo))
+    if main is not None and main not in taboo:
+        # A worktree may lie elsewhere than its main checkout: rooms above either of them are above it.
+        beside = [one for one in above[1:] if main not in one.parents]
+        top, above = main, list(dict.fromkeys([*_upwards(main, taboo), *beside]))
+    _check_name(top)
+    return Place(str(top), tuple(str(one) for one in above if one != top))
+
+
+class Places:
+    """Finds places in threads of its own, so that a file system which hangs stops nobody."""
+
+    def __init__(
+        self, homes: Sequence[str] | None = None, *, limit_s: float = _LIMIT_S, threads: int = _THREADS
+    ) -> None:
+        """At most `threads` look at once. One that hangs is left behind, and its turn is lost for good."""
+        self._homes = home_folders() if homes is None else tuple(homes)
+        self._limit_s = limit_s
+        self._turns = asyncio.Semaphore(threads)
+
+    async def find(self, path: str) -> Place:
+        """Find where a path belongs; raises `NotAPlace`, and `TooSlow` when the file system says nothing."""
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self._turns.acquire()
+                return await asyncio.shield(self._look(path))
+        except TimeoutError:
+            raise TooSlow(f"the file system does not answer for {path}; try again later") from None
+
+    def _look(self, path: str) -> "asyncio.Future[Place]":
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Place] = loop.create_future()
+
+        def tell(found: Place | Exception) -> None:
+            self._turns.release()
+            if isinstance(found, Place):
+                answer.set_result(found)
+            else:
+                answer.set_exception(found)
+                answer.exception()  # Whoever asked may have gone: then it is nobody's loss.
+
+        def look() -> None:
+            found: Place | Exception
+            try:
+                found = find_place(path, self._homes)
+            except Exception as error:
+                found = error
+            with suppress(RuntimeError):  # the loop has closed meanwhile
+                loop.call_soon_threadsafe(tell, found)
+
+        # A daemon thread: one that hangs must not keep the program from ending.
+        threading.Thread(target=look, name="places", daemon=True).start()
+        return answer
+
+
+def _folder(path: str) -> Path:
+    """Give the real folder that a path names, or that its file lies in."""
+    if not path.startswith("/") or "\0" in path:
+        raise NotAPlace(path, "write the whole path of a folder, from / on")
+    try:
+        real = Path(os.path.realpath(path, strict=True))
+        is_folder = stat.S_ISDIR(real.stat().st_mode)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise NotAPlace(path, f"it cannot be looked at: {reason or error}") from None
+    return real if is_folder else real.parent
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a folder that cannot be written down on one line."""
+    shown = str(path)
+    try:
+        shown.encode()
+        check_text(shown, "the path", _LIMIT_PATH_BYTES)
+        is_bad = not shown.isprintable()
+    except (UnicodeEncodeError, BadText, MessageTooLarge):
+        is_bad = True
+    if is_bad:
+        shown = shown.encode("unicode_escape").decode()
+        raise NotAPlace(shown, "its name is too long, or holds characters that cannot be shown")
+
+
+def _upwards(folder: Path, taboo: Set[Path]) -> Iterator[Path]:
+    """Walk from a folder up, as far as rooms may be."""
+    return takewhile(lambda one: one not in taboo, (folder, *folder.parents))
+
+
+def _git_directory(folder: Path) -> Path | None:
+    """Give the git directory of a checkout that begins here; None where none does."""
+    real = _real(folder / _GIT)
+    if not real.is_dir():
+        line = _read_line(real)
+        if not line.startswith("gitdir:"):
+            return None
+        real = _real(folder / line.removeprefix("gitdir:").strip())
+    # An empty folder of that name is no git directory.
+    return real if os.path.lexists(real / "HEAD") else None
+
+
+def _main_checkout(checkout: Path) -> Path | None:
+    """Give the checkout that a linked worktree belongs to; None for what is no linked worktree.
+
+    A bare repository has no checkout: what its worktrees share is the folder that points to it, or itself.
+    """
+    git = _git_directory(checkout)
+    line = "" if git is None else _read_line(git / "commondir")
+    if git is None or not line:
+        return None
+    common = _real(git / line)
+    if _git_directory(common.parent) == common:
+        return common.parent
+    return common if common.is_dir() else None
+
+
+def _is_marked(folder: Path) -> bool:
+    return any(os.path.lexists(folder / marker) for marker in MARKERS)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _read_line(path: Path) -> str:
+    """Read the first line of a small regular file; empty for anything else."""
+    try:
+        with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _LIMIT_FILE_BYTES:
+                return ""
+            content = file.read(_LIMIT_FILE_BYTES)
+    except OSError:
+        return ""
+    line = os.fsdecode(content).split("\n", 1)[0].rstrip("\r")
+    return "" if "\0" in line else line

@@ -1,0 +1,39 @@
+"""Which terminals holders own. Whoever sits at one of them is its agent, and never the human.
+
+Knows the agents that holders run, also those that have left: their processes may still be there. The terminal
+of a process is asked of the system each time, as it can be given one after it was started.
+"""
+
+from collections.abc import Callable
+
+from palaver.links.process import Process, read_process
+from palaver.model.agent import Agent, Seat
+
+
+class HolderTerminals:
+    """A set of terminals, as device numbers. Belongs to one thread."""
+
+    def __init__(self, boot: str, read: Callable[[int], Process | None] = read_process) -> None:
+        self._boot = boot
+        self._read = read
+        self._seats: dict[str, Seat] = {}
+        self._known: dict[Seat, int] = {}
+
+    def put(self, agent: Agent) -> None:
+        """Take in an agent as it is now. What a holder ran before counts until its process has ended."""
+        if agent.holder and agent.seat is not None and agent.seat.boot == self._boot:
+            self._seats[f"{agent.name} {agent.seat.pid} {agent.seat.start}"] = agent.seat
+
+    def __contains__(self, tty: object) -> bool:
+        """Whether a holder owns this terminal."""
+        self._look()
+        return tty in self._known.values()
+
+    def _look(self) -> None:
+        for name, seat in list(self._seats.items()):
+            process = self._read(seat.pid)
+            if process is None or process.start != seat.start or process.is_zombie:
+                del self._seats[name]
+                self._known.pop(seat, None)
+            elif process.tty:
+                self._known[seat] = process.tty

@@ -1,0 +1,66 @@
+"""Tickets: what a holder shows, once, to be given the agent that somebody asked to have run. In memory only.
+
+`pal run` is judged when it is asked. What it comes to is done by another process, a moment later: the ticket
+carries the judgement from one to the other. It is good once and for a minute, and a new daemon knows none.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.clock import Clock
+from palaver.errors import NotFound
+from palaver.model.agent import Caller
+
+TICKET_MS: Final = 60_000
+LIMIT_TICKETS: Final = 1000
+"""So many are kept at once; beyond it the oldest is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """An agent to be, as it was asked for and by whom."""
+
+    by: Caller
+    name: str = ""
+    tag: str = ""
+    role: str = "worker"
+    harness: str = ""
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    is_resumed: bool = False
+
+
+class Tickets:
+    """Tickets that were given out and not used."""
+
+    def __init__(self, clock: Clock, draw: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+        self._clock = clock
+        self._draw = draw
+        self._open: dict[str, tuple[int, Ticket]] = {}
+
+    def mint(self, ticket: Ticket) -> str:
+        """Give the word that stands for a ticket."""
+        self._forget()
+        while len(self._open) >= LIMIT_TICKETS:
+            del self._open[next(iter(self._open))]
+        word = self._draw()
+        self._open[word] = self._clock.now_ms() + TICKET_MS, ticket
+        return word
+
+    def take(self, word: str) -> Ticket:
+        """Give a ticket and forget it; raises NotFound for one that was used, is too old, or never was."""
+        self._forget()
+        found = self._open.pop(word, None)
+        if found is None:
+            raise NotFound("such ticket", "it was used, or is older than a minute: run 'pal run' again")
+        return found[1]
+
+    def give_back(self, word: str, ticket: Ticket) -> None:
+        """Let a ticket be used again: what it was taken for was refused, and nothing came of it."""
+        self._open[word] = self._clock.now_ms() + TICKET_MS, ticket
+
+    def _forget(self) -> None:
+        now = self._clock.now_ms()
+        self._open = {word: kept for word, kept in self._open.items() if kept[0] > now}

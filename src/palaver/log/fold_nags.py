@@ -1,0 +1,148 @@
+"""The part of the fold that keeps answers which are waited for, and how they are read. Pure.
+
+    nag       answers that a recipient owes: `<agent>/<place of the message>`
+    nag_due   those of them of which somebody is to be told, and why
+
+A reminder falls due in the fold itself: when its agent has seen the message and the last reminder, has not
+answered, and goes idle; or, for the sender, when the agent stops. The reminder is a message that says what it
+is, and clears what made it. So no clock and no restart can make one come twice or not at all.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from palaver.log.api import Change, Rows
+from palaver.log.state import can_step, read_entry
+from palaver.model.delivery import ENDS, AgentState, State
+from palaver.model.envelope import Event
+from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, place_of_key, reply_place
+from palaver.model.message import HUMAN, INSTANCE, MESSAGE, SYSTEM
+from palaver.model.nag import Nag, NagDue, decode_nag, decode_nag_due
+from palaver.model.query import STORED_STATES
+from palaver.model.subscription import BYE, DELIVERY, STATUS, STOPPED
+
+NAGS: Final = "nag"
+NAG_DUE: Final = "nag_due"
+
+_CAN_BE_TOLD: Final = frozenset({INSTANCE, HUMAN})
+_PAGE: Final = 1000
+_READ: Final = frozenset({State.SEEN, State.ANSWERED})
+
+
+def nag_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """Tell what an event changes in the answers that are waited for; `agent` is whose life it is about."""
+    handler = _HANDLERS.get(event.type)
+    return [] if handler is None else handler(rows, event, agent)
+
+
+def read_nag(rows: Rows, agent: str, request: int) -> Nag | None:
+    """Look an answer up that one recipient owes."""
+    value = rows.get(NAGS, agent_key(agent, request))
+    return None if value is None else decode_nag(value)
+
+
+def read_nag_due(rows: Rows, agent: str, request: int) -> NagDue | None:
+    """Tell why somebody is to be told; None while nobody is."""
+    value = rows.get(NAG_DUE, agent_key(agent, request))
+    return None if value is None else decode_nag_due(value)
+
+
+def due_nags(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
+    """Give agent and message of every reminder that is due: one agent's, or all."""
+    keys = (key for key, _ in _walk(rows, NAG_DUE, f"{agent}/" if agent else ""))
+    return [(key[: key.rindex("/")], place_of_key(key)) for key in keys]
+
+
+def _walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    after = ""
+    while page := rows.scan(table, prefix, after=after, limit=_PAGE):
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]
+
+
+def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """A message may wait for answers, a reply is one, and a reminder says which one it is."""
+    payload = event.payload
+    changes: list[Change] = []
+    if payload.get("expects_reply") is True and payload.get("sender_kind") in _CAN_BE_TOLD:
+        changes += _waited_for(event)
+    if (place := reply_place(event)) is not None and not deliverable(event).held:
+        changes += _over(rows, event.sender, place)
+    nag = payload.get("nag")
+    if payload.get("sender_kind") == SYSTEM and isinstance(nag, Mapping):
+        changes += _told(rows, event, str(nag["agent"]), int(nag["request"]), int(nag["count"]))
+    return changes
+
+
+def _waited_for(event: Event) -> Iterable[Change]:
+    """Whoever asks itself knows whether it has answered, and a person is not reminded."""
+    for name in deliverable(event).delivered_to:
+        if name not in (event.sender, HUMAN):
+            nag = Nag(agent=name, request=event.seq, sender=event.sender)
+            yield NAGS, agent_key(name, event.seq), encode_row(nag)
+
+
+def _told(rows: Rows, event: Event, agent: str, request: int, count: int) -> list[Change]:
+    """A reminder went out, the `count`th; with none the sender was told, and it is over."""
+    nag = read_nag(rows, agent, request)
+    if nag is None or not count:
+        return _over(rows, agent, request)
+    key = agent_key(agent, request)
+    row = encode_row(msgspec.structs.replace(nag, nags=count, last=event.seq))
+    return [(NAGS, key, row), (NAG_DUE, key, None)]
+
+
+def _over(rows: Rows, agent: str, request: int) -> list[Change]:
+    key = agent_key(agent, request)
+    return [(table, key, None) for table in (NAGS, NAG_DUE) if rows.get(table, key) is not None]
+
+
+def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """A copy that ends unread leaves nothing to wait for; a reply that is let through is one."""
+    state = event.payload.get("state")
+    if state not in ENDS and state != State.QUEUED:
+        return []
+    report = msgspec.convert(event.payload, DeliveryReport)
+    moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
+    if state != State.QUEUED:
+        return [change for seq in moved for change in _over(rows, report.agent, seq)]
+    return _over(rows, report.author, report.answers) if moved and report.answers else []
+
+
+def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """Who goes idle is reminded of what it has seen, unless the last reminder still waits for it."""
+    word = str(event.payload.get("state", ""))
+    if STORED_STATES.get(word, word) != AgentState.IDLE:
+        return []
+    due = encode_row(NagDue(state=AgentState.IDLE.value, cause=event.id))
+    changes: list[Change] = []
+    for key, value in _walk(rows, NAGS, f"{agent}/"):
+        nag = decode_nag(value)
+        has_seen = all(_has_seen(rows, seq, agent) for seq in (nag.request, nag.last) if seq)
+        if has_seen and rows.get(NAG_DUE, key) is None:
+            changes.append((NAG_DUE, key, due))
+    return changes
+
+
+def _has_seen(rows: Rows, seq: int, agent: str) -> bool:
+    entry = read_entry(rows, seq, agent)
+    return entry is not None and entry.state in _READ
+
+
+def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """Who stops will not answer, whatever it has seen."""
+    due = encode_row(NagDue(state=STOPPED, cause=event.id))
+    return [(NAG_DUE, key, due) for key, _ in _walk(rows, NAGS, f"{agent}/")]
+
+
+_Handler = Callable[[Rows, Event, str], list[Change]]
+_HANDLERS: Final[Mapping[str, _Handler]] = {
+    MESSAGE: _by_message,
+    DELIVERY: _by_report,
+    STATUS: _by_status,
+    BYE: _by_bye,
+}

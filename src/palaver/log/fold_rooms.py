@@ -1,0 +1,214 @@
+"""The rooms in the state, and how they are read. Pure; what an event does to a room is said by `rooms.apply`.
+
+room          every room, by id; closed ones too
+room.at       the newest room at each path
+room.count    how many rooms have had a base
+room.open     the open rooms: `<short name>/<id>`
+room.of       who is where: `<agent>/<id>`
+room.former   what those were who left, should they come back: `<id>/<agent>`
+note          every note: `<room>/<id>`
+note.open     those that nobody has settled
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from palaver.errors import AmbiguousRecipient, InvalidCursor, NotFound, RoomNotFound
+from palaver.log.api import Change, Rows
+from palaver.model.envelope import Event
+from palaver.model.mail import decode_count, encode_row
+from palaver.rooms.apply import apply_to_room
+from palaver.rooms.notes import Note, note_from, page_size, resolved
+from palaver.rooms.payloads import NoteAdded, NoteResolved
+from palaver.rooms.room import Member, Room
+
+ROOMS: Final = "room"
+ROOM_AT: Final = "room.at"
+ROOM_COUNT: Final = "room.count"
+OPEN_ROOMS: Final = "room.open"
+MEMBERSHIPS: Final = "room.of"
+FORMER: Final = "room.former"
+NOTES: Final = "note"
+OPEN_NOTES: Final = "note.open"
+
+_PAGE: Final = 1000
+_SHORTEST_END: Final = 4
+
+_decode_room: Final = msgspec.json.Decoder(Room).decode
+_decode_member: Final = msgspec.json.Decoder(Member).decode
+_decode_note: Final = msgspec.json.Decoder(Note).decode
+
+
+def fold_room(rows: Rows, event: Event) -> list[Change]:
+    """Tell what an event changes in its room; raises what the fold skips on for one that cannot be."""
+    id_ = str(event.payload["room"])
+    before = read_room(rows, id_)
+    value = rows.get(FORMER, f"{id_}/{event.sender}")
+    after = apply_to_room(before, event, None if value is None else _decode_member(value))
+    changes: list[Change] = [(ROOMS, id_, encode_row(after))]
+    if before is None:
+        changes += _opened(rows, after)
+    changes += _moved(before, after)
+    if not after.is_open:
+        changes.append((OPEN_ROOMS, _open_key(after), None))
+        changes += [(MEMBERSHIPS, f"{name}/{id_}", None) for name in after.names]
+    return changes
+
+
+def _opened(rows: Rows, room: Room) -> list[Change]:
+    return [
+        (ROOM_AT, room.path, room.id.encode()),
+        (ROOM_COUNT, room.base, encode_row(count_rooms(rows, room.base) + 1)),
+        (OPEN_ROOMS, _open_key(room), b""),
+    ]
+
+
+def _moved(before: Room | None, after: Room) -> list[Change]:
+    """Who came and who went. Who went is remembered, and who comes back is no longer a former one."""
+    old = {} if before is None else {member.name: member for member in before.members}
+    changes: list[Change] = []
+    for member in after.members:
+        if member.name not in old:
+            changes += [
+                (MEMBERSHIPS, f"{member.name}/{after.id}", b""),
+                (FORMER, f"{after.id}/{member.name}", None),
+            ]
+    for name in old.keys() - set(after.names):
+        changes += [
+            (MEMBERSHIPS, f"{name}/{after.id}", None),
+            (FORMER, f"{after.id}/{name}", encode_row(old[name])),
+        ]
+    return changes
+
+
+def _open_key(room: Room) -> str:
+    return f"{room.slug}/{room.id}"
+
+
+def read_room(rows: Rows, id: str) -> Room | None:
+    """Look a room up by its id."""
+    value = rows.get(ROOMS, id)
+    return None if value is None else _decode_room(value)
+
+
+def read_room_at(rows: Rows, path: str) -> Room | None:
+    """Give the newest room at a canonical path, open or closed."""
+    value = rows.get(ROOM_AT, path)
+    return None if value is None else read_room(rows, value.decode())
+
+
+def count_rooms(rows: Rows, base: str) -> int:
+    """Tell how many rooms have had a base so far."""
+    value = rows.get(ROOM_COUNT, base)
+    return 0 if value is None else decode_count(value)
+
+
+def find_room(rows: Rows, word: str) -> Room:
+    """Find the room that a word means: an id, or a short name that one open room alone has.
+
+    Raises `RoomNotFound`, and `AmbiguousRecipient` with the ids.
+    """
+    wanted = word.removeprefix("#").lower()
+    if (room := read_room(rows, wanted)) is not None:
+        return room
+    found = [key.rpartition("/")[2] for key, _ in rows.scan(OPEN_ROOMS, f"{wanted}/", limit=_PAGE)]
+    if len(found) > 1:
+        raise AmbiguousRecipient(f"#{wanted}", found)
+    only = read_room(rows, found[0]) if found else None
+    if only is None:
+        raise RoomNotFound(word)
+    return only
+
+
+def read_open_rooms(rows: Rows) -> Iterator[Room]:
+    """Walk the open rooms, by name."""
+    return _rooms(rows, OPEN_ROOMS, "")
+
+
+def read_all_rooms(rows: Rows) -> Iterator[Room]:
+    """Walk all rooms there ever were, by id."""
+    return (_decode_room(value) for _, value in _walk(rows, ROOMS, ""))
+
+
+def read_rooms_of(rows: Rows, agent: str) -> Iterator[Room]:
+    """Walk the open rooms in which an agent is a member."""
+    return _rooms(rows, MEMBERSHIPS, f"{agent}/")
+
+
+def _rooms(rows: Rows, table: str, prefix: str) -> Iterator[Room]:
+    for key, _ in _walk(rows, table, prefix):
+        room = read_room(rows, key.rpartition("/")[2])
+        assert room is not None  # one event wrote both
+        yield room
+
+
+def _walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    after = ""
+    while page := rows.scan(table, prefix, after=after, limit=_PAGE):
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]
+
+
+def add_note(rows: Rows, event: Event) -> list[Change]:
+    """Tell what a note changes."""
+    note = note_from(event, msgspec.convert(event.payload, NoteAdded))
+    key = f"{note.room}/{note.id}"
+    is_new = rows.get(NOTES, key) is None and "/" not in note.id
+    if not is_new or read_room(rows, note.room) is None:
+        raise ValueError(note.id)
+    return [(NOTES, key, encode_row(note)), (OPEN_NOTES, key, b"")]
+
+
+def resolve_note(rows: Rows, event: Event) -> list[Change]:
+    """Tell what settling a note changes."""
+    payload = msgspec.convert(event.payload, NoteResolved)
+    key = f"{payload.room}/{payload.note}"
+    note = read_note(rows, payload.room, payload.note)
+    if note is None:
+        raise ValueError(payload.note)
+    return [(NOTES, key, encode_row(resolved(note, event))), (OPEN_NOTES, key, None)]
+
+
+def read_note(rows: Rows, room: str, id: str) -> Note | None:
+    """Look a note up by its whole id."""
+    value = rows.get(NOTES, f"{room}/{id}")
+    return None if value is None else _decode_note(value)
+
+
+def find_note(rows: Rows, room: str, word: str) -> Note:
+    """Find the note of a room that a word means: its id, or an end of it that no other note of the room has.
+
+    Raises `NotFound`, also when several end so.
+    """
+    wanted = word.removeprefix("#").upper()
+    if (note := read_note(rows, room, wanted)) is not None:
+        return note
+    found = []
+    if len(wanted) >= _SHORTEST_END:
+        found = [value for key, value in _walk(rows, NOTES, f"{room}/") if key.endswith(wanted)]
+    if len(found) != 1:
+        raise NotFound(f"note {word} in {room}", "several notes end so" if found else "")
+    return _decode_note(found[0])
+
+
+def read_notes(
+    rows: Rows, room: str, *, after: str = "", include_resolved: bool = False, limit: int = 50
+) -> list[Note]:
+    """Give a room's notes, the oldest first, behind a note; raises `InvalidCursor` when that is not there.
+
+    At least one and at most two hundred at once.
+    """
+    if after and read_note(rows, room, after) is None:
+        raise InvalidCursor(after)
+    table = NOTES if include_resolved else OPEN_NOTES
+    behind = f"{room}/{after}" if after else ""
+    found = []
+    for key, _ in rows.scan(table, f"{room}/", after=behind, limit=page_size(limit)):
+        note = read_note(rows, room, key.rpartition("/")[2])
+        assert note is not None  # one event wrote both
+        found.append(note)
+    return found

@@ -1,0 +1,124 @@
+"""What follows from a room, the policy and the moment: how long a lease runs, who is gone, what may be done.
+
+Pure. Nothing here changes a room: time alone moves nothing, it only permits.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from palaver.rooms.attendance import Facts
+from palaver.rooms.policy import Policy
+from palaver.rooms.room import Room, StickState
+
+
+class Condition(enum.StrEnum):
+    """What a room is shown with, beside its state."""
+
+    STALE_OWNER = "stale_owner"
+    OWNER_GONE = "owner_gone"
+    OWNER_IDLE = "owner_idle"
+    RECIPIENT_GONE = "recipient_gone"
+    DORMANT = "dormant"
+
+
+class Cause(enum.StrEnum):
+    """Why the stick may be taken over."""
+
+    OWNER_GONE = "owner_gone"
+    OWNER_TIMEOUT = "owner_timeout"
+    OWNER_IDLE = "owner_idle"
+    CLAIM_TIMEOUT = "claim_timeout"
+    OPERATOR_OVERRIDE = "operator_override"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Why the stick may be taken over now, and when that changes by itself; None for not, and for never."""
+
+    cause: Cause | None
+    changes_ms: int | None
+
+
+def lease_until_ms(room: Room, facts: Facts, policy: Policy) -> int:
+    """Give the moment at which the holder's lease is over.
+
+    It runs anew from each sign of the holder: a heartbeat, and whatever it does while its process is there.
+    Nobody can give a sign to a daemon that is not there, so it runs anew from its start, too.
+    """
+    owner = facts.of(room.owner)
+    signs = [facts.started_ms, owner.beat_ms, owner.seen_ms if owner.is_present else None]
+    return max(room.lease_until_ms, *(sign + policy.lease_ms for sign in signs if sign is not None))
+
+
+def gone_at_ms(room: Room, name: str, facts: Facts, policy: Policy) -> int | None:
+    """Give the moment from which a member counts as gone; None while its process is not surely gone.
+
+    That is the grace behind the end of its process, or behind the last sign of it, whatever was later.
+    """
+    sight = facts.of(name)
+    if sight.is_present or sight.gone_since_ms is None:
+        return None
+    claimed = room.claimed_ms if name == room.owner else 0
+    signs = (sight.gone_since_ms, sight.seen_ms or 0, sight.beat_ms or 0, claimed, facts.started_ms)
+    return max(signs) + policy.gone_grace_ms
+
+
+def is_gone(room: Room, name: str, facts: Facts, policy: Policy) -> bool:
+    """Tell whether a member counts as gone."""
+    moment = gone_at_ms(room, name, facts, policy)
+    return moment is not None and moment <= facts.now_ms
+
+
+def reservation_until_ms(room: Room, facts: Facts, policy: Policy) -> int:
+    """Give the moment from which a reservation goes back in line: its end, or when its recipient is gone."""
+    gone = gone_at_ms(room, room.reserved_for, facts, policy)
+    return room.claim_until_ms if gone is None else min(room.claim_until_ms, gone)
+
+
+def outlook(room: Room, facts: Facts, policy: Policy) -> Outlook:
+    """Tell whether the stick may be taken over, and when that can change without an event."""
+    if room.state == StickState.OWNED:
+        moments = _owner_moments(room, facts, policy)
+    elif room.state == StickState.RESERVED:
+        moments = {Cause.CLAIM_TIMEOUT: reservation_until_ms(room, facts, policy)}
+    else:
+        moments = {}
+    cause = next((cause for cause, moment in moments.items() if moment <= facts.now_ms), None)
+    later = [moment for moment in moments.values() if moment > facts.now_ms]
+    return Outlook(cause, min(later, default=None))
+
+
+def conditions(room: Room, facts: Facts, policy: Policy) -> tuple[Condition, ...]:
+    """Tell what a room is shown with."""
+    found: list[Condition] = []
+    if room.state == StickState.OWNED:
+        over = {
+            cause for cause, moment in _owner_moments(room, facts, policy).items() if moment <= facts.now_ms
+        }
+        found += [condition for cause, condition in _SHOWN if cause in over]
+    if room.state == StickState.RESERVED and is_gone(room, room.reserved_for, facts, policy):
+        found.append(Condition.RECIPIENT_GONE)
+    if room.is_open and not any(facts.of(name).is_present for name in room.names):
+        found.append(Condition.DORMANT)
+    return tuple(found)
+
+
+_SHOWN = (
+    (Cause.OWNER_TIMEOUT, Condition.STALE_OWNER),
+    (Cause.OWNER_GONE, Condition.OWNER_GONE),
+    (Cause.OWNER_IDLE, Condition.OWNER_IDLE),
+)
+
+
+def _owner_moments(room: Room, facts: Facts, policy: Policy) -> dict[Cause, int]:
+    """Give the moments from which the holder may lose the stick, the gravest cause first."""
+    moments: dict[Cause, int] = {}
+    gone = gone_at_ms(room, room.owner, facts, policy)
+    if gone is not None:
+        moments[Cause.OWNER_GONE] = gone
+    moments[Cause.OWNER_TIMEOUT] = lease_until_ms(room, facts, policy)
+    owner = facts.of(room.owner)
+    if owner.idle_since_ms is not None:
+        signs = (owner.idle_since_ms, room.claimed_ms, owner.seen_ms or 0, owner.beat_ms or 0)
+        moments[Cause.OWNER_IDLE] = max(signs) + policy.owner_idle_ms
+    return moments

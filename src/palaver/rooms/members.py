@@ -1,0 +1,70 @@
+"""Coming and going: what is decided about who is in a room, and about closing it. Pure."""
+
+from palaver.errors import CannotKickSelf, NotAllowed, RoomClosed, TargetActive, UnknownMember, UnknownTarget
+from palaver.model.agent import Caller, Standing
+from palaver.rooms import payloads
+from palaver.rooms.conditions import is_gone
+from palaver.rooms.moment import Moment, Move, member_of
+from palaver.rooms.names import find_member
+from palaver.rooms.payloads import Ended, MemberLeft
+from palaver.rooms.room import Room
+
+
+def leave(room: Room, name: str, reason: str) -> Move:
+    """Decide about a member who goes."""
+    _check_open(room)
+    member_of(room, name)
+    return Move(type=payloads.MEMBER_LEFT, payload=MemberLeft(room=room.id, reason=reason))
+
+
+def retire(room: Room, name: str, reason: str) -> Move | None:
+    """Decide about a member that is taken out by the bus; nothing when it is out already."""
+    if not room.is_open or room.member(name) is None:
+        return None
+    return Move(type=payloads.MEMBER_LEFT, payload=MemberLeft(room=room.id, reason=reason, member=name))
+
+
+def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bool) -> Move:
+    """Decide about a member that another one removes.
+
+    Any member can remove one who is gone; only an operator, who need not be a member, one who is there.
+    """
+    room = now.room
+    _check_open(room)
+    found = _target(now, caller, target)
+    if not is_gone(room, found, now.facts, now.policy):
+        if not is_forced:
+            raise TargetActive(found)
+        if not _is_operator(caller):
+            raise NotAllowed("room kick --force", caller.standing.word, Standing.OPERATOR.word)
+    return Move(type=payloads.KICK, payload=Ended(room=room.id, reason=reason), to=(found,))
+
+
+def _target(now: Moment, caller: Caller, target: str) -> str:
+    room = now.room
+    try:
+        found = find_member(room, target, lambda name: now.facts.of(name).is_present).name
+    except UnknownMember:
+        found = ""
+    if found == caller.name:
+        raise CannotKickSelf(room.id)
+    if room.member(caller.name) is None and not _is_operator(caller):
+        raise UnknownMember(caller.name, room.id)
+    if not found:
+        raise UnknownTarget(target, room.id)
+    return found
+
+
+def close(room: Room, reason: str) -> Move:
+    """Decide about the end of a room."""
+    _check_open(room)
+    return Move(type=payloads.CLOSE, payload=Ended(room=room.id, reason=reason))
+
+
+def _check_open(room: Room) -> None:
+    if not room.is_open:
+        raise RoomClosed(room.id)
+
+
+def _is_operator(caller: Caller) -> bool:
+    return caller.standing >= Standing.OPERATOR

@@ -1,0 +1,74 @@
+"""What rooms are called, and which member a word means. Pure."""
+
+import hashlib
+import re
+from base64 import b32encode
+from collections.abc import Callable
+from typing import Final
+
+from palaver.errors import AmbiguousRecipient, BadName, UnknownMember
+from palaver.model.names import split_name
+from palaver.rooms.room import Member, Room
+
+_LIMIT_SLUG: Final = 32
+_NO_SLUG: Final = re.compile(r"[^a-z0-9_]+")
+_HASH_CHARACTERS: Final = 4
+_BASE: Final = re.compile(r"[a-z0-9_-]+-[a-z2-7]{4}")
+_NUMBER: Final = re.compile(r"(-[1-9][0-9]{0,8})?", re.ASCII)
+
+
+def folder_name(path: str) -> str:
+    """Give the last part of a path, as people see it; the whole path when it has none."""
+    return path.rstrip("/").rpartition("/")[2] or path
+
+
+def room_base(path: str) -> str:
+    """Give the id of the first room at a path: its folder's name in small letters, and a hash of the path."""
+    slug = _NO_SLUG.sub("-", folder_name(path).lower())[:_LIMIT_SLUG].strip("-") or "room"
+    digest = b32encode(hashlib.sha256(path.encode()).digest()).decode().lower()
+    return f"{slug}-{digest[:_HASH_CHARACTERS]}"
+
+
+def room_id(base: str, number: int) -> str:
+    """Give the id of the number-th room that has this base, counted from 1."""
+    return base if number == 1 else f"{base}-{number}"
+
+
+def check_room_id(id: str, base: str) -> None:
+    """Refuse, with ValueError, an id and a base that `room_base` and `room_id` have not made."""
+    number = id.removeprefix(base)
+    if not _BASE.fullmatch(base) or not id.startswith(base) or not _NUMBER.fullmatch(number):
+        raise ValueError(f"{id!r} is no room's id")
+
+
+def find_member(room: Room, word: str, is_present: Callable[[str], bool]) -> Member:
+    """Find the one member that a word means: its full name, base name or harness, with or without `@`.
+
+    When a base name or harness is that of several, it means the one of them that is there. Raises
+    `AmbiguousRecipient` with the candidates, and `UnknownMember`.
+    """
+    wanted = _folded(word)
+    if (member := room.member(wanted)) is not None:
+        return member
+    found = [member for member in room.members if _base(member.name) == wanted]
+    found = found or [member for member in room.members if wanted and member.harness.lower() == wanted]
+    if len(found) > 1:
+        found = [member for member in found if is_present(member.name)] or found
+    if len(found) > 1:
+        raise AmbiguousRecipient(word, [member.name for member in found])
+    if not found:
+        raise UnknownMember(word, room.id)
+    return found[0]
+
+
+def _folded(word: str) -> str:
+    """Give a name as the log has it: small letters, the device in capitals."""
+    name, colon, device = word.removeprefix("@").partition(":")
+    return name.lower() + colon + device.upper()
+
+
+def _base(name: str) -> str:
+    try:
+        return split_name(name).base
+    except BadName:  # It comes from the log, and the log may hold anything.
+        return name

@@ -1,0 +1,70 @@
+"""Notes: what lasts beside the talk in a room, until somebody says that it is settled. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from palaver.errors import BodyTooLarge, InvalidBody
+from palaver.model.envelope import Event
+from palaver.model.text import check_text
+from palaver.rooms.payloads import NoteAdded
+
+LIMIT_LIST: Final = 200
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One note. Moments are Unix milliseconds, 0 for not yet."""
+
+    id: str
+    room: str
+    by: str
+    ts: int
+    seq: int
+    text: str
+    turn_id: int | None = None
+    resolved_ms: int = 0
+    resolved_by: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return not self.resolved_ms
+
+
+def checked_note(text: str, limit_bytes: int) -> str:
+    """Give a note's text as it is stored, without blanks around it.
+
+    Raises `InvalidBody` when nothing is left, `BadText` and `BodyTooLarge`.
+    """
+    trimmed = text.strip()
+    if not trimmed:
+        raise InvalidBody("a note needs a text")
+    check_text(trimmed, "the note", 4 * len(trimmed))
+    size_bytes = len(trimmed.encode())
+    if size_bytes > limit_bytes:
+        raise BodyTooLarge(size_bytes, limit_bytes)
+    return trimmed
+
+
+def note_from(event: Event, payload: NoteAdded) -> Note:
+    """Make the note that an event adds."""
+    return Note(
+        id=payload.note,
+        room=payload.room,
+        by=event.sender,
+        ts=event.ts,
+        seq=event.seq,
+        text=payload.text,
+        turn_id=payload.turn_id,
+    )
+
+
+def resolved(note: Note, event: Event) -> Note:
+    """Give a note as it is after somebody settled it; the first one to do so stays the one."""
+    if not note.is_open:
+        raise ValueError(f"{note.id} is settled")
+    return msgspec.structs.replace(note, resolved_ms=event.ts, resolved_by=event.sender)
+
+
+def page_size(limit: int) -> int:
+    """Give how many notes a list holds that was asked to hold so many."""
+    return max(1, min(limit, LIMIT_LIST))

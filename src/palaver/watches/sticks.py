@@ -1,0 +1,149 @@
+"""The reactor that lets time pass in rooms: it hands sticks on, ends reservations, retires who is long gone.
+
+It decides nothing: at the moment at which something may be due it asks the broker, and that looks again. A
+room has a timer only while time alone can change it; a room at rest costs nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+from palaver.clock import Clock
+from palaver.errors import PalaverError
+from palaver.log.api import Log
+from palaver.log.fold import agent_of
+from palaver.log.fold_rooms import read_open_rooms, read_room, read_rooms_of
+from palaver.model.envelope import Event
+from palaver.model.room import ExpireReservation, HandOn, RetireMember
+from palaver.rooms.attendance import Attendance, Facts, take_facts
+from palaver.rooms.conditions import gone_at_ms, reservation_until_ms
+from palaver.rooms.payloads import ROOM_TYPES
+from palaver.rooms.policy import Policy
+from palaver.rooms.room import Room, StickState
+
+_logger: Final = logging.getLogger("palaver.watches")
+
+_TRY_AGAIN_MS: Final = 1000
+"""How long it waits after the broker could not do what was due."""
+_LONGEST_S: Final = 24 * 3600.0
+_AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
+
+Due = HandOn | ExpireReservation | RetireMember
+Submit = Callable[[Due], Awaitable[object]]
+"""Hands a request to the broker in the name of the bus."""
+
+
+class Timer(Protocol):
+    """What can be called off."""
+
+    def cancel(self) -> None: ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+class Sticks:
+    """Watches the open rooms. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        log: Log,
+        submit: Submit,
+        attendance: Attendance,
+        *,
+        clock: Clock,
+        policy: Policy,
+        call_later: CallLater,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """What falls due is asked for in `tasks`, whose owner waits for it."""
+        self._log = log
+        self._submit = submit
+        self._attendance = attendance
+        self._clock = clock
+        self._policy = policy
+        self._call_later = call_later
+        self._tasks = tasks
+        self._timers: dict[str, Timer] = {}
+        self._busy: set[str] = set()
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin: every open room is looked at once, then those in which something happens."""
+        self._unsubscribe = self._log.subscribe(self._hear)
+        for room in read_open_rooms(self._log.rows):
+            self._look(room)
+
+    def close(self) -> None:
+        """Stop. What fell due meanwhile is done after the next start. Closing twice is harmless."""
+        self._unsubscribe()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        for id in dict.fromkeys(id for event in events for id in self._touched(event)):
+            if (room := read_room(self._log.rows, id)) is not None:
+                self._look(room)
+
+    def _touched(self, event: Event) -> Iterator[str]:
+        """Give the rooms in which an event can change what falls due."""
+        if event.type in ROOM_TYPES and isinstance(room := event.payload.get("room"), str):
+            yield room
+        elif event.type in _AGENT_EVENTS:
+            yield from (room.id for room in read_rooms_of(self._log.rows, agent_of(event)))
+
+    def _look(self, room: Room, *, at_least_ms: int = 0) -> None:
+        """Set a room's timer to the next moment at which something falls due, or take it away."""
+        if (timer := self._timers.pop(room.id, None)) is not None:
+            timer.cancel()
+        moments = [moment for moment, _ in self._due(room)]
+        if moments and room.id not in self._busy:
+            wait_ms = max(min(moments) - self._clock.now_ms(), at_least_ms, 0)
+            wait_s = min(wait_ms / 1000, _LONGEST_S)
+            self._timers[room.id] = self._call_later(wait_s, lambda: self._ring(room.id))
+
+    def _ring(self, id: str) -> None:
+        self._timers.pop(id, None)
+        self._busy.add(id)
+        self._tasks.create_task(self._act(id))
+
+    async def _act(self, id: str) -> None:
+        """Ask for everything that is due in a room. What cannot be done now is tried again a little later."""
+        try:
+            room = read_room(self._log.rows, id)
+            now_ms = self._clock.now_ms()
+            for request in [] if room is None else [one for at, one in self._due(room) if at <= now_ms]:
+                await self._submit(request)
+        except PalaverError as error:
+            _logger.warning("not done in the room %s: %s: %s", id, error.code, error)
+        finally:
+            self._busy.discard(id)
+        if (room := read_room(self._log.rows, id)) is not None:
+            self._look(room, at_least_ms=_TRY_AGAIN_MS if self._is_overdue(room) else 0)
+
+    def _is_overdue(self, room: Room) -> bool:
+        return any(moment <= self._clock.now_ms() for moment, _ in self._due(room))
+
+    def _due(self, room: Room) -> Iterator[tuple[int, Due]]:
+        """Give what time alone will bring about in a room, each with its moment."""
+        if not room.is_open:
+            return
+        facts = take_facts(self._attendance, self._clock.now_ms(), room.id, room.names)
+        if room.state == StickState.OWNED:
+            gone = gone_at_ms(room, room.owner, facts, self._policy)
+            if gone is not None:
+                yield gone, HandOn(room=room.id, turn=room.turn)
+        elif room.state == StickState.RESERVED:
+            yield (
+                reservation_until_ms(room, facts, self._policy),
+                ExpireReservation(room=room.id, turn=room.turn),
+            )
+        for name in room.names:
+            if (moment := self._retires_at_ms(room, name, facts)) is not None:
+                yield moment, RetireMember(room=room.id, member=name)
+
+    def _retires_at_ms(self, room: Room, name: str, facts: Facts) -> int | None:
+        gone = gone_at_ms(room, name, facts, self._policy)
+        return None if gone is None else gone - self._policy.gone_grace_ms + self._policy.presence_ms

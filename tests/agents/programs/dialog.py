@@ -1,0 +1,49 @@
+"""A composer that asks before it does something: every byte it reads goes to a file, with who read it.
+
+    dialog.py FILE WHEN
+
+`WHEN` is `now`: it asks at its start; `paste`: in the moment something is pasted. `SIGUSR1` ends the dialog.
+"""
+
+import os
+import signal
+import sys
+import tty
+
+path, when = sys.argv[1:]
+QUESTION = b"\r\nProceed? [y/n] "
+record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+text = b""
+asking: list[bool] = []
+
+
+def ask() -> None:
+    asking.append(True)
+    os.write(1, QUESTION)
+
+
+def answer(*_: object) -> None:
+    asking.clear()
+    os.write(1, b"\r\n\x1b[2J\x1b[Hgone\r\n" + text)
+
+
+tty.setraw(0)
+signal.signal(signal.SIGUSR1, answer)
+os.write(1, b"ready\r\n")
+if when == "now":
+    ask()
+has_asked = when == "now"
+while True:
+    data = os.read(0, 4096)
+    os.write(record, (b"DIALOG:" if asking else b"COMPOSER:") + data + b"\n")
+    if asking:
+        continue
+    text += data
+    if text.endswith(b"\r"):
+        os.write(1, b"\r\nsent " + text + b"\n")
+        text = b""
+    elif not has_asked:
+        has_asked = True
+        ask()
+    else:
+        os.write(1, data)

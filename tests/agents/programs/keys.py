@@ -1,0 +1,34 @@
+"""Takes keys one by one, as a composer does, and writes every byte it reads to a file.
+
+    keys.py FILE [paste] [eat-enter]
+
+It shows what is typed, and at Enter `sent <text>`. With `paste` it asks for bracketed paste; with `eat-enter`
+it does not take the first Enter.
+"""
+
+import os
+import sys
+import termios
+import tty
+
+path, *words = sys.argv[1:]
+settings = termios.tcgetattr(0)
+tty.setraw(0)
+record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+eats = 1 if "eat-enter" in words else 0
+text = b""
+os.write(1, b"ready\r\n" + (b"\x1b[?2004h" if "paste" in words else b""))
+while data := os.read(0, 4096):
+    os.write(record, data)
+    for byte in data.replace(b"\x1b[200~", b"").replace(b"\x1b[201~", b""):
+        if byte == 13 and eats:
+            eats -= 1
+        elif byte == 13:
+            os.write(1, b"\r\nsent " + text + b"\r\n")
+            text = b""
+        elif byte == 4:
+            termios.tcsetattr(0, termios.TCSANOW, settings)
+            sys.exit(0)
+        else:
+            text += bytes((byte,))
+            os.write(1, bytes((byte,)))

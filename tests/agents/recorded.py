@@ -1,0 +1,65 @@
+"""Recordings of the real harnesses: every byte they wrote to a terminal, and where a scene was complete.
+
+They were made against a model server that only repeats a script, in an empty home and without a network. A
+recording is `<harness>/<columns>x<rows>.bin.gz`; the JSON beside it says what each scene must look like.
+"""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from palaver.agents.screen import Screen
+from palaver.harness.profiles import profile_of
+
+FOLDER = Path(__file__).parent / "recordings"
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """One place in a recording, and what a look at it must say."""
+
+    scene: str
+    offset: int
+    ms: int
+    state: str
+    reason: str = ""
+    composer: str
+    draft: str = ""
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one harness wrote in one run."""
+
+    harness: str
+    version: str
+    cols: int
+    rows: int
+    scenes: list[Scene]
+
+    @property
+    def name(self) -> str:
+        return f"{self.harness}/{self.cols}x{self.rows}"
+
+    @property
+    def data(self) -> bytes:
+        return gzip.decompress((FOLDER / f"{self.name}.bin.gz").read_bytes())
+
+    def screen(self) -> Screen:
+        """Give a screen of its size, before the first byte."""
+        return Screen(self.cols, self.rows, profile_of(self.harness), started_ms=0)
+
+    def play(self) -> Iterator[tuple[Scene, Screen]]:
+        """Feed the recording scene by scene, in pieces as a pump would, and give the screen after each."""
+        screen, data, done = self.screen(), self.data, 0
+        for scene in self.scenes:
+            for start in range(done, scene.offset, 4096):
+                screen.feed(data[start : min(start + 4096, scene.offset)], scene.ms)
+                screen.step()
+            done = scene.offset
+            yield scene, screen
+
+
+RECORDINGS = tuple(
+    msgspec.json.decode(path.read_bytes(), type=Recording) for path in sorted(FOLDER.glob("*/*.json"))
+)

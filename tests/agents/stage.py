@@ -1,0 +1,369 @@
+"""A home with a daemon that is not one: it speaks the holder's wire, and does what a test says.
+
+Holders and the programs in their terminals are real processes; all of them are ended with the stage.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from palaver.agents.child import Program, clean_environment
+from palaver.agents.frames_wire import DATA, FrameReader, control_to_bytes, data_frames
+from palaver.agents.launch import Start, start_holder
+from palaver.agents.sockets import connect, listen, socket_path
+
+LIMIT_S = 5.0
+PROGRAMS = Path(__file__).parent / "programs"
+FIRST_MS = 1_763_200_000_000
+
+Fields = dict[str, Any]
+
+
+def script(name: str, *arguments: str) -> list[str]:
+    """Give the command that runs one of the scripted programs."""
+    return [sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *arguments]
+
+
+class FakeDaemon:
+    """Answers holders, keeps what they say, and pushes what a test tells it to."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.name = "luna"
+        self.harness = ""
+        self.who: Fields = {"ok": True, "name": "human", "standing": "human", "kind": "human"}
+        self.refusals: dict[str, Fields] = {}
+        """What a request is refused with, by its name."""
+        self.silent: set[str] = set()
+        """Requests that get no answer."""
+        self.said: list[Fields] = []
+        self.passed: list[Fields] = []
+        """What holders passed on with a descriptor."""
+        self._news = asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+        self._adopter: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lanes = 0
+
+    async def open(self) -> None:
+        self._lanes = 0
+        (self.home / "daemon.sock").unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, str(self.home / "daemon.sock"))
+        self._adopter = listen(self.home / "adopt.sock")
+        asyncio.get_running_loop().add_reader(self._adopter, self._adopt)
+
+    async def close(self) -> None:
+        """Die, as a daemon does: every connection breaks."""
+        if self._server is None or self._adopter is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._adopter)
+        self._adopter.close()
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        for name in ("daemon.sock", "adopt.sock"):
+            (self.home / name).unlink(missing_ok=True)
+        self._server = self._adopter = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.append(writer)
+        try:
+            with suppress(ConnectionError, asyncio.CancelledError):
+                while line := await reader.readline():
+                    self._hear(json.loads(line), writer)
+        finally:
+            self._tasks.discard(task)
+            if writer in self._writers:
+                self._writers.remove(writer)
+            writer.transport.abort()
+
+    def _hear(self, said: Fields, writer: asyncio.StreamWriter) -> None:
+        self.said.append(said)
+        self._news.set()
+        if said["op"] in self.silent:
+            return
+        refusal = self.refusals.get(said["op"])
+        answer = refusal if refusal is not None else {"ok": self._answer(said)}
+        writer.write(json.dumps({"req": said["req"], **answer}).encode() + b"\n")
+
+    def _answer(self, said: Fields) -> Fields:
+        if said["op"] == "hold":
+            return {"name": self.name, "secret": said["secret"], "seat": "seat-mark", "harness": self.harness}
+        if said["op"] == "lane":
+            self._lanes += 1
+            return {"lane": self._lanes}
+        return {}
+
+    def push(self, kind: str, **fields: object) -> None:
+        """Push to the holder that came last."""
+        self._writers[-1].write(json.dumps({"push": kind, **fields}).encode() + b"\n")
+
+    def offer(self, number: int, text: str, *, lane: int = 1, **fields: object) -> None:
+        """Offer one message; its place and id are made of the number."""
+        message = {"seq": number, "id": f"01K0000000000000000000{number:04}", "ts": FIRST_MS}
+        message |= {"from": "nova", "text": text, "priority": "normal", **fields}
+        self.push("offer", lane=lane, offer=number, name=self.name, messages=[message])
+
+    def _adopt(self) -> None:
+        assert self._adopter is not None
+        connection, _ = self._adopter.accept()
+        with connection:
+            line, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 4)
+            asked = json.loads(line)
+            self.passed.append(asked)
+            self._news.set()
+            answer = self.who
+            if asked["do"] == "send":
+                reply = {"ok": True, "message_id": "01KSENT", "seq": 7}
+                answer = reply if asked.get("silent") else {"ok": True, "replied": True}
+                if not asked.get("silent"):
+                    os.write(descriptors[0], json.dumps(reply).encode() + b"\n")
+            for descriptor in descriptors:
+                os.close(descriptor)
+            connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Wait until something is so, looking whenever a holder says something."""
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                self._news.clear()
+                await self._news.wait()
+
+    def last(self, op: str) -> Fields:
+        """Give the newest request of a kind."""
+        return [one for one in self.said if one["op"] == op][-1]
+
+    async def heard(self, op: str, count: int = 1, **fields: object) -> Fields:
+        """Wait for a request with these fields, the `count`th of its kind, and give it."""
+
+        def found() -> list[Fields]:
+            return [
+                one
+                for one in self.said
+                if one["op"] == op and all(one.get(k) == v for k, v in fields.items())
+            ]
+
+        await self.until(lambda: len(found()) >= count)
+        return found()[count - 1]
+
+
+class Attached:
+    """A client that is attached, or wants to be."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.connection.setblocking(False)
+        self._frames = FrameReader()
+        self._rest = b""
+        self.shown = b""
+        self.controls: list[Fields] = []
+
+    async def reply(self) -> Fields:
+        """Read the one line that answers a request."""
+        loop = asyncio.get_running_loop()
+        received = b""
+        async with asyncio.timeout(LIMIT_S):
+            while b"\n" not in received:
+                piece = await loop.sock_recv(self.connection, 65536)
+                assert piece, f"it was closed after {received!r}"
+                received += piece
+        line, _, self._rest = received.partition(b"\n")
+        answer: Fields = json.loads(line)
+        return answer
+
+    async def send(self, data: bytes) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await asyncio.get_running_loop().sock_sendall(self.connection, data)
+
+    async def press(self, keys: bytes) -> None:
+        await self.send(data_frames(keys))
+
+    async def control(self, **fields: object) -> None:
+        await self.send(control_to_bytes(fields))
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Read until something is so."""
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                assert await self.read(), "it was closed"
+
+    async def read(self) -> bool:
+        """Take in what comes next; False at the end."""
+        data, self._rest = self._rest, b""
+        if not data:
+            data = await asyncio.get_running_loop().sock_recv(self.connection, 1 << 20)
+        for kind, payload in self._frames.feed(data):
+            if kind == DATA:
+                self.shown += payload
+            else:
+                self.controls.append(json.loads(payload))
+        return bool(data)
+
+    async def until_shown(self, text: bytes) -> None:
+        await self.until(lambda: text in self.shown)
+
+    async def control_of(self, kind: str) -> Fields:
+        """Wait for a control of this type and give the last one."""
+        await self.until(lambda: any(one["type"] == kind for one in self.controls))
+        return [one for one in self.controls if one["type"] == kind][-1]
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Stage:
+    """One home, its daemon, and the holders started in it."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir(mode=0o700, exist_ok=True)
+        self.home = home
+        self.daemon = FakeDaemon(home)
+        self._clients: list[Attached] = []
+        self._pids: list[int] = []
+
+    async def start(
+        self, command: list[str], *, cols: int = 80, rows: int = 24, env: Mapping[str, str] | None = None
+    ) -> str:
+        """Start a holder with a program; gives the name of its agent."""
+        outer = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LANG": "C.UTF-8", **(env or {})}
+        kept = clean_environment(outer, str(self.home))
+        program = Program(
+            argv=tuple(map(os.fsencode, command)),
+            cwd=os.fsencode(self.home),
+            environment=tuple(os.fsencode(f"{name}={value}") for name, value in kept.items()),
+        )
+        start = Start(home=str(self.home), ticket="ticket", program=program, cols=cols, rows=rows)
+        async with asyncio.timeout(LIMIT_S):
+            return await asyncio.get_running_loop().run_in_executor(None, start_holder, start)
+
+    @property
+    def child(self) -> int:
+        """The process of the agent that was held last."""
+        return int([one for one in self.daemon.said if one["op"] == "hold"][-1]["pid"])
+
+    @property
+    def holder(self) -> int:
+        """The process that holds it."""
+        return parent_of(self.child)
+
+    def connect(self, name: str = "luna") -> Attached:
+        """Connect to an agent's socket and say nothing."""
+        client = Attached(connect(socket_path(str(self.home), name)))
+        self._clients.append(client)
+        return client
+
+    async def ask(self, **request: object) -> Fields:
+        """Put one request to the agent's socket and give the reply."""
+        client = self.connect()
+        await client.send(json.dumps(request).encode() + b"\n")
+        return await client.reply()
+
+    async def attach(self, cols: int = 80, rows: int = 24) -> Attached:
+        client = self.connect()
+        await client.send(json.dumps({"type": "attach", "cols": cols, "rows": rows}).encode() + b"\n")
+        reply = await client.reply()
+        assert reply["ok"] is True, reply
+        return client
+
+    async def until_ready(self) -> None:
+        """Wait until the program has said that it is ready."""
+        client = await self.attach()
+        await client.until_shown(b"ready")
+        client.close()
+
+    async def open_gate(self) -> None:
+        """Once the program is ready have it say by a hook that it is idle, and wait for the open gate."""
+        await self.until_ready()
+        self.daemon.who = {"ok": True, "name": self.daemon.name, "standing": "worker", "kind": "instance"}
+        count = len([one for one in self.daemon.said if one["op"] == "gate" and one["open"]])
+        assert (await self.ask(type="hook_event", event_name="SessionStart", payload={}))["ok"] is True
+        self.daemon.who = {"ok": True, "name": "human", "standing": "human", "kind": "human"}
+        if not count:
+            await self.daemon.heard("gate", open=True)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        (self.home / "down").touch()  # nobody starts a real daemon any more
+        for said in self.daemon.said:
+            if said["op"] == "hold":
+                for pid in (parent_of(said["pid"]), said["pid"]):
+                    if is_ours(pid):
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+        await self.daemon.close()
+        log = self.home / "agents" / "holder.log"
+        complaints = log.read_text() if log.exists() else ""
+        assert "Traceback" not in complaints, complaints
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def is_ours(pid: int) -> bool:
+    """Whether a number still is a holder or one of its programs: numbers are used again."""
+    if pid <= 1 or pid == os.getpid():
+        return False
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"palaver.agents.holder" in words or b"tests/agents/programs" in words
+
+
+async def wait_until(is_so: Callable[[], object]) -> None:
+    """Look until something is so: for what the system shows and nobody tells."""
+    async with asyncio.timeout(LIMIT_S):
+        while not is_so():  # noqa: ASYNC110 - nobody sets an event for what only the system knows
+            await asyncio.sleep(0.005)
+
+
+def command_of(pid: int) -> str:
+    """The arguments of a process, each with a NUL behind it."""
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def started_of(pid: int) -> str:
+    """When a process started, in ticks from boot."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def new_stage(path: Path) -> AsyncIterator[Stage]:
+    """A home with its daemon open."""
+    stage = Stage(path)
+    await stage.daemon.open()
+    try:
+        yield stage
+    finally:
+        await stage.close()

@@ -1,0 +1,122 @@
+"""The child of a holder: what it is given, and that it does not start by itself."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.child import (
+    SESSION_VARIABLES,
+    Program,
+    clean_environment,
+    failure_from_bytes,
+    let_go,
+    prepare,
+)
+from palaver.agents.pty import Exit, Pty
+from palaver.harness.marks import MARKS
+
+NAMES = st.sampled_from([*sorted(SESSION_VARIABLES), "PALAVER_SEAT", "PALAVER_X", "PATH", "TERM", "COLUMNS", "EDITOR"])
+
+
+@given(st.dictionaries(NAMES, st.text(max_size=5)))
+def test_nothing_of_another_agent_session_or_window_is_left(environment: dict[str, str]) -> None:
+    kept = clean_environment(environment, "/home/x/.palaver")
+
+    assert {name for name in kept if name.startswith("PALAVER_")} == {"PALAVER_HOME"}
+    assert kept["PALAVER_HOME"] == "/home/x/.palaver"
+    assert not SESSION_VARIABLES & set(kept)
+    assert "COLUMNS" not in kept
+    assert kept.get("EDITOR") == environment.get("EDITOR")
+    assert kept.get("PATH") == environment.get("PATH")
+
+
+def test_every_mark_of_a_harness_is_a_session_variable() -> None:
+    assert set(MARKS) <= SESSION_VARIABLES
+
+
+@pytest.mark.parametrize(("term", "expected"), [("screen", "screen"), ("dumb", "xterm-256color")])
+def test_the_terminal_is_that_of_the_caller_where_it_has_one(term: str, expected: str) -> None:
+    assert clean_environment({"TERM": term}, "/x")["TERM"] == expected
+
+
+def run(program: Program, seat: str | None) -> tuple[bytes, Exit, bytes]:
+    """Start a child, let it go or not, and give its output, its end, and what it said of a failure."""
+    pty, slave = Pty.open(80, 24)
+    waiting = prepare(program, slave)
+    os.close(slave)
+    if seat is None:
+        os.close(waiting.go)
+    else:
+        let_go(waiting, seat)
+    with open(waiting.failure, "rb") as file:
+        failure = file.read()
+    _, status = os.waitpid(waiting.pid, 0)
+    os.set_blocking(pty.master, True)
+    output = b""
+    try:
+        while piece := os.read(pty.master, 4096):
+            output += piece
+    except OSError:
+        pass
+    pty.close()
+    return output, Exit.from_wait(status), failure
+
+
+def program(*words: str, cwd: Path = Path("/")) -> Program:
+    return Program(
+        argv=tuple(map(os.fsencode, words)), cwd=os.fsencode(cwd), environment=(b"PATH=/usr/bin:/bin", b"A=b=c", b"odd")
+    )
+
+
+def test_a_child_that_is_let_go_has_its_seat() -> None:
+    output, ended, failure = run(program("sh", "-c", "echo $PALAVER_SEAT $A; exit 3"), "mark")
+
+    assert output == b"mark b=c\r\n"
+    assert ended == Exit(3)
+    assert failure == b""
+    assert failure_from_bytes(failure) is None
+
+
+def test_a_child_whose_holder_is_gone_never_starts(tmp_path: Path) -> None:
+    output, ended, _ = run(program("touch", str(tmp_path / "started")), None)
+
+    assert output == b""
+    assert ended == Exit(126)
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "status"),
+    [(("/no/such/thing",), errno.ENOENT, 127), (("/etc/passwd",), errno.EACCES, 126)],
+)
+def test_a_program_that_cannot_be_run_says_why(words: tuple[str, ...], number: int, status: int) -> None:
+    _, ended, failure = run(program(*words), "mark")
+
+    assert ended == Exit(status)
+    found = failure_from_bytes(failure)
+    assert found is not None
+    assert found.errno == number
+
+
+def test_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
+    _, _, failure = run(program("true", cwd=tmp_path / "gone"), "mark")
+
+    assert str(failure_from_bytes(failure)) == f"[Errno {errno.ENOENT}] No such file or directory"
+
+
+def test_a_child_that_was_killed_while_it_waited_can_still_be_told_to_go() -> None:
+    pty, slave = Pty.open(80, 24)
+    waiting = prepare(program("true"), slave)
+    os.close(slave)
+    os.kill(waiting.pid, 9)
+    _, status = os.waitpid(waiting.pid, 0)
+
+    let_go(waiting, "mark")
+
+    assert Exit.from_wait(status) == Exit(None, 9)
+    os.close(waiting.failure)
+    pty.close()

@@ -1,0 +1,505 @@
+"""Mail into real terminals: what is typed, what is not, and what the daemon is told of it."""
+
+import asyncio
+import base64
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.agents.stage import Stage, children_of, command_of, is_running, script, started_of, wait_until
+
+HEAD = "[pal message from: nova] "
+
+
+async def start_keys(stage: Stage, record: Path, *words: str) -> None:
+    """Start a program with a composer, and wait until mail can come."""
+    await stage.start(script("keys", str(record), *words))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+
+
+def has_read(record: Path, text: bytes) -> bool:
+    return text in record.read_bytes()
+
+
+# What is typed
+
+
+async def test_a_message_is_pasted_and_entered_and_lies_in_a_file(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record, "paste")
+
+    stage.daemon.offer(1, "hello\nthere")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["grade"], answer["lane"], answer["offer"]) == ("seen", "handed", 1, 1)
+    assert record.read_bytes() == b"\x1b[200~" + HEAD.encode() + b"hello\nthere\x1b[201~\r"
+    (file,) = (stage.home / "messages" / "luna").iterdir()
+    assert file.name == "20251115-094640-00000001.md"
+    assert file.read_text() == "hello\nthere\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("count", [300, 301])
+async def test_beyond_300_characters_the_file_is_named(stage: Stage, tmp_path: Path, count: int) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record, "paste")
+
+    stage.daemon.offer(1, "é" * count)
+    await stage.daemon.heard("answer", answer="seen")
+
+    (file,) = (stage.home / "messages" / "luna").iterdir()
+    # Behind a path stands a blank: a program may have opened a list of files, from which Enter would choose.
+    body = "é" * count if count == 300 else f"Read {file} "
+    assert record.read_bytes() == f"\x1b[200~{HEAD}{body}\x1b[201~\r".encode()
+    assert file.read_text() == "é" * count + "\n"
+
+
+async def test_ten_long_messages_of_one_second_are_ten_files(stage: Stage, tmp_path: Path) -> None:
+    await start_keys(stage, tmp_path / "record", "paste")
+
+    for number in range(1, 11):
+        stage.daemon.offer(number, f"{number} " * 400)
+        await stage.daemon.heard("answer", count=number)
+
+    files = sorted((stage.home / "messages" / "luna").iterdir())
+    assert [file.read_text().split()[0] for file in files] == [str(number) for number in range(1, 11)]
+
+
+async def test_a_bare_message_has_no_head_and_no_file(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record, "paste")
+
+    stage.daemon.offer(1, "do it", bare=True)
+    await stage.daemon.heard("answer", answer="seen")
+
+    assert record.read_bytes() == b"\x1b[200~do it\x1b[201~\r"
+    assert not (stage.home / "messages").exists()
+
+
+async def test_raw_keys_go_byte_for_byte_with_the_screen_as_evidence(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "now"))
+    await stage.daemon.heard("gate", reason="dialog")
+
+    stage.daemon.offer(1, "", raw=base64.b64encode(b"\x1b[Ay\xff").decode(), priority="interrupt")
+
+    answer = await stage.daemon.heard("answer")
+    assert answer["answer"] == "seen"
+    assert "Proceed? [y/n]" in answer["evidence"]
+    await wait_until(lambda: record.read_bytes() == b"DIALOG:\x1b[Ay\xff\n")
+    assert not (stage.home / "messages").exists()
+
+
+async def test_raw_keys_for_a_plain_shell_are_refused(stage: Stage) -> None:
+    await stage.start(["bash", "--norc", "--noprofile", "-i"])
+    await stage.daemon.heard("gate", open=False)
+
+    stage.daemon.offer(1, "", raw=base64.b64encode(b"y\r").decode(), priority="interrupt")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("refused", "shell")
+
+
+async def test_an_offer_that_cannot_be_read_is_refused(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+
+    stage.daemon.push("offer", lane=1, offer=4, name="luna", messages=[{"seq": "?"}])
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["offer"]) == ("refused", 4)
+
+
+# An interrupt
+
+
+async def test_an_idle_agent_is_not_interrupted_before_an_urgent_message(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record)
+
+    stage.daemon.offer(1, "now", priority="interrupt")
+    await stage.daemon.heard("answer", answer="seen")
+
+    assert record.read_bytes() == f"{HEAD}now\r".encode()
+
+
+async def test_an_urgent_message_behind_a_dialog_types_nothing(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "now"))
+    await stage.daemon.heard("gate", reason="dialog")
+
+    stage.daemon.offer(1, "now", priority="interrupt")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
+    assert record.read_bytes() == b""
+
+
+# What is not typed
+
+
+async def test_a_dialog_in_the_very_moment_of_typing_gets_no_enter(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "paste"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("gate", reason="dialog")
+    assert b"\r" not in record.read_bytes()
+    os.kill(stage.child, signal.SIGUSR1)
+
+    assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+    assert b"DIALOG" not in record.read_bytes()
+    assert record.read_bytes().endswith(b"COMPOSER:\r\n")
+
+
+async def test_a_half_typed_draft_is_left_alone(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record)
+    person = await stage.attach()
+
+    await person.press(b"my dra")
+    await stage.daemon.heard("gate", reason="draft")
+    stage.daemon.offer(1, "hello")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "draft")
+    assert record.read_bytes() == b"my dra"
+    await person.press(b"ft\r")
+    await stage.daemon.heard("gate", open=True, count=2)
+
+
+async def test_a_program_that_is_still_starting_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record)))
+    await stage.daemon.heard("lane")
+
+    stage.daemon.offer(1, "hello")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "starting")
+
+
+async def test_a_plain_shell_after_the_exit_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
+    command = " ".join(script("keys", str(tmp_path / "record")))
+    await stage.start(["bash", "--norc", "--noprofile", "-c", f"{command}; exec bash --norc --noprofile -i"])
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+
+    await person.press(b"\x04")
+    await stage.daemon.heard("gate", reason="shell")
+    stage.daemon.offer(1, "rm -rf nothing")
+
+    assert (await stage.daemon.heard("answer"))["answer"] == "deferred"
+    assert b"rm -rf" not in person.shown
+
+
+async def test_a_stopped_program_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
+    await start_keys(stage, tmp_path / "record")
+
+    os.kill(stage.child, signal.SIGSTOP)
+    await wait_until(lambda: Path(f"/proc/{stage.child}/stat").read_text().rpartition(") ")[2][0] == "T")
+    stage.daemon.offer(1, "hello")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "gone")
+    os.kill(stage.child, signal.SIGCONT)
+
+
+async def test_an_eaten_enter_is_pressed_again(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record, "eat-enter")
+
+    stage.daemon.offer(1, "hello")
+
+    assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+    assert record.read_bytes() == f"{HEAD}hello\r\r".encode()
+
+
+async def test_a_full_paste_buffer_holds_up_nobody_and_the_message_arrives_later(stage: Stage) -> None:
+    await stage.start(script("deaf"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+
+    stage.daemon.offer(1, "x" * 99_000, bare=True)
+    await wait_until(lambda: stage.daemon.said)
+    status = await stage.ask(type="status")
+    assert status["agent"]["is_typing"] is True
+    os.kill(stage.child, signal.SIGUSR1)
+
+    await person.until_shown(b"read 99001")
+
+
+# What is remembered
+
+
+async def test_the_outcome_of_an_offer_is_told_to_the_next_daemon_before_it_can_offer(
+    stage: Stage, tmp_path: Path
+) -> None:
+    await start_keys(stage, tmp_path / "record")
+    stage.daemon.silent.add("answer")
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("answer")
+
+    await stage.daemon.close()
+    stage.daemon.silent.clear()
+    await stage.daemon.open()
+
+    lane = await stage.daemon.heard("lane", count=2)
+    assert lane["outcomes"] == [{"messages": [1], "answer": "seen", "grade": "handed"}]
+    await stage.daemon.close()
+    await stage.daemon.open()
+    assert "outcomes" not in await stage.daemon.heard("lane", count=3)
+
+
+async def test_a_daemon_killed_in_the_middle_of_an_offer_hears_how_it_ended(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "paste"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("gate", reason="dialog")
+
+    await stage.daemon.close()
+    await stage.daemon.open()
+    await stage.daemon.heard("hold", count=2)
+    assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
+    os.kill(stage.child, signal.SIGUSR1)
+
+    lane = await stage.daemon.heard("lane", count=2)
+    assert lane["outcomes"] == [{"messages": [1], "answer": "seen", "grade": "handed"}]
+    assert record.read_bytes().count(b"\r") == 1
+
+
+async def test_what_was_typed_when_the_program_ended_is_in_doubt_and_not_answered(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "paste"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("gate", reason="dialog")
+
+    os.kill(stage.child, signal.SIGKILL)
+
+    await stage.daemon.heard("leave")
+    assert not [one for one in stage.daemon.said if one["op"] == "answer" or one.get("outcomes")]
+
+
+async def test_a_holder_killed_in_the_middle_of_an_offer_answers_nothing(
+    stage: Stage, tmp_path: Path
+) -> None:
+    await stage.start(script("dialog", str(tmp_path / "record"), "paste"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    child, holder = stage.child, stage.holder
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("gate", reason="dialog")
+
+    os.kill(holder, signal.SIGKILL)
+
+    await wait_until(lambda: not is_running(child))
+    assert not [one for one in stage.daemon.said if one["op"] == "answer"]
+
+
+async def test_a_message_that_was_offered_can_be_shown_while_the_daemon_is_away(
+    stage: Stage, tmp_path: Path
+) -> None:
+    await start_keys(stage, tmp_path / "record")
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("answer")
+    (stage.home / "down").touch()
+    await stage.daemon.close()
+
+    shown = await stage.ask(type="show", message_id="01K00000000000000000000001")
+
+    assert shown["message"]["body"] == "hello"
+    assert shown["message"]["status"] == "seen"
+    assert shown["message"]["file_path"].endswith("-00000001.md")
+
+
+# The input bar
+
+
+async def test_the_input_bar_types_at_once_and_is_logged(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record, "paste")
+    person = await stage.attach()
+
+    await person.control(type="input", text="one", priority="normal")
+    await person.control(type="input", text="two", priority="normal")
+
+    await person.until_shown(b"sent two")
+    assert record.read_bytes() == b"\x1b[200~one\x1b[201~\r\x1b[200~two\x1b[201~\r"
+    assert (await stage.daemon.heard("typed", count=2))["text"] == "two"
+
+
+async def test_the_input_bar_queues_other_priorities_as_the_persons_mail(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    person = await stage.attach()
+
+    await person.control(type="input", text="later", priority="idle")
+
+    await stage.daemon.until(lambda: any(one["do"] == "send" for one in stage.daemon.passed))
+    sent = stage.daemon.passed[-1]
+    assert sent["request"] == {"type": "send", "body": "later", "priority": "idle", "bare": True}
+    assert sent["silent"] is True
+
+
+# What the daemon asks
+
+
+async def test_the_daemon_can_look_at_the_screen(stage: Stage) -> None:
+    await stage.start(["sh", "-c", "for i in $(seq 40); do echo line $i; done; read x"], rows=10)
+    await stage.daemon.heard("lane")
+    person = await stage.attach(rows=10)
+    await person.until_shown(b"line 40")
+
+    stage.daemon.push("control", ask=1, verb="peek", name="luna", lines=0)
+    stage.daemon.push("control", ask=2, verb="peek", name="luna", lines=20)
+    stage.daemon.push("control", ask=3, verb="dance", name="luna")
+
+    screen = (await stage.daemon.heard("tell", ask=1))["ok"]
+    assert screen["text"].split("\n") == [f"line {number}" for number in range(32, 41)]
+    assert (screen["cols"], screen["rows"]) == (80, 10)
+    more = (await stage.daemon.heard("tell", ask=2))["ok"]["text"].rstrip("\n").split("\n")
+    assert more[0] == "line 21"
+    assert (await stage.daemon.heard("tell", ask=3))["error"] == "bad_request"
+
+
+async def test_a_kill_ends_all_that_runs_in_the_terminal(stage: Stage) -> None:
+    await stage.start(["bash", "--norc", "--noprofile", "-ic", "sleep 1000 & sleep 1001"])
+    await stage.daemon.heard("lane")
+    holder = stage.holder
+    await wait_until(lambda: len(children_of(stage.child)) == 2)
+    jobs = children_of(stage.child)
+
+    stage.daemon.push("control", ask=1, verb="kill", name="luna")
+
+    words = await stage.daemon.heard("tell", ask=1, done=False)
+    assert words["message"] == "sent SIGKILL"
+    assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGKILL"
+    await wait_until(lambda: not any(map(is_running, [*jobs, holder])))
+
+
+async def test_a_stop_is_polite_first(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record)
+
+    stage.daemon.push("control", ask=1, verb="stop", name="luna")
+
+    assert (await stage.daemon.heard("tell", ask=1))["message"] == "asked it to quit"
+    await wait_until(lambda: record.read_bytes() == b"\x03")
+    assert (await stage.daemon.heard("tell", ask=1, count=2))["message"] == "sent SIGTERM"
+    assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGTERM"
+
+
+async def test_a_stop_answers_no_dialog(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "now"))
+    await stage.daemon.heard("gate", reason="dialog")
+
+    stage.daemon.push("control", ask=1, verb="stop", name="luna")
+
+    assert (await stage.daemon.heard("tell", ask=1))["message"] == "sent SIGTERM"
+    await stage.daemon.heard("leave")
+    assert record.read_bytes() == b""
+
+
+# A newer version
+
+
+@pytest.mark.parametrize("by", ["signal", "control"])
+async def test_a_holder_becomes_its_newer_version_with_the_terminal_kept(
+    stage: Stage, tmp_path: Path, by: str
+) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record, "paste")
+    person, other = await stage.attach(), await stage.attach()
+    await person.control(type="passthrough", on=True)
+    await person.press(b"half")
+    await person.until_shown(b"half")
+    holder, child = stage.holder, stage.child
+    started = started_of(holder)
+
+    if by == "signal":
+        os.kill(holder, signal.SIGUSR2)
+    else:
+        stage.daemon.push("control", ask=1, verb="renew", name="luna")
+
+    await stage.daemon.heard("hold", count=2)
+    assert "--resume-fd" in command_of(holder)
+    assert started_of(holder) == started
+    assert (await stage.daemon.heard("hold", count=2))["pid"] == child
+    await person.press(b" done\r")
+    await person.until_shown(b"sent half done")
+    await other.press(b"not mine\r")
+    await person.control(type="passthrough", on=False)
+    late = await stage.attach()
+    await late.until_shown(b"sent half done")
+    assert b"not mine" not in record.read_bytes()
+    assert b"\x1b[?2004h" in late.shown
+
+
+async def test_an_offer_in_hand_is_ended_before_the_newer_version_begins(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "paste"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("gate", reason="dialog")
+
+    stage.daemon.silent.add("answer")
+    os.kill(stage.holder, signal.SIGUSR2)
+    assert (await stage.ask(type="status"))["agent"]["is_typing"] is True
+    os.kill(stage.child, signal.SIGUSR1)
+
+    lane = await stage.daemon.heard("lane", count=2)
+    assert lane["outcomes"] == [{"messages": [1], "answer": "seen", "grade": "handed"}]
+    assert "--resume-fd" in command_of(stage.holder)
+
+
+async def test_many_messages_go_in_order_across_three_deaths_of_the_daemon(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await start_keys(stage, record)
+    told: list[int] = []
+
+    for number in range(1, 7):
+        stage.daemon.offer(number, f"number {number}")
+        if number % 2 == 0:
+            await wait_until(partial(has_read, record, b"number %d" % number))
+            await stage.daemon.close()
+            await stage.daemon.open()
+            lane = await stage.daemon.heard("lane", count=1 + number // 2)
+            told += [seq for outcome in lane.get("outcomes", []) for seq in outcome["messages"]]
+            await stage.daemon.until(lambda: stage.daemon.said[-1]["op"] == "gate")
+        else:
+            await stage.daemon.heard("answer", offer=number)
+            told.append(number)
+
+    assert told == [1, 2, 3, 4, 5, 6]
+    expected = "".join(f"{HEAD}number {number}\r" for number in range(1, 7))
+    assert record.read_bytes() == expected.encode()
+
+
+async def test_nothing_waits_for_a_timer_when_the_daemon_is_there(stage: Stage) -> None:
+    async with asyncio.timeout(5):
+        await stage.start(script("lines"))
+        await stage.daemon.heard("lane")
+        await stage.daemon.heard("gate")

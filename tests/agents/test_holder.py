@@ -1,0 +1,527 @@
+"""The holder: real processes in real terminals, and a daemon that does what the test says."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.agents.stage import Stage, children_of, is_running, parent_of, script, wait_until
+
+from palaver.agents.sockets import socket_path
+from palaver.agents.spool import read_reports
+from palaver.errors import NotYou, PalaverError
+
+MARKED = {
+    "PALAVER_SEAT": "another",
+    "PALAVER_HTTP": "1",
+    "CLAUDECODE": "1",
+    "CLAUDE_CODE_SESSION_ID": "s",
+    "CODEX_THREAD_ID": "t",
+    "COLUMNS": "13",
+    "KEPT": "é",
+}
+
+
+# What the agent is given
+
+
+async def test_the_agent_has_a_session_a_terminal_and_a_clean_environment(
+    stage: Stage, tmp_path: Path
+) -> None:
+    await stage.start(script("surroundings", str(tmp_path / "found")), env=MARKED)
+    person = await stage.attach()
+    await person.until_shown(b"written")
+
+    found = json.loads((tmp_path / "found").read_text())
+
+    assert found["pid"] == found["session"] == found["group"] == found["foreground"] == stage.child
+    assert found["umask"] == 0o022
+    assert found["cwd"] == str(stage.home)
+    assert found["environment"]["KEPT"] == "é"
+    palaver = {name: value for name, value in found["environment"].items() if name.startswith("PALAVER")}
+    assert palaver == {"PALAVER_HOME": str(stage.home), "PALAVER_SEAT": "seat-mark"}
+    assert not {"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "COLUMNS"} & set(
+        found["environment"]
+    )
+    assert found["descriptors"] == ["0", "1", "2", "3"]  # the last one is the listing itself
+
+
+async def test_the_agent_ignores_and_blocks_no_signal(stage: Stage) -> None:
+    await stage.start(["sh", "-c", "grep -E 'SigBlk|SigIgn' /proc/self/status; read x"])
+    person = await stage.attach()
+
+    await person.until(lambda: person.shown.count(b"0" * 16) == 2)
+
+    assert b"SigBlk:" in person.shown
+    assert b"SigIgn:" in person.shown
+
+
+async def test_the_agent_starts_only_when_it_is_somebody(stage: Stage, tmp_path: Path) -> None:
+    stage.daemon.silent.add("hold")
+    starting = asyncio.create_task(stage.start(script("surroundings", str(tmp_path / "found"))))
+    await stage.daemon.heard("hold")
+    assert not (tmp_path / "found").exists()
+
+    stage.daemon.silent.clear()
+    await stage.daemon.close()
+    await stage.daemon.open()
+    await starting
+
+    first, second = [one for one in stage.daemon.said if one["op"] == "hold"]
+    assert (first["ticket"], first["secret"], first["pid"]) == (
+        second["ticket"],
+        second["secret"],
+        second["pid"],
+    )
+    await wait_until((tmp_path / "found").exists)
+
+
+async def test_a_refused_hold_starts_nothing_and_says_why(stage: Stage, tmp_path: Path) -> None:
+    stage.daemon.refusals["hold"] = {
+        "error": "not_you",
+        "message": "no",
+        "details": {"name": "a", "you": "b"},
+    }
+
+    with pytest.raises(PalaverError) as caught:
+        await stage.start(script("surroundings", str(tmp_path / "found")))
+
+    assert caught.value.code == NotYou.code
+    await wait_until(lambda: not is_running(stage.child))
+    assert not (tmp_path / "found").exists()
+
+
+async def test_a_program_that_cannot_be_run_leaves_and_says_why(stage: Stage) -> None:
+    with pytest.raises(PalaverError, match=r"/no/such/program cannot be run: No such file or directory"):
+        await stage.start(["/no/such/program"])
+
+    assert (await stage.daemon.heard("leave"))["reason"] == "could not be started"
+    await wait_until(lambda: not socket_path(str(stage.home), "luna").exists())
+
+
+async def test_the_socket_of_a_holder_that_lives_is_not_taken(stage: Stage) -> None:
+    await stage.start(script("lines"))
+
+    with pytest.raises(PalaverError, match="luna is taken"):
+        await stage.start(script("lines"))
+
+    first = next(one["pid"] for one in stage.daemon.said if one["op"] == "hold")
+    assert is_running(first)
+    client = stage.connect()
+    await client.send(b'{"type":"status"}\n')
+    assert (await client.reply())["agent"]["pid"] == first
+
+
+# The socket
+
+
+async def test_status_says_how_the_agent_is(stage: Stage) -> None:
+    await stage.start(script("lines"), cols=100, rows=30)
+
+    reply = await stage.ask(type="status")
+
+    agent = reply["agent"]
+    assert reply["ok"] is True
+    assert (agent["name"], agent["pid"], agent["cols"], agent["rows"]) == ("luna", stage.child, 100, 30)
+    assert agent["state"] == "starting"
+    assert agent["command"][-1].endswith("lines.py")
+
+
+async def test_the_socket_is_for_its_owner_alone(stage: Stage) -> None:
+    await stage.start(script("lines"))
+
+    path = socket_path(str(stage.home), "luna")
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (b'{"type":"nope"}', "unknown request type: nope"),
+        (b"hello?", "the request cannot be read"),
+        (b'{"type":"send","priority":"urgent","body":"x"}', "invalid priority: urgent"),
+        (b'{"type":"show","message_id":"nothing"}', "nothing"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_with_a_sentence(stage: Stage, line: bytes, error: str) -> None:
+    stage.daemon.refusals["receipts"] = {"error": "not_found", "message": "no such message: nothing"}
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    client = stage.connect()
+
+    await client.send(line + b"\n")
+
+    reply = await client.reply()
+    assert reply["ok"] is False
+    assert error in reply["error"]
+
+
+async def test_a_send_is_passed_on_with_its_descriptor_and_answered_by_the_daemon(stage: Stage) -> None:
+    await stage.start(script("lines"))
+
+    reply = await stage.ask(type="send", priority="normal", body="hello", thread="t")
+
+    assert reply == {"ok": True, "message_id": "01KSENT", "seq": 7}
+    (passed,) = stage.daemon.passed
+    assert (passed["do"], passed["name"]) == ("send", "luna")
+    assert passed["request"] == {"type": "send", "priority": "normal", "body": "hello", "thread": "t"}
+
+
+@pytest.mark.parametrize("kind", ["send", "attach", "stop", "hook_event"])
+async def test_without_a_daemon_nobody_is_anybody(stage: Stage, kind: str) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    (stage.home / "down").touch()
+    await stage.daemon.close()
+
+    reply = await stage.ask(type=kind, body="x", cols=80, rows=24)
+
+    assert reply["ok"] is False
+    assert "the bus is not running" in reply["error"]
+    assert is_running(stage.child)
+
+
+@pytest.mark.parametrize(
+    ("kind", "who"),
+    [
+        ("attach", {"name": "nova", "standing": "operator", "kind": "instance"}),
+        ("attach", {"name": "nova", "standing": "human", "kind": "instance"}),
+        ("stop", {"name": "nova", "standing": "worker", "kind": "instance"}),
+        ("hook_event", {"name": "nova", "standing": "human", "kind": "instance"}),
+    ],
+)
+async def test_who_may_not_is_told_so(stage: Stage, kind: str, who: dict[str, str]) -> None:
+    await stage.start(script("lines"))
+    stage.daemon.who = {"ok": True, **who}
+
+    reply = await stage.ask(type=kind, cols=80, rows=24)
+
+    assert reply["ok"] is False
+    assert "needs the standing of" in reply["error"]
+    assert is_running(stage.child)
+
+
+async def test_an_operator_can_stop_it(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    stage.daemon.who = {"ok": True, "name": "boss", "standing": "operator", "kind": "instance"}
+
+    reply = await stage.ask(type="stop")
+
+    assert reply["ok"] is True
+    assert (await stage.daemon.heard("leave"))["reason"].startswith(("killed by SIG", "exited with"))
+
+
+# Attaching
+
+
+async def test_an_agent_runs_and_can_be_attached_to(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    person = await stage.attach()
+
+    await person.until_shown(b"ready")
+    await person.press(b"hello\r")
+
+    await person.until_shown(b"got 'hello'")
+
+
+async def test_attach_and_the_first_frame_in_one_write_are_both_heard(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    person = stage.connect()
+
+    request = b'{"type":"attach","cols":80,"rows":24}\n'
+    await person.send(request + b"\x00\x00\x00\x00\x06hello\r")
+
+    assert (await person.reply())["ok"] is True
+    await person.until_shown(b"got 'hello'")
+
+
+async def test_a_frame_over_the_limit_is_refused_by_its_head_and_the_agent_goes_on(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    bad, good = await stage.attach(), await stage.attach()
+
+    await bad.send(b"\x00" + (10 * 1024 * 1024 + 1).to_bytes(4, "big"))
+
+    assert (await bad.control_of("error"))["error"] == "message_too_large"
+    await wait_until(lambda: bad.connection.fileno() >= 0)
+    await good.press(b"hello\r")
+    await good.until_shown(b"got 'hello'")
+
+
+async def test_a_frame_of_the_limit_is_taken_even_when_the_program_does_not_read(stage: Stage) -> None:
+    await stage.start(script("deaf"))
+    person, other = await stage.attach(), await stage.attach()
+    await person.until_shown(b"ready")
+
+    await person.send(b"\x00" + (10 * 1024 * 1024).to_bytes(4, "big") + b"x" * (10 * 1024 * 1024 - 1) + b"\r")
+    os.kill(stage.child, signal.SIGUSR1)
+
+    await other.until_shown(b"read 10485760")
+
+
+async def test_types_and_controls_that_are_not_known_change_nothing(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    person = await stage.attach()
+
+    await person.send(b"\x07\x00\x00\x00\x03abc")
+    await person.control(type="dance")
+    await person.send(b"\x01\x00\x00\x00\x02no")
+    await person.press(b"hello\r")
+
+    await person.until_shown(b"got 'hello'")
+    assert [one["error"] for one in person.controls if one["type"] == "error"] == ["bad_request"] * 2
+
+
+async def test_one_who_comes_late_sees_the_screen_with_its_colours_and_modes(
+    stage: Stage, tmp_path: Path
+) -> None:
+    await stage.start(script("keys", str(tmp_path / "record"), "paste"))
+    first = await stage.attach()
+    await first.until_shown(b"\x1b[?2004h")
+
+    second = await stage.attach()
+
+    await second.until_shown(b"ready")
+    assert b"\x1b[?2004h" in second.shown
+
+
+async def test_a_client_that_never_reads_holds_nobody_up_and_then_sees_the_screen_anew(stage: Stage) -> None:
+    await stage.start(script("flood", "20"))
+    lazy, busy = await stage.attach(), await stage.attach()
+
+    await busy.press(b"\r")
+    await busy.until_shown(b"flooded")
+
+    await lazy.until_shown(b"flooded")
+    assert len(lazy.shown) < 4 * 1024 * 1024
+    assert b"\x1b[2J" in lazy.shown[-20_000:]
+
+
+async def test_a_program_that_never_reads_holds_up_nobody(stage: Stage) -> None:
+    await stage.start(script("deaf"))
+    person = await stage.attach()
+    await person.until_shown(b"ready")
+
+    await person.press(b"x" * 200_000 + b"\r")
+
+    assert (await stage.ask(type="status"))["ok"] is True
+    os.kill(stage.child, signal.SIGUSR1)
+    await person.until_shown(b"read 200001")
+
+
+async def test_the_window_is_that_of_whoever_resized_last(stage: Stage) -> None:
+    await stage.start(script("size"), cols=80, rows=24)
+    person = await stage.attach(80, 24)
+    await person.until_shown(b"size 80x24")
+
+    await person.control(type="resize", cols=120, rows=2)
+    await person.control(type="resize", cols=120, rows=40)
+
+    await person.until_shown(b"size 120x40")
+    assert b"120x2\r" not in person.shown
+    other = await stage.attach(90, 20)
+    await other.until_shown(b"size 90x20")
+    assert (await stage.ask(type="status"))["agent"]["cols"] == 90
+
+
+async def test_a_closed_terminal_only_detaches(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    person = await stage.attach()
+    await person.until_shown(b"ready")
+
+    person.close()
+
+    back = await stage.attach()
+    await back.press(b"still there\r")
+    await back.until_shown(b"got 'still there'")
+
+
+# The keyboard
+
+
+async def test_one_has_the_keyboard_and_mail_waits_meanwhile(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    first, second = await stage.attach(), await stage.attach()
+
+    await first.control(type="passthrough", on=True)
+    await stage.daemon.heard("gate", paused=True)
+    await second.control(type="passthrough", on=True)
+    assert "another terminal has the keyboard" in (await second.control_of("error"))["message"]
+    await second.press(b"not mine\r")
+    await first.press(b"mine\r")
+    await first.until_shown(b"got 'mine'")
+
+    assert b"not mine" not in first.shown
+
+
+async def test_the_keyboard_can_be_taken_over_and_the_other_is_told(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    first, second = await stage.attach(), await stage.attach()
+    await first.control(type="passthrough", on=True)
+    await first.until(lambda: any(one.get("passthrough") == "own" for one in first.controls))
+
+    await second.control(type="passthrough", on=True, take=True)
+
+    await first.until(lambda: any(one.get("passthrough") == "other" for one in first.controls))
+    await second.until(lambda: any(one.get("passthrough") == "own" for one in second.controls))
+
+
+async def test_the_owner_of_the_keyboard_is_killed_and_mail_goes_on(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    owner = await stage.attach()
+    await owner.control(type="passthrough", on=True)
+    await stage.daemon.heard("gate", paused=True)
+
+    owner.close()
+
+    await stage.daemon.until(lambda: "paused" not in stage.daemon.last("gate"))
+
+
+# The end
+
+
+@pytest.mark.parametrize("status", [0, 3, 255])
+async def test_the_status_of_the_program_is_told_to_everybody(stage: Stage, status: int) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    person = await stage.attach()
+
+    await person.press(b"exit %d\r" % status)
+
+    assert (await person.control_of("exited"))["status"] == status
+    assert (await stage.daemon.heard("leave"))["reason"] == f"exited with {status}"
+    await wait_until(lambda: not socket_path(str(stage.home), "luna").exists())
+
+
+async def test_a_program_that_was_killed_says_by_what(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    person = await stage.attach()
+    holder = stage.holder
+
+    os.kill(stage.child, signal.SIGKILL)
+
+    exited = await person.control_of("exited")
+    assert (exited["status"], exited["signal"]) == (137, 9)
+    assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGKILL"
+    await wait_until(lambda: not is_running(holder))
+
+
+async def test_the_last_words_of_a_program_are_shown(stage: Stage) -> None:
+    await stage.start(["sh", "-c", "read x; printf 'one\\ntwo\\nlast words'"])
+    person = await stage.attach()
+
+    await person.press(b"\r")
+    await person.control_of("exited")
+
+    assert b"last words" in person.shown
+
+
+async def test_a_holder_that_is_killed_takes_its_agent_along_and_its_socket_can_be_used_again(
+    stage: Stage,
+) -> None:
+    await stage.start(script("lines"))
+    child, holder = stage.child, stage.holder
+
+    os.kill(holder, signal.SIGKILL)
+
+    await wait_until(lambda: not is_running(child))
+    assert socket_path(str(stage.home), "luna").exists()
+    assert await stage.start(script("lines")) == "luna"
+    assert (await stage.ask(type="status"))["agent"]["pid"] == stage.child
+
+
+async def test_a_terminated_holder_ends_its_agent_and_reports(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+
+    os.kill(stage.holder, signal.SIGTERM)
+
+    assert (await stage.daemon.heard("leave"))["reason"].startswith(("killed by", "exited with"))
+
+
+async def test_orphans_of_the_agent_are_collected(stage: Stage) -> None:
+    await stage.start(script("orphan"))
+    person = await stage.attach()
+    await person.until_shown(b"left")
+    holder, child = stage.holder, stage.child
+    (orphan,) = [pid for pid in children_of(holder) if pid != child]
+    assert parent_of(orphan) == holder
+
+    await person.press(b"end it\r")
+
+    await wait_until(lambda: not Path(f"/proc/{orphan}").exists())
+    assert is_running(child)
+
+
+async def test_jobs_of_a_shell_can_be_stopped_and_go_on(stage: Stage) -> None:
+    await stage.start(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "$ "})
+    person = await stage.attach()
+
+    await person.until_shown(b"$ ")
+    await person.press(b"echo is'' there; cat\r")
+    await person.until_shown(b"is there")
+    await person.press(b"once\r")
+    await person.until(lambda: person.shown.count(b"once") >= 2)
+    await person.press(b"\x1a")
+    await person.until_shown(b"Stopped")
+    await person.press(b"fg\r")
+    await person.press(b"twice\r")
+
+    await person.until(lambda: person.shown.count(b"twice") >= 2)
+
+
+# The daemon comes and goes
+
+
+async def test_a_restarted_daemon_is_told_the_same_agent_again(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+
+    await stage.daemon.close()
+    await stage.daemon.open()
+
+    again = await stage.daemon.heard("hold", count=2)
+    first = await stage.daemon.heard("hold")
+    assert (again["name"], again["secret"], again["pid"]) == ("luna", first["secret"], first["pid"])
+    assert "ticket" not in again
+    await stage.daemon.heard("lane", count=2)
+    assert stage.daemon.last("status")["state"] == "idle"
+    await stage.daemon.until(lambda: stage.daemon.said[-1]["op"] == "gate" and stage.daemon.said[-1]["open"])
+
+
+async def test_an_end_that_nobody_can_be_told_lies_in_a_file(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    secret = (await stage.daemon.heard("hold"))["secret"]
+    (stage.home / "down").touch()
+    await stage.daemon.close()
+
+    os.kill(stage.child, signal.SIGKILL)
+
+    await wait_until(lambda: read_reports(str(stage.home)))
+    ((path, report),) = read_reports(str(stage.home))
+    assert (report.name, report.secret, report.reason) == ("luna", secret, "killed by SIGKILL")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_daemon_that_comes_back_after_the_end_still_hears_of_it(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    (stage.home / "down").touch()
+    await stage.daemon.close()
+
+    os.kill(stage.child, signal.SIGKILL)
+    await wait_until(lambda: not is_running(stage.child))
+    (stage.home / "down").unlink()
+    await stage.daemon.open()
+
+    assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGKILL"

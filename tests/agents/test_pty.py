@@ -1,0 +1,72 @@
+"""A pseudo-terminal, and how what ran in it ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from palaver.agents.pty import Exit, Pty, signal_name
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "words"),
+    [
+        (Exit(0), 0, "exited with 0"),
+        (Exit(3), 3, "exited with 3"),
+        (Exit(None, signal.SIGKILL), 137, "killed by SIGKILL"),
+        (Exit(None, 99), 227, "killed by signal 99"),
+    ],
+)
+def test_an_end_has_a_code_and_words(found: Exit, code: int, words: str) -> None:
+    assert found.code == code
+    assert str(found) == words
+
+
+def test_signals_have_the_names_that_people_know() -> None:
+    assert signal_name(signal.SIGHUP) == "SIGHUP"
+
+
+def test_the_window_has_the_size_it_was_given() -> None:
+    pty, slave = Pty.open(100, 30)
+    try:
+        assert os.get_terminal_size(slave) == (100, 30)
+
+        pty.resize(120, 40)
+
+        assert os.get_terminal_size(slave) == (120, 40)
+        assert (pty.cols, pty.rows) == (120, 40)
+    finally:
+        pty.close()
+        os.close(slave)
+
+
+def test_the_settings_of_the_terminal_are_those_of_the_system() -> None:
+    master, plain = os.openpty()
+    pty, slave = Pty.open(80, 24)
+    try:
+        assert termios.tcgetattr(slave) == termios.tcgetattr(plain)
+    finally:
+        pty.close()
+        for descriptor in (slave, master, plain):
+            os.close(descriptor)
+
+
+def test_the_foreground_is_known_while_somebody_is_there() -> None:
+    pty, slave = Pty.open(80, 24)
+    assert pty.foreground() in (0, -1)
+
+    program = subprocess.Popen(
+        [sys.executable, "-c", "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); sys.stdin.read()"],
+        stdin=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    try:
+        while pty.foreground() != program.pid:
+            os.sched_yield()
+    finally:
+        pty.close()
+        program.wait(5)

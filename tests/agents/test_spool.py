@@ -1,0 +1,41 @@
+"""The last report of a holder: written whole, read back, and what is no report passed over."""
+
+import stat
+from pathlib import Path
+
+from palaver.agents.spool import Report, read_reports, write_report
+from palaver.client.request import Outcome
+
+
+def test_a_report_survives_being_written_and_read_back(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    report = Report(
+        name="api-luna",
+        secret="s",
+        reason="exited with 3",
+        outcomes=(Outcome(messages=(1, 2), answer="seen", grade="handed"),),
+        ts=7,
+    )
+
+    path = write_report(str(tmp_path), report)
+
+    assert read_reports(str(tmp_path)) == [(path, report)]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_later_report_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    for reason in ("exited with 1", "exited with 2"):
+        write_report(str(tmp_path), Report(name="luna", secret="s", reason=reason))
+
+    ((_, report),) = read_reports(str(tmp_path))
+
+    assert report.reason == "exited with 2"
+
+
+def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "luna.report.json").write_text("{")
+
+    assert read_reports(str(tmp_path)) == []
+    assert read_reports(str(tmp_path / "nowhere")) == []

@@ -1,0 +1,84 @@
+"""Reminders: written once, at most three times, and then a word to the sender."""
+
+import pytest
+from tests.fakes import Bus
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.errors import NotAllowed
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.request import Leave, SetStatus
+from palaver.model.terminal import FireNag
+
+
+async def nag(bus: Bus, request: Event) -> Event | None:
+    return await bus.submit(SYSTEM_CALLER, FireNag(agent="nova", request=request.seq))
+
+
+async def goes_idle(bus: Bus, nova: Caller, *seqs: int) -> None:
+    await bus.ack(nova, *seqs)
+    await bus.submit(nova, SetStatus(state="idle"))
+
+
+async def test_a_reminder_says_who_waits_for_what_and_is_written_once(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "which?", "@nova", expects_reply=True)
+    await goes_idle(bus, nova, request.seq)
+
+    reminder = await nag(bus, request)
+
+    assert reminder is not None
+    assert reminder.payload["text"] == (
+        f"@nova luna waits for your answer to #{request.seq} (reminder 1 of 3): "
+        f"pal send @luna --reply-to {request.seq} -- TEXT"
+    )
+    assert reminder.payload["nag"] == {"agent": "nova", "request": request.seq, "count": 1}
+    assert (reminder.to, reminder.payload["priority"]) == (("nova",), "idle")
+    assert await nag(bus, request) is None
+
+
+async def test_after_three_the_sender_is_told_and_it_is_over(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "which?", "@nova", expects_reply=True)
+    seqs, texts = [request.seq], []
+    for _ in range(4):
+        await goes_idle(bus, nova, *seqs)
+        word = await nag(bus, request)
+        assert word is not None
+        seqs.append(word.seq)
+        texts.append((word.to[0], word.payload.get("priority")))
+
+    await goes_idle(bus, nova, *seqs)
+
+    assert texts == [("nova", "idle")] * 3 + [("luna", None)]
+    assert await nag(bus, request) is None
+
+
+async def test_the_sender_is_told_when_the_recipient_stops(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "which?", "@nova", expects_reply=True)
+    await bus.submit(nova, Leave())
+
+    word = await nag(bus, request)
+
+    assert word is not None
+    assert word.payload["text"] == f"@luna nova has stopped and has not answered #{request.seq}"
+    assert await nag(bus, request) is None
+
+
+async def test_nothing_is_written_of_what_was_answered_or_is_not_due(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "which?", "@nova", expects_reply=True)
+    too_early = await nag(bus, request)
+    await goes_idle(bus, nova, request.seq)
+    await bus.send(nova, "this", "@luna", reply_to=str(request.seq))
+
+    assert too_early is None
+    assert await nag(bus, request) is None
+
+
+async def test_only_the_bus_reminds(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(NotAllowed):
+        await bus.submit(luna, FireNag(agent="nova", request=1))

@@ -1,0 +1,258 @@
+"""Rooms as the broker decides about them: one at a place, members once, nothing deleted."""
+
+import asyncio
+
+import pytest
+from tests.broker.scene import PLACE, Scene
+from tests.fakes import HUMAN, SCRIPT, Bus
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.outcome import Seated
+from palaver.errors import BadRequest, BadText, NotAllowed, RoomNotFound, WhoAreYou
+from palaver.log.fold_rooms import find_room, read_all_rooms, read_room_at, read_rooms_of
+from palaver.model.agent import Caller
+from palaver.model.envelope import Envelope
+from palaver.model.query import Query
+from palaver.model.request import Gone, Leave, Put
+from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom, RetireMember
+
+ABOVE = "/home/ann"
+
+
+@pytest.fixture
+def scene(bus: Bus) -> Scene:
+    return Scene(bus)
+
+
+async def seat(scene: Scene, asking: Caller, *places: str, **fields: object) -> Seated:
+    outcome = await scene.bus.broker.submit(asking, JoinRoom(places=places or (PLACE,), **fields))  # type: ignore[arg-type]  # its fields
+    assert isinstance(outcome, Seated)
+    return outcome
+
+
+async def types(bus: Bus, *names: str) -> list[str]:
+    return [event.type for event in await bus.log.read(Query(types=names))]
+
+
+async def test_the_first_one_makes_the_room_and_the_next_one_joins_it(scene: Scene) -> None:
+    ann, bob = await scene.bus.join("ann", harness="codex"), await scene.bus.join("bob")
+
+    first, second = await seat(scene, ann), await seat(scene, bob)
+
+    assert (first.is_new, second.is_new) == (True, False)
+    assert first.room.id == second.room.id
+    assert (first.room.path, first.room.name, first.room.slug) == (PLACE, "repo", "repo")
+    assert [(one.name, one.harness) for one in second.room.members] == [("ann", "codex"), ("bob", "")]
+    assert second.event is not None
+
+
+async def test_joining_again_writes_nothing(scene: Scene) -> None:
+    ann = await scene.bus.join("ann", session="s", harness="codex")
+
+    for _ in range(50):
+        ann = await scene.bus.join("ann", session="s", harness="codex")
+        again = await seat(scene, ann)
+
+    assert (again.event, again.is_new, [*again.room.names]) == (None, False, ["ann"])
+    assert await types(scene.bus, "member_joined") == ["member_joined"]
+
+
+async def test_an_agent_that_is_gone_and_back_is_still_a_member(scene: Scene) -> None:
+    await scene.join("ann")
+
+    await scene.bus.broker.submit(SYSTEM_CALLER, Gone(name="ann", reason="its process ended"))
+    await scene.bus.submit(scene.callers["ann"], Leave(reason="exited with 0"))
+
+    assert [*scene.room.names] == ["ann"]
+    assert await types(scene.bus, "member_left") == []
+
+
+async def test_who_leaves_the_bus_leaves_its_rooms(scene: Scene) -> None:
+    await scene.join("ann", "bob")
+    await seat(scene, scene.callers["ann"], "/other")
+    bye = Envelope(type="agent.bye", id="b", sender="bob", payload={})
+
+    await scene.bus.submit(scene.callers["ann"], Leave())
+    await scene.bus.submit(scene.callers["bob"], Put(envelope=bye))
+
+    assert list(read_rooms_of(scene.bus.log.rows, "ann")) == []
+    assert [*scene.room.names] == []
+    assert await types(scene.bus, "member_left", "agent.bye") == [
+        *("member_left", "member_left", "agent.bye"),
+        *("member_left", "agent.bye"),
+    ]
+
+
+async def test_the_deepest_room_above_a_place_is_joined(scene: Scene) -> None:
+    ann, bob = await scene.bus.join("ann"), await scene.bus.join("bob")
+    above = await seat(scene, ann, ABOVE)
+
+    found = await seat(scene, bob, PLACE, ABOVE)
+
+    assert (found.room.id, found.is_new, found.ancestor_of) == (above.room.id, False, PLACE)
+
+
+async def test_a_room_can_be_made_inside_another(scene: Scene) -> None:
+    ann = await scene.bus.join("ann")
+    above = await seat(scene, ann, ABOVE)
+
+    nested = await seat(scene, ann, PLACE, ABOVE, is_new=True, name_hint="the repo")
+    again = await seat(scene, ann, PLACE, ABOVE, is_new=True)
+
+    assert (nested.is_new, nested.nested_in, nested.ancestor_of) == (True, above.room.id, "")
+    assert nested.room.name == "the repo"
+    assert (again.is_new, again.nested_in, again.event) == (False, "", None)
+
+
+async def test_twenty_who_come_at_once_make_one_room(scene: Scene) -> None:
+    agents = [await scene.bus.join(f"agent{number}") for number in range(20)]
+
+    seated = await asyncio.gather(*(seat(scene, agent) for agent in agents))
+
+    assert len({one.room.id for one in seated}) == 1
+    assert [one.is_new for one in seated].count(True) == 1
+    room = read_room_at(scene.bus.log.rows, PLACE)
+    assert room is not None
+    assert len(room.members) == 20
+
+
+async def test_the_same_request_again_gives_the_same_answer(scene: Scene) -> None:
+    ann = await scene.bus.join("ann")
+    asked, key = JoinRoom(places=(PLACE,)), b"k" * 16
+
+    first = await scene.bus.broker.submit(ann, asked, key=key)
+    room = first.room.id  # type: ignore[union-attr]  # it is seated
+    await scene.bus.broker.submit(ann, LeaveRoom(room=room))
+    await scene.bus.broker.submit(HUMAN, CloseRoom(room=room))
+    again = await scene.bus.broker.submit(ann, asked, key=key)
+
+    assert isinstance(again, Seated)
+    assert again.event == first.event  # type: ignore[union-attr]
+    assert len(list(read_all_rooms(scene.bus.log.rows))) == 1
+
+
+async def test_what_a_join_came_to_is_known_by_its_key(scene: Scene) -> None:
+    ann, key = await scene.bus.join("ann"), b"k" * 16
+    await scene.bus.broker.submit(ann, JoinRoom(places=(PLACE,)), key=key)
+
+    known = await scene.bus.broker.outcome(JoinRoom, key)
+
+    assert isinstance(known, Seated)
+    assert known.is_new
+
+
+async def test_the_human_can_be_a_member(scene: Scene) -> None:
+    seated = await seat(scene, HUMAN)
+
+    assert [(one.name, one.harness) for one in seated.room.members] == [("human", "human")]
+
+
+async def test_who_has_no_name_cannot_be_a_member(scene: Scene) -> None:
+    with pytest.raises(WhoAreYou):
+        await seat(scene, SCRIPT)
+
+
+async def test_who_looks_on_makes_no_event_and_no_room(scene: Scene) -> None:
+    eve = await scene.bus.join("eve", role="observer")
+    with pytest.raises(RoomNotFound):
+        await seat(scene, eve)
+    await scene.join("ann")
+
+    seated = await seat(scene, eve, f"{PLACE}/src", PLACE)
+
+    assert (seated.event, seated.is_new, seated.ancestor_of) == (None, False, f"{PLACE}/src")
+
+
+@pytest.mark.parametrize(
+    ("places", "error"),
+    [
+        ((), BadRequest),
+        (("repo",), BadRequest),
+        (("/a\x1bb",), BadText),
+        (("/a\udcff",), BadText),
+    ],
+)
+async def test_a_place_is_an_absolute_path(
+    scene: Scene, places: tuple[str, ...], error: type[Exception]
+) -> None:
+    ann = await scene.bus.join("ann")
+
+    with pytest.raises(error):
+        await scene.bus.broker.submit(ann, JoinRoom(places=places))
+
+
+async def test_the_room_after_a_closed_one_is_another(scene: Scene) -> None:
+    await scene.join("ann")
+    first = scene.id
+    await scene.written("", CloseRoom(room=first, reason="done"))
+
+    await scene.join("ann")
+
+    assert scene.id == f"{first}-2"
+    assert await scene.refused("ann", LeaveRoom(room=first)) == "room_closed"
+    assert len(await scene.bus.log.read(Query(rooms=(first,)))) == 2
+
+
+async def test_who_joins_a_room_that_is_closed_at_that_moment_is_in_one_room_all_the_same(
+    scene: Scene,
+) -> None:
+    await scene.join("ann")
+    bob = await scene.bus.join("bob")
+
+    await asyncio.gather(scene.ask("", CloseRoom(room=scene.id)), seat(scene, bob, f"{PLACE}/src", PLACE))
+
+    joined = await scene.bus.log.read(Query(types=("member_joined",), senders=("bob",)))
+    (only,) = joined
+    room = find_room(scene.bus.log.rows, str(only.payload["room"]))
+    assert room.member("bob") is not None
+
+
+async def test_two_paths_with_one_base_are_two_rooms(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.broker.rooms.room_base", lambda path: "repo-aaaa")
+    ann = await scene.bus.join("ann")
+
+    one, other = await seat(scene, ann, "/a/repo"), await seat(scene, ann, "/b/repo")
+
+    assert (one.room.id, other.room.id) == ("repo-aaaa", "repo-aaaa-2")
+    assert (await seat(scene, ann, "/a/repo")).room.id == "repo-aaaa"
+
+
+async def test_only_an_operator_closes_a_room(scene: Scene) -> None:
+    await scene.join("ann")
+
+    assert await scene.refused("ann", CloseRoom(room=scene.id)) == "not_allowed"
+
+
+async def test_the_bus_retires_a_member_once(scene: Scene) -> None:
+    await scene.join("ann", "bob")
+    asked = RetireMember(room=scene.id, member="bob")
+
+    with pytest.raises(NotAllowed):
+        await scene.ask("", asked)
+    first, second = [await scene.bus.submit(SYSTEM_CALLER, asked) for _ in range(2)]
+
+    assert first is not None
+    assert (first.payload["from"], first.payload["reason"], second) == ("bob", "inactive", None)
+    assert [*scene.room.names] == ["ann"]
+
+
+async def test_a_kick_says_why_and_may_name_its_target_in_any_way(scene: Scene) -> None:
+    await scene.operator("opal")
+    await scene.join("luna", tag="api", harness="codex")
+
+    event = await scene.kick("opal", "codex", is_forced=True, reason="asleep")
+
+    assert (event.to, event.payload) == (("api-luna",), {"room": scene.id, "reason": "asleep"})
+    assert await scene.refused("opal", KickMember(room=scene.id, target="codex")) == "unknown_target"
+
+
+async def test_history_outlives_the_last_member(scene: Scene) -> None:
+    await scene.join("ann")
+    await scene.leave("ann")
+
+    assert scene.room.is_open
+    assert scene.conditions == ("dormant",)
+    assert [event.type for event in await scene.bus.log.read(Query(rooms=(scene.id,)))] == [
+        "member_joined",
+        "member_left",
+    ]

@@ -1,0 +1,361 @@
+"""Tasks at the broker, on both engines: whom they are for, who is told, and what is refused."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus
+
+from palaver.broker.outcome import Sent
+from palaver.broker.tasks import find_task
+from palaver.errors import AmbiguousRecipient, BadRequest, NotAllowed, NotFound, UnknownRecipient
+from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Envelope
+from palaver.model.query import Query
+from palaver.model.request import Put
+from palaver.model.room import CloseRoom, JoinRoom
+from palaver.model.task import CompleteTask, CreateTask, Task, TaskRequest, UpdateTask
+from palaver.rooms.names import room_base
+
+
+async def ask(bus: Bus, asking: Caller, request: TaskRequest, key: bytes | None = None) -> Sent:
+    outcome = await bus.broker.submit(asking, request, key=key)
+    assert isinstance(outcome, Sent)
+    return outcome
+
+
+async def put(bus: Bus, asking: Caller, type: str, *to: str, id: str = "e1", **payload: object) -> Sent:
+    envelope = Envelope(type=type, id=id, sender=asking.name, to=to, payload=payload or None, ts=1)
+    outcome = await bus.broker.submit(asking, Put(envelope=envelope))
+    assert isinstance(outcome, Sent)
+    return outcome
+
+
+def task_of(bus: Bus, sent: Sent) -> Task:
+    assert sent.event is not None
+    return find_task(bus.log, str(sent.event.payload.get("task_id", sent.event.id)))
+
+
+# Whom it is for
+
+
+async def test_a_task_is_mail_for_its_assignee_and_no_one_else(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+
+    sent = await ask(bus, luna, CreateTask(title="t", description="d", assignee="@nova"))
+
+    assert sent.event is not None
+    assert sent.event.payload == {
+        "title": "t",
+        "description": "d",
+        "assignee": "@nova",
+        "assignees": ["nova"],
+    }
+    assert (sent.to, sent.delivered_to) == (("@nova",), ("nova",))
+    assert (bus.texts("nova"), bus.texts("kira")) == (["task.create"], [])
+
+
+@pytest.mark.parametrize(
+    ("assignee", "assignees"),
+    [
+        ("nova", ("nova",)),
+        ("@nov", ("nova",)),
+        ("@api-", ("api-mila",)),
+        ("api-mila", ("api-mila",)),
+        ("@workers", ("api-mila", "nova")),
+        ("@all", ("api-mila", "nova")),
+        ("@api-*", ("api-mila",)),
+        ("@human", ("human",)),
+        ("agent/nova", ("nova",)),
+        ("luna", ("luna",)),
+    ],
+)
+async def test_an_assignee_is_written_in_any_form_of_address(
+    bus: Bus, assignee: str, assignees: tuple[str, ...]
+) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("mila", tag="api")
+
+    task = task_of(bus, await ask(bus, luna, CreateTask(title="t", assignee=assignee)))
+
+    assert task.assignee == assignee
+    assert sorted(task.assignees) == sorted(assignees)
+
+
+async def test_an_assignee_may_be_a_room(bus: Bus) -> None:
+    luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    for one in (luna, nova):
+        await bus.broker.submit(one, JoinRoom(places=("/src/talk",)))
+
+    here = await ask(bus, luna, CreateTask(title="t", assignee="room"))
+    named = await ask(bus, HUMAN, CreateTask(title="t", assignee="#talk"))
+
+    assert (here.delivered_to, named.delivered_to) == (("nova",), ("luna", "nova"))
+    await bus.broker.submit(HUMAN, CloseRoom(room="talk"))
+    for word in ("room", "#talk", f"#{room_base('/src/talk')}"):
+        with pytest.raises(UnknownRecipient):
+            await ask(bus, luna, CreateTask(title="t", assignee=word))
+
+
+async def test_nobody_is_told_that_it_took_a_task_itself(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    sent = await ask(bus, luna, CreateTask(title="t", assignee="luna"))
+
+    assert sent.delivered_to == ()
+    assert task_of(bus, sent).assignees == ("luna",)
+
+
+async def test_without_an_assignee_everybody_present_is_told(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("away", is_here=False)
+
+    sent = await ask(bus, luna, CreateTask(title="t"))
+
+    assert (sent.to, sent.delivered_to) == ((), ("nova",))
+
+
+async def test_those_who_are_named_are_told_beside_the_assignee(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+
+    sent = await ask(bus, luna, CreateTask(title="t", assignee="nova", to=("@kira",)))
+
+    assert (sent.to, sorted(sent.delivered_to)) == (("@kira",), ["kira", "nova"])
+
+
+async def test_an_agent_under_a_harness_says_outright_that_it_means_many(bus: Bus) -> None:
+    luna = replace(await bus.join("luna"), harness="claude")
+    for name in ("mila", "mira", "nila", "nira", "pila", "pira"):
+        await bus.join(name)
+
+    with pytest.raises(BadRequest, match="6 agents; add --yes"):
+        await ask(bus, luna, CreateTask(title="t"))
+    sent = await ask(bus, luna, CreateTask(title="t", is_confirmed=True))
+
+    assert len(sent.delivered_to) == 6
+
+
+async def test_a_name_that_nobody_has_is_refused_and_nothing_is_written(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("mila"), await bus.join("mira")
+    before = bus.log.last()
+
+    with pytest.raises(UnknownRecipient):
+        await ask(bus, luna, CreateTask(title="t", assignee="zora"))
+    with pytest.raises(AmbiguousRecipient):
+        await ask(bus, luna, CreateTask(title="t", assignee="@mi"))
+
+    assert bus.log.last() == before
+
+
+async def test_an_empty_group_and_a_path_that_nobody_answers_to_are_said(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    group = await ask(bus, luna, CreateTask(title="t", assignee="@observers"))
+    path = await ask(bus, luna, CreateTask(title="t", assignee="ticket/7"))
+
+    assert (group.empty_groups, task_of(bus, group).assignees) == (("@observers",), ())
+    assert path.dead == ("ticket/7",)
+
+
+async def test_an_observer_writes_no_tasks(bus: Bus) -> None:
+    observer = await bus.join("olga", role="observer")
+
+    with pytest.raises(NotAllowed):
+        await ask(bus, observer, CreateTask(title="t"))
+
+
+# What becomes of it
+
+
+async def test_the_one_who_made_a_task_and_those_who_have_it_are_told_how_it_stands(bus: Bus) -> None:
+    luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    made = await ask(bus, luna, CreateTask(title="t", assignee="nova"))
+    assert made.event is not None
+
+    taken = await ask(bus, nova, UpdateTask(task=made.event.id, status="in_progress"))
+    given = await ask(bus, nova, UpdateTask(task=str(made.event.seq), assignee="@kira"))
+    done = await ask(bus, luna, CompleteTask(task=made.event.id[-20:].lower(), summary="all green"))
+
+    assert taken.delivered_to == ("luna",)
+    assert (given.to, given.delivered_to) == (("luna", "@kira"), ("luna", "kira"))
+    assert done.delivered_to == ("kira",)
+    task = task_of(bus, made)
+    assert (task.status, task.summary, task.completed_by) == ("completed", "all green", "luna")
+    assert done.event is not None
+    assert done.event.payload == {"task_id": made.event.id, "summary": "all green"}
+
+
+async def test_an_update_says_what_it_changes_and_nothing_else(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    made = await ask(bus, luna, CreateTask(title="t", assignee="nova"))
+
+    sent = await ask(bus, luna, UpdateTask(task=task_of(bus, made).id, assignee="", description=""))
+
+    assert sent.event is not None
+    assert sent.event.payload == {"task_id": task_of(bus, made).id, "assignee": "", "description": ""}
+    assert sent.delivered_to == ("nova",)
+    assert task_of(bus, made).assignees == ()
+
+
+async def test_a_script_and_the_human_make_tasks_and_only_the_human_has_mail(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    by_script = await ask(bus, SCRIPT, CreateTask(title="s", assignee="luna"))
+    by_human = await ask(bus, HUMAN, CreateTask(title="h", assignee="luna"))
+
+    script = await ask(bus, luna, CompleteTask(task=task_of(bus, by_script).id))
+    human = await ask(bus, luna, CompleteTask(task=task_of(bus, by_human).id))
+
+    assert (script.delivered_to, human.delivered_to) == ((), ("human",))
+
+
+async def test_a_task_is_completed_once(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
+
+    results = await asyncio.gather(
+        *(ask(bus, one, CompleteTask(task=task.id)) for one in (luna, nova, luna, nova)),
+        return_exceptions=True,
+    )
+
+    refused = [str(one) for one in results if isinstance(one, BadRequest)]
+    assert len(refused) == 3
+    assert all(f"task #{task.seq} was completed already by " in one for one in refused)
+    assert len(await bus.log.read(Query(types=("task.complete",)))) == 1
+
+
+async def test_a_task_that_was_marked_completed_by_hand_is_not_completed_again(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
+    await ask(bus, luna, UpdateTask(task=task.id, status="completed"))
+
+    with pytest.raises(BadRequest, match="was completed already; 'pal task update'"):
+        await ask(bus, luna, CompleteTask(task=task.id))
+
+
+async def test_a_task_that_is_opened_again_can_be_completed_again(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
+    await ask(bus, luna, CompleteTask(task=task.id))
+    await ask(bus, luna, UpdateTask(task=task.id, status="open"))
+
+    await ask(bus, luna, CompleteTask(task=task.id, summary="really"))
+
+    assert find_task(bus.log, task.id).summary == "really"
+
+
+async def test_an_update_without_a_change_is_refused(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
+
+    with pytest.raises(BadRequest, match="say what changes"):
+        await ask(bus, luna, UpdateTask(task=task.id))
+
+
+async def test_the_same_request_key_is_one_event(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    first = await ask(bus, luna, CreateTask(title="t", assignee="nova"), key=b"k" * 16)
+
+    second = await ask(bus, luna, CreateTask(title="t", assignee="nova"), key=b"k" * 16)
+
+    assert (second.event, second.delivered_to) == (first.event, ("nova",))
+    assert len(await bus.log.read(Query(types=("task.create",)))) == 1
+
+
+@pytest.mark.parametrize("reference", ["9999", "01HX9Z00000000000000000000", "abcd"])
+async def test_a_task_that_is_not_there_is_not_found(bus: Bus, reference: str) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(NotFound):
+        await ask(bus, luna, CompleteTask(task=reference))
+
+
+async def test_an_event_of_another_type_is_no_task(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    message = await bus.send(luna, "hello", "@nova")
+    task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
+    update = await ask(bus, luna, UpdateTask(task=task.id, status="blocked"))
+    assert update.event is not None
+
+    with pytest.raises(NotFound, match="is an event of type message"):
+        find_task(bus.log, str(message.seq))
+    with pytest.raises(NotFound, match=r"is an event of type task\.update"):
+        find_task(bus.log, f"#{update.event.seq}")
+
+
+# From outside
+
+
+async def test_envelopes_from_outside_are_these_requests(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("codex-7")
+
+    made = await put(bus, luna, "task.create", "@workers", title="Run regression suite", points=3)
+    moved = await put(bus, nova, "task.update", id="e2", task_id="e1", status="in_progress")
+    done = await put(bus, nova, "task.complete", "luna", id="e3", task_id="e1", summary="Tests pass.")
+
+    assert made.event is not None
+    assert (made.event.id, made.to, made.delivered_to) == ("e1", ("@workers",), ("codex-7",))
+    assert made.event.payload == {"title": "Run regression suite", "points": 3}
+    assert moved.delivered_to == done.delivered_to == ("luna",)
+    task = find_task(bus.log, "e1")
+    assert (task.title, task.status, task.summary) == ("Run regression suite", "completed", "Tests pass.")
+
+
+async def test_an_envelope_without_recipients_is_for_all_who_are_here(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+
+    made = await put(bus, luna, "task.create", title="t", assignee="nova")
+
+    assert (made.to, sorted(made.delivered_to)) == ((), ["kira", "nova"])
+    assert find_task(bus.log, "e1").assignees == ("nova",)
+
+
+async def test_an_assignee_is_told_also_when_the_envelope_is_for_others(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+
+    made = await put(bus, luna, "task.create", "kira", title="t", assignee="@nova")
+
+    assert (made.to, made.delivered_to) == (("kira",), ("kira", "nova"))
+
+
+async def test_the_same_envelope_again_is_one_event(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    first = [
+        await put(bus, luna, "task.create", title="t"),
+        await put(bus, luna, "task.update", id="e2", task_id="e1", status="blocked"),
+        await put(bus, luna, "task.complete", id="e3", task_id="e1"),
+    ]
+
+    second = [
+        await put(bus, luna, "task.create", title="t"),
+        await put(bus, luna, "task.update", id="e2", task_id="e1", status="blocked"),
+        await put(bus, luna, "task.complete", id="e3", task_id="e1"),
+    ]
+
+    assert [one.event for one in second] == [one.event for one in first]
+    assert all(one.is_repeat for one in second)
+
+
+async def test_an_id_that_is_taken_by_another_is_refused(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await put(bus, luna, "task.create", title="t")
+
+    with pytest.raises(BadRequest, match=r"there is a task with the id e1 already: #\d+ of luna"):
+        await put(bus, nova, "task.create", title="mine")
+
+    assert find_task(bus.log, "e1").title == "t"
+
+
+async def test_an_update_from_outside_may_hold_only_fields_of_its_own(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    await put(bus, luna, "task.create", title="t")
+
+    sent = await put(bus, luna, "task.update", id="e2", task_id="e1", progress=50)
+
+    assert sent.event is not None
+    assert sent.event.payload == {"task_id": "e1", "progress": 50}
+
+
+async def test_a_guest_may_write_tasks(bus: Bus) -> None:
+    guest = Caller(name="ann", standing=Standing.GUEST, kind="external")
+
+    sent = await ask(bus, guest, CreateTask(title="t"))
+
+    assert task_of(bus, sent).by == "ann"

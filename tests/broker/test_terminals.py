@@ -1,0 +1,278 @@
+"""Pausing, what a person typed, raw keys, and agents that holders run; on both engines."""
+
+from typing import Any
+
+import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus, seat
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.outcome import Joined
+from palaver.errors import (
+    BadRequest,
+    BadText,
+    MessageTooLarge,
+    NameTaken,
+    NotAllowed,
+    NotFound,
+    NotPerson,
+    WhoAreYou,
+)
+from palaver.model.agent import Agent, Caller, Standing
+from palaver.model.message import is_raw
+from palaver.model.query import Query
+from palaver.model.request import Join, Leave, Redeliver, Send
+from palaver.model.terminal import RAW_EXPIRES_MS, Pause, Typed, Unpause
+
+OPERATOR = Caller(name="boss", standing=Standing.OPERATOR, kind="instance")
+
+
+async def hold(bus: Bus, name: str = "luna", **fields: object) -> Caller:
+    """An agent that a holder has."""
+    options: dict[str, Any] = {"holder": "hash", "seat": seat(7), "argv": ("claude",), "cwd": "/w", **fields}
+    return await bus.join(name, **options)
+
+
+async def joined(bus: Bus, asking: Caller, **fields: object) -> Agent:
+    outcome = await bus.broker.submit(asking, Join(**fields))  # type: ignore[arg-type]  # fields of a join
+    assert isinstance(outcome, Joined)
+    return outcome.agent
+
+
+# Pause
+
+
+@pytest.mark.parametrize("asking", [HUMAN, OPERATOR])
+async def test_an_agent_is_paused_and_unpaused_once(bus: Bus, asking: Caller) -> None:
+    await bus.join("luna")
+
+    paused = await bus.submit(asking, Pause(name="luna"))
+    again = await bus.submit(asking, Pause(name="luna"))
+
+    assert paused is not None
+    assert (paused.type, paused.sender, paused.payload) == ("agent.paused", asking.name, {"agent": "luna"})
+    assert again is None
+    assert bus.agent("luna").paused
+    unpaused = await bus.submit(asking, Unpause(name="luna"))
+    assert unpaused is not None
+    assert unpaused.type == "agent.unpaused"
+    assert not bus.agent("luna").paused
+    assert await bus.submit(asking, Unpause(name="luna")) is None
+
+
+async def test_a_worker_pauses_nobody_not_even_itself(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    for request in (Pause(name="luna"), Unpause(name="luna")):
+        with pytest.raises(NotAllowed):
+            await bus.submit(luna, request)
+
+
+async def test_nobody_is_paused_whom_nobody_knows(bus: Bus) -> None:
+    with pytest.raises(NotFound):
+        await bus.submit(HUMAN, Pause(name="nobody"))
+
+
+# Typed
+
+
+async def test_what_a_person_typed_is_a_moment_of_the_agents_life(bus: Bus) -> None:
+    await hold(bus)
+
+    event = await bus.submit(SYSTEM_CALLER, Typed(name="luna", text="make it blue"))
+
+    assert event is not None
+    assert (event.type, event.sender, event.by) == ("life", "luna", "human")
+    assert event.payload == {"action": "typed", "agent": "luna", "text": "make it blue"}
+
+
+async def test_only_the_bus_says_what_was_typed_and_only_as_text(bus: Bus) -> None:
+    luna = await hold(bus)
+
+    with pytest.raises(NotAllowed):
+        await bus.submit(luna, Typed(name="luna", text="x"))
+    with pytest.raises(BadText):
+        await bus.submit(SYSTEM_CALLER, Typed(name="luna", text="\x1b"))
+
+
+# Raw keys
+
+
+def keys(data: bytes = b"\x1b[A", **fields: object) -> Send:
+    return Send(**{"text": "", "recipient": "luna", "raw": data, **fields})  # type: ignore[arg-type]  # its fields
+
+
+async def test_a_persons_keys_are_kept_to_the_byte_and_expire_soon(bus: Bus) -> None:
+    await hold(bus)
+
+    event = await bus.submit(HUMAN, keys(b"\x1b[A\xff"))
+
+    assert event is not None
+    assert is_raw(event)
+    assert event.payload["text"] == "\\x1b[A\\xff"
+    assert (event.payload["raw"], event.payload["priority"]) == ("G1tB/w==", "interrupt")
+    assert event.payload["expires"] == bus.clock.now_ms() + RAW_EXPIRES_MS
+    assert event.payload["delivered_to"] == ["luna"]
+
+
+async def test_keys_are_the_humans_in_person(bus: Bus) -> None:
+    luna = await hold(bus)
+    as_another = Caller(name="luna", standing=Standing.HUMAN, kind="human", by="human")
+
+    for asking in (luna, SCRIPT, OPERATOR):
+        with pytest.raises(NotAllowed):
+            await bus.submit(asking, keys())
+    with pytest.raises(NotPerson):
+        await bus.submit(as_another, keys())
+
+
+async def test_keys_go_to_one_agent_that_is_in_a_terminal_now(bus: Bus) -> None:
+    luna = await hold(bus)
+    await bus.join("nova")
+
+    with pytest.raises(BadRequest, match="one terminal"):
+        await bus.submit(HUMAN, keys(recipient="", to=("@luna", "@nova")))
+    for name in ("nova", "human"):
+        with pytest.raises(BadRequest, match="no terminal"):
+            await bus.submit(HUMAN, keys(recipient=name))
+    bus.present.discard("luna")
+    with pytest.raises(BadRequest, match="no terminal"):
+        await bus.submit(HUMAN, keys())
+    bus.present.add("luna")
+    await bus.submit(luna, Leave())
+    with pytest.raises(BadRequest, match="no terminal"):
+        await bus.submit(HUMAN, keys())
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"text": "and this"}, BadRequest),
+        ({"priority": "idle"}, BadRequest),
+        ({"data": b"x" * 20_000}, MessageTooLarge),
+    ],
+)
+async def test_keys_are_sent_alone_at_once_and_not_too_many(
+    bus: Bus, fields: dict[str, object], error: type[Exception]
+) -> None:
+    await hold(bus)
+
+    with pytest.raises(error):
+        await bus.submit(HUMAN, keys(**fields))  # type: ignore[arg-type]  # some of its fields
+
+
+async def test_a_time_that_was_chosen_for_keys_holds(bus: Bus) -> None:
+    await hold(bus)
+
+    event = await bus.submit(HUMAN, keys(expires_in_ms=500, priority="interrupt"))
+
+    assert event is not None
+    assert event.payload["expires"] == bus.clock.now_ms() + 500
+
+
+async def test_keys_are_not_typed_again(bus: Bus) -> None:
+    await hold(bus)
+    event = await bus.submit(HUMAN, keys())
+    assert event is not None
+
+    with pytest.raises(BadRequest, match="raw keys"):
+        await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
+
+
+async def test_a_person_writes_without_a_head_into_a_terminal(bus: Bus) -> None:
+    luna = await hold(bus)
+    await bus.join("nova")
+
+    event = await bus.submit(HUMAN, Send(text="blue", recipient="luna", is_bare=True, priority="idle"))
+
+    assert event is not None
+    assert (event.payload["bare"], event.payload["priority"]) == (True, "idle")
+    with pytest.raises(NotAllowed):
+        await bus.submit(luna, Send(text="blue", recipient="luna", is_bare=True))
+    with pytest.raises(BadRequest):
+        await bus.submit(HUMAN, Send(text="blue", recipient="nova", is_bare=True))
+
+
+async def test_an_answer_is_waited_for_by_who_has_mail(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    event = await bus.send(luna, "which?", "@nova", expects_reply=True)
+
+    assert event.payload["expects_reply"] is True
+    with pytest.raises(WhoAreYou):
+        await bus.send(SCRIPT, "which?", "@nova", expects_reply=True)
+
+
+async def test_a_full_name_means_one_agent_however_many_share_its_base(bus: Bus) -> None:
+    await bus.join("luna")
+    await bus.join("luna", tag="api")
+
+    event = await bus.submit(HUMAN, Send(text="x", recipient="luna"))
+
+    assert event is not None
+    assert event.payload["delivered_to"] == ["luna"]
+
+
+# What holders run
+
+
+async def test_what_a_holder_runs_is_written_down_with_its_hello(bus: Bus) -> None:
+    await hold(bus)
+
+    (hello,) = await bus.log.read(Query(types=("agent.hello",)))
+    agent = bus.agent("luna")
+    assert (agent.holder, agent.argv, agent.cwd) == ("hash", ("claude",), "/w")
+    fields = hello.payload["agent"]
+    assert isinstance(fields, dict)
+    assert fields["argv"] == ["claude"]
+
+
+async def test_a_holder_takes_its_agent_up_again_and_nothing_is_written(bus: Bus) -> None:
+    luna = await hold(bus)
+    place = bus.log.last()
+
+    again = await joined(bus, luna, name="luna", seat=seat(7), holder="hash")
+
+    assert again == bus.agent("luna")
+    assert bus.log.last() == place
+
+
+@pytest.mark.parametrize(
+    "fields", [{"seat": seat(7)}, {"holder": "other", "seat": seat(7)}, {"session": "s"}]
+)
+async def test_nobody_else_takes_up_what_a_holder_has(bus: Bus, fields: dict[str, object]) -> None:
+    await hold(bus, session="s")
+
+    with pytest.raises(NameTaken):
+        await joined(bus, SCRIPT, name="luna", takes_over=True, **fields)
+
+
+async def test_a_process_that_left_and_joins_again_is_still_held(bus: Bus) -> None:
+    luna = await hold(bus)
+    await bus.submit(luna, Leave())
+
+    back = await joined(bus, luna, name="luna", seat=seat(7))
+
+    assert (back.holder, back.left, back.argv) == ("hash", False, ("claude",))
+
+
+async def test_a_session_that_comes_back_without_its_holder_is_held_no_longer(bus: Bus) -> None:
+    luna = await hold(bus, session="s", harness="claude")
+    await bus.submit(luna, Leave())
+
+    back = await joined(bus, SCRIPT, name="luna", seat=seat(8), session="s", harness="claude")
+
+    assert (back.holder, back.left, back.argv) == ("", False, ("claude",))
+
+
+async def test_an_operator_starts_again_what_has_ended_and_a_worker_does_not(bus: Bus) -> None:
+    luna = await hold(bus)
+    await bus.submit(luna, Leave())
+    bus.present.discard("luna")
+
+    with pytest.raises(NameTaken):
+        await joined(bus, await bus.join("nova"), name="luna", seat=seat(8), holder="new", is_resumed=True)
+    with pytest.raises(NameTaken):
+        await joined(bus, OPERATOR, name="luna", seat=seat(8), holder="new")
+    back = await joined(bus, OPERATOR, name="luna", seat=seat(8), holder="new", is_resumed=True)
+
+    assert (back.name, back.holder, back.by) == ("luna", "new", "boss")

@@ -1,0 +1,142 @@
+"""The skill: where it is written, and what is left alone."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.install import install, skill_folders, skill_text, uninstall
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.table import TABLE
+
+
+def run(*words: str, home: Path) -> int:
+    done = install if words[0] == "install" else uninstall
+    return done(parse(TABLE, words), {"HOME": str(home)})
+
+
+def test_the_skill_is_short_and_says_what_it_must() -> None:
+    text = skill_text()
+
+    assert len(text.splitlines()) < 120
+    assert text.startswith("---\nname: palaver\ndescription: ")
+    assert max(map(len, text.partition("\n---\n")[2].splitlines())) <= 120
+    for words in ("Routing is not privacy", "pal stick pass", "pal note add", "pal send", "--interrupt"):
+        assert words in text
+
+
+def test_every_command_in_the_skill_can_be_typed() -> None:
+    joined = skill_text().replace("\\\n", " ")
+    lines = [line.strip() for line in joined.splitlines() if line.startswith("    pal ")]
+    for line in lines:
+        parse(TABLE, shlex.split(line, comments=True)[1:])
+
+    assert len(lines) > 10
+
+
+def test_it_goes_where_harnesses_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".claude").mkdir()
+
+    status = run("install", "skill", home=tmp_path)
+
+    paths = [tmp_path / f".{name}/skills/palaver/SKILL.md" for name in ("agents", "claude")]
+    assert status == 0
+    assert [path.read_text() for path in paths] == [skill_text()] * 2
+    assert capsys.readouterr().out == "".join(f"{path} installed\n" for path in paths)
+
+
+def test_without_claude_code_nothing_is_made_for_it(tmp_path: Path) -> None:
+    assert skill_folders({"HOME": str(tmp_path)}) == [tmp_path / ".agents/skills"]
+    assert skill_folders({"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}) == [
+        Path("/nowhere/.agents/skills"),
+        tmp_path / "skills",
+    ]
+
+
+def test_a_folder_may_be_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    status = run("install", "skill", "my/skills", "--json", home=tmp_path)
+
+    path = tmp_path / "my/skills/palaver/SKILL.md"
+    assert status == 0
+    assert path.read_text() == skill_text()
+    assert json.loads(capsys.readouterr().out) == {"path": str(path), "result": "installed"}
+    assert list(tmp_path.iterdir()) == [tmp_path / "my"]
+
+
+def test_installing_again_brings_it_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "palaver/SKILL.md"
+    run("install", "skill", str(tmp_path), home=tmp_path)
+    run("install", "skill", str(tmp_path), home=tmp_path)
+    path.write_text("---\nname: palaver\nof an older version")
+
+    run("install", "skill", str(tmp_path), home=tmp_path)
+
+    words = [line.removeprefix(f"{path} ") for line in capsys.readouterr().out.splitlines()]
+    assert words == ["installed", "is up to date", "updated"]
+    assert path.read_text() == skill_text()
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+def test_what_is_not_ours_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    path = tmp_path / "palaver/SKILL.md"
+    path.parent.mkdir()
+    path.write_text("mine")
+
+    status = run(verb, "skill", str(tmp_path), home=tmp_path)
+
+    assert status == 1
+    assert path.read_text() == "mine"
+    assert capsys.readouterr().err == f"pal: {path}: it is somebody else's skill, and stays as it is\n"
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "palaver").write_text("a file where a folder should be")
+
+    status = run("install", "skill", str(tmp_path), "--json", home=tmp_path)
+
+    assert status == 1
+    assert json.loads(capsys.readouterr().err)["error"] == "bad_request"
+
+
+def test_printing_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = run("install", "skill", str(tmp_path), "--print", home=tmp_path)
+
+    assert status == 0
+    assert capsys.readouterr().out == skill_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_removed_with_its_folder_unless_something_else_is_in_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        run("install", "skill", str(folder), home=tmp_path)
+    (other / "palaver/notes.md").write_text("mine")
+    capsys.readouterr()
+
+    run("uninstall", "skill", str(one), "--print", home=tmp_path)
+    was_there = (one / "palaver/SKILL.md").exists()
+    statuses = [run("uninstall", "skill", str(folder), home=tmp_path) for folder in (one, other, one)]
+
+    assert was_there
+    assert statuses == [0, 0, 0]
+    assert not (one / "palaver").exists()
+    assert [path.name for path in (other / "palaver").iterdir()] == ["notes.md"]
+    words = [line.partition("SKILL.md ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert words == ["would be removed", "removed", "removed", "is not there"]
+
+
+def test_a_removal_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "palaver/SKILL.md").mkdir(parents=True)
+
+    status = run("uninstall", "skill", str(tmp_path), home=tmp_path)
+
+    assert status == 1
+    assert "Is a directory" in capsys.readouterr().err

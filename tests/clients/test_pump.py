@@ -1,0 +1,266 @@
+"""`pal mcp`, both clients: lines numbered, settled once, handed over again, refused when nobody is there."""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.conftest import LIMIT_S, Daemon, Pal, Peer, finish
+
+MAGIC = b"PALM"
+LINE_LIMIT = 1024 * 1024
+
+
+class Harness:
+    """What starts the pump and speaks with it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def say(self, *lines: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(line + b"\n" for line in lines))
+        self.process.stdin.flush()
+
+    def hear(self) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+
+
+@pytest.fixture
+def harness(pal: Pal, daemon: Daemon) -> Iterator[Harness]:
+    process = pal.start("mcp", "--tools", "rooms", stdin=subprocess.PIPE, env={"CODEX_THREAD_ID": "t-1"})
+    with contextlib.closing(_Alarm()):
+        yield Harness(process)
+
+
+class _Alarm:
+    """A line that never comes must fail the test, not hold it up."""
+
+    def __init__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, 4 * LIMIT_S)
+
+    def _ring(self, *_: object) -> None:
+        raise TimeoutError
+
+    def close(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+
+def line_of(peer: Peer, kind: bytes = b"L") -> tuple[int, bytes]:
+    """The next line that the client hands over."""
+    found, payload = peer.next_frame()
+    assert found == kind, (found, payload[:100])
+    return int.from_bytes(payload[:4], "big"), payload[4:]
+
+
+def answer(peer: Peer, number: int, line: bytes = b"") -> None:
+    peer.send(b"L", number.to_bytes(4, "big") + line)
+
+
+def test_it_says_where_it_is_and_under_which_harness(harness: Harness, daemon: Daemon) -> None:
+    peer = daemon.accept(MAGIC)
+
+    assert peer.all(b"a") == [b"mcp", b"--tools", b"rooms"]
+    assert b"CODEX_THREAD_ID=t-1" in peer.all(b"e")
+    assert Path(peer.one(b"d").decode()) == Path.cwd()
+    assert len(peer.one(b"k")) == 16
+
+
+def test_lines_go_both_ways(harness: Harness, daemon: Daemon) -> None:
+    peer = daemon.accept(MAGIC)
+
+    harness.say(b'{"id":1}', b"", b"  ", b'{"id":2}')
+    assert line_of(peer) == (1, b'{"id":1}')
+    assert line_of(peer) == (2, b'{"id":2}')
+    answer(peer, 2, b"two\n")
+    answer(peer, 0, b"by the way\n")
+    answer(peer, 1, b"one\n")
+
+    assert [harness.hear(), harness.hear(), harness.hear()] == [b"two\n", b"by the way\n", b"one\n"]
+
+
+def test_the_end_of_input_is_told_and_the_daemon_says_the_status(harness: Harness, daemon: Daemon) -> None:
+    peer = daemon.accept(MAGIC)
+
+    harness.say(b"a")
+    harness.process.stdin.write(b"never ended")  # type: ignore[union-attr]  # it is a pipe
+    harness.end()
+    assert line_of(peer) == (1, b"a")
+    assert peer.next_frame() == (b"Z", b"")
+    answer(peer, 1, b"done\n")
+    peer.quit(0)
+
+    assert finish(harness.process).out == b"done\n"
+    assert harness.process.returncode == 0
+
+
+def test_what_is_not_settled_is_handed_to_the_next_daemon_as_a_repeat(
+    harness: Harness, daemon: Daemon, home: Path
+) -> None:
+    first = daemon.accept(MAGIC)
+    harness.say(b"one", b"two", b"three")
+    for number, word in ((1, b"one"), (2, b"two"), (3, b"three")):
+        assert line_of(first) == (number, word)
+    first.send(b"T", b"token")
+    answer(first, 2, b"second\n")
+    assert harness.hear() == b"second\n"
+    first.wire.shutdown(socket.SHUT_RDWR)
+
+    second = daemon.accept(MAGIC)
+    harness.say(b"four")
+
+    assert second.one(b"r") == b"token"
+    assert second.one(b"k") == first.one(b"k")
+    assert line_of(second, b"M") == (1, b"one")
+    assert line_of(second, b"M") == (3, b"three")
+    assert line_of(second) == (4, b"four")
+
+
+def test_half_an_answer_is_not_written(harness: Harness, daemon: Daemon) -> None:
+    first = daemon.accept(MAGIC)
+    harness.say(b"one")
+    line_of(first)
+    first.wire.sendall(b"L\0\0\0\x20\0\0\0\x01half")
+    first.wire.shutdown(socket.SHUT_RDWR)
+
+    second = daemon.accept(MAGIC)
+    assert line_of(second, b"M") == (1, b"one")
+    answer(second, 1, b"whole\n")
+
+    assert harness.hear() == b"whole\n"
+
+
+@pytest.mark.parametrize("over", [1, 100, 5000, 9 * 1024 * 1024])
+def test_a_line_that_is_too_long_comes_as_its_two_ends_and_the_next_is_whole(
+    harness: Harness, daemon: Daemon, over: int
+) -> None:
+    peer = daemon.accept(MAGIC)
+    pattern = bytes(range(33, 127)) * ((LINE_LIMIT + over) // 94 + 1)
+    line = pattern[: LINE_LIMIT + over]
+
+    saying = threading.Thread(target=harness.say, args=(b"x" * LINE_LIMIT, line, b"after"))
+    saying.start()  # no pipe takes so much at once
+
+    assert line_of(peer) == (1, b"x" * LINE_LIMIT)
+    assert line_of(peer, b"X") == (2, line[:4096] + line[-4096:])
+    assert line_of(peer) == (3, b"after")
+    saying.join()
+
+
+REQUESTS = [
+    (b'{"jsonrpc":"2.0","id":7,"method":"ping"}', 7),
+    (b'{"method":"x","params":{"id":1,"a":["id",{"id":2}],"s":"\\"id\\":3"},"id":"a\\"b"}', 'a"b'),
+    (b'{"a":"id","id":-4}', -4),
+    (b'{ "x" : [1,"id",2] , "id" : "z" }', "z"),
+]
+
+
+def test_without_a_daemon_requests_are_refused_by_their_id_and_the_pump_stays(
+    harness: Harness, daemon: Daemon, home: Path
+) -> None:
+    peer = daemon.accept(MAGIC)
+    (home / "down").touch()
+    daemon.deafen()
+    harness.say(b'{"id":0,"method":"wait"}', b'{"method":"notifications/initialized"}')
+    line_of(peer)
+    peer.close()
+    assert json.loads(harness.hear())["id"] == 0
+
+    for line, id in REQUESTS:
+        harness.say(b'{"method":"notifications/x","params":{"id":9}}', line)
+        refused = json.loads(harness.hear())
+        assert refused["id"] == id
+        assert refused["jsonrpc"] == "2.0"
+        assert refused["error"]["code"] == -32000
+        assert "pal up" in refused["error"]["message"]
+
+
+def test_after_the_bus_was_stopped_and_started_the_session_goes_on(
+    harness: Harness, daemon: Daemon, home: Path
+) -> None:
+    peer = daemon.accept(MAGIC)
+    peer.send(b"T", b"state")
+    (home / "down").touch()
+    harness.say(b'{"id":1}')
+    line_of(peer)
+    daemon.close()
+    assert json.loads(harness.hear())["id"] == 1
+
+    (home / "down").unlink()
+    with contextlib.closing(Daemon(home)) as later:
+        harness.say(b'{"id":2}')
+        again = later.accept(MAGIC)
+
+        assert again.one(b"r") == b"state"
+        assert line_of(again, b"M") == (2, b'{"id":2}')
+
+
+def test_a_daemon_that_died_is_started_again(harness: Harness, daemon: Daemon, pal: Pal) -> None:
+    peer = daemon.accept(MAGIC)
+    harness.say(b'{"id":1}')
+    line_of(peer)
+
+    daemon.close()
+
+    # The stand-in starts, serves one request with its own words, and that is what a client hears.
+    finish(harness.process)
+    assert any("palaver.daemon" in note["argv"] for note in pal.notes())
+
+
+def test_a_refused_start_is_told_as_for_every_command(pal: Pal, home: Path) -> None:
+    (home / "down").touch()
+
+    ended = pal.run("mcp")
+
+    assert ended.status == 1
+    assert b"pal down" in ended.err
+
+
+def test_help_is_help_and_pumps_nothing(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("mcp", "--help")
+    peer = daemon.accept()
+    peer.write(1, b"help\n")
+    peer.quit()
+
+    assert finish(process).out == b"help\n"
+
+
+def test_a_reader_that_has_gone_ends_it(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("mcp", stdin=subprocess.PIPE)
+    peer = daemon.accept(MAGIC)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+
+    answer(peer, 0, b"anybody?\n")
+
+    assert process.wait(LIMIT_S) == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(harness: Harness, daemon: Daemon, number: signal.Signals) -> None:
+    peer = daemon.accept(MAGIC)
+    peer.send(b"T", b"")
+
+    harness.process.send_signal(number)
+
+    assert harness.process.wait(LIMIT_S) == -number
+
+
+def test_a_frame_that_makes_no_sense_ends_it_with_a_sentence(harness: Harness, daemon: Daemon) -> None:
+    daemon.accept(MAGIC).send(b"?", b"")
+
+    assert finish(harness.process).status == 1

@@ -1,0 +1,181 @@
+"""A holder of which a test says every word: it owns a terminal and a child, and speaks the daemon's wire."""
+
+import array
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import termios
+from collections import deque
+from pathlib import Path
+from typing import Any, Self
+
+from tests.daemon.stage import Home, Job, Result, check_output, run_script_as_person
+from tests.daemon.wires import LinesWire, ThinWire
+
+LIMIT_S = 5.0
+SECRET = "s" * 32
+
+_ASK_AS_PERSON = """\
+import os, sys
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from tests.daemon.wires import ThinWire
+with ThinWire(Path({home!r})) as wire:
+    wire.ask(*sys.argv[1:])
+    kind, payload = wire.next_frame()
+    sys.stdout.buffer.write(kind + payload)
+"""
+
+
+def words_of(home: Home, *words: str) -> list[str]:
+    """What the client is told to run when a script asks for this."""
+    with ThinWire(home.path) as wire:
+        wire.ask(*words)
+        kind, payload = wire.next_frame()
+    assert kind == b"V", (kind, payload)
+    return payload.decode().split("\0")
+
+
+def words_of_person(home: Home, *words: str) -> list[str]:
+    """What the client is told to run when a person asks for this."""
+    script = home.spare_path()
+    script.write_text(_ASK_AS_PERSON.format(root=str(Path(__file__).parents[2]), home=str(home.path)))
+    command = shlex.join([sys.executable, str(script), *words])
+    out = check_output(run_script_as_person(home, command)).out
+    assert out[0] == "V", out
+    return out[1:].split("\0")
+
+
+def ticket_of(words: list[str]) -> str:
+    """The ticket in what a client is told to run."""
+    return words[words.index("--ticket") + 1]
+
+
+class FakeHolder:
+    """A child in a terminal of its own, and the connection that holds it."""
+
+    def __init__(self, home: Home, program: tuple[str, ...] = ("bash", "--norc", "--noprofile")) -> None:
+        self.home = home
+        self.master, slave = os.openpty()
+        self.child = subprocess.Popen(
+            program,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**home.environment, "PS1": ""},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.wire = LinesWire(home.path)
+        self.pushes: deque[dict[str, Any]] = deque()
+        self.held: dict[str, Any] = {}
+        self.lane = 0
+
+    # The wire
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Ask, keep the pushes that come meanwhile, and give the whole answer."""
+        number = self.wire.tell(op, **fields)
+        while True:
+            line = self.wire.next_line()
+            assert line, "the daemon closed the connection"
+            if "push" in line:
+                self.pushes.append(line)
+            elif line["req"] == number:
+                return line
+
+    def ok(self, op: str, **fields: Any) -> dict[str, Any]:
+        answer = self.ask(op, **fields)
+        assert "ok" in answer, answer
+        found: dict[str, Any] = answer["ok"]
+        return found
+
+    def next_push(self) -> dict[str, Any]:
+        if self.pushes:
+            return self.pushes.popleft()
+        line = self.wire.next_line()
+        assert "push" in line, line
+        return line
+
+    def hold(self, ticket: str, **fields: Any) -> Self:
+        """Register the child with a ticket."""
+        options = {"secret": SECRET, "cols": 80, "rows": 24, **fields}
+        self.held = self.ok("hold", ticket=ticket, pid=self.child.pid, **options)
+        return self
+
+    def again(self) -> None:
+        """Come back to a daemon, with the secret."""
+        self.wire.close()
+        self.wire = LinesWire(self.home.path)
+        self.pushes.clear()
+        secret, name = self.held["secret"], self.held["name"]
+        self.held = self.ok("hold", secret=secret, name=name, pid=self.child.pid, cols=80, rows=24)
+
+    def open_lane(self, *, is_open: bool = True, **fields: Any) -> Self:
+        self.lane = self.ok("lane", kind="terminal", **fields)["lane"]
+        if is_open:
+            self.gate(open=True)
+        return self
+
+    def gate(self, **fields: Any) -> None:
+        self.ok("gate", lane=self.lane, **fields)
+
+    def offered(self) -> dict[str, Any]:
+        """The next offer, with its one message."""
+        while (offer := self.next_push())["push"] != "offer":
+            assert offer["verb"] == "status", offer  # whoever looked has gone on without an answer
+        (offer["message"],) = offer["messages"]
+        return offer
+
+    def answer(self, offer: dict[str, Any], word: str = "seen", **fields: Any) -> None:
+        self.ok("answer", lane=offer["lane"], offer=offer["offer"], answer=word, **fields)
+
+    def take(self) -> str:
+        """Take one message and give its text."""
+        offer = self.offered()
+        self.answer(offer)
+        text: str = offer["message"]["text"]
+        return text
+
+    # The terminal
+
+    def run(self, script: str) -> Result:
+        """Run lines of shell in the terminal, as somebody who types there would."""
+        job = Job(self.home.spare_path())
+        paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
+        line = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n"
+        os.write(self.master, line.encode())
+        return job.end()
+
+    # What it passes on
+
+    def pass_on(self, line: bytes, *descriptors: int) -> dict[str, Any]:
+        """Pass a line and descriptors on, and give the one answer; empty when the daemon just closed."""
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.settimeout(LIMIT_S)
+            wire.connect(str(self.home.path / "adopt.sock"))
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            wire.sendmsg([line], rights if descriptors else [])
+            answer = wire.makefile("rb").readline()
+        found: dict[str, Any] = json.loads(answer) if answer else {}
+        return found
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+        self.wire.close()
+        os.close(self.master)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,282 @@
+"""What holders pass on: whoever is at the other end of the descriptor is who asked, and nothing leaks."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.daemon.holder import FakeHolder, ticket_of, words_of
+from tests.daemon.stage import Home, Result, Shell, run_script_as_person, wait_until
+from tests.daemon.wires import LinesWire
+
+CALLER = """\
+import socket, sys
+wire = socket.socket(socket.AF_UNIX)
+wire.connect(sys.argv[1])
+wire.sendall(sys.argv[2].encode() + b"\\n")
+sys.stdout.write(wire.makefile().readline())
+"""
+
+
+class Reception:
+    """The agent's own socket: takes one caller, passes it on, and keeps what the daemon said to it."""
+
+    def __init__(self, holder: FakeHolder) -> None:
+        self.holder = holder
+        self.path = holder.home.spare_path()
+        self.script = holder.home.spare_path()
+        self.script.write_text(CALLER)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        self._listener.settimeout(5)
+        self._pool = ThreadPoolExecutor(1)
+
+    def serve(self, do: str, call: Callable[[str], Result]) -> tuple[dict[str, Any], Result]:
+        """Let somebody call, pass it on, and give the word to the holder and the caller's result."""
+        word = self._pool.submit(self._pass_on, do)
+        result = call(f"{sys.executable} {self.script} {self.path}")
+        return word.result(5), result
+
+    def _pass_on(self, do: str) -> dict[str, Any]:
+        caller, _ = self._listener.accept()
+        with caller:
+            request = caller.makefile("rb").readline()
+            line = {"do": do, "name": "luna", "request": json.loads(request)}
+            return self.holder.pass_on(json.dumps(line).encode() + b"\n", caller.fileno())
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self._listener.close()
+
+
+@pytest.fixture
+def luna(bus: Home) -> Iterator[FakeHolder]:
+    with FakeHolder(bus) as holder:
+        ticket = ticket_of(words_of(bus, "run", "--name", "luna", "--", "bash"))
+        yield holder.hold(ticket).open_lane()
+
+
+@pytest.fixture
+def reception(luna: FakeHolder) -> Iterator[Reception]:
+    made = Reception(luna)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+def by(shell: Shell, **request: Any) -> Callable[[str], Result]:
+    return lambda command: shell.begin_script(f"{command} '{json.dumps(request)}'").end()
+
+
+def open_files(home: Home) -> int:
+    return len(list(Path(f"/proc/{home.pid}/fd").iterdir()))
+
+
+def test_a_message_is_from_whoever_connected(
+    bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
+) -> None:
+    word, result = reception.serve("send", by(nova, type="send", body="hello", priority="normal"))
+
+    assert word == {"ok": True, "replied": True}
+    (sent,) = bus.events("--type", "message")
+    assert result.json == {"ok": True, "message_id": sent["id"], "seq": sent["seq"]}
+    assert (sent["from"], sent["to"], sent["payload"]["text"]) == ("nova", ["luna"], "hello")
+    assert luna.take() == "hello"
+
+
+def test_a_person_is_a_person_there_too(bus: Home, luna: FakeHolder, reception: Reception) -> None:
+    def call(command: str) -> Result:
+        return run_script_as_person(bus, f"""{command} '{{"body": "y", "raw": true, "type": "send"}}'""")
+
+    word, result = reception.serve("send", call)
+
+    assert (word["ok"], result.json["ok"]) == (True, True)
+    assert luna.offered()["message"]["raw"] == "eQ=="
+
+
+def test_a_person_can_write_without_a_head_and_an_agent_cannot(
+    bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
+) -> None:
+    def call(command: str) -> Result:
+        return run_script_as_person(
+            bus, f"""{command} '{{"body": "blue", "bare": true, "priority": "idle"}}'"""
+        )
+
+    _, refused = reception.serve("send", by(nova, body="blue", bare=True))
+    _, sent = reception.serve("send", call)
+
+    assert refused.json["code"] == "not_allowed"
+    assert sent.json["ok"] is True
+    message = luna.offered()["message"]
+    assert (message["bare"], message["priority"], message["from"]) == (True, "idle", "human")
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        ({"type": "send", "body": "y", "raw": True}, "not_allowed"),
+        ({"type": "send", "body": "x", "from": "human"}, "not_you"),
+        ({"type": "send", "body": "x", "priority": "urgent"}, "bad_request"),
+        ({"type": "send", "body": "x", "priority": ""}, "bad_request"),
+        ({"type": "send", "body": ""}, "bad_request"),
+        ({"type": "nope", "body": "x"}, "bad_request"),
+        ({"type": "send", "body": "\x1b[2J"}, "bad_text"),
+    ],
+)
+def test_what_is_refused_is_said_to_whoever_asked(
+    bus: Home, reception: Reception, nova: Shell, request_: dict[str, Any], code: str
+) -> None:
+    word, result = reception.serve("send", by(nova, **request_))
+
+    assert word["ok"] is True
+    assert (result.json["ok"], result.json["code"]) == (False, code)
+    assert bus.texts() == []
+
+
+def test_a_refusal_names_the_priority_as_the_wire_does(reception: Reception, nova: Shell) -> None:
+    _, result = reception.serve("send", by(nova, type="send", body="x", priority="urgent"))
+
+    assert result.json["error"] == "invalid priority: urgent"
+
+
+def test_ones_own_name_may_be_said(bus: Home, reception: Reception, nova: Shell) -> None:
+    _, result = reception.serve("send", by(nova, **{"body": "x", "from": "nova"}))
+
+    assert result.json["ok"] is True
+
+
+def test_it_goes_to_this_agent_and_to_nobody_else_of_that_base_name(
+    bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
+) -> None:
+    bus.shell().ok("join", "--name", "luna", "--tag", "api")
+
+    reception.serve("send", by(nova, body="x"))
+
+    (sent,) = bus.events("--type", "message")
+    assert sent["payload"]["delivered_to"] == ["luna"]
+
+
+@pytest.mark.parametrize("who", ["nova", "human", "luna"])
+def test_the_daemon_says_who_connected(
+    bus: Home, luna: FakeHolder, reception: Reception, nova: Shell, who: str
+) -> None:
+    calls: dict[str, Callable[[str], Result]] = {
+        "nova": by(nova),
+        "human": lambda command: run_script_as_person(bus, f"{command} '{{}}'"),
+        "luna": lambda command: luna.run(f"{command} '{{}}'"),
+    }
+
+    word, _ = reception.serve("who", calls[who])
+
+    kind, standing = ("human", "human") if who == "human" else ("instance", "worker")
+    assert word == {"ok": True, "name": who, "standing": standing, "kind": kind}
+
+
+# What goes wrong
+
+
+def test_only_the_process_that_holds_an_agent_passes_on_for_it(bus: Home, luna: FakeHolder) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        line = json.dumps({"do": "who", "name": "nova"}).encode() + b"\n"
+
+        refused = luna.pass_on(line, ours.fileno())
+
+    assert (refused["ok"], refused["code"]) == (False, "not_you")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"nonsense\n",
+        b"{}\n",
+        b'{"do": "what", "name": "luna"}\n',
+        b'{"do": "send", "name": "luna"}\n',
+        b'{"do": "send", "name": "luna", "request": {"body": 7}}\n',
+        b'{"do": "who", "name": "\xff"}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_line_that_cannot_be_read_is_answered_with_an_error(
+    bus: Home, luna: FakeHolder, line: bytes
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        refused = luna.pass_on(line, ours.fileno())
+
+    assert (refused["ok"], refused["code"]) == (False, "bad_request")
+
+
+def test_there_must_be_exactly_one_descriptor_and_a_connection(bus: Home, luna: FakeHolder) -> None:
+    before = open_files(bus)
+    line = json.dumps({"do": "who", "name": "luna"}).encode() + b"\n"
+    ours, theirs = socket.socketpair()
+    null = os.open("/dev/null", os.O_RDONLY)
+    with ours, theirs, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram:
+        none = luna.pass_on(line)
+        two = luna.pass_on(line, ours.fileno(), theirs.fileno())
+        many = luna.pass_on(line, *[ours.fileno()] * 40)
+        file = luna.pass_on(line, null)
+        other = luna.pass_on(line, datagram.fileno())
+    os.close(null)
+
+    assert [answer["code"] for answer in (none, two, many, file, other)] == ["bad_request"] * 5
+    wait_until(lambda: open_files(bus) <= before)
+
+
+def test_half_a_line_and_a_caller_that_never_reads_leak_nothing(bus: Home, luna: FakeHolder) -> None:
+    before = open_files(bus)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        try:
+            while True:
+                ours.send(b"x" * 65536)
+        except BlockingIOError:
+            pass
+        send = {"do": "send", "name": "luna", "request": {"body": "hello"}}
+        full = luna.pass_on(json.dumps(send).encode() + b"\n", ours.fileno())
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.connect(str(bus.path / "adopt.sock"))
+            socket.send_fds(wire, [b'{"do": "wh'], [ours.fileno()])
+            wait_until(lambda: open_files(bus) > before)
+
+    assert full == {"ok": True, "replied": True}
+    wait_until(lambda: open_files(bus) <= before)
+
+
+def test_a_line_that_never_ends_is_cut_off(bus: Home, luna: FakeHolder) -> None:
+    with socket.socket(socket.AF_UNIX) as wire:
+        wire.settimeout(5)
+        wire.connect(str(bus.path / "adopt.sock"))
+        try:
+            while True:
+                wire.sendall(b"x" * 65536)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    with LinesWire(bus.path) as program:
+        assert program.ask("whoami")["ok"]["name"] == "script"
+
+
+def test_the_socket_is_ones_own_and_goes_with_the_daemon(bus: Home) -> None:
+    path = bus.path / "adopt.sock"
+    mode = path.stat().st_mode & 0o777
+
+    bus.ok("down")
+
+    assert mode == 0o600
+    wait_until(lambda: not path.exists())

@@ -1,0 +1,233 @@
+"""A holder and its agent: one identity, that nobody else can take up, whatever happens to the daemon."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.holder import SECRET, FakeHolder, ticket_of, words_of, words_of_person
+from tests.daemon.stage import Home, check_output, run_as_person, wait_until
+
+PROGRAM = ("bash", "-c", "exec bash --norc")
+
+
+@pytest.fixture
+def luna(bus: Home) -> Iterator[FakeHolder]:
+    """An agent that a holder has."""
+    with FakeHolder(bus) as holder:
+        yield holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", *PROGRAM)))
+
+
+def hellos(home: Home) -> list[str]:
+    return [event["from"] for event in home.events("--type", "agent.hello")]
+
+
+def test_the_client_is_told_what_to_run_and_nothing_of_it_is_lost(bus: Home) -> None:
+    command = ["claude", "--name", "x", "a b"]
+
+    words = words_of(bus, "run", "--name", "luna", "--detach", "--json", "--", *command)
+
+    options = ["--detach", "--name", "luna", "--harness", "claude", "--json"]
+    assert words[:2] == ["__run", "--ticket"]
+    assert words[3:] == [*options, "--", *command]
+
+
+def test_the_child_and_what_runs_below_it_are_the_agent(bus: Home, luna: FakeHolder) -> None:
+    found = luna.run("pal whoami --json; bash -c 'pal whoami --json; true'")
+
+    assert [line["name"] for line in found.lines] == ["luna", "luna"]
+    assert luna.held["name"] == "luna"
+    assert luna.held["seat"]
+
+
+def test_who_sits_at_a_terminal_of_a_holder_is_never_the_human(bus: Home, luna: FakeHolder) -> None:
+    gone = luna.run("pal leave >/dev/null; pal whoami --json")
+
+    assert gone.json["name"] == "script"
+    assert gone.json["standing"] == "worker"
+
+
+def test_a_name_is_given_when_nobody_chose_one(bus: Home) -> None:
+    with FakeHolder(bus) as holder:
+        holder.hold(ticket_of(words_of(bus, "run", "--tag", "api", "--", "bash")))
+
+        assert holder.held["name"].startswith("api-")
+        assert holder.run("pal whoami --json").json["name"] == holder.held["name"]
+
+
+def test_a_ticket_is_good_once(bus: Home, luna: FakeHolder) -> None:
+    ticket = ticket_of(words_of(bus, "run", "--", "bash"))
+    with FakeHolder(bus) as first, FakeHolder(bus) as second:
+        first.hold(ticket, secret="a" * 32)
+
+        refused = second.ask("hold", ticket=ticket, pid=second.child.pid, secret="b" * 32)
+
+        assert refused["error"] == "not_found"
+        assert "pal run" in refused["message"]
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_secret(bus: Home) -> None:
+    ticket = ticket_of(words_of(bus, "run", "--", "bash"))
+    with FakeHolder(bus) as holder:
+        name = holder.hold(ticket).held["name"]
+
+        holder.hold(ticket)
+
+        assert holder.held["name"] == name
+        assert hellos(bus) == [name]
+
+
+def test_a_holder_has_only_what_it_started_itself(bus: Home) -> None:
+    ticket = ticket_of(words_of(bus, "run", "--", "bash"))
+    stranger = bus.shell()
+    with FakeHolder(bus) as holder:
+        above = holder.ask("hold", ticket=ticket, pid=1)
+        beside = holder.ask("hold", ticket=ticket, pid=2**31 - 1)
+
+        assert (above["error"], beside["error"]) == ("bad_request", "not_found")
+        holder.hold(ticket)  # it is still good: nothing came of it
+    assert stranger.pal("whoami", "--json").json["name"] == "script"
+
+
+def test_an_agent_that_is_somebody_is_not_held_by_another(bus: Home, luna: FakeHolder) -> None:
+    ticket = ticket_of(words_of(bus, "run", "--", "bash"))
+
+    refused = luna.ask("hold", ticket=ticket, pid=luna.child.pid, secret="another")
+
+    assert refused["error"] == "already_joined"
+
+
+def test_a_held_agent_is_taken_up_again_only_with_the_secret(bus: Home, luna: FakeHolder) -> None:
+    for secret in ("", "x", "0" * 32):
+        refused = luna.ask("hold", name="luna", secret=secret, pid=luna.child.pid)
+        assert refused["error"] == "not_you"
+
+    joined = luna.ask("join", name="luna", secret=SECRET)
+
+    assert joined["error"] == "name_taken"
+
+
+def test_it_keeps_its_name_when_the_daemon_is_killed(bus: Home, luna: FakeHolder) -> None:
+    bus.kill()
+    bus.ok("up")
+
+    luna.again()
+
+    assert luna.held["name"] == "luna"
+    assert luna.run("pal whoami --json").json["name"] == "luna"
+    assert hellos(bus) == ["luna"]
+
+
+def test_it_keeps_its_name_when_the_holder_reconnects(bus: Home, luna: FakeHolder) -> None:
+    before = luna.held
+
+    luna.again()
+
+    assert luna.held == before
+    assert hellos(bus) == ["luna"]
+
+
+def test_its_holder_says_how_it_ended(bus: Home, luna: FakeHolder) -> None:
+    luna.child.send_signal(signal.SIGKILL)
+    luna.child.wait()
+    wait_until(lambda: not bus.ok("status", "luna", "--json").json["present"])
+
+    luna.ok("leave", reason="killed by SIGKILL")
+
+    (bye,) = bus.events("--type", "agent.bye")
+    assert (bye["from"], bye["payload"]["reason"]) == ("luna", "killed by SIGKILL")
+
+
+def test_how_it_ended_while_nobody_listened_is_still_said(bus: Home, luna: FakeHolder) -> None:
+    bus.kill()
+    luna.child.kill()
+    luna.child.wait()
+    bus.ok("up")
+
+    luna.again()
+    luna.ok("leave", reason="killed by SIGKILL")
+
+    (bye,) = bus.events("--type", "agent.bye")
+    assert bye["payload"]["reason"] == "killed by SIGKILL"
+
+
+def test_a_role_above_worker_is_given_by_a_person(bus: Home) -> None:
+    refused = bus.pal("run", "--role", "operator", "--json", "--", "bash")
+    words = words_of_person(bus, "run", "--name", "boss", "--role", "operator", "--", "bash")
+    with FakeHolder(bus) as holder:
+        holder.hold(ticket_of(words))
+
+        assert (refused.status, refused.error["error"]) == (1, "not_allowed")
+        assert holder.run("pal whoami --json").json["standing"] == "operator"
+
+
+def test_a_name_in_use_is_refused_before_anything_runs(bus: Home, luna: FakeHolder) -> None:
+    refused = bus.pal("run", "--name", "luna", "--json", "--", "bash")
+
+    assert refused.error["error"] == "name_taken"
+
+
+@pytest.mark.parametrize(
+    "words", [("run",), ("run", "bash"), ("run", "--"), ("run", "bash", "--", "x"), ("run", "--", "")]
+)
+def test_what_to_run_stands_behind_two_dashes(bus: Home, words: tuple[str, ...]) -> None:
+    assert bus.pal(*words).status == 2
+
+
+def test_what_it_runs_is_kept_and_its_environment_is_not(bus: Home, luna: FakeHolder) -> None:
+    (hello,) = bus.events("--type", "agent.hello")
+
+    agent = hello["payload"]["agent"]
+    assert tuple(agent["argv"]) == PROGRAM
+    assert agent["cwd"] == "/"
+    assert "PALAVER" not in str(hello)
+
+
+def test_it_is_resumed_with_the_same_command_under_the_same_name(bus: Home, luna: FakeHolder) -> None:
+    running = run_as_person(bus, "resume", "luna", "--json")
+    luna.ok("leave", reason="exited with 0")
+    by_a_worker = bus.pal("resume", "luna", "--json")
+
+    words = words_of_person(bus, "resume", "luna", "--detach")
+
+    assert running.error["error"] == "name_taken"
+    assert by_a_worker.error["error"] == "not_allowed"
+    assert words[3:] == ["--detach", "--name", "luna", "--cwd", "/", "--", *PROGRAM]
+    with FakeHolder(bus) as second:
+        assert second.hold(ticket_of(words), secret="t" * 32).held["name"] == "luna"
+        assert luna.ask("status", name="luna", state="idle")["error"] == "who_are_you"
+
+
+def test_nobody_knows_how_to_resume_what_was_not_run(bus: Home) -> None:
+    bus.shell().ok("join", "--name", "nova")
+
+    refused = run_as_person(bus, "resume", "nova", "--json")
+
+    assert refused.error["error"] == "bad_request"
+
+
+def test_a_person_sits_down_at_the_terminal_and_nobody_else(bus: Home, luna: FakeHolder) -> None:
+    assert words_of_person(bus, "attach", "luna") == ["__attach", "luna"]
+    assert bus.pal("attach", "luna", "--json").error["error"] == "not_allowed"
+    bus.shell().ok("join", "--name", "nova")
+    assert run_as_person(bus, "attach", "nova", "--json").error["error"] == "not_found"
+
+
+def test_what_a_person_types_is_kept(bus: Home, luna: FakeHolder) -> None:
+    luna.ok("typed", text="make it blue")
+    refused = luna.ask("typed", text="a\x1b[2J")
+    stranger = FakeHolder(bus)
+    with stranger:
+        nobody = stranger.ask("typed", text="x")
+
+    (typed,) = [event for event in bus.events("--type", "life") if event["payload"]["action"] == "typed"]
+    assert typed["payload"] == {"action": "typed", "agent": "luna", "text": "make it blue"}
+    assert (typed["from"], typed["by"]) == ("luna", "human")
+    assert (refused["error"], nobody["error"]) == ("bad_text", "not_found")
+
+
+def test_a_daemon_without_the_holder_says_that_it_is_not_connected(bus: Home, luna: FakeHolder) -> None:
+    luna.wire.close()
+
+    wait_until(lambda: bus.pal("peek", "luna", "--json").error["error"] == "not_found")
+
+    check_output(bus.pal("status", "luna", "--json"))

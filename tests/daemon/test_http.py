@@ -1,0 +1,308 @@
+"""The HTTP door with real daemons: opened by a person, guarded by tokens, and no harm when it cannot open."""
+
+import asyncio
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.daemon.mcp_stage import over_http
+from tests.daemon.stage import Home, check_output, run_as_person, run_script_as_person, wait_until
+
+ANY_PORT = {"PALAVER_HTTP": "127.0.0.1:0"}
+both_generations = pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+
+
+@pytest.fixture
+def open_bus(home: Home) -> Home:
+    """A bus whose HTTP door is open, at whatever port was free."""
+    home.ok("up", env=ANY_PORT)
+    return home
+
+
+@pytest.fixture
+def url(open_bus: Home) -> str:
+    return url_of(open_bus)
+
+
+@pytest.fixture
+def token(open_bus: Home) -> str:
+    """A token that luna made for itself; it sits at the process of the tests."""
+    open_bus.ok("join", "--name", "luna")
+    made: str = open_bus.ok("token", "create", "--json").json["token"]
+    return made
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
+
+
+def url_of(home: Home) -> str:
+    found: str = home.ok("status", "--json").json["doors"]["http"]
+    return found
+
+
+def get(url: str, **headers: str) -> tuple[int, dict[str, Any]]:
+    answer = httpx2.get(url, headers=headers)
+    return answer.status_code, answer.json()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+# Opening
+
+
+def test_it_is_shut_until_somebody_opens_it(bus: Home) -> None:
+    assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
+
+
+def test_a_person_opens_it_for_good_and_shuts_it_for_good(bus: Home) -> None:
+    opened = check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
+    first = url_of(bus)
+    assert first in opened.out
+    assert get(first)[0] == 401
+
+    bus.kill()
+    assert get(url_of(bus))[0] == 401
+
+    check_output(run_as_person(bus, "up", "--no-http"))
+    assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(first)
+    changed = [event["payload"]["key"] for event in bus.events("--type", "setting.changed")]
+    assert changed == ["http", "http"]
+
+
+def test_opening_it_is_for_a_person(bus: Home) -> None:
+    refused = bus.pal("up", "--http", "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "not_allowed")
+    assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
+
+
+def test_other_machines_are_let_in_only_on_demand(bus: Home) -> None:
+    refused = run_as_person(bus, "up", "--http", "0.0.0.0:0")
+    assert refused.status == 1
+    assert "--http-remote" in refused.err
+
+    check_output(run_as_person(bus, "up", "--http", "0.0.0.0:0", "--http-remote"))
+    port = url_of(bus).rpartition(":")[2]
+    assert get(f"http://127.0.0.1:{port}/")[0] == 401
+
+
+@pytest.mark.parametrize("words", [("--http-remote",), ("--http", "x y"), ("--http", "--no-http")])
+def test_what_makes_no_sense_changes_nothing(bus: Home, words: tuple[str, ...]) -> None:
+    refused = run_as_person(bus, "up", *words)
+
+    assert refused.status in (1, 2)
+    assert not (bus.path / "config.toml").exists()
+
+
+def test_a_port_that_is_taken_is_reported_and_stops_nothing(home: Home, taken_port: int) -> None:
+    home.ok("up", env={"PALAVER_HTTP": f"127.0.0.1:{taken_port}"})
+
+    trouble = home.ok("status", "--json").json["doors"]["http"]
+    doctor = home.pal("doctor", "--json").json
+    assert f"cannot listen at 127.0.0.1:{taken_port}: Address already in use" in trouble
+    assert [check["check"] for check in doctor["checks"] if not check["ok"]] == [trouble]
+    assert trouble in (home.path / "daemon.log").read_text()
+    home.ok("send", "@human", "--", "the bus runs")
+
+
+def test_an_address_that_others_can_reach_needs_its_setting_too(home: Home) -> None:
+    home.ok("up", env={"PALAVER_HTTP": "0.0.0.0:0"})
+
+    assert "--http-remote" in home.ok("status", "--json").json["doors"]["http"]
+
+
+# Tokens
+
+
+def test_an_agent_makes_a_token_for_itself_and_for_nobody_else(open_bus: Home) -> None:
+    nova, luna = open_bus.shell(), open_bus.shell()
+    nova.ok("join", "--name", "nova")
+    luna.ok("join", "--name", "luna")
+
+    refused = nova.pal("token", "create", "luna", "--json")
+    made = nova.ok("token", "create", "--json").json
+
+    assert refused.error["error"] == "not_allowed"
+    assert (made["name"], made["by"], made["standing"]) == ("nova", "nova", "worker")
+
+
+def test_a_person_makes_tokens_for_agents_and_none_for_people(open_bus: Home) -> None:
+    open_bus.shell().ok("join", "--name", "luna")
+
+    made = check_output(run_as_person(open_bus, "token", "create", "luna", "--json")).json
+    refused = run_as_person(open_bus, "token", "create", "human", "--json")
+    unknown = run_as_person(open_bus, "token", "create", "zed", "--json")
+
+    assert made["name"] == "luna"
+    assert refused.error["error"] == "not_allowed"
+    assert unknown.error["error"] == "not_found"
+
+
+def test_a_script_has_no_token(open_bus: Home) -> None:
+    assert open_bus.pal("token", "create", "--json").error["error"] == "bad_request"
+
+
+def test_a_token_never_gives_more_than_its_maker_had(open_bus: Home) -> None:
+    script = "pal join --name boss --role operator >&2; pal token create --json; {}"
+    lowered = 'CLAUDECODE=1 sh -c "pal token create --json; true"'
+
+    made = run_script_as_person(open_bus, script.format(lowered)).lines
+
+    assert [token["standing"] for token in made] == ["operator", "worker"]
+
+
+def test_tokens_are_listed_without_what_is_secret_and_kept_as_hashes(open_bus: Home, token: str) -> None:
+    listed = open_bus.ok("token", "list", "--json")
+
+    assert listed.json.keys() == {"id", "name", "standing", "by", "created"}
+    assert "luna" in open_bus.ok("token", "list").out
+    path = open_bus.path / "tokens.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for file in Path(open_bus.path).iterdir():
+        if file.is_file():
+            assert token.encode() not in file.read_bytes()
+
+
+def test_a_revoked_token_is_worthless_at_once(open_bus: Home, url: str, token: str) -> None:
+    assert get(url, **bearer(token))[0] == 404
+    nova = open_bus.shell()
+    nova.ok("join", "--name", "nova")
+    id = open_bus.ok("token", "list", "--json").json["id"]
+
+    assert nova.pal("token", "revoke", id, "--json").error["error"] == "not_allowed"
+    open_bus.ok("token", "revoke", id)
+
+    assert get(url, **bearer(token))[0] == 401
+    assert open_bus.pal("token", "revoke", id, "--json").error["error"] == "not_found"
+    assert "no tokens" in open_bus.ok("token", "list").out
+
+
+# Requests
+
+
+def test_refusals_are_json(url: str, token: str) -> None:
+    json = {"content-type": "application/json"}
+    paths = ["/", "/ws", "/api", "/events"]
+
+    assert get(url) == (401, get(url)[1])
+    assert get(url)[1]["error"] == "who_are_you"
+    assert [get(url + path, **bearer(token))[0] for path in paths] == [404] * 4
+    assert get(url, **bearer(token), host="evil.com")[0] == 421
+    assert get(url, **bearer(token), origin="http://evil.com")[0] == 403
+    assert get(f"{url}/mcp", **bearer(token))[0] == 405
+    for headers, content, status in (({}, b"{}", 415), (json, b" " * 2_000_000, 413)):
+        answer = httpx2.post(f"{url}/mcp", headers={**bearer(token), **headers}, content=content)
+        assert answer.status_code == status
+        assert answer.json().keys() == {"error", "message"}
+
+
+def test_bad_json_rpc_is_answered(url: str, token: str) -> None:
+    headers = {
+        **bearer(token),
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+    }
+
+    answer = httpx2.post(f"{url}/mcp", headers=headers, content=b"{")
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32700)
+
+
+@both_generations
+async def test_the_tools_are_the_same_with_the_identity_of_the_token(
+    open_bus: Home, url: str, token: str, is_modern: bool
+) -> None:
+    folder = open_bus.path.parent / "work"
+    folder.mkdir()
+    nova = open_bus.shell()
+    nova.ok("join", "--name", "nova")
+
+    async with over_http(url, token, is_modern=is_modern) as model:
+        joined = await model.ok("join_path", context_path=str(folder))
+        room = joined["room_id"]
+        nova.ok("room", "join", str(folder))
+        turn = await model.ok("wait_for_turn", room_id=room)
+        await model.ok("send_message", room_id=room, body="over HTTP", to_agent_id="nova")
+        waiting = asyncio.create_task(model.ok("wait_for_events", room_id=room, event_type="message_sent"))
+        nova.ok("send", "room", "--", "heard")
+        heard = await waiting
+
+    assert joined["agent_id"] == "luna"
+    assert turn["status"] == "your_turn"
+    assert nova.ok("recv", "--json").json["from"] == "luna"
+    assert [event["from_agent_id"] for event in heard["events"]] == ["nova"]
+
+
+@both_generations
+async def test_a_relative_path_means_nothing_over_http(url: str, token: str, is_modern: bool) -> None:
+    async with over_http(url, token, is_modern=is_modern) as model:
+        refused = await model.ask("join_path", context_path=".")
+
+    assert refused["error"] == "bad_request"
+
+
+@both_generations
+async def test_a_restart_of_the_bus_ends_no_session(
+    open_bus: Home, url: str, token: str, is_modern: bool
+) -> None:
+    port = {"PALAVER_HTTP": url.removeprefix("http://")}
+    async with over_http(url, token, is_modern=is_modern) as model:
+        before = await model.ok("list_agents")
+
+        open_bus.kill()
+        open_bus.ok("up", env=port)
+
+        after = await model.ok("list_agents")
+    assert [agent["name"] for agent in after["agents"]] == [agent["name"] for agent in before["agents"]]
+
+
+@both_generations
+async def test_a_call_that_is_cancelled_waits_no_more(
+    open_bus: Home, url: str, token: str, is_modern: bool
+) -> None:
+    folder = open_bus.path.parent / "work"
+    folder.mkdir()
+    nova = open_bus.shell()
+    nova.ok("join", "--name", "nova")
+    nova.ok("room", "join", str(folder))
+    nova.ok("stick", "claim", "--room", "work")
+
+    def waits() -> bool:
+        members = nova.ok("room", "state", "work", "--json").json["members"]
+        return any(member["waiting"] for member in members)
+
+    async with over_http(url, token, is_modern=is_modern) as model:
+        await model.ok("join_path", context_path=str(folder))
+        waiting = asyncio.create_task(model.ask("wait_for_turn", room_id="work"))
+        await asyncio.to_thread(wait_until, waits)
+
+        waiting.cancel()
+
+        await asyncio.to_thread(wait_until, lambda: not waits())
+
+
+async def test_a_token_is_its_agent_also_when_that_ones_process_has_left(
+    open_bus: Home, url: str, token: str
+) -> None:
+    async with over_http(url, token, is_modern=True) as model:
+        open_bus.ok("leave")
+
+        await model.ok("send", to="@human", text="still here")
+
+    (event,) = open_bus.events("--type", "message")
+    assert event["from"] == "luna"
+
+
+def test_nothing_is_loaded_before_it_is_used(bus: Home) -> None:
+    assert "pydantic_core" not in Path(f"/proc/{bus.pid}/maps").read_text()

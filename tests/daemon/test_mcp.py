@@ -1,0 +1,488 @@
+"""`pal mcp` with real processes: the official SDK's client beside a shell, and what can go wrong."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import StdioServerParameters
+from tests.daemon.mcp_stage import (
+    HANDSHAKE,
+    Model,
+    RawPump,
+    handshaken,
+    modern,
+    notification,
+    pump_parameters,
+    request,
+)
+from tests.daemon.stage import Home, Shell, finish, run_script_as_person
+from tests.daemon.wires import connect, frame
+from tests.daemon.wires import request as thin_request
+
+Open = Callable[[StdioServerParameters], AbstractAsyncContextManager[Model]]
+
+HANDOFF = {"status": "half done", "next_action": "go on", "artifacts": [], "open_questions": [], "do_not": []}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+both_generations = pytest.mark.parametrize("open_", [handshaken, modern], ids=["handshake", "envelope"])
+
+
+@pytest.fixture
+def place(bus: Home) -> Path:
+    """A folder in which people and agents work."""
+    folder = bus.path.parent / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def nova(bus: Home, place: Path) -> Shell:
+    """A shell that is nova, in that folder."""
+    shell = bus.shell()
+    shell.begin_script(f"cd {place}").end()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+@pytest.fixture
+def pump(bus: Home) -> RawPump:
+    """A pump after its handshake; its agent sits at the process of the tests."""
+    bus.ok("join", "--name", "luna")
+    made = RawPump(bus)
+    made.begin()
+    return made
+
+
+# Who is asking
+
+
+@both_generations
+async def test_whoever_joins_by_mcp_is_the_same_for_the_command_line(
+    bus: Home, place: Path, open_: Open
+) -> None:
+    async with open_(pump_parameters(bus)) as model:
+        joined = await model.ok("join_path", context_path=str(place))
+
+        assert bus.ok("whoami", "--json").json["name"] == joined["agent_id"]
+
+
+async def test_a_session_that_has_joined_is_nobody_else_by_mcp(bus: Home, place: Path) -> None:
+    async with handshaken(pump_parameters(bus, script="pal join --name luna")) as model:
+        joined = await model.ok("join_path", context_path=str(place))
+
+        assert joined["agent_id"] == "luna"
+        (event,) = bus.events("--type", "member_joined")
+        assert event["from"] == "luna"
+
+
+async def test_a_relative_path_begins_where_the_pump_was_started(bus: Home, place: Path) -> None:
+    async with handshaken(pump_parameters(bus, cwd=place)) as model:
+        joined = await model.ok("join_path", context_path=".")
+
+        assert joined["canonical_path"] == str(place)
+
+
+def test_sessions_that_share_a_server_are_told_apart_by_their_meta(bus: Home, place: Path) -> None:
+    pump = RawPump(bus)
+    pump.begin()
+
+    one = pump.ask(1, "join_path", {"threadId": "t-1"}, context_path=str(place))
+    other = pump.ask(
+        2, "join_path", {"x-codex-turn-metadata": {"session_id": "t-2"}}, context_path=str(place)
+    )
+    again = pump.ask(3, "join_path", {"threadId": "t-1"}, context_path=str(place))
+    stranger = pump.ask(4, "inbox", {"threadId": "t-3"})
+    nobody = pump.ask(5, "inbox")
+
+    assert again["agent_id"] == one["agent_id"] != other["agent_id"]
+    assert stranger["error"] == nobody["error"] == "who_are_you"
+
+
+def test_as_speaks_in_the_name_of_a_worker(bus: Home, nova: Shell) -> None:
+    pump = RawPump(bus, "--as", "nova")
+    pump.begin()
+
+    pump.ask(1, "send", to="@nova", text="a note to myself")
+
+    (event,) = bus.events("--type", "message")
+    assert event["from"] == "nova"
+
+
+def test_as_nobody_is_refused(bus: Home) -> None:
+    pump = RawPump(bus, "--as", "zed")
+    pump.begin()
+
+    assert pump.ask(1, "list_agents")["error"] == "not_found"
+
+
+# What it is for
+
+
+@both_generations
+async def test_a_whole_turn_beside_somebody_at_the_command_line(
+    bus: Home, place: Path, nova: Shell, open_: Open
+) -> None:
+    async with open_(pump_parameters(bus)) as model:
+        room = (await model.ok("join_path", context_path=str(place)))["room_id"]
+        nova.ok("room", "join", str(place))
+
+        turn = await model.ok("wait_for_turn", room_id=room)
+        assert turn["status"] == "your_turn"
+        await model.ok("send_message", room_id=room, body="almost there", to_agent_id="nova")
+        assert nova.ok("recv", "--json").json["text"] == "almost there"
+        nova.ok("send", "room", "--", "take your time")
+        heard = await model.ok("wait_for_events", room_id=room, event_type="message_sent")
+        assert [event["payload"]["body"] for event in heard["events"]] == ["take your time"]
+        passed = await model.ok(
+            "pass_stick",
+            room_id=room,
+            lease_id=turn["lease_id"],
+            expected_turn_id=turn["turn_id"],
+            to_agent_id="nova",
+            handoff=HANDOFF,
+        )
+        assert passed["reserved_for"] == "nova"
+
+        mine = nova.ok("stick", "wait", "--json").json
+        assert (mine["status"], mine["handoff"]["next_action"]) == ("your_turn", "go on")
+
+
+def test_a_message_to_oneself_by_mcp_is_read_at_the_command_line(
+    bus: Home, pump: RawPump, place: Path
+) -> None:
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+
+    pump.ask(2, "send_message", room_id=room, body="remember", to_agent_id="luna")
+
+    assert bus.ok("recv", "--json").json["text"] == "remember"
+
+
+def test_send_reaches_agents_outside_of_rooms(bus: Home, pump: RawPump, nova: Shell) -> None:
+    sent = pump.ask(1, "send", to=["@nova"], text="can you look?", intent="request", thread="t")
+
+    assert sent["delivered_to"] == ["nova"]
+    letter = nova.ok("recv", "--json").json
+    assert (letter["from"], letter["intent"], letter["thread"]) == ("luna", "request", "t")
+
+
+def test_a_refusal_is_data_that_a_model_can_act_on(pump: RawPump) -> None:
+    pump.call(1, "send", to="@nobody", text="hello")
+
+    answer = pump.hear()["result"]
+    refusal = json.loads(answer["content"][0]["text"])
+    assert answer["isError"] is True
+    assert refusal["error"] == "unknown_recipient"
+    assert "pal list" in refusal["message"]
+
+
+def test_a_broadcast_of_a_harness_to_many_needs_a_yes(bus: Home, place: Path) -> None:
+    bus.ok("join", "--name", "luna", "--harness", "claude")
+    for number in range(6):
+        bus.shell().ok("join", "--name", f"agent{number}")
+    pump = RawPump(bus)
+    pump.begin()
+
+    refused = pump.ask(1, "send", text="all of you")
+    sent = pump.ask(2, "send", text="all of you", yes=True)
+
+    assert "error" in refused
+    assert len(sent["delivered_to"]) == 6
+
+
+def test_groups_choose_what_is_offered(bus: Home) -> None:
+    bus.ok("join", "--name", "luna")
+    pump = RawPump(bus, "--tools", "notes,agents")
+    pump.begin()
+
+    pump.say(request(1, "tools/list"))
+    names = {tool["name"] for tool in pump.hear()["result"]["tools"]}
+    refused = pump.ask(2, "join_path", context_path="/")
+
+    assert names == {"add_note", "list_notes", "list_agents", "inbox", "send"}
+    assert refused["error"] == "bad_request"
+
+
+def test_a_group_that_does_not_exist_ends_it_with_the_list(bus: Home) -> None:
+    ended = bus.pal("mcp", "--tools", "dance")
+
+    assert ended.status == 2
+    assert "rooms, stick, messages, notes, agents" in ended.err
+
+
+# Waiting
+
+
+def test_a_wait_that_brings_nothing_says_how_to_go_on(pump: RawPump, place: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+
+    turn = pump.ask(2, "wait_for_turn", room_id=room, max_wait_ms=0)
+    events = pump.ask(3, "wait_for_events", room_id=room, after_event_seq=10_000, max_wait_ms=0)
+
+    assert turn["status"] == "not_yet"
+    assert "wait_for_turn again" in turn["hint"]
+    assert events["events"] == []
+    assert "after_event_seq=" in events["hint"]
+
+
+def test_a_cancelled_wait_ends_and_takes_nothing(pump: RawPump, place: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(place))
+    turn = nova.ok("stick", "claim", "--json").json
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_events", room_id=room, after_event_seq=10_000)
+    pump.call("3", "wait_for_turn", room_id=room)
+
+    pump.say(
+        notification("notifications/cancelled", requestId=2),
+        notification("notifications/cancelled", requestId=3),
+    )
+    pump.say(request(4, "ping"))
+    assert pump.hear()["id"] == 4
+    nova.ok("room", "leave")
+
+    state = pump.ask(5, "get_room_state", room_id=room)
+    assert turn["turn_id"] == state["turn_id"]
+    assert state["owner_agent_id"] is None
+
+
+def test_the_end_of_input_ends_what_waits(pump: RawPump, place: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_turn", room_id=room)
+
+    ended = finish(pump.process, b"")
+
+    assert ended.status == 0
+
+
+def test_what_was_asked_before_the_end_of_input_is_answered(bus: Home) -> None:
+    lines = [request(1, "initialize", **HANDSHAKE), request(2, "tools/list"), request(3, "ping")]
+    content = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+
+    ended = bus.pal("mcp", content=content)
+
+    assert ended.status == 0
+    assert {line["id"] for line in ended.lines} == {1, 2, 3}
+
+
+# Bad input
+
+
+def test_bad_lines_are_answered_and_the_session_goes_on(pump: RawPump) -> None:
+    cases: list[tuple[bytes, Any, int]] = [
+        (b"{", None, -32700),
+        (b"\xff\xfe", None, -32700),
+        (b"[]", None, -32600),
+        (b'{"id":5,"method":1}', 5, -32600),
+        (b'{"jsonrpc":"2.0","id":6,"method":"no/such"}', 6, -32601),
+        (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":3}}', 7, -32602),
+    ]
+    for line, id, code in cases:
+        pump.say(line)
+        answer = pump.hear()
+        assert (answer["id"], answer["error"]["code"]) == (id, code)
+
+    pump.say(request(8, "ping"))
+    assert pump.hear()["id"] == 8
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_line_of_ten_megabytes_is_refused_by_its_id_and_the_session_goes_on(
+    pump: RawPump, is_first: bool
+) -> None:
+    id, rest = (
+        {"id": 1},
+        {"method": "tools/call", "params": {"name": "send", "arguments": {"text": "x" * 10_000_000}}},
+    )
+    line = {"jsonrpc": "2.0", **id, **rest} if is_first else {**rest, "jsonrpc": "2.0", **id}
+
+    pump.say(line, request(2, "ping"))
+
+    refused = pump.hear()
+    assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+    assert "1048576 bytes" in refused["error"]["message"]
+    assert pump.hear()["id"] == 2
+
+
+def test_a_client_may_look_with_the_newer_protocol_and_go_on_with_the_older(bus: Home) -> None:
+    bus.ok("join", "--name", "luna")
+    pump = RawPump(bus)
+
+    pump.say(request(1, "server/discover", _meta=ENVELOPE))
+    discovered = pump.hear()["result"]
+    pump.begin()
+    agents = pump.ask(2, "list_agents")
+    newer = pump.ask(3, "list_agents", ENVELOPE)
+
+    assert discovered["supportedVersions"] == ["2026-07-28"]
+    assert agents == newer
+
+
+def test_a_client_that_looks_without_an_envelope_is_told_to_shake_hands(bus: Home) -> None:
+    pump = RawPump(bus)
+
+    pump.say(request(1, "server/discover"))
+    assert pump.hear()["error"]["code"] == -32601
+
+    pump.begin()
+
+
+def test_an_id_that_is_in_use_is_refused_and_what_uses_it_goes_on(
+    pump: RawPump, place: Path, nova: Shell
+) -> None:
+    nova.ok("room", "join", str(place))
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_events", room_id=room, event_type="message_sent")
+
+    pump.say(request(2, "ping"))
+    refused = pump.hear()
+    nova.ok("send", "room", "--", "now")
+
+    assert (refused["id"], refused["error"]["code"]) == (2, -32600)
+    assert len(pump.answer(2)["events"]) == 1
+
+
+def test_a_token_that_is_not_ours_is_no_handshake(bus: Home) -> None:
+    for token in (b"\xff", b"[]", b'{"protocolVersion": 5}'):
+        with connect(bus.path) as wire:
+            wire.sendall(b"PALM" + thin_request("mcp", token=token))
+            shake = json.dumps(request(1, "initialize", **HANDSHAKE)).encode()
+            wire.sendall(frame(b"L", (1).to_bytes(4, "big") + shake) + frame(b"Z"))
+            assert b"serverInfo" in wire.makefile("rb").read()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [frame(b"L", b"\0\0\0\1{}"), thin_request("mcp") + frame(b"?"), thin_request("mcp") + frame(b"L", b"\0")],
+)
+def test_a_client_that_speaks_nonsense_is_told_so(bus: Home, data: bytes) -> None:
+    with connect(bus.path) as wire:
+        wire.sendall(b"PALM" + data)
+        said = wire.makefile("rb").read()
+
+    assert b"pal: " in said
+    assert said.endswith(frame(b"Q", b"\1"))
+
+
+# When the bus ends
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_wait_goes_on_when_the_daemon_is_killed(
+    bus: Home, pump: RawPump, place: Path, nova: Shell, number: int
+) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_turn", room_id=room)
+    pump.say(request(3, "ping"))
+    assert pump.hear()["id"] == 3
+
+    bus.kill(number)
+
+    assert pump.answer(2)["status"] == "not_yet"
+    assert pump.ask(4, "get_room_state", room_id=room)["owner_agent_id"] == "nova"
+
+
+def test_a_session_goes_on_after_many_restarts_and_joins_once(bus: Home, pump: RawPump, place: Path) -> None:
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+
+    for number in range(2, 6):
+        bus.kill()
+        assert pump.ask(number, "join_path", context_path=str(place))["room_id"] == room
+
+    (event,) = bus.events("--type", "member_joined")
+    assert event["from"] == "luna"
+
+
+async def test_a_client_of_the_sdk_does_not_notice_a_restart(bus: Home, place: Path) -> None:
+    async with modern(pump_parameters(bus)) as model:
+        first = await model.ok("join_path", context_path=str(place))
+        bus.kill()
+        waiting = asyncio.create_task(model.ok("wait_for_turn", room_id=first["room_id"]))
+
+        assert (await waiting)["status"] == "your_turn"
+
+
+def test_a_call_that_is_made_again_is_done_once(bus: Home, pump: RawPump) -> None:
+    key = os.urandom(16)
+    call = json.dumps(request(1, "tools/call", name="send", arguments={"to": "@luna", "text": "once"}))
+    shake = json.dumps(HANDSHAKE).encode()
+
+    for kind in (b"L", b"M", b"M"):
+        with connect(bus.path) as wire:
+            wire.sendall(b"PALM" + thin_request("mcp", key=key, token=shake))
+            wire.sendall(frame(kind, (7).to_bytes(4, "big") + call.encode()) + frame(b"Z"))
+            answers = wire.makefile("rb").read()
+            assert b"delivered_to" in answers
+
+    assert bus.texts() == ["once"]
+
+
+def test_after_pal_down_calls_are_refused_and_after_pal_up_the_session_goes_on(
+    bus: Home, pump: RawPump, place: Path, nova: Shell
+) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_turn", room_id=room)
+
+    bus.ok("down")
+    told = pump.hear()
+    pump.call(3, "list_agents")
+    refused = pump.hear()
+    bus.ok("up")
+
+    assert (told["id"], refused["id"]) == (2, 3)
+    assert "pal up" in told["error"]["message"]
+    assert "pal up" in refused["error"]["message"]
+    assert pump.ask(4, "get_room_state", room_id=room)["room_id"] == room
+
+
+def test_the_pump_starts_the_bus_as_other_commands_do(home: Home) -> None:
+    pump = RawPump(home)
+    pump.begin()
+
+    assert home.ok("status", "--json").json["pid"] == home.pid
+
+
+def test_a_person_who_pumps_is_the_human(bus: Home) -> None:
+    call = request(1, "tools/call", name="send", arguments={"to": "@human", "text": "me"})
+    path = bus.spare_path()
+    path.write_text(f"{json.dumps(request(0, 'initialize', **HANDSHAKE))}\n{json.dumps(call)}\n")
+
+    run_script_as_person(bus, f"pal mcp <{path}")
+
+    (event,) = bus.events("--type", "message")
+    assert event["from"] == "human"
+
+
+# What it costs
+
+
+def test_the_daemon_loads_the_sdk_when_it_is_first_used(bus: Home) -> None:
+    def is_loaded() -> bool:
+        return "pydantic_core" in Path(f"/proc/{bus.pid}/maps").read_text()
+
+    before = is_loaded()
+    RawPump(bus).begin()
+
+    assert (before, is_loaded()) == (False, True)
+
+
+def test_a_pump_takes_few_megabytes(pump: RawPump) -> None:
+    status = Path(f"/proc/{pump.process.pid}/status").read_text()
+
+    (resident,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    assert int(resident.split()[1]) < 4 * 1024

@@ -1,0 +1,321 @@
+"""The receive contract: kept cursors, one reader at a time, signals, restarts and filters."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from tests.daemon.followers import CI, FOLLOW, Follower, begun, kept, send
+from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until
+from tests.daemon.wires import ThinWire
+
+ENDS = [signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture
+def follow(bus: Home) -> Callable[..., Follower]:
+    return lambda *arguments: Follower(bus, *arguments)
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+# Cursors
+
+
+def test_a_consumer_goes_on_where_it_stopped(bus: Home, follow: Callable[..., Follower]) -> None:
+    first = follow(*CI)
+    begun(bus)
+    send(bus, "one", "two")
+    before = first.texts(2)
+    first.end()
+    send(bus, "three")
+
+    second = follow(*CI)
+
+    assert before == ["one", "two"]
+    assert second.texts(1) == ["three"]
+
+
+def test_a_consumer_that_was_killed_before_it_showed_anything_misses_nothing(
+    bus: Home, follow: Callable[..., Follower]
+) -> None:
+    first = follow(*CI)
+    begun(bus)
+    first.kill()
+    send(bus, "one")
+
+    assert follow(*CI).texts(1) == ["one"]
+
+
+def test_without_a_name_nothing_is_kept(bus: Home, follow: Callable[..., Follower]) -> None:
+    first = follow(*FOLLOW, "--after", "0")
+    send(bus, "one")
+
+    assert first.texts(1) == ["one"]
+    assert not (bus.path / "consumers").exists()
+
+
+def test_a_place_given_overrides_the_kept_one_and_is_kept(bus: Home, follow: Callable[..., Follower]) -> None:
+    places = send(bus, "one", "two", "three")
+    first = follow(*CI, "--after", str(places[1]))
+    first.texts(1)
+    first.end()
+
+    again = follow(*CI, "--after", str(places[0]))
+    seen = again.texts(2)
+    again.end()
+
+    assert seen == ["two", "three"]
+    assert kept(bus) == places[2]
+
+
+def test_another_filter_goes_on_from_the_same_place(bus: Home, follow: Callable[..., Follower]) -> None:
+    first = follow(*CI)
+    begun(bus)
+    send(bus, "one")
+    first.texts(1)
+    first.end()
+    bus.ok("send", "--thread", "t", "--", "two")
+    send(bus, "three")
+
+    other = follow("events", "--follow", "--json", "--thread", "t", "--consumer", "ci")
+
+    assert other.texts(1) == ["two"]
+
+
+def test_a_wait_shows_what_came_since_and_the_next_one_what_came_then(bus: Home) -> None:
+    wait = ("events", "--wait", "5", "--type", "message", "--json", "--consumer", "ci")
+    bus.pal("events", "--wait", "0.01", "--type", "message", "--json", "--consumer", "ci")
+    send(bus, "one", "two")
+
+    first = bus.ok(*wait).lines
+    send(bus, "three")
+    second = bus.ok(*wait).lines
+
+    assert [line["payload"]["text"] for line in first] == ["one", "two"]
+    assert [line["payload"]["text"] for line in second] == ["three"]
+
+
+def test_each_caller_has_consumers_of_its_own(bus: Home, nova: Shell) -> None:
+    of_nova = nova.begin(*CI, "--after", "0")
+    of_a_script = Follower(bus, *CI, "--after", "0")
+
+    send(bus, "one")
+
+    assert json.loads(of_nova.line())["payload"]["text"] == "one"
+    assert of_a_script.texts(1) == ["one"]
+
+
+def test_what_has_left_the_log_is_not_missed(bus: Home, follow: Callable[..., Follower]) -> None:
+    first = follow(*CI)
+    begun(bus)
+    first.kill()
+    send(bus, "one", "two")
+    check_output(run_as_person(bus, "archive", "--before", "#1000"))
+    send(bus, "three")
+
+    assert follow(*CI).texts(3) == ["one", "two", "three"]
+
+
+def test_a_kept_place_behind_the_end_of_the_log_is_said(bus: Home, follow: Callable[..., Follower]) -> None:
+    folder = bus.path / "consumers" / "script"
+    folder.mkdir(parents=True)
+    (folder / "ci").write_text(f"{10**9:020d}\n")
+    follower = follow(*CI)
+    wait_until(lambda: kept(bus) < 10**9)
+
+    send(bus, "one")
+    seen = follower.texts(1)
+    _, _, err = follower.end()
+
+    assert seen == ["one"]
+    assert b"#1000000000 was kept, and the log ends at" in err
+
+
+def test_a_cursor_that_cannot_be_read_is_an_error_that_says_what_to_do(bus: Home) -> None:
+    folder = bus.path / "consumers" / "script"
+    folder.mkdir(parents=True)
+    (folder / "ci").write_text("nonsense")
+
+    refused = bus.pal(*CI)
+
+    assert (refused.status, refused.error["error"]) == (1, "storage_failed")
+    assert "--after" in refused.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (("recv", "--follow", "--consumer", "ci"), "--consumer belongs to 'pal events --follow'"),
+        (("events", "--consumer", "ci"), "it stands with --follow or --wait"),
+        (("events", "--follow", "--consumer", "../ci"), "letters, digits and _.-"),
+    ],
+)
+def test_a_consumer_where_there_can_be_none_is_refused(
+    bus: Home, line: tuple[str, ...], sentence: str
+) -> None:
+    refused = bus.pal(*line)
+
+    assert refused.status in (1, 2)
+    assert sentence in refused.err
+
+
+# One at a time
+
+
+def test_a_second_reader_of_a_name_is_told_who_has_it(bus: Home, follow: Callable[..., Follower]) -> None:
+    first = follow(*CI)
+    begun(bus)
+
+    refused = bus.pal(*CI)
+
+    assert (refused.status, refused.error["error"]) == (1, "duplicate_listener")
+    assert refused.error["details"] == {"consumer": "ci", "listener": "script", "pid": first.process.pid}
+
+
+def test_one_that_was_killed_makes_room_at_once(bus: Home, follow: Callable[..., Follower]) -> None:
+    for number in range(10):
+        follower = follow(*CI)
+        begun(bus)
+        send(bus, str(number))
+        while follower.texts(1) != [str(number)]:
+            pass  # what one that is killed had shown last may come again
+        follower.process.kill()
+
+
+# Signals
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_follower_that_is_asked_to_end_says_up_to_where_it_came(
+    bus: Home, follow: Callable[..., Follower], number: int
+) -> None:
+    follower = follow(*CI)
+    begun(bus)
+    place = send(bus, "one")[0]
+    follower.texts(1)
+
+    status, out, err = follower.end(number)
+
+    assert (status, out, err) == (0, b"", b"cursor_event_seq=%d\n" % place)
+    assert kept(bus) == place
+
+
+def test_one_without_a_consumer_says_it_too(bus: Home, follow: Callable[..., Follower]) -> None:
+    places = send(bus, "one", "two")
+    follower = follow(*FOLLOW, "--after", "0")
+    follower.texts(2)
+
+    assert follower.end() == (0, b"", b"cursor_event_seq=%d\n" % places[1])
+
+
+def test_a_follower_of_mail_that_is_asked_to_end_has_written_down_what_it_showed(
+    bus: Home, nova: Shell
+) -> None:
+    follower = nova.begin_script(
+        "pal recv --follow --json & pid=$!; read -r _ <stop; kill -TERM $pid; wait $pid"
+    )
+    os.mkfifo(bus.path.parent / "stop")
+    place = bus.ok("send", "@nova", "--json", "--", "one").json["seq"]
+    seen = json.loads(follower.line())
+    (bus.path.parent / "stop").write_text("\n")
+    ended = follower.end()
+
+    assert seen["text"] == "one"
+    assert (ended.status, ended.out, ended.err) == (0, "", f"cursor_event_seq={place}\n")
+    assert nova.ok("recv", "--json").out == ""
+
+
+def test_a_wait_that_is_asked_to_end_dies_of_the_signal(bus: Home) -> None:
+    waiter = bus.start("events", "--wait", "60", "--consumer", "ci")
+    begun(bus)
+
+    waiter.send_signal(signal.SIGTERM)
+
+    assert waiter.wait(5) == -signal.SIGTERM
+
+
+def test_an_old_client_that_is_asked_to_end_makes_room(bus: Home) -> None:
+    with ThinWire(bus.path) as old:
+        old.ask(*CI)
+        old.output()
+        old.acknowledge()
+        old.send(b"S\0\0\0\1" + bytes([signal.SIGTERM]))
+
+        assert old.is_closed()
+    assert bus.pal("events", "--wait", "0.01", "--consumer", "ci").status == 3
+
+
+# Restarts of the daemon, and filters
+
+
+def test_a_consumer_goes_on_over_restarts_of_the_daemon_without_a_gap_or_a_repeat(
+    bus: Home, follow: Callable[..., Follower]
+) -> None:
+    follower = follow(*CI)
+    begun(bus)
+    texts = []
+    for number in range(6):
+        texts += [f"{number} before", f"{number} after"]
+        send(bus, f"{number} before")
+        bus.kill(signal.SIGKILL if number % 2 else signal.SIGTERM)
+        bus.ok("up")
+        send(bus, f"{number} after")
+
+    assert follower.texts(12) == texts
+    assert follower.end()[0] == 0
+
+
+def test_self_is_whoever_asks_and_any_is_everybody(bus: Home, nova: Shell) -> None:
+    bus.ok("send", "@nova", "--", "for nova")
+    bus.ok("send", "--", "for all")
+    kira = bus.shell()
+    kira.ok("join", "--name", "kira")
+    bus.ok("send", "@kira", "--", "for kira")
+
+    own = nova.ok("events", "--target", "self", "--type", "message_sent", "--all", "--json").lines
+    every = nova.ok("events", "--target", "any", "--type", "message_sent", "--all", "--json").lines
+
+    assert [line["payload"]["text"] for line in own] == ["for nova", "for all"]
+    assert [line["type"] for line in own] == ["message_sent"] * 2
+    assert [line["payload"]["text"] for line in every] == ["for nova", "for all", "for kira"]
+
+
+def test_under_a_harness_a_stream_is_json_and_each_line_is_there_at_once(bus: Home) -> None:
+    process = bus.start("events", "--follow", "--type", "message", "--after", "0", env={"CLAUDECODE": "1"})
+    assert process.stdout is not None
+
+    for number in range(3):
+        send(bus, str(number))
+        assert json.loads(process.stdout.readline())["payload"]["text"] == str(number)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 0
+
+
+def test_in_text_a_message_is_a_line_of_its_own(bus: Home, nova: Shell) -> None:
+    for text in ("one", "two"):
+        bus.ok("send", "@nova", "--", text)
+    follower = nova.begin("recv", "--follow", "--text")
+
+    lines = [follower.line(), follower.line()]
+
+    assert ["one" in lines[0], "two" in lines[1]] == [True, True]
+    assert "two" not in lines[0]
+
+
+def test_a_room_is_meant_by_its_id_or_its_short_name(bus: Home, nova: Shell) -> None:
+    place = bus.path.parent / "attic"
+    place.mkdir()
+    nova.ok("room", "join", str(place))
+    room = bus.events("--type", "member_joined")[0]["payload"]["room"]
+
+    for word in (room, "attic", "#attic"):
+        shown = bus.ok("events", "--room", word, "--all", "--json").lines
+        assert [event["type"] for event in shown] == ["member_joined"]
+    assert bus.ok("events", "--room", "cellar", "--all", "--json").lines == []

@@ -1,0 +1,491 @@
+"""`pal room`, `pal stick` and `pal note` with the real client, in a real folder."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Job, Result, Shell, check_output, run_script_as_person, wait_until
+from tests.daemon.wires import ThinWire
+
+HANDOFF = ("--status", "parser done", "--next", "wire it in")
+
+
+class Worker:
+    """An agent in a workspace."""
+
+    def __init__(self, home: Home, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.shell: Shell = home.shell()
+        self.shell.ok("join", "--name", name)
+
+    def begin(self, *words: str, feed: str = "") -> Job:
+        before = f"printf %s {shlex.quote(feed)} | " if feed else ""
+        return self.shell.begin_script(
+            f"cd {shlex.quote(str(self.folder))} && {before}pal {shlex.join(words)}"
+        )
+
+    def pal(self, *words: str, feed: str = "") -> Result:
+        return self.begin(*words, feed=feed).end()
+
+    def ok(self, *words: str, feed: str = "") -> Result:
+        return check_output(self.pal(*words, feed=feed))
+
+
+def person(home: Home, folder: Path, *words: str) -> Result:
+    return run_script_as_person(home, f"cd {shlex.quote(str(folder))} && pal {shlex.join(words)}")
+
+
+def set_up(home: Home, settings: Mapping[str, str]) -> tuple[Worker, Worker]:
+    home.ok("up", env=settings)
+    folder = home.path.parent / "talk"
+    folder.mkdir()
+    (folder / "pyproject.toml").touch()
+    luna, nova = Worker(home, "luna", folder), Worker(home, "nova", folder)
+    for one in (luna, nova):
+        one.ok("room", "join")
+    return luna, nova
+
+
+@pytest.fixture
+def pair(home: Home) -> tuple[Worker, Worker]:
+    """Luna and nova, in one room."""
+    return set_up(home, {})
+
+
+@pytest.fixture
+def luna(pair: tuple[Worker, Worker]) -> Worker:
+    return pair[0]
+
+
+@pytest.fixture
+def nova(pair: tuple[Worker, Worker]) -> Worker:
+    return pair[1]
+
+
+def room_of(worker: Worker) -> str:
+    return str(worker.ok("room", "state", "--json").json["room_id"])
+
+
+# Rooms
+
+
+def test_who_works_in_a_folder_is_in_its_room_from_wherever_in_it(luna: Worker, nova: Worker) -> None:
+    sub = nova.folder / "src"
+    sub.mkdir()
+    nova.folder = sub
+
+    joined = nova.ok("room", "join", "--json").json
+    said = nova.ok("room", "join").out.splitlines()
+
+    assert [member["agent_id"] for member in joined["members"]] == ["luna", "nova"]
+    assert joined["canonical_path"] == str(luna.folder)
+    assert said == [f"you are in {room_of(luna)}, the room of {luna.folder}", "members: luna, nova"]
+
+
+def test_a_room_inside_another_is_opened_only_when_that_is_said(luna: Worker) -> None:
+    part = luna.folder / "part"
+    part.mkdir()
+    (part / "pyproject.toml").touch()
+
+    above = luna.ok("room", "join", "part").out.splitlines()
+    inside = luna.ok("room", "join", "part", "--new").out.splitlines()
+
+    assert above[-1].startswith("Joined ancestor room")
+    assert inside[0].startswith("you are in part-")
+    assert inside[-1].startswith("Created nested room inside")
+    around = luna.ok("room", "list", "part", "--json").json["rooms"]
+    assert [room["canonical_path"] for room in around] == [str(part), str(luna.folder)]
+
+
+def test_the_home_folder_has_no_room(home: Home, luna: Worker) -> None:
+    refused = luna.pal("room", "join", str(home.path.parent), "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "not_a_place")
+
+
+def test_a_command_without_a_room_means_the_one_here_and_says_so_when_there_is_none(
+    home: Home, luna: Worker
+) -> None:
+    elsewhere = home.path.parent / "elsewhere"
+    elsewhere.mkdir()
+
+    refused = luna.pal("room", "state", str(elsewhere), "--json")
+    named = luna.ok("room", "state", "--room", "talk", "--json").json
+    both = luna.pal("room", "state", str(elsewhere), "--room", "talk", "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "room_not_found")
+    assert named["room_id"] == room_of(luna)
+    assert (both.status, both.error["error"]) == (2, "usage")
+
+
+def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Worker) -> None:
+    room = room_of(luna)
+    before = luna.ok("room", "list").out.splitlines()
+
+    refused = luna.pal("room", "close", "--json")
+    closed = check_output(person(home, luna.folder, "room", "close", "--reason", "all done"))
+    after = luna.ok("room", "list").out
+    all_of_them = luna.ok("room", "list", "--closed").out.splitlines()
+
+    assert before[1].split() == ["*", room, "2/2", "idle", str(luna.folder)]
+    assert (refused.status, refused.error["error"]) == (1, "not_allowed")
+    assert closed.out == f"{room} is closed; what happened in it stays readable\n"
+    assert after == "there is no room; 'pal room join' opens one for the working directory\n"
+    assert "closed" in all_of_them[1]
+    assert [event["type"] for event in home.events("--room", room)][-1] == "close"
+    assert luna.ok("room", "join", "--json").json["room_id"] == f"{room}-2"
+
+
+def test_who_leaves_is_a_member_no_longer(luna: Worker, nova: Worker) -> None:
+    room = room_of(luna)
+
+    left = nova.ok("room", "leave").out
+    again = nova.pal("room", "leave", "--json")
+
+    assert left == f"you have left {room}\n"
+    assert (again.status, again.error["error"]) == (1, "unknown_member")
+    assert [one["agent_id"] for one in luna.ok("room", "state", "--json").json["members"]] == ["luna"]
+
+
+def test_a_member_that_is_there_is_removed_only_by_force_of_a_person(
+    home: Home, luna: Worker, nova: Worker
+) -> None:
+    nova.ok("stick", "claim")
+    refusals = [
+        luna.pal("room", "kick", *words, "--json").error["error"] for words in (["nova"], ["luna"], ["x"])
+    ]
+    forced = luna.pal("room", "kick", "nova", "--force", "--json").error["error"]
+
+    kicked = check_output(person(home, luna.folder, "room", "kick", "nova", "--force", "--reason", "loud"))
+
+    assert refusals == ["target_active", "cannot_kick_self", "unknown_target"]
+    assert forced == "not_allowed"
+    assert kicked.out == f"nova was removed from {room_of(luna)}; the stick is free\n"
+
+
+# The stick
+
+
+def test_a_turn_goes_round_with_its_hand_over(luna: Worker, nova: Worker) -> None:
+    room = room_of(luna)
+    claimed = luna.ok("stick", "claim").out.splitlines()
+    waiting = nova.begin("stick", "wait")
+    until_nova_waits(luna)
+
+    released = luna.ok("stick", "release", *HANDOFF, "--artifact", "a.py:3", "--do-not", "publish").out
+    turn = waiting.end()
+
+    assert claimed[0] == f"it is your turn: turn 1 in {room}"
+    assert released == "the stick waits for nova\n"
+    assert turn.status == 0
+    assert turn.out.splitlines()[:-1] == [
+        f"it is your turn: turn 2 in {room}, after luna",
+        "  status:    parser done",
+        "  next:      wire it in",
+        "  artifacts: a.py:3",
+        "  do not:    publish",
+    ]
+    assert turn.out.splitlines()[-1].startswith("your lease runs until ")
+    assert turn.err == ""
+
+
+def until_nova_waits(luna: Worker) -> None:
+    """Wait until the room says that nova waits."""
+
+    def is_waiting() -> bool:
+        members = luna.ok("room", "state", "--json").json["members"]
+        return any(member["agent_id"] == "nova" and member["waiting"] for member in members)
+
+    wait_until(is_waiting)
+
+
+def test_the_stick_is_passed_by_name_and_programs_get_all_of_it(luna: Worker, nova: Worker) -> None:
+    luna.ok("stick", "claim")
+    handoff = {"status": "s", "next_action": "n", "mood": ["good"]}
+
+    passed = luna.ok("stick", "pass", "nova", "--handoff", "-", "--json", feed=json.dumps(handoff)).json
+    turn = nova.ok("stick", "claim", "--json").json
+
+    assert (passed["status"], passed["reserved_for"]) == ("passed", "nova")
+    assert (turn["status"], turn["reason"], turn["turn_id"]) == ("your_turn", "direct_pass", 2)
+    assert (turn["handoff"], turn["from_agent_id"]) == (handoff, "luna")
+
+
+def test_turn_and_lease_may_be_said_outright(luna: Worker) -> None:
+    turn = luna.ok("stick", "claim", "--json").json
+    lease = turn["lease_id"]
+
+    beaten = luna.ok("stick", "heartbeat", "--turn", "1", "--lease", lease).out
+    other_turn = luna.pal("stick", "release", *HANDOFF, "--turn", "7", "--lease", "x", "--json").error[
+        "error"
+    ]
+    other_lease = luna.pal("stick", "release", *HANDOFF, "--lease", "x", "--json").error["error"]
+    released = luna.ok("stick", "release", *HANDOFF, "--turn", "1", "--lease", lease).out
+
+    assert beaten.startswith("your lease runs until ")
+    assert (other_turn, other_lease) == ("turn_mismatch", "stale_lease")
+    assert released == "the stick waits for nova\n"  # It joined a moment ago: that is waiting, too.
+
+
+def test_only_the_holder_gives_the_stick_on(luna: Worker, nova: Worker) -> None:
+    nobody = luna.pal("stick", "heartbeat", "--json").error["error"]
+    luna.ok("stick", "claim")
+
+    other = nova.pal("stick", "release", *HANDOFF, "--json").error
+
+    assert nobody == "stale_lease"
+    assert (other["error"], other["details"]["owner"]) == ("not_owner", "luna")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code", "field"),
+    [
+        (["--status", "s"], 1, "invalid_handoff", "next_action"),
+        (["--handoff", "[]"], 1, "invalid_handoff", "content"),
+        (["--handoff", '{"status": "s", "next_action": "n", "do_not": 3}'], 1, "invalid_handoff", "do_not"),
+        (["--handoff", "{}", "--status", "s"], 2, "usage", None),
+    ],
+)
+def test_a_hand_over_that_is_none_is_refused_by_its_field_and_the_turn_goes_on(
+    luna: Worker, words: list[str], status: int, code: str, field: str | None
+) -> None:
+    luna.ok("stick", "claim")
+
+    refused = luna.pal("stick", "release", *words, "--json")
+
+    details = refused.error.get("details", {})
+    assert (refused.status, refused.error["error"], details.get("field")) == (status, code, field)
+    assert luna.ok("room", "state", "--json").json["owner_agent_id"] == "luna"
+
+
+def test_a_wait_in_vain_ends_with_status_3_and_says_who_holds_the_stick(luna: Worker, nova: Worker) -> None:
+    luna.ok("stick", "claim")
+
+    waited = nova.pal("stick", "wait", "--timeout", "50ms")
+    tried = nova.pal("stick", "claim", "--json")
+    badly = nova.pal("stick", "wait", "--timeout", "1.5s")
+
+    assert (waited.status, waited.out) == (3, "")
+    assert waited.err.startswith("pal: not yet: luna holds the stick: turn 1, lease until ")
+    assert (tried.status, tried.json["status"], tried.json["owner_agent_id"]) == (3, "not_yet", "luna")
+    assert badly.status == 2
+
+
+def test_who_is_parked_is_passed_by_until_it_is_meant(luna: Worker, nova: Worker) -> None:
+    nova.ok("stick", "claim")
+    nova.ok("stick", "release", *HANDOFF)
+    luna.ok("room", "leave")  # What was reserved for it lies free again, and the hand-over with it.
+    in_vain = nova.pal("stick", "wait", "--park", "--timeout", "50ms")
+    luna.ok("room", "join")
+    parked = nova.begin("stick", "wait", "--park", "--json")
+    until_nova_waits(luna)
+
+    luna.ok("stick", "claim")
+    luna.ok("stick", "pass", "nova", *HANDOFF)
+
+    assert (in_vain.status, in_vain.out) == (3, "")
+    assert parked.end().json["reason"] == "direct_pass"
+
+
+def test_alone_one_need_not_take_the_stick(luna: Worker, nova: Worker) -> None:
+    nova.ok("room", "leave")
+
+    alone = luna.pal("stick", "claim", "--no-solo", "--json")
+    anyway = luna.ok("stick", "claim", "--json")
+
+    assert (alone.status, alone.json["reason"]) == (3, "solo_claim_disabled")
+    assert anyway.json["status"] == "your_turn"
+
+
+def test_a_closed_room_ends_a_wait(home: Home, luna: Worker, nova: Worker) -> None:
+    luna.ok("stick", "claim")
+    waiting = nova.begin("stick", "wait")
+    until_nova_waits(luna)
+    room = room_of(luna)
+
+    check_output(person(home, luna.folder, "room", "close"))
+    ended = waiting.end()
+
+    assert (ended.status, ended.out) == (1, "")
+    assert ended.err == f"pal: {room} is closed; 'pal room join' opens a new room\n"
+
+
+def test_a_wait_goes_on_when_the_bus_is_killed(home: Home, luna: Worker, nova: Worker) -> None:
+    luna.ok("stick", "claim")
+    waiting = nova.begin("stick", "wait", "--json")
+    until_nova_waits(luna)
+
+    home.kill()
+    until_nova_waits(luna)
+    luna.ok("stick", "release", *HANDOFF)
+
+    assert waiting.end().json["turn_id"] == 2
+
+
+def test_a_request_that_is_repeated_after_a_crash_is_done_once_and_answered_the_same(
+    home: Home, luna: Worker, nova: Worker
+) -> None:
+    room, release = room_of(luna), ("stick", "release", *HANDOFF, "--as", "luna", "--json")
+
+    def ask(key: bytes, *words: str) -> bytes:
+        with ThinWire(home.path) as wire:
+            wire.ask(*words, "--room", room, key=key)
+            return wire.output()[1]
+
+    claims = [ask(b"c" * 16, "stick", "claim", "--as", "luna", "--json") for _ in range(2)]
+    releases = [ask(b"r" * 16, *release) for _ in range(2)]
+    nova.ok("stick", "claim")
+    late = ask(b"r" * 16, *release)
+
+    assert json.loads(claims[0])["turn_id"] == json.loads(claims[1])["turn_id"] == 1
+    assert releases == [releases[0], releases[0]]
+    assert json.loads(late) == json.loads(releases[0])
+    types = [event["type"] for event in home.events("--room", room)]
+    assert [types.count(type_) for type_ in ("claim", "release")] == [2, 1]
+
+
+def test_a_takeover_says_why_and_a_live_holder_keeps_the_stick(
+    home: Home, luna: Worker, nova: Worker
+) -> None:
+    luna.ok("stick", "claim")
+
+    silent = nova.pal("stick", "takeover", "--json")
+    refused = nova.pal("stick", "takeover", "--reason", "mine", "--json")
+    override = nova.pal("stick", "takeover", "--reason", "mine", "--override", "--json")
+    check_output(person(home, luna.folder, "room", "join"))
+    taken = check_output(person(home, luna.folder, "stick", "takeover", "--reason", "mine", "--override"))
+
+    assert (silent.status, silent.error["error"]) == (2, "usage")
+    assert refused.error["error"] == "takeover_not_available"
+    assert override.error["error"] == "not_allowed"
+    assert taken.out.splitlines()[0] == f"it is your turn: turn 2 in {room_of(luna)}, taken from luna"
+
+
+def test_a_lease_that_is_over_ends_a_wait_and_the_stick_is_taken_over(home: Home) -> None:
+    luna, nova = set_up(home, {"PALAVER_ROOM_LEASE_S": "1"})
+    luna.ok("stick", "claim")
+
+    waited = nova.pal("stick", "wait")
+    taken = nova.ok("stick", "takeover", "--reason", "luna is silent", "--json").json
+
+    assert (waited.status, waited.out) == (1, "")
+    assert waited.err == (
+        "pal: luna holds the stick and is out of time; 'pal stick takeover --reason TEXT' takes it\n"
+    )
+    assert (taken["status"], taken["reason"], taken["revoked"]) == ("your_turn", "owner_timeout", "luna")
+
+
+def test_a_holder_that_is_idle_can_be_taken_over_and_does_not_end_a_wait(home: Home) -> None:
+    luna, nova = set_up(home, {"PALAVER_ROOM_OWNER_IDLE_S": "1"})
+    luna.ok("stick", "claim")
+    luna.ok("status", "set", "idle")
+
+    waited = nova.pal("stick", "wait", "--timeout", "2s")
+    tried = nova.pal("stick", "claim", "--json")
+
+    assert (waited.status, waited.out) == (3, "")
+    assert waited.err.startswith("pal: luna holds the stick and is idle; 'pal stick takeover")
+    assert (tried.status, tried.json["status"], tried.json["reason"]) == (
+        1,
+        "takeover_available",
+        "owner_idle",
+    )
+
+
+def test_the_stick_of_one_who_is_surely_gone_is_handed_on(home: Home) -> None:
+    luna, nova = set_up(home, {"PALAVER_ROOM_HEARTBEAT_S": "1"})
+    luna.ok("stick", "claim")
+    waiting = nova.begin("stick", "wait", "--json")
+    until_nova_waits(luna)
+
+    luna.shell.close()
+
+    turn = waiting.end().json
+    assert (turn["status"], turn["turn_id"], turn["handoff"]) == ("your_turn", 2, None)
+
+
+# Notes and talk
+
+
+def test_a_note_stays_until_it_is_resolved(luna: Worker, nova: Worker) -> None:
+    room = room_of(luna)
+    added = luna.ok("note", "add", "no libpq; use the wheel", "--turn", "0").out
+    word = added.split()[1]
+    listed = nova.ok("note", "list").out.splitlines()
+
+    resolved = nova.ok("note", "resolve", word).out
+
+    assert added == f"note {word} is kept in {room}\n"
+    assert listed[0].startswith(f"{word} luna, ")
+    assert listed[0].endswith(" ago, turn 0")
+    assert listed[1:] == ["  no libpq; use the wheel"]
+    assert resolved == f"note {word} is resolved\n"
+    assert nova.ok("note", "list").out == "no notes; 'pal note add TEXT' leaves one\n"
+    assert " resolved by nova " in nova.ok("note", "list", "--all").out
+
+
+def test_notes_are_read_page_by_page(luna: Worker) -> None:
+    for number in range(3):
+        luna.ok("note", "add", "--stdin", feed=f"note {number}")
+
+    first = luna.ok("note", "list", "--limit", "2", "--json").json["notes"]
+    rest = luna.ok("note", "list", "--after", first[-1]["note_id"], "--json").json["notes"]
+
+    assert [note["body"] for note in first + rest] == ["note 0", "note 1", "note 2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "feed", "status", "code"),
+    [
+        (["add"], "", 2, "usage"),
+        (["add", "x", "--stdin"], "y", 2, "usage"),
+        (["add", "  "], "", 1, "invalid_body"),
+        (["add", "--stdin"], "x" * 16_385, 1, "body_too_large"),
+        (["resolve", "zzzzzzzz"], "", 1, "not_found"),
+        (["list", "--after", "nothing"], "", 1, "invalid_cursor"),
+    ],
+)
+def test_a_note_that_cannot_be_is_refused(
+    luna: Worker, words: list[str], feed: str, status: int, code: str
+) -> None:
+    refused = luna.pal("note", *words, "--json", feed=feed)
+
+    assert (refused.status, refused.error["error"]) == (status, code)
+
+
+def test_a_text_that_is_none_is_refused(luna: Worker) -> None:
+    job = luna.shell.begin_script(f"cd {luna.folder} && printf '\\377' | pal note add --stdin --json")
+
+    refused = job.end()
+
+    assert (refused.status, refused.error["error"]) == (1, "bad_request")
+
+
+def test_a_word_to_the_room_is_for_those_in_the_room_here(home: Home, luna: Worker, nova: Worker) -> None:
+    other = home.path.parent / "other"
+    other.mkdir()
+    luna.ok("room", "join", str(other))
+
+    sent = luna.ok("send", "room", "--json", "--", "hello").json
+    named = luna.ok("send", "--room", "talk", "nova", "--json", "--", "you").json
+
+    assert sent["delivered_to"] == named["delivered_to"] == ["nova"]
+    mail = nova.ok("recv", "--json").lines
+    assert [(one["text"], one["room"]) for one in mail] == [("hello", room_of(nova)), ("you", room_of(nova))]
+
+
+def test_completion_offers_rooms_and_notes(luna: Worker) -> None:
+    word = luna.ok("note", "add", "beware").out.split()[1]
+
+    rooms = luna.ok("__complete", "--", "stick", "wait", "--room", "").out.splitlines()
+    notes = luna.ok("__complete", "--", "note", "resolve", "").out.splitlines()
+
+    assert rooms == [f"{room_of(luna)}\t{luna.folder}"]
+    assert notes == [f"{word}\tbeware"]
+
+
+def test_help_for_talk_in_rooms_says_that_routing_is_not_privacy(luna: Worker) -> None:
+    assert "Routing is not privacy" in " ".join(luna.ok("send", "--help").out.split())

@@ -1,0 +1,150 @@
+"""`pal task` with the real client: made, seen, changed, completed, listed."""
+
+import pytest
+from tests.daemon.stage import Home, Shell
+
+import palaver
+
+
+@pytest.fixture
+def luna(home: Home) -> Shell:
+    shell = home.shell()
+    shell.ok("join", "--name", "luna")
+    return shell
+
+
+@pytest.fixture
+def nova(home: Home, luna: Shell) -> Shell:
+    shell = home.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+def made(luna: Shell, *words: str) -> str:
+    """Make a task for nova and give its number."""
+    answer = luna.ok("task", "create", *(words or ("Refactor auth",)), "--assignee", "@nova", "--json").json
+    return str(answer["task"]["seq"])
+
+
+def test_a_task_reaches_its_assignee_and_its_maker_is_told_when_it_is_done(luna: Shell, nova: Shell) -> None:
+    created = luna.ok("task", "create", "Refactor auth", "--assignee", "@nova").out
+    number = created.split()[2].rstrip(":")
+
+    mail = nova.ok("recv", "--json").json
+    updated = nova.ok("task", "update", number, "--status", "in_progress").out
+    completed = nova.ok("task", "complete", number, "--summary", "Tests pass.").out
+
+    assert created == f"created task {number} for nova: Refactor auth\ntold nova\n"
+    assert (mail["type"], mail["from"], mail["payload"]["title"]) == ("task.create", "luna", "Refactor auth")
+    assert updated == f"updated task {number} for nova: Refactor auth\ntold luna\n"
+    assert completed == f"completed task {number} for nova: Refactor auth\ntold luna\n"
+    assert [line["type"] for line in luna.ok("recv", "--json").lines] == ["task.update", "task.complete"]
+    shown = nova.ok("task", "show", number).out
+    assert shown.splitlines()[:2] == [f"{number} Refactor auth", "completed for nova"]
+    assert shown.endswith("\n\ncompleted by nova: Tests pass.\n")
+
+
+def test_programs_read_all_of_a_task(luna: Shell, nova: Shell) -> None:
+    answer = luna.ok("task", "create", "t", "--description", "a\nb", "--assignee", "@workers", "--json").json
+
+    task = luna.ok("task", "show", answer["id"], "--json").json
+
+    assert task == answer["task"]
+    assert (answer["delivered_to"], task["task_id"], task["seq"]) == (["nova"], answer["id"], answer["seq"])
+    assert (task["title"], task["description"], task["status"]) == ("t", "a\nb", "open")
+    assert (task["assignee"], task["assignees"], task["from"]) == ("@workers", ["nova"], "luna")
+    assert (task["summary"], task["completed_by"]) == (None, None)
+    assert luna.ok("task", "show", str(answer["seq"])).out.endswith("\n\na\nb\n")
+
+
+def test_the_list_shows_what_is_open_and_what_was_asked_for(luna: Shell, nova: Shell) -> None:
+    first, second = made(luna, "first"), made(luna, "second")
+    luna.ok("task", "create", "third", "--assignee", "luna")
+    nova.ok("task", "complete", first)
+    nova.ok("task", "update", second, "--status", "blocked")
+
+    def titles(shell: Shell, *options: str) -> list[str]:
+        return [line["title"] for line in shell.ok("task", "list", "--json", *options).lines]
+
+    assert titles(luna) == ["second", "third"]
+    assert titles(luna, "--all") == ["first", "second", "third"]
+    assert titles(luna, "--mine") == ["third"]
+    assert titles(luna, "--assignee", "nova", "--all") == ["first", "second"]
+    assert titles(luna, "--status", "completed", "--status", "blocked") == ["first", "second"]
+    assert titles(luna, "--all", "--limit", "1") == ["third"]
+    lines = luna.ok("task", "list").out.splitlines()
+    assert lines[0].split() == ["TASK", "STATUS", "FOR", "AGE", "WHAT"]
+    assert lines[1].split()[:3] == [f"#{second}", "blocked", "nova"]
+
+
+def test_an_empty_list_says_what_to_do(luna: Shell) -> None:
+    assert (
+        luna.ok("task", "list").out
+        == "nothing is to be done; 'pal task create TITLE' writes something down\n"
+    )
+
+
+def test_those_who_are_told_and_those_who_are_not_are_said(luna: Shell, nova: Shell) -> None:
+    own = luna.ok("task", "create", "t", "--assignee", "luna").out.splitlines()
+    group = luna.ok("task", "create", "t", "--assignee", "@observers").out.splitlines()
+    path = luna.ok("task", "create", "t", "--assignee", "ticket/7").out.splitlines()
+    many = luna.ok("task", "create", "t", "--to", "@nova", "--to", "@human").out.splitlines()
+
+    assert own[1:] == ["nobody was told"]
+    assert group[1:] == ["nobody was told", "nobody is in @observers now"]
+    assert path[1:] == ["nobody was told", "nobody answers to ticket/7"]
+    assert many[1:] == ["told nova, human"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (["update", "1"], 2, "usage"),
+        (["complete", "9999"], 1, "not_found"),
+        (["show", "1"], 1, "not_found"),
+        (["create", " "], 1, "bad_request"),
+        (["create", "t", "--assignee", "zora"], 1, "unknown_recipient"),
+        (["create", "t", "--to", "zora"], 1, "unknown_recipient"),
+        (["list", "--assignee", "zora"], 1, "not_found"),
+        (["list", "--mine", "--assignee", "luna"], 2, "usage"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(luna: Shell, words: list[str], status: int, code: str) -> None:
+    refused = luna.pal("task", *words, "--json")
+
+    assert (refused.status, refused.error["error"]) == (status, code)
+
+
+def test_completion_offers_the_numbers_of_open_tasks(luna: Shell, nova: Shell) -> None:
+    done, open_ = made(luna, "first"), made(luna, "second")
+    nova.ok("task", "complete", done)
+
+    offered = luna.ok("__complete", "--", "task", "update", "").out.splitlines()
+
+    assert offered == [f"{open_}\tsecond"]
+
+
+def test_a_task_outlives_the_bus(home: Home, luna: Shell, nova: Shell) -> None:
+    number = made(luna)
+    home.kill()
+
+    nova.ok("task", "complete", number)
+
+    assert luna.ok("task", "show", number, "--json").json["status"] == "completed"
+
+
+async def test_a_program_and_the_command_line_mean_the_same_tasks(home: Home, luna: Shell) -> None:
+    payload = {"title": "Refactor auth", "assignee": "luna", "points": 3}
+    envelope = palaver.Envelope.new("task.create", "robo", payload, to=["luna"])
+
+    async with palaver.connect("robo", home=home.path) as robo:
+        await robo.put(envelope)
+        task = luna.ok("task", "show", envelope.id, "--json").json
+        luna.ok("task", "complete", envelope.id[-10:], "--summary", "done")
+        told = await anext(robo.messages())
+
+    assert (task["task_id"], task["title"], task["from"]) == (envelope.id, "Refactor auth", "robo")
+    assert (told.sender, told.text) == (
+        "luna",
+        f'task.complete {{"task_id":"{envelope.id}","summary":"done"}}',
+    )

@@ -1,0 +1,476 @@
+"""Mail for an agent in a terminal: when it is offered, in which order, and what a person can do."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.daemon.holder import FakeHolder, ticket_of, words_of, words_of_person
+from tests.daemon.stage import (
+    Home,
+    Result,
+    Shell,
+    check_output,
+    run_as_person,
+    run_script_as_person,
+    wait_until,
+)
+
+
+@pytest.fixture
+def luna(bus: Home) -> Iterator[FakeHolder]:
+    """An agent that a holder has, with a lane that is closed."""
+    with FakeHolder(bus) as holder:
+        yield holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", "bash"))).open_lane(
+            is_open=False
+        )
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+def receipt(home: Home, text: str, name: str = "luna") -> dict[str, Any]:
+    """What became of the message with this text."""
+    (seq,) = [e["seq"] for e in home.events("--type", "message") if e["payload"]["text"] == text]
+    (line,) = home.ok("receipts", str(seq), "--json").json["receipts"]
+    assert line["name"] == name
+    found: dict[str, Any] = line
+    return found
+
+
+def send(shell: Shell, text: str, *options: str) -> None:
+    shell.ok("send", "@luna", *options, "--", text)
+
+
+def test_nothing_is_offered_before_the_gate_opens(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    send(nova, "hello")
+    assert receipt(bus, "hello")["state"] == "queued"
+
+    luna.gate(open=True)
+
+    assert luna.take() == "hello"
+    assert receipt(bus, "hello")["state"] == "seen"
+
+
+def test_priorities_go_in_their_order_one_at_a_time(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    order = ["idle", "idle-first", "normal", "interrupt"]
+    for word in order:
+        for number in (1, 2):
+            send(nova, f"{word} {number}", "--priority", word)
+
+    luna.gate(open=True)
+    taken = [luna.take() for _ in range(8)]
+
+    assert taken == [
+        "interrupt 1",
+        "interrupt 2",
+        "normal 1",
+        "normal 2",
+        "idle-first 2",
+        "idle-first 1",
+        "idle 1",
+        "idle 2",
+    ]
+
+
+def test_a_busy_agent_gets_normal_mail_and_the_rest_when_it_is_idle(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    luna.ok("status", state="active")
+    send(nova, "later", "--priority", "idle")
+    send(nova, "now")
+    luna.gate(open=True)
+
+    assert luna.take() == "now"
+    send(nova, "now too")
+    assert luna.take() == "now too"
+    luna.ok("status", state="idle")
+    assert luna.take() == "later"
+
+
+def test_a_lane_that_is_paused_lets_interrupts_through(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    luna.gate(open=True, paused=True, reason="passthrough")
+    send(nova, "normal")
+    send(nova, "stop!", "--interrupt")
+
+    assert luna.take() == "stop!"
+    luna.gate(open=True)
+    assert luna.take() == "normal"
+
+
+def test_a_deferred_message_comes_again_when_the_gate_opens(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    luna.gate(open=True)
+    send(nova, "hello")
+
+    luna.answer(luna.offered(), "deferred", reason="a person types")
+    assert receipt(bus, "hello")["state"] == "queued"
+    luna.gate(open=False, reason="draft")
+    luna.gate(open=True)
+
+    assert luna.take() == "hello"
+
+
+def test_an_interrupt_behind_a_dialog_is_held_and_goes_on_when_the_dialog_is_over(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    luna.gate(open=False, reason="dialog")
+    send(nova, "waits")
+    send(nova, "stop!", "--interrupt")
+    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+
+    assert (told["from"], "is held for luna: a dialog is open" in told["text"]) == ("[pal-events]", True)
+    held = receipt(bus, "stop!")
+    assert (held["state"], held["reason"], receipt(bus, "waits")["state"]) == ("held", "dialog", "queued")
+    luna.gate(open=True)
+    assert [luna.take(), luna.take()] == ["stop!", "waits"]
+
+
+def test_the_sender_is_told_once_however_often_a_dialog_is_open(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    luna.gate(open=False, reason="dialog")
+    send(nova, "stop!", "--interrupt")
+    nova.ok("recv", "--wait", "--timeout", "5")
+    luna.gate(open=True)
+    luna.answer(luna.offered(), "deferred", reason="dialog")
+    luna.gate(open=False, reason="dialog")
+    wait_until(lambda: receipt(bus, "stop!")["state"] == "held")
+
+    luna.gate(open=True)
+
+    assert luna.take() == "stop!"
+    assert nova.ok("recv", "--json").lines == []
+
+
+def test_what_a_dialog_holds_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    luna.gate(open=False, reason="dialog")
+    send(nova, "stop!", "--interrupt")
+    wait_until(lambda: receipt(bus, "stop!")["state"] == "held")
+    bus.kill()
+    bus.ok("up")
+
+    luna.again()
+    luna.open_lane(is_open=False)
+    luna.gate(open=False, reason="dialog")
+    wait_until(lambda: receipt(bus, "stop!")["state"] == "held")
+    luna.gate(open=True)
+
+    assert luna.take() == "stop!"
+
+
+def test_what_a_dialog_held_is_in_line_again_when_the_agent_is_gone(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    luna.gate(open=False, reason="dialog")
+    send(nova, "stop!", "--interrupt")
+    wait_until(lambda: receipt(bus, "stop!")["state"] == "held")
+
+    luna.ok("leave", reason="exited with 0")
+
+    wait_until(lambda: receipt(bus, "stop!")["state"] == "queued")
+
+
+def test_what_is_on_its_way_when_the_daemon_dies_is_settled_by_the_holder(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    luna.gate(open=True)
+    send(nova, "one")
+    offer = luna.offered()
+    assert receipt(bus, "one")["state"] == "submitted"
+    bus.kill()
+    bus.ok("up")
+
+    luna.again()
+    luna.open_lane(outcomes=[{"messages": [offer["message"]["seq"]], "answer": "seen"}])
+    send(nova, "two")
+
+    assert luna.take() == "two"
+    assert receipt(bus, "one")["state"] == "seen"
+
+
+# Pause
+
+
+def test_an_operator_and_a_person_pause_and_nobody_else(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    luna.gate(open=True)
+    refused = nova.pal("pause", "luna", "--json")
+    check_output(run_as_person(bus, "pause", "luna"))
+    send(nova, "normal")
+    send(nova, "stop!", "--interrupt")
+
+    assert luna.take() == "stop!"
+    assert bus.ok("status", "luna", "--json").json["paused"] is True
+    check_output(run_as_person(bus, "unpause", "luna"))
+    assert luna.take() == "normal"
+    assert refused.error["error"] == "not_allowed"
+    paused = bus.events("--type", "agent.paused", "--type", "agent.unpaused")
+    assert [(e["type"], e["from"], e["payload"]) for e in paused] == [
+        ("agent.paused", "human", {"agent": "luna"}),
+        ("agent.unpaused", "human", {"agent": "luna"}),
+    ]
+
+
+def test_a_pause_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    check_output(run_as_person(bus, "pause", "luna"))
+    bus.kill()
+    bus.ok("up")
+    luna.again()
+    luna.open_lane()
+    send(nova, "normal")
+    send(nova, "stop!", "--interrupt")
+
+    assert luna.take() == "stop!"
+
+
+# Raw
+
+
+def raw_bytes(offer: dict[str, Any]) -> bytes:
+    return base64.b64decode(offer["message"]["raw"])
+
+
+def test_a_person_types_exact_bytes_past_a_dialog_and_a_pause(bus: Home, luna: FakeHolder) -> None:
+    luna.gate(open=False, reason="dialog")
+    check_output(run_as_person(bus, "pause", "luna"))
+
+    check_output(run_script_as_person(bus, "printf '\\033[A\\003\\377y' | pal send luna --raw --stdin"))
+    offer = luna.offered()
+    luna.answer(offer, evidence="Do you want to proceed?\n> 1. Yes")
+
+    assert raw_bytes(offer) == b"\x1b[A\x03\xffy"
+    assert offer["message"]["text"] == "\\x1b[A\\x03\\xffy"
+    assert offer["message"]["priority"] == "interrupt"
+    (seen,) = [e for e in bus.events("--type", "delivery") if e["payload"]["state"] == "seen"]
+    assert seen["payload"]["evidence"] == "Do you want to proceed?\n> 1. Yes"
+
+
+def test_keys_stand_on_the_command_line_too(bus: Home, luna: FakeHolder) -> None:
+    check_output(run_as_person(bus, "send", "luna", "--raw", "--", "y\r"))
+
+    assert raw_bytes(luna.offered()) == b"y\r"
+
+
+def test_neither_an_agent_nor_a_script_types_keys(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    by_agent = nova.pal("send", "luna", "--raw", "--json", "--", "y")
+    by_script = bus.pal("send", "luna", "--raw", "--json", "--", "y")
+    by_itself = luna.run("pal send luna --raw --json -- y")
+    in_a_name = run_as_person(bus, "send", "luna", "--raw", "--as", "nova", "--json", "--", "y")
+
+    refusals = [by_agent, by_script, by_itself, in_a_name]
+    assert [refused.error["error"] for refused in refusals] == ["not_allowed"] * 4
+    assert bus.texts() == []
+
+
+@pytest.mark.parametrize("target", ["nova", "luna,nova", "@all"])
+def test_keys_go_into_one_terminal_of_a_holder(bus: Home, luna: FakeHolder, nova: Shell, target: str) -> None:
+    refused = run_as_person(bus, "send", *target.split(","), "--raw", "--json", "--", "y")
+
+    assert refused.status in (1, 2)
+    assert bus.texts() == []
+
+
+def test_keys_that_the_holder_refuses_are_refused_for_good(bus: Home, luna: FakeHolder) -> None:
+    check_output(run_as_person(bus, "send", "luna", "--raw", "--", "y"))
+    luna.answer(luna.offered(), "refused", reason="a shell is in the foreground")
+
+    refused = receipt(bus, "y")
+    assert (refused["state"], refused["reason"]) == ("refused", "a shell is in the foreground")
+    told = run_as_person(bus, "recv", "--wait", "--timeout", "5", "--json").json
+    assert "was refused for luna: a shell" in told["text"]
+    assert luna.run("pal recv --json").lines == []
+
+
+def test_keys_are_never_read_as_mail(bus: Home, luna: FakeHolder) -> None:
+    luna.ok("leave", reason="x")
+    with FakeHolder(bus) as again:
+        again.hold(ticket_of(words_of_person(bus, "resume", "luna")), secret="t" * 32)
+        check_output(run_as_person(bus, "send", "luna", "--raw", "--", "y"))
+
+        assert again.run("pal recv --json").lines == []
+
+
+# What a holder is asked
+
+
+def asked(holder: FakeHolder, verb: str) -> dict[str, Any]:
+    push = holder.next_push()
+    assert (push["push"], push["verb"], push["name"]) == ("control", verb, "luna"), push
+    return push
+
+
+def test_the_screen_is_shown_to_whoever_asks(bus: Home, luna: FakeHolder) -> None:
+    job = bus.start("peek", "luna", "--lines", "7", "--json")
+    push = asked(luna, "peek")
+    luna.ok("tell", ask=push["ask"], ok={"text": "$ ls\nREADME", "cols": 80, "rows": 24})
+
+    out, _ = job.communicate(timeout=5)
+
+    assert push["lines"] == 7
+    assert json.loads(out) == {"name": "luna", "text": "$ ls\nREADME", "cols": 80, "rows": 24}
+
+
+def test_a_screen_cannot_drive_the_terminal_of_whoever_looks(bus: Home, luna: FakeHolder) -> None:
+    job = bus.start("peek", "luna")
+    luna.ok("tell", ask=asked(luna, "peek")["ask"], ok={"text": "a\x1b[2Jb\nc"})
+
+    out, _ = job.communicate(timeout=5)
+
+    assert b"\x1b" not in out
+    assert out.count(b"\n") == 2
+
+
+def test_an_agent_is_stopped_by_a_person_who_sees_how_it_goes(bus: Home, luna: FakeHolder) -> None:
+    def hold() -> None:
+        push = asked(luna, "stop")
+        luna.ok("tell", ask=push["ask"], done=False, message="asked it to quit")
+        luna.ok("leave", reason="exited with 0")
+        luna.ok("tell", ask=push["ask"], ok={"reason": "exited with 0"})
+
+    result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
+
+    assert result.json == {"name": "luna", "reason": "exited with 0"}
+    assert "luna: asked it to quit" in result.err
+
+
+def run_beside(other: Callable[[], None], this: Callable[[], Result]) -> Result:
+    """Do one thing while another is done: a command waits for what the holder does."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(other)
+        result = this()
+        done.result(5)
+    return result
+
+
+def test_a_holder_that_goes_with_its_goodbye_has_said_enough(bus: Home, luna: FakeHolder) -> None:
+    def hold() -> None:
+        asked(luna, "kill")
+        luna.ok("leave", reason="killed by SIGKILL")
+        luna.wire.close()
+
+    result = run_beside(hold, lambda: run_as_person(bus, "kill", "luna", "--json"))
+
+    assert result.json == {"name": "luna", "reason": "killed by SIGKILL"}
+
+
+def test_what_a_holder_cannot_do_is_said(bus: Home, luna: FakeHolder) -> None:
+    def hold() -> None:
+        push = asked(luna, "stop")
+        luna.ok("tell", ask=push["ask"], error="bad_request", message="it cannot be stopped now")
+
+    result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
+
+    assert result.error == {"error": "bad_request", "message": "it cannot be stopped now"}
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill"])
+def test_a_worker_ends_nobody(bus: Home, luna: FakeHolder, nova: Shell, verb: str) -> None:
+    assert nova.pal(verb, "luna", "--json").error["error"] == "not_allowed"
+    assert run_as_person(bus, verb, "nova", "--json").error["error"] == "not_found"
+
+
+def test_the_status_of_an_agent_says_all_that_is_known(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    send(nova, "one")
+    send(nova, "two", "--priority", "idle")
+    luna.gate(open=False, reason="draft")
+    job = bus.start("status", "luna", "--json")
+    luna.ok("tell", ask=asked(luna, "status")["ask"], ok={"cols": 120, "rows": 40, "last_activity": 7})
+
+    status = json.loads(job.communicate(timeout=5)[0])
+
+    assert status["queue"] == {"interrupt": 0, "normal": 1, "idle-first": 0, "idle": 1, "held": 0}
+    assert (status["cols"], status["rows"], status["last_activity"]) == (120, 40, 7)
+    assert status["gates"] == [{"lane": "terminal", "open": False, "paused": False, "reason": "draft"}]
+    assert status["pid"] == luna.child.pid
+    assert {"state", "since", "paused", "present"} <= status.keys()
+
+
+def test_a_holder_that_never_answers_holds_up_nobody(bus: Home, luna: FakeHolder) -> None:
+    status = bus.ok("status", "luna", "--json").json
+
+    assert (status["cols"], status["rows"]) == (80, 24)
+
+
+def test_who_asks_is_told_when_the_holder_goes(bus: Home, luna: FakeHolder) -> None:
+    job = bus.start("peek", "luna", "--json")
+    asked(luna, "peek")
+    luna.wire.close()
+
+    _, err = job.communicate(timeout=5)
+
+    assert "has gone before it answered" in json.loads(err)["message"]
+
+
+# An answer that is waited for
+
+
+def test_who_goes_idle_without_answering_is_reminded_until_it_answers(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    luna.gate(open=True)
+    send(nova, "which one?", "--expects-reply")
+    seq = luna.offered()
+    luna.answer(seq)
+    place = seq["message"]["seq"]
+
+    for count in (1, 2):
+        luna.ok("status", state="active")
+        luna.ok("status", state="idle")
+        text = luna.take()
+        assert f"your answer to #{place} (reminder {count} of 3)" in text
+    luna.ok("status", state="active")
+    luna.run(f"pal send @nova --reply-to {place} -- this one")
+    luna.ok("status", state="idle")
+    send(nova, "thanks")
+
+    assert luna.take() == "thanks"
+
+
+def test_reminders_survive_the_daemon_and_end_after_three(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    luna.gate(open=True)
+    send(nova, "which one?", "--expects-reply")
+    luna.take()
+    for _ in range(3):
+        luna.ok("status", state="active")
+        bus.kill()
+        bus.ok("up")
+        luna.again()
+        luna.open_lane()
+        luna.ok("status", state="idle")
+        assert "reminder" in luna.take()
+    luna.ok("status", state="active")
+    luna.ok("status", state="idle")
+
+    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+
+    assert "has not answered" in told["text"]
+    assert "reminded no more" in told["text"]
+    send(nova, "forget it")
+    assert luna.take() == "forget it"
+
+
+def test_the_sender_is_told_when_the_recipient_stops(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    luna.gate(open=True)
+    send(nova, "which one?", "--expects-reply")
+    luna.take()
+
+    luna.ok("leave", reason="exited with 1")
+
+    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+    assert "@nova luna has stopped and has not answered" in told["text"]
+
+
+def test_a_script_cannot_wait_for_an_answer(bus: Home, luna: FakeHolder) -> None:
+    refused = bus.pal("send", "@luna", "--expects-reply", "--json", "--", "x")
+
+    assert refused.error["error"] == "who_are_you"
+
+
+@pytest.mark.parametrize("word", ["", "urgent", "Normal", "idle_first"])
+def test_a_priority_is_written_exactly(bus: Home, luna: FakeHolder, word: str) -> None:
+    assert bus.pal("send", "@luna", "--priority", word, "--", "x").status == 2

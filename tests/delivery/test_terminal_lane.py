@@ -1,0 +1,322 @@
+"""Lanes of terminals: one message at a time, a gate with a level, and what waits behind a dialog."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.fakes import HUMAN, LIMIT_S, Bus, FakeLane, seat, texts_of
+
+from palaver.delivery.lane import Answer, LaneKind, Level
+from palaver.errors import DiskFull
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.request import Leave, Release, Send, SetStatus
+from palaver.model.terminal import DIALOG, Pause, Unpause
+
+CASES = json.loads((Path(__file__).parents[1] / "vectors" / "priority_queue.json").read_text())["cases"]
+CLOSED = Level(is_open=False, reason="draft")
+BEHIND_DIALOG = Level(is_open=False, reason=DIALOG)
+OPEN = Level()
+
+
+@pytest.fixture
+async def luna(bus: Bus) -> Caller:
+    return await bus.join("luna")
+
+
+@pytest.fixture
+async def nova(bus: Bus) -> Caller:
+    return await bus.join("nova", holder="hash", seat=seat(7))
+
+
+def lane_of(bus: Bus, level: Level | None = OPEN) -> FakeLane:
+    return bus.open_lane("nova", LaneKind.TERMINAL, level)
+
+
+async def take(bus: Bus, lane: FakeLane, answer: Answer = Answer.SEEN, **fields: str) -> str:
+    offer = await lane.next()
+    (text,) = texts_of(offer.events)
+    await bus.delivery.answer(lane.lane, offer.number, answer, **fields)
+    return text
+
+
+async def becomes(bus: Bus, event: Event, state: str) -> None:
+    """Wait until a message is in a state for nova."""
+    news = asyncio.Event()
+    stop = bus.log.subscribe(lambda _: news.set())
+    async with asyncio.timeout(LIMIT_S):
+        while bus.state(event, "nova") != state:
+            news.clear()
+            await news.wait()
+    stop()
+
+
+async def notices(bus: Bus, name: str) -> list[str]:
+    found = await bus.log.read(Query(types=("message",)))
+    return [str(e.payload["text"]) for e in found if e.to == (name,) and e.sender == "[pal-events]"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+async def test_a_terminal_gets_what_the_case_says(
+    bus: Bus, luna: Caller, nova: Caller, case: dict[str, list[list[object]]]
+) -> None:
+    lane = lane_of(bus)
+    bus.delivery.set_level(lane.lane, CLOSED)
+    for op, *given in case["ops"]:
+        if op == "enq":
+            await bus.send(luna, str(given[0]), "@nova", priority=str(given[1]))
+        elif op == "deq":
+            idle, blocked, expected = given
+            state = "blocked" if blocked else "idle" if idle else "active"
+            await bus.submit(nova, SetStatus(state=state))
+            if expected is None:
+                # Nothing of what waits may pass: what comes now passes first.
+                expected = "marker"
+                await bus.send(luna, "marker", "@nova", priority="interrupt")
+            bus.delivery.set_level(lane.lane, OPEN)
+            offer = await lane.next()
+            bus.delivery.set_level(lane.lane, CLOSED)
+            await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+            assert texts_of(offer.events) == [expected]
+        else:
+            request = Pause(name="nova") if op == "pause" else Unpause(name="nova")
+            await bus.submit(HUMAN, request)
+
+
+async def test_a_terminal_begins_closed_and_other_lanes_open(bus: Bus, luna: Caller, nova: Caller) -> None:
+    await bus.send(luna, "hello", "@nova")
+
+    lane = lane_of(bus, None)
+
+    assert bus.delivery.levels("nova") == [("terminal", Level(is_open=False, reason="starting"))]
+    assert bus.delivery.levels("luna") == []
+    native = bus.open_lane("nova", level=None)
+    assert await native.next_texts() == ["hello"]
+    assert lane.is_empty
+
+
+async def test_submitted_is_written_before_anything_is_typed(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+
+    await bus.send(luna, "hello", "@nova")
+    await take(bus, lane)
+
+    assert lane.states == [["submitted"]]
+
+
+async def test_a_busy_terminal_is_not_passed_over_for_a_closed_one(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane, other = lane_of(bus), lane_of(bus, CLOSED)
+    await bus.send(luna, "one", "@nova")
+    offer = await lane.next()
+
+    await bus.send(luna, "two", "@nova")
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+
+    assert await take(bus, lane) == "two"
+    assert other.is_empty
+
+
+async def test_evidence_is_kept_with_the_step(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+
+    await take(bus, lane, evidence="the screen")
+
+    steps = await bus.log.read(Query(types=("delivery",)))
+    assert [step.payload.get("evidence") for step in steps] == [None, "the screen"]
+
+
+# Behind a dialog
+
+
+async def test_an_interrupt_is_held_and_comes_first_when_the_dialog_is_over(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus, BEHIND_DIALOG)
+    await bus.send(luna, "normal", "@nova")
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+
+    await becomes(bus, interrupt, "held")
+    entry = bus.entry(interrupt, "nova")
+    bus.delivery.set_level(lane.lane, OPEN)
+
+    assert entry is not None
+    assert entry.reason == DIALOG
+    assert [await take(bus, lane), await take(bus, lane)] == ["stop!", "normal"]
+    (told,) = await notices(bus, "luna")
+    assert told.startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
+
+
+async def test_nobody_is_told_twice_and_a_release_changes_nothing(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus, BEHIND_DIALOG)
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    await becomes(bus, interrupt, "held")
+
+    await bus.submit(HUMAN, Release(message=str(interrupt.seq)))
+    await becomes(bus, interrupt, "held")
+    bus.delivery.set_level(lane.lane, OPEN)
+    await take(bus, lane, Answer.DEFERRED, reason=DIALOG)
+    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    await becomes(bus, interrupt, "held")
+    bus.delivery.set_level(lane.lane, OPEN)
+
+    assert await take(bus, lane) == "stop!"
+    assert len(await notices(bus, "luna")) == 1
+
+
+async def test_what_a_brake_holds_is_not_let_go_with_a_dialog(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus, BEHIND_DIALOG)
+    braked = await bus.send(luna, "braked", "@nova", priority="interrupt")
+    await becomes(bus, braked, "held")
+    await bus.submit(HUMAN, Release(message=str(braked.seq)))
+    await becomes(bus, braked, "held")
+    await bus.report("nova", "queued", braked.seq)
+    await becomes(bus, braked, "held")
+    other = await bus.send(luna, "other", "@nova", priority="interrupt")
+    await becomes(bus, other, "held")
+    await bus.report("nova", "queued", other.seq)
+    await bus.report("nova", "held", other.seq, reason="too fast")
+
+    bus.delivery.set_level(lane.lane, OPEN)
+
+    assert await take(bus, lane) == "braked"
+
+
+async def test_another_lane_that_reaches_it_takes_an_interrupt_first(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane_of(bus, BEHIND_DIALOG)
+    native = bus.open_lane("nova")
+
+    await bus.send(luna, "stop!", "@nova", priority="interrupt")
+
+    assert await native.next_texts() == ["stop!"]
+
+
+async def test_with_the_terminal_the_dialog_is_gone(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus, BEHIND_DIALOG)
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    await becomes(bus, interrupt, "held")
+
+    await bus.delivery.close_lane(lane.lane)
+
+    assert bus.state(interrupt, "nova") == "queued"
+    assert bus.texts("nova") == ["stop!"]
+
+
+async def test_what_was_held_when_another_daemon_starts_is_let_go(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    await bus.report("nova", "held", interrupt.seq, reason=DIALOG)
+
+    lane = lane_of(bus)
+
+    assert await take(bus, lane) == "stop!"
+
+
+async def test_what_is_held_for_one_who_has_gone_is_let_go(bus: Bus, luna: Caller, nova: Caller) -> None:
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    await bus.report("nova", "held", interrupt.seq, reason=DIALOG)
+
+    await bus.submit(nova, Leave())
+
+    await becomes(bus, interrupt, "queued")
+
+
+async def test_an_interrupt_on_its_way_is_not_held(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    offer = await lane.next()
+
+    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    was = bus.state(interrupt, "nova")
+    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+
+    assert was == "submitted"
+    await becomes(bus, interrupt, "held")
+
+
+async def test_what_cannot_be_written_is_held_later(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus, BEHIND_DIALOG)
+    bus.failure = DiskFull("no room")
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    async with asyncio.timeout(LIMIT_S):
+        await bus.has_failed.wait()
+
+    bus.failure = None
+    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+
+    await becomes(bus, interrupt, "held")
+
+
+# Keys
+
+
+async def keys(bus: Bus, data: bytes = b"y") -> Event:
+    event = await bus.submit(HUMAN, Send(text="", raw=data, recipient="nova"))
+    assert event is not None
+    return event
+
+
+@pytest.mark.parametrize("level", [CLOSED, BEHIND_DIALOG, Level(is_paused=True)])
+async def test_keys_go_past_every_gate_and_a_pause(
+    bus: Bus, luna: Caller, nova: Caller, level: Level
+) -> None:
+    await bus.submit(HUMAN, Pause(name="nova"))
+    lane = lane_of(bus, level)
+    native = bus.open_lane("nova")
+
+    await keys(bus)
+
+    assert await take(bus, lane) == "y"
+    assert native.is_empty
+
+
+async def test_keys_wait_for_what_is_being_typed(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+    await keys(bus)
+    await bus.send(luna, "more", "@nova")
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+
+    assert await take(bus, lane) == "y"
+
+
+async def test_keys_that_are_refused_are_refused_for_good(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    event = await keys(bus)
+
+    await take(bus, lane, Answer.REFUSED, reason="a shell", evidence="$ ")
+
+    entry = bus.entry(event, "nova")
+    assert entry is not None
+    assert (entry.state, entry.reason) == ("refused", "a shell")
+    assert await notices(bus, "human") == [f"#{event.seq} was refused for nova: a shell"]
+    await bus.send(luna, "hello", "@nova")
+    assert await take(bus, lane) == "hello"
+
+
+async def test_nobody_takes_keys_as_mail(bus: Bus, luna: Caller, nova: Caller) -> None:
+    await keys(bus)
+    await bus.send(luna, "hello", "@nova")
+
+    assert bus.texts("nova") == ["hello"]
+
+
+async def test_keys_expire_when_no_terminal_takes_them(bus: Bus, luna: Caller, nova: Caller) -> None:
+    event = await keys(bus)
+
+    bus.clock.advance(10)
+    await bus.delivery.expire()
+    lane_of(bus)
+
+    assert bus.state(event, "nova") == "expired"

@@ -1,0 +1,14 @@
+"""The page about terminals names every reason of a closed gate, and no other."""
+
+import re
+from pathlib import Path
+
+from palaver.agents.gates import REASONS
+
+PAGE = Path(__file__).parents[2] / "docs" / "terminals.md"
+
+
+def test_every_reason_of_a_closed_gate_is_on_the_page() -> None:
+    table = PAGE.read_text().split("| reason | what is the matter |")[1].split("\n\n")[0]
+
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(REASONS)

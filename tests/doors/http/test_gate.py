@@ -1,0 +1,189 @@
+"""The gate: who comes through, and in what words the others are refused."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from palaver.doors.http.address import Address, allowed_names
+from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN, Gate
+from palaver.doors.tokens import FILE_NAME, Token, TokenBook
+
+NAMES = allowed_names(Address("127.0.0.1", 7420), "")
+
+
+@dataclass
+class Inside:
+    """An application that notes what comes in, and says yes."""
+
+    bodies: list[bytes] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive()
+        self.bodies.append(message["body"])
+        self.tokens.append(scope[TOKEN])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+@dataclass
+class Visit:
+    """One request and its answer."""
+
+    gate: Gate
+    headers: dict[str, str]
+    method: str = "POST"
+    status: int = 0
+    body: bytes = b""
+
+    async def pay(self, *pieces: bytes, is_cut: bool = False) -> "Visit":
+        parts = self._parts(pieces, is_cut=is_cut)
+
+        async def receive() -> Message:
+            return next(parts)
+
+        async def send(message: Message) -> None:
+            self.status = message.get("status", self.status)
+            self.body += message.get("body", b"")
+
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        await self.gate({"type": "http", "method": self.method, "headers": headers}, receive, send)
+        return self
+
+    def _parts(self, pieces: tuple[bytes, ...], *, is_cut: bool) -> Iterator[Message]:
+        for place, piece in enumerate(pieces):
+            more = is_cut or place + 1 < len(pieces)
+            yield {"type": "http.request", "body": piece, "more_body": more}
+        while True:
+            yield {"type": "http.disconnect"}
+
+    @property
+    def error(self) -> dict[str, str]:
+        return msgspec.json.decode(self.body, type=dict[str, str])
+
+
+@pytest.fixture
+def inside() -> Inside:
+    return Inside()
+
+
+@pytest.fixture
+async def secret(tmp_path: Path) -> str:
+    made, _ = await TokenBook(tmp_path).create("luna", standing="worker", by="human", ts=1)
+    return made
+
+
+@pytest.fixture
+def visit(inside: Inside, tmp_path: Path, secret: str) -> Visit:
+    """A request that comes through."""
+    headers = {
+        "host": "127.0.0.1:7420",
+        "authorization": f"Bearer {secret}",
+        "content-type": "application/json; charset=utf-8",
+    }
+    return Visit(Gate(inside, TokenBook(tmp_path), NAMES), headers)
+
+
+async def test_a_token_lets_in_and_says_who_it_is(visit: Visit, inside: Inside) -> None:
+    visit.headers["authorization"] = visit.headers["authorization"].replace("Bearer", "bearer")
+
+    await visit.pay(b'{"a":', b"1}")
+
+    assert visit.status == 200
+    assert inside.bodies == [b'{"a":1}']
+    assert [token.name for token in inside.tokens] == ["luna"]
+
+
+@pytest.mark.parametrize("word", ["", "Bearer pal_wrong", "Basic bHVuYTo=", "Bearer", "Bearer \xff"])
+async def test_without_a_token_nobody_comes_in(visit: Visit, inside: Inside, word: str) -> None:
+    visit.headers["authorization"] = word
+
+    await visit.pay(b"{}")
+
+    assert (visit.status, visit.error["error"]) == (401, "who_are_you")
+    assert "pal token create" in visit.error["message"]
+    assert inside.bodies == []
+
+
+@pytest.mark.parametrize("host", ["evil.com", "", "127.0.0.1.evil.com"])
+async def test_a_foreign_name_is_refused_before_anything_else(
+    visit: Visit, inside: Inside, host: str
+) -> None:
+    visit.headers |= {"host": host, "authorization": ""}
+
+    await visit.pay(b"{}")
+
+    assert visit.status == 421
+    assert visit.error["error"] == "not_allowed"
+    assert inside.bodies == []
+
+
+async def test_a_foreign_page_is_refused_and_our_own_is_not(visit: Visit) -> None:
+    visit.headers["origin"] = "http://evil.com"
+    refused = await visit.pay(b"{}")
+    assert (refused.status, refused.error["error"]) == (403, "not_allowed")
+
+    visit.headers["origin"] = "http://localhost:7420"
+    assert (await visit.pay(b"{}")).status == 200
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])
+async def test_only_json_is_taken(visit: Visit, kind: str) -> None:
+    visit.headers["content-type"] = kind
+
+    await visit.pay(b"{}")
+
+    assert (visit.status, visit.error["error"]) == (415, "bad_request")
+
+
+async def test_what_asks_without_a_body_needs_no_kind(visit: Visit) -> None:
+    del visit.headers["content-type"]
+    visit.method = "GET"
+
+    assert (await visit.pay(b"")).status == 200
+
+
+@pytest.mark.parametrize("length", [str(LIMIT_BODY_BYTES + 1), "9" * 30, "-1", "x"])
+async def test_a_body_that_says_it_is_too_large_is_not_read(visit: Visit, length: str) -> None:
+    visit.headers["content-length"] = length
+
+    await visit.pay()
+
+    assert (visit.status, visit.error["error"]) == (413, "message_too_large")
+
+
+async def test_a_body_that_grows_too_large_is_cut(visit: Visit, inside: Inside) -> None:
+    half = b" " * (LIMIT_BODY_BYTES // 2 + 1)
+
+    await visit.pay(half, half, half)
+
+    assert visit.status == 413
+    assert inside.bodies == []
+
+
+async def test_who_leaves_in_the_middle_has_sent_what_came(visit: Visit, inside: Inside) -> None:
+    await visit.pay(b"{", is_cut=True)
+
+    assert inside.bodies == [b"{"]
+
+
+async def test_tokens_that_cannot_be_read_let_nobody_in(visit: Visit, inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"{")
+
+    await visit.pay(b"{}")
+
+    assert (visit.status, visit.error["error"]) == (500, "storage_failed")
+    assert inside.bodies == []
+
+
+async def test_what_is_not_http_is_not_answered(inside: Inside, tmp_path: Path) -> None:
+    async def nobody(*_: object) -> Message:
+        raise AssertionError
+
+    await Gate(inside, TokenBook(tmp_path), NAMES)({"type": "websocket"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
+
+    assert inside.bodies == []

@@ -1,0 +1,163 @@
+"""One tool call: what the desk is asked, and how it is answered."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from palaver.doors.mcp.calls import WAIT_MS, Answer, Asked, call_tool
+from palaver.doors.mcp.tools import TOOLS, Tool, choose_tools
+from palaver.doors.services import Services
+from palaver.errors import BadRequest, WhoAreYou
+from palaver.model.agent import Caller, Standing
+
+LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")
+KEY = b"k" * 16
+
+
+@dataclass
+class FakeDesk:
+    """Notes what it is asked, and gives what it was told to."""
+
+    answer: dict[str, object] | Exception = field(default_factory=dict)
+    asked: list[tuple[str, Caller, dict[str, Any]]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        async def method(caller: Caller, **arguments: Any) -> dict[str, object]:
+            self.asked.append((name, caller, arguments))
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+        return method
+
+
+@dataclass
+class FakeServices:
+    desk: FakeDesk
+
+
+@pytest.fixture
+def desk() -> FakeDesk:
+    return FakeDesk()
+
+
+async def luna(tool: Tool) -> Caller:
+    return LUNA
+
+
+async def call(desk: FakeDesk, tool: str, /, offered: tuple[Tool, ...] = TOOLS, **options: Any) -> Answer:
+    given = {name: options.pop(name) for name in ("who", "cwd", "key", "is_repeat") if name in options}
+    asked = Asked(tool=tool, arguments=options, **{"who": luna, **given})
+    return await call_tool(cast("Services", FakeServices(desk)), offered, asked)
+
+
+async def test_a_tool_is_the_desks_method_of_that_name(desk: FakeDesk) -> None:
+    desk.answer = {"status": "left"}
+
+    answer = await call(desk, "leave_room", room_id="r", key=KEY)
+
+    assert answer == Answer({"status": "left"})
+    assert desk.asked == [("leave_room", LUNA, {"room_id": "r", "key": KEY})]
+
+
+@pytest.mark.parametrize("tool", ["list_agents", "inbox"])
+async def test_what_only_reads_needs_no_key(desk: FakeDesk, tool: str) -> None:
+    await call(desk, tool, key=KEY)
+
+    assert desk.asked == [(tool, LUNA, {})]
+
+
+async def test_a_wait_stays_below_a_minute_unless_it_is_told_otherwise(desk: FakeDesk) -> None:
+    await call(desk, "wait_for_turn", room_id="r")
+    await call(desk, "wait_for_events", room_id="r", max_wait_ms=90_000)
+
+    assert [arguments["max_wait_ms"] for _, _, arguments in desk.asked] == [WAIT_MS, 90_000]
+    assert WAIT_MS < 60_000
+
+
+async def test_a_wait_that_is_made_again_only_looks(desk: FakeDesk) -> None:
+    await call(desk, "wait_for_turn", room_id="r", max_wait_ms=90_000, is_repeat=True)
+
+    assert desk.asked[0][2]["max_wait_ms"] == 0
+
+
+@pytest.mark.parametrize(("path", "absolute"), [("a/../b", "/w/b"), (".", "/w"), ("/x/./y", "/x/y")])
+async def test_a_path_is_made_absolute(desk: FakeDesk, path: str, absolute: str) -> None:
+    await call(desk, "join_path", context_path=path, cwd="/w")
+
+    assert desk.asked[0][2]["context_path"] == absolute
+
+
+async def test_a_relative_path_from_nowhere_is_refused(desk: FakeDesk) -> None:
+    answer = await call(desk, "list_rooms", context_path="a")
+
+    assert (answer.is_refusal, answer.content["error"], desk.asked) == (True, "bad_request", [])
+
+
+async def test_a_refusal_is_an_answer(desk: FakeDesk) -> None:
+    desk.answer = BadRequest("not like this")
+
+    answer = await call(desk, "inbox")
+
+    assert answer == Answer({"error": "bad_request", "message": "not like this"}, is_refusal=True)
+
+
+async def test_who_may_not_is_told_so(desk: FakeDesk) -> None:
+    async def nobody(tool: Tool) -> Caller:
+        raise WhoAreYou("you could be two")
+
+    answer = await call(desk, "inbox", who=nobody)
+
+    assert (answer.content["error"], desk.asked) == ("who_are_you", [])
+
+
+async def test_a_mistake_of_our_own_is_no_silence(desk: FakeDesk) -> None:
+    desk.answer = RuntimeError("secret of the inside")
+
+    answer = await call(desk, "inbox")
+
+    assert answer.is_refusal
+    assert "secret" not in str(answer.content["message"])
+
+
+@pytest.mark.parametrize("tool", ["join_path", "no_such_tool"])
+async def test_a_tool_that_is_not_offered_is_not_there(desk: FakeDesk, tool: str) -> None:
+    answer = await call(desk, tool, offered=choose_tools("notes"))
+
+    assert answer.content["error"] == "bad_request"
+    assert "add_note, list_notes" in str(answer.content["message"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "found", "hint"),
+    [
+        ("wait_for_turn", {"status": "not_yet"}, "wait_for_turn again"),
+        ("wait_for_events", {"events": [], "cursor_event_seq": 7}, "after_event_seq=7"),
+        ("wait_for_turn", {"status": "not_yet", "hint": "as the desk says"}, "as the desk says"),
+    ],
+)
+async def test_a_wait_in_vain_says_how_to_go_on(
+    desk: FakeDesk, tool: str, found: dict[str, object], hint: str
+) -> None:
+    desk.answer = found
+
+    answer = await call(desk, tool, room_id="r")
+
+    assert hint in str(answer.content["hint"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "found"),
+    [
+        ("wait_for_turn", {"status": "your_turn"}),
+        ("wait_for_events", {"events": [{}], "cursor_event_seq": 7}),
+        ("get_room_state", {"status": "not_yet"}),
+    ],
+)
+async def test_nothing_is_added_to_what_was_found(
+    desk: FakeDesk, tool: str, found: dict[str, object]
+) -> None:
+    desk.answer = found
+
+    assert (await call(desk, tool, room_id="r")).content == found

@@ -1,0 +1,77 @@
+"""The pump's frames, and ids found in what is no message."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.doors.argv.wire import FrameReader
+from palaver.doors.mcp.pump_wire import END_BYTES, error_line, id_of, id_of_ends, line_frame, numbered
+from palaver.errors import BadRequest
+
+_ids = st.integers(-(10**17), 10**17) | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+def _ends(line: bytes) -> bytes:
+    return line[:END_BYTES] + line[-END_BYTES:]
+
+
+@given(st.integers(0, 2**32 - 1), st.binary(max_size=50))
+def test_a_numbered_line_survives_being_written_and_read_back(number: int, line: bytes) -> None:
+    ((kind, payload),) = FrameReader().feed(line_frame(number, line))
+
+    assert (kind, *numbered(payload)) == (b"L", number, line)
+
+
+def test_a_line_without_a_number_is_refused() -> None:
+    with pytest.raises(BadRequest):
+        numbered(b"abc")
+
+
+def test_an_error_is_one_line_of_json_rpc() -> None:
+    line = error_line("a", -32700, "no")
+
+    assert line.endswith(b"\n")
+    assert json.loads(line) == {"jsonrpc": "2.0", "id": "a", "error": {"code": -32700, "message": "no"}}
+
+
+@given(_ids, st.booleans())
+def test_the_id_of_a_line_that_is_too_long_is_found_at_either_end(id: str | int, is_first: bool) -> None:
+    head: dict[str, object] = {"jsonrpc": "2.0", "id": id}
+    body: dict[str, object] = {"method": "tools/call", "params": {"id": 99, "x": "y" * 3 * END_BYTES}}
+    line = json.dumps({**head, **body} if is_first else {**body, **head}).encode()
+
+    assert id_of_ends(_ends(line)) == id
+
+
+@pytest.mark.parametrize(
+    "line", [b"x" * 9000, b'{"params":{"id":1},' + b" " * 9000 + b"}", b'{"id":null' + b" " * 9000]
+)
+def test_a_long_line_without_an_id_has_none(line: bytes) -> None:
+    assert id_of_ends(_ends(line)) is None
+
+
+def test_a_long_id_that_is_no_text_is_none() -> None:
+    assert id_of_ends(b'{"id":"\\q"' + b" " * 9000) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "id"),
+    [
+        (b'{"id":7}', 7),
+        (b'{"id":"a"}', "a"),
+        (b'{"id":true}', None),
+        (b'{"id":[1]}', None),
+        (b"{", None),
+        (b"[]", None),
+    ],
+)
+def test_the_id_of_a_line_that_is_no_message_is_found(line: bytes, id: object) -> None:
+    assert id_of(line) == id
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_search_for_an_id(line: bytes) -> None:
+    assert isinstance(id_of(line), str | int | None)
+    assert isinstance(id_of_ends(line), str | int | None)

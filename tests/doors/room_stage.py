@@ -1,0 +1,176 @@
+"""A desk on a bus of its own, with time and timers that are advanced by hand."""
+
+import asyncio
+import heapq
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.fakes import HUMAN, LIMIT_S, Bus, FakeClock, GuardedTasks, OpenLog, open_memory
+
+from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.doors.desk import Answer, Desk
+from palaver.links.attendance import AttendanceBook
+from palaver.links.places import Places
+from palaver.log.api import Log
+from palaver.log.fold_rooms import find_room
+from palaver.model.agent import Caller
+from palaver.model.ids import UlidSource
+from palaver.model.request import Request
+from palaver.rooms.policy import Policy
+from palaver.rooms.room import Room
+from palaver.watches.sticks import Sticks
+
+HANDOFF = {"status": "tests pass", "next_action": "review"}
+POLICY = Policy()
+
+
+class Timer:
+    def __init__(self) -> None:
+        self.is_off = False
+
+    def cancel(self) -> None:
+        self.is_off = True
+
+
+class Timers:
+    """Timers that ring when the clock is advanced past them."""
+
+    def __init__(self, clock: FakeClock, settle: Callable[[], Awaitable[None]]) -> None:
+        self._clock = clock
+        self._settle = settle
+        self._line: list[tuple[float, int, Timer, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        timer = Timer()
+        heapq.heappush(self._line, (self._clock.monotonic_s() + delay_s, next(self._numbers), timer, call))
+        return timer
+
+    def __len__(self) -> int:
+        return sum(not timer.is_off for _, _, timer, _ in self._line)
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, timer by timer, each with whatever it brings about."""
+        end = self._clock.monotonic_s() + seconds
+        while self._line and self._line[0][0] <= end:
+            due, _, timer, call = heapq.heappop(self._line)
+            self._clock.advance(max(0.0, due - self._clock.monotonic_s()))
+            if not timer.is_off:
+                call()
+                await self._settle()
+        self._clock.advance(end - self._clock.monotonic_s())
+        await self._settle()
+
+
+class Stage(Bus):
+    """A bus with rooms: desk, attendance, and the reactor that lets time pass in them."""
+
+    def __init__(self, log: Log, clock: FakeClock, tasks: asyncio.TaskGroup, policy: Policy) -> None:
+        super().__init__(log, clock, tasks)
+        self.broker.close()
+        self.tasks = tasks
+        self.timers = Timers(clock, self.settle)
+        self.book = AttendanceBook(log, clock=clock, is_present=self.present.__contains__)
+        self.broker = Broker(
+            log,
+            clock=clock,
+            ids=UlidSource(clock, bytes),
+            is_present=self.present.__contains__,
+            draw=lambda: next(self.draws),
+            attendance=self.book,
+            policy=policy,
+        )
+        self.desk = Desk(
+            log=log,
+            broker=self.broker,
+            clock=clock,
+            attendance=self.book,
+            places=Places(["/nobody"]),
+            policy=policy,
+            agents=lambda: [{"name": agent.name} for agent in self.broker.directory.all()],
+            inbox=self._inbox,
+            call_later=self.timers.call_later,
+        )
+        self.submitted: list[Request] = []
+        self.sticks = Sticks(
+            log,
+            self.submit_system,
+            self.book,
+            clock=clock,
+            policy=policy,
+            call_later=self.timers.call_later,
+            tasks=tasks,
+        )
+        self.refusal: Exception | None = None
+        """What the reactor meets when it asks the broker."""
+
+    async def settle(self) -> None:
+        """Let everything run that is ready to, and everything be written that waits to be."""
+        for _ in range(5):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await self.log.commit(None, lambda rows: None)
+
+    async def submit_system(self, request: Request) -> object:
+        self.submitted.append(request)
+        if self.refusal is not None:
+            raise self.refusal
+        return await self.broker.submit(SYSTEM_CALLER, request)
+
+    async def _inbox(self, name: str, limit: int) -> list[Answer]:
+        return [{"name": name, "limit": limit}]
+
+    def close(self) -> None:
+        self.sticks.close()
+        self.desk.close()
+        self.book.close()
+        super().close()
+
+    async def seat(self, path: Path, *names: str, by: Caller = HUMAN) -> list[Caller]:
+        """Let agents join the bus, and the room at a path."""
+        os.makedirs(path, exist_ok=True)
+        found = []
+        for name in names:
+            asking = await self.join(name, by=by)
+            await self.desk.join_path(asking, context_path=str(path))
+            found.append(asking)
+        return found
+
+    def room(self, word: str = "work") -> Room:
+        return find_room(self.log.rows, word)
+
+    async def claim(self, asking: Caller, **fields: Any) -> Answer:
+        return await self.desk.wait_for_turn(asking, room_id="work", max_wait_ms=0, **fields)
+
+    async def release(self, asking: Caller) -> Answer:
+        room = self.room()
+        return await self.desk.release_stick(
+            asking, room_id=room.id, lease_id=room.lease, expected_turn_id=room.turn, handoff=HANDOFF
+        )
+
+    def start(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+        """Let something wait; what is refused is told by the task alone."""
+        return asyncio.get_running_loop().create_task(work)
+
+
+async def done(task: asyncio.Task[Answer]) -> Answer:
+    async with asyncio.timeout(LIMIT_S):
+        return await task
+
+
+@asynccontextmanager
+async def opened_stage(
+    directory: Path, *, policy: Policy = POLICY, open_log: OpenLog = open_memory
+) -> AsyncIterator[Stage]:
+    log = await open_log(directory)
+    try:
+        async with GuardedTasks() as tasks:
+            stage = Stage(log, FakeClock(), tasks, policy)
+            yield stage
+            stage.close()
+    finally:
+        await log.close()

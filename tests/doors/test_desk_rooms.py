@@ -1,0 +1,282 @@
+"""Rooms as doors serve them: joining by path, lists, leaving, and the room that is meant here."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.doors.room_stage import Stage, opened_stage
+from tests.fakes import HUMAN, SCRIPT, caller
+
+from palaver.errors import (
+    CannotKickSelf,
+    NotAllowed,
+    NotAPlace,
+    RoomNotFound,
+    TargetActive,
+    UnknownMember,
+    UnknownTarget,
+    WhoAreYou,
+)
+from palaver.model.agent import Caller
+from palaver.model.query import Query
+from palaver.model.request import Join, Leave, SetStatus
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with opened_stage(tmp_path / "home") as made:
+        yield made
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work" / "src").mkdir(parents=True)
+    (tmp_path / "work" / "pyproject.toml").touch()
+    return tmp_path / "work"
+
+
+def names(answer: Any) -> list[str]:
+    return [member["agent_id"] for member in answer["members"]]
+
+
+async def count(stage: Stage, type: str) -> int:
+    return len(await stage.log.read(Query(types=(type,))))
+
+
+async def test_joining_gives_the_room_who_is_in_it_its_limits_and_a_cursor(stage: Stage, work: Path) -> None:
+    luna = await stage.join("luna", harness="codex")
+
+    answer = await stage.desk.join_path(luna, context_path=str(work / "src"))
+
+    assert answer["room_id"] == stage.room().id
+    assert str(answer["room_id"]).startswith("work-")
+    assert (answer["agent_id"], answer["canonical_path"]) == ("luna", str(work))
+    assert (answer["room_state"], answer["turn_id"], answer["is_new"]) == ("idle", 0, True)
+    assert answer["cursor_event_seq"] == stage.log.last()
+    assert answer["policy"]["message_bytes"] == 4096  # type: ignore[index]
+    assert answer["members"][0]["harness"] == "codex"  # type: ignore[index]
+    assert "warning" not in answer
+
+
+async def test_fifty_joins_resumes_and_reconnects_are_one_join(stage: Stage, work: Path) -> None:
+    luna = await stage.join("luna", harness="codex", session="s1")
+    await stage.desk.join_path(luna, context_path=str(work))
+    await stage.desk.send_message(HUMAN, room_id="work", body="unread")
+
+    for number in range(50):
+        stage.present.discard("luna")
+        await stage.submit(luna, SetStatus(state="active", detail="compacting"))
+        await stage.broker.submit(luna, Join(name="luna", harness="codex", session="s1", runtime=str(number)))
+        stage.present.add("luna")
+        answer = await stage.desk.join_path(luna, context_path=str(work / "src"))
+
+    assert await count(stage, "member_joined") == 1
+    assert await count(stage, "member_left") == 0
+    assert answer["is_new"] is False
+    read = await stage.desk.wait_for_events(
+        luna, room_id="work", after_event_seq=int(str(answer["cursor_event_seq"])), max_wait_ms=0
+    )
+    assert [event["payload"]["body"] for event in read["events"]] == ["unread"]  # type: ignore[attr-defined]
+
+
+async def test_below_a_room_one_joins_it_and_new_makes_one_inside(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+    inner = work / "packages"
+    (inner / ".git").mkdir(parents=True)
+    (inner / ".git" / "HEAD").touch()
+    nova = await stage.join("nova")
+
+    above = await stage.desk.join_path(nova, context_path=str(inner))
+    nested = await stage.desk.join_path(nova, context_path=str(inner), force_new=True)
+    again = await stage.desk.join_path(luna, context_path=str(inner))
+
+    assert above["canonical_path"] == str(work)
+    assert above["warning"] == f"Joined ancestor room {work} above this workspace root {inner}"
+    assert nested["canonical_path"] == again["canonical_path"] == str(inner)
+    assert str(nested["warning"]).startswith(f"Created nested room inside {work}")
+    assert "warning" not in again
+
+
+async def test_no_room_is_made_where_none_can_be(stage: Stage, work: Path) -> None:
+    luna = await stage.join("luna")
+
+    with pytest.raises(NotAPlace):
+        await stage.desk.join_path(luna, context_path="/")
+    with pytest.raises(NotAPlace):
+        await stage.desk.join_path(luna, context_path="work")
+    with pytest.raises(WhoAreYou):
+        await stage.desk.join_path(SCRIPT, context_path=str(work))
+
+
+async def test_rooms_are_listed_all_of_them_or_those_around_a_path(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+    other = work.parent / "other"
+    await stage.seat(other, "nova")
+    await stage.desk.close_room(HUMAN, room_id="other")
+
+    open_ones = await stage.desk.list_rooms(luna)
+    everything = await stage.desk.list_rooms(luna, include_closed=True)
+    around = await stage.desk.list_rooms(luna, context_path=str(work / "src"))
+    at_other = await stage.desk.list_rooms(luna, context_path=str(other))
+    closed = await stage.desk.list_rooms(luna, context_path=str(other), include_closed=True)
+
+    [line] = open_ones["rooms"]  # type: ignore[misc]
+    assert (line["canonical_path"], line["is_member"], line["present_count"]) == (str(work), True, 1)
+    assert len(everything["rooms"]) == 2  # type: ignore[arg-type]
+    assert around["rooms"] == open_ones["rooms"]
+    assert at_other["rooms"] == []
+    assert [room["room_state"] for room in closed["rooms"]] == ["closed"]  # type: ignore[attr-defined]
+
+
+async def test_the_last_one_to_leave_leaves_the_room_and_its_history(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+
+    first = await stage.desk.leave_room(luna, room_id="work")
+    last = await stage.desk.leave_room(nova, room_id="#work")
+
+    assert first == {
+        "status": "left",
+        "room_id": stage.room().id,
+        "room_state": "idle",
+        "remaining_members": 1,
+    }
+    assert last["remaining_members"] == 0
+    state = await stage.desk.get_room_state(luna, room_id="work")
+    assert state["conditions"] == ["dormant"]
+    history = await stage.desk.get_room_events(luna, room_id="work")
+    assert len(history["events"]) == 5  # type: ignore[arg-type]
+    with pytest.raises(UnknownMember):
+        await stage.desk.leave_room(luna, room_id="work")
+
+
+async def test_members_are_removed_by_the_rules(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    mona = await stage.join("mona")
+    await stage.claim(nova)
+
+    with pytest.raises(CannotKickSelf):
+        await stage.desk.kick_member(luna, room_id="work", target_agent_id="luna")
+    with pytest.raises(UnknownMember):
+        await stage.desk.kick_member(mona, room_id="work", target_agent_id="nova")
+    with pytest.raises(UnknownTarget):
+        await stage.desk.kick_member(luna, room_id="work", target_agent_id="ghost")
+    with pytest.raises(TargetActive):
+        await stage.desk.kick_member(luna, room_id="work", target_agent_id="nova")
+    with pytest.raises(NotAllowed):
+        await stage.desk.kick_member(luna, room_id="work", target_agent_id="nova", force=True)
+    answer = await stage.desk.kick_member(
+        HUMAN, room_id="work", target_agent_id="@nova", force=True, reason="asleep"
+    )
+
+    assert (answer["status"], answer["target_agent_id"], answer["target_was_owner"]) == (
+        "kicked",
+        "nova",
+        True,
+    )
+    assert answer["room_state"] == "idle"
+    event = stage.log.event(stage.log.last())
+    assert event is not None
+    assert (event.type, event.payload["reason"]) == ("kick", "asleep")
+
+
+async def test_only_an_operator_closes_and_the_next_room_there_is_another(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+    first = stage.room().id
+
+    with pytest.raises(NotAllowed):
+        await stage.desk.close_room(luna, room_id="work")
+    closed = await stage.desk.close_room(HUMAN, room_id="work", reason="done")
+    again = await stage.desk.join_path(luna, context_path=str(work))
+
+    assert (closed["status"], closed["room_id"]) == ("closed", first)
+    assert again["room_id"] == f"{first}-2"
+    assert names(again) == ["luna"]
+
+
+async def test_the_room_that_is_meant_here_is_the_deepest_one_that_one_is_in(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    inner = work / "src" / "inner"
+    inner.mkdir()
+    (inner / "package.json").touch()
+    mona = await stage.join("mona")
+    nested = await stage.desk.join_path(nova, context_path=str(inner), force_new=True)
+    outer = (await stage.desk.get_room_state(luna, room_id="work"))["room_id"]
+
+    assert await stage.desk.room_here(luna, str(inner)) == outer
+    assert await stage.desk.room_here(nova, str(inner)) == nested["room_id"]
+    assert await stage.desk.room_here(mona, str(inner)) == nested["room_id"]
+    assert await stage.desk.room_here(mona, str(work)) == outer
+    assert await stage.desk.room_here(luna, str(work.parent)) is None
+    assert await stage.desk.room_here(luna, "/") is None
+
+
+async def test_the_state_of_a_room_says_how_everybody_stands(stage: Stage, work: Path) -> None:
+    luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
+    await stage.claim(luna)
+    stage.present -= {"nova", "rosa"}
+    await stage.submit(rosa, Leave())
+    await stage.desk.join_path(rosa, context_path=str(work))
+    stage.clock.advance(601)
+
+    state: Any = await stage.desk.get_room_state(nova, room_id="work")
+
+    assert {one["agent_id"]: one["status"] for one in state["members"]} == {
+        "luna": "active",
+        "nova": "away",
+        "rosa": "gone",
+    }
+    assert (state["owner_agent_id"], state["room_state"]) == ("luna", "owned")
+    assert [one["is_owner"] for one in state["members"]] == [True, False, False]
+    with pytest.raises(RoomNotFound):
+        await stage.desk.get_room_state(nova, room_id="nowhere")
+
+
+async def test_the_person_in_a_room_has_no_agent_behind_it(stage: Stage, work: Path) -> None:
+    await stage.seat(work, "luna")
+
+    answer: Any = await stage.desk.join_path(HUMAN, context_path=str(work))
+
+    person = next(one for one in answer["members"] if one["agent_id"] == "human")
+    assert (person["state"], person["harness"]) == (None, "human")
+
+
+async def test_a_hand_over_that_waits_is_shown_with_who_left_it(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+    await stage.claim(luna)
+    await stage.release(luna)
+
+    state: Any = await stage.desk.get_room_state(luna, room_id="work")
+
+    assert state["pending_handoff"]["from_agent_id"] == "luna"
+    assert state["pending_handoff"]["handoff"]["status"] == "tests pass"
+    assert state["prior_owner_agent_id"] == "luna"
+
+
+async def test_everybody_is_listed_and_an_inbox_is_ones_own(stage: Stage) -> None:
+    luna = await stage.join("luna")
+
+    assert await stage.desk.list_agents(luna) == {"agents": [{"name": "luna"}]}
+    assert await stage.desk.inbox(luna, limit=10_000) == {"messages": [{"name": "luna", "limit": 500}]}
+    with pytest.raises(WhoAreYou):
+        await stage.desk.inbox(SCRIPT)
+
+
+async def test_the_same_key_gives_the_same_answer(stage: Stage, work: Path) -> None:
+    luna: Caller = caller(await stage_join(stage))
+
+    first = await stage.desk.join_path(luna, context_path=str(work), key=b"k" * 16)
+    again = await stage.desk.join_path(luna, context_path=str(work), key=b"k" * 16)
+    sent = [await stage.desk.send_message(luna, room_id="work", body="once", key=b"m" * 16) for _ in range(2)]
+
+    assert first["room_id"] == again["room_id"]
+    assert sent[0] == sent[1]
+
+
+async def stage_join(stage: Stage) -> Any:
+    await stage.join("luna")
+    return stage.agent("luna")

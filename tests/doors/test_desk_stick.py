@@ -1,0 +1,410 @@
+"""Waiting for the stick: push, clocks, ends of waits, and what is said beside it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
+from tests.fakes import HUMAN, OpenLog, open_memory, open_sqlite
+
+from palaver.errors import (
+    BadRequest,
+    NotAllowed,
+    ObserverCannotHoldTurn,
+    ParkRequiresRelease,
+    RoomNotFound,
+    StaleLease,
+    TurnMismatch,
+    UnknownMember,
+)
+from palaver.model.agent import Caller, Standing
+from palaver.model.request import Leave, SetStatus
+
+MINUTE_S = 60
+LEASE_S = 45 * MINUTE_S
+
+
+@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    open_log: OpenLog = request.param
+    async with opened_stage(tmp_path, open_log=open_log) as made:
+        yield made
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "work"
+
+
+async def test_a_free_stick_is_given_at_once(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+
+    answer = await stage.desk.wait_for_turn(luna, room_id="#work")
+
+    assert (answer["status"], answer["reason"], answer["turn_id"]) == ("your_turn", "open_claim", 1)
+    assert answer["lease_id"] == stage.room().lease
+    assert answer["handoff"] is None
+    assert answer["from_agent_id"] is None
+    assert answer["lease_expires_at"] == stage.clock.now_ms() + LEASE_S * 1000
+
+
+async def test_whoever_waits_is_woken_by_the_release_and_reads_the_hand_over(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    await stage.settle()
+
+    released = await stage.release(luna)
+    answer = await done(waiting)
+
+    assert (released["status"], released["reserved_for"]) == ("released", "nova")
+    assert (answer["status"], answer["turn_id"], answer["from_agent_id"]) == ("your_turn", 2, "luna")
+    assert answer["handoff"] == HANDOFF
+
+
+async def test_a_wait_in_vain_ends_at_its_limit_and_says_who_holds(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=30_000))
+    await stage.settle()
+
+    await stage.timers.advance(29.9)
+    assert not waiting.done()
+    await stage.timers.advance(0.2)
+    answer = await done(waiting)
+
+    assert answer["status"] == "not_yet"
+    assert answer["owner_agent_id"] == "luna"
+    assert answer["room_state"] == "owned"
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit", "lasts_s"),
+    [(None, 110_000, 110), (500_000, 110_000, 110), (-5, 110_000, 0), (200_000, None, 200), (-5, None, 0)],
+)
+async def test_a_wait_lasts_as_long_as_was_asked_within_its_limit(
+    stage: Stage, work: Path, asked: int | None, limit: int | None, lasts_s: int
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=asked, limit_ms=limit))
+    await stage.settle()
+
+    await stage.timers.advance(lasts_s - 1)
+    assert waiting.done() == (lasts_s == 0)
+    await stage.timers.advance(1.1)
+
+    assert (await done(waiting))["status"] == "not_yet"
+
+
+async def test_without_any_limit_a_wait_lasts_until_something_comes(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", limit_ms=None))
+    await stage.settle()
+
+    await stage.timers.advance(40 * MINUTE_S)
+    assert not waiting.done()
+    await stage.timers.advance(5 * MINUTE_S)
+    answer = await done(waiting)
+
+    assert (answer["status"], answer["reason"]) == ("takeover_available", "owner_timeout")
+
+
+async def test_waiting_asks_only_when_something_rings(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    asked = 0
+    commit = stage.log.commit
+
+    async def counting(*given: object, **named: object) -> object:
+        nonlocal asked
+        asked += given[0] is not None
+        return await commit(*given, **named)  # type: ignore[arg-type]  # handed through
+
+    stage.log.commit = counting  # type: ignore[method-assign, assignment]  # counted, not changed
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=100_000))
+    await stage.settle()
+    before = asked
+
+    await stage.timers.advance(90)
+
+    assert before == asked == 1
+    waiting.cancel()
+
+
+async def test_one_who_stops_waiting_lets_the_next_one_have_it_when_its_grace_is_over(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
+    await stage.claim(luna)
+    await stage.timers.advance(11)
+    await stage.release(luna)
+    assert stage.room().state == "idle"
+
+    waiting = stage.start(stage.desk.wait_for_turn(rosa, room_id="work"))
+    await stage.settle()
+    assert not waiting.done()
+    await stage.timers.advance(10.1)
+
+    assert (await done(waiting))["status"] == "your_turn"
+    assert nova.name == "nova"
+
+
+async def test_a_wait_that_is_cut_leaves_nobody_waiting(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    await stage.settle()
+    assert stage.book.is_waiting(stage.room().id, "nova")
+
+    waiting.cancel()
+    await stage.settle()
+
+    assert not stage.book.is_waiting(stage.room().id, "nova")
+    assert len(stage.timers) == 0
+    await stage.timers.advance(11)
+    assert (await stage.release(luna))["reserved_for"] is None
+
+
+async def test_one_who_is_removed_while_it_waits_is_told_so(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    await stage.settle()
+
+    await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
+
+    with pytest.raises(UnknownMember):
+        await done(waiting)
+
+
+async def test_a_room_that_closes_ends_the_wait(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    room = stage.room().id
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    await stage.settle()
+
+    closed = await stage.desk.close_room(HUMAN, room_id="work", reason="done")
+
+    assert closed["status"] == closed["room_state"] == "closed"
+    assert (await done(waiting))["status"] == "closed"
+    assert (await stage.desk.wait_for_turn(nova, room_id=room))["status"] == "closed"
+
+
+async def test_an_owner_that_is_idle_does_not_end_a_wait_and_is_told_to_whoever_asks(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    await stage.submit(luna, SetStatus(state="idle"))
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", limit_ms=None))
+    await stage.settle()
+
+    await stage.timers.advance(20 * MINUTE_S)
+    asked = await stage.claim(nova)
+
+    assert not waiting.done()
+    assert (asked["status"], asked["reason"]) == ("takeover_available", "owner_idle")
+    waiting.cancel()
+
+
+async def test_an_owner_whose_lease_is_over_can_beat_until_somebody_takes_the_stick(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    room = stage.room()
+    await stage.timers.advance(LEASE_S + 1)
+    assert (await stage.claim(luna))["reason"] == "lease_expired"
+    assert (await stage.claim(nova))["status"] == "takeover_available"
+
+    beat = await stage.desk.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
+
+    assert beat["status"] == "ok"
+    assert beat["lease_expires_at"] == stage.clock.now_ms() + LEASE_S * 1000
+    assert (await stage.claim(nova))["status"] == "not_yet"
+
+    await stage.timers.advance(LEASE_S + 1)
+    taken = await stage.desk.takeover_stick(nova, room_id="work", expected_turn_id=1, reason="it is silent")
+    assert (taken["status"], taken["reason"], taken["revoked"]) == ("your_turn", "owner_timeout", "luna")
+    with pytest.raises(TurnMismatch):
+        await stage.desk.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
+
+
+async def test_a_heartbeat_writes_nothing(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+    await stage.claim(luna)
+    room, last = stage.room(), stage.log.last()
+
+    for _ in range(100):
+        await stage.desk.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
+
+    assert stage.log.last() == last
+    with pytest.raises(StaleLease):
+        await stage.desk.heartbeat(luna, room_id="work", lease_id="no", expected_turn_id=1)
+
+
+async def test_what_a_holder_does_renews_its_lease(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    await stage.timers.advance(LEASE_S - 1)
+
+    await stage.desk.get_room_state(luna, room_id="work")
+    await stage.timers.advance(LEASE_S - 1)
+    assert (await stage.claim(nova))["status"] == "not_yet"
+    await stage.submit(luna, SetStatus(state="active"))
+    await stage.timers.advance(LEASE_S - 1)
+    assert (await stage.claim(nova))["status"] == "not_yet"
+    await stage.timers.advance(2)
+
+    assert (await stage.claim(nova))["status"] == "takeover_available"
+
+
+async def test_one_who_is_parked_hears_of_a_pending_hand_over_once(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+    await stage.claim(luna)
+    with pytest.raises(ParkRequiresRelease):
+        await stage.claim(luna, mode="parked")
+    await stage.release(luna)
+
+    first = await stage.desk.wait_for_turn(luna, room_id="work", mode="parked")
+    second = await stage.claim(luna, mode="parked")
+
+    assert (first["status"], first["reason"]) == ("not_yet", "auto_claim_disabled")
+    assert "pending handoff" in str(first["hint"])
+    assert (second["status"], second["reason"]) == ("not_yet", None)
+    assert "hint" not in second
+
+
+async def test_what_is_passed_to_one_who_is_parked_is_its_turn(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", mode="parked"))
+    await stage.settle()
+
+    passed = await stage.desk.pass_stick(
+        luna,
+        room_id="work",
+        lease_id=stage.room().lease,
+        expected_turn_id=1,
+        to_agent_id="@nova",
+        handoff=HANDOFF,
+    )
+
+    assert (passed["status"], passed["reserved_for"], passed["routed_to_parked"]) == ("passed", "nova", True)
+    assert (await done(waiting))["reason"] == "direct_pass"
+
+
+async def test_alone_one_need_not_take_the_stick_and_a_message_comes_with_the_grant(
+    stage: Stage, work: Path
+) -> None:
+    [luna] = await stage.seat(work, "luna")
+    alone = await stage.claim(luna, allow_solo_claim=False)
+    waiting = stage.start(stage.desk.wait_for_turn(luna, room_id="work", allow_solo_claim=False, events=True))
+    await stage.settle()
+    assert (alone["status"], waiting.done()) == ("not_yet", False)
+
+    [nova] = await stage.seat(work, "nova")
+    answer = await done(waiting)
+    assert answer["status"] == "your_turn"
+
+    await stage.timers.advance(11)
+    await stage.release(luna)
+    await stage.desk.send_message(nova, room_id="work", body="start with the tests", to_agent_id="luna")
+    await stage.timers.advance(61)
+    again = await stage.claim(luna, events=True)
+    assert again["status"] == "your_turn"
+    bodies = [event["payload"]["body"] for event in again["events"]]  # type: ignore[attr-defined]
+    assert bodies == ["start with the tests"]
+
+
+async def test_events_with_a_turn_are_those_of_others_and_of_this_turn(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    before = stage.log.last()
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", events=True, after_event_seq=before))
+    await stage.settle()
+    await stage.release(luna)
+
+    answer = await done(waiting)
+
+    types = [event["event_type"] for event in answer["events"]]  # type: ignore[attr-defined]
+    assert types == ["release"]
+    nothing = await stage.claim(nova, events=True)
+    assert nothing["events"] == []
+    assert nothing["cursor_event_seq"] == stage.log.last()
+
+
+async def test_who_only_looks_on_and_who_is_no_member_is_refused(stage: Stage, work: Path) -> None:
+    await stage.seat(work, "luna")
+    mira = await stage.join("mira", role="observer")
+    rosa = await stage.join("rosa")
+    script = Caller(name="script", standing=Standing.WORKER, kind="external")
+
+    with pytest.raises(ObserverCannotHoldTurn):
+        await stage.claim(mira)
+    with pytest.raises(UnknownMember):
+        await stage.claim(rosa)
+    with pytest.raises(UnknownMember):
+        await stage.claim(script)
+    with pytest.raises(RoomNotFound):
+        await stage.desk.wait_for_turn(rosa, room_id="nowhere")
+    with pytest.raises(BadRequest, match="modes"):
+        await stage.claim(rosa, mode="standing")
+    assert stage.book.waiters(stage.room().id) == []
+
+
+async def test_only_an_operator_overrides(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+
+    with pytest.raises(NotAllowed):
+        await stage.desk.takeover_stick(
+            nova, room_id="work", expected_turn_id=1, reason="now", operator_override=True
+        )
+    await stage.desk.join_path(HUMAN, context_path=str(work))
+    taken = await stage.desk.takeover_stick(
+        HUMAN, room_id="work", expected_turn_id=1, reason="now", operator_override=True
+    )
+
+    assert (taken["reason"], taken["revoked"]) == ("operator_override", "luna")
+
+
+async def test_two_who_wait_are_never_both_given_a_turn(stage: Stage, work: Path) -> None:
+    callers = await stage.seat(work, *(f"agent{number}" for number in range(8)))
+    first = await stage.claim(callers[0])
+    waits = [stage.start(stage.desk.wait_for_turn(one, room_id="work")) for one in callers[1:]]
+    await stage.settle()
+    turns = [first["turn_id"]]
+
+    for _ in waits:
+        holder = stage.room().owner
+        await stage.release(next(one for one in callers if one.name == holder))
+        finished, _ = await asyncio.wait(
+            [task for task in waits if task not in turns], return_when=asyncio.FIRST_COMPLETED, timeout=5
+        )
+        granted = [task for task in finished if task in waits]
+        assert len(granted) == 1
+        turns.append(granted[0].result()["turn_id"])
+        waits.remove(granted[0])
+        await stage.settle()
+        if not waits:
+            break
+
+    assert turns == list(range(1, len(turns) + 1))
+
+
+async def test_a_holder_that_leaves_the_bus_gives_the_stick_up(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    await stage.settle()
+
+    await stage.submit(luna, Leave())
+
+    assert (await done(waiting))["status"] == "your_turn"

@@ -1,0 +1,89 @@
+"""Asking holders: answers find their question, and nobody waits for one who has gone."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+
+import pytest
+
+from palaver.doors.holds import Hold, Holds
+from palaver.doors.lines_hold_wire import TellOp
+from palaver.errors import NotFound, Unavailable
+from palaver.links.process import Process
+
+HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
+
+
+class Holder:
+    """A holder that keeps what it is asked."""
+
+    def __init__(self, holds: Holds, name: str = "luna") -> None:
+        self.asked: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
+        self.hold = Hold(name, HOLDER, self.asked.put_nowait)
+        holds.open(self.hold)
+
+
+async def words(holds: Holds, verb: str) -> list[str]:
+    async with aclosing(holds.ask("luna", verb)) as told:
+        return [word.message async for word in told]
+
+
+async def test_words_come_in_order_up_to_the_last() -> None:
+    holds = Holds()
+    holder = Holder(holds)
+    asking = asyncio.create_task(words(holds, "stop"))
+    ask = int(str((await holder.asked.get())["ask"]))
+
+    holds.told(holder.hold, TellOp(ask=ask, done=False, message="one"))
+    holds.told(holder.hold, TellOp(ask=ask + 1, message="of another question"))
+    holds.told(holder.hold, TellOp(ask=ask, message="two"))
+    holds.told(holder.hold, TellOp(ask=ask, message="too late"))
+
+    assert await asking == ["one", "two"]
+    assert holder.hold.questions == {}
+
+
+async def test_one_answer_is_waited_for_and_no_longer_than_the_limit() -> None:
+    holds = Holds()
+    holder = Holder(holds)
+    asking = asyncio.create_task(holds.ask_once("luna", "peek", limit_s=5, lines=3))
+    asked = await holder.asked.get()
+
+    holds.told(holder.hold, TellOp(ask=int(str(asked["ask"])), done=False))
+    holds.told(holder.hold, TellOp(ask=int(str(asked["ask"])), ok={"text": "$"}))
+
+    assert (asked["name"], asked["verb"], asked["lines"]) == ("luna", "peek", 3)
+    assert (await asking).ok == {"text": "$"}
+    with pytest.raises(Unavailable, match="within"):
+        await holds.ask_once("luna", "peek", limit_s=0)
+    assert holder.hold.questions == {}
+
+
+async def test_whoever_asks_is_told_when_the_holder_goes() -> None:
+    holds = Holds()
+    holder = Holder(holds)
+    asking = asyncio.create_task(words(holds, "stop"))
+    await holder.asked.get()
+
+    holds.close(holder.hold)
+    holds.close(holder.hold)
+
+    with pytest.raises(Unavailable, match="has gone"):
+        await asking
+    assert holds.get("luna") is None
+    with pytest.raises(NotFound):
+        await words(holds, "stop")
+
+
+async def test_a_holder_that_comes_again_takes_the_place_of_the_one_before() -> None:
+    holds = Holds()
+    before = Holder(holds)
+    asking = asyncio.create_task(words(holds, "stop"))
+    await before.asked.get()
+
+    after = Holder(holds)
+    holds.close(before.hold)
+
+    with pytest.raises(Unavailable):
+        await asking
+    assert holds.get("luna") is after.hold

@@ -1,0 +1,72 @@
+"""Tokens: printed once, kept as hashes, worthless when revoked."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from palaver.doors.tokens import FILE_NAME, TokenBook
+from palaver.errors import StorageFailed
+
+
+async def _make(book: TokenBook, name: str = "luna") -> str:
+    secret, _ = await book.create(name, standing="worker", by="human", ts=1)
+    return secret
+
+
+async def test_a_token_is_found_by_its_secret_also_after_a_restart(tmp_path: Path) -> None:
+    secret = await _make(TokenBook(tmp_path))
+
+    found = TokenBook(tmp_path).find(secret)
+
+    assert found is not None
+    assert (found.name, found.standing, found.by, found.ts) == ("luna", "worker", "human", 1)
+
+
+async def test_the_file_holds_no_secret_and_is_its_owners(tmp_path: Path) -> None:
+    secret = await _make(TokenBook(tmp_path))
+
+    path = tmp_path / FILE_NAME
+    assert secret not in path.read_text()
+    assert secret.removeprefix("pal_") not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == [FILE_NAME]
+
+
+async def test_a_wrong_secret_is_nobody(tmp_path: Path) -> None:
+    book = TokenBook(tmp_path)
+    secret = await _make(book)
+
+    assert book.find(secret[:-1]) is None
+    assert book.find("") is None
+    assert book.find("\udcff") is None
+
+
+async def test_a_revoked_token_is_worthless_and_the_others_hold(tmp_path: Path) -> None:
+    book = TokenBook(tmp_path)
+    old, new = await _make(book), await _make(book, "nova")
+    gone = book.find(old)
+    assert gone is not None
+
+    await book.revoke({gone.id})
+
+    assert book.find(old) is None
+    assert TokenBook(tmp_path).find(old) is None
+    assert TokenBook(tmp_path).find(new) is not None
+
+
+async def test_a_file_that_cannot_be_read_lets_nobody_in(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("[{")
+
+    with pytest.raises(StorageFailed):
+        TokenBook(tmp_path).find("x")
+
+
+async def test_a_token_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
+    book = TokenBook(tmp_path / "gone")
+
+    with pytest.raises(StorageFailed):
+        await _make(book)
+
+    assert book.all() == ()

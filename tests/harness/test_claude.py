@@ -1,0 +1,60 @@
+"""How Claude Code looks: its composer and its dialogs. Whole screens are recorded, in the agents' tests."""
+
+import pytest
+
+from palaver.harness.claude import PROFILE, read_composer
+from palaver.harness.profile import View
+
+RULE = "─" * 30
+
+
+def view(*lines: str, row: int, bright: tuple[str, ...] | None = None) -> View:
+    return View(lines=lines, bright=bright or lines, row=row, column=2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "row", "draft"),
+    [
+        ((RULE, "❯\u00a0", RULE, "  ? for shortcuts"), 1, ""),
+        ((RULE, "❯", RULE), 1, ""),
+        ((RULE, "❯ one", "  two", RULE), 2, "one\ntwo"),
+        ((RULE, "! ls", RULE), 1, "!\nls"),
+        ((RULE, "! ", RULE), 1, "!\n"),
+        (("❯ sent before", RULE, "❯ ", RULE), 2, ""),
+        (("─── name ───" + RULE, "❯ ", RULE), 1, None),
+        ((RULE, "❯ ", "  footer"), 1, None),
+        (("❯ ", RULE), 0, None),
+        ((RULE, " Do you want to proceed?", " ❯ 1. Yes", RULE), 2, None),
+        ((RULE, "❯ ", RULE), 0, None),
+        ((RULE, "❯ ", RULE), 2, None),
+    ],
+)
+def test_the_composer_is_what_stands_between_the_rules(
+    lines: tuple[str, ...], row: int, draft: str | None
+) -> None:
+    assert read_composer(view(*lines, row=row)) == draft
+
+
+def test_a_faint_hint_is_no_draft() -> None:
+    hint = view(RULE, '❯ Try "fix the tests"', RULE, row=1, bright=(RULE, "❯", RULE))
+
+    assert read_composer(hint) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_dialog"),
+    [
+        (" Do you want to proceed?\n ❯ 1. Yes\n   2. No\n\n Esc to cancel · Tab to amend", True),
+        (" Esc to cancel · Tab to amend", True),
+        ("❯ 1. first do this\n● Do you want to proceed?\n", False),
+        ("● Press Esc to cancel\nmore", False),
+    ],
+)
+def test_a_dialog_is_told_from_what_was_said(text: str, is_dialog: bool) -> None:
+    assert any(pattern.search(text) for pattern in PROFILE.dialogs) == is_dialog
+
+
+@pytest.mark.parametrize("draft", ["[Pasted text #1 +60 lines]", "[Pasted text #2]"])
+def test_a_folded_paste_is_known(draft: str) -> None:
+    assert PROFILE.folded_paste is not None
+    assert PROFILE.folded_paste.fullmatch(draft)

@@ -1,0 +1,56 @@
+"""How Codex looks: its composer and its dialogs. Whole screens are recorded, in the agents' tests."""
+
+import pytest
+
+from palaver.harness.codex import PROFILE, read_composer
+from palaver.harness.profile import View
+
+
+def view(*lines: str, row: int, bright: tuple[str, ...] | None = None) -> View:
+    return View(lines=lines, bright=bright or lines, row=row, column=2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "row", "draft"),
+    [
+        (("› ", "", "  model · ~/demo"), 0, ""),
+        (("› one", "  two", "", "  model · ~/demo"), 1, "one\ntwo"),
+        (("› one", "", "  two", "", "  status"), 2, "one\n\ntwo"),
+        (("› one", "  two", "", "  status"), 0, "one\ntwo"),
+        (("• no prompt", "", "  status"), 1, None),
+        (("› 1. Yes, proceed (y)", "  2. No"), 1, None),
+        (("› one", "• an answer", ""), 2, None),
+    ],
+)
+def test_the_composer_is_what_follows_the_bright_prompt(
+    lines: tuple[str, ...], row: int, draft: str | None
+) -> None:
+    assert read_composer(view(*lines, row=row)) == draft
+
+
+def test_a_faint_prompt_is_what_was_sent_before() -> None:
+    sent = view("› sent", "", row=1, bright=("  sent", ""))
+
+    assert read_composer(sent) is None
+
+
+def test_a_faint_hint_is_no_draft() -> None:
+    hint = view("› Ask Codex to do anything", "", row=0, bright=("›", ""))
+
+    assert read_composer(hint) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_dialog"),
+    [
+        ("› 1. Yes\n  2. No\n\n  Press enter to continue", True),
+        ("  Press enter to confirm or esc to cancel", True),
+        ("› 1. do this\n  2. and that\n\n• Would you like to run the tests?\n\n› \n\n  model", False),
+    ],
+)
+def test_a_dialog_is_told_from_what_was_said(text: str, is_dialog: bool) -> None:
+    assert any(pattern.search(text) for pattern in PROFILE.dialogs) == is_dialog
+
+
+def test_a_busy_codex_lines_a_message_up_by_tab() -> None:
+    assert PROFILE.queue_key == b"\t"

@@ -1,0 +1,61 @@
+"""What hooks say about the state of an agent."""
+
+import pytest
+
+from palaver.harness.hook_states import HOOK_STATES, hook_state
+from palaver.model.delivery import AgentState
+
+ACTIVE, BLOCKED, IDLE = AgentState.ACTIVE, AgentState.BLOCKED, AgentState.IDLE
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "reason"),
+    [
+        ("SessionStart", IDLE, ""),
+        ("UserPromptSubmit", ACTIVE, "thinking"),
+        ("PreToolUse", ACTIVE, "tool_use"),
+        ("PostToolUse", ACTIVE, "thinking"),
+        ("PostToolUseFailure", ACTIVE, "thinking"),
+        ("PermissionRequest", BLOCKED, "permission_review"),
+        ("permission_decision:ask_user", BLOCKED, "permission"),
+        ("permission_decision:allow", ACTIVE, "tool_use"),
+        ("permission_decision:deny", ACTIVE, "thinking"),
+        ("permission_decision:ask", ACTIVE, "thinking"),
+        ("permission_decision:anything", ACTIVE, "thinking"),
+        ("PreCompact", ACTIVE, "compacting"),
+        ("Stop", IDLE, ""),
+        ("Interrupt", IDLE, ""),
+        ("SessionEnd", AgentState.EXITED, "session_end"),
+        ("BeforeAgent", ACTIVE, "thinking"),
+        ("BeforeTool", ACTIVE, "tool_use"),
+        ("AfterTool", ACTIVE, "thinking"),
+        ("AfterAgent", IDLE, ""),
+        ("PreCompress", ACTIVE, "compacting"),
+    ],
+)
+def test_an_event_says_what_the_agent_does(event: str, state: AgentState, reason: str) -> None:
+    assert hook_state(event) == (state, reason)
+
+
+def test_a_decision_may_stand_beside_the_event() -> None:
+    assert hook_state("permission_decision", "ask_user") == (BLOCKED, "permission")
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("permission_prompt", (BLOCKED, "permission")),
+        ("ToolPermission", (BLOCKED, "permission")),
+        ("idle_prompt", (IDLE, "")),
+        ("auth_success", None),
+        ("", None),
+    ],
+)
+def test_a_notification_counts_by_its_kind(kind: str, found: tuple[AgentState, str] | None) -> None:
+    assert hook_state("Notification", kind) == found
+
+
+@pytest.mark.parametrize("event", ["", "FileChanged", "stop", "Stop2"])
+def test_an_event_that_is_not_in_the_table_says_nothing(event: str) -> None:
+    assert event not in HOOK_STATES
+    assert hook_state(event) is None

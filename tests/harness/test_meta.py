@@ -1,0 +1,55 @@
+"""Sessions named in the `_meta` of a call."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.meta import session_in_meta
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=20), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"threadId": "t-1"},
+        {"x-codex-turn-metadata": {"thread_id": "t-1", "session_id": "s-1"}},
+        {"x-codex-turn-metadata": {"session_id": "t-1", "turn_id": "9"}},
+        {"x-codex-turn-metadata": json.dumps({"session_id": "t-1"})},
+        {"palaver/session": "t-1"},
+    ],
+)
+def test_a_call_names_its_session_where_its_harness_puts_it(meta: dict[str, object]) -> None:
+    assert session_in_meta(meta) == "t-1"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        None,
+        {},
+        {"progressToken": 1},
+        {"threadId": 7},
+        {"threadId": ""},
+        {"threadId": "x" * 257},
+        {"x-codex-turn-metadata": "{not json"},
+        {"x-codex-turn-metadata": "[1]"},
+    ],
+)
+def test_what_names_no_session_is_nothing(meta: dict[str, object] | None) -> None:
+    assert session_in_meta(meta) == ""
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["threadId", "x-codex-turn-metadata", "palaver/session"]) | st.text(), _json
+    )
+)
+def test_whatever_a_client_puts_there_gives_a_text(meta: dict[str, object]) -> None:
+    assert isinstance(session_in_meta(meta), str)

@@ -1,0 +1,46 @@
+"""Which profile belongs to which harness, and what all of them must keep to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.marks import SESSION_MARKS
+from palaver.harness.profile import Profile, View
+from palaver.harness.profiles import PROFILES, profile_of
+
+SIGNS = "─❯›>┃╹▀▄│ \u00a01.ab!#"
+rows = st.lists(
+    st.text(SIGNS, max_size=12) | st.sampled_from(["─" * 12, "▄" * 12, "▀" * 12, "  ╹" + "▀" * 12])
+)
+
+
+def test_every_harness_with_session_marks_has_a_profile() -> None:
+    assert set(PROFILES) == {*SESSION_MARKS, "generic"}
+
+
+@pytest.mark.parametrize(("harness", "name"), [("claude", "claude"), ("vim", "generic"), ("", "generic")])
+def test_a_harness_that_is_not_known_is_a_generic_program(harness: str, name: str) -> None:
+    assert profile_of(harness).name == name
+
+
+@pytest.mark.parametrize("profile", [profile for name, profile in PROFILES.items() if name != "generic"])
+def test_a_known_harness_is_never_interrupted_by_control_c(profile: Profile) -> None:
+    assert profile.interrupt.keys == b"\x1b"
+    assert profile.interrupt.most == 1
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: str(profile.name))
+def test_there_is_time_between_a_paste_and_enter(profile: Profile) -> None:
+    assert profile.settle_ms == 300
+    assert profile.quit
+
+
+@given(st.sampled_from(sorted(PROFILES)), rows, st.integers(0, 20), st.integers(0, 14))
+def test_any_picture_can_be_read(name: str, lines: list[str], row: int, column: int) -> None:
+    picture = tuple(line.rstrip() for line in lines) or ("",)
+    view = View(lines=picture, bright=picture, row=min(row, len(picture) - 1), column=column)
+    read = profile_of(name).read_composer
+
+    draft = None if read is None else read(view)
+
+    assert draft is None or isinstance(draft, str)

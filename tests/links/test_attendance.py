@@ -1,0 +1,171 @@
+"""Attendance: who waits, beats and was heard of, and what of it the log knows."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import HUMAN, START_MS, Bus, open_memory, opened_bus
+
+from palaver.links.attendance import AttendanceBook
+from palaver.model.envelope import Draft
+from palaver.model.request import Leave, SetStatus
+from palaver.rooms.attendance import Attendance, take_facts
+
+ROOM = "work-ab12"
+
+
+@pytest.fixture
+async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
+    async with opened_bus(open_memory, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def book(bus: Bus) -> AttendanceBook:
+    return AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+
+
+async def _write(bus: Bus, type: str, sender: str, *to: str, **payload: object) -> None:
+    """Write an event as the broker would, whatever it says."""
+    id = f"{type}{bus.log.last()}"
+    draft = Draft(type=type, sender=sender, to=to, payload=payload, id=id, ts=bus.clock.now_ms())
+    await bus.log.commit(None, lambda rows: draft)
+
+
+def test_it_is_what_decisions_about_rooms_look_at(book: AttendanceBook) -> None:
+    kept: Attendance = book
+
+    facts = take_facts(kept, START_MS, ROOM, ["luna"])
+
+    assert facts.started_ms == START_MS
+    assert facts.of("luna").last_wait_ms is None
+    assert not facts.of("luna").is_present
+
+
+async def test_somebody_waits_for_as_long_as_one_of_its_calls_does(bus: Bus, book: AttendanceBook) -> None:
+    with book.waiting(ROOM, "luna"):
+        with book.waiting(ROOM, "luna", is_parked=True):
+            assert book.is_parked(ROOM, "luna")
+        bus.clock.advance(60)
+        assert book.is_waiting(ROOM, "luna")
+        assert book.waiters(ROOM) == ["luna"]
+        assert book.last_wait_ms(ROOM, "luna") == START_MS + 60_000
+    bus.clock.advance(3)
+
+    assert not book.is_waiting(ROOM, "luna")
+    assert book.waiters(ROOM) == []
+    assert book.last_wait_ms(ROOM, "luna") == START_MS + 60_000
+    assert not book.is_waiting("other-cd34", "luna")
+    assert not book.is_parked("other-cd34", "luna")
+
+
+async def test_when_somebody_stops_waiting_its_room_is_told(book: AttendanceBook) -> None:
+    told: list[str] = []
+    book.changed = told.append
+
+    with book.waiting(ROOM, "luna"):
+        assert told == []
+
+    assert told == [ROOM]
+
+
+async def test_joining_counts_as_having_waited_and_leaving_forgets_it(bus: Bus, book: AttendanceBook) -> None:
+    await _write(bus, "member_joined", "luna", room=ROOM)
+    await _write(bus, "member_joined", "nova", room=ROOM)
+    await _write(bus, "member_joined", "rosa", room=ROOM)
+    book.beat(ROOM, "luna")
+    assert book.last_wait_ms(ROOM, "luna") == book.beat_ms(ROOM, "luna") == START_MS
+
+    await _write(bus, "member_left", "luna", room=ROOM, reason="left")
+    await _write(bus, "member_left", "[pal-events]", room=ROOM, reason="inactive", **{"from": "rosa"})
+    await _write(bus, "kick", "human", "nova", room=ROOM)
+
+    assert [book.last_wait_ms(ROOM, name) for name in ("luna", "nova", "rosa")] == [None, None, None]
+    assert book.beat_ms(ROOM, "luna") is None
+
+
+async def test_one_who_is_removed_while_it_waits_waits_no_longer(bus: Bus, book: AttendanceBook) -> None:
+    with book.waiting(ROOM, "nova"):
+        await _write(bus, "kick", "human", "nova", room=ROOM)
+
+        assert not book.is_waiting(ROOM, "nova")
+
+    assert book.last_wait_ms(ROOM, "nova") is None
+
+
+async def test_what_an_agent_writes_is_a_sign_of_it_but_not_that_it_rests(
+    bus: Bus, book: AttendanceBook
+) -> None:
+    luna = await bus.join("luna")
+    bus.clock.advance(1)
+    await bus.submit(luna, SetStatus(state="active"))
+    active_ms = bus.clock.now_ms()
+    bus.clock.advance(1)
+    await bus.submit(luna, SetStatus(state="idle"))
+
+    assert book.seen_ms("luna") == active_ms
+
+    await bus.send(luna, "hello", "@human")
+    assert book.seen_ms("luna") == bus.clock.now_ms()
+
+
+async def test_what_is_written_about_an_agent_is_no_sign_of_it(bus: Bus, book: AttendanceBook) -> None:
+    luna = await bus.join("luna")
+    event = await bus.send(HUMAN, "hello", "@luna")
+    bus.clock.advance(1)
+
+    await bus.report("luna", "submitted", event.seq, lane="hook")
+    await bus.submit(luna, Leave())
+
+    assert book.seen_ms("luna") == START_MS
+
+
+async def test_asking_is_a_sign_and_so_is_nothing_else(bus: Bus, book: AttendanceBook) -> None:
+    assert book.seen_ms("luna") is None
+
+    book.saw("luna")
+
+    assert book.seen_ms("luna") == START_MS
+
+
+async def test_one_is_gone_since_its_goodbye_unless_it_is_there(bus: Bus, book: AttendanceBook) -> None:
+    luna = await bus.join("luna")
+    await bus.join("nova")
+    bus.clock.advance(5)
+    await bus.submit(luna, Leave())
+
+    assert book.gone_since_ms("luna") is None
+    bus.present.discard("luna")
+
+    assert book.gone_since_ms("luna") == START_MS + 5000
+    assert book.gone_since_ms("nova") is None
+    assert book.gone_since_ms("human") is None
+    assert book.is_present("nova")
+
+
+async def test_only_one_who_has_said_so_is_idle(bus: Bus, book: AttendanceBook) -> None:
+    luna = await bus.join("luna")
+    assert book.idle_since_ms("luna") is None
+
+    bus.clock.advance(5)
+    await bus.submit(luna, SetStatus(state="idle"))
+    assert book.idle_since_ms("luna") == START_MS + 5000
+
+    await bus.submit(luna, SetStatus(state="active"))
+    assert book.idle_since_ms("luna") is None
+    assert book.idle_since_ms("nobody") is None
+
+
+async def test_what_cannot_be_read_as_a_room_is_passed_over(bus: Bus, book: AttendanceBook) -> None:
+    await _write(bus, "member_joined", "luna", room=7)
+    await _write(bus, "claim", "luna", "luna", room=ROOM)
+
+    assert book.last_wait_ms(ROOM, "luna") is None
+
+
+async def test_a_closed_book_hears_nothing_more(bus: Bus, book: AttendanceBook) -> None:
+    book.close()
+
+    await _write(bus, "member_joined", "luna", room=ROOM)
+
+    assert book.last_wait_ms(ROOM, "luna") is None

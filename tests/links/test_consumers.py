@@ -1,0 +1,99 @@
+"""Consumers: who has one, and what the next one finds."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from palaver.errors import BadName, DuplicateListener
+from palaver.links.consumers import Consumers
+
+
+@pytest.fixture
+def consumers(tmp_path: Path) -> Consumers:
+    return Consumers(tmp_path / "consumers", grace_s=0)
+
+
+async def test_the_next_one_goes_on_where_the_last_one_stopped(consumers: Consumers) -> None:
+    first = await consumers.take("luna", "ci", pid=1)
+    before = first.place()
+    await first.begin(4)
+    first.keep(6)
+    first.release()
+
+    second = await consumers.take("luna", "ci", pid=2)
+
+    assert before is None
+    assert second.place() == 6
+
+
+async def test_a_second_one_is_told_who_has_it(consumers: Consumers) -> None:
+    await consumers.take("luna", "ci", pid=17)
+
+    with pytest.raises(DuplicateListener) as refused:
+        await consumers.take("luna", "ci", pid=18)
+
+    assert refused.value.details == {"consumer": "ci", "listener": "luna", "pid": 17}
+    assert "'ci' of luna is followed by process 17" in str(refused.value)
+
+
+async def test_the_same_name_of_another_owner_is_another_consumer(consumers: Consumers) -> None:
+    luna = await consumers.take("luna", "ci", pid=1)
+    nova = await consumers.take("nova", "ci", pid=2)
+    await luna.begin(5)
+
+    assert nova.place() is None
+
+
+async def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+    consumers = Consumers(tmp_path, grace_s=5)
+    first = await consumers.take("luna", "ci", pid=1)
+    waiting = asyncio.ensure_future(consumers.take("luna", "ci", pid=2))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    first.release()
+
+    assert (await waiting).pid == 2
+
+
+async def test_of_two_that_wait_one_gets_it(tmp_path: Path) -> None:
+    consumers = Consumers(tmp_path, grace_s=5)
+    first = await consumers.take("luna", "ci", pid=1)
+    waiting = [asyncio.ensure_future(consumers.take("luna", "ci", pid=pid)) for pid in (2, 3)]
+    await asyncio.sleep(0)
+
+    first.release()
+    second = await waiting[0]
+
+    assert not waiting[1].done()
+    second.release()
+    assert (await waiting[1]).pid == 3
+
+
+async def test_one_that_gives_up_while_its_place_is_written_lets_go_of_it(consumers: Consumers) -> None:
+    consumer = await consumers.take("luna", "ci", pid=1)
+    beginning = asyncio.ensure_future(consumer.begin(3))
+    await asyncio.sleep(0)
+
+    beginning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await beginning
+    consumer.release()
+
+    assert (await consumers.take("luna", "ci", pid=2)).place() == 3
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "ä", "x" * 65, "a\n"])
+async def test_a_name_that_could_lead_elsewhere_is_refused(consumers: Consumers, name: str) -> None:
+    with pytest.raises(BadName):
+        await consumers.take("luna", name, pid=1)
+
+
+async def test_an_owner_with_a_device_stays_inside_the_folder(tmp_path: Path) -> None:
+    consumer = await Consumers(tmp_path / "consumers").take("../luna:BOXE", "ci", pid=1)
+
+    await consumer.begin(1)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["consumers"]
+    consumer.release()

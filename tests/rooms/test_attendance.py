@@ -1,0 +1,52 @@
+"""One moment of who is there: looked at once, and the same ever after."""
+
+from tests.fakes import FakeAttendance
+
+from palaver.rooms.attendance import Sight, Unattended, take_facts
+
+ROOM = "repo-abcd"
+
+
+def test_everything_known_of_a_member_is_in_a_moment() -> None:
+    kept = FakeAttendance({"ann"})
+    kept.started_ms = 5
+    kept.gone["ann"], kept.seen["ann"], kept.idle["ann"] = 1, 2, 3
+    kept.beats[ROOM, "ann"], kept.waits[ROOM, "ann"] = 4, 6
+    kept.waiting.add((ROOM, "ann"))
+    kept.parked.add((ROOM, "ann"))
+
+    facts = take_facts(kept, 9, ROOM, ["ann", "bob"])
+
+    assert (facts.now_ms, facts.started_ms) == (9, 5)
+    assert facts.of("bob") == Sight()
+    assert facts.of("ann") == Sight(
+        is_present=True,
+        gone_since_ms=1,
+        seen_ms=2,
+        idle_since_ms=3,
+        beat_ms=4,
+        last_wait_ms=6,
+        is_waiting=True,
+        is_parked=True,
+    )
+
+
+def test_a_moment_does_not_change_when_somebody_goes() -> None:
+    present = {"ann"}
+    facts = take_facts(FakeAttendance(present), 9, ROOM, ["ann"])
+
+    present.clear()
+
+    assert facts.of("ann").is_present
+
+
+def test_who_was_not_looked_at_is_away() -> None:
+    facts = take_facts(FakeAttendance({"ann"}), 9, ROOM, [])
+
+    assert facts.of("ann") == Sight()
+
+
+def test_where_nobody_keeps_attendance_members_are_there_or_not_and_nobody_waits() -> None:
+    facts = take_facts(Unattended({"ann"}.__contains__), 9, ROOM, ["ann", "bob"])
+
+    assert facts.sights == {"ann": Sight(is_present=True), "bob": Sight()}

@@ -1,0 +1,134 @@
+"""Time moves nothing by itself: it makes conditions, and they permit."""
+
+import pytest
+from tests.rooms.parts import NOW_MS, POLICY, event, held_by, moment, released, room_of
+
+from palaver.rooms.apply import apply_to_room
+from palaver.rooms.attendance import Sight
+from palaver.rooms.conditions import (
+    Cause,
+    conditions,
+    gone_at_ms,
+    is_gone,
+    lease_until_ms,
+    outlook,
+    reservation_until_ms,
+)
+from palaver.rooms.moment import Moment
+
+LEASE = POLICY.lease_ms
+GRACE = POLICY.gone_grace_ms
+IDLE = POLICY.owner_idle_ms
+OWNED = held_by(room_of("ann", "bob"), "ann")
+RESERVED = released(OWNED, "bob")
+AWAY = Sight()
+
+
+def shown(now: Moment) -> list[str]:
+    return [*conditions(now.room, now.facts, now.policy)]
+
+
+def outlook_of(now: Moment) -> tuple[Cause | None, int | None]:
+    found = outlook(now.room, now.facts, now.policy)
+    return found.cause, found.changes_ms
+
+
+@pytest.mark.parametrize(
+    ("sight", "started_ms", "until_ms"),
+    [
+        (AWAY, 0, NOW_MS + LEASE),
+        (Sight(beat_ms=NOW_MS + 5), 0, NOW_MS + 5 + LEASE),
+        (Sight(beat_ms=NOW_MS - 5), 0, NOW_MS + LEASE),
+        (Sight(seen_ms=NOW_MS + 7, is_present=True), 0, NOW_MS + 7 + LEASE),
+        (Sight(seen_ms=NOW_MS + 7), 0, NOW_MS + LEASE),
+        (AWAY, NOW_MS + 9, NOW_MS + 9 + LEASE),
+    ],
+)
+def test_a_lease_runs_anew_from_each_sign_of_a_holder_whose_process_is_there(
+    sight: Sight, started_ms: int, until_ms: int
+) -> None:
+    now = moment(OWNED, started_ms=started_ms, ann=sight)
+
+    assert lease_until_ms(now.room, now.facts, now.policy) == until_ms
+
+
+@pytest.mark.parametrize(
+    ("sight", "started_ms", "gone_ms"),
+    [
+        (Sight(is_present=True, gone_since_ms=1), 0, None),
+        (AWAY, 0, None),
+        (Sight(gone_since_ms=NOW_MS + 1), 0, NOW_MS + 1 + GRACE),
+        (Sight(gone_since_ms=1), 0, NOW_MS + GRACE),
+        (Sight(gone_since_ms=1, seen_ms=NOW_MS + 2), 0, NOW_MS + 2 + GRACE),
+        (Sight(gone_since_ms=1, beat_ms=NOW_MS + 3), 0, NOW_MS + 3 + GRACE),
+        (Sight(gone_since_ms=1), NOW_MS + 4, NOW_MS + 4 + GRACE),
+    ],
+)
+def test_a_holder_is_gone_a_grace_behind_the_end_of_its_process_and_its_last_sign(
+    sight: Sight, started_ms: int, gone_ms: int | None
+) -> None:
+    now = moment(OWNED, started_ms=started_ms, ann=sight)
+
+    assert gone_at_ms(now.room, "ann", now.facts, now.policy) == gone_ms
+
+
+def test_who_is_gone_counts_as_gone_from_that_moment_on() -> None:
+    gone = Sight(gone_since_ms=NOW_MS)
+    before, after = (moment(OWNED, NOW_MS + GRACE + step, bob=gone) for step in (-1, 0))
+
+    assert not is_gone(before.room, "bob", before.facts, before.policy)
+    assert is_gone(after.room, "bob", after.facts, after.policy)
+
+
+def test_a_reservation_ends_with_its_time_or_its_recipient() -> None:
+    here, gone = moment(RESERVED), moment(RESERVED, bob=Sight(gone_since_ms=NOW_MS))
+
+    assert reservation_until_ms(here.room, here.facts, here.policy) == NOW_MS + POLICY.claim_ms
+    assert reservation_until_ms(gone.room, gone.facts, gone.policy) == NOW_MS + GRACE
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "sight", "expected"),
+    [
+        (0, AWAY, (None, NOW_MS + LEASE)),
+        (LEASE, AWAY, (Cause.OWNER_TIMEOUT, None)),
+        (0, Sight(gone_since_ms=1), (None, NOW_MS + GRACE)),
+        (GRACE, Sight(gone_since_ms=1), (Cause.OWNER_GONE, NOW_MS + LEASE)),
+        (LEASE, Sight(gone_since_ms=1), (Cause.OWNER_GONE, None)),
+        (0, Sight(idle_since_ms=1), (None, NOW_MS + POLICY.owner_idle_ms)),
+        (POLICY.owner_idle_ms, Sight(idle_since_ms=1), (Cause.OWNER_IDLE, NOW_MS + LEASE)),
+        (
+            POLICY.owner_idle_ms,
+            Sight(idle_since_ms=1, seen_ms=NOW_MS + 1),
+            (None, NOW_MS + 1 + POLICY.owner_idle_ms),
+        ),
+    ],
+)
+def test_why_a_holder_may_lose_the_stick(
+    after_ms: int, sight: Sight, expected: tuple[Cause | None, int | None]
+) -> None:
+    assert outlook_of(moment(OWNED, NOW_MS + after_ms, ann=sight)) == expected
+
+
+def test_a_reservation_may_be_taken_over_when_its_time_is_over_and_a_free_stick_never() -> None:
+    assert outlook_of(moment(RESERVED)) == (None, NOW_MS + POLICY.claim_ms)
+    assert outlook_of(moment(RESERVED, NOW_MS + POLICY.claim_ms)) == (Cause.CLAIM_TIMEOUT, None)
+    assert outlook_of(moment(room_of("ann"))) == (None, None)
+
+
+def test_a_room_is_shown_with_all_that_is_so() -> None:
+    late = NOW_MS + LEASE
+
+    assert shown(moment(OWNED)) == []
+    assert shown(moment(OWNED, late, ann=Sight(is_present=True))) == ["stale_owner"]
+    gone = Sight(gone_since_ms=1, idle_since_ms=1)
+    assert shown(moment(OWNED, late, ann=gone)) == ["stale_owner", "owner_gone", "owner_idle"]
+    assert shown(moment(RESERVED)) == []
+    assert shown(moment(RESERVED, late, bob=Sight(gone_since_ms=1))) == ["recipient_gone"]
+    assert shown(moment(room_of("ann"), ann=AWAY)) == ["dormant"]
+
+
+def test_a_closed_room_is_not_dormant() -> None:
+    closed = apply_to_room(room_of("ann"), event("close", "human"))
+
+    assert shown(moment(closed, ann=AWAY)) == []

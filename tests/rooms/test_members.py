@@ -1,0 +1,83 @@
+"""Who goes, who is removed and by whom, and who closes a room."""
+
+import pytest
+from tests.rooms.parts import NOW_MS, POLICY, event, moment, room_of
+
+from palaver.errors import NotAllowed, RequestError, RoomClosed, UnknownMember
+from palaver.model.agent import Caller, Standing
+from palaver.rooms.apply import apply_to_room
+from palaver.rooms.attendance import Sight
+from palaver.rooms.members import close, kick, leave, retire
+from palaver.rooms.moment import Move
+
+ROOM = room_of("ann", "bob")
+CLOSED = apply_to_room(ROOM, event("close", "human"))
+GONE = Sight(gone_since_ms=NOW_MS)
+LATE_MS = NOW_MS + POLICY.gone_grace_ms
+
+
+def caller(name: str, standing: Standing = Standing.WORKER) -> Caller:
+    return Caller(name=name, standing=standing, kind="instance")
+
+
+def removed(who: Caller, target: str, *, is_forced: bool = False, bob: Sight = GONE) -> Move:
+    return kick(moment(ROOM, LATE_MS, bob=bob), who, target, "why", is_forced=is_forced)
+
+
+def test_a_member_leaves_with_a_reason() -> None:
+    move = leave(ROOM, "ann", "done")
+
+    assert (move.type, move.payload.reason) == ("member_left", "done")  # type: ignore[union-attr]  # a leave has one
+
+
+def test_nobody_leaves_a_closed_room_or_one_it_is_not_in() -> None:
+    with pytest.raises(RoomClosed):
+        leave(CLOSED, "ann", "left")
+    with pytest.raises(UnknownMember):
+        leave(ROOM, "eve", "left")
+
+
+def test_who_is_out_already_is_not_taken_out_again() -> None:
+    assert retire(ROOM, "ann", "inactive") is not None
+    assert retire(ROOM, "eve", "inactive") is None
+    assert retire(CLOSED, "ann", "inactive") is None
+
+
+def test_a_member_removes_one_who_is_gone() -> None:
+    assert removed(caller("ann"), "bob").to == ("bob",)
+    assert removed(caller("ann"), "@bob", is_forced=True).to == ("bob",)
+
+
+def test_only_an_operator_removes_one_who_is_there_and_need_not_be_a_member() -> None:
+    here = Sight(is_present=True)
+
+    with pytest.raises(NotAllowed):
+        removed(caller("ann"), "bob", is_forced=True, bob=here)
+    assert removed(caller("opal", Standing.OPERATOR), "bob", is_forced=True, bob=here).to == ("bob",)
+
+
+@pytest.mark.parametrize(
+    ("who", "target", "code"),
+    [("ann", "ann", "cannot_kick_self"), ("eve", "bob", "unknown_member"), ("eve", "x", "unknown_member")],
+)
+def test_removing_is_refused(who: str, target: str, code: str) -> None:
+    with pytest.raises(RequestError) as error:
+        removed(caller(who), target)
+
+    assert error.value.code == code
+
+
+def test_one_who_is_there_and_one_whom_nobody_knows_are_not_removed() -> None:
+    for target, code in (("bob", "target_active"), ("x", "unknown_target")):
+        with pytest.raises(RequestError) as error:
+            removed(caller("ann"), target, bob=Sight(is_present=True))
+
+        assert error.value.code == code
+
+
+def test_a_closed_room_is_not_closed_again() -> None:
+    assert close(ROOM, "over").type == "close"
+    with pytest.raises(RoomClosed):
+        close(CLOSED, "over")
+    with pytest.raises(RoomClosed):
+        kick(moment(CLOSED), caller("ann"), "bob", "", is_forced=False)

@@ -1,0 +1,319 @@
+"""One stick: who may have it, who may give it, and who may take it away."""
+
+import pytest
+from tests.rooms.parts import (
+    HANDOFF,
+    HERE,
+    NOW_MS,
+    POLICY,
+    event,
+    held_by,
+    moment,
+    released,
+    room_of,
+    written,
+)
+
+from palaver.errors import (
+    BadRequest,
+    NotOwner,
+    ParkRequiresRelease,
+    RecipientUnreachable,
+    RequestError,
+    RoomClosed,
+    TakeoverIneligible,
+    TakeoverNotAvailable,
+    TurnMismatch,
+    UnknownMember,
+)
+from palaver.rooms import stick
+from palaver.rooms.apply import apply_to_room
+from palaver.rooms.attendance import Sight
+from palaver.rooms.moment import Answer, Moment, Move
+from palaver.rooms.payloads import Freed, Granted, TakenOver
+from palaver.rooms.room import Room
+
+IDLE = room_of("ann", "bob", "cat")
+OWNED = held_by(IDLE, "ann")
+CLOSED = apply_to_room(IDLE, event("close", "human"))
+WAITS = Sight(is_present=True, is_waiting=True)
+PARKED = Sight(is_present=True, is_waiting=True, is_parked=True)
+AWAY = Sight()
+LONG_MS = NOW_MS + POLICY.claim_ms
+
+
+def claim(now: Moment, name: str, *, is_parked: bool = False, allows_solo: bool = True) -> Move | Answer:
+    return stick.claim(now, name, "lease", is_parked=is_parked, allows_solo=allows_solo)
+
+
+def told(now: Moment, name: str, **fields: bool) -> Answer:
+    found = claim(now, name, **fields)
+    assert isinstance(found, Answer)
+    return found
+
+
+def freed(move: Move | None) -> Freed:
+    assert move is not None
+    assert isinstance(move.payload, Freed)
+    return move.payload
+
+
+def test_a_claim_carries_all_that_follows_from_it() -> None:
+    move = claim(moment(released(OWNED)), "bob")
+
+    assert move == Move(
+        type="claim",
+        payload=Granted(
+            room="repo-abcd",
+            turn_id=2,
+            lease_id="lease",
+            reason="sequence",
+            sender="ann",
+            until=NOW_MS + POLICY.lease_ms,
+        ),
+        to=("bob",),
+    )
+
+
+def test_who_holds_the_stick_is_told_so_as_long_as_its_lease_runs() -> None:
+    live, over = moment(OWNED), moment(OWNED, NOW_MS + POLICY.lease_ms)
+
+    assert told(live, "ann") == Answer(
+        status="your_turn", reason="already_owner", look_again_ms=POLICY.lease_ms
+    )
+    for is_parked in (False, True):
+        answer = told(over, "ann", is_parked=is_parked)
+        assert (answer.status, answer.reason) == ("not_yet", "lease_expired")
+        assert "heartbeat" in answer.hint
+
+
+def test_who_waits_for_a_holder_is_told_when_to_look_again() -> None:
+    assert told(moment(OWNED), "bob") == Answer(status="not_yet", look_again_ms=POLICY.lease_ms)
+
+
+def test_what_is_reserved_for_another_is_not_given() -> None:
+    room = released(OWNED, "bob")
+
+    assert told(moment(room), "cat") == Answer(status="not_yet", look_again_ms=POLICY.claim_ms)
+    assert told(moment(room, LONG_MS + 1), "cat") == Answer(status="not_yet", look_again_ms=0)
+
+
+def test_who_parks_is_told_only_of_a_hand_over() -> None:
+    assert told(moment(IDLE), "bob", is_parked=True) == Answer(status="not_yet")
+    assert told(moment(released(OWNED)), "bob", is_parked=True).reason == "auto_claim_disabled"
+
+
+def test_who_wants_company_waits_for_somebody_who_is_there() -> None:
+    alone = moment(IDLE, bob=AWAY, cat=AWAY)
+
+    assert told(alone, "ann", allows_solo=False).reason == "solo_claim_disabled"
+    assert isinstance(claim(alone, "ann"), Move)
+    assert isinstance(claim(moment(IDLE), "ann", allows_solo=False), Move)
+
+
+def test_a_closed_room_says_so_and_strangers_get_nothing() -> None:
+    assert told(moment(CLOSED), "ann") == Answer(status="closed")
+    with pytest.raises(UnknownMember):
+        claim(moment(IDLE), "eve")
+
+
+def test_who_held_the_stick_last_may_have_it_again_when_nobody_else_wants_it() -> None:
+    room = released(OWNED)
+
+    assert told(moment(room), "ann").reason == "prior_owner_cooldown"
+    assert isinstance(claim(moment(room, bob=AWAY, cat=PARKED), "ann"), Move)
+    assert isinstance(claim(moment(room, NOW_MS + POLICY.cooldown_ms), "ann"), Move)
+
+
+def test_the_fairer_go_first_for_a_moment_but_not_one_who_let_its_reservation_run_out() -> None:
+    room = released(OWNED)
+    late = released(OWNED, "bob")
+    late = written(late, "x", _move(stick.expire(moment(late, LONG_MS), 1)), ts=NOW_MS)
+
+    assert told(moment(room), "cat").hint == "bob is before you in line."
+    assert isinstance(claim(moment(room, bob=AWAY), "cat"), Move)
+    assert isinstance(claim(moment(room, NOW_MS + POLICY.waiter_grace_ms), "cat"), Move)
+    assert late.lapsed == "bob"
+    assert isinstance(claim(moment(late), "cat"), Move)
+    assert isinstance(claim(moment(late, cat=AWAY), "ann"), Move)
+
+
+def _move(found: Move | None) -> Move:
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sights", "reserved_for"),
+    [
+        ({"bob": WAITS, "cat": WAITS}, "bob"),
+        ({"bob": HERE, "cat": WAITS}, "cat"),
+        ({"bob": PARKED, "cat": WAITS}, "cat"),
+        ({"bob": AWAY, "cat": Sight(is_present=True, last_wait_ms=LONG_MS - POLICY.waiter_grace_ms)}, "cat"),
+        ({"bob": AWAY, "cat": Sight(is_present=True, last_wait_ms=LONG_MS - POLICY.waiter_grace_ms - 1)}, ""),
+        ({"bob": HERE, "cat": HERE}, ""),
+    ],
+)
+def test_a_release_reserves_for_the_fairest_who_waits(sights: dict[str, Sight], reserved_for: str) -> None:
+    move = stick.release(moment(OWNED, LONG_MS, 0, **sights), "ann", 1, "lease", HANDOFF)
+
+    assert freed(move).reserved_for == reserved_for
+    assert freed(move).until == (LONG_MS + POLICY.claim_ms if reserved_for else 0)
+    assert move.to == ((reserved_for,) if reserved_for else ())
+    assert freed(move).handoff == HANDOFF
+
+
+def test_who_has_just_joined_counts_as_waiting() -> None:
+    move = stick.release(moment(OWNED, NOW_MS + POLICY.waiter_grace_ms), "ann", 1, "lease", HANDOFF)
+
+    assert freed(move).reserved_for == "bob"
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "turn", "lease", "code"),
+    [
+        (CLOSED, "ann", 1, "lease", "room_closed"),
+        (OWNED, "eve", 1, "lease", "unknown_member"),
+        (OWNED, "ann", 2, "lease", "turn_mismatch"),
+        (OWNED, "bob", 2, "x", "turn_mismatch"),
+        (OWNED, "ann", 1, "x", "stale_lease"),
+        (released(OWNED), "ann", 1, "lease", "stale_lease"),
+        (OWNED, "bob", 1, "lease", "not_owner"),
+    ],
+)
+def test_only_the_holder_gives_the_stick_up(room: Room, name: str, turn: int, lease: str, code: str) -> None:
+    now = moment(room)
+
+    with pytest.raises(RequestError) as released_:
+        stick.release(now, name, turn, lease, HANDOFF)
+    with pytest.raises(RequestError) as passed:
+        stick.pass_on(now, name, turn, lease, "cat", HANDOFF, is_override=False)
+
+    assert (released_.value.code, passed.value.code) == (code, code)
+
+
+def test_a_lease_of_another_is_of_no_use() -> None:
+    with pytest.raises(NotOwner):
+        stick.check_holder(OWNED, "bob", 1, "lease")
+
+
+def test_who_holds_the_stick_cannot_stand_aside_with_it() -> None:
+    with pytest.raises(ParkRequiresRelease):
+        claim(moment(OWNED), "ann", is_parked=True)
+
+
+def test_a_pass_reserves_for_one_who_is_there_or_by_override_for_one_who_is_not() -> None:
+    away = moment(OWNED, bob=AWAY)
+
+    with pytest.raises(RecipientUnreachable):
+        stick.pass_on(away, "ann", 1, "lease", "bob", HANDOFF, is_override=False)
+    move = stick.pass_on(away, "ann", 1, "lease", "bob", HANDOFF, is_override=True)
+
+    found = claim(moment(written(OWNED, "ann", move)), "bob", is_parked=True)
+    assert isinstance(found, Move)
+    assert isinstance(found.payload, Granted)
+    assert found.payload.reason == "direct_pass"
+
+
+def test_nobody_passes_the_stick_to_itself_or_to_a_stranger() -> None:
+    def give(to: str) -> Move:
+        return stick.pass_on(moment(OWNED), "ann", 1, "lease", to, HANDOFF, is_override=False)
+
+    with pytest.raises(BadRequest):
+        give("@ann")
+    with pytest.raises(UnknownMember):
+        give("eve")
+
+
+@pytest.mark.parametrize(
+    ("room", "error"),
+    [(CLOSED, RoomClosed), (held_by(released(OWNED), "cat"), TurnMismatch), (IDLE, TurnMismatch)],
+)
+def test_a_takeover_is_of_the_turn_that_one_has_in_mind(room: Room, error: type[RequestError]) -> None:
+    with pytest.raises(error):
+        stick.take_over(moment(room), "bob", 1, "lease", "", is_override=True)
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "error"),
+    [
+        (OWNED, "eve", UnknownMember),
+        (OWNED, "ann", TakeoverIneligible),
+        (OWNED, "bob", TakeoverNotAvailable),
+        (released(OWNED), "bob", TakeoverNotAvailable),
+        (released(OWNED, "bob"), "cat", TakeoverNotAvailable),
+        (released(OWNED, "bob"), "bob", TakeoverIneligible),
+    ],
+)
+def test_nothing_is_taken_over_that_one_has_time_for(
+    room: Room, name: str, error: type[RequestError]
+) -> None:
+    with pytest.raises(error):
+        stick.take_over(moment(room), name, 1, "lease", "", is_override=False)
+
+
+def test_who_held_the_stick_before_lets_others_take_it_over() -> None:
+    room = held_by(released(OWNED, "bob"), "bob")
+    late = NOW_MS + POLICY.lease_ms
+
+    assert told(moment(room, late), "ann").status == "not_yet"
+    assert told(moment(room, late), "cat").status == "takeover_available"
+    assert told(moment(room, late, cat=AWAY), "ann").status == "takeover_available"
+    with pytest.raises(TakeoverIneligible):
+        stick.take_over(moment(room, late), "ann", 2, "lease", "", is_override=False)
+
+
+def test_a_takeover_carries_all_that_follows_from_it() -> None:
+    late = NOW_MS + POLICY.lease_ms
+
+    move = stick.take_over(moment(OWNED, late), "bob", 1, "new", "stuck", is_override=False)
+
+    assert move == Move(
+        type="takeover",
+        payload=TakenOver(
+            room="repo-abcd",
+            turn_id=2,
+            lease_id="new",
+            cause="owner_timeout",
+            until=late + POLICY.lease_ms,
+            reason="stuck",
+        ),
+        to=("ann",),
+    )
+
+
+def test_what_was_reserved_is_taken_over_with_its_hand_over() -> None:
+    room = released(OWNED, "bob")
+
+    move = stick.take_over(moment(room, LONG_MS), "cat", 1, "new", "", is_override=False)
+    taken = written(room, "cat", move)
+
+    assert move.to == ("bob",)
+    assert taken.brought == room.pending
+
+
+def test_the_stick_of_one_who_is_gone_goes_to_the_fairest_who_waits_without_a_hand_over() -> None:
+    gone = Sight(gone_since_ms=NOW_MS)
+    now = moment(OWNED, NOW_MS + POLICY.gone_grace_ms, ann=gone, cat=WAITS)
+
+    move = stick.hand_on(now, 1, "harness_gone")
+
+    assert move is not None
+    assert (freed(move).reserved_for, freed(move).handoff, freed(move).sender) == ("cat", None, "ann")
+    assert written(OWNED, "[pal-events]", move).pending is None
+    assert stick.hand_on(now, 2, "harness_gone") is None
+    assert stick.hand_on(moment(OWNED), 1, "harness_gone") is None
+    assert stick.hand_on(moment(IDLE), 0, "harness_gone") is None
+
+
+def test_a_reservation_goes_to_the_next_one_who_waits_and_not_to_the_one_who_was_late() -> None:
+    room = released(OWNED, "bob")
+    now = moment(room, LONG_MS, bob=WAITS, cat=WAITS)
+
+    move = stick.expire(now, 1)
+
+    assert move is not None
+    assert (move.to, freed(move).reserved_for, freed(move).sender) == (("bob",), "cat", "ann")
+    assert stick.expire(now, 2) is None
+    assert stick.expire(moment(room), 1) is None
+    assert stick.expire(moment(IDLE), 0) is None

@@ -1,0 +1,129 @@
+"""The reactor of reminders: what is due is told, once, also after a restart and a full disk."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.fakes import LIMIT_S, Bus, OpenLog, open_memory, open_sqlite, opened_bus
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.errors import BadRequest, DiskFull, PalaverError
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.request import Leave, SetStatus
+from palaver.model.terminal import FireNag
+from palaver.watches.nags import Nags
+
+
+class Nagged:
+    """A bus with the reactor under test."""
+
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+        self.bus = bus
+        self.failures: list[PalaverError] = []
+        self.has_failed = asyncio.Event()
+        self._tasks = tasks
+        self.start()
+
+    def start(self) -> None:
+        self.nags = Nags(self.bus.log, self._submit, tasks=self._tasks)
+        self.nags.start()
+
+    async def _submit(self, request: FireNag) -> object:
+        if self.failures:
+            self.has_failed.set()
+            raise self.failures.pop()
+        return await self.bus.broker.submit(SYSTEM_CALLER, request)
+
+    async def ask(self, asking: Caller) -> Event:
+        return await self.bus.send(asking, "which?", "@nova", expects_reply=True)
+
+    async def idle(self, nova: Caller, *seqs: int) -> None:
+        await self.bus.ack(nova, *seqs)
+        await self.bus.submit(nova, SetStatus(state="idle"))
+
+    async def told(self, count: int) -> list[Event]:
+        """Wait until the bus has told so much, and give that."""
+        news = asyncio.Event()
+        stop = self.bus.log.subscribe(lambda _: news.set())
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                news.clear()
+                if len(found := await self._words()) >= count:
+                    stop()
+                    return found
+                await news.wait()
+
+    async def _words(self) -> list[Event]:
+        events: Sequence[Event] = await self.bus.log.read(Query(types=("message",)))
+        return [event for event in events if "nag" in event.payload]
+
+
+@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
+async def nagged(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Nagged]:
+    open_log: OpenLog = request.param
+    async with opened_bus(open_log, tmp_path) as bus, asyncio.TaskGroup() as tasks:
+        made = Nagged(bus, tasks)
+        yield made
+        made.nags.close()
+
+
+async def test_closing_twice_or_before_the_start_is_harmless(nagged: Nagged) -> None:
+    nagged.nags.close()
+    nagged.nags.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        Nags(nagged.bus.log, nagged.bus.broker.submit, tasks=tasks).close()  # type: ignore[arg-type]  # never called
+
+
+async def test_who_goes_idle_is_reminded_and_the_sender_told_of_the_end(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.bus.submit(nova, Leave())
+    _, last = await nagged.told(2)
+
+    assert (first.to, last.to) == (("nova",), ("luna",))
+
+
+async def test_what_fell_due_before_a_start_is_told_then_and_once(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    nagged.nags.close()
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+
+    nagged.start()
+    (first,) = await nagged.told(1)
+    nagged.nags.close()
+    nagged.start()
+    await nagged.idle(nova, first.seq)
+
+    assert [event.payload["nag"]["count"] for event in await nagged.told(2)] == [1, 2]  # type: ignore[index]  # written above
+
+
+async def test_with_no_room_in_the_log_it_is_told_when_there_is_some(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    nagged.failures = [DiskFull("no room")]
+    await nagged.idle(nova, request.seq)
+    async with asyncio.timeout(LIMIT_S):
+        await nagged.has_failed.wait()
+
+    await nagged.bus.send(luna, "room again", "@nova")
+
+    assert len(await nagged.told(1)) == 1
+
+
+async def test_a_reminder_that_is_refused_stops_no_other(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    one, two = await nagged.ask(luna), await nagged.ask(luna)
+    nagged.failures = [BadRequest("odd")]
+
+    await nagged.idle(nova, one.seq, two.seq)
+
+    (told,) = await nagged.told(1)
+    assert told.to == ("nova",)
