@@ -47,6 +47,7 @@ def test_an_unknown_key_is_an_error_that_names_it(tmp_path: Path) -> None:
         ("brake_hops = 1000000000000", "brake_hops"),
         ('brake_hops = "\u0661"', "brake_hops"),
         ("hints = 3", "hints"),
+        ('room_wakes = "cats"', "room_wakes"),
     ],
 )
 def test_a_value_that_does_not_fit_is_an_error_that_names_its_key(

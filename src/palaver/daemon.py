@@ -32,6 +32,7 @@ from palaver.doors.argv.table import TABLE
 from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.http.server import HttpDoor
+from palaver.doors.reports import take_up_reports
 from palaver.doors.services import DOWN, REPLACED, Services
 from palaver.doors.tokens import TokenBook
 from palaver.doors.unix import UnixDoor, connect_socket
@@ -229,6 +230,7 @@ class Daemon:
         await door.open()
         self._adopted = AdoptedDoor(services, doorstep, tasks)
         self._adopted.open()
+        tasks.create_task(take_up_reports(services))
         await http.open(services, self._settings)
         tasks.create_task(self._expire())
         return door

@@ -1,7 +1,8 @@
 """Recordings of the real harnesses: every byte they wrote to a terminal, and where a scene was complete.
 
 They were made against a model server that only repeats a script, in an empty home and without a network. A
-recording is `<harness>/<columns>x<rows>.bin.gz`; the JSON beside it says what each scene must look like.
+recording is `<harness>/<columns>x<rows>.bin.gz`, and `<harness>/race.bin.gz` has a dialog that opens while a
+message stands in the composer. The JSON beside each says what every scene must look like.
 """
 
 import gzip
@@ -31,15 +32,12 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """All that one harness wrote in one run."""
 
+    name: str
     harness: str
     version: str
     cols: int
     rows: int
     scenes: list[Scene]
-
-    @property
-    def name(self) -> str:
-        return f"{self.harness}/{self.cols}x{self.rows}"
 
     @property
     def data(self) -> bytes:

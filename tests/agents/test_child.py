@@ -19,7 +19,9 @@ from palaver.agents.child import (
 from palaver.agents.pty import Exit, Pty
 from palaver.harness.marks import MARKS
 
-NAMES = st.sampled_from([*sorted(SESSION_VARIABLES), "PALAVER_SEAT", "PALAVER_X", "PATH", "TERM", "COLUMNS", "EDITOR"])
+NAMES = st.sampled_from(
+    [*sorted(SESSION_VARIABLES), "PALAVER_SEAT", "PALAVER_X", "PATH", "TERM", "COLUMNS", "EDITOR"]
+)
 
 
 @given(st.dictionaries(NAMES, st.text(max_size=5)))
@@ -68,7 +70,9 @@ def run(program: Program, seat: str | None) -> tuple[bytes, Exit, bytes]:
 
 def program(*words: str, cwd: Path = Path("/")) -> Program:
     return Program(
-        argv=tuple(map(os.fsencode, words)), cwd=os.fsencode(cwd), environment=(b"PATH=/usr/bin:/bin", b"A=b=c", b"odd")
+        argv=tuple(map(os.fsencode, words)),
+        cwd=os.fsencode(cwd),
+        environment=(b"PATH=/usr/bin:/bin", b"A=b=c", b"odd"),
     )
 
 

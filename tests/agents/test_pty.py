@@ -59,7 +59,11 @@ def test_the_foreground_is_known_while_somebody_is_there() -> None:
     assert pty.foreground() in (0, -1)
 
     program = subprocess.Popen(
-        [sys.executable, "-c", "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); sys.stdin.read()"],
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); sys.stdin.read()",
+        ],
         stdin=slave,
         start_new_session=True,
     )

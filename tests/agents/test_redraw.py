@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyte.screens import Char
 
 from palaver.agents.redraw import KEPT_MODES, redraw
 from palaver.agents.terminal import Terminal
@@ -9,7 +10,9 @@ from palaver.agents.terminal import Terminal
 COLS, ROWS = 20, 6
 
 PIECES = st.one_of(
-    st.sampled_from([b"hello", b"  two words", "é→".encode(), "漢字".encode(), b"\r\n", b"\r", b"\x1b[2J", b"\x1b[K"]),
+    st.sampled_from(
+        [b"hello", b"  two words", "é→".encode(), "漢字".encode(), b"\r\n", b"\r", b"\x1b[2J", b"\x1b[K"]
+    ),
     st.builds(lambda row, col: b"\x1b[%d;%dH" % (row, col), st.integers(1, ROWS), st.integers(1, COLS)),
     st.builds(lambda code: b"\x1b[%dm" % code, st.sampled_from([0, 1, 2, 3, 4, 7, 9, 22, 31, 42, 93, 104])),
     st.builds(lambda colour: b"\x1b[38;5;%dm" % colour, st.integers(0, 255)),
@@ -28,7 +31,7 @@ def cells(terminal: Terminal) -> list[list[object]]:
     glass = terminal.glass
     rows: list[list[object]] = []
     for y in range(glass.lines):
-        line = glass.buffer.get(y) or {}
+        line: dict[int, Char] = glass.buffer.get(y) or {}
         rows.append([line.get(x, glass.default_char) for x in range(glass.columns)])
     return rows
 

@@ -31,9 +31,9 @@ def recording(request: pytest.FixtureRequest) -> Recording:
     return request.param
 
 
-def test_all_four_harnesses_are_recorded_in_two_sizes() -> None:
+def test_all_four_harnesses_are_recorded_in_two_sizes_and_with_a_race() -> None:
     assert {recording.name for recording in RECORDINGS} == {
-        f"{name}/{size}" for name in PROFILES if name != "generic" for size in ("80x24", "120x40")
+        f"{name}/{kind}" for name in PROFILES if name != "generic" for kind in ("80x24", "120x40", "race")
     }
 
 
@@ -58,7 +58,7 @@ def test_a_gate_is_open_exactly_where_the_composer_is_empty(recording: Recording
 def test_a_dialog_is_also_seen_by_a_screen_that_hears_neither_status_nor_title(recording: Recording) -> None:
     deaf = recording.screen()
     data = recording.data
-    scene = next(scene for scene in recording.scenes if scene.scene == "dialog")
+    scene = next(scene for scene in recording.scenes if scene.state == "blocked")
     words = (b"\x1b]7501;state=", b"\x1b]0;", b"\x1b]2;")
     heard = data[: scene.offset]
     for word in words:

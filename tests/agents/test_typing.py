@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.agents.recorded import RECORDINGS
 
 from palaver.agents.gates import Facts, Foreground, check, check_raw
 from palaver.agents.look import Composer, Look
@@ -468,6 +469,24 @@ def test_a_question_at_the_cursor_gets_no_enter() -> None:
     step = hand.ask(replace(BLIND, state=AgentState.BLOCKED, has_dialog=True), after_ms=300)
 
     assert step == Wait(500, "dialog")
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode"])
+def test_a_dialog_that_opened_in_the_very_moment_was_recorded_and_gets_no_key(name: str) -> None:
+    recording = next(recording for recording in RECORDINGS if recording.name == f"{name}/race")
+    text = "[pal message from: nova] in the very moment"
+    hand = Hand(profile_of(name), Offer(text=text))
+    steps: dict[str, Step] = {}
+
+    for scene, screen in recording.play():
+        hand.now_ms = scene.ms + 5_000
+        if scene.scene in ("queued", "dialog_over_draft", "draft_after_dialog", "sent"):
+            steps[scene.scene] = hand.ask(screen.look(hand.now_ms))
+
+    assert steps["queued"] == Write(PASTE_BEGIN + text.encode() + PASTE_END)
+    assert steps["dialog_over_draft"] == Wait(500, "dialog")
+    assert steps["draft_after_dialog"] == Write(ENTER)
+    assert steps["sent"] == SEEN
 
 
 @st.composite

@@ -313,3 +313,11 @@ async def test_a_block_that_fails_leaves_the_bus(bus: Bus) -> None:
         byes = await nova.events(types=["agent.bye"])
 
         assert [event.sender for event in byes] == ["luna"]
+
+
+async def test_an_answer_can_be_waited_for(bus: Bus) -> None:
+    async with bus.connect("nova") as nova, bus.connect("luna"):
+        sent = await nova.send("@luna", "which one?", expects_reply=True)
+        (event,) = [event for event in await nova.events(types=["message"]) if event.seq == sent.seq]
+
+    assert event.payload["expects_reply"] is True

@@ -33,6 +33,7 @@ EXAMPLES = [
         bundle_id="bundle:0123",
         yes=True,
         dry_run=True,
+        expects_reply=True,
     ),
     requests.Listen(),
     requests.Ack(messages=(1, 2)),

@@ -38,16 +38,26 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 TRIED_ELSEWHERE = frozenset(
     {
         "archive",
+        "attach",
         "bundle",
         "config",
         "export",
         "install",
+        "kill",
+        "mcp",
         "note",
+        "pause",
+        "peek",
+        "resume",
         "room",
+        "run",
         "stick",
+        "stop",
         "task",
         "thread",
+        "token",
         "uninstall",
+        "unpause",
     }
 )
 PERSONS = frozenset({("redeliver",), ("release",)})

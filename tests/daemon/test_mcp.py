@@ -375,6 +375,14 @@ def test_a_client_that_speaks_nonsense_is_told_so(bus: Home, data: bytes) -> Non
     assert said.endswith(frame(b"Q", b"\1"))
 
 
+def test_a_client_that_cannot_pump_is_told_to_be_renewed(bus: Home) -> None:
+    with connect(bus.path) as wire:
+        wire.sendall(b"PAL1" + thin_request("mcp"))
+        said = wire.makefile("rb").read()
+
+    assert b"this client cannot serve MCP" in said
+
+
 # When the bus ends
 
 

@@ -136,6 +136,7 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
     assert after == "there is no room; 'pal room join' opens one for the working directory\n"
     assert "closed" in all_of_them[1]
     assert [event["type"] for event in home.events("--room", room)][-1] == "close"
+    assert luna.pal("stick", "heartbeat", "--room", room, "--json").error["error"] == "room_closed"
     assert luna.ok("room", "join", "--json").json["room_id"] == f"{room}-2"
 
 

@@ -194,6 +194,36 @@ def test_what_is_on_its_way_when_the_daemon_dies_is_settled_by_the_holder(
     assert receipt(bus, "one")["state"] == "seen"
 
 
+def test_each_message_comes_once_and_in_order_however_often_the_daemon_dies(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    words = ["normal", "idle", "interrupt", "idle-first"]
+    for number in range(20):
+        send(nova, f"{words[number % 4]} {number:02}", "--priority", words[number % 4])
+    taken: list[str] = []
+    outcomes: list[dict[str, Any]] = []
+    luna.gate(open=True)
+    while len(taken) < 20:
+        offer = luna.offered()
+        taken.append(offer["message"]["text"])
+        if len(taken) in (3, 9, 15):  # typed, and the daemon dies before it can be told
+            outcomes = [{"messages": [offer["message"]["seq"]], "answer": "seen"}]
+            bus.kill()
+            bus.ok("up")
+            luna.again()
+            luna.open_lane(outcomes=outcomes)
+        else:
+            luna.answer(offer)
+
+    by_word = {word: sorted(text for text in taken if text.rpartition(" ")[0] == word) for word in words}
+    order = ["interrupt", "normal", "idle-first", "idle"]
+    by_word["idle-first"].reverse()
+    assert taken == [text for word in order for text in by_word[word]]
+    assert len(set(taken)) == 20
+    states = {receipt(bus, text)["state"] for text in taken}
+    assert states == {"seen"}
+
+
 # Pause
 
 

@@ -10,7 +10,7 @@ from tests.fakes import HUMAN, LIMIT_S, Bus, FakeLane, seat, texts_of
 from palaver.delivery.lane import Answer, LaneKind, Level
 from palaver.errors import DiskFull
 from palaver.model.agent import Caller
-from palaver.model.envelope import Event
+from palaver.model.envelope import Draft, Event
 from palaver.model.query import Query
 from palaver.model.request import Leave, Release, Send, SetStatus
 from palaver.model.terminal import DIALOG, Pause, Unpause
@@ -171,21 +171,16 @@ async def test_nobody_is_told_twice_and_a_release_changes_nothing(
 
 
 async def test_what_a_brake_holds_is_not_let_go_with_a_dialog(bus: Bus, luna: Caller, nova: Caller) -> None:
-    lane = lane_of(bus, BEHIND_DIALOG)
     braked = await bus.send(luna, "braked", "@nova", priority="interrupt")
-    await becomes(bus, braked, "held")
-    await bus.submit(HUMAN, Release(message=str(braked.seq)))
-    await becomes(bus, braked, "held")
-    await bus.report("nova", "queued", braked.seq)
-    await becomes(bus, braked, "held")
-    other = await bus.send(luna, "other", "@nova", priority="interrupt")
-    await becomes(bus, other, "held")
-    await bus.report("nova", "queued", other.seq)
-    await bus.report("nova", "held", other.seq, reason="too fast")
+    await bus.report("nova", "held", braked.seq, reason="too fast")
+    lane = lane_of(bus, BEHIND_DIALOG)
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    await becomes(bus, interrupt, "held")
 
     bus.delivery.set_level(lane.lane, OPEN)
 
-    assert await take(bus, lane) == "braked"
+    assert await take(bus, lane) == "stop!"
+    assert bus.state(braked, "nova") == "held"
 
 
 async def test_another_lane_that_reaches_it_takes_an_interrupt_first(
@@ -228,6 +223,28 @@ async def test_what_is_held_for_one_who_has_gone_is_let_go(bus: Bus, luna: Calle
     await bus.submit(nova, Leave())
 
     await becomes(bus, interrupt, "queued")
+
+
+async def test_what_goes_along_quietly_is_let_go_too(bus: Bus, luna: Caller, nova: Caller) -> None:
+    await bus.submit(nova, SetStatus(state="active"))
+    payload: dict[str, object] = {
+        "text": "quiet",
+        "scope": "mentions",
+        "sender_kind": "instance",
+        "mentions": [],
+        "delivered_to": ["nova"],
+        "priority": "interrupt",
+        "wakes": [],
+    }
+    draft = Draft(type="message", sender="luna", payload=payload, id="q", ts=1)
+    lane = lane_of(bus, BEHIND_DIALOG)
+    quiet = (await bus.log.commit(None, lambda rows: draft)).event
+    assert quiet is not None
+    await becomes(bus, quiet, "held")
+
+    bus.delivery.set_level(lane.lane, OPEN)
+
+    assert await take(bus, lane) == "quiet"
 
 
 async def test_an_interrupt_on_its_way_is_not_held(bus: Bus, luna: Caller, nova: Caller) -> None:

@@ -14,8 +14,21 @@ import pytest
 from tests.flows.door import Door
 from tests.flows.door_cli import CliDoor, CliSeat
 from tests.flows.door_sdk import SdkDoor
+from tests.flows.room_door import RoomDoor, SdkRooms, envelope_rooms, handshake_rooms, http_rooms
+from tests.flows.room_door_cli import CliRooms
 
 DOORS: Final[dict[str, Callable[[Path], Door]]] = {"cli": CliDoor, "sdk": SdkDoor}
+ROOM_DOORS: Final[dict[str, Callable[[Path], RoomDoor]]] = {
+    "cli": CliRooms,
+    "sdk": SdkRooms,
+    "mcp": handshake_rooms,
+    "mcp-modern": envelope_rooms,
+    "http": http_rooms,
+}
+_ROOM_OFFERS: Final = {
+    "cli": {"resolve"},
+    **dict.fromkeys(["sdk", "mcp", "mcp-modern", "http"], {"events"}),
+}
 _OFFERS: Final = {"cli": CliDoor.offers, "sdk": SdkDoor.offers}
 
 
@@ -24,6 +37,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs = getattr(metafunc.function, "needs", "")
         names = [name for name, offers in _OFFERS.items() if not needs or needs in offers]
         metafunc.parametrize("door", names, indirect=True)
+    if "rooms" in metafunc.fixturenames:
+        needs = getattr(metafunc.function, "needs", "")
+        names = [name for name, offers in _ROOM_OFFERS.items() if not needs or needs in offers]
+        metafunc.parametrize("rooms", names, indirect=True)
 
 
 @pytest.fixture
@@ -47,6 +64,31 @@ async def door(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Door
     opened = DOORS[request.param](home)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def rooms(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[RoomDoor]:
+    """One door to the rooms of a home."""
+    opened = ROOM_DOORS[request.param](home)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def all_rooms(home: Path) -> AsyncIterator[dict[str, RoomDoor]]:
+    """Every door to the rooms of one home, by name; the one over HTTP is first in, to open it."""
+    opened = {name: ROOM_DOORS[name](home) for name in sorted(ROOM_DOORS, key="http".__ne__)}
+    yield opened
+    for door in opened.values():
+        await door.close()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder in which several work; it belongs to nothing above it."""
+    directory = Path(tempfile.mkdtemp(prefix="work-")).resolve()
+    yield directory
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

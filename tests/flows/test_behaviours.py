@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.flows.behaviours import BEHAVIOURS
+from tests.flows.room_behaviours import ROOM_BEHAVIOURS
+
+ALL = {**BEHAVIOURS, **ROOM_BEHAVIOURS}
 
 
 def shown() -> Iterator[tuple[str, str | None]]:
@@ -18,7 +21,7 @@ def shown() -> Iterator[tuple[str, str | None]]:
 
 
 def test_every_test_shows_a_behaviour_that_is_listed() -> None:
-    without = [name for name, id_ in shown() if id_ not in BEHAVIOURS]
+    without = [name for name, id_ in shown() if id_ not in ALL]
 
     assert without == []
 
@@ -26,4 +29,4 @@ def test_every_test_shows_a_behaviour_that_is_listed() -> None:
 def test_every_behaviour_is_shown_by_one_test() -> None:
     ids = [id_ for _, id_ in shown()]
 
-    assert sorted(filter(None, ids)) == sorted(BEHAVIOURS)
+    assert sorted(filter(None, ids)) == sorted(ALL)

@@ -163,6 +163,21 @@ async def test_what_cannot_be_read_as_a_room_is_passed_over(bus: Bus, book: Atte
     assert book.last_wait_ms(ROOM, "luna") is None
 
 
+async def test_a_room_that_closes_is_forgotten_and_others_are_not(bus: Bus, book: AttendanceBook) -> None:
+    for room in (ROOM, "other-cd34"):
+        await _write(bus, "member_joined", "luna", room=room)
+        book.beat(room, "luna")
+        assert book.is_news(room, "luna", 7)
+        assert not book.is_news(room, "luna", 7)
+
+    await _write(bus, "close", "human", room=ROOM)
+
+    assert (book.last_wait_ms(ROOM, "luna"), book.beat_ms(ROOM, "luna")) == (None, None)
+    assert book.is_news(ROOM, "luna", 7)
+    assert book.last_wait_ms("other-cd34", "luna") == book.beat_ms("other-cd34", "luna") == START_MS
+    assert not book.is_news("other-cd34", "luna", 7)
+
+
 async def test_a_closed_book_hears_nothing_more(bus: Bus, book: AttendanceBook) -> None:
     book.close()
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from palaver.log.memory import MemoryRows
+from palaver.log.fold import apply
+from palaver.log.memory import MemoryLog, MemoryRows
 from palaver.log.state import (
     AGENTS,
     SESSIONS,
@@ -14,6 +15,8 @@ from palaver.log.state import (
     read_carried,
     read_entry,
     read_line,
+    read_mail,
+    read_mail_up_to,
     read_session,
     read_tips,
     read_unread,
@@ -21,6 +24,7 @@ from palaver.log.state import (
 )
 from palaver.model.agent import Agent
 from palaver.model.delivery import State, can_rise
+from palaver.model.envelope import Draft
 from palaver.model.mail import (
     CARRIED,
     LEDGER,
@@ -133,3 +137,36 @@ def test_only_what_is_on_its_way_goes_unconfirmed_and_only_once() -> None:
     assert not can_step(rows_with(unsure), report("submitted", unconfirmed=True), 7)
     assert not can_step(rows_with(is_waiting=True), report("submitted", unconfirmed=True), 7)
     assert not can_step(rows_with(carried), report("seen", unconfirmed=True), 7)
+
+
+async def test_open_mail_is_walked_in_order_and_up_to_a_place() -> None:
+    log = MemoryLog(apply=apply)
+    kinds: list[tuple[str, list[str] | None]] = [
+        ("idle", None),
+        ("normal", None),
+        ("normal", []),
+        ("idle-first", None),
+        ("idle-first", []),
+        ("interrupt", []),
+    ]
+    seqs: list[tuple[str, int]] = []
+    for number, (priority, wakes) in enumerate(kinds * 250):
+        payload: dict[str, object] = {"text": "x", "delivered_to": ["nova"], "priority": priority}
+        if wakes is not None:
+            payload["wakes"] = wakes
+        draft = Draft(type="message", sender="luna", payload=payload, to=("nova",), id=f"ID{number}", ts=1)
+        event = (await log.commit(None, lambda rows, draft=draft: draft)).event  # type: ignore[misc]  # bound now
+        assert event is not None
+        seqs.append((priority, event.seq))
+
+    walked = [mail.seq for mail in read_mail(log.rows, "nova")]
+    middle = seqs[len(seqs) // 2][1]
+
+    assert walked == [
+        seq
+        for wanted in ("interrupt", "normal", "idle-first", "idle")
+        for seq in sorted((seq for word, seq in seqs if word == wanted), reverse=wanted == "idle-first")
+    ]
+    assert [mail.seq for mail in read_mail_up_to(log.rows, "nova", middle)] == [
+        seq for seq in walked if seq <= middle
+    ]

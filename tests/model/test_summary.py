@@ -23,6 +23,8 @@ def event(type_: str, **payload: object) -> Event:
         (event("agent.hello", runtime="claude", version="2"), "joined (claude, 2)"),
         (event("agent.bye", reason="its process ended"), "left (its process ended)"),
         (event("life", action="daemon_started", version="0.1.0"), "daemon_started (0.1.0)"),
+        (event("life", action="typed", agent="luna", text="blue"), "typed (blue)"),
+        (event("agent.paused", agent="luna"), "luna"),
         (
             event("delivery", state="seen", messages=[3, 4], lane="recv", grade="flushed"),
             "seen #3, #4 (recv, flushed)",

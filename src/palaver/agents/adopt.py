@@ -18,6 +18,7 @@ from palaver.errors import Disconnected
 
 _LIMIT_S: Final = 10.0
 _READ_BYTES: Final = 65536
+_PAUSE_S: Final = 0.01
 _AWAY: Final = "the bus is not running, so nobody can say who you are: 'pal up' starts it"
 
 
@@ -30,6 +31,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     standing: str = ""
     kind: str = ""
+    seq: int = 0
+    """The place of what was sent."""
     replied: bool = False
     """The caller has its answer already."""
 
@@ -51,8 +54,7 @@ async def ask_daemon(home: str, descriptor: int, request: dict[str, object]) -> 
 
 async def _exchange(home: str, descriptor: int, line: bytes) -> bytes:
     loop = asyncio.get_running_loop()
-    with connect(Path(home) / "adopt.sock") as wire:
-        wire.setblocking(False)
+    with await _connect(Path(home) / "adopt.sock") as wire:
         sent = await _send_with(loop, wire, line, descriptor)
         with suppress(BrokenPipeError):  # it has read enough to say no, and that is still to be read
             while sent < len(line):
@@ -62,6 +64,14 @@ async def _exchange(home: str, descriptor: int, line: bytes) -> bytes:
         while not answer.endswith(b"\n") and (piece := await loop.sock_recv(wire, _READ_BYTES)):
             answer += piece
         return answer
+
+
+async def _connect(path: Path) -> socket.socket:
+    while True:
+        try:
+            return connect(path, can_wait=False)
+        except BlockingIOError:  # many callers are before us
+            await asyncio.sleep(_PAUSE_S)
 
 
 async def _send_with(

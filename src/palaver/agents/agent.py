@@ -13,6 +13,7 @@ from typing import Any, Final
 from palaver.agents.adopt import ask_daemon
 from palaver.agents.attached import Viewer, error_frame
 from palaver.agents.bus import Bus, Held
+from palaver.agents.frames_wire import control_to_bytes
 from palaver.agents.gates import Gate
 from palaver.agents.house import House
 from palaver.agents.lane import Lane
@@ -85,6 +86,7 @@ class Agent:
             on_hangup=on_hangup,
             on_input=self._on_input,
             on_size=bus.resized,
+            on_stop=self.stop,
         )
         self._lane = Lane(home, bus, self.station.typist, self._end_offer)
         self._house = House(
@@ -166,7 +168,9 @@ class Agent:
             if not verdict.is_ok:
                 raise BadRequest(verdict.error)
         except PalaverError as error:
-            viewer.send(error_frame(error))
+            viewer.send(error_frame(error, "input"))
+        else:
+            viewer.send(control_to_bytes({"type": "queued", "priority": priority, "seq": verdict.seq}))
 
     # The end
 
@@ -181,6 +185,7 @@ class Agent:
         station.viewers.tell({"type": "exited", "status": ended.code, "signal": ended.signal})
         station.viewers.end()
         self._has_ended.set()
+        self._bus.hurry()
         self._spawn(self._report())
 
     async def _report(self) -> None:

@@ -34,6 +34,7 @@ class KeptViewer(msgspec.Struct, frozen=True, kw_only=True):
     received: bytes = b""
     unsent: bytes = b""
     is_owner: bool = False
+    is_drawn: bool = False
 
 
 class Stage(Protocol):
@@ -63,6 +64,8 @@ class Viewer:
         self.connection = connection
         self.is_human = is_human
         """Whether it may type."""
+        self.is_drawn = False
+        """It draws the screen itself, so no terminal of its own sees, or answers, what the program asks."""
         self._room = room
         self._reader = FrameReader(first)
         self._loop = asyncio.get_running_loop()
@@ -89,10 +92,15 @@ class Viewer:
             return
         if self._out_bytes + len(frames) > _LIMIT_OUT_BYTES:
             self._is_behind = True
-            self._out.clear()
-            self._out_bytes = 0
+            self._out = deque(piece for piece in self._out if piece[0] != DATA)
+            self._out_bytes = sum(map(len, self._out))
             return
         self.send(frames)
+
+    def answer(self, frames: bytes) -> None:
+        """Send what it asked for; one that asks and does not read gets nothing."""
+        if self._out_bytes + len(frames) <= _LIMIT_OUT_BYTES:
+            self.send(frames)
 
     def end(self) -> None:
         """Close behind what was sent: at once when that is nothing."""
@@ -180,10 +188,12 @@ class Viewer:
         self._room.stalled.add(self)
 
     def _obey(self, payload: bytes) -> None:
+        fields: dict[str, object] = {}
         try:
-            self._room.obey(self, control_from_bytes(payload))
+            fields = control_from_bytes(payload)
+            self._room.obey(self, fields)
         except PalaverError as error:
-            self.send(error_frame(error))
+            self.send(error_frame(error, fields.get("type", "")))
 
     # The end
 
@@ -206,6 +216,7 @@ class Viewer:
             received=self._reader.rest(),
             unsent=b"" if self._begun is None else bytes(self._begun),
             is_owner=self._room.owner is self,
+            is_drawn=self.is_drawn,
         )
 
 
@@ -223,6 +234,11 @@ class Viewers:
 
     def __iter__(self) -> Iterator[Viewer]:
         return iter(list(self._viewers))
+
+    @property
+    def has_terminal(self) -> bool:
+        """Whether somebody's own terminal sees the output as it is, and so answers what the program asks."""
+        return any(not viewer.is_drawn for viewer in self._viewers)
 
     def adopt(
         self, connection: socket.socket, *, first: bytes = b"", greeting: bytes = b"", is_human: bool = True
@@ -273,6 +289,7 @@ class Viewers:
         for one in kept:
             connection = socket.socket(fileno=one.descriptor)
             viewer = self.adopt(connection, first=one.received, greeting=one.unsent)
+            viewer.is_drawn = viewer.is_drawn or one.is_drawn
             if one.is_owner:
                 self.take_keyboard(viewer, is_forced=True)
 
@@ -310,6 +327,6 @@ class Viewers:
         self.stage.on_viewers()
 
 
-def error_frame(error: PalaverError) -> bytes:
-    """Write a refusal as a control."""
-    return control_to_bytes({"type": "error", "error": error.code, "message": str(error)})
+def error_frame(error: PalaverError, about: object = "") -> bytes:
+    """Write a refusal as a control; `about` is the type of the control that was refused."""
+    return control_to_bytes({"type": "error", "error": error.code, "message": str(error), "about": about})

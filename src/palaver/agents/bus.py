@@ -7,6 +7,7 @@ connection fails, and whoever asked says it anew on the next one.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import chain, count, repeat
 from typing import Final
 
@@ -18,6 +19,7 @@ from palaver.errors import Disconnected, PalaverError, Unavailable
 
 _PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _LONGEST_PAUSE_S: Final = 5.0
+_HURRIED_PAUSE_S: Final = 0.1
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -51,6 +53,8 @@ class Bus:
         self._wire: Wire | None = None
         self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._is_lost = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._is_hurried = False
         self.held: Held | None = None
         """What the first answer said; None until then."""
 
@@ -70,18 +74,31 @@ class Bus:
                 await self._on_held(self.held)
                 await self._is_lost.wait()
             except Unavailable:
-                await asyncio.sleep(next(pauses_s))
+                self.drop()
+                await self._pause(next(pauses_s))
             except PalaverError as refusal:
                 if self.held is None:
                     raise
                 _logger.warning("refused: %s: %s", refusal.code, refusal)
-                await asyncio.sleep(_LONGEST_PAUSE_S)
+                self.drop()
+                await self._pause(_LONGEST_PAUSE_S)
             finally:
                 self.drop()
 
+    def hurry(self) -> None:
+        """Try often from now on: there is little time left."""
+        self._is_hurried = True
+        self._hurry.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, _HURRIED_PAUSE_S) if self._is_hurried else seconds):
+                await self._hurry.wait()
+        self._hurry.clear()
+
     async def _connect(self) -> None:
         self._is_lost.clear()
-        self._wire = await open_wire(self._home, self._hear, self._lose, is_returning=True)
+        self._wire = await open_wire(self._home, self._hear, self._lose)
         hold = self._hold
         if self.held is not None:
             hold = msgspec.structs.replace(hold, name=self.held.name, secret=self.held.secret, ticket="")

@@ -10,7 +10,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from pyte import modes
 from pyte.charsets import LAT1_MAP
@@ -24,6 +24,7 @@ FAINT: Final = "faint "
 """Stands before the name of the foreground colour of a faint cell: pyte's cells have no place for it."""
 
 _Line = dict[int, Char]
+_AnyLine = TypeVar("_AnyLine", bound=_Line)
 
 
 class Glass(Screen):
@@ -62,6 +63,19 @@ class Glass(Screen):
             self.ensure_vbounds()
         self._other = None
 
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        """Change the size as terminals do: the row of the cursor stays, what is above it goes first."""
+        lines, columns = lines or self.lines, columns or self.columns
+        if not self.is_alternate:
+            for y in range(self.cursor.y - lines + 1):
+                self.scrollback.append(self.row_text(y))
+        _cut(self.buffer, self.cursor, lines, columns)
+        if self._other is not None:
+            _cut(*self._other, lines, columns)
+        self.tabstops |= set(range(8, columns, 8)) - set(range(self.columns))
+        self.lines, self.columns = lines, columns
+        self.margins = None
+
     def save_cursor(self) -> None:
         has_origin, has_wrap = modes.DECOM in self.mode, modes.DECAWM in self.mode
         self._saved = Savepoint(
@@ -83,13 +97,12 @@ class Glass(Screen):
             self.scrolled += bottom == self.lines - 1
             if not self.is_alternate:
                 self.scrollback.append(self.row_text(0))
-        for y in range(top, bottom):
-            line = buffer.pop(y + 1, None)
-            if line is None:
-                buffer.pop(y, None)
-            else:
-                buffer[y] = line
-        buffer.pop(bottom, None)
+        if self.margins is None:
+            moved = {y - 1: line for y, line in buffer.items() if y}
+        else:
+            moved = {y - (top < y <= bottom): line for y, line in buffer.items() if y != top}
+        buffer.clear()
+        buffer.update(moved)
 
     def scroll(self, count: int) -> None:
         """Move the lines inside the margins up, or down for a negative count; the cursor stays."""
@@ -205,6 +218,18 @@ class Glass(Screen):
         """Whether the cursor, drawn by the program as a reversed cell, stands on the first sign of a hint."""
         here, behind = line.get(self.cursor.x), line.get(self.cursor.x + 1)
         return here is not None and here.reverse and behind is not None and behind.fg.startswith(FAINT)
+
+
+def _cut(buffer: dict[int, _AnyLine], cursor: Cursor, lines: int, columns: int) -> None:
+    """Take from a screen what has no place in a smaller one."""
+    over = max(cursor.y - lines + 1, 0)
+    kept = {y - over: line for y, line in buffer.items() if 0 <= y - over < lines}
+    buffer.clear()
+    buffer.update(kept)
+    for line in buffer.values():
+        for x in [x for x in line if x >= columns]:
+            del line[x]
+    cursor.y -= over
 
 
 _FORE: Final = {**FG_ANSI, **FG_AIXTERM}

@@ -9,17 +9,19 @@ from functools import lru_cache
 from typing import Final
 
 from pyte import modes
-from pyte.graphics import BG_AIXTERM, BG_ANSI, FG_AIXTERM, FG_ANSI
+from pyte.graphics import BG_AIXTERM, BG_ANSI, FG_AIXTERM, FG_ANSI, FG_BG_256
 from pyte.screens import Char
 
 from palaver.agents.glass import FAINT, Glass
-from palaver.agents.terminal import Terminal
+from palaver.agents.terminal import MODE_KEYPAD, Terminal
 
-KEPT_MODES: Final = (1, 9, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2031)
+KEPT_MODES: Final = (1, 9, MODE_KEYPAD, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2031)
 """Keys, mouse, focus and paste: what the program switched on, and a person's terminal must therefore send."""
 
 _FORE: Final = {name: code for code, name in {**FG_AIXTERM, **FG_ANSI}.items()}
 _BACK: Final = {name: code for code, name in {**BG_AIXTERM, **BG_ANSI}.items()}
+_PALETTE: Final = {colour: number for number, colour in reversed(list(enumerate(FG_BG_256)))}
+"""The 256 colours that every terminal has, by what they are made of; of two that are equal the first."""
 
 
 def redraw(terminal: Terminal) -> bytes:
@@ -37,7 +39,7 @@ def redraw(terminal: Terminal) -> bytes:
         parts.append(b"\x1b[?7l")
     cursor = glass.cursor
     parts.append(b"\x1b[%d;%dH" % (cursor.y + 1, min(cursor.x, glass.columns - 1) + 1))
-    parts.append(_graphics(cursor.attrs._replace(data=" ")))
+    parts.append(graphics(cursor.attrs._replace(data=" ")))
     parts.append(b"\x1b[?25l" if cursor.hidden else b"\x1b[?25h")
     return b"".join(parts)
 
@@ -56,13 +58,13 @@ def _draw_row(glass: Glass, y: int) -> Iterator[bytes]:
         cell = line.get(x, blank)
         kind = cell._replace(data=" ")
         if kind != last:
-            yield _graphics(kind)
+            yield graphics(kind)
             last = kind
         yield cell.data.encode("utf-8", "replace")
 
 
 @lru_cache(maxsize=512)
-def _graphics(cell: Char) -> bytes:
+def graphics(cell: Char) -> bytes:
     """Write how a cell is drawn, from nothing."""
     words = ["0"]
     flags = (cell.bold, cell.italics, cell.underscore, cell.blink, cell.reverse, cell.strikethrough)
@@ -79,4 +81,6 @@ def _colour(name: str, codes: dict[str, int], extended: str) -> list[str]:
         return []
     if name in codes:
         return [str(codes[name])]
+    if name in _PALETTE:
+        return [extended, "5", str(_PALETTE[name])]
     return [extended, "2", *(str(int(name[place : place + 2], 16)) for place in (0, 2, 4))]

@@ -4,7 +4,6 @@ The file has mode 0600 in a folder of 0700. What a holder that died left behind 
 that lives is not.
 """
 
-import errno
 import os
 import socket
 import sys
@@ -47,9 +46,14 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def connect(path: Path) -> socket.socket:
-    """Connect to a socket and give it; raises OSError when nobody listens there."""
+def connect(path: Path, *, can_wait: bool = True) -> socket.socket:
+    """Connect to a socket and give it; raises OSError when nobody listens there.
+
+    Who cannot wait gets BlockingIOError when whoever listens has too many callers already, and else a
+    connection that does not wait either.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(can_wait)
     try:
         _at_short_path(path, connection.connect)
     except BaseException:
@@ -60,10 +64,11 @@ def connect(path: Path) -> socket.socket:
 
 def _is_live(path: Path) -> bool:
     try:
-        connect(path).close()
-    except OSError as error:
-        # A holder too busy to take one more caller is a holder that lives.
-        return error.errno == errno.EAGAIN
+        connect(path, can_wait=False).close()
+    except BlockingIOError:
+        return True  # too busy to take one more caller, and so alive
+    except OSError:
+        return False
     return True
 
 

@@ -28,12 +28,15 @@ from palaver.clock import Clock
 from palaver.errors import BadRequest, NotAllowed
 from palaver.harness.profile import Profile
 from palaver.model.delivery import AgentState
+from palaver.model.priority import parse_priority
 
 _STEP_BYTES: Final = 4096
 _LIMIT_UNSENT_BYTES: Final = 256 * 1024
 """Keys that may wait for a program that does not read; then nobody's keyboard is read from."""
 _LOOK_PAUSE_S: Final = 0.02
 """So long output goes on before it is looked at again: a look costs more than the bytes."""
+
+_ELSEWHERE: Final = "another terminal has the keyboard: take it over, or wait until it gives it up"
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -54,8 +57,9 @@ class Station:
         on_hangup: Callable[[], None],
         on_input: OnInput,
         on_size: Callable[[int, int], None],
+        on_stop: Callable[[], None],
     ) -> None:
-        """`on_input` gets what was sent from an input bar, with its priority."""
+        """`on_input` gets what was sent from an input bar, with its priority; `on_stop` ends the agent."""
         self._pty = pty
         self._child = child
         self._profile = profile
@@ -63,6 +67,7 @@ class Station:
         self._on_level = on_level
         self._on_input = on_input
         self._on_size = on_size
+        self._on_stop = on_stop
         self._loop = asyncio.get_running_loop()
         self._recent = b""
         self._inputs: deque[bytes] = deque()
@@ -113,7 +118,7 @@ class Station:
             self._look_in(_LOOK_PAUSE_S)
 
     def _answer_program(self) -> None:
-        if answers := self.screen.take_answers(is_attended=len(self.viewers) > 0):
+        if answers := self.screen.take_answers(is_attended=self.viewers.has_terminal):
             self.pump.write(answers)
 
     def redraw(self) -> bytes:
@@ -209,7 +214,15 @@ class Station:
             case "input":
                 self._take_input(viewer, str(fields.get("text", "")), str(fields.get("priority", "normal")))
             case "redraw":
-                viewer.send(data_frames(self.redraw()))
+                viewer.show(data_frames(self.redraw()))
+            case "screen":
+                viewer.is_drawn = fields.get("on") is True
+            case "history":
+                lines = list(self.screen.terminal.glass.scrollback)
+                viewer.answer(control_to_bytes({"type": "history", "lines": lines}))
+            case "stop":
+                _check_human(viewer, "ending an agent")
+                self._on_stop()
             case kind:
                 raise BadRequest(f"unknown control: {kind}")
 
@@ -219,20 +232,23 @@ class Station:
             self.screen.resize(cols, rows)
             self._pty.resize(cols, rows)
             self._on_size(cols, rows)
+            self.viewers.tell({"type": "size", "cols": cols, "rows": rows})
             self._look_in(0)
 
     def _set_passthrough(self, viewer: Viewer, fields: dict[str, object]) -> None:
         if fields.get("on") is not True:
             self.viewers.give_up_keyboard(viewer)
-        elif not viewer.is_human:
-            raise NotAllowed("typing into a terminal", "one who watches", "the human")
-        elif not self.viewers.take_keyboard(viewer, is_forced=fields.get("take") is True):
-            raise BadRequest("another terminal has the keyboard: take it over, or wait until it gives it up")
+            return
+        _check_human(viewer, "typing into a terminal")
+        if not self.viewers.take_keyboard(viewer, is_forced=fields.get("take") is True):
+            raise BadRequest(_ELSEWHERE)
 
     def _take_input(self, viewer: Viewer, text: str, priority: str) -> None:
-        if not viewer.is_human:
-            raise NotAllowed("typing into a terminal", "one who watches", "the human")
+        _check_human(viewer, "typing into a terminal")
+        parse_priority(priority)
         if priority == "normal":
+            if not self.viewers.can_type(viewer):
+                raise BadRequest(_ELSEWHERE)
             self._type_input(text)
         self._on_input(viewer, text, priority)
 
@@ -272,3 +288,8 @@ class Station:
         for viewer in self.viewers:
             word = "free" if owner is None else "own" if owner is viewer else "other"
             viewer.send(control_to_bytes({"type": "state", **self._state, "passthrough": word}))
+
+
+def _check_human(viewer: Viewer, what: str) -> None:
+    if not viewer.is_human:
+        raise NotAllowed(what, "one who watches", "the human")

@@ -18,6 +18,9 @@ TITLE_LIMIT: Final = 1_024
 ANSWER_LIMIT: Final = 64
 """Answers kept at most; a program that asks more without reading gets none for the rest."""
 
+MODE_KEYPAD: Final = 66
+"""The keypad sends sequences of its own; switched by this number or by an escape sequence."""
+
 _MODE_PASTE: Final = 2004
 _MODE_FOCUS: Final = 1004
 _MODE_FRAME: Final = 2026
@@ -122,6 +125,8 @@ class Terminal:
             self.is_readable = True
         elif word[0] in "()" and len(word) == 2:
             self.glass.define_charset(word[1], word[0])
+        elif word in "=>":
+            self._set_modes((MODE_KEYPAD,), is_on=word == "=")
         elif action := ESCAPES.get(word):
             action(self.glass)
 

@@ -16,7 +16,7 @@ from palaver.doors.argv.help import render_help
 from palaver.doors.argv.parse import Parsed, parse
 from palaver.doors.argv.style import wants_colour
 from palaver.doors.argv.table import TABLE
-from palaver.errors import UsageError
+from palaver.errors import PalaverError, UsageError
 
 _INSTALLING = {("install",): install, ("uninstall",): uninstall}
 
@@ -59,7 +59,13 @@ def _at_terminal(verb: str, words: list[str]) -> int:
     from palaver.cli.run import run_agent
 
     home = os.environ["PALAVER_HOME"]
-    return attach(home, words[0]) if verb == "__attach" else run_agent(words, home, os.environ)
+    if verb == "__run":
+        return run_agent(words, home, os.environ)
+    try:
+        return attach(home, words[0])
+    except PalaverError as error:
+        sys.stderr.write(f"pal: {error}\n")
+        return 1
 
 
 def _answer(parsed: Parsed) -> str | None:

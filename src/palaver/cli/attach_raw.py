@@ -28,7 +28,7 @@ from palaver.agents.frames_wire import (
 )
 from palaver.agents.request_wire import AgentRequest, reply_from_json, request_to_json
 from palaver.agents.sockets import connect, socket_path
-from palaver.errors import BadRequest, PalaverError
+from palaver.errors import BadRequest, NotFound
 
 _PREFIX: Final = 0x1C
 _READ_BYTES: Final = 65536
@@ -41,18 +41,18 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 def attach(home: str, name: str) -> int:
-    """Attach this terminal until the person leaves or the agent ends. Gives the exit status."""
+    """Attach this terminal until the person leaves or the agent ends. Gives the exit status.
+
+    Raises the refusal when there is no such terminal, or it is not for whoever asks.
+    """
     try:
         wire = connect(socket_path(home, name))
-    except OSError:
-        return _complain(f"nobody holds a terminal for {name}: 'pal list' shows who is there")
+    except OSError as error:
+        raise NotFound(f"terminal of {name}", "'pal list' shows who is there") from error
     with wire:
         cols, rows = _size()
         wire.sendall(request_to_json(AgentRequest(type="attach", cols=cols, rows=rows)))
-        try:
-            rest = _read_reply(wire)
-        except PalaverError as error:
-            return _complain(str(error))
+        rest = _read_reply(wire)
         with _raw_terminal():
             session = _Session(wire, rest)
             session.run()

@@ -80,7 +80,12 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     except PalaverError as error:
         return _complain(str(error), order, 1, code=error.code)
     if not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty():
-        return attach(home, name)
+        try:
+            return attach(home, name)
+        except (
+            PalaverError
+        ) as error:  # an agent may start another one, and only the human looks over a shoulder
+            _complain(str(error), order, 0, code=error.code)
     sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
     return 0
 

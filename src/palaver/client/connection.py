@@ -113,6 +113,7 @@ class Connection:
         mentions: bool = False,
         yes: bool = False,
         dry_run: bool = False,
+        expects_reply: bool = False,
     ) -> Receipt:
         """Send a text to one address or several; an empty list is a broadcast. Durable on return.
 
@@ -132,6 +133,7 @@ class Connection:
             bundle_id=bundle,
             yes=yes,
             dry_run=dry_run,
+            expects_reply=expects_reply,
         )
         return receipt_from_json(await self._lifeline.ask(request))
 

@@ -65,6 +65,7 @@ class Send(Request, frozen=True, kw_only=True, tag="send"):
     bundle_id: str = ""
     yes: bool = False
     dry_run: bool = False
+    expects_reply: bool = False
 
 
 class Put(Request, frozen=True, kw_only=True, tag="put"):
@@ -121,7 +122,9 @@ class CallTool(Request, frozen=True, kw_only=True, tag="tool"):
 
 
 class ListAgents(Request, frozen=True, kw_only=True, tag="list"):
-    """Who is there?"""
+    """Who is there? With `agent`: how is that one, and what waits for it?"""
+
+    agent: str = ""
 
 
 class Receipts(Request, frozen=True, kw_only=True, tag="receipts"):

@@ -4,7 +4,8 @@ A dialog is never answered by a message. Unlike what a brake holds, this comes b
 of the terminal opens, when the terminal is gone, and when another daemon finds it held with no dialog open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from palaver.delivery.ledger import Ledger
@@ -28,11 +29,22 @@ class Dialogs:
         self._ledger = ledger
 
     def held(self, agent: str) -> list[int]:
-        """Give the places of what waits behind a dialog, in order, at most a page of it."""
+        """Give the places of what waits behind a dialog, at most a page of it."""
         rows = self._log.rows
-        page = rows.scan(MAIL, mail_prefix(agent, Priority.INTERRUPT), after="", limit=_PAGE)
-        waiting = [mail.seq for _, value in page if (mail := decode_mail(value)).state == State.HELD]
-        return [seq for seq in waiting if (entry := read_entry(rows, seq, agent)) and entry.reason == DIALOG]
+        held = (
+            seq
+            for seq in self._held(agent)
+            if (entry := read_entry(rows, seq, agent)) and entry.reason == DIALOG
+        )
+        return list(islice(held, _PAGE))
+
+    def _held(self, agent: str) -> Iterator[int]:
+        for is_quiet in (False, True):
+            prefix, after = mail_prefix(agent, Priority.INTERRUPT, is_quiet=is_quiet), ""
+            while page := self._log.rows.scan(MAIL, prefix, after=after, limit=_PAGE):
+                mails = [decode_mail(value) for _, value in page]
+                yield from (mail.seq for mail in mails if mail.state == State.HELD)
+                after = page[-1][0]
 
     async def hold_back(self, agent: str, events: Sequence[Event], *, lane: str) -> None:
         """Write that these are held, and tell each sender once, however often it happens."""

@@ -90,7 +90,7 @@ class RoomTools(Tools):
     async def room_here(self, caller: Caller, path: str) -> str | None:
         """Give the room that a command means which names none; None when there is none.
 
-        That is the deepest one at or above the path of which the caller is a member, else the deepest there is.
+        That is the deepest one at or above the path in which the caller is a member, else the deepest one.
         """
         try:
             rooms = [room for room in await self._around(path) if room.is_open]

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from palaver.broker.outcome import Sent
 from palaver.doors.desk_parts import LIMIT_EVENTS, LIMIT_WAIT_MS, Answer, Tools
 from palaver.doors.desk_views import note_view
+from palaver.errors import UnknownMember
 from palaver.log.fold_rooms import find_note, find_room, read_notes
 from palaver.model.agent import Caller
 from palaver.model.message import EXTERNAL
 from palaver.model.query import Query
 from palaver.model.request import Send
 from palaver.model.room import AddNote, ResolveNote
-from palaver.rooms.events import event_filter
+from palaver.rooms.events import ANY, SELF, event_filter
+from palaver.rooms.names import find_member
+from palaver.rooms.room import Room
 
 
 class TalkTools(Tools):
@@ -62,9 +65,9 @@ class TalkTools(Tools):
         room = find_room(self.log.rows, room_id)
         wanted = event_filter(
             caller=None if caller.kind == EXTERNAL else caller.name,
-            target=target_agent_id,
+            target=target_agent_id if target_agent_id in (SELF, ANY) else self._named(room, target_agent_id),
             event_type=event_type,
-            sender=from_agent_id,
+            sender=None if from_agent_id is None else self._named(room, from_agent_id),
         )
         if after_event_seq is None:
             unread = self.waits.first_unread(caller, room)
@@ -123,6 +126,13 @@ class TalkTools(Tools):
         room = find_room(self.log.rows, room_id)
         await self.submit(caller, ResolveNote(room=room.id, note=note_id), key)
         return self._note(room.id, note_id)
+
+    def _named(self, room: Room, word: str) -> str:
+        """Give the member that a word means; one that means nobody now may mean somebody who has left."""
+        try:
+            return find_member(room, word, self.attendance.is_present).name
+        except UnknownMember:
+            return word
 
     def _note(self, room: str, id: str) -> Answer:
         return note_view(find_note(self.log.rows, room, id))

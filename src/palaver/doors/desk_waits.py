@@ -4,7 +4,7 @@ Real push: whoever waits is woken by the room's own events and, where time alone
 moment that the answer itself named. Nobody polls, and waiting for events changes nothing at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from math import ceil
@@ -17,10 +17,11 @@ from palaver.doors.bell import Bell
 from palaver.links.attendance import AttendanceBook
 from palaver.log.api import Log
 from palaver.log.follow import follow
-from palaver.log.state import read_mail
+from palaver.log.state import read_mail, read_mail_up_to
 from palaver.model.agent import Caller
 from palaver.model.delivery import Grade, State
 from palaver.model.envelope import Event
+from palaver.model.mail import Mail
 from palaver.model.message import EXTERNAL
 from palaver.model.query import Query
 from palaver.model.request import Acknowledge
@@ -114,26 +115,28 @@ class Waits:
 
     def first_unread(self, caller: Caller, room: Room) -> int | None:
         """Give the place of the oldest message of a room that its caller has not read."""
-        return min((event.seq for event in self._unread(caller, room)), default=None)
+        unread = self._in_room(caller, room, read_mail(self.log.rows, caller.name))
+        return min((event.seq for event in unread), default=None)
 
     async def acknowledge(self, caller: Caller, room: Room, wanted: EventFilter, up_to: int) -> None:
         """Take a cursor as word that the caller has read its messages up to there, those it asked for.
 
         Where nothing is open nothing is written.
         """
-        seqs = [
-            event.seq for event in self._unread(caller, room) if event.seq <= up_to and passes(wanted, event)
-        ]
+        unread = self._in_room(caller, room, read_mail_up_to(self.log.rows, caller.name, up_to))
+        seqs = [event.seq for event in unread if passes(wanted, event)]
         if seqs:
             request = Acknowledge(messages=tuple(sorted(seqs)), lane=LANE, grade=Grade.ACKED)
             await self.broker.submit(caller, request)
 
-    def _unread(self, caller: Caller, room: Room) -> Sequence[Event]:
+    def _in_room(self, caller: Caller, room: Room, waiting: Iterable[Mail]) -> Iterator[Event]:
+        """Give what of somebody's open mail was said in a room; a script has no mail, and held mail waits."""
         if caller.kind == EXTERNAL:
-            return ()
-        waiting = [mail.seq for mail in read_mail(self.log.rows, caller.name) if mail.state != State.HELD]
-        events = (self.log.event(seq) for seq in waiting)
-        return [event for event in events if event is not None and event.payload.get("room") == room.id]
+            return
+        for mail in waiting:
+            event = None if mail.state == State.HELD else self.log.event(mail.seq)
+            if event is not None and event.payload.get("room") == room.id:
+                yield event
 
     def _end(self, limit_ms: int | None) -> float | None:
         return None if limit_ms is None else self.clock.monotonic_s() + limit_ms / 1000

@@ -19,7 +19,6 @@ PEEK: Final = "peek"
 STATUS: Final = "status"
 STOP: Final = "stop"
 KILL: Final = "kill"
-VERBS: Final = (PEEK, STATUS, STOP, KILL)
 """What a holder can be asked."""
 
 Push = Callable[[Mapping[str, object]], None]

@@ -13,8 +13,6 @@ import msgspec
 
 LIMIT_EVIDENCE_BYTES: Final = 16 * 1024
 """So much of a screen is kept with a delivery."""
-LIMIT_TOLD_BYTES: Final = 1024 * 1024
-"""So much can be told in answer to one question: a screen, and what has rolled off it."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """Columns or rows of a terminal; 0 is unknown."""

@@ -18,7 +18,8 @@ from palaver.doors.lines_lanes import Lanes
 from palaver.doors.lines_names import Look, Names
 from palaver.doors.lines_tools import Tools
 from palaver.doors.services import Services
-from palaver.doors.views import agents_view, caller_view, message_view, receipts_view, sent_view
+from palaver.doors.terminal_view import queue_view
+from palaver.doors.views import agent_view, agents_view, caller_view, message_view, receipts_view, sent_view
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
 from palaver.links.link import Link
 from palaver.log.follow import follow
@@ -100,7 +101,7 @@ class Session:
             case wire.ToolOp():
                 return await self._tools.call(self._names.caller(op.name), op)
             case wire.ListOp():
-                return {"agents": agents_view(self._services)}
+                return {"agents": _agents(self._services, op.agent)}
             case wire.ReceiptsOp():
                 return receipts_view(self._services, find_message(self._services.log, op.message))
             case wire.LaneOp():
@@ -223,6 +224,15 @@ class Session:
                 self._tasks.create_task(self._lanes.close())
 
 
+def _agents(services: Services, name: str) -> list[dict[str, object]]:
+    if not name:
+        return agents_view(services)
+    agent = services.broker.directory.get(name)
+    if agent is None:
+        return []
+    return [{**agent_view(services, agent), "queue": queue_view(services.log.rows, agent.name)}]
+
+
 def _send_from(op: wire.SendOp) -> Send:
     return Send(
         text=op.text,
@@ -237,6 +247,7 @@ def _send_from(op: wire.SendOp) -> Send:
         bundle_id=op.bundle_id,
         is_confirmed=op.yes,
         is_dry_run=op.dry_run,
+        expects_reply=op.expects_reply,
     )
 
 

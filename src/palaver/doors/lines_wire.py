@@ -57,6 +57,7 @@ class SendOp(WireOp, frozen=True, kw_only=True, tag="send"):
     bundle_id: str = ""
     yes: bool = False
     dry_run: bool = False
+    expects_reply: bool = False
 
 
 class PutOp(WireOp, frozen=True, kw_only=True, tag="put"):
@@ -113,7 +114,9 @@ class ToolOp(WireOp, frozen=True, kw_only=True, tag="tool"):
 
 
 class ListOp(WireOp, frozen=True, kw_only=True, tag="list"):
-    """Who is there."""
+    """Who is there; with `agent` that one alone, and what waits for it."""
+
+    agent: str = ""
 
 
 class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):

@@ -159,11 +159,11 @@ def open_mail(
 ) -> list[Event]:
     """Give the unread mail of a name in the order in which it goes, also what somebody has in hand.
 
-    What is held is not its to read yet.
+    What is held is not its to read yet, and raw keys are nobody's to read.
     """
     found: list[Event] = []
     for mail in read_mail(services.log.rows, name):
-        event = None if mail.state == State.HELD else services.log.event(mail.seq)
+        event = None if mail.state == State.HELD or mail.raw else services.log.event(mail.seq)
         if event is not None and (passes is None or passes(event)):
             found.append(event)
             if len(found) == limit:

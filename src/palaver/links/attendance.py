@@ -163,3 +163,7 @@ class AttendanceBook:
             elif event.type == "kick":
                 for name in event.to:
                     self.forget(room, name)
+            elif event.type == "close":
+                for where, name in [*self._waits, *self._beats, *self._told]:
+                    if where == room:
+                        self.forget(room, name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from heapq import merge
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -84,14 +85,30 @@ def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, Mail] | None:
 def read_mail(rows: Rows, agent: str) -> Iterator[Mail]:
     """Walk the open mail of an agent in the order in which it goes, quiet or not."""
     for priority in Priority:
-        lines = [_line(rows, mail_prefix(agent, priority, is_quiet=quiet)) for quiet in (False, True)]
-        yield from merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
+        yield from _of_priority(rows, agent, priority)
+
+
+def read_mail_up_to(rows: Rows, agent: str, place: int) -> Iterator[Mail]:
+    """Walk the open mail of an agent up to a place, however much there is behind it."""
+    for priority in Priority:
+        line = _of_priority(rows, agent, priority)
+        if priority is Priority.IDLE_FIRST:
+            yield from (mail for mail in line if mail.seq <= place)
+        else:
+            yield from takewhile(lambda mail: mail.seq <= place, line)
+
+
+def _of_priority(rows: Rows, agent: str, priority: Priority) -> Iterator[Mail]:
+    lines = [_line(rows, mail_prefix(agent, priority, is_quiet=quiet)) for quiet in (False, True)]
+    return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
 
 
 def _line(rows: Rows, prefix: str) -> Iterator[Mail]:
     after = ""
     while page := rows.scan(MAIL, prefix, after=after, limit=_PAGE):
         yield from (decode_mail(value) for _, value in page)
+        if len(page) < _PAGE:
+            return
         after = page[-1][0]
 
 

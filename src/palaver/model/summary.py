@@ -18,7 +18,9 @@ def summary(event: Event) -> str:
         case "agent.bye":
             return _with("left", field("reason"))
         case "life":
-            return _with(field("action"), field("reason"), field("version"))
+            return _with(field("action"), field("reason"), field("version"), field("text"))
+        case "agent.paused" | "agent.unpaused":
+            return str(field("agent"))
         case "delivery":
             seqs = field("messages")
             numbers = [f"#{seq}" for seq in seqs] if isinstance(seqs, (list, tuple)) else []

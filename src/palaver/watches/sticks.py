@@ -1,5 +1,7 @@
 """The reactor that lets time pass in rooms: it hands sticks on, ends reservations, retires who is long gone.
 
+Whoever is given the stick without waiting for it, or loses it, is told so.
+
 It decides nothing: at the moment at which something may be due it asks the broker, and that looks again. A
 room has a timer only while time alone can change it; a room at rest costs nothing.
 """
@@ -15,12 +17,14 @@ from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.fold_rooms import read_open_rooms, read_room, read_rooms_of
 from palaver.model.envelope import Event
+from palaver.model.request import Notify
 from palaver.model.room import ExpireReservation, HandOn, RetireMember
 from palaver.rooms.attendance import Attendance, Facts, take_facts
 from palaver.rooms.conditions import gone_at_ms, reservation_until_ms
 from palaver.rooms.payloads import ROOM_TYPES
 from palaver.rooms.policy import Policy
 from palaver.rooms.room import Room, StickState
+from palaver.watches.stick_words import stick_notice
 
 _logger: Final = logging.getLogger("palaver.watches")
 
@@ -30,7 +34,7 @@ _LONGEST_S: Final = 24 * 3600.0
 _AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
 
 Due = HandOn | ExpireReservation | RetireMember
-Submit = Callable[[Due], Awaitable[object]]
+Submit = Callable[[Due | Notify], Awaitable[object]]
 """Hands a request to the broker in the name of the bus."""
 
 
@@ -83,9 +87,20 @@ class Sticks:
         self._timers.clear()
 
     def _hear(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type in ROOM_TYPES:
+                self._tell(event, str(event.payload.get("room")))
         for id in dict.fromkeys(id for event in events for id in self._touched(event)):
             if (room := read_room(self._log.rows, id)) is not None:
                 self._look(room)
+
+    def _tell(self, event: Event, room: str) -> None:
+        notice = stick_notice(event, lambda name: self._attendance.is_waiting(room, name))
+        if notice is not None:
+            self._tasks.create_task(self._say(notice))
+
+    async def _say(self, notice: Notify) -> None:
+        await self._submit(notice)
 
     def _touched(self, event: Event) -> Iterator[str]:
         """Give the rooms in which an event can change what falls due."""

@@ -22,6 +22,10 @@ class Key(enum.Enum):
     CANCEL = enum.auto()
     QUIT = enum.auto()
     REDRAW = enum.auto()
+    MENU = enum.auto()
+    NEXT = enum.auto()
+    PREVIOUS = enum.auto()
+    PAGE_UP = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,23 @@ class Editor:
                 if not self._paste():
                     return
             elif self._bytes.startswith(b"\x1b"):
-                if not self._escape():
+                if (found := _ESCAPE.match(self._bytes)) is not None and found[0] in _KEYS:
+                    self._bytes = self._bytes[found.end() :]
+                    yield Pressed(_KEYS[found[0]], self.text)
+                elif not self._escape():
                     return
             else:
                 yield from self._plain()
+
+    def take_rest(self) -> bytes:
+        """Give up what was not looked at yet, for whoever the keys behind this one are meant for."""
+        rest, self._bytes = self._bytes, b""
+        return rest
+
+    def settle(self) -> None:
+        """Nothing more came: an Escape at the end was that key, and does nothing."""
+        if self._bytes == b"\x1b" and not self._is_pasting:
+            self._bytes = b""
 
     def _paste(self) -> bool:
         pasted, end, rest = self._bytes.partition(_PASTE_END)
@@ -97,8 +114,8 @@ class Editor:
             yield Pressed(Key.CANCEL, line)
         elif byte == b"\x04" and not self.text:
             yield Pressed(Key.QUIT)
-        elif byte == b"\x0c":
-            yield Pressed(Key.REDRAW)
+        elif byte in _KEYS:
+            yield Pressed(_KEYS[byte], self.text)
         elif (move := _MOVES.get(byte)) is not None:
             move(self)
         elif byte >= b" ":
@@ -164,6 +181,14 @@ class Editor:
             is_draft = self._place == len(self._history)
             self.put(self._draft if is_draft else self._history[self._place])
 
+
+_KEYS: Final = {
+    b"\x0c": Key.REDRAW,
+    b"\x1c": Key.MENU,
+    b"\t": Key.NEXT,
+    b"\x1b[Z": Key.PREVIOUS,
+    b"\x1b[5~": Key.PAGE_UP,
+}
 
 _MOVES: Final = {
     b"\x1b[D": Editor._left,

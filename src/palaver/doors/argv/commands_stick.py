@@ -9,7 +9,7 @@ from palaver.doors.argv.room_page import lease_lines, not_yet_line, turn_lines
 from palaver.doors.argv.style import Paint, safe, wants_colour
 from palaver.doors.argv.timeouts import timeout_ms
 from palaver.doors.desk import Answer
-from palaver.errors import NotOwner, StaleLease, UsageError
+from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError
 from palaver.links.doorstep import Doorstep
 from palaver.log.fold_rooms import find_room
 
@@ -131,6 +131,8 @@ async def _lease(call: Call, word: str) -> tuple[str, int]:
     room = find_room(call.services.log.rows, word)
     is_holder = room.owner == call.caller.name
     if lease is None and not is_holder and await room_of_repeat(call) is None:
+        if not room.is_open:
+            raise RoomClosed(room.id)
         raise NotOwner(room.owner) if room.owner else StaleLease(room.turn)
     return room.lease if lease is None else lease, room.turn if turn is None else turn
 

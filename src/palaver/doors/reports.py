@@ -1,0 +1,78 @@
+"""What holders could not tell because no daemon was there: their last reports, taken up at the start.
+
+A report lies beside the agent's socket, `agents/<name>.report.json`, and is believed for its secret alone: only
+the holder that had the agent knows it.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.delivery.lane import Ability, Answer, LaneKind
+from palaver.doors.services import Services
+from palaver.errors import PalaverError, Unavailable
+from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.message import INSTANCE
+from palaver.model.request import Leave
+
+_LIMIT_BYTES: Final = 1024 * 1024
+_TERMINAL: Final = Ability(kind=LaneKind.TERMINAL, reaches_busy=True, wakes_idle=True)
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    messages: tuple[int, ...]
+    answer: Answer
+    grade: str = ""
+
+
+class _Report(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    secret: str
+    reason: str
+    outcomes: tuple[_Outcome, ...] = ()
+
+
+async def take_up_reports(services: Services) -> None:
+    """Write down what every report says, and remove it. One that cannot be written down now stays."""
+    for path in sorted((services.home / "agents").glob("*.report.json")):
+        try:
+            report = msgspec.json.decode(_read(path), type=_Report)
+            await _take_up(services, report)
+        except Unavailable:
+            continue
+        except (PalaverError, OSError, msgspec.DecodeError) as error:
+            _logger.info("the report %s says nothing: %s", path.name, error)
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LIMIT_BYTES)
+
+
+async def _take_up(services: Services, report: _Report) -> None:
+    agent = services.broker.directory.get(report.name)
+    if agent is None or not _is_holder(agent, report.secret):
+        return
+    lane = services.delivery.open_lane(
+        agent.name, _TERMINAL, lambda offer: None
+    )  # it begins closed, and stays so
+    try:
+        for outcome in report.outcomes:
+            await services.delivery.recover(lane, outcome.messages, outcome.answer, grade=outcome.grade)
+    finally:
+        await services.delivery.close_lane(lane)
+    if not agent.left:
+        caller = Caller(
+            name=agent.name, standing=standing_of_role(agent.role), kind=INSTANCE, seat=agent.seat
+        )
+        await services.broker.submit(caller, Leave(reason=report.reason))
+
+
+def _is_holder(agent: Agent, secret: str) -> bool:
+    return agent.holder == hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,42 @@
+"""What somebody is told of the stick who does not wait for it. Pure: events in, words out.
+
+Whoever waits for its turn hears of it there. Others are at work, or idle, and would not notice.
+"""
+
+from collections.abc import Callable
+
+from palaver.model.envelope import Event
+from palaver.model.request import Notify
+from palaver.rooms.events import from_agent
+from palaver.rooms.payloads import KICK, PASS, RELEASE, RESERVATION_EXPIRED, TAKEOVER
+
+
+def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | None:
+    """Word what an event of a room means for the one it concerns; None when that one knows, or nobody is."""
+    room = event.payload.get("room")
+    if event.type in (PASS, RELEASE, RESERVATION_EXPIRED):
+        whom = event.payload.get("reserved_for")
+        if not isinstance(whom, str) or not whom or is_waiting(whom):
+            return None
+        how = "passes you" if event.type == PASS else "has given up"
+        giver = from_agent(event) or "nobody"
+        text = (
+            f"{giver} {how} the stick of #{room}, and it waits for you: take it with "
+            f"'pal stick claim --room {room}' or wait_for_turn; the hand-over comes with it"
+        )
+        return _notify(event, whom, text)
+    if event.type == TAKEOVER and event.to:
+        why = event.payload.get("reason") or event.payload.get("cause")
+        text = (
+            f"{event.sender} has taken the stick of #{room} over from you ({why}): change nothing more there"
+        )
+        return _notify(event, event.to[0], text)
+    if event.type == KICK and event.to:
+        why = event.payload.get("reason")
+        text = f"{event.sender} has removed you from #{room}" + (f": {why}" if why else "")
+        return _notify(event, event.to[0], text)
+    return None
+
+
+def _notify(event: Event, whom: str, text: str) -> Notify:
+    return Notify(to=whom, text=text, cause=event.id, kind="stick")

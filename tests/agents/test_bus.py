@@ -1,0 +1,143 @@
+"""A holder's way to the bus: it comes back for ever, and what was asked on a lost connection fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.agents.stage import LIMIT_S, Stage
+
+from palaver.agents.bus import Bus, Held
+from palaver.client.request import Hold, Typed
+from palaver.client.wire import Line
+from palaver.errors import Disconnected, NotYou, PalaverError
+
+HOLD = Hold(pid=1, ticket="ticket", secret="secret")
+
+
+class Listener:
+    """What a bus tells its owner."""
+
+    def __init__(self) -> None:
+        self.helds: asyncio.Queue[Held] = asyncio.Queue()
+        self.pushes: asyncio.Queue[Line] = asyncio.Queue()
+
+    async def on_held(self, held: Held) -> None:
+        self.helds.put_nowait(held)
+
+    async def held(self) -> Held:
+        async with asyncio.timeout(LIMIT_S):
+            return await self.helds.get()
+
+
+@asynccontextmanager
+async def running(stage: Stage) -> AsyncIterator[tuple[Bus, Listener]]:
+    listener = Listener()
+    bus = Bus(str(stage.home), HOLD, listener.on_held, listener.pushes.put_nowait)
+    task = asyncio.create_task(bus.run())
+    try:
+        yield bus, listener
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_it_holds_with_its_ticket_and_later_with_its_secret(stage: Stage) -> None:
+    async with running(stage) as (bus, listener):
+        assert (await listener.held()).name == "luna"
+
+        await stage.daemon.close()
+        await stage.daemon.open()
+        await listener.held()
+
+        first, second = [one for one in stage.daemon.said if one["op"] == "hold"]
+        assert (first["ticket"], first["secret"], first.get("name")) == ("ticket", "secret", None)
+        assert (second.get("ticket"), second["secret"], second["name"]) == (None, "secret", "luna")
+        assert bus.is_connected
+
+
+async def test_the_first_refusal_is_raised(stage: Stage) -> None:
+    stage.daemon.refusals["hold"] = {
+        "error": "not_you",
+        "message": "no",
+        "details": {"name": "a", "you": "b"},
+    }
+    listener = Listener()
+    bus = Bus(str(stage.home), HOLD, listener.on_held, listener.pushes.put_nowait)
+
+    with pytest.raises(PalaverError) as caught:
+        await bus.run()
+
+    assert caught.value.code == NotYou.code
+
+
+async def test_what_was_asked_on_a_lost_connection_fails(stage: Stage) -> None:
+    async with running(stage) as (bus, listener):
+        await listener.held()
+        stage.daemon.silent.add("typed")
+        answer = bus.ask(Typed(text="x"))
+        await stage.daemon.heard("typed")
+
+        await stage.daemon.close()
+
+        with pytest.raises(Disconnected):
+            await answer
+        await stage.daemon.open()
+        await listener.held()
+
+
+async def test_what_is_asked_while_the_daemon_is_away_fails_at_once(stage: Stage) -> None:
+    bus = Bus(str(stage.home), HOLD, Listener().on_held, print)
+
+    with pytest.raises(Disconnected, match="away"):
+        await bus.ask(Typed(text="x"))
+
+
+async def test_a_dropped_connection_is_made_anew(stage: Stage) -> None:
+    async with running(stage) as (bus, listener):
+        await listener.held()
+
+        bus.drop()
+
+        assert not bus.is_connected
+        await listener.held()
+        assert bus.is_connected
+
+
+async def test_a_new_size_is_told_with_the_next_connection(stage: Stage) -> None:
+    async with running(stage) as (bus, listener):
+        await listener.held()
+
+        bus.resized(100, 30)
+        bus.drop()
+        await listener.held()
+
+        assert (stage.daemon.last("hold")["cols"], stage.daemon.last("hold")["rows"]) == (100, 30)
+
+
+async def test_pushes_are_handed_on(stage: Stage) -> None:
+    async with running(stage) as (_, listener):
+        await listener.held()
+
+        stage.daemon.push("control", ask=3, verb="peek", lines=7)
+
+        async with asyncio.timeout(LIMIT_S):
+            line = await listener.pushes.get()
+        assert (line.push, line.ask, line.verb, line.lines) == ("control", 3, "peek", 7)
+
+
+async def test_a_later_refusal_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.agents.bus._LONGEST_PAUSE_S", 0.0)
+    async with running(stage) as (bus, listener):
+        await listener.held()
+        stage.daemon.refusals["hold"] = {
+            "error": "not_you",
+            "message": "no",
+            "details": {"name": "a", "you": "b"},
+        }
+        bus.drop()
+        await stage.daemon.heard("hold", count=3)
+
+        stage.daemon.refusals.clear()
+
+        await listener.held()

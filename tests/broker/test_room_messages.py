@@ -1,0 +1,232 @@
+"""What is said in rooms: whom it reaches, whom it wakes, and what is refused."""
+
+from typing import Any
+
+import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock
+
+from palaver.broker.broker import Broker
+from palaver.errors import (
+    BadRequest,
+    BadText,
+    InvalidBody,
+    MessageTooLarge,
+    NotAllowed,
+    RoomClosed,
+    RoomNotFound,
+    UnknownMember,
+    UnknownRecipient,
+)
+from palaver.model.agent import Caller, Standing
+from palaver.model.ids import UlidSource
+from palaver.model.request import Send
+from palaver.model.room import Claim, CloseRoom, JoinRoom
+from palaver.rooms.policy import ALL_WAKE, Policy
+
+GUEST = Caller(name="guest", standing=Standing.GUEST, kind="human")
+
+
+async def seat(bus: Bus, *names: str, path: str = "/src/work") -> list[Caller]:
+    """Let agents join the bus, and the room at a path."""
+    found = []
+    for name in names:
+        known = bus.broker.directory.get(name)
+        asking = (
+            await bus.join(name)
+            if known is None
+            else Caller(name=name, standing=Standing.WORKER, kind="instance")
+        )
+        await bus.broker.submit(asking, JoinRoom(places=(path,)))
+        found.append(asking)
+    return found
+
+
+async def say(bus: Bus, asking: Caller, text: str, *to: str, **fields: Any) -> dict[str, Any]:
+    """Say something, and give the payload of the event it became."""
+    event = await bus.send(asking, text, *to, **fields)
+    return {**event.payload, "to": event.to}
+
+
+async def test_a_word_to_the_room_is_for_all_its_members_but_oneself_and_wakes_nobody(bus: Bus) -> None:
+    luna, *_ = await seat(bus, "luna", "nova", "rosa")
+    await bus.join("mona")
+
+    said = await say(bus, luna, "hello", "#work")
+
+    room = said["room"]
+    assert room.startswith("work-")
+    assert said["to"] == (f"#{room}",)
+    assert said["delivered_to"] == ["nova", "rosa"]
+    assert (said["scope"], said["delivery_hint"], said["wakes"]) == ("broadcast", "normal", [])
+
+
+async def test_room_alone_is_the_callers_only_room_or_the_one_that_was_named(bus: Bus) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    mona = await bus.join("mona")
+
+    assert (await say(bus, luna, "here", "room"))["delivered_to"] == ["nova"]
+    with pytest.raises(BadRequest, match="you are in none"):
+        await say(bus, mona, "where", "room")
+    await seat(bus, "luna", path="/src/other")
+    with pytest.raises(BadRequest, match="say which room"):
+        await say(bus, luna, "where", "room")
+    assert (await say(bus, luna, "there", "room", room="work"))["delivered_to"] == ["nova"]
+
+
+async def test_a_message_is_said_in_one_room(bus: Bus) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    await seat(bus, "luna", path="/src/other")
+
+    with pytest.raises(BadRequest, match="in one room"):
+        await say(bus, luna, "both", "#work", "#other")
+    with pytest.raises(BadRequest, match="in one room"):
+        await say(bus, luna, "both", "#work", room="other")
+    said = await say(bus, luna, "one", "#work", "room", room="work")
+
+    assert said["to"] == (f"#{said['room']}",)
+
+
+async def test_what_is_said_to_members_wakes_them(bus: Bus) -> None:
+    luna, *_ = await seat(bus, "luna", "nova", "rosa")
+
+    said = await say(bus, luna, "you", "@nova", "nova", "human", room="work")
+
+    assert said["to"] == ("nova", "human")
+    assert said["delivered_to"] == said["mentions"] == ["nova", "human"]
+    assert "wakes" not in said
+
+
+async def test_those_who_are_named_beside_the_room_or_in_the_text_are_woken(bus: Bus) -> None:
+    luna, *_ = await seat(bus, "luna", "nova", "rosa")
+    await bus.join("mona")
+
+    said = await say(bus, luna, "@rosa look", "#work", "@mona", has_mentions=True)
+
+    assert said["to"] == (f"#{said['room']}", "@mona", "@rosa")
+    assert said["delivered_to"] == ["nova", "rosa", "mona"]
+    assert said["wakes"] == ["mona", "rosa"]
+
+
+async def test_a_mention_of_nobody_is_refused(bus: Bus) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    last = bus.log.last()
+
+    with pytest.raises(UnknownRecipient):
+        await say(bus, luna, "@ghost look", "#work", has_mentions=True)
+
+    assert bus.log.last() == last
+
+
+async def test_a_person_wakes_everybody(bus: Bus) -> None:
+    await seat(bus, "luna", "nova")
+
+    by_human = await say(bus, HUMAN, "scope down", "#work")
+    by_guest = await say(bus, GUEST, "me too", "#work")
+
+    assert "wakes" not in by_human
+    assert by_human["delivered_to"] == by_guest["delivered_to"] == ["luna", "nova"]
+    assert "wakes" not in by_guest
+
+
+@pytest.mark.parametrize(("words", "is_awake"), [(ALL_WAKE, True), ("nobody", False)])
+async def test_the_policy_says_whose_words_wake_a_room(bus: Bus, words: str, is_awake: bool) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    clock = FakeClock()
+    broker = Broker(
+        bus.log,
+        clock=clock,
+        ids=UlidSource(clock, lambda size: bytes([7] * size)),
+        is_present=lambda name: True,
+        draw=lambda: 0,
+        policy=Policy(room_wakes=words),
+    )
+
+    for asking in (luna, HUMAN):
+        sent: Any = await broker.submit(asking, Send(text="hello", to=("#work",)))
+        assert ("wakes" not in sent.event.payload) is is_awake
+    broker.close()
+
+
+async def test_an_interrupt_to_the_room_wakes_the_holder_of_the_stick_alone(bus: Bus) -> None:
+    luna, nova, _ = await seat(bus, "luna", "nova", "rosa")
+    before = await say(bus, luna, "now", "#work", delivery_hint="interrupt")
+    await bus.broker.submit(nova, Claim(room="work"))
+
+    said = await say(bus, luna, "now", "#work", delivery_hint="interrupt")
+    by_holder = await say(bus, nova, "now", "#work", priority="interrupt")
+
+    assert before["wakes"] == []
+    assert (said["priority"], said["delivery_hint"], said["wakes"]) == ("interrupt", "interrupt", ["nova"])
+    assert (by_holder["delivery_hint"], by_holder["wakes"]) == ("interrupt", [])
+
+
+async def test_an_interrupt_to_a_member_wakes_it_and_nobody_else(bus: Bus) -> None:
+    luna, nova, _ = await seat(bus, "luna", "nova", "rosa")
+    await bus.broker.submit(nova, Claim(room="work"))
+
+    said = await say(bus, luna, "now", "rosa", room="work", delivery_hint="interrupt")
+
+    assert said["delivered_to"] == ["rosa"]
+    assert "wakes" not in said
+
+
+async def test_what_one_writes_to_oneself_is_delivered_and_wakes_nobody(bus: Bus) -> None:
+    [luna] = await seat(bus, "luna")
+
+    said = await say(bus, luna, "remember", "luna", room="work")
+
+    assert said["delivered_to"] == ["luna"]
+    assert said["wakes"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"text": ""}, InvalidBody),
+        ({"text": "x" * 4097}, MessageTooLarge),
+        ({"text": "a\x1bb"}, BadText),
+        ({"text": "x", "delivery_hint": "loud"}, BadRequest),
+        ({"text": "x", "to": ("#nowhere",)}, RoomNotFound),
+        ({"text": "x", "room": "nowhere"}, RoomNotFound),
+        ({"text": "x", "to": ("ghost",)}, UnknownMember),
+    ],
+)
+async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
+    bus: Bus, fields: dict[str, Any], error: type[Exception]
+) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    last = bus.log.last()
+    given = {"to": (), **fields}
+    room = {} if given["to"] == ("#nowhere",) else {"room": "work"}
+
+    with pytest.raises(error):
+        await bus.submit(luna, Send(**{**room, **given}))
+
+    assert bus.log.last() == last
+
+
+async def test_strangers_are_silent_and_so_is_a_closed_room(bus: Bus) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    mona = await bus.join("mona")
+    mira = await bus.join("mira", role="observer")
+
+    for asking in (mona, SCRIPT):
+        with pytest.raises(UnknownMember):
+            await say(bus, asking, "hi", "#work")
+    with pytest.raises(NotAllowed):
+        await say(bus, mira, "hi", "#work")
+    room = (await say(bus, luna, "last words", "#work"))["room"]
+    await bus.broker.submit(HUMAN, CloseRoom(room="work"))
+    with pytest.raises(RoomClosed):
+        await say(bus, luna, "hi", room=room)
+
+
+async def test_threads_intents_and_replies_work_in_rooms_as_everywhere(bus: Bus) -> None:
+    luna, nova = await seat(bus, "luna", "nova")
+    asked = await bus.send(luna, "which one?", room="work", intent="request", thread="naming")
+
+    answered = await say(bus, nova, "the second", room="work", reply_to=str(asked.seq))
+
+    assert (answered["thread"], answered["reply_to"]) == ("naming", str(asked.seq))
+    assert answered["delivered_to"] == ["luna"]
+    assert bus.state(asked, "nova") == "answered"

@@ -1,0 +1,57 @@
+"""The last report of a holder that no daemon heard: the next one takes it up."""
+
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+from tests.agents.stage import PROGRAMS
+from tests.cli.person import holders_of
+from tests.daemon.stage import PAL, Home, end_process, new_home, wait_until
+
+from palaver.agents.spool import Report, read_reports, write_report
+from palaver.client.request import Outcome
+
+PYTHON = str(PAL).replace("/pal", "/python")
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with new_home() as made:
+        made.ok("up")
+        try:
+            yield made
+        finally:
+            for pid in holders_of(made.path):
+                end_process(pid, 9)
+
+
+def test_a_new_daemon_hears_how_an_agent_ended_while_there_was_none(home: Home) -> None:
+    home.ok("run", "--detach", "--name", "luna", "--", PYTHON, "-I", str(PROGRAMS / "lines.py"))
+    pid = home.ok("status", "luna", "--json").json["pid"]
+    home.ok("down")
+    end_process(pid, 9)
+    wait_until(lambda: bool(read_reports(str(home.path))))
+    wait_until(lambda: not holders_of(home.path))
+
+    home.ok("up")
+
+    wait_until(lambda: not read_reports(str(home.path)))
+    (bye,) = home.events("--type", "agent.bye")
+    assert bye["payload"]["reason"] == "killed by SIGKILL"
+
+
+def test_a_report_with_another_secret_is_not_believed(home: Home) -> None:
+    home.ok("run", "--detach", "--name", "luna", "--", PYTHON, "-I", str(PROGRAMS / "lines.py"))
+    home.ok("down")
+    write_report(str(home.path), Report(name="luna", secret=hashlib.md5(b"x").hexdigest(), reason="lies"))
+    write_report(
+        str(home.path),
+        Report(name="nobody", secret="s", reason="lies", outcomes=(Outcome(messages=(1,), answer="seen"),)),
+    )
+    (home.path / "agents" / "odd.report.json").write_text("{")
+
+    home.ok("up")
+
+    wait_until(lambda: not list((home.path / "agents").glob("*.report.json")))
+    assert home.events("--type", "agent.bye") == []
+    assert [agent["name"] for agent in home.ok("list", "--json").lines] == ["luna"]

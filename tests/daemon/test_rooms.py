@@ -1,0 +1,142 @@
+"""Rooms with real processes: places, turns that end with their holder, restarts, and mail to oneself."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Shell, check_output, run_as_person
+
+HANDOFF = ("--status", "tests pass", "--next", "review")
+
+
+@pytest.fixture
+def quick(home: Home) -> Home:
+    """A bus on which nobody waits for those who are gone."""
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text("room_heartbeat_s = 0\nroom_waiter_grace_s = 60\n")
+    home.ok("up")
+    return home
+
+
+@pytest.fixture
+def work(home: Home) -> Path:
+    """A checkout under the home directory, with a linked worktree and a symlink to it."""
+    folder = home.path.parent / "work"
+    folder.mkdir()
+    name = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
+    for words in (
+        ["init", "-q"],
+        [*name, "commit", "-q", "--allow-empty", "-m", "first"],
+        ["worktree", "add", "-q", str(home.path.parent / "tree")],
+    ):
+        subprocess.run(["git", "-C", folder, *words], check=True, capture_output=True, env=home.environment)
+    (home.path.parent / "link").symlink_to(folder)
+    return folder
+
+
+def agent(home: Home, name: str, work: Path) -> Shell:
+    """A shell that is somebody, and in the room."""
+    shell = home.shell()
+    shell.ok("join", "--name", name)
+    shell.ok("room", "join", str(work))
+    return shell
+
+
+def types(home: Home) -> list[str]:
+    return [event["type"] for event in home.events("--room", room_id(home))]
+
+
+def room_id(home: Home) -> str:
+    (room,) = home.ok("room", "list", "--json").json["rooms"]
+    return str(room["room_id"])
+
+
+def test_a_worktree_a_symlink_and_a_folder_inside_are_one_room_and_home_is_none(
+    bus: Home, work: Path
+) -> None:
+    luna = agent(bus, "luna", work)
+    parent = bus.path.parent
+    (work / "src").mkdir()
+
+    found = {
+        luna.ok("room", "join", str(path), "--json").json["room_id"]
+        for path in (work, parent / "tree", parent / "link", work / "src")
+    }
+    refused = luna.pal("room", "join", str(parent), "--json")
+
+    assert found == {room_id(bus)}
+    assert types(bus) == ["member_joined"]
+    assert refused.status == 1
+    assert refused.error["error"] == "not_a_place"
+
+
+def test_one_who_waits_is_given_the_stick_when_it_is_released(bus: Home, work: Path) -> None:
+    luna, nova = agent(bus, "luna", work), agent(bus, "nova", work)
+    room = room_id(bus)
+    first = luna.ok("stick", "claim", "--room", room, "--json").json
+    waiting = nova.begin("stick", "wait", "--room", room, "--json")
+
+    luna.ok("stick", "release", "--room", room, *HANDOFF)
+    second = check_output(waiting.end()).json
+
+    assert (first["turn_id"], second["turn_id"]) == (1, 2)
+    assert second["handoff"]["status"] == "tests pass"
+    assert second["from_agent_id"] == "luna"
+
+
+def test_a_holder_that_is_killed_loses_the_stick_to_one_who_waits(quick: Home, work: Path) -> None:
+    luna, nova = agent(quick, "luna", work), agent(quick, "nova", work)
+    room = room_id(quick)
+    luna.ok("stick", "claim", "--room", room)
+    waiting = nova.begin("stick", "wait", "--room", room, "--json")
+
+    luna.process.kill()
+    luna.process.wait()
+    result = waiting.end()
+
+    if result.json["status"] == "takeover_available":
+        result = nova.pal("stick", "wait", "--room", room, "--json")
+    assert result.json["status"] == "your_turn"
+    assert quick.ok("room", "state", "--room", room, "--json").json["owner_agent_id"] == "nova"
+
+
+def test_a_holder_keeps_the_stick_when_the_daemon_is_killed_and_nobody_joins_twice(
+    bus: Home, work: Path
+) -> None:
+    luna, nova = agent(bus, "luna", work), agent(bus, "nova", work)
+    room = room_id(bus)
+    turn = luna.ok("stick", "claim", "--room", room, "--json").json
+
+    for _ in range(3):
+        bus.kill(signal.SIGKILL)
+        luna.ok("room", "join", str(work))
+        nova.ok("room", "join", str(work))
+
+    assert types(bus) == ["member_joined", "member_joined", "claim"]
+    beat = luna.ok("stick", "heartbeat", "--room", room, "--json").json
+    assert (beat["status"], beat["turn_id"]) == ("ok", turn["turn_id"])
+
+
+def test_what_one_writes_to_oneself_in_a_room_is_read_by_ones_own_recv(bus: Home, work: Path) -> None:
+    luna = agent(bus, "luna", work)
+
+    luna.ok("send", "luna", "--room", room_id(bus), "--", "remember")
+    received = luna.ok("recv", "--json")
+
+    assert [line["text"] for line in received.lines] == ["remember"]
+    assert received.lines[0]["room"] == room_id(bus)
+
+
+def test_a_person_closes_a_room_and_its_history_stays(bus: Home, work: Path) -> None:
+    luna = agent(bus, "luna", work)
+    room = room_id(bus)
+    luna.ok("send", f"#{room}", "--", "last words")
+
+    refused = luna.pal("room", "close", "--room", room, "--json")
+    closed = check_output(run_as_person(bus, "room", "close", "--room", room, "--json"))
+
+    assert refused.error["error"] == "not_allowed"
+    assert closed.json["status"] == "closed"
+    assert luna.pal("send", f"#{room}", "--", "more", "--json").status == 1
+    assert [event["type"] for event in bus.events("--room", room)] == ["member_joined", "message", "close"]

@@ -1,0 +1,112 @@
+"""The bell: it wakes those who wait in a room, and nobody else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import LIMIT_S, Bus, open_memory, opened_bus
+
+from palaver.doors.bell import Bell, Listener
+from palaver.model.envelope import Draft
+from palaver.model.request import SetStatus
+
+
+@pytest.fixture
+async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
+    async with opened_bus(open_memory, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def bell(bus: Bus) -> Bell:
+    return Bell(bus.log, lambda name: ["work"] if name == "luna" else [])
+
+
+async def write(bus: Bus, room: object) -> None:
+    draft = Draft(
+        type="claim", sender="luna", payload={"room": room}, id=f"ID{bus.log.last()}", ts=bus.clock.now_ms()
+    )
+    await bus.log.commit(None, lambda rows: draft)
+
+
+async def rings(listener: Listener) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await listener.wait(None)
+
+
+async def test_an_event_of_a_room_rings_there(bus: Bus, bell: Bell) -> None:
+    with bell.listening("work") as here, bell.listening("work") as too:
+        await write(bus, "work")
+
+        await rings(here)
+        await rings(too)
+
+
+async def test_what_rang_before_it_was_looked_at_is_forgotten_and_what_rings_behind_is_kept(
+    bus: Bus, bell: Bell
+) -> None:
+    with bell.listening("work") as here:
+        await write(bus, "work")
+        here.look()
+        waiting = asyncio.ensure_future(here.wait(None))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+        await write(bus, "work")
+
+        async with asyncio.timeout(LIMIT_S):
+            await waiting
+
+
+async def test_what_becomes_of_an_agent_rings_in_its_rooms_and_another_room_is_silent(
+    bus: Bus, bell: Bell
+) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    with bell.listening("work") as here, bell.listening("other") as there:
+        silent = asyncio.ensure_future(there.wait(None))
+        await bus.submit(nova, SetStatus(state="active"))
+        await bus.submit(luna, SetStatus(state="active"))
+
+        await rings(here)
+
+        assert not silent.done()
+        silent.cancel()
+
+
+async def test_a_wait_ends_at_its_limit_and_its_timer_with_it(bus: Bus) -> None:
+    asked: list[float] = []
+
+    class Timer:
+        is_off = False
+
+        def cancel(self) -> None:
+            self.is_off = True
+
+    timer = Timer()
+
+    def call_later(delay_s: float, call: object) -> Timer:
+        asked.append(delay_s)
+        asyncio.get_running_loop().call_soon(call)  # type: ignore[arg-type]  # what a listener waits for
+        return timer
+
+    bell = Bell(bus.log, lambda name: [], call_later)
+    with bell.listening("work") as here:
+        async with asyncio.timeout(LIMIT_S):
+            await here.wait(2500)
+
+    assert asked == [2.5]
+    assert timer.is_off
+
+
+async def test_nobody_is_kept_who_waits_no_longer(bus: Bus, bell: Bell) -> None:
+    with bell.listening("work"):
+        pass
+    with bell.listening("work") as here:
+        bell.ring("work")
+        await rings(here)
+    await write(bus, 7)
+    bell.close()
+    await write(bus, "work")
+
+    assert bell._waiting == {}

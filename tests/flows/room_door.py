@@ -1,0 +1,184 @@
+"""Doors to rooms: at each of them an agent asks for the same tools and is answered with the same objects.
+
+The SDK and both kinds of MCP have the tools themselves; the command line has words for them.
+"""
+
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from mcp import StdioServerParameters
+from tests.daemon.mcp_stage import Model, handshaken, modern, over_http
+from tests.flows.door import Refused
+from tests.flows.shell import Shell
+
+import palaver
+from palaver.errors import PalaverError
+
+Answer = dict[str, Any]
+PAL = str(Path(sys.executable).with_name("pal"))
+
+
+class RoomSeat(Protocol):
+    """An agent at a door."""
+
+    name: str
+
+    async def ask(self, tool: str, **arguments: Any) -> Answer:
+        """Call a tool by its name, or raise Refused."""
+        ...
+
+
+class RoomDoor(Protocol):
+    """One way into the rooms of one home."""
+
+    async def join(self, name: str, harness: str = "") -> RoomSeat:
+        """Sit an agent down."""
+        ...
+
+    async def close(self) -> None:
+        """Let everybody go who sits here."""
+        ...
+
+
+class SdkRoomSeat:
+    """A connection of this process."""
+
+    def __init__(self, me: palaver.Connection) -> None:
+        self._me = me
+        self.name = me.name
+
+    async def ask(self, tool: str, **arguments: Any) -> Answer:
+        try:
+            return await self._me.call(tool, **arguments)
+        except PalaverError as error:
+            raise Refused(error.code, error.details) from error
+
+
+class SdkRooms:
+    """The SDK, and with it the lines of the Unix door."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._ends = AsyncExitStack()
+
+    async def join(self, name: str, harness: str = "") -> SdkRoomSeat:
+        me = palaver.connect(name, harness=harness, home=self._home)
+        return SdkRoomSeat(await self._ends.enter_async_context(me))
+
+    async def close(self) -> None:
+        await self._ends.aclose()
+
+
+class McpSeat:
+    """A client of the official SDK, in a task of its own: it must end in the task in which it began."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._over = asyncio.Event()
+
+    async def open(self, client: AbstractAsyncContextManager[Model]) -> None:
+        self._ready: asyncio.Future[Model] = asyncio.get_running_loop().create_future()
+        self._life = asyncio.create_task(self._live(client))
+        await asyncio.wait([self._ready, self._life], return_when=asyncio.FIRST_COMPLETED)
+        if self._life.done():
+            self._life.result()
+        self._model = self._ready.result()
+
+    async def _live(self, client: AbstractAsyncContextManager[Model]) -> None:
+        async with client as model:
+            self._ready.set_result(model)
+            await self._over.wait()
+
+    async def ask(self, tool: str, **arguments: Any) -> Answer:
+        found = await self._model.ask(tool, **arguments)
+        if "error" in found:
+            raise Refused(found["error"], found.get("details", {}))
+        return found
+
+    async def close(self) -> None:
+        self._over.set()
+        await self._life
+
+
+class McpRooms:
+    """`pal mcp`, the pump that a harness starts, for clients of one generation of the protocol."""
+
+    def __init__(
+        self, home: Path, client: Callable[[StdioServerParameters], AbstractAsyncContextManager[Model]]
+    ) -> None:
+        self._home = home
+        self._client = client
+        self._seats: list[McpSeat] = []
+
+    async def join(self, name: str, harness: str = "") -> McpSeat:
+        words = f"--name {name}" + (f" --harness {harness}" if harness else "")
+        # Both leave what runs the tests behind: the pump sits under a shell that is the agent.
+        script = f"pal join {words} >&2 && pal mcp; exit $?"
+        parameters = StdioServerParameters(
+            command="bash",
+            args=["--norc", "--noprofile", "-c", script],
+            env={"PATH": f"{Path(PAL).parent}:/usr/bin:/bin", "PALAVER_HOME": str(self._home)},
+            cwd=self._home,
+        )
+        seat = McpSeat(name)
+        await seat.open(self._client(parameters))
+        self._seats.append(seat)
+        return seat
+
+    async def close(self) -> None:
+        for seat in self._seats:
+            await seat.close()
+
+
+class HttpRooms:
+    """`/mcp`, where a token says who asks; its agent sits in a shell."""
+
+    def __init__(self, home: Path, *, is_modern: bool) -> None:
+        self._home = home
+        self._is_modern = is_modern
+        self._shells: list[Shell] = []
+        self._seats: list[McpSeat] = []
+
+    async def join(self, name: str, harness: str = "") -> McpSeat:
+        shell = Shell(self._home)
+        self._shells.append(shell)
+        await shell.open()
+        await _ok(shell, "env", "PALAVER_HTTP=127.0.0.1:0", "pal", "up")
+        url = json.loads(await _ok(shell, "pal", "status", "--json"))["doors"]["http"]
+        await _ok(shell, "pal", "join", "--name", name, *(["--harness", harness] if harness else []))
+        token = json.loads(await _ok(shell, "pal", "token", "create", "--json"))["token"]
+        seat = McpSeat(name)
+        await seat.open(over_http(url, token, is_modern=self._is_modern))
+        self._seats.append(seat)
+        return seat
+
+    async def close(self) -> None:
+        for seat in self._seats:
+            await seat.close()
+        for shell in self._shells:
+            await shell.close()
+
+
+async def _ok(shell: Shell, *words: str) -> str:
+    result = await shell.run(*words)
+    assert result.status == 0, (shlex.join(words), result)
+    return result.out
+
+
+def handshake_rooms(home: Path) -> McpRooms:
+    return McpRooms(home, handshaken)
+
+
+def envelope_rooms(home: Path) -> McpRooms:
+    return McpRooms(home, modern)
+
+
+def http_rooms(home: Path) -> HttpRooms:
+    return HttpRooms(home, is_modern=True)
+
