@@ -3,7 +3,7 @@
  *
  * It hands its arguments, working directory and a few chosen variables to the daemon and then does what the daemon
  * asks: read standard input, read a file, write this out, run this verb in Python, exit. It understands no verb but
- * up, down, hook, mcp and help, parses no answer, and reads nothing that it was not asked to read. It is written in C
+ * up, down, hook, monitor, mcp and help, parses no answer, and reads nothing that it was not asked to read. It is written in C
  * because it runs once for every command and every hook: the common path is one connect, one send, one read, one
  * write and one acknowledgement. src/palaver/cli/thin.py is the same client in Python; one suite tests both.
  */
@@ -51,7 +51,6 @@ enum {
     PIECE = 65536,     /* of what the daemon asked to read */
     UNDIVIDED = 4096,  /* a socket takes so little whole or not at all */
     REPEATS = 5,       /* without a frame in between */
-    HOOK_LIMIT_S = 5,  /* a harness waits for its hooks */
     END_LIMIT_S = 2,   /* to write out what the daemon sent before a signal, when nobody reads */
     GONE_LIMIT_MS = 10000,
     READY_FD = 3,
@@ -85,7 +84,7 @@ static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
     const char *home;
-    bool home_given, help, foreground, json, hook, up, down, mcp;
+    bool home_given, help, foreground, json, hook, up, down, mcp, monitor;
 } call;
 
 static char cwd[PATH_MAX];
@@ -194,12 +193,6 @@ static void on_end_limit(int number)
 {
     (void)number;
     die_of(ending);
-}
-
-static void on_hook_limit(int number)
-{
-    (void)number;
-    _exit(0);
 }
 
 static void catch_signals(void)
@@ -341,6 +334,7 @@ static void read_arguments(int count, char **all)
         call.up = !strcmp(verb, "up");
         call.down = !strcmp(verb, "down");
         call.mcp = !strcmp(verb, "mcp");
+        call.monitor = !strcmp(verb, "monitor");
     }
 }
 
@@ -756,8 +750,6 @@ static int open_wire(int repeats)
 
     if (fd >= 0)
         return fd;
-    if (call.hook)
-        _exit(0);
     if (call.help)
         run_python("palaver.cli", call.all + 1, call.count - 1);
     marker = in_home("down");
@@ -1057,6 +1049,16 @@ static bool obey_received(void)
     return true;
 }
 
+/* Wait until the daemon says something; true when nobody can read our output any more: the harness has gone. */
+static bool is_output_lost(void)
+{
+    struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = STDOUT_FILENO}};
+
+    while (poll(ready, 2, -1) < 0 && errno == EINTR && !ending)
+        ;
+    return ready[1].revents & (POLLERR | POLLNVAL);
+}
+
 /* Serve the daemon until the connection ends. A Q or V ends the process. */
 static void serve(void)
 {
@@ -1066,6 +1068,8 @@ static void serve(void)
     heard = false;
     for (;;) {
         ssize_t n;
+        if (call.monitor && is_output_lost())
+            _exit(0);
         if (source.fd >= 0) {
             struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = source.fd, .events = POLLIN}};
             if (poll(ready, 2, -1) < 0)
@@ -1089,6 +1093,8 @@ static void serve(void)
     end_source();
 }
 
+#include "hook.h"
+#include "monitor.h"
 #include "pump.h"
 
 int main(int argc, char **argv)
@@ -1101,10 +1107,8 @@ int main(int argc, char **argv)
         return 0;
     }
     read_arguments(argc, argv);
-    if (call.hook) {
-        signal(SIGALRM, on_hook_limit);
-        alarm(HOOK_LIMIT_S);
-    }
+    if (call.hook)
+        begin_hook_limit();
     if (!getcwd(cwd, sizeof cwd))
         cwd[0] = 0; /* it was removed; the daemon is told so by an empty name */
     find_home();
@@ -1114,7 +1118,11 @@ int main(int argc, char **argv)
             run_in_foreground();
     }
     build_request();
+    if (call.hook)
+        run_hook();
     catch_signals();
+    if (call.monitor)
+        run_monitor();
     if (call.mcp)
         run_pump();
     for (int repeats = 0; repeats <= REPEATS; repeats++) {
@@ -1128,8 +1136,6 @@ int main(int argc, char **argv)
         close(wire);
         if (ending) /* the daemon was lost before it could say the end */
             die_of(ending);
-        if (call.hook)
-            break;
         if (heard)
             repeats = 0;
     }

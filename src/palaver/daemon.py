@@ -54,6 +54,7 @@ from palaver.log.state import read_agent, read_agents
 from palaver.model.agent import Seat
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
+from palaver.model.message import HUMAN
 from palaver.model.request import Gone, Request, Started
 from palaver.model.setting import check_settings
 from palaver.rooms.policy import policy_from
@@ -154,7 +155,7 @@ class Daemon:
 
         call_later, policy = asyncio.get_running_loop().call_later, policy_from(self._settings)
         self._presence = Presence(ProcessWatch(), gone, call_later)
-        self._attendance = AttendanceBook(log, clock=self._clock, is_present=self._presence.is_present)
+        self._attendance = AttendanceBook(log, clock=self._clock, is_present=self._is_in_reach)
         self._broker = broker = Broker(
             log,
             clock=self._clock,
@@ -245,6 +246,10 @@ class Daemon:
         self._delivery.close()
         self._broker.close()
         self._presence.close()
+
+    def _is_in_reach(self, name: str) -> bool:
+        """Tell whether a member of a room is there: a person always is, whichever terminal they look at."""
+        return name == HUMAN or self._presence.is_present(name)
 
     def _follow_agents(self, events: Sequence[Event]) -> None:
         """Seats and presence are what the state says, before the one who joined is answered."""

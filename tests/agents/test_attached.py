@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from palaver.agents.attached import Viewer, Viewers
+from palaver.agents.attached import Viewers
 from palaver.agents.frames_wire import CONTROL, DATA, Frame, FrameReader, control_to_bytes, data_frames
+from palaver.agents.viewer import Viewer
 from palaver.errors import BadRequest
 
 LIMIT_S = 5.0

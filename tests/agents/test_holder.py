@@ -465,14 +465,16 @@ async def test_jobs_of_a_shell_can_be_stopped_and_go_on(stage: Stage) -> None:
     await stage.start(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "$ "})
     person = await stage.attach()
 
-    await person.until_shown(b"$ ")
+    await person.until_shown(b"$")
     await person.press(b"echo is'' there; cat\r")
     await person.until_shown(b"is there")
     await person.press(b"once\r")
     await person.until(lambda: person.shown.count(b"once") >= 2)
     await person.press(b"\x1a")
     await person.until_shown(b"Stopped")
+    person.shown = b""
     await person.press(b"fg\r")
+    await person.until_shown(b"cat")
     await person.press(b"twice\r")
 
     await person.until(lambda: person.shown.count(b"twice") >= 2)

@@ -46,6 +46,8 @@ EXAMPLES = [
     requests.Events(after=7, follow=True),
     requests.ListAgents(),
     requests.Receipts(message="42"),
+    requests.Whoami(),
+    requests.CallTool(tool="join_path", arguments={"context_path": "/src"}, cwd="/src", key="ab" * 16),
     requests.Leave(reason="exited with 0"),
     requests.Hold(pid=7),
     requests.Hold(pid=7, name="luna", ticket="t", secret="s", cols=80, rows=24, version="1"),

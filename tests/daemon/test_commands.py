@@ -40,6 +40,7 @@ TRIED_ELSEWHERE = frozenset(
         "archive",
         "attach",
         "bundle",
+        "chat",
         "config",
         "export",
         "install",

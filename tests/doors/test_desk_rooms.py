@@ -122,7 +122,8 @@ async def test_rooms_are_listed_all_of_them_or_those_around_a_path(stage: Stage,
     at_other = await stage.desk.list_rooms(luna, context_path=str(other))
     closed = await stage.desk.list_rooms(luna, context_path=str(other), include_closed=True)
 
-    [line] = open_ones["rooms"]  # type: ignore[misc]
+    line = open_ones["rooms"][0]  # type: ignore[index]
+    assert len(open_ones["rooms"]) == 1  # type: ignore[arg-type]
     assert (line["canonical_path"], line["is_member"], line["present_count"]) == (str(work), True, 1)
     assert len(everything["rooms"]) == 2  # type: ignore[arg-type]
     assert around["rooms"] == open_ones["rooms"]

@@ -14,21 +14,17 @@ import pytest
 from tests.flows.door import Door
 from tests.flows.door_cli import CliDoor, CliSeat
 from tests.flows.door_sdk import SdkDoor
-from tests.flows.room_door import RoomDoor, SdkRooms, envelope_rooms, handshake_rooms, http_rooms
+from tests.flows.room_door import HttpRooms, McpRooms, RoomDoor, SdkRooms
 from tests.flows.room_door_cli import CliRooms
 
 DOORS: Final[dict[str, Callable[[Path], Door]]] = {"cli": CliDoor, "sdk": SdkDoor}
 ROOM_DOORS: Final[dict[str, Callable[[Path], RoomDoor]]] = {
     "cli": CliRooms,
     "sdk": SdkRooms,
-    "mcp": handshake_rooms,
-    "mcp-modern": envelope_rooms,
-    "http": http_rooms,
+    "mcp": McpRooms,
+    "http": HttpRooms,
 }
-_ROOM_OFFERS: Final = {
-    "cli": {"resolve"},
-    **dict.fromkeys(["sdk", "mcp", "mcp-modern", "http"], {"events"}),
-}
+_ROOM_OFFERS: Final = {"cli": {"resolve"}, "sdk": {"events"}, "mcp": {"events"}, "http": {"events"}}
 _OFFERS: Final = {"cli": CliDoor.offers, "sdk": SdkDoor.offers}
 
 
@@ -77,7 +73,7 @@ async def rooms(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Roo
 @pytest.fixture
 async def all_rooms(home: Path) -> AsyncIterator[dict[str, RoomDoor]]:
     """Every door to the rooms of one home, by name; the one over HTTP is first in, to open it."""
-    opened = {name: ROOM_DOORS[name](home) for name in sorted(ROOM_DOORS, key="http".__ne__)}
+    opened = {name: ROOM_DOORS[name](home) for name in ("http", "cli", "sdk", "mcp")}
     yield opened
     for door in opened.values():
         await door.close()

@@ -7,13 +7,12 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 from mcp import StdioServerParameters
-from tests.daemon.mcp_stage import Model, handshaken, modern, over_http
+from tests.daemon.mcp_stage import Model, handshaken, over_http
 from tests.flows.door import Refused
 from tests.flows.shell import Shell
 
@@ -85,15 +84,17 @@ class McpSeat:
     async def open(self, client: AbstractAsyncContextManager[Model]) -> None:
         self._ready: asyncio.Future[Model] = asyncio.get_running_loop().create_future()
         self._life = asyncio.create_task(self._live(client))
-        await asyncio.wait([self._ready, self._life], return_when=asyncio.FIRST_COMPLETED)
-        if self._life.done():
-            self._life.result()
-        self._model = self._ready.result()
+        self._model = await self._ready
 
     async def _live(self, client: AbstractAsyncContextManager[Model]) -> None:
-        async with client as model:
-            self._ready.set_result(model)
-            await self._over.wait()
+        try:
+            async with client as model:
+                self._ready.set_result(model)
+                await self._over.wait()
+        except Exception as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
 
     async def ask(self, tool: str, **arguments: Any) -> Answer:
         found = await self._model.ask(tool, **arguments)
@@ -107,13 +108,10 @@ class McpSeat:
 
 
 class McpRooms:
-    """`pal mcp`, the pump that a harness starts, for clients of one generation of the protocol."""
+    """`pal mcp`, the pump that a harness starts, for a client of the older generation."""
 
-    def __init__(
-        self, home: Path, client: Callable[[StdioServerParameters], AbstractAsyncContextManager[Model]]
-    ) -> None:
+    def __init__(self, home: Path) -> None:
         self._home = home
-        self._client = client
         self._seats: list[McpSeat] = []
 
     async def join(self, name: str, harness: str = "") -> McpSeat:
@@ -127,7 +125,7 @@ class McpRooms:
             cwd=self._home,
         )
         seat = McpSeat(name)
-        await seat.open(self._client(parameters))
+        await seat.open(handshaken(parameters))
         self._seats.append(seat)
         return seat
 
@@ -137,31 +135,31 @@ class McpRooms:
 
 
 class HttpRooms:
-    """`/mcp`, where a token says who asks; its agent sits in a shell."""
+    """`/mcp` for a client of the newer generation. A token says who asks; its agent sits in a shell."""
 
-    def __init__(self, home: Path, *, is_modern: bool) -> None:
+    def __init__(self, home: Path) -> None:
         self._home = home
-        self._is_modern = is_modern
-        self._shells: list[Shell] = []
+        self.shells: list[Shell] = []
+        """Where the agents sit, in the order in which they came."""
         self._seats: list[McpSeat] = []
 
     async def join(self, name: str, harness: str = "") -> McpSeat:
         shell = Shell(self._home)
-        self._shells.append(shell)
+        self.shells.append(shell)
         await shell.open()
         await _ok(shell, "env", "PALAVER_HTTP=127.0.0.1:0", "pal", "up")
         url = json.loads(await _ok(shell, "pal", "status", "--json"))["doors"]["http"]
         await _ok(shell, "pal", "join", "--name", name, *(["--harness", harness] if harness else []))
         token = json.loads(await _ok(shell, "pal", "token", "create", "--json"))["token"]
         seat = McpSeat(name)
-        await seat.open(over_http(url, token, is_modern=self._is_modern))
+        await seat.open(over_http(url, token, is_modern=True))
         self._seats.append(seat)
         return seat
 
     async def close(self) -> None:
         for seat in self._seats:
             await seat.close()
-        for shell in self._shells:
+        for shell in self.shells:
             await shell.close()
 
 
@@ -169,16 +167,3 @@ async def _ok(shell: Shell, *words: str) -> str:
     result = await shell.run(*words)
     assert result.status == 0, (shlex.join(words), result)
     return result.out
-
-
-def handshake_rooms(home: Path) -> McpRooms:
-    return McpRooms(home, handshaken)
-
-
-def envelope_rooms(home: Path) -> McpRooms:
-    return McpRooms(home, modern)
-
-
-def http_rooms(home: Path) -> HttpRooms:
-    return HttpRooms(home, is_modern=True)
-

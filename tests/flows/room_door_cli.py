@@ -142,7 +142,10 @@ _TOOLS: Final[dict[str, tuple[Callable[[Answer], Words], Callable[[list[Answer]]
     ),
     "send_message": (_send, _sent),
     "get_room_events": (_history, _events),
-    "add_note": (lambda given: ["note", "add", "--room", given["room_id"], "--json", "--", given["body"]], _one),
+    "add_note": (
+        lambda given: ["note", "add", "--room", given["room_id"], "--json", "--", given["body"]],
+        _one,
+    ),
     "list_notes": (_notes, _one),
     "resolve_note": (
         lambda given: ["note", "resolve", given["note_id"], "--room", given["room_id"], "--json"],

@@ -30,7 +30,7 @@ class Shell:
         self._caller = caller
         self._printed: list[bytes] = []
 
-    async def write(self, data: bytes, token: bytes) -> None:
+    async def write(self, data: bytes, token: bytes, *, flushed: object = None) -> None:
         self._printed.append(data)
 
     async def run(self, *words: str) -> str:

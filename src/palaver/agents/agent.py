@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from palaver.agents.adopt import ask_daemon
-from palaver.agents.attached import Viewer, error_frame
 from palaver.agents.bus import Bus, Held
 from palaver.agents.frames_wire import control_to_bytes
 from palaver.agents.gates import Gate
@@ -24,7 +23,8 @@ from palaver.agents.server import AgentServer
 from palaver.agents.sockets import socket_path
 from palaver.agents.spool import Report, write_report
 from palaver.agents.station import Station
-from palaver.client.request import Leave, Request, Status, Typed
+from palaver.agents.viewer import Viewer, error_frame
+from palaver.client.request import Leave, Status, Typed
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import BadRequest, PalaverError, Unavailable
@@ -141,11 +141,7 @@ class Agent:
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
             state, detail = self._house.state
-            self._spawn(self._say(Status(state=state, detail=detail)))
-
-    async def _say(self, request: Request) -> None:
-        with suppress(PalaverError):  # the next connection begins with all of it
-            await self._bus.ask(request)
+            self._bus.mention(Status(state=state, detail=detail))  # the next connection begins with it
 
     def _end_offer(self) -> None:
         self.station.check_level()
@@ -156,7 +152,7 @@ class Agent:
         if priority != "normal":
             self._spawn(self._pass_on(viewer, text, priority))
         elif self._bus.is_connected:
-            self._spawn(self._say(Typed(text=text)))
+            self._bus.mention(Typed(text=text))
         else:
             self._typed = [*self._typed, text][-_LIMIT_TYPED:]
 

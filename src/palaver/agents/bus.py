@@ -124,6 +124,10 @@ class Bus:
         self._wire.write(request_to_json(number, request))
         return answer
 
+    def mention(self, request: Request) -> None:
+        """Send a request whose answer matters to nobody; lost with the connection."""
+        self.ask(request).add_done_callback(_pass_over)
+
     def drop(self) -> None:
         """End the connection; `run` makes the next one. Offers that were not answered are in doubt."""
         wire, self._wire = self._wire, None
@@ -152,3 +156,8 @@ class Bus:
         for answer in calls.values():
             if not answer.done():
                 answer.set_exception(error)
+
+
+def _pass_over(answer: "asyncio.Future[msgspec.Raw]") -> None:
+    if not answer.cancelled():
+        answer.exception()  # asked for, so that nobody complains that nobody asked

@@ -4,10 +4,12 @@ It waits between fork and exec until its seat on the bus is known, so that it is
 instruction. What it runs is never looked at.
 """
 
+import asyncio
 import os
 import signal
 import termios
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fcntl import ioctl
 from typing import Final, NoReturn
@@ -43,6 +45,7 @@ SESSION_VARIABLES: Final = frozenset(
 _SIZE_VARIABLES: Final = frozenset({"COLUMNS", "LINES"})
 _DEFAULT_TERM: Final = "xterm-256color"
 _GO: Final = b"\n"
+_READ_BYTES: Final = 4096
 _CANNOT_RUN: Final = 126
 _NOT_FOUND: Final = 127
 
@@ -109,6 +112,27 @@ def failure_from_bytes(report: bytes) -> OSError | None:
     return OSError(number, os.strerror(number))
 
 
+async def read_failure(waiting: Waiting) -> OSError | None:
+    """Wait until the child runs its program, or say why it cannot; holds nobody up."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(waiting.failure, False)
+    is_ready = asyncio.Event()
+    loop.add_reader(waiting.failure, is_ready.set)
+    report = b""
+    try:
+        while True:
+            await is_ready.wait()
+            is_ready.clear()
+            with suppress(BlockingIOError):
+                piece = os.read(waiting.failure, _READ_BYTES)
+                if not piece:
+                    return failure_from_bytes(report)
+                report += piece
+    finally:
+        loop.remove_reader(waiting.failure)
+        os.close(waiting.failure)
+
+
 def _become(program: Program, slave: int, go: int, failure: int, others: tuple[int, int]) -> NoReturn:
     """In the child. Makes nothing but system calls, and never returns."""
     status = _CANNOT_RUN
@@ -140,7 +164,7 @@ def _wait_for_seat(go: int) -> bytes | None:
     """Read up to the word to start; None when the holder is gone."""
     said = b""
     while not said.endswith(_GO):
-        piece = os.read(go, 4096)
+        piece = os.read(go, _READ_BYTES)
         if not piece:
             return None
         said += piece

@@ -22,7 +22,7 @@ from typing import Any, Final
 from palaver import __version__
 from palaver.agents.agent import Agent
 from palaver.agents.bus import Bus, Held
-from palaver.agents.child import Waiting, failure_from_bytes, let_go, prepare
+from palaver.agents.child import Waiting, let_go, prepare, read_failure
 from palaver.agents.launch import Ready, read_start, ready_error, say_ready
 from palaver.agents.pty import Exit, Pty
 from palaver.agents.reaping import adopt_orphans, collect_orphans, exit_of
@@ -33,7 +33,6 @@ from palaver.client.wire import Line
 from palaver.clock import Clock, SystemClock
 from palaver.errors import BadRequest, Disconnected, PalaverError, Unavailable
 
-_READ_BYTES: Final = 4096
 _PAUSE_S: Final = 1.0
 
 _logger: Final = logging.getLogger("palaver.holder")
@@ -152,7 +151,7 @@ class Holder:
             return
         agent = self._make_agent(held, listener)
         let_go(self._waiting, held.seat)
-        failure = failure_from_bytes(await _read_to_end(self._waiting.failure))
+        failure = await read_failure(self._waiting)
         if failure is not None:
             agent.close()
             await self._give_up(BadRequest(f"{self._command[0]} cannot be run: {failure.strerror}"))
@@ -264,27 +263,6 @@ async def _guard(work: Coroutine[Any, Any, None]) -> None:
         await work
     except Exception:
         _logger.exception("something went wrong in the holder")
-
-
-async def _read_to_end(descriptor: int) -> bytes:
-    """Read a pipe to its end, without holding anybody up."""
-    loop = asyncio.get_running_loop()
-    os.set_blocking(descriptor, False)
-    is_ready = asyncio.Event()
-    loop.add_reader(descriptor, is_ready.set)
-    found = b""
-    try:
-        while True:
-            await is_ready.wait()
-            is_ready.clear()
-            with suppress(BlockingIOError):
-                piece = os.read(descriptor, _READ_BYTES)
-                if not piece:
-                    return found
-                found += piece
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 def main(arguments: list[str] | None = None) -> int:

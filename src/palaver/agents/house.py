@@ -200,5 +200,4 @@ class House:
         self._say(Tell(ask=ask, message=word, done=False))
 
     def _say(self, tell: Tell) -> None:
-        # Whether anybody still wants to know is not our affair.
-        self._bus.ask(tell).add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        self._bus.mention(tell)

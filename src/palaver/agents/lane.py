@@ -88,7 +88,7 @@ class Lane:
         self._outcomes: list[ask.Outcome] = []
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.handled: dict[str, Handled] = {}
         """The last messages offered here, by id."""
 
@@ -127,13 +127,18 @@ class Lane:
         if not self._number or self._level is None or self._level == self._told:
             return
         gate, is_paused = self._told = self._level
-        request = ask.Gate(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason)
-        self._spawn(self._say(request))
+        self._bus.mention(
+            ask.Gate(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason)
+        )
 
     # Offers
 
     def take(self, line: Line) -> None:
         """Take an offer in hand. What cannot be read is refused, and nothing of it typed."""
+        if self._in_hand is not None:
+            reason = "another message is in hand"
+            self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="deferred", reason=reason))
+            return
         try:
             messages = tuple(_offered(line.messages))
             (message,) = messages
@@ -150,8 +155,7 @@ class Lane:
         self._in_hand = None
         self._at_rest.set()
         reason = "the holder cannot read it"
-        request = ask.Answer(lane=line.lane, offer=line.offer, answer="refused", reason=reason)
-        self._spawn(self._say(request))
+        self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
 
     def _prepare(self, message: Offered) -> Offer:
         """Write the file, and give what is typed."""
@@ -213,7 +217,11 @@ class Lane:
             reason=done.reason if done.answer is not Answer.SEEN else "",
             evidence=evidence,
         )
-        if await self._say(request):
+        try:
+            await self._bus.ask(request)
+        except PalaverError as error:  # it is told again with the next lane
+            _logger.info("an answer was not taken: %s: %s", error.code, error)
+        else:
             self._forget((outcome,))
 
     # Saying
@@ -226,15 +234,7 @@ class Lane:
     def _forget(self, told: tuple[ask.Outcome, ...]) -> None:
         self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
 
-    async def _say(self, request: ask.Request) -> bool:
-        try:
-            await self._bus.ask(request)
-        except PalaverError as error:
-            _logger.info("not said: %s: %s", error.code, error)
-            return False
-        return True
-
-    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

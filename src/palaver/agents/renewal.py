@@ -9,9 +9,9 @@ from typing import NoReturn
 
 import msgspec
 
-from palaver.agents.attached import KeptViewer
 from palaver.agents.bus import Held
 from palaver.agents.launch import MODULE, file_with
+from palaver.agents.viewer import KeptViewer
 from palaver.client.request import Outcome
 from palaver.client.start import find_python
 

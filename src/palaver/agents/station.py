@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from palaver.agents.attached import Viewer, Viewers
+from palaver.agents.attached import Viewers
 from palaver.agents.foreground import read_foreground
 from palaver.agents.frames_wire import control_to_bytes, data_frames
 from palaver.agents.gates import Facts, Gate, check
@@ -24,6 +24,7 @@ from palaver.agents.tail import LIMIT_TAIL_BYTES, unfinished
 from palaver.agents.typed_text import clean_text
 from palaver.agents.typing import ENTER, PASTE_BEGIN, PASTE_END
 from palaver.agents.typist import Typist
+from palaver.agents.viewer import Viewer
 from palaver.clock import Clock
 from palaver.errors import BadRequest, NotAllowed
 from palaver.harness.profile import Profile

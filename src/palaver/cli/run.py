@@ -16,7 +16,7 @@ from palaver.agents.child import Program, clean_environment
 from palaver.agents.launch import Start, start_holder
 from palaver.agents.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.agents.request_wire import is_size
-from palaver.cli.attach_raw import attach
+from palaver.cli.attach.attach import attach, screen_size
 from palaver.errors import PalaverError
 
 _NOT_FOUND: Final = 127
@@ -67,7 +67,10 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         return _complain("the directory you are in was removed: go into another one", order, 1)
     if (status := _check_command(order, kept, cwd)) is not None:
         return status
+    has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
     cols, rows = _size()
+    if has_screen:
+        cols, rows = screen_size(cols, rows, environment)
     program = Program(
         argv=tuple(os.fsencode(word) for word in order.command),
         cwd=os.fsencode(cwd),
@@ -79,9 +82,9 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         name = start_holder(start)
     except PalaverError as error:
         return _complain(str(error), order, 1, code=error.code)
-    if not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty():
+    if has_screen:
         try:
-            return attach(home, name)
+            return attach(home, name, environment)
         except (
             PalaverError
         ) as error:  # an agent may start another one, and only the human looks over a shoulder

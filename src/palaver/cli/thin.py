@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _REPEATS = 5
-_HOOK_LIMIT_S = 5
 _END_LIMIT_S = 2  # to write out what the daemon sent before a signal, when nobody reads
 _RECEIVE_BYTES = 262144
 _UNDIVIDED_BYTES = 4096  # a socket takes so little whole or not at all
@@ -59,9 +58,17 @@ class _Client:
             if self._call.is_foreground:
                 own = [b"--home", os.fsencode(self._home), b"--foreground"]
                 self._run_python(b"palaver.daemon", own + self._call.foreground_arguments())
+        if self._call.verb == b"hook":
+            from palaver.cli.thin_hook import run_hook  # only here: no other command needs it
+
+            run_hook(self._home, self._fields)
         self._catch_signals()
         if self._call.verb == b"mcp":
             self._run_pump()
+        if self._call.verb == b"monitor":
+            from palaver.cli.thin_hook import run_monitor  # as above
+
+            run_monitor(self._home, self._watch)
         repeats = 0
         while repeats <= _REPEATS:
             self._wire = self._open_wire(repeats)
@@ -72,8 +79,6 @@ class _Client:
                 self._wire.close()
                 if self._ending:  # the daemon was lost before it could say the end
                     _die_of(self._ending)
-                if self._call.verb == b"hook":
-                    break
                 if self._has_heard:
                     repeats = 1
         raise StartError("lost the daemon")
@@ -84,6 +89,16 @@ class _Client:
         pump = Pump(self._home, self._fields, self._send, _write_out, self._use_wire, self._obey)
         pump.run(self._open_wire(0))
 
+    def _watch(self, wire: start.Socket) -> bool:
+        """Serve a daemon until it is lost, in a monitor; tell whether it said anything."""
+        self._wire = wire
+        self._serve(wire)
+        self._can_speak = self._is_gentle = False
+        wire.close()
+        if self._ending:  # the daemon was lost before it could say the end
+            _die_of(self._ending)
+        return self._has_heard
+
     def _use_wire(self, wire: start.Socket | None) -> None:
         self._wire = wire
         self._can_speak = False
@@ -93,8 +108,6 @@ class _Client:
         if wire := start.reach(self._home):
             return wire
         verb = self._call.verb
-        if verb == b"hook":
-            os._exit(0)
         if verb == b"help":
             self._run_python(b"palaver.cli", self._call.arguments)
         if verb == b"down":
@@ -114,6 +127,8 @@ class _Client:
         is_stepping_down = self._has_heard = False
         self._send(request([*self._fields, (b"r", self._token)] if self._token else self._fields))
         while True:
+            if self._call.verb == b"monitor" and self._is_output_lost(wire):
+                os._exit(0)
             ready = _wait_for(wire.fileno(), self._woken, self._input.fd)
             if wire.fileno() not in ready:
                 if self._woken in ready:  # a signal came just before the wait, and was dealt with just now
@@ -133,6 +148,11 @@ class _Client:
             while not is_stepping_down and (taken := frames.take()):
                 is_stepping_down = not self._obey(*taken)
         self._input.stop()
+
+    def _is_output_lost(self, wire: start.Socket) -> bool:
+        from palaver.cli.thin_hook import is_output_lost  # only a monitor needs it
+
+        return is_output_lost(wire.fileno())
 
     def _obey(self, kind: bytes, payload: bytes) -> bool:
         """Do what one frame asks. False: the daemon is stepping down."""
@@ -260,8 +280,9 @@ def main() -> NoReturn:
                 raise StartError(f"standard output: {error.strerror}")
             os._exit(0)
         if call.verb == b"hook":
-            signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
-            signal.setitimer(signal.ITIMER_REAL, _HOOK_LIMIT_S)
+            from palaver.cli.thin_hook import begin_limit  # only here: no other command needs it
+
+            begin_limit(call.arguments[call.verb_at or 0 :])
         _Client(call).run()
     except (StartError, UsageError, MalformedFrameError) as error:
         # A hook must never disturb its harness: it is silent, and all is well.

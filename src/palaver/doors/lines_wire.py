@@ -108,7 +108,7 @@ class ToolOp(WireOp, frozen=True, kw_only=True, tag="tool"):
     """Call one of the tools that models call, with the same parameters. The same `key` again is done once."""
 
     tool: str
-    arguments: dict[str, object] = {}
+    arguments: dict[str, object] = msgspec.field(default_factory=dict)
     cwd: str = ""
     key: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
 

@@ -1,7 +1,7 @@
 """What holders could not tell because no daemon was there: their last reports, taken up at the start.
 
-A report lies beside the agent's socket, `agents/<name>.report.json`, and is believed for its secret alone: only
-the holder that had the agent knows it.
+A report lies beside the agent's socket, `agents/<name>.report.json`, and is believed for its secret alone:
+only the holder that had the agent knows it.
 """
 
 import hashlib

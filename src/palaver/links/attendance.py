@@ -12,9 +12,9 @@ from typing import Final
 from palaver.clock import Clock
 from palaver.log.api import Log
 from palaver.log.state import read_agent
+from palaver.model.concern import JOINED, LEFT, from_agent
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
-from palaver.rooms.events import JOINED, LEFT, from_agent
 
 _NO_SIGN: Final = frozenset({"delivery", "life", "agent.bye", LEFT})
 """What is written about an agent, and not by it; or is its last word."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from palaver.model.concern import is_concerned
 from palaver.model.envelope import Event
 
 
@@ -23,6 +24,8 @@ class Query:
     intents: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
+    concerns: str = ""
+    """Events of rooms that concern this one, who listens there."""
     after: int = 0
     """Places above this one only."""
     before: int | None = None
@@ -49,8 +52,10 @@ def matches(query: Query, event: Event) -> bool:
 
     Names compare without regard to case or a leading `@`.
     """
-    return _in_range(query, event) and not any(
-        wanted.isdisjoint(found(event)) for wanted, found in _filters(query)
+    return (
+        _in_range(query, event)
+        and not any(wanted.isdisjoint(found(event)) for wanted, found in _filters(query))
+        and (not query.concerns or is_concerned(event, query.concerns))
     )
 
 

@@ -17,7 +17,7 @@ from palaver.errors import BadRequest, NotFound
 LIMIT_TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
 """How large a transcript may be that a stretch is taken from."""
 LIMIT_SHORT_INPUT: Final = 200
-"""Characters of a tool's input that `detailed` shows."""
+"""Characters of a tool's input, and of what it gave back, that `detailed` shows."""
 LIMIT_DEPTH: Final = 100
 """Levels of nesting in an entry: half of what the log takes."""
 
@@ -32,30 +32,39 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A tool that was used in an entry, and what it was given."""
+    """A tool that was used in an entry, what it was given, and what it gave back, when that is known."""
 
     name: str
     input: object = None
+    output: str | None = None
+    is_error: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One turn of a conversation. `whole` is all that the transcript has of it."""
+    """One turn of a conversation, with the tools that were used in it. `whole` is all the transcript has of it.
+
+    Roles are `user`, `assistant` and `system`: what a harness put in by itself, such as the summary after a
+    compaction. `tool` is an answer whose call is not there. Plain files may have others.
+    """
 
     role: str
     text: str
     tools: tuple[ToolCall, ...] = ()
     whole: Mapping[str, object]
+    ts: int = 0
+    """When it was said, in Unix ms; 0 when the transcript does not say."""
 
 
 class TranscriptReader(Protocol):
     """Knows the form of one harness's transcript."""
 
     def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
-        """Give what was said, in order; raises `BadRequest` for a line that cannot be read.
+        """Give what was said, in order, each entry as soon as it is known to be whole.
 
         Lines come with their ends. A last line without one is still being written: if it cannot be read it is
-        passed over. Nothing is read beyond the entries that were asked for.
+        passed over. No more is read than shows where the entry that was asked for ends. A reader of plain
+        files raises `BadRequest` for a line that it cannot read; a reader of a harness passes it over.
         """
         ...
 
@@ -145,7 +154,7 @@ class JsonLines:
             except RecursionError:
                 raise _too_deep(number) from None
             # Brackets are counted first, which is cheap: few lines have enough of them to nest too deep.
-            if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and _is_deep(whole):
+            if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and is_deep(whole):
                 raise _too_deep(number)
             yield _entry(whole)
 
@@ -154,7 +163,8 @@ def _too_deep(number: int) -> BadRequest:
     return BadRequest(f"line {number} of the transcript is nested more than {LIMIT_DEPTH} levels deep")
 
 
-def _is_deep(whole: object) -> bool:
+def is_deep(whole: object) -> bool:
+    """Tell whether a value is nested deeper than an entry may be."""
     level = [whole]
     for _ in range(LIMIT_DEPTH):
         below: list[object] = []
@@ -167,31 +177,46 @@ def _is_deep(whole: object) -> bool:
     return any(isinstance(value, (dict, list)) for value in level)
 
 
-def take_excerpt(reader: TranscriptReader, content: bytes, stretch: Stretch, agent: str) -> Excerpt:
-    """Take a stretch out of an agent's transcript; raises `NotFound` when there is not so much in it."""
-    lines = content.splitlines(keepends=True)
-    found = list(islice(reader.entries(lines), stretch.last))
-    if len(found) < stretch.last:
+def take_excerpt(reader: TranscriptReader, lines: Iterable[bytes], stretch: Stretch, agent: str) -> Excerpt:
+    """Take a stretch out of an agent's transcript; raises `NotFound` when there is not so much in it.
+
+    However long the transcript is, no more is kept of it than was asked for.
+    """
+    number, taken = 0, []
+    for number, entry in enumerate(islice(reader.entries(lines), stretch.last), 1):
+        if number >= stretch.first:
+            taken.append(entry_at_level(entry, number, stretch.level))
+    if number < stretch.last:
         wanted = format_range(stretch.first, stretch.last)
-        has = f"{len(found)} entr{'y' if len(found) == 1 else 'ies'}"
+        has = f"{number} entr{'y' if number == 1 else 'ies'}"
         raise NotFound(f"part {wanted} in the transcript of {agent}", f"it has {has}")
-    entries = enumerate(found[stretch.first - 1 :], stretch.first)
     return Excerpt(
         agent=agent,
         first=stretch.first,
         last=stretch.last,
         level=stretch.level.value,
-        entries=tuple(entry_at_level(entry, number, stretch.level) for number, entry in entries),
+        entries=tuple(taken),
     )
 
 
 def entry_at_level(entry: Entry, number: int, level: Level) -> dict[str, object]:
     """Give as much of an entry as a level shows; every level has what the one below it has."""
     shown: dict[str, object] = {"number": number, "role": entry.role, "text": entry.text}
+    if entry.ts:
+        shown["ts"] = entry.ts
     if level is not Level.NORMAL and entry.tools:
-        shown["tools"] = [{"name": tool.name, "input": _short(tool.input)} for tool in entry.tools]
+        shown["tools"] = [_tool_view(tool) for tool in entry.tools]
     if level is Level.FULL:
         shown["whole"] = dict(entry.whole)
+    return shown
+
+
+def _tool_view(tool: ToolCall) -> dict[str, object]:
+    shown: dict[str, object] = {"name": tool.name, "input": _short(tool.input)}
+    if tool.output is not None:
+        shown["output"] = _short(tool.output)
+    if tool.is_error:
+        shown["is_error"] = True
     return shown
 
 

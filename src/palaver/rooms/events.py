@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
+from palaver.model.concern import JOINED, LEFT, from_agent, is_concerned, to_agents
 from palaver.model.envelope import Event
 from palaver.model.message import MESSAGE
 
@@ -21,12 +22,9 @@ HINTS: Final = (NORMAL, INTERRUPT)
 """What a sender can hint at; the receiver decides."""
 
 MESSAGE_SENT: Final = "message_sent"
-JOINED: Final = "member_joined"
-LEFT: Final = "member_left"
 
 _STORED: Final = {MESSAGE_SENT: MESSAGE, "join": JOINED, "leave": LEFT}
 """Names of types that are accepted for the stored one."""
-_COMINGS: Final = frozenset({JOINED, LEFT})
 _OWN_FIELDS: Final = frozenset({"room", "from", "turn_id", "handoff", "reason"})
 """What of a payload is shown beside it."""
 
@@ -73,25 +71,8 @@ def passes(wanted: EventFilter, event: Event) -> bool:
         return True
     if wanted.target == SELF:
         assert wanted.caller is not None  # a filter for oneself has a caller
-        return _concerns(event, wanted.caller)
+        return is_concerned(event, wanted.caller)
     return wanted.target in to_agents(event)
-
-
-def from_agent(event: Event) -> str | None:
-    """Give the one an event comes from: its sender, or whom it names itself, as a claim the last holder."""
-    if "from" in event.payload:
-        found = event.payload["from"]
-        return found if isinstance(found, str) else None
-    return event.sender
-
-
-def to_agents(event: Event) -> tuple[str, ...]:
-    """Give those an event is addressed to; nobody when that is the room."""
-    if event.type != MESSAGE:
-        return event.to
-    if any(token.startswith("#") for token in event.to):
-        return ()
-    return tuple(token.removeprefix("@") for token in event.to)
 
 
 def room_event(event: Event) -> dict[str, object]:
@@ -120,15 +101,6 @@ def _payload(event: Event) -> dict[str, object] | None:
     if event.type == MESSAGE:
         return {"body": event.payload.get("text", ""), "delivery_hint": hint_of(event.payload)}
     return {key: value for key, value in event.payload.items() if key not in _OWN_FIELDS} or None
-
-
-def _concerns(event: Event, me: str) -> bool:
-    sender, to = from_agent(event), to_agents(event)
-    if event.type == MESSAGE:
-        return me in to if to else sender != me
-    if event.type in _COMINGS:
-        return sender != me
-    return sender == me or me in to
 
 
 def _types(written: str | Sequence[str] | None) -> frozenset[str] | None:

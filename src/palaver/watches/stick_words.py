@@ -5,9 +5,9 @@ Whoever waits for its turn hears of it there. Others are at work, or idle, and w
 
 from collections.abc import Callable
 
+from palaver.model.concern import from_agent
 from palaver.model.envelope import Event
 from palaver.model.request import Notify
-from palaver.rooms.events import from_agent
 from palaver.rooms.payloads import KICK, PASS, RELEASE, RESERVATION_EXPIRED, TAKEOVER
 
 

@@ -3,9 +3,11 @@
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pyte.screens import Char
+from wcwidth import wcwidth
 
 from palaver.agents.glass import Glass
 from palaver.doors.argv.style import display_width
@@ -112,10 +114,18 @@ def _plain_cell(cell: Char) -> Char:
 
 def _mend(cells: Sequence[Char]) -> Row:
     """Make blanks of the halves of wide characters whose other half is missing."""
+    text = "".join(cell.data for cell in cells)
+    if len(text) == len(cells) and text.isascii():
+        return tuple(cells)
     mended = list(cells)
     for x, cell in enumerate(cells):
-        is_half = not cell.data and (x == 0 or display_width(cells[x - 1].data) != 2)
-        is_cut = display_width(cell.data) == 2 and (x + 1 == len(cells) or cells[x + 1].data)
+        is_half = not cell.data and (x == 0 or _width(cells[x - 1].data) != 2)
+        is_cut = _width(cell.data) == 2 and (x + 1 == len(cells) or cells[x + 1].data)
         if is_half or is_cut:
             mended[x] = cell._replace(data=" ")
     return tuple(mended)
+
+
+@lru_cache(maxsize=4_096)
+def _width(sign: str) -> int:
+    return wcwidth(sign) if sign else 0

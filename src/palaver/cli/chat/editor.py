@@ -77,6 +77,11 @@ class Editor:
         rest, self._bytes = self._bytes, b""
         return rest
 
+    @property
+    def has_half(self) -> bool:
+        """Whether a key waits for its other half."""
+        return bool(self._bytes)
+
     def settle(self) -> None:
         """Nothing more came: an Escape at the end was that key, and does nothing."""
         if self._bytes == b"\x1b" and not self._is_pasting:

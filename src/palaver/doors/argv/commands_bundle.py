@@ -205,7 +205,8 @@ async def _take_transcripts(call: Call) -> tuple[Excerpt, ...]:
     if file is None:
         return ()
     content = await call.connection.read_file(_locate(call, file).real, LIMIT_TRANSCRIPT_BYTES)
-    return tuple(take_excerpt(JsonLines(), content, stretch, agent) for stretch, agent in wanted)
+    lines = content.splitlines(keepends=True)
+    return tuple(take_excerpt(JsonLines(), lines, stretch, agent) for stretch, agent in wanted)
 
 
 def _locate(call: Call, given: str) -> Located:

@@ -1,11 +1,15 @@
 """The filters that commands over the log share, read from a command line: a query, and moments in time."""
 
 from datetime import UTC, datetime
+from typing import Final
 
 from palaver.doors.argv.call import Call
 from palaver.errors import RoomNotFound, UsageError
 from palaver.log.fold_rooms import find_room
 from palaver.model.query import Query
+
+_SELF: Final = "self"
+_ANY: Final = "any"
 
 
 def files_from(call: Call) -> tuple[str, ...]:
@@ -16,8 +20,19 @@ def files_from(call: Call) -> tuple[str, ...]:
 
 def targets_from(call: Call) -> tuple[str, ...]:
     """Read the filter by recipient: `self` is whoever asks, and `any` is no filter at all."""
-    given = [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
-    return () if "any" in given else tuple(call.caller.name if name == "self" else name for name in given)
+    given = _targets(call)
+    if _ANY in given or concerns_from(call):
+        return ()
+    return tuple(call.caller.name if name == _SELF else name for name in given)
+
+
+def concerns_from(call: Call) -> str:
+    """Read what `self` alone means in a room: all that concerns whoever asks, comings and the stick too."""
+    return call.caller.name if _targets(call) == [_SELF] and call.parsed.values("--room") else ""
+
+
+def _targets(call: Call) -> list[str]:
+    return [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
 
 
 def rooms_from(call: Call) -> tuple[str, ...]:
@@ -45,6 +60,7 @@ def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
         to=tuple(parsed.values("--to")),
         mentions=tuple(parsed.values("--mention")),
         targets=targets_from(call),
+        concerns=concerns_from(call),
         threads=tuple(parsed.values("--thread")),
         rooms=rooms_from(call),
         intents=tuple(parsed.values("--intent")),

@@ -33,7 +33,13 @@ LOG_COMMANDS: Final = (
             _filter("--from", "NAME", "Sent by this one.", "agents"),
             _filter("--to", "NAME", "Sent to this one.", "agents"),
             _filter("--mention", "NAME", "Whose text names this one.", "agents"),
-            _filter("--target", "NAME", "Delivered to this one; self is you, any is everybody.", "agents"),
+            _filter(
+                "--target",
+                "NAME",
+                "Delivered to this one; self is you, and with --room all that concerns you there; any is "
+                "everybody.",
+                "agents",
+            ),
             _filter("--thread", "NAME", "In this thread.", "threads"),
             _filter("--room", "NAME", "In this room."),
             _filter("--intent", "INTENT", "With this intent: request, inform or ack."),

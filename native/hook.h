@@ -1,0 +1,102 @@
+/*
+ * pal hook: one question, one answer, and never in the way. Part of pal.c.
+ *
+ * A harness waits for this. So it reads what the harness says, asks a daemon that is there, and writes out what that
+ * says, whole or not at all. It starts nothing, says nothing of its own, and ends with 0: with no daemon, with one that
+ * hangs, that is of another version, or that talks nonsense. Before it writes it tells the daemon that it has the answer
+ * and that no deadline holds any more: what was not told so never left.
+ */
+
+enum {
+    HOOK_INPUT_LIMIT = 8 * 1024 * 1024, /* the results of tools come along */
+    HOOK_LIMIT_S = 1,
+    HOOK_LONG_LIMIT_S = 5, /* at the start of a session, when a name may have to be given */
+};
+
+static void on_hook_limit(int number)
+{
+    (void)number;
+    _exit(0);
+}
+
+/* Nothing from here on takes longer than this. */
+static void begin_hook_limit(void)
+{
+    int event_at = call.verb_at + 2;
+    bool is_start = event_at < call.count && !strcmp(call.all[event_at], "SessionStart");
+
+    signal(SIGALRM, on_hook_limit);
+    signal(SIGPIPE, SIG_IGN);
+    alarm(is_start ? HOOK_LONG_LIMIT_S : HOOK_LIMIT_S);
+}
+
+/* Read what the harness says to its end. A terminal says nothing, and nobody must wait for it. */
+static void read_hook_input(struct bytes *input)
+{
+    bool too_long = false;
+
+    if (isatty(STDIN_FILENO))
+        return;
+    for (;;) {
+        ssize_t n;
+        reserve(input, PIECE);
+        n = read(STDIN_FILENO, input->data + input->length, PIECE);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        input->length += (size_t)n;
+        if (input->length > HOOK_INPUT_LIMIT) { /* read on: whoever writes must not find a closed pipe */
+            too_long = true;
+            input->length = 0;
+        }
+    }
+    if (too_long)
+        _exit(0);
+}
+
+/* Receive one whole frame; false when the daemon is lost first, or it is none of ours. */
+static bool receive_answer(void)
+{
+    received.length = 0;
+    for (;;) {
+        ssize_t n;
+        if (received.length >= HEAD) {
+            size_t length = get_u32(received.data + 1);
+            if (received.data[0] != 'H' || length > FRAME_LIMIT)
+                return false;
+            if (received.length >= HEAD + length)
+                return true;
+            reserve(&received, HEAD + length - received.length);
+        }
+        n = recv(wire, received.data + received.length, received.size - received.length, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        received.length += (size_t)n;
+    }
+}
+
+static _Noreturn void run_hook(void)
+{
+    struct bytes input = {0};
+    size_t length;
+
+    read_hook_input(&input);
+    wire = connect_home();
+    if (wire < 0)
+        _exit(0);
+    memcpy(request.data, "PALH", 4);
+    add_field('b', input.data, input.length);
+    send_request();
+    if (!receive_answer())
+        _exit(0);
+    length = get_u32(received.data + 1);
+    if (length) {
+        alarm(0);
+        if (send_frame('A', NULL, 0))
+            write_all(STDOUT_FILENO, received.data + HEAD, length);
+    }
+    _exit(0);
+}

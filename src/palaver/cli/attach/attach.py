@@ -1,0 +1,65 @@
+"""`pal attach` in the client's own process: the attach screen, or the agent's terminal as it is."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from palaver.cli.attach import raw
+from palaver.cli.attach.layout import agent_size
+from palaver.cli.attach.link import call
+from palaver.cli.attach.session import Ending, Session
+from palaver.errors import PalaverError
+
+_LOCALES: Final = ("LC_ALL", "LC_CTYPE", "LANG")
+
+
+def attach(home: str, name: str, environment: Mapping[str, str], *, is_plain: bool = False) -> int:
+    """Attach this terminal until the person leaves or the agent ends. Gives the exit status.
+
+    `is_plain`: the agent's terminal and nothing else, as on a terminal that can place no cursor.
+    """
+    if is_plain or environment.get("TERM", "dumb") == "dumb":
+        return raw.attach(home, name)
+    session = Session(home, name, is_ascii=not has_utf8(environment))
+    try:
+        wire, reply, rest = call(home, name, *session.agent_size, is_drawn=True)
+    except OSError:
+        return _complain(f"nobody holds a terminal for {name}: 'pal list' shows who is there")
+    except PalaverError as error:
+        return _complain(str(error))
+    agent = reply.agent or {}
+    ending = asyncio.run(session.run(wire, (agent.get("cols"), agent.get("rows")), rest))
+    return _report(ending, name)
+
+
+def screen_size(cols: int, rows: int, environment: Mapping[str, str]) -> tuple[int, int]:
+    """Give the size that an agent will have on a terminal of this size."""
+    return (cols, rows) if environment.get("TERM", "dumb") == "dumb" else agent_size(cols, rows)
+
+
+def has_utf8(environment: Mapping[str, str]) -> bool:
+    """Whether the locale is one of UTF-8; the first that is set counts."""
+    locale = next((environment[key] for key in _LOCALES if environment.get(key)), "")
+    return locale.lower().replace("-", "").endswith("utf8")
+
+
+def _report(ending: Ending, name: str) -> int:
+    """Say how it ended, and give the exit status."""
+    if ending.signal:
+        signal.signal(ending.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), ending.signal)
+    if ending.is_lost:
+        return _complain(f"the holder of {name} was lost")
+    if ending.exit is None:
+        sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")
+        return 0
+    sys.stderr.write(f"{name} has ended: {ending.exit}\n")
+    return ending.exit.code
+
+
+def _complain(sentence: str) -> int:
+    sys.stderr.write(f"pal: {sentence}\n")
+    return 1

@@ -1,0 +1,295 @@
+r"""What a person's keys mean: a line for the agent, a choice in the menu, keys for the agent. Pure.
+
+It is always in one mode. Ctrl-\ opens the menu from the input bar, and leads back there from everywhere else;
+nothing that is pasted is ever taken for it.
+"""
+
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.cli.chat.editor import Editor, Key, Pressed
+
+PRIORITIES: Final = ("normal", "interrupt", "idle-first", "idle")
+PREFIX: Final = b"\x1c"
+
+_KEY: Final = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO[@-~]|\x1b[^\[O\x1b]|\x1b(?=\x1b)|[^\x1b]", re.DOTALL
+)
+_MARKS: Final = re.compile(rb"\x1b\[20(?P<paste>[01])~|\x1c")
+_MARK_BYTES: Final = 6
+_ESCAPE: Final = b"\x1b"
+_ALL: Final = 1_000_000
+_PAGE: Final = 2
+_ELSEWHERE: Final = r"another terminal has the keyboard: Ctrl-\ t takes it over"
+
+
+class Mode(enum.Enum):
+    """Where keys go."""
+
+    INPUT = "input"
+    MENU = "menu"
+    KEYS = "passthrough"
+    SCROLL = "scroll back"
+    QUIT = "quit?"
+    HELP = "help"
+
+
+class Act(enum.Enum):
+    """What is to be done, beside lines and keys."""
+
+    LEAVE = enum.auto()
+    STOP = enum.auto()
+    REDRAW = enum.auto()
+    SCROLL = enum.auto()
+    TAKE_KEYBOARD = enum.auto()
+    FORCE_KEYBOARD = enum.auto()
+    GIVE_KEYBOARD = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A line for the agent."""
+
+    text: str
+    priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """Keys for the agent, untouched."""
+
+    keys: bytes
+
+
+Meant = Act | Say | Press
+
+
+class Console:
+    """One person's side. `feed` it keys and do what it gives; what is shown follows from its fields."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.editor = Editor()
+        self.mode = Mode.INPUT
+        self.notice = ""
+        """A word on what just happened; it stays until the next key."""
+        self.back = 0
+        """In the scroll-back, and in the help: rows from where one enters it."""
+        self.limit = _ALL
+        """How far back there is anything."""
+        self.page = 10
+        """Rows that Page Up goes."""
+        self.keyboard = "free"
+        self.is_bare = False
+        """There is no room for a bar: keys go to the agent."""
+        self._priority = 0
+        self._rest = b""
+        self._is_pasting = False
+        self._tail = b""
+
+    @property
+    def priority(self) -> str:
+        return PRIORITIES[self._priority]
+
+    def feed(self, data: bytes) -> Iterator[Meant]:
+        """Take what the terminal sent, and give what it means, in order."""
+        self.notice = ""
+        self._rest += data
+        while self._rest:
+            match self.mode:
+                case Mode.INPUT:
+                    yield from self._edit()
+                case Mode.KEYS:
+                    yield from self._pass_on()
+                case _:
+                    found = _KEY.match(self._rest)
+                    if found is None:
+                        return
+                    self._rest = self._rest[found.end() :]
+                    yield from self._choose(found[0])
+
+    @property
+    def has_half(self) -> bool:
+        """Whether the last key may be only the beginning of one."""
+        return bool(self._rest) or self.editor.has_half
+
+    def settle(self) -> Iterator[Meant]:
+        """Nothing more came for a moment: an Escape by itself was that key."""
+        self.editor.settle()
+        rest, self._rest = self._rest, b""
+        if rest == _ESCAPE:
+            yield from self._choose(_ESCAPE)
+
+    # Changes from outside
+
+    def hear_keyboard(self, word: str) -> None:
+        """Take in who has the keyboard: `free`, `own` or `other`."""
+        was, self.keyboard = self.keyboard, word
+        if self.mode is Mode.KEYS and was == "own" and word == "other":
+            self._go(Mode.INPUT)
+            self.notice = _ELSEWHERE if self.is_bare else "another terminal took the keyboard"
+
+    def refuse(self, sentence: str, about: str) -> None:
+        """Take in that something was refused, and of what kind it was."""
+        if about == "passthrough" and self.mode is Mode.KEYS and not self.is_bare:
+            self._go(Mode.INPUT)
+        self.notice = sentence
+
+    def set_bare(self, *, is_bare: bool) -> Iterator[Meant]:
+        """Do without the bar, or with it again: the terminal's size has changed."""
+        if is_bare == self.is_bare:
+            return
+        self.is_bare = is_bare
+        if not is_bare:
+            if self.mode is Mode.KEYS:
+                self.mode = Mode.INPUT
+            yield Act.GIVE_KEYBOARD
+        elif self.mode in (Mode.INPUT, Mode.KEYS):
+            yield from self._take_keyboard()
+
+    # The bar
+
+    def _edit(self) -> Iterator[Meant]:
+        data, self._rest = self._rest, b""
+        for pressed in self.editor.feed(data):
+            yield from self._obey(pressed)
+            if self.mode is not Mode.INPUT:
+                self._rest = self.editor.take_rest()
+                return
+
+    def _obey(self, pressed: Pressed) -> Iterator[Meant]:
+        match pressed.key:
+            case Key.SUBMIT if pressed.text.strip():
+                yield Say(pressed.text, self.priority)
+            case Key.SUBMIT:
+                self.notice = r"nothing to send; Ctrl-\ p gives you the agent's keyboard"
+            case Key.CANCEL if not pressed.text:
+                self.notice = r"Ctrl-\ d detaches, Ctrl-\ p gives you the agent's keyboard"
+            case Key.QUIT:
+                self.notice = rf"Ctrl-\ d detaches, and {self.name} runs on"
+            case Key.NEXT | Key.PREVIOUS:
+                step = 1 if pressed.key is Key.NEXT else -1
+                self._priority = (self._priority + step) % len(PRIORITIES)
+            case Key.MENU:
+                self._go(Mode.MENU)
+            case Key.PAGE_UP:
+                yield from self._scroll_back()
+            case Key.REDRAW:
+                yield Act.REDRAW
+            case _:
+                pass
+
+    # The agent's keyboard
+
+    def _take_keyboard(self, *, is_forced: bool = False) -> Iterator[Meant]:
+        if self.keyboard == "other" and not is_forced:
+            self._go(Mode.INPUT)
+            self.notice = _ELSEWHERE
+            return
+        self._go(Mode.KEYS)
+        self._is_pasting, self._tail = False, b""
+        yield Act.FORCE_KEYBOARD if is_forced else Act.TAKE_KEYBOARD
+
+    def _pass_on(self) -> Iterator[Meant]:
+        data, self._rest = self._rest, b""
+        seen = self._tail + data
+        self._tail = seen[1 - _MARK_BYTES :]
+        for found in _MARKS.finditer(seen):
+            place = found.end() - len(seen) + len(data)
+            if place <= 0:
+                continue  # it was all there the last time
+            if found["paste"] is not None:
+                self._is_pasting = found["paste"] == b"0"
+            elif not self._is_pasting:
+                if place > 1:
+                    yield Press(data[: place - 1])
+                self._rest = data[place:]
+                yield from self._leave_keys()
+                return
+        yield Press(data)
+
+    def _leave_keys(self) -> Iterator[Meant]:
+        if self.is_bare:
+            self.mode = Mode.MENU
+        else:
+            self._go(Mode.INPUT)
+            yield Act.GIVE_KEYBOARD
+
+    # The menu, and what is behind it
+
+    def _choose(self, key: bytes) -> Iterator[Meant]:
+        match self.mode:
+            case Mode.MENU:
+                yield from self._choose_in_menu(key)
+            case Mode.QUIT:
+                self._go(Mode.INPUT)
+                if key in (b"y", b"Y"):
+                    self.notice = f"{self.name} was asked to end"
+                    yield Act.STOP
+                else:
+                    self.notice = f"{self.name} runs on"
+            case _:
+                self._move(key)
+
+    def _choose_in_menu(self, key: bytes) -> Iterator[Meant]:
+        self._go(Mode.INPUT)
+        match key.lower():
+            case b"p":
+                yield from self._take_keyboard()
+            case b"t":
+                yield from self._take_keyboard(is_forced=True)
+            case b"s":
+                yield from self._scroll_back()
+            case b"d":
+                yield Act.LEAVE
+            case b"q":
+                self.mode = Mode.QUIT
+            case b"r":
+                yield Act.REDRAW
+            case b"?" | b"h":
+                self.mode, self.back, self.limit = Mode.HELP, 0, _ALL
+            case _:
+                pass
+
+    def _scroll_back(self) -> Iterator[Meant]:
+        self.mode, self.back, self.limit = Mode.SCROLL, self.page, _ALL
+        yield Act.SCROLL
+
+    def _move(self, key: bytes) -> None:
+        """Go through the scroll-back, or through the help, which is read downwards."""
+        step = _STEPS.get(key)
+        if step is None or (self.mode is Mode.SCROLL and step < 0 and not self.back):
+            self._go(Mode.INPUT)
+            return
+        rows = self.page * (step // _PAGE) if abs(step) == _PAGE else step
+        moved = self.back + (rows if self.mode is Mode.SCROLL else -rows)
+        self.back = max(min(moved, self.limit), 0)
+
+    def _go(self, mode: Mode) -> None:
+        """Go to a mode; where there is no bar, to the agent's keys instead."""
+        self.mode = Mode.KEYS if mode is Mode.INPUT and self.is_bare else mode
+
+
+_STEPS: Final = {
+    b"\x1b[A": 1,
+    b"\x1bOA": 1,
+    b"k": 1,
+    b"\x1b[B": -1,
+    b"\x1bOB": -1,
+    b"j": -1,
+    b"\r": -1,
+    b"\x1b[5~": _PAGE,
+    b"b": _PAGE,
+    b"\x1b[6~": -_PAGE,
+    b" ": -_PAGE,
+    b"\x1b[H": _ALL,
+    b"\x1b[1~": _ALL,
+    b"g": _ALL,
+    b"\x1b[F": -_ALL,
+    b"\x1b[4~": -_ALL,
+    b"G": -_ALL,
+}
+"""Rows up, by key; two is a page."""

@@ -1,0 +1,180 @@
+r"""The whole of the attach screen as a picture: the agent's screen, the status line and the input bar. Pure.
+
+Where there is no room for the two lines, the agent has all of the terminal, and a line lies over its last row
+for as long as something is asked or said.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from palaver.agents.glass import Glass
+from palaver.agents.request_wire import MIN_ROWS
+from palaver.cli.attach.console import Console, Mode
+from palaver.cli.attach.picture import (
+    BLANK,
+    BOLD,
+    REVERSED,
+    Picture,
+    Row,
+    cursor_in,
+    screen_rows,
+    text_row,
+)
+from palaver.cli.attach.status_line import Standing, status_line
+from palaver.cli.chat.page import input_line, wrap
+from palaver.doors.argv.style import display_width, safe
+
+LINES: Final = 2
+"""Rows that are not the agent's."""
+LEAST_COLS: Final = 12
+
+_MENU: Final = (
+    ("p", "passthrough", "keys"),
+    ("s", "scroll back", "scroll"),
+    ("d", "detach", "leave"),
+    ("q", "quit", "quit"),
+    ("r", "redraw", ""),
+    ("?", "help", "help"),
+)
+_MENU_TAKE: Final = ("t", "take the keyboard over", "take")
+HELP: Final = (
+    "Enter       sends the line with the priority in front of it",
+    "Tab         changes the priority: normal is typed at once, as your own keys;",
+    "            interrupt, idle-first and idle go through the agent's queue",
+    "Ctrl-\\ p    passthrough: all keys, the mouse and pastes go to the agent, and its queue",
+    "            is paused; Ctrl-\\ ends it",
+    "Ctrl-\\ t    the same, when another terminal has the keyboard: takes it over",
+    "Ctrl-\\ s    scroll back, also Page Up: arrows, Page Up and Down, g and G; q ends it",
+    "Ctrl-\\ d    detach: the agent runs on, and 'pal attach' comes back",
+    "Ctrl-\\ q    quit the agent, politely; you are asked once",
+    "Ctrl-\\ r    draw everything anew, and give the agent the size of this terminal",
+)
+
+
+def has_bar(cols: int, rows: int) -> bool:
+    """Whether a terminal has room for the status line and the bar."""
+    return rows >= MIN_ROWS + LINES and cols >= LEAST_COLS
+
+
+def agent_size(cols: int, rows: int) -> tuple[int, int]:
+    """Give the size that an agent's terminal has on a terminal of this one."""
+    return (cols, rows - LINES) if has_bar(cols, rows) else (cols, rows)
+
+
+def compose(
+    console: Console, standing: Standing, glass: Glass, past: Sequence[Row], cols: int, rows: int
+) -> Picture:
+    """Give what is to be seen. `past` is the scroll-back with the screen at its end, in its mode."""
+    height = agent_size(cols, rows)[1]
+    upper = _upper(console, glass, past, height, cols)
+    cursor = cursor_in(glass, height, cols) if console.mode is Mode.KEYS else None
+    if not has_bar(cols, rows):
+        line = _over(console, cols)
+        return Picture((*upper[:-1], text_row(line, cols, REVERSED)) if line else upper, cursor)
+    status = status_line(standing, mode_words(console), console.notice, cols)
+    bar, column = _bar(console, cols)
+    if console.mode is Mode.INPUT:
+        cursor = rows - 1, min(column, cols - 1)
+    return Picture((*upper, text_row(status, cols, REVERSED), bar), cursor)
+
+
+def mode_words(console: Console) -> str:
+    """Name the mode, for the status line."""
+    match console.mode:
+        case Mode.KEYS:
+            return "passthrough, queue waits"
+        case Mode.SCROLL:
+            return f"scroll back {console.back}"
+        case _:
+            return str(console.mode.value)
+
+
+def help_rows(cols: int) -> list[Row]:
+    """Give the help, wrapped."""
+    lines = [line for text in HELP for line in wrap(text if cols >= 80 else _joined(text), cols, 2)]
+    return [text_row(line, cols) for line in lines]
+
+
+def past_rows(lines: Sequence[str], glass: Glass, cols: int) -> list[Row]:
+    """Give the scroll-back, oldest first, and below it the screen as it is now."""
+    below = screen_rows(glass, glass.lines, cols)
+    return [*(text_row(safe(line), cols) for line in lines), *below]
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _upper(console: Console, glass: Glass, past: Sequence[Row], height: int, cols: int) -> tuple[Row, ...]:
+    blank = (BLANK,) * cols
+    if console.mode is Mode.HELP:
+        shown = help_rows(cols)
+        top = min(console.back, max(len(shown) - height, 0))
+        rows = shown[top : top + height]
+        return (*rows, *[blank] * (height - len(rows)))
+    if console.mode is Mode.SCROLL:
+        end = max(len(past) - console.back, min(height, len(past)))
+        rows = list(past[max(end - height, 0) : end])
+        return (*rows, *[blank] * (height - len(rows)))
+    return screen_rows(glass, height, cols)
+
+
+def _bar(console: Console, cols: int) -> tuple[Row, int]:
+    match console.mode:
+        case Mode.INPUT:
+            editor = console.editor
+            line, column = input_line(f"{console.priority}> ", editor.text, editor.cursor, cols)
+            return text_row(line, cols), column
+        case _:
+            return text_row(_question(console, cols), cols, BOLD), 0
+
+
+def _over(console: Console, cols: int) -> str:
+    """Give what lies over the last row of an agent that has the whole terminal; often nothing."""
+    if console.mode in (Mode.INPUT, Mode.KEYS):
+        return safe(console.notice)
+    return _question(console, cols)
+
+
+def _question(console: Console, cols: int) -> str:
+    match console.mode:
+        case Mode.MENU:
+            return _menu(console, cols)
+        case Mode.QUIT:
+            name = safe(console.name)
+            return _fitting(
+                cols, f"quit {name}? It is asked to end. y / n", f"quit {name}? y / n", "quit? y / n"
+            )
+        case Mode.SCROLL:
+            return _fitting(
+                cols,
+                "arrows, Page Up, Page Down, g, G; q goes back to the input",
+                "arrows, PgUp; q ends",
+                "q ends",
+            )
+        case Mode.HELP:
+            return _fitting(
+                cols, "arrows and Page Down read on; any other key goes back", "any key goes back", "any key"
+            )
+        case _:
+            return _fitting(
+                cols,
+                "your keys go to the agent; Ctrl-\\ goes back to the input",
+                "Ctrl-\\ ends passthrough",
+                "Ctrl-\\",
+            )
+
+
+def _menu(console: Console, cols: int) -> str:
+    choices = (_MENU_TAKE, *_MENU) if console.keyboard == "other" else _MENU
+    return _fitting(
+        cols,
+        "   ".join(f"{key} {words}" for key, words, _ in (*choices, ("Esc", "back", ""))),
+        "  ".join(f"{key} {words}" for key, words, _ in choices),
+        " ".join(f"{key} {word}".rstrip() for key, _, word in choices),
+        " ".join(key for key, _, _ in choices),
+    )
+
+
+def _fitting(cols: int, *lines: str) -> str:
+    return next((line for line in lines if display_width(line) <= cols), lines[-1])

@@ -1,0 +1,111 @@
+"""The connection to an agent's holder after `attach`: frames both ways, and nothing that waits."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from palaver.agents.frames_wire import Frame, FrameReader, control_to_bytes, data_frames
+from palaver.agents.request_wire import AgentRequest, Reply, reply_from_json, request_to_json
+from palaver.agents.sockets import connect, socket_path
+from palaver.errors import BadRequest
+
+_READ_BYTES: Final = 16 * 1024
+"""What is taken in at once: a few milliseconds of drawing, and then a key has its turn."""
+LIMIT_UNSENT_BYTES: Final = 64 * 1024
+
+
+def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> tuple[socket.socket, Reply, bytes]:
+    """Attach; give the connection, the answer and what came behind it. Raises OSError when nobody is there.
+
+    `is_drawn`: the screen is drawn here, so that the holder answers what the program asks its terminal.
+    Raises BadRequest with the refusal.
+    """
+    wire = connect(socket_path(home, name))
+    try:
+        request = request_to_json(AgentRequest(type="attach", cols=cols, rows=rows))
+        wire.sendall(request + (control_to_bytes({"type": "screen", "on": True}) if is_drawn else b""))
+        received = b""
+        while b"\n" not in received:
+            piece = wire.recv(_READ_BYTES)
+            if not piece:
+                raise BadRequest("the holder of the terminal has gone")
+            received += piece
+        line, _, rest = received.partition(b"\n")
+        reply = reply_from_json(line)
+        if not reply.is_ok:
+            raise BadRequest(reply.error)
+    except BaseException:
+        wire.close()
+        raise
+    return wire, reply, rest
+
+
+class Link:
+    """One attached connection."""
+
+    def __init__(
+        self, wire: socket.socket, on_frame: Callable[[Frame], None], on_lost: Callable[[], None]
+    ) -> None:
+        self._wire = wire
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._reader = FrameReader()
+        self._unsent = bytearray()
+        self._loop = asyncio.get_running_loop()
+        wire.setblocking(False)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be sent that no more keys should be read."""
+        return len(self._unsent) > LIMIT_UNSENT_BYTES
+
+    def start(self, rest: bytes) -> None:
+        """Begin with what came behind the answer."""
+        self._loop.add_reader(self._wire, self._read)
+        self._take(rest)
+
+    def close(self) -> None:
+        """Leave: the holder sees it, and the agent does not."""
+        self._loop.remove_reader(self._wire)
+        self._loop.remove_writer(self._wire)
+        self._wire.close()
+
+    def press(self, keys: bytes) -> None:
+        """Send keys to the agent."""
+        self._send(data_frames(keys))
+
+    def control(self, kind: str, **fields: object) -> None:
+        """Send a control."""
+        self._send(control_to_bytes({"type": kind, **fields}))
+
+    def _send(self, frames: bytes) -> None:
+        self._unsent += frames
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._wire.send(self._unsent)]
+        except BlockingIOError:
+            self._loop.add_writer(self._wire, self._flush)
+            return
+        except OSError:
+            self._unsent.clear()  # reading says that it is over
+        self._loop.remove_writer(self._wire)
+
+    def _read(self) -> None:
+        try:
+            data = self._wire.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._take(data)
+        else:
+            self._on_lost()
+
+    def _take(self, data: bytes) -> None:
+        for frame in self._reader.feed(data):
+            self._on_frame(frame)

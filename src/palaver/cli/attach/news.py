@@ -1,0 +1,121 @@
+"""What the bus knows of an agent, for its status line: told at every change, and that the bus is away.
+
+It asks again whenever something happened to the agent's mail, and at no other time.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.agents.sockets import connect
+from palaver.client.request import Events, ListAgents, Request, request_to_json
+from palaver.client.wire import Line, Wire
+
+_PAUSE_S: Final = 0.5
+_CALM_S: Final = 0.05
+"""So long more may happen before it is asked again: a burst is one question."""
+_TYPES: Final = ("message", "delivery", "agent.paused", "agent.unpaused")
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent's page says."""
+
+    queue: dict[str, int] = {}
+    paused: bool = False
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    agents: list[Page]
+
+
+class _Found(msgspec.Struct, frozen=True):
+    last: int
+
+
+_listed: Final = msgspec.json.Decoder(_Listed).decode
+_found: Final = msgspec.json.Decoder(_Found).decode
+
+Tell = Callable[[Page | None], None]
+"""Told what the page says now; None when nobody answers."""
+
+
+async def watch(home: str, name: str, tell: Tell) -> None:
+    """Tell until cancelled. It starts no bus: whoever holds the agent sees to that."""
+    while True:
+        wire = await _open(home, watcher := _Watcher(name, tell))
+        if wire is not None:
+            try:
+                await watcher.run(wire)
+            finally:
+                wire.close()
+        tell(None)
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _open(home: str, watcher: "_Watcher") -> Wire | None:
+    try:
+        plain = connect(Path(home) / "daemon.sock", can_wait=False)
+    except OSError:
+        return None
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_unix_connection(lambda: Wire(watcher.hear, watcher.lose), sock=plain)
+    return wire
+
+
+class _Watcher:
+    """One connection to the bus."""
+
+    def __init__(self, name: str, tell: Tell) -> None:
+        self._name = name
+        self._tell = tell
+        self._numbers = count(1)
+        self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._has_news = asyncio.Event()
+        self._is_lost = False
+
+    async def run(self, wire: Wire) -> None:
+        """Ask again and again; return when the connection is lost or the bus does not know how."""
+        answer = await self._ask(wire, Events(last=1, limit=1))
+        if answer is None:
+            return
+        follow = Events(types=_TYPES, agents=(self._name,), after=_found(answer).last, follow=True)
+        await self._ask(wire, follow)
+        while True:
+            self._has_news.clear()
+            answer = await self._ask(wire, ListAgents(agent=self._name))
+            if answer is None:
+                return
+            pages = _listed(answer).agents
+            self._tell(pages[0] if len(pages) == 1 else Page())
+            await self._has_news.wait()
+            await asyncio.sleep(_CALM_S)
+
+    async def _ask(self, wire: Wire, request: Request) -> msgspec.Raw | None:
+        if self._is_lost:
+            return None
+        number = next(self._numbers)
+        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        wire.write(request_to_json(number, request))
+        try:
+            return await answer
+        except ConnectionError:
+            return None
+
+    def hear(self, line: Line) -> None:
+        """Take a line of the bus."""
+        if line.push:
+            self._has_news.set()
+        elif (answer := self._calls.pop(line.req, None)) is not None and not answer.done():
+            answer.set_exception(ConnectionError(line.error)) if line.error else answer.set_result(line.ok)
+
+    def lose(self, wire: Wire) -> None:
+        """The connection has ended."""
+        self._is_lost = True
+        self._has_news.set()
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("the bus has gone"))

@@ -1,0 +1,322 @@
+"""One person's look at one agent, from the first frame to the end. Puts the parts of the screen together."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from palaver.agents.frames_wire import CONTROL, DATA, Frame, control_from_bytes
+from palaver.agents.pty import Exit
+from palaver.agents.redraw import KEPT_MODES
+from palaver.agents.request_wire import is_size
+from palaver.agents.terminal import Terminal
+from palaver.cli.attach.console import Act, Console, Meant, Mode, Press, Say
+from palaver.cli.attach.draw import change_modes, draw, print_rows
+from palaver.cli.attach.layout import agent_size, compose, has_bar, help_rows, past_rows
+from palaver.cli.attach.link import Link
+from palaver.cli.attach.news import Page, watch
+from palaver.cli.attach.own_terminal import IN, OwnTerminal
+from palaver.cli.attach.picture import BLANK, Picture, Row, plain, screen_rows
+from palaver.cli.attach.status_line import Standing
+
+_READ_BYTES: Final = 65536
+_FRAME_S: Final = 1 / 60
+_HALF_FRAME_LIMIT_S: Final = 0.15
+"""So long a picture waits for an agent that said it is in the middle of drawing one."""
+_HALF_KEY_S: Final = 0.05
+_NOTICE_S: Final = 8.0
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_BAR_MODES: Final = frozenset({2004})
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How it ended: the agent did, or a signal, or the holder was lost, or else the person left."""
+
+    exit: Exit | None = None
+    signal: int = 0
+    is_lost: bool = False
+
+
+class Session:
+    """The attach screen. `run` it once; the terminal is taken before, and given back after."""
+
+    def __init__(self, home: str, name: str, *, is_ascii: bool) -> None:
+        self._home = home
+        self._is_ascii = is_ascii
+        self._own = OwnTerminal(self._draw_soon, lambda: self._end(Ending()))
+        self._cols, self._rows = self._own.size
+        self._terminal = Terminal(*agent_size(self._cols, self._rows))
+        self._console = Console(name)
+        self._standing = Standing(name)
+        self._past: list[Row] = []
+        self._shown: Picture | None = None
+        self._modes: frozenset[int] = frozenset()
+        self._timer: asyncio.TimerHandle | None = None
+        self._half_key: asyncio.TimerHandle | None = None
+        self._notice_timer: asyncio.TimerHandle | None = None
+        self._drawn_at = 0.0
+        self._waiting_since: float | None = None
+        self._said = ""
+        self._is_reading = False
+
+    @property
+    def agent_size(self) -> tuple[int, int]:
+        """The columns and rows that the agent is to have here."""
+        return agent_size(self._cols, self._rows)
+
+    async def run(self, link_socket: socket.socket, size: tuple[object, object], rest: bytes) -> Ending:
+        """Show the agent until one side ends. `size` is what its terminal has now."""
+        loop = self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[Ending] = loop.create_future()
+        loop.set_exception_handler(self._on_trouble)
+        self._resize_agent(*size)
+        self._link = Link(link_socket, self._on_frame, lambda: self._end(Ending(is_lost=True)))
+        self._own.take()
+        self._watch_signals()
+        words = b""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                news = tasks.create_task(watch(self._home, self._console.name, self._on_page))
+                self._link.start(rest)
+                self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
+                self._read_keys(is_wanted=True)
+                self._draw_soon()
+                try:
+                    ending = await self._over
+                finally:
+                    news.cancel()
+            words = self._last_words() if ending.exit is not None else b""
+            return ending
+        finally:
+            self._read_keys(is_wanted=False)
+            self._own.give_back(change_modes(self._modes, frozenset()), words)
+            self._link.close()
+
+    def _end(self, ending: Ending) -> None:
+        if not self._over.done():
+            self._over.set_result(ending)
+
+    def _on_trouble(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """Something went wrong between two events: end with it, and the terminal is put back."""
+        error = context.get("exception")
+        if not self._over.done():
+            self._over.set_exception(
+                error if isinstance(error, Exception) else RuntimeError(str(context.get("message")))
+            )
+
+    # Keys
+
+    def _read_keys(self, *, is_wanted: bool) -> None:
+        if is_wanted != self._is_reading:
+            self._is_reading = is_wanted
+            if is_wanted:
+                self._loop.add_reader(IN, self._on_keys)
+            else:
+                self._loop.remove_reader(IN)
+
+    def _on_keys(self) -> None:
+        try:
+            data = os.read(IN, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:  # the terminal was closed
+            self._end(Ending())
+            return
+        if self._half_key is not None:
+            self._half_key.cancel()
+            self._half_key = None
+        self._do(self._console.feed(data))
+        if self._console.has_half:
+            self._half_key = self._loop.call_later(_HALF_KEY_S, self._settle)
+
+    def _settle(self) -> None:
+        self._half_key = None
+        self._do(self._console.settle())
+
+    def _do(self, meant: Iterable[Meant]) -> None:
+        notice = self._console.notice
+        for one in meant:
+            match one:
+                case Press(keys):
+                    self._link.press(keys)
+                case Say(text, priority):
+                    self._said = text
+                    self._link.control("input", text=text, priority=priority)
+                case _:
+                    self._act(one)
+        if self._console.notice not in ("", notice):
+            self._keep_notice()
+        if self._console.mode is Mode.HELP:
+            height = self.agent_size[1]
+            self._console.limit = max(len(help_rows(self._cols)) - height, 0)
+        self._draw_soon()
+
+    def _act(self, act: Act) -> None:
+        match act:
+            case Act.LEAVE:
+                self._end(Ending())
+            case Act.STOP:
+                self._link.control("stop")
+            case Act.REDRAW:
+                self._shown = None
+                self._send_size()
+                self._link.control("redraw")
+            case Act.SCROLL:
+                self._look_back(list(self._terminal.glass.scrollback))
+                self._link.control("history")
+            case Act.TAKE_KEYBOARD | Act.FORCE_KEYBOARD:
+                self._send_size()
+                self._link.control("passthrough", on=True, take=act is Act.FORCE_KEYBOARD)
+            case Act.GIVE_KEYBOARD:
+                self._link.control("passthrough", on=False)
+
+    def _look_back(self, lines: list[str]) -> None:
+        self._past = past_rows(lines, self._terminal.glass, self._cols)
+        console = self._console
+        console.limit = max(len(self._past) - self.agent_size[1], 0)
+        console.back = min(console.back, console.limit)
+
+    # The agent's side
+
+    def _on_frame(self, frame: Frame) -> None:
+        kind, payload = frame
+        if kind == DATA:
+            self._terminal.feed(payload)
+        elif kind == CONTROL:
+            self._on_control(control_from_bytes(payload))
+        self._draw_soon()
+        self._read_keys(is_wanted=not self._link.is_full)
+
+    def _on_control(self, fields: dict[str, object]) -> None:
+        console = self._console
+        match fields:
+            case {"type": "state", "passthrough": str(keyboard)}:
+                state, detail = str(fields.get("state", "")), str(fields.get("detail", ""))
+                self._standing = replace(self._standing, keyboard=keyboard)
+                if state:
+                    self._standing = replace(self._standing, state=state, detail=detail)
+                console.hear_keyboard(keyboard)
+            case {"type": "size"}:
+                self._resize_agent(fields.get("cols"), fields.get("rows"))
+            case {"type": "history", "lines": list(lines)} if console.mode is Mode.SCROLL:
+                self._look_back([str(line) for line in lines])
+            case {"type": "queued"}:
+                self._notify(f"queued as #{fields.get('seq')}: {fields.get('priority')}")
+            case {"type": "error"}:
+                about = str(fields.get("about", ""))
+                console.refuse(str(fields.get("message", "")), about)
+                self._keep_notice()
+                if about == "input" and not console.editor.text:
+                    console.editor.put(self._said)
+            case {"type": "exited"}:
+                self._on_exit(fields)
+            case _:
+                pass
+
+    def _on_exit(self, fields: dict[str, object]) -> None:
+        status, number = fields.get("status"), fields.get("signal")
+        if isinstance(number, int) and number:
+            self._end(Ending(exit=Exit(None, number)))
+        else:
+            self._end(Ending(exit=Exit(status if isinstance(status, int) else 1)))
+
+    def _resize_agent(self, cols: object, rows: object) -> None:
+        if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
+            self._terminal.resize(cols, rows)
+
+    def _on_page(self, page: Page | None) -> None:
+        if page is None:
+            self._standing = replace(self._standing, is_away=True)
+        else:
+            self._standing = replace(self._standing, is_away=False, queue=page.queue, is_paused=page.paused)
+        self._draw_soon()
+
+    def _last_words(self) -> bytes:
+        """Give what an agent that has ended leaves to be read; a full screen leaves nothing."""
+        glass = self._terminal.glass
+        if glass.is_alternate:
+            return b""
+        rows = list(screen_rows(glass, glass.lines, self._cols))
+        while rows and all(cell == BLANK for cell in rows[-1]):
+            rows.pop()
+        picture = Picture(tuple(rows))
+        return print_rows((plain(picture) if self._is_ascii else picture).rows)
+
+    # Notices
+
+    def _notify(self, sentence: str) -> None:
+        self._console.notice = sentence
+        self._keep_notice()
+
+    def _keep_notice(self) -> None:
+        if self._notice_timer is not None:
+            self._notice_timer.cancel()
+        self._notice_timer = self._loop.call_later(_NOTICE_S, self._drop_notice)
+
+    def _drop_notice(self) -> None:
+        self._console.notice = ""
+        self._draw_soon()
+
+    # Drawing
+
+    def _draw_soon(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_at(max(self._drawn_at + _FRAME_S, self._loop.time()), self._draw)
+
+    def _draw(self) -> None:
+        self._timer = None
+        now = self._drawn_at = self._loop.time()
+        if self._own.is_busy:
+            return  # it is drawn when there is room
+        if self._terminal.is_mid_frame and self._shown is not None:
+            self._waiting_since = self._waiting_since or now
+            if now - self._waiting_since < _HALF_FRAME_LIMIT_S:
+                self._draw_soon()
+                return
+        self._waiting_since = None
+        picture = compose(
+            self._console, self._standing, self._terminal.glass, self._past, self._cols, self._rows
+        )
+        if self._is_ascii:
+            picture = plain(picture)
+        is_passthrough = self._console.mode is Mode.KEYS
+        modes = frozenset(self._terminal.modes & set(KEPT_MODES)) if is_passthrough else _BAR_MODES
+        data = change_modes(self._modes, modes) + draw(self._shown, picture)
+        self._shown, self._modes = picture, modes
+        if data:
+            self._own.write(data)
+
+    # Signals and size
+
+    def _watch_signals(self) -> None:
+        for number in _ENDING:
+            self._loop.add_signal_handler(number, self._end, Ending(signal=number))
+        self._loop.add_signal_handler(signal.SIGWINCH, self._on_size)
+        self._loop.add_signal_handler(signal.SIGTSTP, self._suspend)
+
+    def _on_size(self) -> None:
+        with suppress(OSError):  # it has gone: reading says so
+            self._cols, self._rows = self._own.size
+        self._shown = None
+        self._console.page = max(self.agent_size[1] - 1, 1)
+        self._send_size()
+        self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
+
+    def _send_size(self) -> None:
+        cols, rows = self.agent_size
+        self._link.control("resize", cols=cols, rows=rows)
+
+    def _suspend(self) -> None:
+        """Stop as any program does, with the terminal as it was; go on where it was."""
+        self._own.give_back(change_modes(self._modes, frozenset()))
+        self._modes = frozenset()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._own.take()
+        self._on_size()

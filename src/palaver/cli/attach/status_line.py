@@ -1,0 +1,78 @@
+"""The one line that says how the agent is, as wide as there is room. Pure; readable without colour."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.doors.argv.style import display_width, safe, truncate
+
+HINT: Final = "Ctrl-\\ menu"
+_BETWEEN: Final = " | "
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of the agent."""
+
+    name: str
+    state: str = "starting"
+    detail: str = ""
+    keyboard: str = "free"
+    """Who has it: `free`, `own`, or `other`."""
+    queue: Mapping[str, int] = field(default_factory=dict)
+    """What waits, by priority, and what is held; empty while that is not known."""
+    is_paused: bool = False
+    is_away: bool = False
+    """Nobody answers for the bus now."""
+
+
+def status_line(standing: Standing, mode: str, notice: str, width: int) -> str:
+    """Give the line. When it is narrow, what is least needed goes first; a notice is kept before the rest."""
+    for words, hint in _lines(standing, mode, safe(notice)):
+        line = _BETWEEN.join(filter(None, words))
+        room = width - display_width(line) - 2
+        if hint and room >= display_width(hint) + 2:
+            return f" {line}{' ' * (room - display_width(hint))}{hint} "
+        if not hint and room >= 0:
+            return f" {line}"
+    return truncate(f"! {safe(notice)}" if notice else safe(standing.name), width)
+
+
+def _lines(standing: Standing, mode: str, notice: str) -> Iterator[tuple[list[str], str]]:
+    name, state = safe(standing.name), safe(standing.state)
+    full = f"{state}: {safe(standing.detail)}" if standing.detail else state
+    flags = _flags(standing)
+    if notice:
+        yield [name, full, *flags, f"! {notice}"], ""
+        yield [name, state, f"! {notice}"], ""
+        yield [name, f"! {notice}"], ""
+        yield [f"! {notice}"], ""
+        return
+    counts, count = _queue(standing.queue)
+    yield [name, full, *flags, counts, mode], HINT
+    yield [name, full, *flags, counts, mode], ""
+    yield [name, full, *flags, count, mode], ""
+    yield [name, state, *flags, count, mode], ""
+    yield [name, state, *flags, count], ""
+    yield [name, state, *flags], ""
+    yield [name, state], ""
+
+
+def _flags(standing: Standing) -> list[str]:
+    return [
+        "bus away" if standing.is_away else "",
+        "paused" if standing.is_paused else "",
+        "keyboard elsewhere" if standing.keyboard == "other" else "",
+    ]
+
+
+def _queue(queue: Mapping[str, int]) -> tuple[str, str]:
+    """Give the counts in full, and in a word."""
+    if not queue:
+        return "", ""
+    waiting = {word: number for word, number in queue.items() if number}
+    count = f"queue {sum(waiting.values())}"
+    return (
+        f"{count}: {', '.join(f'{number} {word}' for word, number in waiting.items())}" if waiting else count,
+        count,
+    )

@@ -1,0 +1,109 @@
+"""`pal hook` and `pal monitor` of the thin client in Python; native/hook.h and native/monitor.h are the same in C.
+
+A harness waits for a hook: it is silent and ends with 0 whatever happens, writes an answer out whole or not at
+all, and starts nothing. A monitor outlives the daemon, waits for the next one, and ends with its harness.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame
+from palaver.client import start
+
+TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+GREETING = b"PALH"
+_INPUT_LIMIT_BYTES = 8 * 1024 * 1024  # the results of tools come along
+_LIMIT_S = 1
+_LONG_LIMIT_S = 5  # at the start of a session, when a name may have to be given
+_PIECE_BYTES = 65536
+_WAIT_FIRST_S = 0.05
+_WAIT_MOST_S = 2.0
+
+
+def begin_limit(words: list[bytes]) -> None:
+    """Let nothing from here on take longer than this; `words` are the arguments from the verb on."""
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.alarm(_LONG_LIMIT_S if words[2:3] == [b"SessionStart"] else _LIMIT_S)
+
+
+def run_hook(home: str, fields: list[tuple[bytes, bytes]]) -> NoReturn:
+    """Ask the daemon that is there, and write out what it says."""
+    try:
+        answer = _ask(home, [*fields, (b"b", _read_input())])
+        while answer:
+            answer = answer[os.write(1, answer) :]
+    except (OSError, MalformedFrameError):
+        pass  # a hook must never disturb its harness
+    finally:
+        os._exit(0)
+
+
+def _read_input() -> bytes:
+    """Read what the harness says to its end, also when it is too much: its writer must find no closed pipe."""
+    content = bytearray()
+    if os.isatty(0):
+        return b""
+    is_too_long = False
+    while piece := os.read(0, _PIECE_BYTES):
+        content += piece
+        if len(content) > _INPUT_LIMIT_BYTES:
+            is_too_long = True
+            content.clear()
+    if is_too_long:
+        os._exit(0)
+    return bytes(content)
+
+
+def _ask(home: str, fields: list[tuple[bytes, bytes]]) -> bytes:
+    """Give the daemon's answer, and tell it that it arrived: from then on no deadline holds."""
+    try:
+        wire = start.reach(home)
+    except start.StartError:
+        return b""
+    if wire is None:
+        return b""
+    wire.sendall(GREETING + frame(b"R", b"".join(frame(tag, value) for tag, value in fields)))
+    frames = FrameReader()
+    while (taken := frames.take()) is None:
+        data = wire.recv(_PIECE_BYTES)
+        if not data:
+            return b""
+        frames.feed(data)
+    kind, answer = taken
+    if kind != b"H" or not answer:
+        return b""
+    signal.alarm(0)
+    wire.sendall(frame(b"A"))
+    return answer
+
+
+def run_monitor(home: str, serve: Callable[[start.Socket], bool]) -> NoReturn:
+    """Serve one daemon after the other; `serve` tells whether it said anything."""
+    parent, wait_s = os.getppid(), _WAIT_FIRST_S
+    while os.getppid() == parent:
+        try:
+            wire = start.reach(home)
+        except start.StartError:
+            wire = None
+        if wire is not None and serve(wire):
+            wait_s = _WAIT_FIRST_S
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, _WAIT_MOST_S)
+    os._exit(0)
+
+
+def is_output_lost(wire: int) -> bool:
+    """Wait until the daemon says something; true when nobody can read our output: the harness has gone."""
+    waiting = select.poll()
+    waiting.register(wire, select.POLLIN)
+    waiting.register(1, 0)
+    return any(fd == 1 and found & (select.POLLERR | select.POLLNVAL) for fd, found in waiting.poll())

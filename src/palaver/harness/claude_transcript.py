@@ -1,0 +1,114 @@
+"""The transcript of Claude Code, as its version 2.1 writes it: JSON lines, one file for a session. Pure.
+
+Each block of an answer has a line of its own; lines with the same message id are one turn. Branches that a
+person left by going back stay in the file, and are read where they stand. What sub-agents said on the side is
+passed over, and so is all that Claude Code keeps for itself.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from palaver.harness.conversation import (
+    ASSISTANT,
+    SYSTEM,
+    USER,
+    Gathering,
+    items,
+    joined,
+    mapping,
+    moment_ms,
+    read_object,
+    texts_in,
+    word,
+)
+from palaver.model.transcript import Entry, ToolCall
+
+_BY_MACHINE: Final = re.compile(r"\s*<(?:local-command|bash-|command-|task-notification|system-reminder)")
+"""How a text begins that stands in the user's place and was not written by one."""
+
+
+class ClaudeTranscript:
+    """Reads the lines of one session."""
+
+    def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
+        gathering = Gathering()
+        for line in lines:
+            whole = read_object(line)
+            if whole is not None and whole.get("isSidechain") is not True:
+                yield from _read(gathering, whole)
+        yield from gathering.rest()
+
+
+def _read(gathering: Gathering, whole: Mapping[str, object]) -> Iterator[Entry]:
+    kind, ts = whole.get("type"), moment_ms(whole.get("timestamp"))
+    message = mapping(whole.get("message"))
+    if kind == ASSISTANT and message:
+        yield from _read_assistant(gathering, whole, message, ts)
+    elif kind == USER and message:
+        yield from _read_user(gathering, whole, message, ts)
+    elif kind == SYSTEM and (text := word(whole.get("content"))):
+        yield from gathering.said(SYSTEM, text, whole, ts)
+    elif kind == "attachment":
+        role, text = _read_attachment(mapping(whole.get("attachment")))
+        if text:
+            yield from gathering.said(role, text, whole, ts)
+
+
+def _read_assistant(
+    gathering: Gathering, whole: Mapping[str, object], message: Mapping[str, object], ts: int
+) -> Iterator[Entry]:
+    content = message.get("content")
+    text = texts_in(content)
+    if whole.get("isApiErrorMessage") is True:
+        yield from gathering.said(SYSTEM, text, whole, ts)
+        return
+    blocks = [block for block in map(mapping, items(content)) if block.get("type") == "tool_use"]
+    if not text and not blocks:
+        return  # what it thought, or nothing yet
+    calls = [
+        (word(block.get("id")), ToolCall(name=word(block.get("name")), input=block.get("input")))
+        for block in blocks
+    ]
+    key = word(message.get("id")) or word(whole.get("uuid"))
+    yield from gathering.assistant(key, text, calls, whole, ts)
+
+
+def _read_user(
+    gathering: Gathering, whole: Mapping[str, object], message: Mapping[str, object], ts: int
+) -> Iterator[Entry]:
+    content = message.get("content")
+    for block in map(mapping, items(content)):
+        if block.get("type") == "tool_result":
+            yield from gathering.answered(
+                word(block.get("tool_use_id")),
+                texts_in(block.get("content")),
+                is_error=block.get("is_error") is True,
+                whole=whole,
+                ts=ts,
+            )
+    if text := texts_in(content):
+        is_ours = whole.get("isMeta") is True or whole.get("isCompactSummary") is True
+        role = SYSTEM if is_ours or _BY_MACHINE.match(text) else USER
+        yield from gathering.said(role, text, whole, ts)
+
+
+def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
+    """Give role and text of what was put in beside the prompts; most of it is no part of the conversation."""
+    kind = attachment.get("type")
+    if kind == "queued_command":
+        is_prompt = (
+            attachment.get("commandMode", "prompt") == "prompt" and attachment.get("isMeta") is not True
+        )
+        text = texts_in(attachment.get("prompt"))
+        return USER if is_prompt and not _BY_MACHINE.match(text) else SYSTEM, text
+    if kind == "hook_additional_context":
+        return SYSTEM, joined(map(word, items(attachment.get("content"))))
+    return SYSTEM, ""
+
+
+def claude_places(session: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the patterns of the files in which a session may lie, the likeliest first."""
+    home = environment.get("HOME", "")
+    folders = (environment.get("CLAUDE_CONFIG_DIR", ""), f"{home}/.claude" if home else "")
+    return tuple(f"{folder}/projects/*/{session}.jsonl" for folder in folders if folder)

@@ -1,0 +1,140 @@
+"""The transcript of Codex, as its version 0.166 writes it: JSON lines, one `rollout` file for a thread. Pure.
+
+The items of the conversation are read; the events beside them say the same again. What Codex tells the model at
+the start (instructions, skills, the environment) is no part of the conversation.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from palaver.harness.conversation import (
+    ASSISTANT,
+    SYSTEM,
+    USER,
+    Gathering,
+    items,
+    joined,
+    mapping,
+    moment_ms,
+    read_object,
+    texts_in,
+    word,
+)
+from palaver.model.transcript import Entry, ToolCall
+
+_SETUP: Final = re.compile(
+    r"\s*(?:<(?:environment_context|user_instructions|user_shell_command|permissions instructions|"
+    r"collaboration_mode|apps_instructions|plugins_instructions|skills_instructions|INSTRUCTIONS|"
+    r"personality_spec|model_switch)\b|# AGENTS\.md instructions)"
+)
+"""How a text begins that Codex itself puts in at the start of a thread or of a turn."""
+
+_HOOK_PROMPT: Final = re.compile(r"\s*<hook_prompt\b[^>]*>(.*?)(?:</hook_prompt>)?\s*", re.DOTALL)
+_FAILED: Final = re.compile(
+    r"(?:Chunk ID: .*\n)?(?:Wall time: .*\n)?(?:Process exited with code|Exit code:) [1-9]"
+)
+
+
+class CodexTranscript:
+    """Reads the lines of one thread."""
+
+    def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
+        thread = _Thread()
+        for line in lines:
+            if (whole := read_object(line)) is not None:
+                yield from thread.read(whole)
+        yield from thread.rest()
+
+
+class _Thread:
+    """What is known so far. Items have no turn of their own: answers to its calls end one."""
+
+    def __init__(self) -> None:
+        self._gathering = Gathering()
+        self._turn = 0
+
+    def read(self, whole: Mapping[str, object]) -> Iterator[Entry]:
+        payload, ts = mapping(whole.get("payload")), moment_ms(whole.get("timestamp"))
+        kind = whole.get("type")
+        if kind == "response_item":
+            yield from self._read_item(payload, whole, ts)
+        elif kind == "compacted":
+            text = word(payload.get("message")) or "The conversation was compacted."
+            yield from self._gathering.said(SYSTEM, text, whole, ts)
+        elif kind == "event_msg" and payload.get("type") == "turn_aborted":
+            reason = word(payload.get("reason")) or "interrupted"
+            yield from self._gathering.said(SYSTEM, f"The turn was ended: {reason}.", whole, ts)
+
+    def rest(self) -> Iterator[Entry]:
+        return self._gathering.rest()
+
+    def _read_item(self, item: Mapping[str, object], whole: Mapping[str, object], ts: int) -> Iterator[Entry]:
+        kind = word(item.get("type"))
+        if kind == "message":
+            yield from self._read_message(item, whole, ts)
+        elif kind.endswith("_call_output"):
+            self._turn += 1
+            text, is_error = _read_output(item.get("output"))
+            call_id = word(item.get("call_id"))
+            yield from self._gathering.answered(call_id, text, is_error=is_error, whole=whole, ts=ts)
+        elif kind.endswith("_call"):
+            call_id = word(item.get("call_id")) or word(item.get("id"))
+            yield from self._gathering.assistant(
+                str(self._turn), "", [(call_id, _read_call(kind, item))], whole, ts
+            )
+
+    def _read_message(
+        self, item: Mapping[str, object], whole: Mapping[str, object], ts: int
+    ) -> Iterator[Entry]:
+        text = texts_in(item.get("content"))
+        if not text:
+            return
+        if item.get("role") == ASSISTANT:
+            yield from self._gathering.assistant(str(self._turn), text, (), whole, ts)
+            return
+        if _is_setup(item, text):
+            return
+        if hook := _HOOK_PROMPT.fullmatch(text):
+            yield from self._gathering.said(SYSTEM, hook[1], whole, ts)
+            return
+        role = USER if item.get("role") == USER else SYSTEM
+        yield from self._gathering.said(role, text, whole, ts)
+        if role == USER:
+            self._turn += 1
+
+
+def _is_setup(item: Mapping[str, object], text: str) -> bool:
+    kinds = items(mapping(item.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds"))
+    is_said_so = any(word(kind).endswith((".instructions", ".environment_context")) for kind in kinds)
+    return is_said_so or _SETUP.match(text) is not None
+
+
+def _read_call(kind: str, item: Mapping[str, object]) -> ToolCall:
+    """Read a call. Those of the shell, of a search and of an image have no name but their kind."""
+    name = joined((word(item.get("namespace")), word(item.get("name")))).replace("\n", ".")
+    given = item.get("arguments", item.get("input", item.get("action")))
+    if kind == "function_call" and isinstance(given, str):
+        # Arguments are JSON in a text; half of something stays as it stands.
+        found = read_object(given.encode("utf-8", "replace"))
+        given = given if found is None else found
+    return ToolCall(name=name or kind.removesuffix("_call"), input=given)
+
+
+def _read_output(output: object) -> tuple[str, bool]:
+    if isinstance(output, dict):
+        return texts_in(output.get("content")), output.get("success") is False
+    text = texts_in(output)
+    return text, _FAILED.match(text) is not None
+
+
+def codex_places(session: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the patterns of the files in which a thread may lie, the likeliest first."""
+    home = environment.get("HOME", "")
+    folders = (environment.get("CODEX_HOME", ""), f"{home}/.codex" if home else "")
+    return tuple(
+        f"{folder}/{where}/rollout-*-{session}.jsonl"
+        for folder in folders
+        if folder
+        for where in ("sessions/*/*/*", "archived_sessions")
+    )

@@ -1,0 +1,183 @@
+"""What the readers of transcripts share: lines that may be anything, and calls that are answered later. Pure.
+
+Nothing here raises for what a file holds: what cannot be read is nothing.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from palaver.model.transcript import LIMIT_DEPTH, Entry, ToolCall, is_deep
+
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+SYSTEM: Final = "system"
+TOOL: Final = "tool"
+
+_LIMIT_BEHIND: Final = 64
+"""Entries that wait for an answer to a call before them. With more, the call is taken to have none."""
+
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def read_object(line: bytes) -> dict[str, object] | None:
+    """Read one line as a JSON object; None for what is none, is half written or is nested too deep.
+
+    Harnesses cut texts wherever they like: half a character, or half a pair of surrogates, is replaced.
+    """
+    try:
+        found: object = _decode(line)
+    except (msgspec.DecodeError, UnicodeError):
+        found = _mended(line)
+    except RecursionError:
+        return None
+    # Brackets are counted first, which is cheap: few lines have enough of them to nest too deep.
+    if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and is_deep(found):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _mended(line: bytes) -> object:
+    if not line.lstrip().startswith(b"{") or not line.rstrip().endswith(b"}"):
+        return None
+    try:
+        found: object = json.loads(line.decode("utf-8", "replace"))
+        return None if is_deep(found) else _without_halves(found)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _without_halves(value: object) -> object:
+    """Give a value that can be written again: no half characters, no numbers that are none."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_without_halves(one) for one in value]
+    if isinstance(value, dict):
+        return {str(_without_halves(key)): _without_halves(one) for key, one in value.items()}
+    return value
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """Give a JSON object; whatever else stands there is an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[object]:
+    """Give a JSON list; whatever else stands there is an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def word(value: object) -> str:
+    """Give a text; whatever else stands there is none."""
+    return value if isinstance(value, str) else ""
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Put the parts of a text below each other, without the empty ones."""
+    return "\n".join(text for text in texts if text.strip())
+
+
+def texts_in(content: object) -> str:
+    """Give what is said in a text, or in a list of texts and of parts that have a `text`."""
+    if isinstance(content, str):
+        return content
+    return joined(word(part) or word(mapping(part).get("text")) for part in items(content))
+
+
+def moment_ms(value: object) -> int:
+    """Read a moment: a text such as `2026-11-15T11:44:26.054Z`, or Unix ms; 0 for anything else."""
+    if isinstance(value, str):
+        try:
+            return max(0, int(datetime.fromisoformat(value).timestamp() * 1000))
+        except (ValueError, OverflowError, OSError):
+            return 0
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if isinstance(value, int) and is_number and 0 < value < 1 << 53 else 0
+
+
+@dataclass(slots=True)
+class _Turn:
+    """An assistant's turn of which more may come."""
+
+    key: str
+    ts: int
+    texts: list[str] = field(default_factory=list)
+    tools: list[ToolCall] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)
+    wholes: list[Mapping[str, object]] = field(default_factory=list)
+
+    def entry(self) -> Entry:
+        whole = self.wholes[0] if len(self.wholes) == 1 else {"lines": self.wholes}
+        return Entry(
+            role=ASSISTANT, text=joined(self.texts), tools=tuple(self.tools), whole=whole, ts=self.ts
+        )
+
+
+class Gathering:
+    """Puts together what stands on several lines: an assistant's turn, its calls, and their answers.
+
+    One turn at a time is held back, until the next one begins or somebody else speaks. What the system says
+    while a call waits for its answer comes behind that turn. An answer whose call has gone out already, or was
+    never there, is an entry of its own.
+    """
+
+    def __init__(self) -> None:
+        self._turn: _Turn | None = None
+        self._behind: list[Entry] = []
+
+    def assistant(
+        self, key: str, text: str, calls: Iterable[tuple[str, ToolCall]], whole: Mapping[str, object], ts: int
+    ) -> Iterator[Entry]:
+        """Add to the assistant's turn with this key, or begin it. A call is given with its id."""
+        if self._turn is None or self._turn.key != key:
+            yield from self.rest()
+            self._turn = _Turn(key=key, ts=ts)
+        turn = self._turn
+        turn.texts.append(text)
+        turn.wholes.append(whole)
+        for call_id, tool in calls:
+            turn.places[call_id] = len(turn.tools)
+            turn.tools.append(tool)
+            if tool.output is None:
+                turn.unanswered.add(call_id)
+
+    def answered(
+        self, call_id: str, output: str, *, is_error: bool, whole: Mapping[str, object], ts: int
+    ) -> Iterator[Entry]:
+        """Add what a call gave back."""
+        turn = self._turn
+        if turn is not None and call_id in turn.places:
+            place = turn.places[call_id]
+            turn.tools[place] = replace(turn.tools[place], output=output, is_error=is_error)
+            turn.unanswered.discard(call_id)
+            turn.wholes.append(whole)
+            return
+        yield from self.rest()
+        tool = ToolCall(name="", output=output, is_error=is_error)
+        yield Entry(role=TOOL, text="", tools=(tool,), whole=whole, ts=ts)
+
+    def said(self, role: str, text: str, whole: Mapping[str, object], ts: int) -> Iterator[Entry]:
+        """Add what somebody else said."""
+        entry = Entry(role=role, text=text, whole=whole, ts=ts)
+        is_waiting = self._turn is not None and self._turn.unanswered and len(self._behind) < _LIMIT_BEHIND
+        if role == SYSTEM and is_waiting:
+            self._behind.append(entry)
+            return
+        yield from self.rest()
+        yield entry
+
+    def rest(self) -> Iterator[Entry]:
+        """Give what was held back."""
+        if self._turn is not None:
+            yield self._turn.entry()
+        yield from self._behind
+        self._turn, self._behind = None, []

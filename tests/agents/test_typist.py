@@ -1,0 +1,154 @@
+"""Carrying the plan out: each key in the step of its look, nothing while keys wait, one message at a time."""
+
+import asyncio
+from dataclasses import replace
+
+from tests.agents.stage import LIMIT_S
+
+from palaver.agents.gates import Facts, Foreground
+from palaver.agents.look import Composer, Look
+from palaver.agents.steps import Answer, Done, Offer
+from palaver.agents.typist import Typist
+from palaver.harness.generic import PROFILE
+from palaver.model.delivery import AgentState
+from palaver.model.priority import Priority
+
+IDLE = Look(state=AgentState.IDLE, composer=Composer.EMPTY, text="the screen")
+QUICK = replace(PROFILE, settle_ms=0)
+
+
+class FakeDesk:
+    """A terminal that does what a test says. Whatever is typed is shown, and Enter sends it."""
+
+    def __init__(self) -> None:
+        self.seen = IDLE
+        self.foreground = Foreground.AGENT
+        self.unsent = False
+        self.current = True
+        self.keys: list[bytes] = []
+        self.asked: list[bool] = []
+        self.interrupts = 0
+        self.now_ms = 1_000
+
+    def is_current(self) -> bool:
+        return self.current
+
+    def has_unsent(self) -> bool:
+        return self.unsent
+
+    def look(self) -> Look:
+        return self.seen
+
+    def facts(self, *, is_interrupt: bool) -> Facts:
+        self.asked.append(is_interrupt)
+        self.now_ms += 1
+        return Facts(now_ms=self.now_ms, foreground=self.foreground)
+
+    def press(self, keys: bytes) -> None:
+        self.keys.append(keys)
+        text = "" if keys == b"\r" else keys.decode()
+        self.seen = replace(self.seen, before_cursor=text, output_count=self.seen.output_count + 1)
+
+    def interrupted(self) -> None:
+        self.interrupts += 1
+        self.seen = replace(self.seen, state=AgentState.IDLE)
+
+
+class Told:
+    """How messages ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[Done, str]] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, done: Done, screen: str) -> None:
+        self.ends.append((done, screen))
+        self._news.set()
+
+    async def end(self) -> tuple[Done, str]:
+        async with asyncio.timeout(LIMIT_S):
+            await self._news.wait()
+        return self.ends[-1]
+
+
+async def test_a_message_is_typed_entered_and_seen_to_leave() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, QUICK)
+
+    typist.begin(Offer(text="hello"), told)
+
+    done, screen = await told.end()
+    assert (done.answer, screen) == (Answer.SEEN, "the screen")
+    assert desk.keys == [b"hello", b"\r"]
+    assert not typist.is_busy
+
+
+async def test_a_closed_gate_defers_and_presses_nothing() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.foreground = Foreground.SHELL
+
+    Typist(desk, QUICK).begin(Offer(text="hello"), told)
+
+    assert (await told.end())[0] == Done(Answer.DEFERRED, "shell")
+    assert desk.keys == []
+
+
+async def test_nothing_is_asked_while_keys_wait_or_output_is_not_understood() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, QUICK)
+    desk.unsent = True
+    typist.begin(Offer(text="hello"), told)
+    assert desk.asked == []
+
+    desk.unsent, desk.current = False, False
+    typist.poke()
+    assert desk.asked == []
+    desk.current = True
+    typist.poke()
+
+    assert (await told.end())[0].answer is Answer.SEEN
+
+
+async def test_an_interrupt_says_so_to_whoever_judges_the_keyboard() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.seen = replace(IDLE, state=AgentState.ACTIVE)
+
+    Typist(desk, QUICK).begin(Offer(text="now", priority=Priority.INTERRUPT), told)
+
+    await told.end()
+    assert desk.keys == [b"\x03", b"now", b"\r"]
+    assert desk.interrupts == 1
+    assert set(desk.asked) == {True}
+
+
+async def test_raw_keys_go_as_they_are() -> None:
+    desk, told = FakeDesk(), Told()
+
+    Typist(desk, QUICK).begin(Offer(text="y\x1b[A", is_raw=True), told)
+
+    assert (await told.end())[0].answer is Answer.SEEN
+    assert desk.keys == [b"y\x1b[A"]
+
+
+async def test_the_end_of_the_terminal_leaves_what_was_typed_in_doubt() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    typist.begin(Offer(text="hello"), told)
+    assert typist.has_typed
+
+    typist.end("exited with 0")
+
+    assert (await told.end())[0] == Done(Answer.UNCONFIRMED, "exited with 0")
+    assert desk.keys == [b"hello"]
+
+
+async def test_the_end_of_the_terminal_gives_back_what_was_not_typed() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    desk.unsent = True
+    typist.begin(Offer(text="hello"), told)
+
+    typist.end("exited with 0")
+    typist.end("exited with 0")
+
+    assert told.ends == [(Done(Answer.DEFERRED, "exited with 0"), "")]

@@ -1,0 +1,169 @@
+"""Twenty real processes after one stick, and a hand that kills them as it likes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.daemon.crew import Crew
+from tests.daemon.stage import Home, Job, JsonLine, Shell
+
+CROWD = 20
+KILLS = 12
+TURNS_AFTERWARDS = 40
+QUICK = {
+    "PALAVER_ROOM_HEARTBEAT_S": "1",
+    "PALAVER_ROOM_CLAIM_S": "1",
+    "PALAVER_ROOM_WAITER_GRACE_S": "1",
+}
+"""Short times, so that what hangs on them happens here: nothing that is checked does."""
+
+WORKER = """
+cd "$1" && pal join --name "$2" >&2 && pal room join >&2 || exit 1
+RANDOM=$3
+hand_over='{"status": "done", "next_action": "go on"}'
+while :; do
+    if turn=$(pal stick wait --timeout 20s --json); then
+        echo "$turn" >>"$1/$2"
+        if [ $((RANDOM % 3)) = 0 ]; then
+            pal stick pass "w$((RANDOM % 24))" --handoff "$hand_over" ||
+                pal stick release --handoff "$hand_over"
+        else
+            pal stick release --handoff "$hand_over"
+        fi
+    else
+        pal stick takeover --reason "it is free to take" --json >>"$1/$2"
+    fi
+done >/dev/null 2>&1
+"""
+
+
+class Worker:
+    """An agent that does nothing but take its turn and give it on."""
+
+    def __init__(self, home: Home, folder: Path, name: str, seed: int) -> None:
+        self.name = name
+        self._given = folder / name
+        self._process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-c", WORKER, "worker", str(folder), name, str(seed)],
+            env=home.environment,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+
+    def kill(self) -> None:
+        """End it and whatever it was just asking."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def given(self) -> list[JsonLine]:
+        """The turns it was told it has; the last line may have died with it."""
+        if not self._given.exists():
+            return []
+        whole = [line for line in self._given.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [turn for line in whole if (turn := json.loads(line))["status"] == "your_turn"]
+
+
+class Grants:
+    """The turns as the room tells of them, in order."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._stream: Job = shell.begin(
+            *(
+                "events",
+                "--follow",
+                "--room",
+                "shop",
+                "--type",
+                "claim",
+                "--type",
+                "takeover",
+                "--all",
+                "--json",
+            )
+        )
+
+    def next_holder(self) -> str:
+        """Wait for the next turn; nobody may stay away from the stick for longer than a test waits."""
+        return holder(json.loads(self._stream.line()))
+
+
+@pytest.fixture
+def crowd(home: Home) -> Iterator[list[Worker]]:
+    """Everybody who was ever started; those who live are ended with the test."""
+    started: list[Worker] = []
+    yield started
+    for worker in started:
+        try:
+            worker.kill()
+        except ProcessLookupError:
+            continue
+
+
+def holder(event: JsonLine) -> str:
+    """Whose turn an event begins."""
+    return str(event["to"][0] if event["type"] == "claim" else event["from"])
+
+
+@pytest.mark.parametrize("seed", [7])
+def test_of_many_who_want_the_stick_and_die_of_it_each_turn_has_one(
+    home: Home, crowd: list[Worker], seed: int
+) -> None:
+    home.ok("up", env=QUICK)
+    folder, draw = Crew(home).folder, random.Random(seed)
+    crowd += [Worker(home, folder, f"w{number}", draw.randrange(30_000)) for number in range(CROWD)]
+    living = {worker.name: worker for worker in crowd}
+    grants = Grants(home.shell())
+
+    for number in range(KILLS):
+        for _ in range(draw.randint(2, 12)):
+            has_it = grants.next_holder()
+        name = has_it if number % 2 and has_it in living else draw.choice(sorted(living))
+        living.pop(name).kill()
+        fresh = Worker(home, folder, f"w{CROWD + number}", draw.randrange(30_000))
+        living[fresh.name] = fresh
+        crowd.append(fresh)
+    afterwards = {grants.next_holder() for _ in range(TURNS_AFTERWARDS)}
+
+    # Nothing is stuck: long after the last death the stick goes round, and not between two alone.
+    assert len(afterwards & living.keys()) >= 5
+    events = home.events("--room", "shop")
+    check_one_owner(events)
+    # And what each was told is what was decided.
+    decided = {
+        event["payload"]["turn_id"]: (holder(event), event["payload"]["lease_id"])
+        for event in events
+        if event["type"] in ("claim", "takeover")
+    }
+    told = [(turn["turn_id"], (worker.name, turn["lease_id"])) for worker in crowd for turn in worker.given()]
+    assert len({turn for turn, _ in told}) == len(told)
+    assert len(told) > TURNS_AFTERWARDS
+    late = max(decided)
+    assert [pair for pair in told if pair[0] <= late and decided[pair[0]] != pair[1]] == []
+
+
+def check_one_owner(events: list[JsonLine]) -> None:
+    """Walk through the turns: each is given once, to one, when nobody else has the stick."""
+    owner, turn = "", 0
+    for event in events:
+        payload = event["payload"]
+        match event["type"]:
+            case "claim":
+                assert (owner, payload["turn_id"]) == ("", turn + 1), event
+                owner, turn = holder(event), turn + 1
+            case "takeover":
+                assert payload["turn_id"] == turn + 1, event
+                assert event["to"][0] != holder(event), event
+                owner, turn = holder(event), turn + 1
+            case "release" | "pass":
+                assert owner, event
+                assert event["from"] in (owner, "[pal-events]"), event
+                assert payload["turn_id"] == turn, event
+                owner = ""
+            case "member_left" if payload.get("from", event["from"]) == owner:
+                owner = ""
