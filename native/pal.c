@@ -1056,7 +1056,7 @@ static bool is_output_lost(void)
 
     while (poll(ready, 2, -1) < 0 && errno == EINTR && !ending)
         ;
-    return ready[1].revents & (POLLERR | POLLNVAL);
+    return ready[1].revents & (POLLERR | POLLHUP | POLLNVAL);
 }
 
 /* Serve the daemon until the connection ends. A Q or V ends the process. */

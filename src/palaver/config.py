@@ -15,7 +15,9 @@ from palaver.errors import BadRequest
 
 FILE_NAME: Final = "config.toml"
 PREFIX: Final = "PALAVER_"
-NOT_SETTINGS: Final = frozenset({"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE"})
+NOT_SETTINGS: Final = frozenset(
+    {"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE", "PALAVER_EXCERPTS"}
+)
 """Variables with our prefix that say something else."""
 
 Origin = Literal["default", "file", "environment"]

@@ -31,10 +31,12 @@ from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
 from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
+from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.reports import take_up_reports
 from palaver.doors.services import DOWN, REPLACED, Services
 from palaver.doors.tokens import TokenBook
+from palaver.doors.transcripts import TranscriptBook
 from palaver.doors.unix import UnixDoor, connect_socket
 from palaver.doors.views import agents_view, mail_view
 from palaver.errors import PalaverError, Unavailable, UsageError
@@ -213,6 +215,7 @@ class Daemon:
             broker=broker,
             delivery=self._delivery,
             holds=Holds(),
+            conversations=Conversations(self._delivery, log, tasks),
             tickets=Tickets(self._clock),
             seats=self._seats,
             presence=self._presence,
@@ -220,6 +223,7 @@ class Daemon:
             desk=self._desk,
             consumers=Consumers(self._home / "consumers"),
             tokens=TokenBook(self._home),
+            transcripts=TranscriptBook(),
             http=http,
             version=__version__,
             started_ms=self._clock.now_ms(),

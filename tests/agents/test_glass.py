@@ -220,3 +220,49 @@ def test_any_text_can_be_drawn_on_any_screen(text: str, columns: int, lines: int
     assert 0 <= glass.cursor.x <= columns
     assert 0 <= glass.cursor.y < lines
     assert all(isinstance(row, str) for row in rows(glass))
+
+
+def test_a_smaller_screen_keeps_the_row_of_the_cursor_and_what_is_below_an_early_one_goes() -> None:
+    glass = Glass(10, 5)
+    glass.draw("top")
+
+    glass.resize(2, 10)
+
+    assert glass.row_text(0) == "top"
+    assert not glass.scrollback
+
+
+def test_rows_above_that_have_no_place_any_more_can_be_scrolled_back_to() -> None:
+    glass = Glass(10, 4)
+    for number in range(4):
+        glass.cursor_position(number + 1, 1)
+        glass.draw(str(number))
+
+    glass.resize(2, 10)
+
+    assert [glass.row_text(0), glass.row_text(1)] == ["2", "3"]
+    assert list(glass.scrollback) == ["0", "1"]
+    assert glass.cursor.y == 1
+
+
+def test_the_first_screen_is_made_smaller_behind_the_alternate_one() -> None:
+    glass = Glass(10, 4)
+    glass.cursor_position(4, 1)
+    glass.draw("prompt")
+    glass.show_alternate(is_on=True)
+
+    glass.resize(2, 4)
+    glass.show_alternate(is_on=False)
+
+    assert glass.row_text(1) == "prom"
+    assert glass.cursor.y == 1
+
+
+def test_a_wider_screen_has_tab_stops_in_its_new_part() -> None:
+    glass = Glass(10, 2)
+
+    glass.resize(2, 30)
+    glass.tab()
+    glass.tab()
+
+    assert glass.cursor.x == 16

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pyte.screens import Char
 
 from palaver.agents.redraw import KEPT_MODES, redraw
-from palaver.agents.terminal import Terminal
+from palaver.agents.terminal import MODE_KEYPAD, Terminal
 
 COLS, ROWS = 20, 6
 
@@ -80,3 +80,24 @@ def test_a_title_can_end_no_sequence() -> None:
     copied.feed(redraw(drawn))
 
     assert copied.title == "abc"
+
+
+def test_colours_that_every_terminal_has_are_written_by_their_number() -> None:
+    drawn = Terminal(COLS, ROWS)
+    drawn.feed(b"\x1b[38;5;208mx\x1b[48;2;1;2;3my")
+
+    data = redraw(drawn)
+
+    assert b"38;5;208" in data
+    assert b"48;2;1;2;3" in data
+
+
+def test_the_keypad_is_switched_as_the_program_switched_it() -> None:
+    drawn, copied = Terminal(COLS, ROWS), Terminal(COLS, ROWS)
+    drawn.feed(b"\x1b=")
+
+    copied.feed(redraw(drawn))
+
+    assert MODE_KEYPAD in copied.modes
+    copied.feed(b"\x1b>")
+    assert MODE_KEYPAD not in copied.modes

@@ -21,7 +21,8 @@ _SIZE = struct.Struct("HHHH")
 class Person:
     """One terminal with a shell in it, with nothing above it but the first process."""
 
-    def __init__(self, home: Home, *, cols: int = 80, rows: int = 24) -> None:
+    def __init__(self, home: Home, *, cols: int = 80, rows: int = 24, term: str = "dumb") -> None:
+        """On a dumb terminal agents are shown as they are, without the attach screen."""
         self._master, slave = pty.openpty()
         self.resize(cols, rows)
         self.shown = b""
@@ -31,7 +32,7 @@ class Person:
             stdout=slave,
             stderr=slave,
             cwd=home.path.parent,
-            env={**home.environment, "PS1": "", "HISTFILE": "", "TERM": "xterm-256color"},
+            env={**home.environment, "PS1": "", "HISTFILE": "", "TERM": term},
         )
         assert starter.wait(LIMIT_S) == 0
         os.close(slave)

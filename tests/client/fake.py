@@ -93,6 +93,11 @@ class FakeDaemon:
         self._peers.append(peer)
         return peer
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every client was taken in."""
+        return self._callers.empty()
+
     async def close(self) -> None:
         self._server.close()
         for peer in self._peers:

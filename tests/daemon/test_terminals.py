@@ -504,3 +504,14 @@ def test_a_script_cannot_wait_for_an_answer(bus: Home, luna: FakeHolder) -> None
 @pytest.mark.parametrize("word", ["", "urgent", "Normal", "idle_first"])
 def test_a_priority_is_written_exactly(bus: Home, luna: FakeHolder, word: str) -> None:
     assert bus.pal("send", "@luna", "--priority", word, "--", "x").status == 2
+
+
+def test_one_agent_can_be_asked_for_with_what_waits_for_it(luna: FakeHolder, nova: Shell) -> None:
+    send(nova, "now")
+    send(nova, "later", "--priority", "idle")
+
+    (found,) = luna.ok("list", agent="luna")["agents"]
+
+    assert found["name"] == "luna"
+    assert found["queue"] == {"interrupt": 0, "normal": 1, "idle-first": 0, "idle": 1, "held": 0}
+    assert luna.ok("list", agent="nobody")["agents"] == []

@@ -21,6 +21,7 @@ from palaver.model.transcript import (
     format_range,
     format_stretch,
     parse_range,
+    parse_span,
     parse_stretch,
     take_excerpt,
 )
@@ -198,6 +199,33 @@ def test_the_input_of_a_tool_is_shown_short(given: object, shown: str) -> None:
     assert entry_at_level(entry, 1, Level.DETAILED)["tools"] == [{"name": "T", "input": shown}]
 
 
+def test_what_a_tool_gave_back_is_shown_short_beside_its_input() -> None:
+    tools = (
+        ToolCall(name="T", input="x", output="y" * 300),
+        ToolCall(name="U", output="no such file", is_error=True),
+    )
+    entry = Entry(role="assistant", text="", tools=tools, whole={}, ts=7)
+
+    shown = entry_at_level(entry, 1, Level.DETAILED)
+
+    assert shown["ts"] == 7
+    assert shown["tools"] == [
+        {"name": "T", "input": "x", "output": "y" * (LIMIT_SHORT_INPUT - 1) + "…"},
+        {"name": "U", "input": "", "output": "no such file", "is_error": True},
+    ]
+
+
+@pytest.mark.parametrize(("text", "expected"), [("10-", (10, None)), ("#3-", (3, None)), ("7-9", (7, 9))])
+def test_a_span_may_go_on_to_the_end(text: str, expected: tuple[int, int | None]) -> None:
+    assert parse_span(text) == expected
+
+
+@pytest.mark.parametrize("text", ["-", "-5", "3-4-", "0-", "x-", "", "5-2"])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="is no range"):
+        parse_span(text)
+
+
 @given(st.lists(objects, min_size=1, max_size=8), st.data())
 def test_an_excerpt_has_exactly_the_entries_of_its_stretch(
     entries: list[object], data: st.DataObject
@@ -205,7 +233,8 @@ def test_an_excerpt_has_exactly_the_entries_of_its_stretch(
     last = data.draw(st.integers(min_value=1, max_value=len(entries)))
     first = data.draw(st.integers(min_value=1, max_value=last))
 
-    taken = take_excerpt(READER, lines(*entries), Stretch(first=first, last=last, level=Level.FULL), "luna")
+    stretch = Stretch(first=first, last=last, level=Level.FULL)
+    taken = take_excerpt(READER, lines(*entries).splitlines(keepends=True), stretch, "luna")
 
     assert (taken.agent, taken.first, taken.last, taken.level) == ("luna", first, last, "full")
     assert [entry["number"] for entry in taken.entries] == list(range(first, last + 1))
@@ -217,12 +246,12 @@ def test_a_stretch_beyond_the_end_is_refused(count: int, has: str) -> None:
     content = lines(*[{"text": "x"}] * count)
 
     with pytest.raises(NotFound, match=f"no part 2-5 in the transcript of luna: it has {has}"):
-        take_excerpt(READER, content, Stretch(first=2, last=5), "luna")
+        take_excerpt(READER, content.splitlines(keepends=True), Stretch(first=2, last=5), "luna")
 
 
 def test_nothing_is_read_behind_the_stretch() -> None:
     content = lines({"text": "a"}) + b"not JSON\n"
 
-    taken = take_excerpt(READER, content, Stretch(first=1, last=1), "luna")
+    taken = take_excerpt(READER, content.splitlines(keepends=True), Stretch(first=1, last=1), "luna")
 
     assert taken.entries == ({"number": 1, "role": "", "text": "a"},)

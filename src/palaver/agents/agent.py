@@ -17,6 +17,8 @@ from palaver.agents.gates import Gate
 from palaver.agents.house import House
 from palaver.agents.lane import Lane
 from palaver.agents.look import Look
+from palaver.agents.native import Native
+from palaver.agents.native_word import Word
 from palaver.agents.pty import Exit, Pty
 from palaver.agents.renewal import Kept
 from palaver.agents.server import AgentServer
@@ -29,6 +31,7 @@ from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.harness.profiles import profile_of
+from palaver.model.delivery import AgentState
 
 REPORT_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for a daemon that is away."""
@@ -58,8 +61,12 @@ class Agent:
         on_hangup: Callable[[], None],
         on_outcome: Callable[[], None],
         renew: Callable[[], None],
+        native: str = "",
     ) -> None:
-        """`spawn` owns what is started here; `on_hangup`: look whether the process has ended."""
+        """`spawn` owns what is started here; `on_hangup`: look whether the process has ended.
+
+        `native` is the address of the harness's own way in, where it has one.
+        """
         profile = profile_of(held.harness)
         self._home = home
         self._name = held.name
@@ -89,6 +96,16 @@ class Agent:
             on_stop=self.stop,
         )
         self._lane = Lane(home, bus, self.station.typist, self._end_offer)
+        self._native = Native(
+            held.harness,
+            native,
+            bus,
+            clock=clock,
+            spawn=spawn,
+            on_word=self.station.check_level,
+            on_change=on_outcome,
+        )
+        self._word = Word(state=AgentState.STARTING)
         self._house = House(
             name=held.name,
             child=child,
@@ -107,7 +124,7 @@ class Agent:
     @property
     def is_at_rest(self) -> bool:
         """Whether no offer is in hand."""
-        return self._lane.is_at_rest
+        return self._lane.is_at_rest and self._native.is_at_rest
 
     def stop(self) -> None:
         """End it politely."""
@@ -118,6 +135,7 @@ class Agent:
     async def connected(self) -> None:
         """Say all that a new connection must know, the outcomes of before first."""
         self._say_status()
+        self._native.connected()
         await self._lane.open()
         while self._typed:
             await self._bus.ask(Typed(text=self._typed[0]))
@@ -128,20 +146,31 @@ class Agent:
     def hear(self, line: Line) -> None:
         """Take what the daemon pushes."""
         if line.push == "offer":
-            self._lane.take(line)
+            if not self._native.take(line):
+                self._lane.take(line)
         elif line.push == "control":
             self._house.control(line)
 
     def _set_level(self, look: Look, gate: Gate) -> None:
-        if self._house.set_state(look.state, look.reason):
+        word, gate = self._native.see(look, gate)
+        self._house.set_state(word.state, word.detail)
+        if word != self._word:
+            self._word = word
             self._say_status()
         self._lane.set_level(gate, is_paused=self.station.viewers.owner is not None)
-        self.station.set_state({"name": self._name, "state": look.state, "detail": look.reason})
+        self.station.set_state({"name": self._name, "state": word.state, "detail": word.detail})
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
-            state, detail = self._house.state
-            self._bus.mention(Status(state=state, detail=detail))  # the next connection begins with it
+            word = self._word
+            status = Status(
+                state=word.state,
+                detail=word.detail,
+                tool=word.tool,
+                command=word.command,
+                file=word.file,
+            )
+            self._bus.mention(status)  # the next connection begins with it
 
     def _end_offer(self) -> None:
         self.station.check_level()
@@ -180,6 +209,7 @@ class Agent:
         station.check_level()
         station.viewers.tell({"type": "exited", "status": ended.code, "signal": ended.signal})
         station.viewers.end()
+        self._native.ended()
         self._has_ended.set()
         self._bus.hurry()
         self._spawn(self._report())
@@ -189,6 +219,7 @@ class Agent:
         try:
             async with asyncio.timeout(REPORT_LIMIT_S):
                 await self._lane.settle()
+                await self._native.settle()
                 if self._lane.outcomes:
                     self._bus.drop()  # the next connection begins with them
                 elif self._bus.is_connected:
@@ -213,7 +244,7 @@ class Agent:
             name=self._name,
             secret=self._bus.held.secret,
             reason=str(self._exit),
-            outcomes=self._lane.outcomes,
+            outcomes=self._lane.outcomes + self._native.outcomes,
             ts=self._clock.now_ms(),
         )
         try:
@@ -226,6 +257,7 @@ class Agent:
         with suppress(OSError):
             socket_path(self._home, self._name).unlink()
         self._listener.close()
+        self._native.clear()
         self.station.close()
 
     # A newer version of this process
@@ -246,6 +278,8 @@ class Agent:
             painted=painted,
             unsent=unsent,
             outcomes=self._lane.outcomes,
+            native=self._native.address,
+            native_outcomes=self._native.outcomes,
             typed=tuple(self._typed),
             viewers=tuple(self.station.viewers.release()),
         )
@@ -253,6 +287,7 @@ class Agent:
     def take_up(self, kept: Kept) -> None:
         """Go on with what the older version had."""
         self._lane.remember(kept.outcomes)
+        self._native.remember(kept.native_outcomes)
         self._typed = list(kept.typed)
         self.station.take_up(kept.painted)
         self.station.pump.write(kept.unsent)

@@ -113,6 +113,15 @@ class Bus:
         """Say with the next connection how large the terminal is."""
         self._hold = msgspec.structs.replace(self._hold, cols=cols, rows=rows)
 
+    def bind(self, session: str) -> None:
+        """Say which session of its harness the agent is in, now and with every connection to come."""
+        if session == self._hold.session:
+            return
+        self._hold = msgspec.structs.replace(self._hold, session=session)
+        if self._wire is not None and self.held is not None:
+            held = self.held
+            self.mention(msgspec.structs.replace(self._hold, name=held.name, secret=held.secret, ticket=""))
+
     def ask(self, request: Request) -> "asyncio.Future[msgspec.Raw]":
         """Send a request; the future gives its answer, its refusal, or Disconnected when it is lost."""
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()

@@ -59,6 +59,7 @@ class Holder:
         self._work: set[asyncio.Task[None]] = set()
         self._trial: tuple[int, asyncio.Future[int]] | None = None
         self._wants_renewal = False
+        self._native = ""
 
     @classmethod
     def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder":
@@ -75,10 +76,12 @@ class Holder:
             cols=start.cols,
             rows=start.rows,
             version=__version__,
+            session=start.session,
         )
         command = tuple(os.fsdecode(word) for word in start.program.argv)
         holder = cls(start.home, pty, waiting.pid, command, hold, clock)
         holder._waiting, holder._ready_fd = waiting, ready_fd
+        holder._native = start.native
         return holder
 
     @classmethod
@@ -89,7 +92,7 @@ class Holder:
         hold = Hold(pid=kept.child, cols=kept.cols, rows=kept.rows, version=__version__)
         holder = cls(kept.home, pty, kept.child, kept.command, hold, clock)
         holder._bus.take_up(kept.held)
-        holder._kept = kept
+        holder._kept, holder._native = kept, kept.native
         return holder
 
     async def run(self) -> None:
@@ -175,6 +178,7 @@ class Holder:
             on_hangup=self._reap,
             on_outcome=self._on_outcome,
             renew=self._renew,
+            native=self._native,
         )
 
     async def _give_up(self, error: PalaverError) -> None:

@@ -113,7 +113,7 @@ class Lane:
         self._number = 0
         await self._at_rest.wait()
         told = self.outcomes
-        answer = await self._bus.ask(ask.Lane(kind="terminal", outcomes=told))
+        answer = await self._bus.ask(ask.Lane(kind="terminal", remembers=True, outcomes=told))
         self._forget(told)
         self._number, self._told = _opened(answer).lane, None
         self._tell_level()
@@ -191,19 +191,14 @@ class Lane:
                 handled.state = done.answer
         self._on_change()  # The level goes first: the next offer follows the answer.
         is_raw = any(message.raw for message in in_hand.messages)
-        if done.answer is Answer.UNCONFIRMED:
-            # The ledger knows no such answer: a lane that ends leaves its offer in doubt; a new one begins.
-            if in_hand.lane == self._number:
-                self._bus.drop()
-        else:
-            outcome = ask.Outcome(
-                messages=tuple(message.seq for message in in_hand.messages),
-                answer=done.answer,
-                grade=done.grade or "",
-            )
-            self._outcomes.append(outcome)
-            evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if is_raw else ""
-            self._spawn(self._answer(in_hand, outcome, done, evidence))
+        outcome = ask.Outcome(
+            messages=tuple(message.seq for message in in_hand.messages),
+            answer=done.answer,
+            grade=done.grade or "",
+        )
+        self._outcomes.append(outcome)
+        evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if is_raw else ""
+        self._spawn(self._answer(in_hand, outcome, done, evidence))
         self._at_rest.set()
 
     async def _answer(self, in_hand: _InHand, outcome: ask.Outcome, done: Done, evidence: str) -> None:

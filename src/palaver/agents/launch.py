@@ -31,6 +31,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     program: Program
     cols: int
     rows: int
+    native: str = ""
+    """Where the harness's own way in will be, where it has one."""
+    session: str = ""
+    """The conversation that the harness goes on with, where that is known."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -30,6 +30,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     painted: bytes
     unsent: bytes = b""
     outcomes: tuple[Outcome, ...] = ()
+    native: str = ""
+    native_outcomes: tuple[Outcome, ...] = ()
     typed: tuple[str, ...] = ()
     viewers: tuple[KeptViewer, ...] = ()
 

@@ -39,6 +39,7 @@ _CONFIRM_LIMIT_MS: Final = 60_000
 _SILENT_LIMIT_MS: Final = 10_000
 _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
+_WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 _PART_LEAST: Final = 40
 """So many characters of our text, seen alone in a composer that scrolls, are taken for ours."""
 
@@ -114,6 +115,8 @@ class Typing:
             if self._is_restored(look, facts):
                 return self._paste(look, facts, behind=look.draft)
             return self._wait_to_begin(facts, gate.reason)
+        if self._offer.priority in _WHEN_IDLE and look.state is not AgentState.IDLE:
+            return Done(Answer.DEFERRED, "busy")  # it was idle when this was offered
         if self._offer.priority is Priority.INTERRUPT and look.state is AgentState.ACTIVE:
             is_between = self._interrupts % interrupt.presses != 0
             if self._interrupts and not is_between and since_ms < interrupt.wait_ms:

@@ -203,7 +203,7 @@ class Viewer:
         fields: dict[str, object] = {}
         try:
             fields = control_from_bytes(payload)
-            self._room.obey(self, fields)
+            self._room.stage.on_control(self, fields)
         except PalaverError as error:
             self.send(error_frame(error, fields.get("type", "")))
 

@@ -19,8 +19,8 @@ async def set_status(context: Context, caller: Caller, request: SetStatus, key: 
     if caller.kind != INSTANCE:
         raise WhoAreYou("only an agent has a state; join first with 'pal join'")
     payload: dict[str, object] = {"state": parse_state(request.state).value}
-    for name, value in (("detail", request.detail), ("tool", request.tool), ("file", request.file)):
-        if value:
+    for name in ("detail", "tool", "command", "file"):
+        if value := getattr(request, name):
             check_text(value, f"the {name}", 4096)
             payload[name] = value
     if payload["state"] == AgentState.EXITED:

@@ -24,6 +24,13 @@ _INSTALLING = {("install",): install, ("uninstall",): uninstall}
 def main() -> int:
     """Answer what needs no bus; anything else says so."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has gone ends us without a word
+    if sys.argv[1:2] in (["__transcript"], ["__excerpts"]):
+        from palaver.cli import transcript  # help and completion need none of it
+
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if sys.argv[1] == "__transcript":
+            return transcript.read_transcript(sys.argv[2], os.environ)
+        return transcript.take_excerpts(sys.argv[2], sys.argv[3:], os.environ)
     if sys.argv[1:2] in (["__run"], ["__attach"]):
         return _at_terminal(sys.argv[1], sys.argv[2:])
     try:
@@ -55,14 +62,14 @@ def main() -> int:
 
 def _at_terminal(verb: str, words: list[str]) -> int:
     """Do what the daemon told this process to do with its own terminal: no person writes these verbs."""
-    from palaver.cli.attach_raw import attach  # help and completion need none of it
+    from palaver.cli.attach.attach import attach  # help and completion need none of it
     from palaver.cli.run import run_agent
 
     home = os.environ["PALAVER_HOME"]
     if verb == "__run":
         return run_agent(words, home, os.environ)
     try:
-        return attach(home, words[0])
+        return attach(home, words[0], os.environ, is_plain="--plain" in words)
     except PalaverError as error:
         sys.stderr.write(f"pal: {error}\n")
         return 1

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -17,11 +17,13 @@ from palaver.agents.launch import Start, start_holder
 from palaver.agents.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.agents.request_wire import is_size
 from palaver.cli.attach.attach import attach, screen_size
+from palaver.cli.headless import run_headless
+from palaver.cli.launch import LAUNCHERS
 from palaver.errors import PalaverError
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
-_WITH_VALUE: Final = ("--ticket", "--name", "--harness", "--cwd")
+_WITH_VALUE: Final = ("--ticket", "--name", "--harness", "--cwd", "--launch", "--session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,16 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         return _complain("the directory you are in was removed: go into another one", order, 1)
     if (status := _check_command(order, kept, cwd)) is not None:
         return status
+    session, native = order.options.get("--session", ""), ""
+    if harness := order.options.get("--launch"):
+        try:
+            made = LAUNCHERS[harness](order.command[1:], session, home, kept, cwd)
+        except OSError as error:
+            return _complain(f"{harness} cannot be set up: {error}", order, 1)
+        if not made.is_agent or made.is_headless:
+            return run_headless(made, order.options["--ticket"], home, cwd)
+        order, kept, session = replace(order, command=made.argv), made.environment, made.session
+        native = made.native
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
     cols, rows = _size()
     if has_screen:
@@ -77,7 +89,15 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         environment=tuple(os.fsencode(f"{name}={value}") for name, value in kept.items()),
         umask=_umask(),
     )
-    start = Start(home=home, ticket=order.options["--ticket"], program=program, cols=cols, rows=rows)
+    start = Start(
+        home=home,
+        ticket=order.options["--ticket"],
+        program=program,
+        cols=cols,
+        rows=rows,
+        session=session,
+        native=native,
+    )
     try:
         name = start_holder(start)
     except PalaverError as error:

@@ -1,8 +1,8 @@
 """What the thin client must know of its own call: verb, home, and what the request tells the daemon.
 
-It knows only the verbs that have rules of their own (up, down, hook, monitor, help) and checks no argument: that is
-the daemon's work. It hands on only variables that stand in a list, because others carry keys. A plain class,
-because importing dataclasses takes longer than the whole client.
+It knows only the verbs that have rules of their own (up, down, hook, monitor, help) and checks no argument:
+that is the daemon's work. It hands on only variables that stand in a list, because others carry keys. A plain
+class, because importing dataclasses takes longer than the whole client.
 """
 
 import os

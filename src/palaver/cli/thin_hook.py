@@ -1,7 +1,7 @@
-"""`pal hook` and `pal monitor` of the thin client in Python; native/hook.h and native/monitor.h are the same in C.
+"""`pal hook` and `pal monitor` of the Python client; native/hook.h and native/monitor.h are the same in C.
 
-A harness waits for a hook: it is silent and ends with 0 whatever happens, writes an answer out whole or not at
-all, and starts nothing. A monitor outlives the daemon, waits for the next one, and ends with its harness.
+A harness waits for a hook: it is silent and ends with 0 whatever happens, writes an answer out whole or not
+at all, and starts nothing. A monitor outlives the daemon, waits for the next one, and ends with its harness.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run_hook(home: str, fields: list[tuple[bytes, bytes]]) -> NoReturn:
 
 
 def _read_input() -> bytes:
-    """Read what the harness says to its end, also when it is too much: its writer must find no closed pipe."""
+    """Read what the harness says to its end, also when it is too much: its writer finds no closed pipe."""
     content = bytearray()
     if os.isatty(0):
         return b""
@@ -106,4 +106,5 @@ def is_output_lost(wire: int) -> bool:
     waiting = select.poll()
     waiting.register(wire, select.POLLIN)
     waiting.register(1, 0)
-    return any(fd == 1 and found & (select.POLLERR | select.POLLNVAL) for fd, found in waiting.poll())
+    lost = select.POLLERR | select.POLLHUP | select.POLLNVAL
+    return any(fd == 1 and found & lost for fd, found in waiting.poll())

@@ -227,6 +227,7 @@ class Connection:
         agents: Sequence[str] = (),
         senders: Sequence[str] = (),
         threads: Sequence[str] = (),
+        rooms: Sequence[str] = (),
         after: int = 0,
         last: int | None = None,
         search: str = "",
@@ -242,6 +243,7 @@ class Connection:
             agents=tuple(agents),
             senders=tuple(senders),
             threads=tuple(threads),
+            rooms=tuple(rooms),
             after=after,
             last=last,
             search=search,
@@ -256,6 +258,7 @@ class Connection:
         agents: Sequence[str] = (),
         senders: Sequence[str] = (),
         threads: Sequence[str] = (),
+        rooms: Sequence[str] = (),
         after: int | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Give events as they come, from behind `after`, or from now on.
@@ -272,6 +275,7 @@ class Connection:
             agents=tuple(agents),
             senders=tuple(senders),
             threads=tuple(threads),
+            rooms=tuple(rooms),
             after=after or 0,
             follow=True,
         )

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -11,11 +11,14 @@ from palaver.client.request import Request, request_to_json
 from palaver.client.wire import Line, Wire, open_wire
 from palaver.errors import Disconnected, ShuttingDown
 
+_TRIES: Final = 20
+"""Connections in a row that may be lost without a word before it is given up."""
+
 
 class Plain:
     """Asks, and waits for the answer. What a lost daemon did not answer is asked of the next one.
 
-    So each request must be safe to repeat: it changes nothing, or carries a key.
+    So each request must be safe to repeat: it changes nothing, or carries a key. Calls may run at once.
     """
 
     def __init__(self, home: str) -> None:
@@ -25,6 +28,8 @@ class Plain:
         self._wire: Wire | None = None
         self._connecting = asyncio.Lock()
         self._was_connected = False
+        self._losses = 0
+        self._is_over = False
 
     async def __aenter__(self) -> Self:
         await self._connected()
@@ -33,6 +38,7 @@ class Plain:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_over = True
         if (wire := self._wire) is not None:
             wire.close()
             await wire.wait_closed()
@@ -46,7 +52,8 @@ class Plain:
             except ShuttingDown:
                 await wire.wait_closed()
             except Disconnected:
-                pass  # the next attempt raises it when there is no way back
+                if self._losses >= _TRIES:
+                    raise
 
     async def _ask(self, wire: Wire, request: Request) -> msgspec.Raw:
         number = next(self._numbers)
@@ -60,6 +67,8 @@ class Plain:
 
     async def _connected(self) -> Wire:
         async with self._connecting:
+            if self._is_over:
+                raise Disconnected("the connection was closed")
             if self._wire is None:
                 self._wire = await open_wire(
                     self._home, self._hear, self._lose, is_returning=self._was_connected
@@ -68,6 +77,7 @@ class Plain:
             return self._wire
 
     def _hear(self, line: Line) -> None:
+        self._losses = 0
         answer = self._calls.get(line.req)
         if answer is None or answer.done():
             return
@@ -78,6 +88,7 @@ class Plain:
 
     def _lose(self, wire: Wire) -> None:
         self._wire = None
+        self._losses += 1
         for answer in self._calls.values():
             if not answer.done():
                 answer.set_exception(wire.error or Disconnected("the daemon has gone"))

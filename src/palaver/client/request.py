@@ -90,6 +90,7 @@ class Status(Request, frozen=True, kw_only=True, tag="status"):
     state: str
     detail: str = ""
     tool: str = ""
+    command: str = ""
     file: str = ""
 
 
@@ -146,6 +147,7 @@ class Hold(Request, frozen=True, kw_only=True, tag="hold"):
     cols: int = 0
     rows: int = 0
     version: str = ""
+    session: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -162,6 +164,7 @@ class Lane(Request, frozen=True, kw_only=True, tag="lane"):
     kind: str
     reaches_busy: bool = True
     wakes_idle: bool = True
+    remembers: bool = False
     outcomes: tuple[Outcome, ...] = ()
 
 

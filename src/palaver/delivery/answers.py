@@ -20,13 +20,16 @@ async def take_word(
     reason: str = "",
     evidence: str = "",
 ) -> None:
-    """Have written what a lane says of some messages: seen, or in line again.
+    """Have written what a lane says of some messages: seen, in doubt, or in line again.
 
     Raw keys that are refused are refused for good: they were for this very terminal and moment.
     """
     if answer is Answer.SEEN:
         grade = grade or Grade.HANDED
         await ledger.report(lane.agent, seqs, State.SEEN, lane=lane.word, grade=grade, evidence=evidence)
+        return
+    if answer is Answer.UNCONFIRMED:
+        await ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
         return
     if answer is Answer.REFUSED:
         if keys := [event for event in map(log.event, seqs) if event is not None and is_raw(event)]:

@@ -19,12 +19,12 @@ from palaver.delivery.dialogs import Dialogs
 from palaver.delivery.expiry import expiring
 from palaver.delivery.lane import Ability, Answer, Lane, Level, Offer
 from palaver.delivery.ledger import Ledger, Submit
-from palaver.delivery.pick import pick
+from palaver.delivery.pick import pick, within
 from palaver.delivery.taker import Mailbox, Passes, Taker
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.state import find_mail, is_carried, read_agent, read_carried, read_entry
-from palaver.model.delivery import State
+from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.life import is_return
 from palaver.model.mail import DeliveryReport, deliverable, reply_place
@@ -106,6 +106,27 @@ class Delivery:
         """Give the kind and level of every lane of an agent."""
         return [(lane.word, lane.level) for lane in self._lanes.get(agent, ())]
 
+    def can_wake(self, agent: str) -> bool:
+        """Whether some lane can reach the agent while it is idle."""
+        return any(lane.ability.wakes_idle for lane in self._lanes.get(agent, ()))
+
+    async def draw(self, lane: Lane, state: AgentState, *, limit_text: int = 0) -> Offer | None:
+        """Offer now what may go through a lane that asks for it, and give the offer; None for nothing.
+
+        `state` is what the agent is doing as the lane knows it. Nothing is written when there is nothing. At
+        most so many characters of text go, but one message in any case; 0 is no limit.
+        """
+        chosen = self._choose(lane.agent, lane, state)
+        if chosen is None or chosen[0] is not lane:
+            return None
+        return await self._offer(lane, within(chosen[1], limit_text))
+
+    def arrived(self, lane: Lane, number: int) -> None:
+        """An offer is where it should be; whether it was seen is still open. More can follow it."""
+        if number in lane.offers:
+            lane.arrived.add(number)
+            self._look(lane.agent)
+
     async def answer(
         self,
         lane: Lane,
@@ -135,6 +156,7 @@ class Delivery:
         )
         if answer is Answer.DEFERRED:
             lane.is_deferred = True
+        lane.arrived.discard(number)
         if lane.offers.pop(number, None) is not None:
             self._mailbox(lane.agent).put_back(lane, offer.seqs)
         self._look(lane.agent)
@@ -144,11 +166,24 @@ class Delivery:
         await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
 
     async def recovered(self, lane: Lane) -> None:
-        """A lane has said all it remembers: what else its kind carried before this daemon is unconfirmed."""
+        """A lane has said all it remembers: what else its kind carried before is unconfirmed.
+
+        An offer of which nothing is known to a holder that remembers every one never came to it: the daemon
+        ended between the two. It is in line again, but for keys, which were meant for that moment.
+        """
+        if lane.ability.remembers:
+            lost = [event for event in map(self._log.event, self._lost(lane.agent, lane.word)) if event]
+            if seqs := [event.seq for event in lost if not is_raw(event)]:
+                reason = "it never came to its lane"
+                await self._ledger.report(lane.agent, seqs, State.QUEUED, lane=lane.word, reason=reason)
         await self._doubt(lane.agent, lane.word)
 
     async def close_lane(self, lane: Lane) -> None:
-        """A lane is gone: what it carried stays submitted, unconfirmed, and the senders are told."""
+        """A lane is gone: what it carried stays submitted, unconfirmed, and the senders are told.
+
+        Where the lane's holder remembers, and the agent is still there, its next connection says what became
+        of it. With the agent's end it is unconfirmed.
+        """
         if not lane.is_open:
             return
         lane.is_open = False
@@ -159,7 +194,8 @@ class Delivery:
         lane.offers.clear()
         self._mailbox(lane.agent).put_back(lane, seqs)  # In no hand, and submitted: nobody takes it up.
         self._forget_idle(lane.agent)
-        if seqs:
+        known = read_agent(self._log.rows, lane.agent)
+        if seqs and not (lane.ability.remembers and known is not None and not known.left):
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
         if lane.is_behind_dialog:
             await self._dialogs.release(lane.agent)
@@ -220,12 +256,15 @@ class Delivery:
 
     async def _doubt(self, agent: str, lane: str = "") -> None:
         """What earlier lanes, or those of one kind, carried and none carries now is unconfirmed."""
+        if lost := self._lost(agent, lane):
+            await self._ledger.unconfirmed(agent, lost)
+
+    def _lost(self, agent: str, lane: str = "") -> list[int]:
         rows = self._log.rows
         lost = [seq for seq in read_carried(rows, agent) if not self._is_in_hand(agent, seq)]
         if lane:
             lost = [seq for seq in lost if (entry := read_entry(rows, seq, agent)) and entry.lane == lane]
-        if lost:
-            await self._ledger.unconfirmed(agent, lost)
+        return lost
 
     # Offering
 
@@ -248,11 +287,15 @@ class Delivery:
         finally:
             self._pumps.discard(agent)
 
-    def _choose(self, agent: str) -> tuple[Lane, list[Event]] | None:
+    def _choose(
+        self, agent: str, asking: Lane | None = None, state: AgentState | None = None
+    ) -> tuple[Lane, list[Event]] | None:
         """Find what goes where now. No await in here: lanes change at every one."""
         known = read_agent(self._log.rows, agent)
+        if known is not None and state is not None:
+            known = msgspec.structs.replace(known, state=state)
         lanes = self._lanes.get(agent, [])
-        return None if known is None else pick(self._log, known, lanes, self._mailbox(agent))
+        return None if known is None else pick(self._log, known, lanes, self._mailbox(agent), asking)
 
     async def _hold_back(self, lane: Lane, events: Sequence[Event]) -> None:
         mailbox = self._mailbox(lane.agent)
@@ -268,7 +311,7 @@ class Delivery:
         if not any(lane.is_behind_dialog for lane in self._lanes.get(agent, ())):
             await self._dialogs.release(agent)
 
-    async def _offer(self, lane: Lane, events: Sequence[Event]) -> None:
+    async def _offer(self, lane: Lane, events: Sequence[Event]) -> Offer | None:
         """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
         mailbox = self._mailbox(lane.agent)
         seqs = [event.seq for event in events]
@@ -283,13 +326,15 @@ class Delivery:
                 left.update(offer.seqs)
                 lane.offers[offer.number] = offer
                 lane.carry(offer)
-            elif ours:
+                return offer
+            if ours:
                 reason = "the lane closed before anything left"
                 await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
             else:
                 await asyncio.sleep(0)  # What did away with them may be written and not yet readable.
         finally:
             mailbox.put_back(lane, [seq for seq in seqs if seq not in left])
+        return None
 
     def _is_carried(self, agent: str, seq: int) -> bool:
         entry = read_entry(self._log.rows, seq, agent)

@@ -28,6 +28,8 @@ class Answer(enum.StrEnum):
     SEEN = "seen"
     REFUSED = "refused"
     DEFERRED = "deferred"
+    UNCONFIRMED = "unconfirmed"
+    """It left, and nobody can say whether it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,12 @@ class Ability:
     kind: LaneKind
     reaches_busy: bool
     wakes_idle: bool
+    is_pulled: bool = False
+    """It takes mail in moments of its own, with `Delivery.draw`, and is offered nothing in between."""
+    limit: int = LIMIT_INJECTION
+    """How many messages go at once."""
+    remembers: bool = False
+    """Whoever holds it knows of every offer that ever reached it, and says so on its next connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +89,8 @@ class Lane:
     refused: set[int] = field(default_factory=set)
     """What it definitely refused; another lane may take it."""
     level: Level = Level()
+    arrived: set[int] = field(default_factory=set)
+    """Open offers that are where they should be, though not proven to be seen: more can follow them."""
 
     def __post_init__(self) -> None:
         if self.is_terminal:
@@ -94,7 +104,7 @@ class Lane:
     @property
     def limit(self) -> int:
         """How many messages go at once: what is typed goes one by one, so that each has its own outcome."""
-        return 1 if self.is_terminal else LIMIT_INJECTION
+        return 1 if self.is_terminal else self.ability.limit
 
     @property
     def is_shut(self) -> bool:
@@ -115,15 +125,18 @@ class Lane:
 
     @property
     def is_busy(self) -> bool:
-        """An offer is open on it, or it said 'not now': no failure, so no other lane goes first."""
-        return bool(self.offers) or self.is_deferred
+        """An offer is on its way, or it said 'not now': no failure, so no other lane goes first."""
+        return self.is_deferred or any(number not in self.arrived for number in self.offers)
 
     def can_reach(self, *, idle: bool) -> bool:
         """Whether it can reach the agent as it is now."""
         return self.ability.wakes_idle if idle else self.ability.reaches_busy
 
 
-def lanes_in_order(lanes: Iterable[Lane], *, idle: bool) -> list[Lane]:
-    """Give the lanes that can reach the agent, the best first, and the first opened first among equals."""
-    able = [lane for lane in lanes if lane.can_reach(idle=idle)]
+def lanes_in_order(lanes: Iterable[Lane], *, idle: bool, asking: Lane | None = None) -> list[Lane]:
+    """Give the lanes that can reach the agent, the best first, and the first opened first among equals.
+
+    One that asks can, as it says itself.
+    """
+    able = [lane for lane in lanes if lane is asking or lane.can_reach(idle=idle)]
     return sorted(able, key=lambda lane: lane.ability.kind)

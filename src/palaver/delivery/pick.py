@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 
 from palaver.delivery.choice import Gate, passing
 from palaver.delivery.lane import Lane, lanes_in_order
@@ -10,6 +11,7 @@ from palaver.log.api import Log
 from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
+from palaver.model.message import readable_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,19 @@ class _NotHere:
         return seq in self.refused or (self.turned_down is not None and seq not in self.turned_down)
 
 
-def pick(log: Log, agent: Agent, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:
-    """Find the best lane of an agent and what may go through it, or what its dialog must hold back."""
-    if (keys := _keys(log, lanes, mailbox)) is not None:
+def pick(
+    log: Log, agent: Agent, lanes: Sequence[Lane], mailbox: Mailbox, asking: Lane | None = None
+) -> tuple[Lane, list[Event]] | None:
+    """Find the best lane of an agent and what may go through it, or what its dialog must hold back.
+
+    A lane that takes mail in moments of its own is chosen only when it is the one that asks.
+    """
+    if asking is None and (keys := _keys(log, lanes, mailbox)) is not None:
         return keys
     idle, blocked = agent.state == AgentState.IDLE, agent.state == AgentState.BLOCKED
     turned_down: set[int] | None = None
-    for lane in lanes_in_order(lanes, idle=idle):
-        if lane.is_shut or turned_down == set():
+    for lane in lanes_in_order(lanes, idle=idle, asking=asking):
+        if lane.is_shut or turned_down == set() or (lane.ability.is_pulled and lane is not asking):
             return None
         paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog
         gate = Gate(idle=idle, blocked=blocked, paused=paused)
@@ -44,6 +51,15 @@ def pick(log: Log, agent: Agent, lanes: Sequence[Lane], mailbox: Mailbox) -> tup
             return (lane, events) if events else None
         turned_down = lane.refused if turned_down is None else turned_down & lane.refused
     return None
+
+
+def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:
+    """Give the first of some messages whose texts fit together, one in any case; 0 is no limit."""
+    if not limit_text:
+        return events
+    sizes = accumulate(len(readable_text(event)) for event in events)
+    fitting = sum(1 for _ in takewhile(lambda size: size <= limit_text, sizes))
+    return events[: max(1, fitting)]
 
 
 def _keys(log: Log, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:

@@ -7,6 +7,7 @@ from meanwhile.
 """
 
 import asyncio
+import select
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -67,12 +68,24 @@ class LinesConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """The peer says no more: what it has asked is still answered, and then the connection ends."""
+        """The peer says no more: what it has asked is still answered, and then the connection ends.
+
+        One that has gone altogether hears no answer: what only waits for it ends.
+        """
         if self._reader.rest().strip():
             self._answer(error_line(0, BadRequest("the connection ended in the middle of a line")))
         self._is_last = True
+        if self._has_hung_up():
+            self._session.hang_up()
         self._advance()
         return True
+
+    def _has_hung_up(self) -> bool:
+        """Tell a peer that has gone from one that only says no more: the end of its input looks the same."""
+        assert self._transport is not None
+        looking = select.poll()
+        looking.register(self._transport.get_extra_info("socket").fileno(), 0)
+        return any(found & (select.POLLHUP | select.POLLERR) for _, found in looking.poll(0))
 
     def finish(self) -> None:
         """The daemon stops: take no more requests, answer those under way, and end."""

@@ -17,6 +17,7 @@ from palaver.errors import BadRequest, NotFound, NotYou, PalaverError
 from palaver.links.joining import anchor_for_child
 from palaver.links.process import Process, ancestors, is_alive
 from palaver.links.seats import seat_mark
+from palaver.log.state import read_session
 from palaver.model.agent import Agent, Caller, standing_of_role
 from palaver.model.message import INSTANCE
 from palaver.model.request import Join
@@ -82,8 +83,10 @@ class Holding:
     async def _first(self, op: HoldOp, holder: Process, hashed: str) -> Agent:
         seat = anchor_for_child(holder, _child(op.pid), self._services.seats)
         ticket = self._services.tickets.take(op.ticket)
+        session = self._free_session(ticket.harness, op.session)
         request = Join(
             name=ticket.name,
+            session=session,
             tag=ticket.tag,
             role=ticket.role,
             harness=ticket.harness,
@@ -100,6 +103,11 @@ class Holding:
             self._services.tickets.give_back(op.ticket, ticket)
             raise
 
+    def _free_session(self, harness: str, session: str) -> str:
+        """Give the session, unless somebody is in it now: what goes on with that in parallel is another one."""
+        name = read_session(self._services.log.rows, harness, session) if session else None
+        return "" if name is not None and self._services.presence.is_present(name) else session
+
     async def _again(self, op: HoldOp, holder: Process, known: Agent) -> Agent:
         if known.seat is not None and known.seat.pid == op.pid and not is_alive(known.seat):
             return known  # It ended while nobody listened: its holder comes to say how.
@@ -113,6 +121,7 @@ class Holding:
                 harness=known.harness,
                 version=op.version,
                 seat=seat,
+                session=self._free_session(known.harness, op.session),
                 holder=known.holder,
             ),
         )
@@ -131,6 +140,15 @@ class Holding:
         """Keep what a person typed at the agent's terminal."""
         hold = self._held(op.name)
         await self._services.broker.submit(SYSTEM_CALLER, Typed(name=hold.name, text=op.text))
+
+    def is_said_better(self, name: str, state: str) -> bool:
+        """Whether the hooks of a held agent have said the same of it, and more than a screen can show."""
+        if name not in self._holds and not (name == "" and len(self._holds) == 1):
+            return False
+        known = self._services.broker.directory.get(name or next(iter(self._holds)))
+        if known is None or self._services.conversations.get(known.name) is None:
+            return False
+        return known.ready and known.state == state
 
     def tell(self, op: TellOp) -> None:
         """Pass a holder's answer to whoever asked."""

@@ -39,6 +39,8 @@ class HoldOp(WireOp, frozen=True, kw_only=True, tag="hold"):
     cols: Size = 0
     rows: Size = 0
     version: str = ""
+    session: str = ""
+    """The session of its harness that it goes on with: a ticket without a name then means who had it."""
 
 
 class GateOp(WireOp, frozen=True, kw_only=True, tag="gate"):

@@ -31,7 +31,12 @@ class Lanes:
         """Open a lane, and take its holder's word on what it carried before."""
         if caller.kind != INSTANCE:
             raise WhoAreYou("only an agent has lanes: join first")
-        ability = Ability(kind=_parse_kind(op.kind), reaches_busy=op.reaches_busy, wakes_idle=op.wakes_idle)
+        ability = Ability(
+            kind=_parse_kind(op.kind),
+            reaches_busy=op.reaches_busy,
+            wakes_idle=op.wakes_idle,
+            remembers=op.remembers,
+        )
         recovered = [(outcome, _parse_answer(outcome.answer)) for outcome in op.outcomes]
         number = next(self._numbers)
 

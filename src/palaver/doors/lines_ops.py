@@ -94,8 +94,11 @@ class Session:
             case wire.UnlistenOp():
                 self._unlisten(self._names.caller(op.name).name)
             case wire.StatusOp():
-                request = SetStatus(state=op.state, detail=op.detail, tool=op.tool, file=op.file)
-                await self._submit(op.name, request)
+                request = SetStatus(
+                    state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
+                )
+                if not self._holding.is_said_better(op.name, op.state):
+                    await self._submit(op.name, request)
             case wire.EventsOp():
                 return await self._events(op)
             case wire.ToolOp():
@@ -199,6 +202,10 @@ class Session:
                 await self._push(wire.push_line("event", fields))
 
     # The end
+
+    def hang_up(self) -> None:
+        """The peer has gone: nothing waits for it any more, and what it has asked for otherwise is done."""
+        self._tools.end()
 
     def let_go(self) -> None:
         """The daemon stops: lanes and names are left as they are, for their holders to take up again."""

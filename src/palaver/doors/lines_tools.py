@@ -34,12 +34,14 @@ class Tools:
             return await run_tool(self._services, TOOLS, asked)
         if self._is_over:
             raise ShuttingDown(_STOPS)
+        asking = asyncio.current_task()
+        assert asking is not None  # whoever awaits something is a task
         work = asyncio.ensure_future(run_tool(self._services, TOOLS, asked))
         self._waiting.add(work)
         try:
             return await work
         except asyncio.CancelledError:
-            if not self._is_over:
+            if asking.cancelling() or not self._is_over:
                 raise
             raise ShuttingDown(_STOPS) from None
         finally:

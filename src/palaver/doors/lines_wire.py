@@ -86,6 +86,7 @@ class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
     state: str
     detail: str = ""
     tool: str = ""
+    command: str = ""
     file: str = ""
 
 
@@ -131,6 +132,7 @@ class LaneOp(WireOp, frozen=True, kw_only=True, tag="lane"):
     kind: str
     reaches_busy: bool = True
     wakes_idle: bool = True
+    remembers: bool = False
     outcomes: tuple["Outcome", ...] = ()
 
 
@@ -143,7 +145,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerOp(WireOp, frozen=True, kw_only=True, tag="answer"):
-    """A lane's word on an offer: seen, refused or deferred."""
+    """A lane's word on an offer: seen, refused, deferred or unconfirmed."""
 
     lane: int
     offer: int

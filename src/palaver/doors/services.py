@@ -11,8 +11,10 @@ from palaver.config import Origin, Settings
 from palaver.delivery.delivery import Delivery
 from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
+from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.tokens import TokenBook
+from palaver.doors.transcripts import TranscriptBook
 from palaver.links.attendance import AttendanceBook
 from palaver.links.consumers import Consumers
 from palaver.links.presence import Presence
@@ -38,6 +40,7 @@ class Services:
     broker: Broker
     delivery: Delivery
     holds: Holds
+    conversations: Conversations
     tickets: Tickets
     seats: SeatIndex
     presence: Presence
@@ -46,6 +49,7 @@ class Services:
     consumers: Consumers
     tokens: TokenBook
     http: HttpDoor
+    transcripts: TranscriptBook
     version: str
     started_ms: int
     stop: Callable[[str], None]

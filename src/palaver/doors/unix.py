@@ -1,7 +1,7 @@
-"""The Unix door: `daemon.sock`, mode 0600. Finds out who connects and which of the three wires it speaks.
+"""The Unix door: `daemon.sock`, mode 0600. Finds out who connects and which of the four wires it speaks.
 
-What begins like a magic word is the thin client's, with a command or as a pump of MCP; all else is lines of
-JSON. Another user's process is refused.
+What begins like a magic word is the thin client's, with a command, a hook or as a pump of MCP; all else is
+lines of JSON. Another user's process is refused.
 """
 
 import asyncio
@@ -17,6 +17,10 @@ from typing import Final
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.run import ArgvDoor
 from palaver.doors.argv.wire import MAGIC, frame
+from palaver.doors.hooks.asking import HookAsking
+from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
+from palaver.doors.hooks.connection import HookConnection
+from palaver.doors.hooks.desk import HookDesk
 from palaver.doors.lines import LinesConnection
 from palaver.doors.lines_names import Look
 from palaver.doors.lines_ops import Session
@@ -37,13 +41,13 @@ from palaver.model.envelope import Event
 _BACKLOG: Final = 512
 _LIMIT_SOCKET_PATH: Final = 100
 _FAMILY: Final = MAGIC[:3]
-_MAGICS: Final = (MAGIC, PUMP_MAGIC)
+_MAGICS: Final = (MAGIC, PUMP_MAGIC, HOOK_MAGIC)
 _SEAT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
 _STOP_GRACE_S: Final = 3.0
 """How long requests that are under way may take when the daemon stops."""
 
 
-_Connection = ArgvConnection | LinesConnection | PumpConnection
+_Connection = ArgvConnection | LinesConnection | PumpConnection | HookConnection
 
 
 class UnixDoor:
@@ -55,6 +59,7 @@ class UnixDoor:
         self._tasks = tasks
         self._argv = ArgvDoor(services, doorstep)
         self._pumps = PumpDoor(services, doorstep, tasks, Loader())
+        self._hooks = HookAsking(services, doorstep, HookDesk(services, tasks))
         self._path = services.home / "daemon.sock"
         self._server: asyncio.Server | None = None
         self._ids = count(1)
@@ -108,6 +113,11 @@ class UnixDoor:
             self._connections.add(pump)
             pump.attach(transport, first[len(PUMP_MAGIC) :])
             return pump
+        if first[: len(HOOK_MAGIC)] == HOOK_MAGIC:
+            hook = HookConnection(peer, self._hooks, self._tasks, self._ended)
+            self._connections.add(hook)
+            hook.attach(transport, first[len(HOOK_MAGIC) :])
+            return hook
         look = self._look_at(peer)
         link = Link(id=str(next(self._ids)), caller=look(), outbox=Outbox())
         link.on_close(peer.close)

@@ -14,6 +14,7 @@ from palaver.harness.conversation import (
     SYSTEM,
     USER,
     Gathering,
+    Place,
     items,
     joined,
     mapping,
@@ -107,8 +108,26 @@ def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
     return SYSTEM, ""
 
 
-def claude_places(session: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the patterns of the files in which a session may lie, the likeliest first."""
+def claude_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
+    """Say where a session may lie, the likeliest first."""
+    return tuple(Place(f"{folder}/projects", f"*/{session}.jsonl") for folder in _folders(environment))
+
+
+def claude_registry(pid: int, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the files in which a running Claude Code says which session it is in: a new one after `/clear`."""
+    return tuple(f"{folder}/sessions/{pid}.json" for folder in _folders(environment))
+
+
+def session_in_registry(content: bytes, pid: int) -> str:
+    """Read the session out of such a file, or nothing."""
+    found = read_object(content) or {}
+    return word(found.get("sessionId")) if found.get("pid") == pid else ""
+
+
+def _folders(environment: Mapping[str, str]) -> list[str]:
     home = environment.get("HOME", "")
-    folders = (environment.get("CLAUDE_CONFIG_DIR", ""), f"{home}/.claude" if home else "")
-    return tuple(f"{folder}/projects/*/{session}.jsonl" for folder in folders if folder)
+    return [
+        folder
+        for folder in (environment.get("CLAUDE_CONFIG_DIR", ""), f"{home}/.claude" if home else "")
+        if folder
+    ]

@@ -1,7 +1,7 @@
 """The transcript of Codex, as its version 0.166 writes it: JSON lines, one `rollout` file for a thread. Pure.
 
-The items of the conversation are read; the events beside them say the same again. What Codex tells the model at
-the start (instructions, skills, the environment) is no part of the conversation.
+The items of the conversation are read; the events beside them say the same again. What Codex tells the model
+at the start (instructions, skills, the environment) is no part of the conversation.
 """
 
 import re
@@ -13,6 +13,7 @@ from palaver.harness.conversation import (
     SYSTEM,
     USER,
     Gathering,
+    Place,
     items,
     joined,
     mapping,
@@ -31,9 +32,11 @@ _SETUP: Final = re.compile(
 """How a text begins that Codex itself puts in at the start of a thread or of a turn."""
 
 _HOOK_PROMPT: Final = re.compile(r"\s*<hook_prompt\b[^>]*>(.*?)(?:</hook_prompt>)?\s*", re.DOTALL)
-_FAILED: Final = re.compile(
-    r"(?:Chunk ID: .*\n)?(?:Wall time: .*\n)?(?:Process exited with code|Exit code:) [1-9]"
+_HEAD: Final = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Original token count|Total output lines): .*\n"
+    r"|(?:Process exited with code|Exit code:) (?P<status>-?[0-9]+)\n){1,6}Output:\n"
 )
+"""What Codex tells the model of a command before what the command wrote."""
 
 
 class CodexTranscript:
@@ -125,16 +128,23 @@ def _read_output(output: object) -> tuple[str, bool]:
     if isinstance(output, dict):
         return texts_in(output.get("content")), output.get("success") is False
     text = texts_in(output)
-    return text, _FAILED.match(text) is not None
+    head = _HEAD.match(text)
+    if head is None:
+        return text, False
+    return text[head.end() :], (head["status"] or "0") != "0"
 
 
-def codex_places(session: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the patterns of the files in which a thread may lie, the likeliest first."""
+def codex_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
+    """Say where a thread may lie, the likeliest first."""
     home = environment.get("HOME", "")
     folders = (environment.get("CODEX_HOME", ""), f"{home}/.codex" if home else "")
+    name = f"rollout-*-{session}.jsonl"
     return tuple(
-        f"{folder}/{where}/rollout-*-{session}.jsonl"
+        place
         for folder in folders
         if folder
-        for where in ("sessions/*/*/*", "archived_sessions")
+        for place in (
+            Place(f"{folder}/sessions", f"*/*/*/{name}"),
+            Place(f"{folder}/archived_sessions", name),
+        )
     )

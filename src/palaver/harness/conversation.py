@@ -8,11 +8,22 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from palaver.model.transcript import LIMIT_DEPTH, Entry, ToolCall, is_deep
+
+
+class Place(NamedTuple):
+    """Where transcripts may lie: those files below a folder whose names fit a shell pattern."""
+
+    folder: str
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}/{self.pattern}"
+
 
 USER: Final = "user"
 ASSISTANT: Final = "assistant"
@@ -126,8 +137,8 @@ class Gathering:
     """Puts together what stands on several lines: an assistant's turn, its calls, and their answers.
 
     One turn at a time is held back, until the next one begins or somebody else speaks. What the system says
-    while a call waits for its answer comes behind that turn. An answer whose call has gone out already, or was
-    never there, is an entry of its own.
+    while a call waits for its answer comes behind that turn. An answer whose call has gone out already, or
+    was never there, is an entry of its own.
     """
 
     def __init__(self) -> None:
@@ -147,8 +158,7 @@ class Gathering:
         for call_id, tool in calls:
             turn.places[call_id] = len(turn.tools)
             turn.tools.append(tool)
-            if tool.output is None:
-                turn.unanswered.add(call_id)
+            turn.unanswered.add(call_id)
 
     def answered(
         self, call_id: str, output: str, *, is_error: bool, whole: Mapping[str, object], ts: int

@@ -1,8 +1,8 @@
 """The transcript of Gemini CLI, as its version 0.61 writes it: JSON lines, one file for a session. Pure.
 
-A message is written again, with the same id, when more of it is known. `$set` gives the whole history anew, when
-a session is taken up again or was compressed: what of it was read already is passed over. Older versions wrote one
-JSON document, with the same messages in it.
+A message is written again, with the same id, when more of it is known. `$set` gives the whole history anew,
+when a session is taken up again or was compressed: what of it was read already is passed over. Older versions
+wrote one JSON document, with the same messages in it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +14,7 @@ from palaver.harness.conversation import (
     ASSISTANT,
     SYSTEM,
     USER,
+    Place,
     items,
     joined,
     mapping,
@@ -177,11 +178,11 @@ def _answers(content: object) -> dict[str, ToolCall]:
     return found
 
 
-def gemini_places(session: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the patterns of the files in which a session may lie; names hold the first eight characters of it."""
+def gemini_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
+    """Say where a session may lie; the names of the files hold the start of its id."""
     homes = dict.fromkeys(filter(None, (environment.get("GEMINI_CLI_HOME"), environment.get("HOME"))))
     return tuple(
-        f"{home}/.gemini/tmp/*/chats/session-*-{session[:8]}.{ending}"
+        Place(f"{home}/.gemini/tmp", f"*/chats/session-*-{session[:8]}.{ending}")
         for home in homes
         for ending in ("jsonl", "json")
     )

@@ -1,7 +1,7 @@
 """The transcript of OpenCode, as its version 1.18 keeps it: messages and their parts in a database. Pure.
 
 A line here is one message as OpenCode itself exports it: `{"info": {...}, "parts": [...]}`. Who reads the
-database, or the files of older versions, makes these lines.
+database makes these lines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +11,7 @@ from palaver.harness.conversation import (
     ASSISTANT,
     SYSTEM,
     USER,
+    Place,
     items,
     joined,
     mapping,
@@ -66,14 +67,12 @@ def _tool(part: Mapping[str, object]) -> ToolCall:
     )
 
 
-def opencode_places(session: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the patterns of what may hold a session: databases, then the folders of older versions."""
-    home = environment.get("HOME", "")
+def opencode_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
+    """Say where the databases are; each holds many sessions."""
+    home, named = environment.get("HOME", ""), environment.get("OPENCODE_DB", "")
     data = environment.get("XDG_DATA_HOME") or (f"{home}/.local/share" if home else "")
-    named = environment.get("OPENCODE_DB", "")
-    places = [named] if named.startswith("/") else []
-    if data:
-        places += [f"{data}/opencode/{named}"] if named and not places else []
-        places += [f"{data}/opencode/{name}" for name in ("opencode.db", "opencode-*.db")]
-        places.append(f"{data}/opencode/storage/message/{session}")
-    return tuple(places)
+    if named.startswith("/"):
+        folder, _, name = named.rpartition("/")
+        return (Place(folder or "/", name),)
+    names = (named,) if named else ("opencode.db", "opencode-*.db")
+    return tuple(Place(f"{data}/opencode", name) for name in names) if data else ()

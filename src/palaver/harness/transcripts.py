@@ -1,4 +1,4 @@
-"""Which harnesses keep a transcript that can be read, and where. Pure: a table, and how sessions are named."""
+"""Which harnesses keep a transcript that can be read, and where. Pure: a table, and what an id may be."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,6 +7,7 @@ from typing import Final
 
 from palaver.harness.claude_transcript import ClaudeTranscript, claude_places
 from palaver.harness.codex_transcript import CodexTranscript, codex_places
+from palaver.harness.conversation import Place
 from palaver.harness.gemini_transcript import GeminiTranscript, gemini_places
 from palaver.harness.opencode_transcript import OpencodeTranscript, opencode_places
 from palaver.model.transcript import TranscriptReader
@@ -17,8 +18,8 @@ class TranscriptForm:
     """How one harness keeps what was said."""
 
     reader: TranscriptReader
-    places: Callable[[str, Mapping[str, str]], tuple[str, ...]]
-    """Gives shell patterns for a session's id and an environment, the likeliest first."""
+    places: Callable[[str, Mapping[str, str]], tuple[Place, ...]]
+    """Says where to look, given a session's id and an environment; the likeliest place first."""
 
 
 TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {

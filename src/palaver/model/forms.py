@@ -37,6 +37,7 @@ _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
 _THREAD_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r]")
 _NAME_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r→]|:(?![A-Za-z0-9])")
 _NOT_DEVICE: Final = re.compile(r"[^A-Za-z0-9]")
+_LINE_ENDS: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 _LETTERS: Final = {"<": "lt", "\n": "n", "\r": "r"}
 _SIGNS: Final = {letters: sign for sign, letters in _LETTERS.items()}
 _ESCAPED: Final = re.compile(r"\\(lt|n|r|.)", re.DOTALL)
@@ -111,6 +112,19 @@ def format_terminal(line: Line, file: str) -> str:
     return f"[pal message from: {_escape_name(line.sender)}] {text}"
 
 
+def format_one_line(line: Line, limit: int) -> tuple[str, bool]:
+    """Write a message on one line of at most `limit` characters, without a fence; say whether it is all of it.
+
+    For lanes that carry lines. Line ends are shown as signs, and what is cut says where to read the rest.
+    """
+    head, text = _format_head(line, is_alone=True), escape_body(line.text)
+    flat = _LINE_ENDS.sub(" ⏎ ", text)
+    if len(head) + len(flat) <= limit:
+        return head + flat, flat == text
+    tail = f"… (cut; the whole text comes with this, else: pal show {line.seq})"
+    return head + flat[: max(0, limit - len(head) - len(tail))] + tail, False
+
+
 def escape_body(body: str) -> str:
     """Take from a body the power to close the fence or to forge a head; the pair of `unescape_body`."""
     return _TO_ESCAPE.sub(r"\\", body)
@@ -122,6 +136,10 @@ def unescape_body(body: str) -> str:
 
 
 def _format_line(line: Line, *, is_alone: bool) -> str:
+    return _format_head(line, is_alone=is_alone) + escape_body(line.text)
+
+
+def _format_head(line: Line, *, is_alone: bool) -> str:
     topic = f":{_THREAD_SIGNS.sub(_escape_sign, line.thread)}" if line.thread else ""
     kind = f"{line.intent}{topic}" if line.intent else f"thread{topic}" if topic else "new message"
     device = _NOT_DEVICE.sub("", line.device or "")
@@ -131,7 +149,7 @@ def _format_line(line: Line, *, is_alone: bool) -> str:
         word = "" if not is_alone else " other" if line.others == 1 else " others"
         others = f" (+{line.others}{word})"
     names = f"{_escape_name(line.sender)} → {_escape_name(line.recipient)}{others}"
-    return f"[{kind} #{number}] {names}: {escape_body(line.text)}"
+    return f"[{kind} #{number}] {names}: "
 
 
 def _parse_line(part: str, head: re.Match[str]) -> Line:

@@ -83,6 +83,7 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     detail: str = ""
     tool: str = ""
+    command: str = ""
     file: str = ""
 
 

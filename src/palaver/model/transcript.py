@@ -42,7 +42,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One turn of a conversation, with the tools that were used in it. `whole` is all the transcript has of it.
+    """One turn of a conversation, with the tools used in it. `whole` is all that the transcript has of it.
 
     Roles are `user`, `assistant` and `system`: what a harness put in by itself, such as the summary after a
     compaction. `tool` is an answer whose call is not there. Plain files may have others.
@@ -103,6 +103,13 @@ def parse_range(text: str) -> tuple[int, int]:
     if not 1 <= first <= last:
         raise BadRequest(f"{text!r} is no range: it counts from 1, and the smaller number stands first")
     return first, last
+
+
+def parse_span(text: str) -> tuple[int, int | None]:
+    """Read a range as `parse_range` does, or `100-`: from there on to the end, which is None."""
+    if text.endswith("-") and (first := text.removesuffix("-")) and "-" not in first:
+        return parse_range(first)[0], None
+    return parse_range(text)
 
 
 def format_range(first: int, last: int) -> str:

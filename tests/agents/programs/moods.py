@@ -3,11 +3,12 @@
     moods.py RECORD ORDERS LOOK
 
 `LOOK` is `framed`: a composer between two rules, as Claude Code draws it; `plain`: an echo, and OSC 7501 says
-the mood; `mute`: an echo and nothing else. `ORDERS` is a pipe of lines: `idle`, `working`, `compacting`,
+the mood; `stubborn`: the same, and Ctrl-C changes nothing; `mute`: an echo and nothing else. `ORDERS` is a pipe of lines: `idle`, `working`, `compacting`,
 `dialog` (until the next order), `trap` (a dialog in the moment something is pasted), `random SEED` (moods
-change by themselves) and `calm` (no more: idle). The record has lines of two words:
+change by themselves), `calm` (no more: idle), `hook SOCKET REQUEST` (says a hook's event to its own holder)
+and `run COMMAND` (in a shell, as a tool call would). The record has lines of two words:
 
-    read:<mood> HEX     what was read; `opening` is a dialog that the terminal may not have seen yet
+    read:<mood> HEX     what was read; `changing`: the terminal may not have seen the newest mood yet
     draft HEX           what was read while a person's draft, made of `~`, stood in the composer
     sent HEX            the composer at Enter          mood WORD      a mood that the terminal has surely seen
 """
@@ -16,6 +17,8 @@ import os
 import random
 import re
 import select
+import socket
+import subprocess
 import sys
 import time
 import tty
@@ -72,12 +75,23 @@ class Agent:
         elif word == "calm":
             self.chance = None
             self.change("idle")
+            self.note("mood", "calm")
+        elif word == "hook":
+            self.hook(*rest.split(" ", 1))
+        elif word == "run":
+            self.note("ran", str(subprocess.call(rest, shell=True, stdin=subprocess.DEVNULL)))
         else:
             self.change(word)
 
+    def hook(self, path: str, request: str) -> None:
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.connect(path)
+            wire.sendall(request.encode() + b"\n")
+            self.note("hooked", wire.makefile("rb").readline().hex())
+
     def change(self, mood: str) -> None:
         if self.chance is not None:
-            self.due_s = time.monotonic() + self.chance.uniform(0.1, 0.7)
+            self.due_s = time.monotonic() + self.chance.uniform(0.05, 0.5)
         self.mood = mood
         self.probes += 1
         self.draw()
@@ -85,7 +99,7 @@ class Agent:
         os.write(1, PROBE)
 
     def draw(self) -> None:
-        said = b"\x1b]7501;state=%s\x1b\\" % SAID[self.mood] if self.look != "mute" else b""
+        said = b"\x1b]7501;state=%s\x1b\\" % SAID.get(self.mood, b"working") if self.look != "mute" else b""
         os.write(1, said + (self.framed() if self.look == "framed" else self.plain()))
 
     def plain(self) -> bytes:
@@ -113,8 +127,8 @@ class Agent:
                 if not self.probes:
                     self.note("mood", self.mood)
                 continue
-            is_known = not self.probes or self.mood != "dialog"
-            self.note(f"read:{self.mood if is_known else 'opening'}", key.hex())
+            is_known = not self.probes
+            self.note(f"read:{self.mood if is_known else 'changing'}", key.hex())
             if b"~" in self.text and not set(key) <= set(PERSON):
                 self.note("draft", key.hex())
             if self.mood != "dialog" or not is_known:
@@ -131,6 +145,9 @@ class Agent:
             self.text = self.text[:-1]
         elif key == b"\r":
             self.send()
+            return
+        elif self.look == "stubborn" and key == b"\x03":
+            self.note("ctrl-c", str(time.monotonic()))
             return
         elif self.mood == "working" and key == (b"\x1b" if self.look == "framed" else b"\x03"):
             self.change("idle")

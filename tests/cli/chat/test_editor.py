@@ -102,3 +102,32 @@ def test_a_line_that_could_not_be_sent_is_given_back_with_the_cursor_behind_it()
     editor.put("hello")
 
     assert (editor.text, editor.cursor) == ("hello", 5)
+
+
+def test_keys_for_whoever_has_the_line_are_told_and_change_nothing() -> None:
+    editor = Editor()
+
+    pressed = list(editor.feed(b"hi\t\x1b[Z\x1c\x1b[5~"))
+
+    assert [one.key for one in pressed] == [Key.NEXT, Key.PREVIOUS, Key.MENU, Key.PAGE_UP]
+    assert editor.text == "hi"
+
+
+def test_what_was_not_looked_at_can_be_taken_back() -> None:
+    editor = Editor()
+    keys = editor.feed(b"hi\x1cd")
+
+    assert next(keys).key is Key.MENU
+    assert editor.take_rest() == b"d"
+    assert list(keys) == []
+
+
+def test_an_escape_that_nothing_followed_is_dropped() -> None:
+    editor = Editor()
+    list(editor.feed(b"a\x1b"))
+    assert editor.has_half
+
+    editor.settle()
+    list(editor.feed(b"b"))
+
+    assert editor.text == "ab"

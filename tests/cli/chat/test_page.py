@@ -72,8 +72,22 @@ def test_the_bottom_takes_away_as_many_lines_as_it_drew() -> None:
     drawn = bottom.draw(["a mark", "", "the stick is free"], "> hi", 4, 10)
 
     assert drawn == "a mark\r\nthe stick…\r\n> hi\r\x1b[4C"
-    assert bottom.erase() == "\r\x1b[2A\x1b[J"
-    assert bottom.erase() == ""
+    assert bottom.erase(10) == "\r\x1b[2A\x1b[J"
+    assert bottom.erase(10) == ""
+
+
+def test_a_terminal_that_became_narrower_shows_the_bottom_in_more_rows() -> None:
+    bottom = Bottom()
+    bottom.draw(["twenty columns it has", "ten of them"], "> a longer line", 15, 30)
+
+    # Three rows and two, and the cursor is in the second row of its own line.
+    assert bottom.erase(8) == "\r\x1b[6A\x1b[J"
+
+
+def test_the_lines_above_the_input_are_painted_after_they_are_cut() -> None:
+    drawn = Bottom().draw(["the stick is free"], "> ", 2, 10, lambda text: f"<dim>{text}</dim>")
+
+    assert drawn == "<dim>the stick…</dim>\r\n> \r\x1b[2C"
 
 
 def test_what_happens_in_a_room_is_a_sentence() -> None:

@@ -3,9 +3,9 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from palaver.cli.chat.talk import Answer, Talk, until_first, who_lines
+from palaver.cli.chat.talk import Answer, Talk, refusal_line, until_first, who_lines
 from palaver.cli.chat.words import Said
-from palaver.errors import Disconnected, UnknownMember
+from palaver.errors import Disconnected, MessageTooLarge, UnknownMember
 
 
 def _event(seq: int, kind: str = "message_sent") -> Answer:
@@ -46,6 +46,7 @@ async def _opened(bus: _Bus) -> tuple[Talk, list[int]]:
     changes: list[int] = []
     talk = Talk(bus, "shop", changed=lambda: changes.append(1))
     await talk.open()
+    changes.clear()
     return talk, changes
 
 
@@ -96,7 +97,6 @@ async def test_marks_follow_the_last_message_and_no_other() -> None:
 
     assert talk.last is not None
     assert talk.last.marks == {"luna": "seen", "nova": "queued"}
-    assert not talk.last.is_settled
     assert bus.asked[-1] == (
         "send_message",
         {
@@ -106,6 +106,40 @@ async def test_marks_follow_the_last_message_and_no_other() -> None:
             "delivery_hint": "interrupt",
         },
     )
+
+
+async def test_what_is_read_before_the_answer_comes_is_marked_all_the_same() -> None:
+    bus = _Bus()
+    talk, _ = await _opened(bus)
+    marked = asyncio.ensure_future(talk.mark())
+    asked = bus.tool
+
+    async def slow(name: str, **arguments: object) -> Answer:
+        bus.reports.put_nowait({"messages": [42], "agent": "luna", "state": "seen"})
+        await asyncio.wait_for(bus.reports.join(), 5)
+        return await asked(name, **arguments)
+
+    bus.tool = slow  # type: ignore[method-assign]  # the bus answers late
+    await talk.say(Said("hello"))
+    marked.cancel()
+
+    assert talk.last is not None
+    assert talk.last.marks == {"luna": "seen", "nova": "queued"}
+
+
+def test_a_refusal_of_a_name_says_who_is_near_or_else_who_is_here() -> None:
+    state: Answer = {"members": [{"agent_id": "luna"}, {"agent_id": "nova"}]}
+
+    assert refusal_line(UnknownMember("lune", "shop"), state) == (
+        "not sent: nobody here is called lune; do you mean luna?"
+    )
+    assert refusal_line(UnknownMember("zed", "shop"), state) == (
+        "not sent: nobody here is called zed; here are luna, nova"
+    )
+    assert refusal_line(UnknownMember("zed", "shop"), {}) == (
+        "not sent: nobody here is called zed; nobody is in the room"
+    )
+    assert "4096" in refusal_line(MessageTooLarge("the message", 5000, 4096), state).replace(",", "")
 
 
 async def test_an_unknown_name_blocks_the_send_and_leaves_the_marks_as_they_were() -> None:

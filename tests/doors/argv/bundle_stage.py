@@ -22,6 +22,7 @@ from palaver.doors.argv.spec import Command, Option, Positional, Table, build_ta
 from palaver.doors.argv.table_bundle import BUNDLE_COMMANDS, SEND_OPTIONS
 from palaver.doors.argv.wire import Asked, FrameReader, frame
 from palaver.doors.services import Services
+from palaver.doors.transcripts import TranscriptBook
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim
 from palaver.links.peer import Peer
@@ -65,10 +66,15 @@ class Client(asyncio.Transport):
         self._reader = FrameReader()
         self.out = b""
         self.err = b""
+        self.verb: list[bytes] = []
+        """What it was told to run in its own process."""
         self._read = read
 
     def is_closing(self) -> bool:
         return False
+
+    def close(self) -> None:
+        pass
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         for kind, payload in self._reader.feed(bytes(data)):
@@ -78,6 +84,8 @@ class Client(asyncio.Transport):
                 self._connection.data_received(frame(b"A", struct.pack(">I", number)))
             elif kind == b"E":
                 self.err += payload
+            elif kind == b"V":
+                self.verb = payload.split(b"\0")
             else:
                 self._send_file(int.from_bytes(payload[:4], "big"), payload[4:].decode())
 
@@ -115,6 +123,15 @@ class Parts:
     log: MemoryLog
     broker: HandlersOnly
     clock: FakeClock
+    transcripts: TranscriptBook
+    presence: "EverybodyPresent"
+
+
+class EverybodyPresent:
+    """As much of presence as the commands ask for."""
+
+    def is_present(self, name: str) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +153,8 @@ class Stage:
     cwd: Path
     caller: Caller = LUNA
     is_terminal: bool = False
+    environment: dict[str, str] = field(default_factory=lambda: {"TZ": "UTC", "NO_COLOR": "1"})
+    transcripts: TranscriptBook = field(default_factory=TranscriptBook)
     read: list[str] = field(default_factory=list)
     """The paths that clients were asked to read."""
     log: MemoryLog = field(default_factory=lambda: MemoryLog(apply=fold))
@@ -173,13 +192,15 @@ class Stage:
             version="0",
             argv=words,
             cwd=str(self.cwd),
-            environment={"TZ": "UTC", "NO_COLOR": "1"},
+            environment=self.environment,
             stdin_is_terminal=False,
             stdout_is_terminal=self.is_terminal,
             stderr_is_terminal=False,
             width=80,
         )
-        services = Parts(self.log, HandlersOnly(self.context), self.clock)
+        services = Parts(
+            self.log, HandlersOnly(self.context), self.clock, self.transcripts, EverybodyPresent()
+        )
         call = Call(
             services=cast(Services, services),
             connection=connection,

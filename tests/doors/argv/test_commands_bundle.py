@@ -6,12 +6,14 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.doors.argv.bundle_stage import HUMAN, LUNA, Stage
 
 from palaver.broker.messages import LIMIT_UNASKED
 from palaver.broker.outcome import Sent
-from palaver.doors.argv.commands_bundle import with_bundle
+from palaver.doors.argv.commands_bundle import create, with_bundle
+from palaver.doors.argv.transcript_order import EXCERPTS, KnownSession, excerpt_order_from_word
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
@@ -21,11 +23,14 @@ from palaver.errors import (
     UnknownRecipient,
     UsageError,
 )
+from palaver.links.doorstep import Doorstep
+from palaver.links.seats import SeatIndex
 from palaver.model.agent import Agent, Caller
 from palaver.model.bundle import LIMIT_FILE_BYTES, bundle_from_payload, file_content
 from palaver.model.envelope import Event
 from palaver.model.query import Query
 from palaver.model.request import Send
+from palaver.model.transcript import Excerpt, Level, Stretch
 
 UNKNOWN = "7f3q9x2m"
 
@@ -134,7 +139,7 @@ async def test_the_human_may_name_any_file_and_allow_any_directory(stage: Stage,
         (
             ["--transcript", "1-2"],
             NotFound,
-            "transcript of luna: the integration of its harness provides one",
+            "transcript of luna: an agent without a harness is not known",
         ),
         (["--transcript", "kira:1-2"], NotFound, "there is no agent kira"),
         (["--transcript", "1:loud"], BadRequest, "the levels of a transcript"),
@@ -326,3 +331,59 @@ async def test_a_bundle_without_files_has_nothing_to_print(stage: Stage) -> None
 async def test_a_bundle_that_is_not_there_is_not_found(stage: Stage, command: str) -> None:
     with pytest.raises(NotFound, match=f"there is no bundle:{UNKNOWN}"):
         await stage.run(command, UNKNOWN)
+
+
+# Transcripts that harnesses keep
+
+
+def under_claude(stage: Stage, name: str = "luna") -> None:
+    stage.context.directory.put(Agent(name=name, base=name, harness="claude", session="s1"))
+
+
+async def test_the_client_takes_the_transcript_of_a_harness_and_asks_again(stage: Stage) -> None:
+    under_claude(stage)
+    stage.transcripts.tell("luna", "/t/s1.jsonl")
+    call, client = stage.call("bundle", "create", "How", "--transcript", "1-2", "--transcript", "luna:3:full")
+
+    status = await create(call, Doorstep(seats=SeatIndex("boot")))
+
+    verb, order, *words = (word.decode() for word in client.verb)
+    assert (status, verb) == (0, "__excerpts")
+    assert words == ["bundle", "create", "How", "--transcript", "1-2", "--transcript", "luna:3:full"]
+    known = KnownSession(agent="luna", harness="claude", session="s1", path="/t/s1.jsonl", is_own=True)
+    assert excerpt_order_from_word(order).wanted == (
+        (known, Stretch(first=1, last=2)),
+        (known, Stretch(agent="luna", first=3, last=3, level=Level.FULL)),
+    )
+    assert await bundles(stage) == []
+
+
+async def test_what_the_client_took_goes_into_the_bundle(stage: Stage) -> None:
+    under_claude(stage)
+    taken = Excerpt(agent="luna", first=1, last=1, level="normal", entries=({"number": 1, "text": "hi"},))
+    stage.environment[EXCERPTS] = str(stage.cwd / "taken")
+    (stage.cwd / "taken").write_bytes(msgspec.json.encode([taken]))
+
+    await stage.run("create", "How", "--transcript", "1")
+
+    (event,) = await bundles(stage)
+    assert bundle_from_payload(event.payload).transcripts == (taken,)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"5", b"\xff", b'[{"agent":"nova"}]', b"[" * 5000])
+async def test_what_was_not_asked_for_goes_into_no_bundle(stage: Stage, content: bytes) -> None:
+    under_claude(stage)
+    stage.environment[EXCERPTS] = str(stage.cwd / "taken")
+    (stage.cwd / "taken").write_bytes(content)
+
+    with pytest.raises(BadRequest, match="does not hold what --transcript asks for"):
+        await stage.run("create", "How", "--transcript", "1")
+
+    assert await bundles(stage) == []
+
+
+async def test_who_is_no_agent_has_no_transcript_of_its_own(stage: Stage) -> None:
+    stage.caller = HUMAN
+
+    with pytest.raises(NotFound, match="transcript of human: say whose it is with NAME:A-B"):
+        await stage.run("create", "How", "--transcript", "1")

@@ -11,25 +11,25 @@ from palaver.cli.attach import raw
 from palaver.cli.attach.layout import agent_size
 from palaver.cli.attach.link import call
 from palaver.cli.attach.session import Ending, Session
-from palaver.errors import PalaverError
+from palaver.errors import BadRequest
 
 _LOCALES: Final = ("LC_ALL", "LC_CTYPE", "LANG")
+_MADE_UP: Final = ("C.UTF-8", "C.utf8")
 
 
 def attach(home: str, name: str, environment: Mapping[str, str], *, is_plain: bool = False) -> int:
     """Attach this terminal until the person leaves or the agent ends. Gives the exit status.
 
-    `is_plain`: the agent's terminal and nothing else, as on a terminal that can place no cursor.
+    `is_plain`: the agent's terminal and nothing else, as on a terminal that can place no cursor. Raises the
+    refusal when there is no such terminal, or it is not for whoever asks.
     """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadRequest("attaching needs a terminal; 'pal peek' prints what an agent's terminal shows")
     if is_plain or environment.get("TERM", "dumb") == "dumb":
         return raw.attach(home, name)
-    session = Session(home, name, is_ascii=not has_utf8(environment))
-    try:
-        wire, reply, rest = call(home, name, *session.agent_size, is_drawn=True)
-    except OSError:
-        return _complain(f"nobody holds a terminal for {name}: 'pal list' shows who is there")
-    except PalaverError as error:
-        return _complain(str(error))
+    is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
+    session = Session(home, name, is_ascii=is_ascii)
+    wire, reply, rest = call(home, name, *session.agent_size, is_drawn=True)
     agent = reply.agent or {}
     ending = asyncio.run(session.run(wire, (agent.get("cols"), agent.get("rows")), rest))
     return _report(ending, name)
@@ -40,9 +40,14 @@ def screen_size(cols: int, rows: int, environment: Mapping[str, str]) -> tuple[i
     return (cols, rows) if environment.get("TERM", "dumb") == "dumb" else agent_size(cols, rows)
 
 
-def has_utf8(environment: Mapping[str, str]) -> bool:
-    """Whether the locale is one of UTF-8; the first that is set counts."""
-    locale = next((environment[key] for key in _LOCALES if environment.get(key)), "")
+def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
+    """Whether the locale is one of UTF-8; the first variable that is set counts.
+
+    `is_utf8_mode`: Python found no locale, and then wrote one of UTF-8 into its own environment.
+    """
+    is_made_up = is_utf8_mode and environment.get("LC_CTYPE") in _MADE_UP
+    keys = [key for key in _LOCALES if environment.get(key) and not (is_made_up and key == "LC_CTYPE")]
+    locale = environment[keys[0]] if keys else ""
     return locale.lower().replace("-", "").endswith("utf8")
 
 
@@ -52,14 +57,10 @@ def _report(ending: Ending, name: str) -> int:
         signal.signal(ending.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending.signal)
     if ending.is_lost:
-        return _complain(f"the holder of {name} was lost")
+        sys.stderr.write(f"pal: the holder of {name} was lost\n")
+        return 1
     if ending.exit is None:
         sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")
         return 0
     sys.stderr.write(f"{name} has ended: {ending.exit}\n")
     return ending.exit.code
-
-
-def _complain(sentence: str) -> int:
-    sys.stderr.write(f"pal: {sentence}\n")
-    return 1

@@ -24,6 +24,7 @@ from palaver.cli.attach.status_line import Standing, status_line
 from palaver.cli.chat.page import input_line, wrap
 from palaver.doors.argv.style import display_width, safe
 
+HINT: Final = "Ctrl-\\ menu"
 LINES: Final = 2
 """Rows that are not the agent's."""
 LEAST_COLS: Final = 12
@@ -38,17 +39,23 @@ _MENU: Final = (
 )
 _MENU_TAKE: Final = ("t", "take the keyboard over", "take")
 HELP: Final = (
-    "Enter       sends the line with the priority in front of it",
-    "Tab         changes the priority: normal is typed at once, as your own keys;",
-    "            interrupt, idle-first and idle go through the agent's queue",
-    "Ctrl-\\ p    passthrough: all keys, the mouse and pastes go to the agent, and its queue",
-    "            is paused; Ctrl-\\ ends it",
-    "Ctrl-\\ t    the same, when another terminal has the keyboard: takes it over",
-    "Ctrl-\\ s    scroll back, also Page Up: arrows, Page Up and Down, g and G; q ends it",
-    "Ctrl-\\ d    detach: the agent runs on, and 'pal attach' comes back",
-    "Ctrl-\\ q    quit the agent, politely; you are asked once",
-    "Ctrl-\\ r    draw everything anew, and give the agent the size of this terminal",
+    ("Enter", "sends the line with the priority in front of it"),
+    (
+        "Tab",
+        "changes the priority: normal is typed at once, as your own keys; interrupt, idle-first and idle go "
+        "through the agent's queue",
+    ),
+    (
+        "Ctrl-\\ p",
+        "passthrough: keys, mouse and pastes go to the agent, and its queue is paused; Ctrl-\\ ends it",
+    ),
+    ("Ctrl-\\ t", "the same when another terminal has the keyboard: takes it over"),
+    ("Ctrl-\\ s", "scroll back, also Page Up: arrows, Page Up and Down, g and G; q ends it"),
+    ("Ctrl-\\ d", "detach: the agent runs on, and 'pal attach' comes back"),
+    ("Ctrl-\\ q", "quit the agent, politely; you are asked once"),
+    ("Ctrl-\\ r", "draw everything anew, and give the agent the size of this terminal"),
 )
+_HELP_INDENT: Final = 10
 
 
 def has_bar(cols: int, rows: int) -> bool:
@@ -71,7 +78,8 @@ def compose(
     if not has_bar(cols, rows):
         line = _over(console, cols)
         return Picture((*upper[:-1], text_row(line, cols, REVERSED)) if line else upper, cursor)
-    status = status_line(standing, mode_words(console), console.notice, cols)
+    hint = HINT if console.mode is Mode.INPUT else ""
+    status = status_line(standing, mode_words(console), console.notice, cols, hint)
     bar, column = _bar(console, cols)
     if console.mode is Mode.INPUT:
         cursor = rows - 1, min(column, cols - 1)
@@ -82,7 +90,7 @@ def mode_words(console: Console) -> str:
     """Name the mode, for the status line."""
     match console.mode:
         case Mode.KEYS:
-            return "passthrough, queue waits"
+            return "passthrough, queue paused"
         case Mode.SCROLL:
             return f"scroll back {console.back}"
         case _:
@@ -90,8 +98,8 @@ def mode_words(console: Console) -> str:
 
 
 def help_rows(cols: int) -> list[Row]:
-    """Give the help, wrapped."""
-    lines = [line for text in HELP for line in wrap(text if cols >= 80 else _joined(text), cols, 2)]
+    """Give the help, wrapped behind its keys."""
+    lines = (line for key, text in HELP for line in wrap(f"{key:{_HELP_INDENT}}{text}", cols, _HELP_INDENT))
     return [text_row(line, cols) for line in lines]
 
 
@@ -99,10 +107,6 @@ def past_rows(lines: Sequence[str], glass: Glass, cols: int) -> list[Row]:
     """Give the scroll-back, oldest first, and below it the screen as it is now."""
     below = screen_rows(glass, glass.lines, cols)
     return [*(text_row(safe(line), cols) for line in lines), *below]
-
-
-def _joined(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _upper(console: Console, glass: Glass, past: Sequence[Row], height: int, cols: int) -> tuple[Row, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 from palaver.agents.frames_wire import Frame, FrameReader, control_to_bytes, data_frames
 from palaver.agents.request_wire import AgentRequest, Reply, reply_from_json, request_to_json
 from palaver.agents.sockets import connect, socket_path
-from palaver.errors import BadRequest
+from palaver.errors import BadRequest, NotFound, PalaverError
 
 _READ_BYTES: Final = 16 * 1024
 """What is taken in at once: a few milliseconds of drawing, and then a key has its turn."""
@@ -16,12 +16,15 @@ LIMIT_UNSENT_BYTES: Final = 64 * 1024
 
 
 def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> tuple[socket.socket, Reply, bytes]:
-    """Attach; give the connection, the answer and what came behind it. Raises OSError when nobody is there.
+    """Attach; give the connection, the answer and what came behind it.
 
     `is_drawn`: the screen is drawn here, so that the holder answers what the program asks its terminal.
-    Raises BadRequest with the refusal.
+    Raises the refusal when there is no such terminal, or it is not for whoever asks.
     """
-    wire = connect(socket_path(home, name))
+    try:
+        wire = connect(socket_path(home, name))
+    except OSError as error:
+        raise NotFound(f"terminal of {name}", "'pal list' shows who is there") from error
     try:
         request = request_to_json(AgentRequest(type="attach", cols=cols, rows=rows))
         wire.sendall(request + (control_to_bytes({"type": "screen", "on": True}) if is_drawn else b""))
@@ -107,5 +110,8 @@ class Link:
             self._on_lost()
 
     def _take(self, data: bytes) -> None:
-        for frame in self._reader.feed(data):
-            self._on_frame(frame)
+        try:
+            for frame in self._reader.feed(data):
+                self._on_frame(frame)
+        except PalaverError:  # what follows cannot be read either
+            self._on_lost()

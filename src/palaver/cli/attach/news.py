@@ -50,6 +50,8 @@ async def watch(home: str, name: str, tell: Tell) -> None:
         if wire is not None:
             try:
                 await watcher.run(wire)
+            except msgspec.DecodeError:  # another version, which says it in other words
+                pass
             finally:
                 wire.close()
         tell(None)
@@ -98,7 +100,8 @@ class _Watcher:
         if self._is_lost:
             return None
         number = next(self._numbers)
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._calls[number] = answer
         wire.write(request_to_json(number, request))
         try:
             return await answer

@@ -23,11 +23,12 @@ _LIMIT_S: Final = 1.0
 
 
 class OwnTerminal:
-    """Standard input and output. `on_room` is called when all that was written has been taken."""
+    """Standard input and output."""
 
-    def __init__(self, on_room: Callable[[], None], on_gone: Callable[[], None]) -> None:
+    def __init__(self, on_gone: Callable[[], None]) -> None:
         """`on_gone`: there is nobody to write to any more."""
-        self._on_room = on_room
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when all that was written has been taken, and had to wait."""
         self._on_gone = on_gone
         self._before: list[object] | None = None
         self._out = OUT
@@ -88,7 +89,7 @@ class OwnTerminal:
         self._flush()
         if not self._waiting:
             self._unwatch()
-            self._on_room()
+            self.on_room()
 
     def _unwatch(self) -> None:
         if self._is_watched:

@@ -19,7 +19,14 @@ BOLD: Final = Char(" ", bold=True)
 Row = tuple[Char, ...]
 """One row. A wide character has its right half as a cell of its own, with nothing in it."""
 
-_SIGNS: Final = dict(zip("…·•●◦∙⏎←↑→↓–—‘’“”❯›⎿✓✗", "...***~<^>v--''\"\">>+vx", strict=False))
+_NEAR: Final = (
+    ("….·∙", "...."),
+    ("•●◦✻✽✳", "******"),
+    ("←↑→↓⏎", "<^>v~"),
+    ("–—‘’“”", "--''\"\""),
+    ("❯›✓✗⎿", ">>vx+"),
+)
+_SIGNS: Final = {sign: near for signs, nears in _NEAR for sign, near in zip(signs, nears, strict=True)}
 _BLOCKS: Final = range(0x2580, 0x25A0)
 _BRAILLE: Final = range(0x2800, 0x2900)
 

@@ -26,9 +26,7 @@ from palaver.agents.frames_wire import (
     control_to_bytes,
     data_frames,
 )
-from palaver.agents.request_wire import AgentRequest, reply_from_json, request_to_json
-from palaver.agents.sockets import connect, socket_path
-from palaver.errors import BadRequest, NotFound
+from palaver.cli.attach.link import call
 
 _PREFIX: Final = 0x1C
 _READ_BYTES: Final = 65536
@@ -45,33 +43,12 @@ def attach(home: str, name: str) -> int:
 
     Raises the refusal when there is no such terminal, or it is not for whoever asks.
     """
-    try:
-        wire = connect(socket_path(home, name))
-    except OSError as error:
-        raise NotFound(f"terminal of {name}", "'pal list' shows who is there") from error
+    wire, _, rest = call(home, name, *_size(), is_drawn=False)
     with wire:
-        cols, rows = _size()
-        wire.sendall(request_to_json(AgentRequest(type="attach", cols=cols, rows=rows)))
-        rest = _read_reply(wire)
         with _raw_terminal():
             session = _Session(wire, rest)
             session.run()
         return session.report(name)
-
-
-def _read_reply(wire: socket.socket) -> bytes:
-    """Read the answer; give what came behind it."""
-    received = b""
-    while b"\n" not in received:
-        piece = wire.recv(_READ_BYTES)
-        if not piece:
-            raise BadRequest("the holder of the terminal has gone")
-        received += piece
-    line, _, rest = received.partition(b"\n")
-    reply = reply_from_json(line)
-    if not reply.is_ok:
-        raise BadRequest(reply.error)
-    return rest
 
 
 class _Session:

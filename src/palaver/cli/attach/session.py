@@ -15,18 +15,16 @@ from palaver.agents.redraw import KEPT_MODES
 from palaver.agents.request_wire import is_size
 from palaver.agents.terminal import Terminal
 from palaver.cli.attach.console import Act, Console, Meant, Mode, Press, Say
-from palaver.cli.attach.draw import change_modes, draw, print_rows
+from palaver.cli.attach.draw import print_rows
 from palaver.cli.attach.layout import agent_size, compose, has_bar, help_rows, past_rows
 from palaver.cli.attach.link import Link
 from palaver.cli.attach.news import Page, watch
 from palaver.cli.attach.own_terminal import IN, OwnTerminal
+from palaver.cli.attach.painter import Painter
 from palaver.cli.attach.picture import BLANK, Picture, Row, plain, screen_rows
 from palaver.cli.attach.status_line import Standing
 
 _READ_BYTES: Final = 65536
-_FRAME_S: Final = 1 / 60
-_HALF_FRAME_LIMIT_S: Final = 0.15
-"""So long a picture waits for an agent that said it is in the middle of drawing one."""
 _HALF_KEY_S: Final = 0.05
 _NOTICE_S: Final = 8.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
@@ -48,19 +46,16 @@ class Session:
     def __init__(self, home: str, name: str, *, is_ascii: bool) -> None:
         self._home = home
         self._is_ascii = is_ascii
-        self._own = OwnTerminal(self._draw_soon, lambda: self._end(Ending()))
+        self._own = OwnTerminal(lambda: self._end(Ending()))
+        self._painter = Painter(self._own, self._picture, lambda: self._terminal.is_mid_frame)
         self._cols, self._rows = self._own.size
         self._terminal = Terminal(*agent_size(self._cols, self._rows))
         self._console = Console(name)
+        self._console.page = max(self.agent_size[1] - 1, 1)
         self._standing = Standing(name)
         self._past: list[Row] = []
-        self._shown: Picture | None = None
-        self._modes: frozenset[int] = frozenset()
-        self._timer: asyncio.TimerHandle | None = None
         self._half_key: asyncio.TimerHandle | None = None
         self._notice_timer: asyncio.TimerHandle | None = None
-        self._drawn_at = 0.0
-        self._waiting_since: float | None = None
         self._said = ""
         self._is_reading = False
 
@@ -85,7 +80,7 @@ class Session:
                 self._link.start(rest)
                 self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
                 self._read_keys(is_wanted=True)
-                self._draw_soon()
+                self._painter.soon()
                 try:
                     ending = await self._over
                 finally:
@@ -94,7 +89,7 @@ class Session:
             return ending
         finally:
             self._read_keys(is_wanted=False)
-            self._own.give_back(change_modes(self._modes, frozenset()), words)
+            self._painter.give_back(words)
             self._link.close()
 
     def _end(self, ending: Ending) -> None:
@@ -156,7 +151,7 @@ class Session:
         if self._console.mode is Mode.HELP:
             height = self.agent_size[1]
             self._console.limit = max(len(help_rows(self._cols)) - height, 0)
-        self._draw_soon()
+        self._painter.soon()
 
     def _act(self, act: Act) -> None:
         match act:
@@ -165,12 +160,14 @@ class Session:
             case Act.STOP:
                 self._link.control("stop")
             case Act.REDRAW:
-                self._shown = None
+                self._painter.forget()
                 self._send_size()
                 self._link.control("redraw")
             case Act.SCROLL:
-                self._look_back(list(self._terminal.glass.scrollback))
-                self._link.control("history")
+                self._past = past_rows(
+                    tuple(self._terminal.glass.scrollback), self._terminal.glass, self._cols
+                )
+                self._link.control("history")  # the holder remembers more: from before this one came
             case Act.TAKE_KEYBOARD | Act.FORCE_KEYBOARD:
                 self._send_size()
                 self._link.control("passthrough", on=True, take=act is Act.FORCE_KEYBOARD)
@@ -191,7 +188,7 @@ class Session:
             self._terminal.feed(payload)
         elif kind == CONTROL:
             self._on_control(control_from_bytes(payload))
-        self._draw_soon()
+        self._painter.soon()
         self._read_keys(is_wanted=not self._link.is_full)
 
     def _on_control(self, fields: dict[str, object]) -> None:
@@ -209,6 +206,8 @@ class Session:
                 self._look_back([str(line) for line in lines])
             case {"type": "queued"}:
                 self._notify(f"queued as #{fields.get('seq')}: {fields.get('priority')}")
+            case {"type": "error", "about": "history"}:  # an older holder; what is known here must do
+                self._look_back(list(self._terminal.glass.scrollback))
             case {"type": "error"}:
                 about = str(fields.get("about", ""))
                 console.refuse(str(fields.get("message", "")), about)
@@ -236,7 +235,7 @@ class Session:
             self._standing = replace(self._standing, is_away=True)
         else:
             self._standing = replace(self._standing, is_away=False, queue=page.queue, is_paused=page.paused)
-        self._draw_soon()
+        self._painter.soon()
 
     def _last_words(self) -> bytes:
         """Give what an agent that has ended leaves to be read; a full screen leaves nothing."""
@@ -262,36 +261,18 @@ class Session:
 
     def _drop_notice(self) -> None:
         self._console.notice = ""
-        self._draw_soon()
+        self._painter.soon()
 
     # Drawing
 
-    def _draw_soon(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_at(max(self._drawn_at + _FRAME_S, self._loop.time()), self._draw)
-
-    def _draw(self) -> None:
-        self._timer = None
-        now = self._drawn_at = self._loop.time()
-        if self._own.is_busy:
-            return  # it is drawn when there is room
-        if self._terminal.is_mid_frame and self._shown is not None:
-            self._waiting_since = self._waiting_since or now
-            if now - self._waiting_since < _HALF_FRAME_LIMIT_S:
-                self._draw_soon()
-                return
-        self._waiting_since = None
+    def _picture(self) -> tuple[Picture, frozenset[int]]:
+        """Give what is to be seen now, and the modes that the terminal is to have."""
         picture = compose(
             self._console, self._standing, self._terminal.glass, self._past, self._cols, self._rows
         )
-        if self._is_ascii:
-            picture = plain(picture)
         is_passthrough = self._console.mode is Mode.KEYS
         modes = frozenset(self._terminal.modes & set(KEPT_MODES)) if is_passthrough else _BAR_MODES
-        data = change_modes(self._modes, modes) + draw(self._shown, picture)
-        self._shown, self._modes = picture, modes
-        if data:
-            self._own.write(data)
+        return plain(picture) if self._is_ascii else picture, modes
 
     # Signals and size
 
@@ -304,9 +285,11 @@ class Session:
     def _on_size(self) -> None:
         with suppress(OSError):  # it has gone: reading says so
             self._cols, self._rows = self._own.size
-        self._shown = None
+        self._painter.forget()
         self._console.page = max(self.agent_size[1] - 1, 1)
         self._send_size()
+        if self._console.mode is Mode.SCROLL:
+            self._act(Act.SCROLL)  # its rows are as wide as the terminal was
         self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
 
     def _send_size(self) -> None:
@@ -315,8 +298,7 @@ class Session:
 
     def _suspend(self) -> None:
         """Stop as any program does, with the terminal as it was; go on where it was."""
-        self._own.give_back(change_modes(self._modes, frozenset()))
-        self._modes = frozenset()
+        self._painter.give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._own.take()
         self._on_size()

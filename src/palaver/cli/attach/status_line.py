@@ -6,7 +6,6 @@ from typing import Final
 
 from palaver.doors.argv.style import display_width, safe, truncate
 
-HINT: Final = "Ctrl-\\ menu"
 _BETWEEN: Final = " | "
 
 
@@ -26,36 +25,39 @@ class Standing:
     """Nobody answers for the bus now."""
 
 
-def status_line(standing: Standing, mode: str, notice: str, width: int) -> str:
-    """Give the line. When it is narrow, what is least needed goes first; a notice is kept before the rest."""
-    for words, hint in _lines(standing, mode, safe(notice)):
-        line = _BETWEEN.join(filter(None, words))
-        room = width - display_width(line) - 2
-        if hint and room >= display_width(hint) + 2:
-            return f" {line}{' ' * (room - display_width(hint))}{hint} "
-        if not hint and room >= 0:
-            return f" {line}"
+def status_line(standing: Standing, mode: str, notice: str, width: int, hint: str = "") -> str:
+    """Give the line, with a hint at its right end where there is room for it.
+
+    When it is narrow, what is least needed goes first; a notice is kept before the rest.
+    """
+    for words in _lines(standing, mode, safe(notice)):
+        line = f" {_BETWEEN.join(filter(None, words))}"
+        room = width - display_width(line) - display_width(hint) - 1
+        if hint and not notice and room >= 2:
+            return f"{line}{' ' * room}{hint} "
+        if display_width(line) < width:
+            return line
     return truncate(f"! {safe(notice)}" if notice else safe(standing.name), width)
 
 
-def _lines(standing: Standing, mode: str, notice: str) -> Iterator[tuple[list[str], str]]:
+def _lines(standing: Standing, mode: str, notice: str) -> Iterator[list[str]]:
     name, state = safe(standing.name), safe(standing.state)
     full = f"{state}: {safe(standing.detail)}" if standing.detail else state
     flags = _flags(standing)
     if notice:
-        yield [name, full, *flags, f"! {notice}"], ""
-        yield [name, state, f"! {notice}"], ""
-        yield [name, f"! {notice}"], ""
-        yield [f"! {notice}"], ""
+        yield [name, full, *flags, f"! {notice}"]
+        yield [name, state, f"! {notice}"]
+        yield [name, f"! {notice}"]
+        yield [f"! {notice}"]
         return
     counts, count = _queue(standing.queue)
-    yield [name, full, *flags, counts, mode], HINT
-    yield [name, full, *flags, counts, mode], ""
-    yield [name, full, *flags, count, mode], ""
-    yield [name, state, *flags, count, mode], ""
-    yield [name, state, *flags, count], ""
-    yield [name, state, *flags], ""
-    yield [name, state], ""
+    yield [name, full, *flags, counts, mode]
+    yield [name, full, *flags, count, mode]
+    short = mode.partition(",")[0]
+    yield [name, state, *flags, count, short]
+    yield [name, state, *flags, short]
+    yield [name, state, short]
+    yield [name, state]
 
 
 def _flags(standing: Standing) -> list[str]:

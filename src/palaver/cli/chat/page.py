@@ -21,9 +21,6 @@ _WORDS: Final = {
 }
 """The ledger's states as marks."""
 
-ENDS: Final = frozenset({"seen", "answered", "refused", "expired", "dead"})
-"""States after which a mark changes no more, for the chat."""
-
 Clock = Callable[[int], str]
 """Unix milliseconds to a short time of day."""
 
@@ -180,18 +177,26 @@ class Bottom:
     """
 
     def __init__(self) -> None:
-        self._height = 0
+        self._widths: list[int] | None = None
+        self._column = 0
 
-    def erase(self) -> str:
-        """Take it away; the cursor stands where it began."""
-        up = f"\x1b[{self._height - 1}A" if self._height > 1 else ""
-        erased = f"\r{up}\x1b[J" if self._height else ""
-        self._height = 0
-        return erased
+    def erase(self, width: int) -> str:
+        """Take it away, in a terminal that may have become narrower; the cursor stands where it began.
 
-    def draw(self, above: Sequence[str], prompt: str, column: int, width: int) -> str:
-        """Draw it where the cursor stands."""
+        Terminals break a line anew that does not fit any more, so it may stand in more rows than were drawn.
+        """
+        if self._widths is None:
+            return ""
+        rows = sum(max(1, -(-drawn // width)) for drawn in self._widths) + self._column // width
+        self._widths = None
+        up = f"\x1b[{rows}A" if rows else ""
+        return f"\r{up}\x1b[J"
+
+    def draw(
+        self, above: Sequence[str], prompt: str, column: int, width: int, dim: Callable[[str], str] = str
+    ) -> str:
+        """Draw it where the cursor stands; `dim` paints the lines above the input after they are cut."""
         lines = [truncate(line, width) for line in above if line]
-        self._height = len(lines) + 1
+        self._widths, self._column = [display_width(line) for line in lines], column
         move = f"\r\x1b[{column}C" if column else "\r"
-        return "\r\n".join([*lines, prompt]) + move
+        return "\r\n".join([*map(dim, lines), prompt]) + move

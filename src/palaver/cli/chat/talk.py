@@ -1,17 +1,18 @@
 """The conversation itself: what is said, what comes, and what became of it. It knows no terminal."""
 
 import asyncio
+import difflib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from palaver.cli.chat.page import ENDS
 from palaver.cli.chat.words import Said
-from palaver.errors import PalaverError
+from palaver.errors import PalaverError, UnknownMember
 
 HISTORY: Final = 20
 LIMIT_EVENTS: Final = 200
+LIMIT_EARLY: Final = 1000
 
 Answer = Mapping[str, object]
 
@@ -39,9 +40,15 @@ class Sent:
     place: int
     marks: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def is_settled(self) -> bool:
-        return all(state in ENDS for state in self.marks.values())
+    def take(self, report: Answer) -> bool:
+        """Let a report about a delivery change the marks; give whether it did."""
+        places, agent, state = report.get("messages"), report.get("agent"), report.get("state")
+        if not isinstance(places, (list, tuple)) or self.place not in places:
+            return False
+        if agent not in self.marks or not isinstance(state, str):
+            return False
+        self.marks[str(agent)] = state
+        return True
 
 
 class Talk:
@@ -56,16 +63,23 @@ class Talk:
         self.last: Sent | None = None
         self.recent: deque[Answer] = deque(maxlen=LIMIT_EVENTS)
         """The newest events of the room, of every kind."""
+        self._early: deque[Answer] = deque(maxlen=LIMIT_EARLY)
+        """Reports that came while a message was being sent: they may be about it."""
         self._changed = changed
 
     async def open(self) -> list[Answer]:
         """Read the room, and give what was said last in it, oldest first."""
-        self.state = await self._bus.tool("get_room_state", room_id=self.room)
+        await self.look()
         self.room = str(self.state.get("room_id", self.room))
         self.recent.extend(await self._bus.newest(self.room, LIMIT_EVENTS))
         if self.recent:
             self.cursor = _number(self.recent[-1].get("event_seq"))
         return [event for event in self.recent if is_message(event)][-HISTORY:]
+
+    async def look(self) -> None:
+        """Read the room as it is now."""
+        self.state = await self._bus.tool("get_room_state", room_id=self.room)
+        self._changed()
 
     async def follow(self) -> AsyncIterator[Answer]:
         """Give what happens in the room as it happens, each event once."""
@@ -79,11 +93,11 @@ class Talk:
                 self.recent.append(event)
                 yield event
             if not all(map(is_message, events)):
-                self.state = await self._bus.tool("get_room_state", room_id=self.room)
-                self._changed()
+                await self.look()
 
     async def say(self, said: Said) -> None:
         """Send; raises when a name is unknown or the text does not fit, and nothing was sent then."""
+        self._early.clear()
         answer = await self._bus.tool(
             "send_message",
             room_id=self.room,
@@ -94,17 +108,16 @@ class Talk:
         names = answer.get("delivered_to")
         marks = {str(name): "queued" for name in names} if isinstance(names, list) else {}
         self.last = Sent(_number(answer.get("event_seq")), marks)
+        # Who listens may have seen it before the answer came here.
+        for report in self._early:
+            self.last.take(report)
         self._changed()
 
     async def mark(self) -> None:
         """Follow what becomes of one's own messages, until cancelled."""
         async for report in self._bus.deliveries():
-            places, agent, state = report.get("messages"), report.get("agent"), report.get("state")
-            last = self.last
-            if last is None or not isinstance(places, (list, tuple)) or last.place not in places:
-                continue
-            if agent in last.marks and isinstance(state, str):
-                last.marks[str(agent)] = state
+            self._early.append(report)
+            if self.last is not None and self.last.take(report):
                 self._changed()
 
 
@@ -134,21 +147,30 @@ async def until_first(*work: "asyncio.Task[None]") -> None:
         task.result()
 
 
-def refusal_line(error: PalaverError) -> str:
-    """Give a refusal as the chat says it."""
-    return f"not sent: {error}"
+def refusal_line(error: PalaverError, state: Answer) -> str:
+    """Give a refusal as the chat says it: of a name that nobody has, with those that come near."""
+    if not isinstance(error, UnknownMember):
+        return f"not sent: {error}"
+    names = [str(member.get("agent_id", "")) for member in _members(state)]
+    near = difflib.get_close_matches(error.agent_id, names, n=3, cutoff=0.5)
+    if near:
+        return f"not sent: nobody here is called {error.agent_id}; do you mean {' or '.join(near)}?"
+    here = f"here are {', '.join(names)}" if names else "nobody is in the room"
+    return f"not sent: nobody here is called {error.agent_id}; {here}"
 
 
 def who_lines(state: Answer) -> Sequence[str]:
     """Give the members of a room, one a line."""
-    members = state.get("members")
     lines = []
-    for member in members if isinstance(members, list) else []:
-        if not isinstance(member, dict):
-            continue
+    for member in _members(state):
         name = str(member.get("agent_id", ""))
         marks = [str(member.get("harness") or ""), "here" if member.get("present") else "away"]
         if member.get("is_owner"):
             marks.append("has the stick")
         lines.append(f"{name}  {', '.join(filter(None, marks))}")
     return lines or ["nobody is in the room"]
+
+
+def _members(state: Answer) -> list[Answer]:
+    found = state.get("members")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

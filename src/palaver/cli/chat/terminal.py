@@ -22,8 +22,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 class Terminal:
     """Draws the conversation and the line being typed. Everything shown must be harmless already."""
 
-    def __init__(self, prompt: str) -> None:
+    def __init__(self, prompt: str, dim: Callable[[str], str]) -> None:
+        """`dim` paints what stands between the conversation and the input."""
         self._prompt = prompt
+        self._dim = dim
         self._editor = Editor()
         self._bottom = Bottom()
         self._pressed: asyncio.Queue[Pressed] = asyncio.Queue()
@@ -56,7 +58,7 @@ class Terminal:
             loop.remove_reader(descriptor)
             for number in (signal.SIGWINCH, *_ENDING):
                 loop.remove_signal_handler(number)
-            self._write(self._bottom.erase() + _END)
+            self._write(self._bottom.erase(self.width) + _END)
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
     async def pressed(self) -> Pressed:
@@ -66,11 +68,11 @@ class Terminal:
     def show(self, lines: Sequence[str]) -> None:
         """Put lines into the conversation, above what is being typed."""
         shown = "".join(f"{line}\r\n" for line in lines)
-        self._write(self._bottom.erase() + shown + self._drawn())
+        self._write(self._bottom.erase(self.width) + shown + self._drawn())
 
     def redraw(self) -> None:
         """Draw what is at the bottom anew."""
-        self._write(self._bottom.erase() + self._drawn())
+        self._write(self._bottom.erase(self.width) + self._drawn())
 
     def give_back(self, text: str) -> None:
         """Put a line that was not sent back where it was typed, if nothing else was begun there."""
@@ -81,7 +83,7 @@ class Terminal:
     def _drawn(self) -> str:
         width = self.width
         line, column = input_line(self._prompt, self._editor.text, self._editor.cursor, width)
-        return self._bottom.draw(self.above(), line, column, width)
+        return self._bottom.draw(self.above(), line, column, width, self._dim)
 
     def _read(self) -> None:
         try:

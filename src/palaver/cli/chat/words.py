@@ -17,6 +17,9 @@ HELP: Final = (
     *(f"{word}  {meaning}" for word, meaning in COMMANDS.items()),
 )
 
+LATELY: Final = 20
+"""How many events `/events` shows."""
+
 _MENTION: Final = re.compile(r"(?<![\w@!])(!?)@([a-z0-9][\w-]*(?::[a-z]+)?)", re.IGNORECASE)
 
 
@@ -54,6 +57,11 @@ def parse_line(line: str) -> Said | Command | None:
     found = list(_MENTION.finditer(text))
     to = tuple(dict.fromkeys(one[2].lower() for one in found))
     return Said(_without_heads(text), to, any(one[1] for one in found))
+
+
+def no_command(word: str) -> str:
+    """Say that a word behind a slash means nothing."""
+    return f"{word} is no command; /help tells what there is, and // says a slash"
 
 
 def _without_heads(text: str) -> str:

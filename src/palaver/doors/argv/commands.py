@@ -12,8 +12,10 @@ from palaver.doors.argv import (
     commands_config,
     commands_doors,
     commands_events,
+    commands_harness,
     commands_install,
     commands_mail,
+    commands_monitor,
     commands_recv,
     commands_rooms,
     commands_send,
@@ -22,6 +24,7 @@ from palaver.doors.argv import (
     commands_tasks,
     commands_terminals,
     commands_threads,
+    commands_transcript,
 )
 from palaver.doors.argv.call import Call
 from palaver.links.doorstep import Doorstep
@@ -52,6 +55,11 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("stop",): commands_terminals.stop,
     ("kill",): commands_terminals.kill,
     ("resume",): commands_terminals.resume,
+    ("transcript",): commands_transcript.transcript,
+    ("claude",): commands_harness.claude,
+    ("codex",): commands_harness.codex,
+    ("hook",): commands_harness.hook,
+    ("monitor",): commands_monitor.monitor,
     ("send",): commands_send.send,
     ("recv",): commands_recv.recv,
     ("inbox",): commands_mail.inbox,

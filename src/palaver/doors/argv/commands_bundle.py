@@ -22,6 +22,7 @@ from palaver.doors.argv.bundle_page import (
     headed_content,
 )
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.excerpts import let_client_take, read_excerpts
 from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.argv.table_bundle import CONTENT_OPTIONS, DEFAULT_BUNDLES
 from palaver.errors import MessageTooLarge, NotFound, NotPerson, UsageError
@@ -56,6 +57,8 @@ from palaver.model.transcript import (
 
 async def create(call: Call, doorstep: Doorstep) -> int:
     """Make a bundle of what the options say."""
+    if let_client_take(call):
+        return 0
     event = await _make(call, call.parsed.positionals[0], call.asked.key)
     if call.is_json:
         bundle = bundle_from_payload(event.payload)
@@ -192,18 +195,14 @@ async def _take_transcripts(call: Call) -> tuple[Excerpt, ...]:
     given, file = call.parsed.values("--transcript"), call.parsed.value("--transcript-file")
     if file is not None and not given:
         raise UsageError("--transcript-file needs the part of it that is wanted: add --transcript A-B")
-    wanted = []
-    for stretch in map(parse_stretch, given):
-        agent = call.agent(stretch.agent).name if stretch.agent else call.caller.name
-        if file is None:
-            raise NotFound(
-                f"transcript of {agent}",
-                "the integration of its harness provides one; otherwise name a file of JSON lines with "
-                "--transcript-file",
-            )
-        wanted.append((stretch, agent))
-    if file is None:
+    if not given:
         return ()
+    if file is None:
+        return await read_excerpts(call)
+    wanted = [
+        (stretch, call.agent(stretch.agent).name if stretch.agent else call.caller.name)
+        for stretch in map(parse_stretch, given)
+    ]
     content = await call.connection.read_file(_locate(call, file).real, LIMIT_TRANSCRIPT_BYTES)
     lines = content.splitlines(keepends=True)
     return tuple(take_excerpt(JsonLines(), lines, stretch, agent) for stretch, agent in wanted)

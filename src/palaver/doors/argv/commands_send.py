@@ -7,6 +7,7 @@ from msgspec import structs
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_bundle import with_bundle
+from palaver.doors.argv.excerpts import let_client_take
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
 from palaver.links.doorstep import Doorstep
@@ -17,6 +18,8 @@ from palaver.model.text import LIMIT_BODY_BYTES
 async def send(call: Call, doorstep: Doorstep) -> int:
     """Store a message for everybody it is meant for, and say where it went."""
     parsed = call.parsed
+    if parsed.has("--title") and not parsed.has("--dry-run") and let_client_take(call):
+        return 0  # the client takes its transcripts first, before anything else is read
     targets, text, has_mentions = await _read(call)
     expires_s = parsed.duration_s("--expires")
     request = Send(

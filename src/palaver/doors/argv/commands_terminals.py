@@ -32,6 +32,8 @@ from palaver.routing.policy import require
 _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
 _PEEK_S: Final = 5.0
+LAUNCHED: Final = ("pal",)
+"""How the command of an agent begins that was started by its harness: `pal claude ...`, in its own way."""
 _END_S: Final = 120.0
 """A holder ends its program well within this, whatever the program does."""
 
@@ -61,6 +63,23 @@ async def run(call: Call, doorstep: Doorstep) -> int:
     return _let_run(call, ticket, is_again=False)
 
 
+def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
+    """Judge whether a harness may be started as an agent, and let the client start it in its own way."""
+    parsed = call.parsed
+    require(call.caller, Standing.WORKER, harness)
+    argv = (*LAUNCHED, harness, *args)
+    _check_command(argv, call.asked.cwd)
+    role = parsed.value("--role") or "worker"
+    _check_role(call, role)
+    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    if name:
+        _check_free(call, full_name(name, tag))
+    ticket = Ticket(
+        by=call.caller, name=name, tag=tag, role=role, harness=harness, argv=argv, cwd=call.asked.cwd
+    )
+    return _let_run(call, ticket, is_again=False)
+
+
 async def resume(call: Call, doorstep: Doorstep) -> int:
     """Let the client start again what ran under a name."""
     agent = call.agent(call.parsed.positionals[0])
@@ -81,10 +100,10 @@ async def resume(call: Call, doorstep: Doorstep) -> int:
         cwd=agent.cwd,
         is_resumed=True,
     )
-    return _let_run(call, ticket, is_again=True)
+    return _let_run(call, ticket, is_again=True, session=agent.session)
 
 
-def _let_run(call: Call, ticket: Ticket, *, is_again: bool) -> int:
+def _let_run(call: Call, ticket: Ticket, *, is_again: bool, session: str = "") -> int:
     words = ["__run", "--ticket", call.services.tickets.mint(ticket)]
     if call.parsed.has("--detach"):
         words.append("--detach")
@@ -96,7 +115,11 @@ def _let_run(call: Call, ticket: Ticket, *, is_again: bool) -> int:
         words += ["--cwd", ticket.cwd]
     if call.is_json:
         words.append("--json")
-    call.connection.run_here(*words, "--", *ticket.argv)
+    argv = ticket.argv
+    if argv[: len(LAUNCHED)] == LAUNCHED:
+        argv = argv[len(LAUNCHED) :]
+        words += ["--launch", argv[0], *(["--session", session] if session else [])]
+    call.connection.run_here(*words, "--", *argv)
     return 0
 
 
@@ -143,7 +166,7 @@ async def attach(call: Call, doorstep: Doorstep) -> int:
     if call.caller.kind != HUMAN or call.caller.by is not None:
         raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
     agent = _held(call, call.parsed.positionals[0])
-    call.connection.run_here("__attach", agent.name)
+    call.connection.run_here("__attach", agent.name, *(["--plain"] if call.parsed.has("--plain") else []))
     return 0
 
 

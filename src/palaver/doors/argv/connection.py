@@ -3,10 +3,10 @@
 import asyncio
 import signal
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from palaver.doors.argv.output import Output
 from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame, read_frame
@@ -56,6 +56,8 @@ class ArgvConnection(asyncio.Protocol):
         self._ends_gently = False
         self.is_asked_to_end = False
         self._part: Callable[[], None] | None = None
+        self.comes_back = False
+        """The client waits for the next daemon, also when this one was told to stay down."""
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
         """Take a transport over, with what was read of it behind the magic word."""
@@ -128,6 +130,10 @@ class ArgvConnection(asyncio.Protocol):
         self._send(frame(b"V", b"\0".join(word.encode("utf-8", "surrogateescape") for word in words)))
         self._let_go()
 
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have something done that does not end with the client."""
+        self._tasks.create_task(work)
+
     def _let_go(self) -> None:
         """Close without an answer: the client will ask the next daemon."""
         self._is_let_go = True
@@ -183,7 +189,8 @@ class ArgvConnection(asyncio.Protocol):
 
         With a farewell it ends with that sentence and status 1; without one the client asks the next daemon.
         """
-        self._part = self._let_go if farewell is None else lambda: self._bid(farewell)
+        is_let_go = farewell is None or self.comes_back
+        self._part = self._let_go if is_let_go else lambda: self._bid(farewell or "")
         if self._is_waiting or self._task is None:
             self._part()
 

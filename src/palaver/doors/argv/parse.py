@@ -108,6 +108,9 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
         )
     if not argv:
         return Parsed(command=table.root.command, is_help=True)
+    words, handed_on = _split_handed_on(table, words)
+    if handed_on is not None:
+        after = handed_on if after is None else [*handed_on, *(["--"] if handed_on else []), *after]
 
     entry, given, positionals = _read(table.root, words)
     command = entry.command
@@ -132,6 +135,24 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
 
 
 _HELP: Final = frozenset({"--help", "-h"})
+
+
+def _split_handed_on(table: Table, words: list[str]) -> tuple[list[str], list[str] | None]:
+    """Part the words of a command that hands on from those that it hands on; None: it is no such command."""
+    entry, place = table.root, 0
+    while place < len(words):
+        name, equals, _ = words[place].partition("=")
+        option = entry.options.get(name) if is_option(words[place]) else None
+        if option is not None:
+            place += 2 if option.metavar is not None and not equals else 1
+        elif entry is table.root and words[place] in entry.children:
+            entry = entry.children[words[place]]
+            if not entry.command.hands_on:
+                return words, None
+            place += 1
+        else:
+            break
+    return (words[:place], words[place:]) if entry.command.hands_on else (words, None)
 
 
 def format_argv(parsed: Parsed) -> list[str]:

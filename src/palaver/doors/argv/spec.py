@@ -75,6 +75,8 @@ class Command:
     examples: tuple[tuple[str, str], ...] = ()
     aliases: tuple[str, ...] = ()
     rest: str | None = None
+    hands_on: bool = False
+    """What stands behind it, but for its own options in front, is for another program and is not read."""
     is_group: bool = False
     is_hidden: bool = False
 

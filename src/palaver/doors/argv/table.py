@@ -13,6 +13,7 @@ from palaver.doors.argv.table_bus import BUS_COMMANDS
 from palaver.doors.argv.table_chat import CHAT_COMMANDS
 from palaver.doors.argv.table_config import CONFIG_COMMANDS
 from palaver.doors.argv.table_doors import DOOR_COMMANDS
+from palaver.doors.argv.table_harness import HARNESS_COMMANDS
 from palaver.doors.argv.table_install import INSTALL_COMMANDS
 from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
@@ -22,6 +23,7 @@ from palaver.doors.argv.table_subs import SUBSCRIPTION_COMMANDS
 from palaver.doors.argv.table_tasks import TASK_COMMANDS
 from palaver.doors.argv.table_terminals import TERMINAL_COMMANDS
 from palaver.doors.argv.table_threads import THREAD_COMMANDS
+from palaver.doors.argv.table_transcript import TRANSCRIPT_COMMANDS
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -72,7 +74,9 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *BUS_COMMANDS,
     *CONFIG_COMMANDS,
     *AGENT_COMMANDS,
+    *TRANSCRIPT_COMMANDS,
     *TERMINAL_COMMANDS,
+    *HARNESS_COMMANDS,
     *MESSAGE_COMMANDS,
     *THREAD_COMMANDS,
     *BUNDLE_COMMANDS,

@@ -46,9 +46,21 @@ TERMINAL_COMMANDS: Final = (
         path=("attach",),
         group=_GROUP,
         summary="Look at an agent's terminal and type into it.",
-        description="For a person only. Leaving it leaves the agent running.",
+        description=(
+            "Its screen, a status line, and a bar to type in. Ctrl-\\ opens a menu; Ctrl-\\ d leaves, and "
+            "the agent runs on. For a person only."
+        ),
         positionals=(_NAME,),
-        examples=(("pal attach luna", "sit down at luna's terminal"),),
+        options=(
+            Option(
+                name="--plain",
+                help="The agent's terminal and nothing else: your keys are its keys. Ctrl-\\ d leaves.",
+            ),
+        ),
+        examples=(
+            ("pal attach luna", "sit down at luna's terminal"),
+            ("pal attach luna --plain", "without the status line and the bar"),
+        ),
     ),
     Command(
         path=("peek",),

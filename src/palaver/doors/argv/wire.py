@@ -70,6 +70,8 @@ class Asked:
     resume: bytes | None = None
     can: bytes = b""
     """The frames beyond the first of this wire that the client understands, a letter each."""
+    body: bytes = b""
+    """What a hook was given by its harness."""
 
 
 def asked_from_bytes(payload: bytes) -> Asked:
@@ -94,6 +96,7 @@ def asked_from_bytes(payload: bytes) -> Asked:
         width=int(width) if width.isdigit() and len(width) < 6 else 0,
         resume=fields[b"r"][-1] if b"r" in fields else None,
         can=_one(fields, b"c", b""),
+        body=_one(fields, b"b", b""),
     )
 
 

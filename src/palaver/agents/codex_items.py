@@ -1,0 +1,80 @@
+"""What Codex works on and what it asks, as its app-server says it, in a few words. Pure.
+
+The names of tools are those that its hooks use. What is no work (texts, thoughts, plans) gives nothing.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from palaver.agents.native_word import Word
+from palaver.harness.hook_news import LIMIT_COMMAND, one_line, text_in
+from palaver.harness.hook_states import COMPACTING, TOOL_USE
+from palaver.model.delivery import AgentState
+
+_UNSTEERABLE: Final = frozenset({"contextCompaction", "enteredReviewMode"})
+"""Work during which Codex takes no text."""
+_SHELL_WORDS: Final = 3
+
+
+def work_of(item: Mapping[str, object]) -> Word | None:
+    """Give what a thread works on, None for what is no work: texts, thoughts, plans."""
+    kind = item.get("type")
+    match kind:
+        case "commandExecution":
+            return _at_work("Bash", command=plain_command(text_in(item, "command")))
+        case "fileChange":
+            changes = item.get("changes")
+            paths = [text_in(map_of(one), "path") for one in changes] if isinstance(changes, list) else []
+            return _at_work("apply_patch", file=next(filter(None, paths), ""))
+        case "mcpToolCall":
+            return _at_work(f"{text_in(item, 'server')}.{text_in(item, 'tool')}")
+        case "dynamicToolCall" | "collabAgentToolCall":
+            return _at_work(text_in(item, "tool"))
+        case "webSearch":
+            return _at_work("web_search", command=text_in(item, "query"))
+        case "imageView" | "imageGeneration" | "sleep":
+            return _at_work(str(kind))
+        case str() if kind in _UNSTEERABLE:
+            return Word(state=AgentState.ACTIVE, detail=COMPACTING)
+    return None
+
+
+def _at_work(tool: str, *, command: str = "", file: str = "") -> Word:
+    return Word(
+        state=AgentState.ACTIVE,
+        detail=TOOL_USE,
+        tool=one_line(tool),
+        command=one_line(command, LIMIT_COMMAND),
+        file=file,
+    )
+
+
+def plain_command(command: str) -> str:
+    """Give what a shell is told to run, without the shell."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    if len(words) == _SHELL_WORDS and words[1] in ("-c", "-lc"):
+        return words[2]
+    return command
+
+
+def asked_in(method: str, params: Mapping[str, object], works: Iterable[Word]) -> str:
+    """Say in a few words what a person is asked."""
+    match method:
+        case "item/commandExecution/requestApproval":
+            found = plain_command(text_in(params, "command"))
+        case "item/fileChange/requestApproval":
+            found = next((work.file for work in works if work.file), "")
+        case "mcpServer/elicitation/request":
+            found = text_in(params, "message", "serverName")
+        case _:
+            found = ""
+    return one_line(found or text_in(params, "reason"))
+
+
+def map_of(value: object) -> Mapping[str, object]:
+    """Give an object of the wire, or an empty one for what is none."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,261 @@
+"""Codex's own way in: a second client of its app-server that brings mail into the thread a person works in.
+
+Idle, a message starts a turn. Busy with a tool, it goes along with what the tool gives. While the model
+speaks only an interrupt goes in, because it stops the model. While a person is asked something nothing does.
+That a text is in the thread is proven by the server's own word on it. When the server is lost, so is this
+lane: what was in hand stays in doubt.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+from palaver.agents import codex_wire as wire
+from palaver.agents.bus import Bus
+from palaver.agents.codex_client import CodexClient, Refused
+from palaver.agents.codex_threads import Heard, Threads
+from palaver.agents.native_lane import NativeLane
+from palaver.agents.native_word import Word
+from palaver.agents.steps import Answer, Done
+from palaver.clock import Clock
+from palaver.errors import Disconnected, PalaverError
+from palaver.model.delivery import Grade
+
+_SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""A thread can be heard once its file is there, which takes a moment after its first word."""
+_LIMIT_S: Final = 300.0
+"""So long a used-up allowance is believed in when nobody says when it ends."""
+_TRIES: Final = 3
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class CodexLane:
+    """From the moment the app-server can be reached until it is gone."""
+
+    def __init__(
+        self,
+        path: Path,
+        bus: Bus,
+        *,
+        clock: Clock,
+        spawn: Spawn,
+        on_word: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_word`: the agent's state has changed, or this lane has come or gone."""
+        self._bus = bus
+        self._clock = clock
+        self._spawn = spawn
+        self._on_word = on_word
+        self._client = CodexClient(path, self._hear, self._lose)
+        self._threads = Threads()
+        self._heard: set[str] = set()
+        """The threads whose news come to us."""
+        self._in_thread: dict[str, asyncio.Future[bool]] = {}
+        """Texts on their way, by key: True when they are in the thread, False when they never will be."""
+        self._turn_of: dict[str, str] = {}
+        self._lift: asyncio.TimerHandle | None = None
+        self._has_started = False
+        self.is_over = False
+        """It is gone for good, or could never be reached."""
+        self.word: Word | None = None
+        """What the agent does, while we know."""
+        self.lane = NativeLane(bus, self._carry, on_change)
+
+    def start(self) -> None:
+        """Reach the server. The person's own screen must have reached it before: the first one names it."""
+        if not self._has_started:
+            self._has_started = True
+            self._spawn(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._client.open()
+            loaded = wire.result_as(await self._client.ask(*wire.list_loaded()), wire.Loaded)
+            found = [await self._read(thread) for thread in loaded.data]
+            ours = sorted((one for one in found if one is not None), key=lambda one: one.moment)
+            for thread in ours:
+                self._threads.found(thread)
+        except (PalaverError, Refused) as error:
+            self._give_up(f"the app-server of Codex cannot be used: {error}")
+            return
+        self._update()
+        await self._subscribe(self._threads.current)
+        try:
+            await self.lane.open()
+        except PalaverError as error:
+            _logger.info("the native lane waits for the daemon: %s", error)
+
+    async def _read(self, thread: str) -> wire.Thread | None:
+        try:
+            answer = await self._client.ask(*wire.read_thread(thread))
+        except Refused:
+            return None  # it has ended meanwhile
+        return wire.result_as(answer, wire.ThreadRead).thread
+
+    def close(self) -> None:
+        """Let go of the server."""
+        self._client.close()
+        self._give_up("")
+
+    def _lose(self, error: Disconnected) -> None:
+        self._give_up(f"the app-server of Codex is lost: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        if self.is_over:
+            return
+        self.is_over, self.word = True, None
+        if reason:
+            _logger.warning("%s", reason)
+        if self._lift is not None:
+            self._lift.cancel()
+        for waiting in self._in_thread.values():
+            waiting.cancel()
+        self.lane.close()
+        self._on_word()
+
+    # What the server says
+
+    def _hear(self, said: wire.Said) -> None:
+        before = self._threads.current
+        heard = self._threads.hear(said)
+        self._take(heard)
+        if heard.stranger:
+            self._spawn(self._meet(heard.stranger))
+        if self._threads.current != before or self._threads.is_busy:
+            self._follow(self._threads.current)
+        self._update()
+
+    def _take(self, heard: Heard) -> None:
+        for key in heard.seen:
+            self._settle(key, is_in_thread=True)
+        if heard.ended:
+            for key in [key for key, turn in self._turn_of.items() if turn == heard.ended]:
+                self._settle(key, is_in_thread=False)
+
+    def _settle(self, key: str, *, is_in_thread: bool) -> None:
+        waiting = self._in_thread.get(key)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(is_in_thread)
+
+    async def _meet(self, thread: str) -> None:
+        """Look at a thread that is new to us."""
+        try:
+            found = await self._read(thread)
+        except PalaverError:
+            return
+        if found is not None and self._threads.found(found):
+            self._follow(found.id)
+            self._update()
+
+    def _follow(self, thread: str) -> None:
+        if thread and thread not in self._heard:
+            self._heard.add(thread)
+            self._spawn(self._subscribe(thread))
+
+    async def _subscribe(self, thread: str) -> None:
+        """Hear the news of a thread, and of no other. A fresh one can be heard only after its first word."""
+        self._heard.add(thread)
+        for pause_s in (*_SUBSCRIBE_PAUSES_S, 0.0):
+            try:
+                answer = await self._client.ask(*wire.subscribe(thread))
+                subscribed = wire.result_as(answer, wire.Subscribed)
+                break
+            except Refused as refusal:
+                can_come = self._threads.is_busy or bool(self._in_thread)
+                if refusal.is_unknown or not can_come or not pause_s:
+                    self._heard.discard(thread)  # again when something happens in it
+                    return
+                await asyncio.sleep(pause_s)
+            except PalaverError as error:
+                _logger.info("no news of thread %s: %s", thread, error)
+                return
+        if thread == self._threads.current:
+            page = subscribed.initial_turns_page
+            self._threads.found(subscribed.thread)
+            for turn in page.data if page is not None else ():
+                self._take(self._threads.begun(turn))
+            self._update()
+        for other in self._heard - {thread, self._threads.current}:
+            self._heard.discard(other)
+            self._spawn(self._leave(other))
+
+    async def _leave(self, thread: str) -> None:
+        try:
+            await self._client.ask(*wire.unsubscribe(thread))
+        except (PalaverError, Refused) as error:
+            _logger.info("still hearing of thread %s: %s", thread, error)
+
+    def _update(self) -> None:
+        """Tell what has changed."""
+        level = self._threads.level
+        self.lane.set_level(level.gate, is_paused=level.is_paused)
+        if self._threads.current:
+            self._bus.bind(self._threads.current)
+        word = self._threads.word
+        if word != self.word and not self.is_over:
+            self.word = word
+            self._plan_lift()
+            self._on_word()
+
+    def _plan_lift(self) -> None:
+        """Try again when more may be used: as soon as that is said to be so."""
+        if self._lift is not None:
+            self._lift.cancel()
+            self._lift = None
+        if self._threads.is_limited:
+            resets_at_s = self._threads.resets_at_s
+            left_s = _LIMIT_S if resets_at_s is None else resets_at_s - self._clock.now_ms() / 1000
+            self._lift = asyncio.get_running_loop().call_later(max(left_s, 1.0), self._lifted)
+
+    def _lifted(self) -> None:
+        self._threads.lifted()
+        self._update()
+
+    # What we say
+
+    async def _carry(self, text: str, key: str) -> Done:
+        waiting = self._in_thread[key] = asyncio.get_running_loop().create_future()
+        try:
+            for _ in range(_TRIES):
+                level = self._threads.level
+                if not level.gate.is_open:
+                    return Done(Answer.DEFERRED, level.gate.reason)
+                try:
+                    await self._say(text, key)
+                    break
+                except Refused as refusal:
+                    if refusal.is_unknown:
+                        self._give_up(f"this Codex takes no mail by its app-server: {refusal}")
+                        return Done(Answer.DEFERRED, str(refusal))
+                    reason = str(refusal)
+            else:
+                return Done(Answer.DEFERRED, reason)
+            if await waiting:
+                return Done(Answer.SEEN, grade=Grade.CONTEXT)
+            return Done(Answer.DEFERRED, "its turn was ended before it took the message")
+        except (Disconnected, asyncio.CancelledError):
+            return Done(Answer.UNCONFIRMED, "the app-server is lost")
+        finally:
+            del self._in_thread[key]
+            self._turn_of.pop(key, None)
+
+    async def _say(self, text: str, key: str) -> None:
+        """Put the text into the turn that runs, or begin one with it."""
+        thread, turn = self._threads.current, self._threads.turn
+        if turn:
+            self._turn_of[key] = turn
+            await self._client.ask(*wire.steer_turn(thread, turn, text, key))
+            return
+        answer = await self._client.ask(*wire.start_turn(thread, text, key))
+        started = wire.result_as(answer, wire.Started)
+        self._turn_of[key] = started.turn.id
+        if thread == self._threads.current:
+            self._take(self._threads.begun(started.turn))
+            self._follow(thread)
+            self._update()

@@ -1,0 +1,193 @@
+"""HTTP/1.1 as a client on this machine needs it: a request out, an answer in, and streams of events. Pure.
+
+An answer is read as it comes: its head, then its body, counted, in chunks, or up to the end. A head that is
+longer than any should be is refused. Redirects and compression are not known, and not asked for.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+LIMIT_HEAD_BYTES: Final = 64 * 1024
+LIMIT_EVENT_BYTES: Final = 16 * 1024 * 1024
+"""One event; a longer one is passed over."""
+
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\Z")
+_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?\Z")
+_NO_BODY: Final = frozenset({204, 304})
+_LIMIT_NUMBER: Final = 18
+
+
+class BadAnswer(ValueError):
+    """What came is no answer of HTTP that can be read here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer. Names of headers are in small letters."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def basic_auth(user: str, password: str) -> str:
+    """Give the value of the header by which somebody shows who they are."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def request_to_bytes(
+    method: str, path: str, host: str, headers: Mapping[str, str], body: bytes | None = None
+) -> bytes:
+    """Write a request. The connection is for this one alone."""
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+
+
+class AnswerReader:
+    """Reads one answer from whatever pieces it comes in."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._left: int | None = None
+        """Bytes of the body, or of its chunk, that are still to come; None: up to the end."""
+        self._is_chunked = False
+        self.head: Head | None = None
+        self.is_done = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes in and give what they hold of the body. Raises BadAnswer."""
+        if self.is_done:
+            return b""
+        self._buffer += data
+        while self.head is None or self.head.status < 200:
+            if not self._read_head():
+                return b""
+        return self._read_chunks() if self._is_chunked else self._read_plain()
+
+    def end(self) -> None:
+        """Nothing more comes. Raises BadAnswer when there should be more."""
+        if self.head is not None and self._left is None and not self._is_chunked:
+            self.is_done = True
+        if not self.is_done:
+            raise BadAnswer("the answer ends in its middle")
+
+    def _read_head(self) -> bool:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0 or end > LIMIT_HEAD_BYTES:
+            if len(self._buffer) > LIMIT_HEAD_BYTES:
+                raise BadAnswer("the head of the answer is too long")
+            return False
+        first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
+        del self._buffer[: end + 4]
+        found = _STATUS.match(first)
+        if found is None:
+            raise BadAnswer("the answer does not begin like one")
+        headers = {}
+        for line in lines:
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+        self.head = Head(int(found[1]), headers)
+        if self.head.status >= 200:
+            self._set_length(self.head)
+        return True
+
+    def _set_length(self, head: Head) -> None:
+        length = head.headers.get("content-length", "")
+        if head.status in _NO_BODY:
+            self._left = 0
+        elif "chunked" in head.headers.get("transfer-encoding", "").lower():
+            self._is_chunked, self._left = True, 0
+        elif length:
+            if not length.isascii() or not length.isdigit() or len(length) > _LIMIT_NUMBER:
+                raise BadAnswer("the length of the answer is no number")
+            self._left = int(length)
+        self.is_done = self._left == 0 and not self._is_chunked
+
+    def _read_plain(self) -> bytes:
+        if self._left is None:
+            found, self._buffer = bytes(self._buffer), bytearray()
+            return found
+        found = bytes(self._buffer[: self._left])
+        del self._buffer[: len(found)]
+        self._left -= len(found)
+        self.is_done = self._left == 0
+        return found
+
+    def _read_chunks(self) -> bytes:
+        found = bytearray()
+        while not self.is_done:
+            assert self._left is not None
+            if self._left:
+                piece = self._buffer[: self._left]
+                if not piece:
+                    break
+                found += piece
+                del self._buffer[: len(piece)]
+                self._left -= len(piece)
+            elif not self._begin_chunk():
+                break
+        return bytes(found)
+
+    def _begin_chunk(self) -> bool:
+        """Read the size of the next chunk, behind the line end of the last one."""
+        start = 2 if self._buffer.startswith(b"\r\n") else 0
+        end = self._buffer.find(b"\r\n", start)
+        if end < 0:
+            if len(self._buffer) > LIMIT_HEAD_BYTES:
+                raise BadAnswer("the size of a chunk is too long")
+            return False
+        size = _SIZE.match(bytes(self._buffer[start:end]))
+        if size is None:
+            raise BadAnswer("the size of a chunk is no number")
+        del self._buffer[: end + 2]
+        self._left = int(size[1], 16)
+        self.is_done = self._left == 0
+        return True
+
+
+class EventReader:
+    """Finds the events in a stream: the text behind `data:`, lines joined. All else is passed over."""
+
+    def __init__(self, limit_bytes: int = LIMIT_EVENT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._is_dropping = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take bytes in and give every event that is whole."""
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            whole = bytes(self._rest) + line
+            self._rest.clear()
+            if (event := self._read_line(whole.removesuffix(b"\r"))) is not None:
+                yield event
+        self._rest += rest
+        if len(self._rest) > self._limit_bytes:
+            self._is_dropping = True
+            del self._rest[5:]  # what it begins with still says which kind of line it is
+
+    def _read_line(self, line: bytes) -> bytes | None:
+        if not line:
+            data, self._data, self._size = self._data, [], 0
+            was_dropped, self._is_dropping = self._is_dropping, False
+            return b"\n".join(data) if data and not was_dropped else None
+        if line.startswith(b"data:"):
+            value = line[5:].removeprefix(b" ")
+            self._size += len(value)
+            if self._size > self._limit_bytes:
+                self._is_dropping = True
+                self._data = [b""]
+            else:
+                self._data.append(value)
+        return None

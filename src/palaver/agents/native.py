@@ -1,0 +1,151 @@
+"""The harness's own way in beside its terminal, where it has one: which lane carries, and whose word counts.
+
+While the way in is there, nothing is typed: the terminal is closed to mail, and open to a person as ever.
+When it is gone, or could never be reached, the terminal is what is left.
+"""
+
+import shutil
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from palaver.agents.bus import Bus
+from palaver.agents.codex_lane import CodexLane
+from palaver.agents.gates import Gate
+from palaver.agents.look import Look
+from palaver.agents.native_lane import NativeLane
+from palaver.agents.native_word import Word
+from palaver.agents.opencode_lane import opencode_lane
+from palaver.client.request import Outcome
+from palaver.client.wire import Line
+from palaver.clock import Clock
+from palaver.errors import PalaverError
+from palaver.model.delivery import AgentState
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+Tell = Callable[[], None]
+
+_NATIVE: Final = Gate(is_open=False, reason="native")
+
+
+class WayIn(Protocol):
+    """A harness's own way in, as a holder sees it."""
+
+    @property
+    def lane(self) -> NativeLane:
+        """Where offers go, and what became of them."""
+
+    @property
+    def word(self) -> Word | None:
+        """What the agent does, while that is known."""
+
+    @property
+    def is_over(self) -> bool:
+        """It is gone for good, or could never be reached."""
+
+    def start(self) -> None:
+        """Reach the harness, once it is up; again is nothing."""
+
+    def close(self) -> None:
+        """Let go of the harness."""
+
+
+Make = Callable[[str, Bus, Clock, Spawn, Tell, Tell], WayIn]
+"""Takes the address, the bus, the clock, what runs work, and who is told of a new word and of an outcome."""
+
+
+def _codex(address: str, bus: Bus, clock: Clock, spawn: Spawn, on_word: Tell, on_change: Tell) -> WayIn:
+    return CodexLane(Path(address), bus, clock=clock, spawn=spawn, on_word=on_word, on_change=on_change)
+
+
+def _opencode(address: str, bus: Bus, clock: Clock, spawn: Spawn, on_word: Tell, on_change: Tell) -> WayIn:
+    return opencode_lane(Path(address), bus, spawn=spawn, on_word=on_word, on_change=on_change)
+
+
+WAYS_IN: Final[dict[str, Make]] = {"codex": _codex, "opencode": _opencode}
+"""By harness."""
+
+
+class Native:
+    """What a holder knows of its agent's own way in; of one that has none, nothing."""
+
+    def __init__(
+        self,
+        harness: str,
+        address: str,
+        bus: Bus,
+        *,
+        clock: Clock,
+        spawn: Spawn,
+        on_word: Tell,
+        on_change: Tell,
+    ) -> None:
+        """`address` is where the way in will be: a path, or a URL. Empty: there is none."""
+        self.address = address
+        self._bus = bus
+        self._spawn = spawn
+        make = WAYS_IN.get(harness) if address else None
+        self._way = make(address, bus, clock, spawn, on_word, on_change) if make is not None else None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in hand."""
+        return self._way is None or self._way.lane.is_at_rest
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What the daemon has not heard of yet."""
+        return () if self._way is None else self._way.lane.outcomes
+
+    def remember(self, outcomes: tuple[Outcome, ...]) -> None:
+        """Take up what an earlier version of this process had not told yet."""
+        if self._way is not None:
+            self._way.lane.remember(outcomes)
+
+    def connected(self) -> None:
+        """Open the lane on a new connection of the bus, as soon as nothing is in hand."""
+        if self._way is not None:
+            self._way.lane.lose()  # the numbers of lanes are those of a connection
+            if self._way.word is not None:
+                self._spawn(self._open(self._way.lane))
+
+    async def _open(self, lane: NativeLane) -> None:
+        try:
+            await lane.open()
+        except PalaverError:
+            return  # the connection was lost again: the next one opens it
+
+    def take(self, line: Line) -> bool:
+        """Take an offer that is for this lane; False when it is for another one."""
+        if self._way is None or not self._way.lane.has(line.lane):
+            return False
+        self._way.lane.take(line)
+        return True
+
+    def see(self, look: Look, gate: Gate) -> tuple[Word, Gate]:
+        """Give what the agent does and what may be typed: the harness knows the first better."""
+        seen = Word(state=look.state, detail=look.reason)
+        way = self._way
+        if way is None or way.is_over or look.state is AgentState.EXITED:
+            return seen, gate
+        if look.state is not AgentState.STARTING:
+            way.start()
+        if way.word is not None:
+            return way.word, _NATIVE
+        # A dialog of its start is a person's to answer; all else is not yet known well enough.
+        return seen if look.state is AgentState.BLOCKED else Word(state=AgentState.STARTING), _NATIVE
+
+    async def settle(self) -> None:
+        """Wait until all that was being said is said."""
+        if self._way is not None:
+            await self._way.lane.settle()
+
+    def ended(self) -> None:
+        """The agent has ended: let go of its way in."""
+        if self._way is not None:
+            self._way.close()
+
+    def clear(self) -> None:
+        """Take away what the way in left on the disk: its folder is its own."""
+        if self._way is not None and self.address.startswith("/"):
+            shutil.rmtree(Path(self.address).parent, ignore_errors=True)

@@ -1,0 +1,209 @@
+"""A harness's own way in as a lane of the bus: messages in one fence, each with a key that proves it arrived.
+
+One offer at a time. What became of an offer is remembered until the daemon has it, also across connections.
+How a text gets into the harness is the affair of whoever carries it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from palaver.agents.bus import Bus
+from palaver.agents.gates import Gate
+from palaver.agents.steps import Answer, Done
+from palaver.client import request as ask
+from palaver.client.wire import Line
+from palaver.errors import PalaverError
+from palaver.model.forms import Line as FencedLine
+from palaver.model.forms import format_injection
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+Carry = Callable[[str, str], Awaitable[Done]]
+"""Takes a text and its key to the harness, and says what became of it."""
+
+
+class Offered(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
+    """One message, as the bus offers it."""
+
+    seq: int
+    id: str
+    sender: str
+    text: str
+    delivered_to: tuple[str, ...] = ()
+    intent: str | None = None
+    thread: str | None = None
+    bare: bool = False
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    lane: int
+
+
+_offered: Final = msgspec.json.Decoder(tuple[Offered, ...]).decode
+_opened: Final = msgspec.json.Decoder(_Opened).decode
+
+
+class NativeLane:
+    """Offers in, answers out. `carry` is asked with one offer at a time."""
+
+    def __init__(self, bus: Bus, carry: Carry, on_change: Callable[[], None]) -> None:
+        """`on_change` is told whenever an offer came to its end."""
+        self._bus = bus
+        self._carry = carry
+        self._on_change = on_change
+        self._number = 0
+        self._is_in_hand = False
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
+        self._outcomes: list[ask.Outcome] = []
+        self._level: tuple[Gate, bool] | None = None
+        self._told: tuple[Gate, bool] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in hand."""
+        return not self._is_in_hand
+
+    @property
+    def outcomes(self) -> tuple[ask.Outcome, ...]:
+        """What the daemon has not heard of yet."""
+        return tuple(self._outcomes)
+
+    def remember(self, outcomes: tuple[ask.Outcome, ...]) -> None:
+        """Take up what an earlier version of this process had not told yet."""
+        self._outcomes.extend(outcomes)
+
+    def has(self, lane: int) -> bool:
+        """Whether an offer with this number of a lane is for this one."""
+        return self._number == lane != 0
+
+    # With each connection
+
+    def lose(self) -> None:
+        """The connection is gone, and with it the lane."""
+        self._number = 0
+
+    async def open(self) -> None:
+        """Open the lane on this connection, once nothing is in hand: first the outcomes of before."""
+        self._number = 0
+        await self._at_rest.wait()
+        if self._is_closed or not self._bus.is_connected:
+            return
+        told = self.outcomes
+        answer = await self._bus.ask(ask.Lane(kind="native", outcomes=told))
+        self._forget(told)
+        self._number, self._told = _opened(answer).lane, None
+        self._tell_level()
+
+    def set_level(self, gate: Gate, *, is_paused: bool) -> None:
+        """Say what can come through now. Told at every change, and with every new lane."""
+        self._level = gate, is_paused
+        self._tell_level()
+
+    def _tell_level(self) -> None:
+        if not self._number or self._level is None or self._level == self._told:
+            return
+        gate, is_paused = self._told = self._level
+        self._bus.mention(
+            ask.Gate(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason)
+        )
+
+    def close(self) -> None:
+        """The way in is gone. What is in hand has no outcome, and a lane that is open ends in doubt."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        if self._number:
+            self._number = 0
+            self._bus.drop()  # The lane ends with its connection; the next one has no such lane.
+
+    # Offers
+
+    def take(self, line: Line) -> None:
+        """Take an offer in hand. What cannot be read is refused, and nothing of it carried."""
+        try:
+            messages = _offered(line.messages)
+        except msgspec.DecodeError as error:
+            _logger.warning("an offer cannot be read: %s", error)
+            reason = "the holder cannot read it"
+            self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
+            return
+        self._is_in_hand = True
+        self._at_rest.clear()
+        self._spawn(self._bring(line.lane, line.offer, messages))
+
+    async def _bring(self, lane: int, offer: int, messages: tuple[Offered, ...]) -> None:
+        assert self._bus.held is not None
+        done = Done(Answer.UNCONFIRMED)
+        try:
+            text = fenced(messages, self._bus.held.name)
+            done = await self._carry(text, f"pal-{messages[0].id}-{offer}")
+        finally:
+            self._is_in_hand = False
+            self._end(lane, offer, messages, done)
+            self._at_rest.set()
+
+    def _end(self, lane: int, offer: int, messages: tuple[Offered, ...], done: Done) -> None:
+        self._on_change()  # The level goes first: the next offer follows the answer.
+        if done.answer is Answer.UNCONFIRMED:
+            if lane == self._number and not self._is_closed:
+                # The ledger knows no such answer: a lane that ends leaves its offer in doubt.
+                self._bus.drop()
+            return
+        outcome = ask.Outcome(
+            messages=tuple(message.seq for message in messages), answer=done.answer, grade=done.grade or ""
+        )
+        self._outcomes.append(outcome)
+        if lane == self._number:
+            self._spawn(self._answer(lane, offer, outcome, done.reason))
+
+    async def _answer(self, lane: int, offer: int, outcome: ask.Outcome, reason: str) -> None:
+        request = ask.Answer(
+            lane=lane, offer=offer, answer=outcome.answer, grade=outcome.grade, reason=reason
+        )
+        try:
+            await self._bus.ask(request)
+        except PalaverError as error:  # it is told again with the next lane
+            _logger.info("an answer was not taken: %s: %s", error.code, error)
+        else:
+            self._forget((outcome,))
+
+    async def settle(self) -> None:
+        """Wait until all that was being said is said, or the connection lost."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _forget(self, told: tuple[ask.Outcome, ...]) -> None:
+        self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def fenced(messages: tuple[Offered, ...], recipient: str) -> str:
+    """Write messages as an agent reads them; what a person sent from the input bar stands for itself."""
+    lines = [
+        FencedLine(
+            seq=message.seq,
+            sender=message.sender,
+            recipient=recipient,
+            others=max(0, len(message.delivered_to) - 1),
+            intent=message.intent,
+            thread=message.thread,
+            text=message.text,
+        )
+        for message in messages
+        if not message.bare
+    ]
+    parts = [format_injection(lines) if lines else "", *(one.text for one in messages if one.bare)]
+    return "\n\n".join(filter(None, parts))

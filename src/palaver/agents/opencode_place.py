@@ -1,0 +1,116 @@
+"""Where an OpenCode's server is and what lets us in, kept in a folder of its own; and its last session.
+
+The folder is in the home of the bus and for its owner alone. It goes with the agent; one whose server is gone
+is taken away when the next is made.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import sqlite3
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from palaver.harness.instructions import instructions
+from palaver.harness.opencode_launch import Began
+
+_PREFIX: Final = "opencode-"
+_FILE: Final = "server.json"
+_TOLD: Final = "instructions.md"
+_STALE_S: Final = 300.0
+_BUSY_S: Final = 1.0
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a server before it listens."""
+
+    port: int
+    user: str
+    password: str
+    began: Began
+
+
+def new_place(home: str) -> Path:
+    """Choose a file for a place, in a folder that is made with it. Raises OSError."""
+    above = Path(home) / "agents" / "native"
+    above.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _tidy(above)
+    folder = above / f"{_PREFIX}{secrets.token_hex(6)}"
+    folder.mkdir(mode=0o700)
+    return folder / _FILE
+
+
+def write_place(path: Path, place: Place) -> None:
+    """Keep a place. Raises OSError."""
+    _write(path, msgspec.json.encode(place))
+
+
+def read_place(path: Path) -> Place | None:
+    """Give a place that was kept; None when it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Place)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def told_path(path: Path) -> Path:
+    """Where the agent of a place is told about the bus."""
+    return path.with_name(_TOLD)
+
+
+def write_told(path: Path, name: str) -> None:
+    """Tell the agent of a place its name. Raises OSError."""
+    _write(told_path(path), instructions(name).encode() + b"\n")
+
+
+def _write(path: Path, content: bytes) -> None:
+    beside = path.with_suffix(".new")
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a mode
+        file.write(content)
+    beside.replace(path)
+
+
+def _tidy(above: Path) -> None:
+    """Take away the folders of servers that nobody holds any more."""
+    for folder in above.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            place = read_place(folder / _FILE)
+            is_old = time.time() - folder.stat().st_mtime > _STALE_S
+            if is_old and (place is None or not _listens(place.port)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        asking.settimeout(_BUSY_S)
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    """Give a port of this machine that nobody has now."""
+    with socket.socket() as asking:
+        asking.bind(("127.0.0.1", 0))
+        return int(asking.getsockname()[1])
+
+
+def last_opencode_session(environment: Mapping[str, str], cwd: str) -> str:
+    """Give the session that OpenCode would go on with in a folder, empty when there is none."""
+    data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
+    path = environment.get("OPENCODE_DB") or f"{data}/opencode/opencode.db"
+    question = (
+        "SELECT id FROM session WHERE directory = ? AND parent_id IS NULL AND time_archived IS NULL "
+        "ORDER BY time_updated DESC LIMIT 1"
+    )
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_BUSY_S)) as database:
+            found = database.execute(question, (os.path.realpath(cwd),)).fetchone()
+    except sqlite3.Error:
+        return ""
+    return str(found[0]) if found else ""

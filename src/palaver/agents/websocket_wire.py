@@ -1,0 +1,142 @@
+"""The WebSocket protocol as a client speaks it: the handshake, and frames cut and written. Pure.
+
+No compression and no extension is offered, so none is understood. Keys and masks are handed in.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.errors import BadRequest
+
+TEXT: Final = 1
+CLOSE: Final = 8
+PING: Final = 9
+PONG: Final = 10
+
+_CONTINUATION: Final = 0
+_BINARY: Final = 2
+_KNOWN: Final = frozenset({_CONTINUATION, TEXT, _BINARY, CLOSE, PING, PONG})
+_MAGIC: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_LIMIT_HEAD_BYTES: Final = 16 * 1024
+LIMIT_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""A whole message; what is larger ends the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One whole message, or one word of the protocol itself."""
+
+    kind: int
+    data: bytes
+
+
+def handshake(key: bytes) -> bytes:
+    """Write the request that opens a WebSocket; `key` is 16 bytes drawn for it."""
+    lines = (
+        b"GET / HTTP/1.1",
+        b"Host: localhost",
+        b"Upgrade: websocket",
+        b"Connection: Upgrade",
+        b"Sec-WebSocket-Key: " + base64.b64encode(key),
+        b"Sec-WebSocket-Version: 13",
+    )
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def split_answer(data: bytes, key: bytes) -> bytes | None:
+    """Check the answer to a handshake and give what came behind it; None while it is not whole."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    if not end:
+        if len(data) > _LIMIT_HEAD_BYTES:
+            raise BadRequest("what listens there does not answer a handshake")
+        return None
+    first, *lines = head.split(b"\r\n")
+    fields = {
+        name.strip().lower(): value.strip() for name, _, value in (one.partition(b":") for one in lines)
+    }
+    if first.split(b" ")[1:2] != [b"101"] or fields.get(b"sec-websocket-accept") != accept_for(key):
+        raise BadRequest("what listens there does not speak WebSocket")
+    return rest
+
+
+def accept_for(key: bytes) -> bytes:
+    """Give what a server answers to a key."""
+    return base64.b64encode(hashlib.sha1(base64.b64encode(key) + _MAGIC, usedforsecurity=False).digest())
+
+
+def frame_to_bytes(frame: Frame, mask: bytes = b"") -> bytes:
+    """Write one frame that is whole; a client masks what it writes with four bytes drawn for it."""
+    length = len(frame.data)
+    bit = 0x80 if mask else 0
+    if length < 126:
+        head = bytes((0x80 | frame.kind, bit | length))
+    elif length < 1 << 16:
+        head = bytes((0x80 | frame.kind, bit | 126)) + length.to_bytes(2, "big")
+    else:
+        head = bytes((0x80 | frame.kind, bit | 127)) + length.to_bytes(8, "big")
+    return head + mask + (_masked(frame.data, mask) if mask else frame.data)
+
+
+def _masked(data: bytes, mask: bytes) -> bytes:
+    """Mask, or take the mask off again: it is the same. Done on whole numbers, as bytes are slow."""
+    whole = mask * (len(data) // 4 + 1)
+    mixed = int.from_bytes(data, "big") ^ int.from_bytes(whole[: len(data)], "big")
+    return mixed.to_bytes(len(data), "big")
+
+
+class FrameReader:
+    """Cuts a stream into frames and joins the pieces of a message. Half a frame waits for its other half."""
+
+    def __init__(self, limit_bytes: int = LIMIT_MESSAGE_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._buffer = bytearray()
+        self._kind = 0
+        self._pieces: list[bytes] = []
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Take bytes in and give every frame that is whole; raises BadRequest for what is no WebSocket."""
+        self._buffer += data
+        while (found := self._cut()) is not None:
+            is_last, kind, payload = found
+            if kind in (CLOSE, PING, PONG):
+                yield Frame(kind, payload)
+            elif (frame := self._join(is_last, kind, payload)) is not None:
+                yield frame
+
+    def _cut(self) -> tuple[bool, int, bytes] | None:
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return None
+        kind, length, start = buffer[0] & 0x0F, buffer[1] & 0x7F, 2
+        if buffer[0] & 0x70 or kind not in _KNOWN:
+            raise BadRequest("a frame cannot be read")
+        if length > 125:
+            start += 2 if length == 126 else 8
+            if len(buffer) < start:
+                return None
+            length = int.from_bytes(buffer[2:start], "big")
+        if length + sum(map(len, self._pieces)) > self._limit_bytes:
+            raise BadRequest(f"a message is larger than {self._limit_bytes} bytes")
+        mask = b""
+        if buffer[1] & 0x80:
+            mask, start = bytes(buffer[start : start + 4]), start + 4
+        if len(buffer) < start + length:
+            return None
+        payload = bytes(buffer[start : start + length])
+        is_last = bool(buffer[0] & 0x80)
+        del buffer[: start + length]
+        return is_last, kind, _masked(payload, mask) if mask else payload
+
+    def _join(self, is_last: bool, kind: int, payload: bytes) -> Frame | None:
+        if (kind == _CONTINUATION) is not bool(self._kind):
+            raise BadRequest("the pieces of a message do not follow each other")
+        self._kind = self._kind or kind
+        self._pieces.append(payload)
+        if not is_last:
+            return None
+        frame = Frame(self._kind, b"".join(self._pieces))
+        self._kind, self._pieces = 0, []
+        return frame

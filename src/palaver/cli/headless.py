@@ -1,0 +1,123 @@
+"""A harness that runs to the end of one turn, in the caller's own place: its input, output and terminal.
+
+This process stands beside it only so that the daemon knows who it is from its first instruction, and how it
+ended. Without a daemon it runs on, and its exit status is this one's.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Final, NoReturn
+
+from palaver import __version__
+from palaver.agents.bus import Bus, Held
+from palaver.cli.launch import Launch
+from palaver.client.request import Hold, Leave
+from palaver.client.wire import Line
+from palaver.errors import PalaverError
+from palaver.harness.marks import SEAT_MARK
+
+_NOT_FOUND: Final = 127
+_CANNOT_RUN: Final = 126
+_HOLD_LIMIT_S: Final = 5.0
+_REPORT_LIMIT_S: Final = 2.0
+_LEFT_TO_IT: Final = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these to both of us, and it decides."""
+STOP: Final = "stop"
+KILL: Final = "kill"
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+def run_headless(launch: Launch, ticket: str, home: str, cwd: str) -> int:
+    """Run it and give its exit status; what is no conversation takes this process over and is nobody."""
+    if not launch.is_agent:
+        _become(launch, cwd, "")
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        seat = os.read(ready, 4096)
+        os.close(ready)
+        if not seat:
+            os._exit(_CANNOT_RUN)
+        _become(launch, cwd, seat.decode().strip())
+    os.close(ready)
+    secret = os.urandom(16).hex()
+    hold = Hold(pid=child, ticket=ticket, secret=secret, version=__version__, session=launch.session)
+    return asyncio.run(_stand_by(hold, home, go))
+
+
+def _become(launch: Launch, cwd: str, seat: str) -> NoReturn:
+    environment = {**launch.environment, **({SEAT_MARK: seat} if seat else {})}
+    try:
+        os.chdir(cwd)
+        os.execvpe(launch.argv[0], launch.argv, environment)  # noqa: S606 - a shell has no part in it
+    except OSError as error:
+        sys.stderr.write(f"pal: {launch.argv[0]} cannot be run: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN)
+
+
+async def _stand_by(hold: Hold, home: str, go: int) -> int:
+    loop = asyncio.get_running_loop()
+    held = asyncio.Event()
+
+    async def on_held(answer: Held) -> None:
+        held.set()
+
+    bus = Bus(home, hold, on_held, lambda line: _obey(line, hold.pid))
+    holding = loop.create_task(bus.run())
+    try:
+        seat = await _seat(bus, holding, held)
+    except (PalaverError, TimeoutError) as error:
+        os.close(go)
+        await _end_of(hold.pid)
+        holding.cancel()
+        reason = "the bus does not answer" if isinstance(error, TimeoutError) else error
+        sys.stderr.write(f"pal: {reason}\n")
+        return 1
+    for number in _LEFT_TO_IT:
+        loop.add_signal_handler(number, lambda: None)
+    for number in _PASSED_ON:
+        loop.add_signal_handler(number, os.kill, hold.pid, number)
+    os.write(go, f"{seat}\n".encode())
+    os.close(go)
+    status = await _end_of(hold.pid)
+    await _say_goodbye(bus, status)
+    holding.cancel()
+    return status if status >= 0 else 128 - status
+
+
+async def _seat(bus: Bus, holding: asyncio.Task[None], held: asyncio.Event) -> str:
+    """Wait until the daemon has said who this is; raises its refusal, or TimeoutError."""
+    waiting = asyncio.ensure_future(held.wait())
+    async with asyncio.timeout(_HOLD_LIMIT_S):
+        await asyncio.wait({holding, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if holding.done():
+        waiting.cancel()
+        holding.result()
+    assert bus.held is not None
+    return bus.held.seat
+
+
+def _obey(line: Line, child: int) -> None:
+    """Do what the daemon was asked to have done: there is no terminal here, so ending is all there is."""
+    number = {STOP: signal.SIGTERM, KILL: signal.SIGKILL}.get(str(line.verb)) if line.push else None
+    if number is not None:
+        os.kill(child, number)
+
+
+async def _end_of(child: int) -> int:
+    """Wait for the child without holding anybody up; a negative number is a signal."""
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+async def _say_goodbye(bus: Bus, status: int) -> None:
+    reason = f"exited with {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+    try:
+        async with asyncio.timeout(_REPORT_LIMIT_S):
+            await bus.ask(Leave(reason=reason))
+    except (PalaverError, TimeoutError):
+        pass  # the daemon sees by itself that the process has ended

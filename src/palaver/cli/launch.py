@@ -1,0 +1,139 @@
+"""Starting a harness in the client's own process: its files in the home, its arguments, what its shell finds.
+
+Writes nothing outside the home of the bus. Which agent it becomes, the daemon has said by a ticket.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from palaver.agents.codex_place import codex_address, last_codex_session
+from palaver.agents.codex_start import MODULE as CODEX_START
+from palaver.client.start import find_python
+from palaver.harness import codex_launch
+from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
+from palaver.harness.claude_sessions import newest_session, sessions_folder
+
+_FOLDER: Final = "harness"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A harness made ready to be started."""
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    session: str = ""
+    """The conversation that it will go on with, when that is known."""
+    native: str = ""
+    """Where its own way in will be, where it has one."""
+    is_headless: bool = False
+    is_agent: bool = True
+    """False: it is asked for something that is no conversation, and is run as it is."""
+
+
+def prepare_claude(
+    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+) -> Launch:
+    """Make Claude Code ready: its plugin, and the conversation that its arguments mean. Raises OSError."""
+    asked = read_claude_args(args)
+    if not asked.is_conversation:
+        return Launch(argv=("claude", *args), environment=dict(environment), is_agent=False)
+    pal = find_pal()
+    plugin = write_files(Path(home) / _FOLDER, "claude", plugin_files(pal))
+    if asked.is_last:
+        known = newest_session(_names(sessions_folder(environment, cwd)))
+    else:
+        known = asked.session or session
+    return Launch(
+        argv=("claude", *claude_args(args, str(plugin), session=session)),
+        environment=with_pal(environment, home, pal),
+        session=known,
+        is_headless=asked.is_headless,
+    )
+
+
+def prepare_codex(
+    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+) -> Launch:
+    """Make Codex ready: it is started by a process that gives it a server of its own. Raises OSError."""
+    asked = codex_launch.read_arguments(args)
+    if asked.kind is codex_launch.Kind.OTHER:
+        return Launch(argv=("codex", *args), environment=dict(environment), is_agent=False)
+    pal = find_pal()
+    is_screen = asked.kind is codex_launch.Kind.SCREEN
+    native = codex_address(home) if is_screen and not asked.is_alone else ""
+    starter = (find_python(), "-I", "-m", CODEX_START, native)
+    return Launch(
+        argv=(*starter, "--", "codex", *codex_launch.resumed(args, session)),
+        environment=with_pal(environment, home, pal),
+        session=last_codex_session(environment, cwd) if asked.is_last else asked.session or session,
+        native=native,
+        is_headless=not is_screen,
+    )
+
+
+LAUNCHERS: Final[Mapping[str, Callable[[Sequence[str], str, str, Mapping[str, str], str], Launch]]] = {
+    "claude": prepare_claude,
+    "codex": prepare_codex,
+}
+"""For each harness what makes it ready: from its arguments, session, home of the bus, environment, folder."""
+
+
+def find_pal() -> str:
+    """Give the path of the client that belongs to this installation."""
+    beside = Path(sys.executable).with_name("pal")
+    return str(beside) if beside.exists() else shutil.which("pal") or "pal"
+
+
+def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
+    """Give a folder that holds these files, a new one when they changed: running sessions keep their own."""
+    content = repr(sorted(files.items())).encode("utf-8", "surrogateescape")
+    made = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
+    if made.is_dir():
+        return made
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+    try:
+        for path, text in files.items():
+            target = beside / path
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", errors="surrogateescape")
+        try:
+            beside.rename(made)
+        except OSError:
+            if not made.is_dir():  # else another one was faster, and wrote the same
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return made
+
+
+def with_pal(environment: Mapping[str, str], home: str, pal: str) -> dict[str, str]:
+    """Give an environment in which `pal` is found: as it is, or in a folder behind all others."""
+    path = environment.get("PATH", os.defpath)
+    if shutil.which("pal", path=path):
+        return dict(environment)
+    folder = Path(home) / "bin"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    link = folder / "pal"
+    if not link.is_symlink() or str(link.readlink()) != pal:
+        beside = folder / f".pal-{os.getpid()}"
+        beside.symlink_to(pal)
+        beside.replace(link)
+    return {**environment, "PATH": f"{path}{os.pathsep}{folder}"}
+
+
+def _names(folder: str) -> list[tuple[str, float]]:
+    """Give the files of a folder with their times; nothing when it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return [(entry.name, entry.stat().st_mtime) for entry in entries if entry.is_file()]
+    except OSError:
+        return []

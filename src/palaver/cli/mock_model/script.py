@@ -1,0 +1,123 @@
+"""What the scripted model says, and in which order. Knows no wire.
+
+A script is a list of replies, one for each main request: one that offers tools. Side requests, for titles and
+such, are answered apart. Rules are tried first.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+HOLD_LIMIT_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool. `namespace` is for wires that have one."""
+
+    tool: str
+    input: Mapping[str, object] = field(default_factory=dict)
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer of the model: a text, then tools to call."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    gate: str = ""
+    """Nothing but the beginning is sent until this gate is opened: so long the model is busy."""
+    status: int = 0
+    """Answer with an error of HTTP instead, and `body`."""
+    body: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A reply for requests that hold a text, so many times."""
+
+    pattern: str
+    reply: Reply
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request as it came in."""
+
+    wire: str
+    is_main: bool
+    body: Mapping[str, object]
+    text: str
+    """The whole body as it stood on the wire."""
+
+    @property
+    def conversation(self) -> str:
+        """All that is put to the model, as JSON in which every sign stands for itself."""
+        for name in ("messages", "input", "contents"):
+            if name in self.body:
+                return json.dumps(self.body[name], ensure_ascii=False)
+        return ""
+
+
+class Script:
+    """The replies that are left, and every request so far. Safe to use from several threads."""
+
+    def __init__(self, replies: Sequence[Reply] = (), rules: Sequence[Rule] = ()) -> None:
+        self._changed = threading.Condition()
+        self._replies = list(replies)
+        self._rules = [[rule, rule.times] for rule in rules]
+        self._opened: set[str] = set()
+        self._requests: list[Request] = []
+        self.default = Reply(text="done")
+        self.aside = Reply(text="mock")
+
+    def take(self, request: Request) -> Reply:
+        """Choose the reply to a request."""
+        with self._changed:
+            self._requests.append(request)
+            self._changed.notify_all()
+            for entry in self._rules:
+                rule, left = entry
+                assert isinstance(rule, Rule)
+                assert isinstance(left, int)
+                if left and re.search(rule.pattern, request.text):
+                    entry[1] = left - 1
+                    return rule.reply
+            if not request.is_main:
+                return self.aside
+            return self._replies.pop(0) if self._replies else self.default
+
+    def add(self, *replies: Reply) -> None:
+        """Put replies behind those that are left."""
+        with self._changed:
+            self._replies.extend(replies)
+
+    def open(self, gate: str) -> None:
+        """Let a reply go on that waits at a gate, now or later."""
+        with self._changed:
+            self._opened.add(gate)
+            self._changed.notify_all()
+
+    def wait_at(self, gate: str, limit_s: float) -> bool:
+        """Wait until a gate is opened; false when it was not in this time. An open gate is used up."""
+        with self._changed:
+            is_open = self._changed.wait_for(lambda: gate in self._opened, limit_s)
+            self._opened.discard(gate)
+            return is_open
+
+    @property
+    def main(self) -> list[Request]:
+        """The main requests so far."""
+        with self._changed:
+            return [request for request in self._requests if request.is_main]
+
+    def wait_for_main(self, count: int, limit_s: float) -> list[Request]:
+        """Wait until there were so many main requests; give those there are when the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: sum(one.is_main for one in self._requests) >= count, limit_s)
+        return self.main

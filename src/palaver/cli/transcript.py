@@ -1,0 +1,115 @@
+"""`pal transcript`, and the transcripts of a bundle, in the client's own process: read with its own rights.
+
+The daemon has said whose transcript it is. Long ones are read twice rather than kept.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NoReturn
+
+import msgspec
+
+from palaver.cli.transcript_page import entry_text
+from palaver.cli.transcript_search import Search
+from palaver.cli.transcript_source import Transcript, find_transcript
+from palaver.doors.argv.style import Paint, wants_colour
+from palaver.doors.argv.transcript_order import (
+    EXCERPTS,
+    ReadOrder,
+    excerpt_order_from_word,
+    read_order_from_word,
+)
+from palaver.errors import NotFound, PalaverError
+from palaver.model.transcript import Entry, Excerpt, entry_at_level, take_excerpt
+
+_encode: Final = msgspec.json.Encoder().encode
+
+Numbered = tuple[int, Entry]
+
+
+def read_transcript(word: str, environment: Mapping[str, str]) -> int:
+    """Print the entries that an order asks for. Gives the exit status."""
+    order = read_order_from_word(word)
+    try:
+        transcript = find_transcript(order.known, environment)
+        _print(order, transcript, environment)
+    except PalaverError as error:
+        return _complain(error, is_json=order.is_json)
+    except OSError as error:
+        sys.stderr.write(f"pal: {error.filename or 'standard output'}: {error.strerror}\n")
+        os._exit(1)  # what cannot be written now cannot be written at the end either
+    if transcript.passed_over:
+        sys.stderr.write(f"pal: lines that are too long to read: {transcript.passed_over}\n")
+    return 0
+
+
+def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, str]) -> None:
+    """Write entry by entry; what is asked for from the end is counted first, and then read again."""
+    is_terminal = sys.stdout.isatty()
+    paint = Paint(is_terminal and wants_colour(environment))
+    skipped = 0
+    if order.newest:
+        skipped = max(0, sum(1 for _ in _chosen(order, transcript)) - order.newest)
+    shown = 0
+    for number, entry in islice(_chosen(order, transcript), skipped, None):
+        shown += 1
+        if order.is_json:
+            data = _encode(entry_at_level(entry, number, order.level)) + b"\n"
+        else:
+            text = entry_text(entry, number, order.level, paint=paint, zone=None, is_terminal=is_terminal)
+            data = text.encode("utf-8", "backslashreplace")
+        sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    if not shown:
+        sys.stderr.write("pal: nothing is found\n" if order.search else "pal: nothing was said yet\n")
+    elif skipped and not order.search and sys.stderr.isatty():
+        sys.stderr.write(f"pal: {skipped} before these; 'pal transcript {order.known.agent} 1-' shows all\n")
+
+
+def _chosen(order: ReadOrder, transcript: Transcript) -> Iterator[Numbered]:
+    """Give the entries of the range in which the search finds something, with their numbers."""
+    search = Search(order.search, order.level) if order.search else None
+    number = 0
+    for number, entry in enumerate(islice(transcript.entries(), order.last), 1):
+        if number >= order.first and (search is None or search.is_in(entry, number)):
+            yield number, entry
+    if order.first > 1 and number < order.first:
+        has = f"{number} entr{'y' if number == 1 else 'ies'}"
+        raise NotFound(f"entry {order.first} in the transcript of {order.known.agent}", f"it has {has}")
+
+
+def take_excerpts(word: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Take the stretches that a bundle is to have, and ask for it again, in the same words, with them."""
+    order = excerpt_order_from_word(word)
+    excerpts: list[Excerpt] = []
+    for known, stretch in order.wanted:
+        try:
+            transcript = find_transcript(known, environment)
+            excerpts.append(take_excerpt(transcript.reader, transcript.lines(), stretch, known.agent))
+        except PalaverError as error:
+            return _complain(error, is_json=order.is_json)
+    return _ask_again(argv, _encode(excerpts), environment)
+
+
+def _ask_again(argv: Sequence[str], content: bytes, environment: Mapping[str, str]) -> NoReturn:
+    """Become the client that makes the same request, with a file that has no name and ends with it."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        file.seek(0)
+        os.set_inheritable(file.fileno(), True)
+        own = {**environment, EXCERPTS: f"/dev/fd/{file.fileno()}"}
+        words = [sys.executable, "-m", "palaver.cli.thin", *argv]
+        os.execve(sys.executable, words, own)  # noqa: S606 - our own client, in our own Python
+
+
+def _complain(error: PalaverError, *, is_json: bool) -> int:
+    if is_json:
+        told = {"error": error.code, "message": str(error), **error.details}
+        sys.stderr.write(_encode(told).decode() + "\n")
+    else:
+        sys.stderr.write(f"pal: {error}\n")
+    return 1

@@ -1,0 +1,63 @@
+"""`pal transcript`: the daemon says which session it is, and the client reads it."""
+
+import re
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.table_transcript import DEFAULT_ENTRIES
+from palaver.doors.argv.transcript_order import (
+    READ_VERB,
+    KnownSession,
+    ReadOrder,
+    known_session,
+    order_to_word,
+)
+from palaver.errors import UsageError
+from palaver.links.doorstep import Doorstep
+from palaver.model.agent import Agent
+from palaver.model.transcript import Level, parse_span
+
+_LIMIT_SEARCH = 1000
+
+
+async def transcript(call: Call, doorstep: Doorstep) -> int:
+    """Let the client print a part of an agent's transcript."""
+    parsed = call.parsed
+    name, *ranges = parsed.positionals
+    search, newest = parsed.value("--search") or "", parsed.number("--last") or 0
+    if parsed.has("--last") and not newest:
+        raise UsageError("--last needs a number above 0")
+    if not ranges and not search and not newest:
+        newest = DEFAULT_ENTRIES
+    first, last = parse_span(ranges[0]) if ranges else (1, None)
+    check_search(search)
+    order = ReadOrder(
+        known=session_of_agent(call, call.agent(name)),
+        first=first,
+        last=last,
+        newest=newest,
+        level=Level(parsed.value("--detail") or Level.NORMAL),
+        search=search,
+        is_json=call.is_json_stream,
+    )
+    call.connection.run_here(READ_VERB, order_to_word(order))
+    return 0
+
+
+def check_search(search: str) -> None:
+    """Refuse a regular expression that is none."""
+    if len(search) > _LIMIT_SEARCH:
+        raise UsageError(f"--search takes at most {_LIMIT_SEARCH} characters")
+    try:
+        re.compile(search)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"{search!r} is no regular expression: {error}") from None
+
+
+def session_of_agent(call: Call, agent: Agent) -> KnownSession:
+    """Say what the daemon knows of an agent's session."""
+    return known_session(
+        agent,
+        path=call.services.transcripts.path_of(agent.name),
+        is_present=not agent.left and call.services.presence.is_present(agent.name),
+        is_own=agent.name == call.caller.name,
+    )

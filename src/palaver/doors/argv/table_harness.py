@@ -1,0 +1,79 @@
+"""The commands that start harnesses, and those that harnesses run themselves. Data only."""
+
+from typing import Final
+
+from palaver.doors.argv.spec import Command, Option, Positional
+
+_GROUP: Final = "Harnesses"
+
+_OPTIONS: Final = (
+    Option(name="--name", metavar="NAME", help="The name to have; otherwise a free one is given."),
+    Option(name="--tag", metavar="TAG", help="Put it in a group: with tag api, luna is api-luna."),
+    Option(
+        name="--role",
+        metavar="ROLE",
+        help="What it is here for; worker unless a person says otherwise.",
+        choices=("worker", "operator", "orchestrator", "observer"),
+    ),
+    Option(name="--detach", help="Leave it in the background and print its name."),
+)
+
+HARNESS_COMMANDS: Final = (
+    Command(
+        path=("claude",),
+        group=_GROUP,
+        summary="Start Claude Code as an agent.",
+        description=(
+            "As 'pal run -- claude', and messages reach it without a key being typed, while it works and when "
+            "it rests. What stands behind the options below goes to Claude Code as it is; its settings are "
+            "yours, and nothing is written to them. A conversation that is resumed keeps its name."
+        ),
+        rest="ARGS...",
+        hands_on=True,
+        options=_OPTIONS,
+        examples=(
+            ("pal claude", "a session in this folder"),
+            ("pal claude --name luna --model opus", "with a name of your choice, and an option of its own"),
+            ('pal claude -p "run the tests"', "without a terminal, to the end of one turn"),
+            ("pal claude --continue", "the last conversation here, with the name it had"),
+        ),
+    ),
+    Command(
+        path=("codex",),
+        group=_GROUP,
+        summary="Start Codex as an agent.",
+        description=(
+            "As 'pal run -- codex', and messages reach it without a key being typed, while it works and when "
+            "it rests. What stands behind the options below goes to Codex as it is; its settings are yours, "
+            "and nothing is written to them. A conversation that is resumed keeps its name."
+        ),
+        rest="ARGS...",
+        hands_on=True,
+        options=_OPTIONS,
+        examples=(
+            ("pal codex", "a session in this folder"),
+            ("pal codex --name nova -m gpt-6-sol", "with a name of your choice, and an option of its own"),
+            ('pal codex exec "run the tests"', "without a terminal, to the end of one turn"),
+            ("pal codex resume --last", "the last conversation here, with the name it had"),
+        ),
+    ),
+    Command(
+        path=("hook",),
+        group=_GROUP,
+        summary="Pass on what a harness says in a hook, and print the answer.",
+        description=(
+            "For harnesses. It reads the input of the hook from standard input and never gets in the way: "
+            "without a bus, or when something is wrong, it prints nothing and ends with status 0."
+        ),
+        positionals=(
+            Positional(name="HARNESS", help="Whose hook it is.", choices=("claude",)),
+            Positional(name="EVENT", help="The hook, such as Stop."),
+        ),
+        examples=(("pal hook claude Stop", "as a command of a hook"),),
+    ),
+    Command(
+        path=("monitor",),
+        summary="Print a line for each message as it comes, for a harness that keeps this running.",
+        is_hidden=True,
+    ),
+)

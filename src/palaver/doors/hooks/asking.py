@@ -1,0 +1,83 @@
+"""Whose hook it is: the agent at whose process the harness runs, and no other session inside it.
+
+A session that is nobody yet sits down when it starts, where its harness is found above the hook.
+"""
+
+from typing import Final
+
+from palaver.broker.outcome import Joined
+from palaver.doors.argv.run import marks_of
+from palaver.doors.argv.wire import Asked
+from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.services import Services
+from palaver.errors import AlreadyJoined, BadRequest
+from palaver.harness.hook_news import HookNews, Step
+from palaver.harness.hooks import read_hook
+from palaver.links.doorstep import Doorstep
+from palaver.links.identity import Claim
+from palaver.links.peer import Peer
+from palaver.links.process import Process
+from palaver.model.agent import Caller
+from palaver.model.message import INSTANCE
+from palaver.model.request import Join
+
+_VERB: Final = "hook"
+
+
+class HookAsking:
+    """Answers hooks that come as processes."""
+
+    def __init__(self, services: Services, doorstep: Doorstep, desk: HookDesk) -> None:
+        self._services = services
+        self._doorstep = doorstep
+        self.desk = desk
+
+    async def answer(self, peer: Peer, asked: Asked) -> Answer | None:
+        """Say what goes back; None when it is nobody's, or cannot be understood."""
+        words = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
+        news = read_hook(words[0], words[1], asked.body) if len(words) == 2 else None
+        if news is None:
+            return None
+        harness = words[0]
+        chain = tuple(peer.chain(self._services.seats.is_anchor))
+        claim = Claim(marks=marks_of(asked.environment), key=news.session)
+        caller = self._doorstep.who(chain, claim)
+        if caller.kind != INSTANCE:
+            caller = await self._sit_down(peer, caller, claim, harness, news)
+        if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
+            return None
+        return await self.desk.answer(caller, harness, news)
+
+    async def _sit_down(
+        self, peer: Peer, caller: Caller, claim: Claim, harness: str, news: HookNews
+    ) -> Caller:
+        """Give a session that starts a name, the one it had before if it had one."""
+        if news.step is not Step.START:
+            return caller
+        chain = tuple(peer.chain())
+        try:
+            anchor = self._doorstep.place(chain, claim)
+        except (AlreadyJoined, BadRequest):
+            return caller
+        if anchor.harness != harness:
+            return caller
+        request = Join(harness=harness, seat=anchor.seat, session=news.session, cwd=news.cwd)
+        joined = await self._services.broker.submit(caller, request)
+        assert isinstance(joined, Joined)
+        return self._doorstep.who(chain, claim)
+
+    def _is_inside(self, chain: tuple[Process, ...], caller: Caller, news: HookNews) -> bool:
+        """True for another session of a harness that runs inside the agent: it speaks only for itself.
+
+        Where a harness is started by way of another process of its name, the session tells the two apart.
+        """
+        anchored = self._services.seats.nearest(chain)
+        if anchored is None:
+            return False
+        between = chain[1 : anchored.index]
+        if not any(self._doorstep.environments.look(process).harness for process in between):
+            return False
+        known = self._services.broker.directory.get(caller.name)
+        if known is None or known.session in ("", news.session):
+            return False
+        return news.step is not Step.START or news.source == "startup"

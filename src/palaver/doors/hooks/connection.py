@@ -1,0 +1,108 @@
+"""`pal hook` on the Unix socket: one request, one answer, and the word of the client that it has it.
+
+    client  R request with the input of the hook   A it has the answer, and now writes it out
+    daemon  H answer, empty for nothing
+
+Whatever goes wrong, the answer is empty: a hook must never get in the way of its harness. A client that goes
+without a word has written nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
+from palaver.doors.hooks.asking import HookAsking
+from palaver.doors.hooks.desk import Answer
+from palaver.errors import PalaverError
+from palaver.links.peer import Peer
+
+MAGIC: Final = b"PALH"
+_encode: Final = msgspec.json.Encoder().encode
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+
+class HookConnection(asyncio.Protocol):
+    """A connection that carries one hook."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        asking: HookAsking,
+        tasks: asyncio.TaskGroup,
+        ended: Callable[["HookConnection"], None],
+    ) -> None:
+        self._peer = peer
+        self._asking = asking
+        self._tasks = tasks
+        self._ended = ended
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._has_asked = False
+        self._answer: Answer | None = None
+        self._is_lost = False
+
+    def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
+        """Take a transport over, with what was read of it behind the magic word."""
+        self._transport = transport
+        if rest:
+            self.data_received(rest)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for kind, payload in self._reader.feed(data):
+                self._on_frame(kind, payload)
+        except PalaverError:
+            self._say(b"")
+
+    def _on_frame(self, kind: bytes, payload: bytes) -> None:
+        if kind == b"R" and not self._has_asked:
+            self._has_asked = True
+            self._tasks.create_task(self._serve(asked_from_bytes(payload)))
+        elif kind == b"A":
+            self._settle(has_left=True)
+
+    async def _serve(self, asked: Asked) -> None:
+        said = b""
+        try:
+            answer = await self._asking.answer(self._peer, asked)
+            if answer is not None:
+                said = _encode(answer.said) if answer.said else b""
+                self._answer = answer
+        except PalaverError as error:
+            _logger.info("no answer to a hook of process %d: %s: %s", self._peer.pid, error.code, error)
+        finally:
+            self._say(said)
+            if not said:
+                self._settle(has_left=True)
+            elif self._is_lost:
+                self._settle(has_left=False)
+
+    def _settle(self, *, has_left: bool) -> None:
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            self._asking.desk.settle(answer, has_left=has_left)
+
+    def _say(self, said: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame(b"H", said))
+
+    def part(self, farewell: str | None) -> None:
+        """The daemon stops: a hook that is under way is nearly done, and one that says nothing is let go."""
+        if not self._has_asked:
+            self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection, whatever is still on its way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._peer.close()
+        self._ended(self)
+        self._settle(has_left=False)

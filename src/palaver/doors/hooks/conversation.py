@@ -1,0 +1,133 @@
+"""One agent's conversation with its model, as its hooks tell it: what was given, and what of it is proven.
+
+In memory only. It ends with the session, with the agent, or with the daemon: then what was given and not
+proven is unconfirmed.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.delivery.delivery import Delivery
+from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level, Offer
+from palaver.doors.hooks.trail import Trail
+from palaver.harness.hook_news import HookNews, Step
+from palaver.log.api import Log
+from palaver.model.delivery import Grade
+from palaver.model.envelope import Event
+from palaver.model.request import SetStatus
+
+HOOK: Final = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
+LIMIT_BLOCKS: Final = 3
+"""So many turns in a row are kept from ending, whatever the harness says."""
+
+
+@dataclass(slots=True, eq=False)
+class Conversation:
+    """What is known of a session while its hooks come. Belongs to the loop's thread."""
+
+    agent: str
+    lane: Lane
+    delivery: Delivery
+    natives: list[Lane] = field(default_factory=list)
+    """Lanes of the harness itself that are open beside: what goes through them is proven here too."""
+    blocks: int = 0
+    cut: set[int] = field(default_factory=set)
+    """Messages of which such a lane could carry only the beginning."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One hook after the other is written down."""
+    newest: SetStatus | None = None
+    """What the agent is doing, as the last hook had it; what is older and not written yet is skipped."""
+    said: SetStatus | None = None
+    trail: Trail = field(default_factory=Trail)
+    _proven: set[int] = field(default_factory=set)
+
+    def hear(self, news: HookNews) -> frozenset[int]:
+        """Take a hook in; gives what is now proven to have been in a request to the model."""
+        if news.step is Step.PROMPT and not news.agent_id:
+            self.blocks = 0
+        return self.trail.hear(news)
+
+    def arrived(self, places: Iterable[int]) -> None:
+        """These stand in a prompt that the harness is about to put to its model."""
+        found = frozenset(places)
+        self.trail.give(Step.PROMPT, found)
+        for lane in self.natives:
+            for number, offer in list(lane.offers.items()):
+                if found.intersection(offer.seqs):
+                    self.delivery.arrived(lane, number)
+
+    def given(self, offer: Offer, step: Step) -> None:
+        """The harness has the text of an offer."""
+        self.trail.give(step, offer.seqs)
+        self.delivery.arrived(self.lane, offer.number)
+        if step is Step.TURN_END:
+            self.blocks += 1
+
+    async def not_given(self, offer: Offer) -> None:
+        """The hook gave up before it had the answer, so nothing of it left: it is in line again."""
+        reason = "the hook was given up before it had the answer"
+        await self.delivery.answer(self.lane, offer.number, Answer.DEFERRED, reason=reason)
+        self.delivery.set_level(self.lane, Level())
+
+    async def prove(self, places: frozenset[int]) -> None:
+        """Have written that these were seen: by offers, and alone where no offer is open any more."""
+        self._proven |= places
+        loose = set(places)
+        for lane in (self.lane, *self.natives):
+            for number, offer in list(lane.offers.items()):
+                loose.difference_update(offer.seqs)
+                if self._proven.issuperset(offer.seqs):
+                    self._proven.difference_update(offer.seqs)
+                    self.cut.difference_update(offer.seqs)
+                    await self.delivery.answer(lane, number, Answer.SEEN, grade=Grade.CONTEXT)
+        self._proven -= loose
+        if loose:
+            await self.delivery.recover(self.lane, sorted(loose), Answer.SEEN, grade=Grade.CONTEXT)
+
+
+class Conversations:
+    """Every conversation whose hooks come. One ends at the latest when its agent has left."""
+
+    def __init__(self, delivery: Delivery, log: Log, tasks: asyncio.TaskGroup) -> None:
+        self._delivery = delivery
+        self._tasks = tasks
+        self._of: dict[str, Conversation] = {}
+        self._natives: dict[str, list[Lane]] = {}
+        log.subscribe(self._follow)
+
+    def _follow(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type == "agent.bye" and event.sender in self._of:
+                self._tasks.create_task(self.close(event.sender))
+
+    def get(self, agent: str) -> Conversation | None:
+        """Give the conversation of an agent, if its hooks have come."""
+        return self._of.get(agent)
+
+    def open(self, agent: str) -> tuple[Conversation, bool]:
+        """Give the conversation of an agent, and whether it begins with this."""
+        known = self._of.get(agent)
+        if known is not None:
+            return known, False
+        lane = self._delivery.open_lane(agent, HOOK, lambda offer: None)
+        natives = self._natives.setdefault(agent, [])
+        made = self._of[agent] = Conversation(agent, lane, self._delivery, natives)
+        return made, True
+
+    def add_native(self, lane: Lane) -> None:
+        """A lane of the harness itself is open: what goes through it can be proven by hooks."""
+        self._natives.setdefault(lane.agent, []).append(lane)
+
+    def remove_native(self, lane: Lane) -> None:
+        """That lane is gone."""
+        self._natives[lane.agent].remove(lane)
+        if not self._natives[lane.agent] and lane.agent not in self._of:
+            del self._natives[lane.agent]
+
+    async def close(self, agent: str) -> None:
+        """The session is over: what was given and not proven is unconfirmed."""
+        if (known := self._of.pop(agent, None)) is not None:
+            known.trail.forget()
+            await self._delivery.close_lane(known.lane)

@@ -1,0 +1,188 @@
+"""What a hook comes to, whichever door it came in by: first the answer, then what is written down of it.
+
+With nothing to deliver the answer waits for no disk. What is to be delivered is written down as submitted
+before it leaves, and only that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.broker.broker import Broker
+from palaver.delivery.lane import Offer
+from palaver.doors.hooks.conversation import LIMIT_BLOCKS, Conversation, Conversations
+from palaver.doors.hooks.words import LIMIT_TEXT, mail_text
+from palaver.doors.services import Services
+from palaver.harness.claude_monitor import places_in_notice
+from palaver.harness.hook_news import HookNews, Step
+from palaver.harness.hooks import hook_answer_object
+from palaver.harness.instructions import instructions
+from palaver.log.state import read_entry, read_unsure
+from palaver.model.agent import Agent, Caller
+from palaver.model.delivery import AgentState, State
+from palaver.model.request import Join, SetStatus
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+_CARRIERS: Final = frozenset({Step.START, Step.PROMPT, Step.RESULT, Step.BATCH, Step.TURN_END})
+"""Where mail can be given."""
+_NEW_CONTEXT: Final = frozenset({"clear", "resume", "startup"})
+"""Sources of a start behind which nothing is left of what was given before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a hook says back, and what is to be written once it is known whether that left."""
+
+    said: dict[str, object]
+    news: HookNews
+    conversation: Conversation
+    caller: Caller
+    offer: Offer | None
+    proven: frozenset[int]
+    is_first: bool
+
+
+class HookDesk:
+    """Answers the hooks of agents. Belongs to the loop's thread."""
+
+    def __init__(self, services: Services, tasks: asyncio.TaskGroup) -> None:
+        self._services = services
+        self._tasks = tasks
+
+    @property
+    def _conversations(self) -> Conversations:
+        return self._services.conversations
+
+    @property
+    def _broker(self) -> Broker:
+        return self._services.broker
+
+    async def answer(self, caller: Caller, harness: str, news: HookNews) -> Answer:
+        """Say what goes back to the harness. `settle` must follow, once that has left or is lost."""
+        conversation, is_first = self._conversations.open(caller.name)
+        proven = conversation.hear(news)
+        context = self._context(conversation, news)
+        offer = await self._mail(conversation, news)
+        if offer is not None:
+            context = [*context, mail_text(self._services, caller.name, offer.events)]
+        text = "\n\n".join(part for part in context if part)
+        if news.step is Step.TURN_END:
+            said = hook_answer_object(harness, news.event, block_reason=text)
+        else:
+            said = hook_answer_object(harness, news.event, context=text)
+        return Answer(said, news, conversation, caller, offer, proven, is_first)
+
+    def settle(self, answer: Answer, *, has_left: bool) -> None:
+        """Take in what became of an answer, at once; what is written of it follows by itself."""
+        if answer.offer is not None and has_left:
+            answer.conversation.given(answer.offer, answer.news.step)
+        self._tasks.create_task(self._write(answer, has_left=has_left))
+
+    # Before the answer
+
+    def _context(self, conversation: Conversation, news: HookNews) -> Sequence[str]:
+        if news.agent_id:
+            return ()
+        if news.step is Step.START:
+            if news.source in _NEW_CONTEXT:
+                conversation.trail.forget()
+            unsure = read_unsure(self._services.log.rows, conversation.agent)
+            return (instructions(conversation.agent, unsure=unsure),)
+        if news.step is Step.PROMPT and (places := places_in_notice(news.prompt)):
+            return (self._arrived(conversation, places),)
+        return ()
+
+    def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
+        """Lines of the agent's monitor are being put to its model: add the text of those that were cut."""
+        log = self._services.log
+        entries = [(place, read_entry(log.rows, place, conversation.agent)) for place in sorted(places)]
+        ours = [place for place, entry in entries if entry is not None and entry.state == State.SUBMITTED]
+        conversation.arrived(ours)
+        cut = [event for place in ours if place in conversation.cut and (event := log.event(place))]
+        return mail_text(self._services, conversation.agent, cut)
+
+    async def _mail(self, conversation: Conversation, news: HookNews) -> Offer | None:
+        if news.agent_id or news.step not in _CARRIERS:
+            return None
+        delivery = self._services.delivery
+        if news.step is Step.TURN_END:
+            if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
+                return None
+            return await delivery.draw(conversation.lane, AgentState.IDLE, limit_text=LIMIT_TEXT)
+        if news.step is Step.START and news.source != "compact" and delivery.can_wake(conversation.agent):
+            return None  # it would lie there until somebody writes a prompt
+        return await delivery.draw(conversation.lane, AgentState.ACTIVE, limit_text=LIMIT_TEXT)
+
+    # After it
+
+    async def _write(self, answer: Answer, *, has_left: bool) -> None:
+        conversation, news = answer.conversation, answer.news
+        status = _status(answer)
+        if status is not None:
+            conversation.newest = status
+        async with conversation.writing:
+            if answer.offer is not None and not has_left:
+                await conversation.not_given(answer.offer)
+            if answer.is_first:
+                await self._services.delivery.recovered(conversation.lane)
+            if news.session and not news.agent_id:
+                self._services.transcripts.tell(conversation.agent, news.transcript)
+                await self._bind(answer.caller, news)
+            if answer.proven:
+                await conversation.prove(answer.proven)
+            if status is not None:
+                await self._say(answer.caller, conversation, status)
+            if news.step is Step.END and not news.agent_id:
+                await self._conversations.close(conversation.agent)
+
+    async def _say(self, caller: Caller, conversation: Conversation, status: SetStatus) -> None:
+        """Write what the agent is doing, unless that is known or a newer hook says better."""
+        if status is not conversation.newest and not status.file:
+            return
+        known = self._broker.directory.get(conversation.agent)
+        if known is None or known.left:
+            return
+        is_same = (known.state, known.detail) == (status.state, status.detail)
+        if is_same and conversation.said == status:
+            return
+        conversation.said = status
+        await self._broker.submit(caller, status)
+
+    async def _bind(self, caller: Caller, news: HookNews) -> None:
+        """Keep which session of the harness the agent is in: who brings it again is the same agent."""
+        known = self._broker.directory.get(caller.name)
+        if (
+            known is None
+            or known.left
+            or known.link
+            or known.session == news.session
+            or news.step is Step.END
+        ):
+            return
+        await self._broker.submit(caller, _same_with(known, news.session))
+
+
+def _same_with(known: Agent, session: str) -> Join:
+    return Join(
+        name=known.name,
+        role=known.role,
+        harness=known.harness,
+        seat=known.seat,
+        session=session,
+        holder=known.holder,
+    )
+
+
+def _status(answer: Answer) -> SetStatus | None:
+    """What the agent is doing after a hook. A turn that a message keeps from ending goes on."""
+    news = answer.news
+    if news.state is None or (news.agent_id and news.step is not Step.CALL):
+        return None
+    if news.step is Step.TURN_END and answer.said:
+        return SetStatus(state=AgentState.ACTIVE, detail="thinking")
+    return SetStatus(
+        state=news.state, detail=news.detail, tool=news.tool, command=news.command, file=news.file
+    )

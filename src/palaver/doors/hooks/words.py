@@ -1,0 +1,27 @@
+"""The texts that hooks put before a model: its instructions, and its mail. Writes nothing down."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from palaver.doors.argv.message_page import injection_line
+from palaver.doors.services import Services
+from palaver.model.envelope import Event
+from palaver.model.forms import Line, format_injection
+
+LIMIT_TEXT: Final = 8000
+"""Characters of messages in one hook: more than about 10,000 a harness puts into a file."""
+
+
+def mail_text(services: Services, agent: str, events: Sequence[Event]) -> str:
+    """Give messages in one fence, as the agent reads them; one that is too long is cut, and says so."""
+    if not events:
+        return ""
+    lines = [_cut(injection_line(event, agent, services.log.device)) for event in events]
+    return format_injection(lines, hints=services.settings.hints)
+
+
+def _cut(line: Line) -> Line:
+    if len(line.text) <= LIMIT_TEXT:
+        return line
+    return replace(line, text=f"{line.text[:LIMIT_TEXT]}… (cut; all of it: pal show {line.seq})")

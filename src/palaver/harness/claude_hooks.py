@@ -1,0 +1,128 @@
+"""The hooks of Claude Code, as its version 2.1 calls them: what each says, what can be said back. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from palaver.harness.hook_news import LIMIT_COMMAND, HookNews, Step, one_line, text_in
+from palaver.harness.hook_states import COMPACTING, SESSION_END, THINKING, hook_state
+from palaver.model.delivery import AgentState
+
+STEPS: Final[Mapping[str, Step]] = {
+    "SessionStart": Step.START,
+    "UserPromptSubmit": Step.PROMPT,
+    "PreToolUse": Step.CALL,
+    "PostToolUse": Step.RESULT,
+    "PostToolUseFailure": Step.RESULT,
+    "PostToolBatch": Step.BATCH,
+    "Stop": Step.TURN_END,
+    "SessionEnd": Step.END,
+}
+
+CONTEXT_EVENTS: Final = frozenset(
+    {"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolBatch"}
+)
+"""Where a text can be given that is in the next request to the model."""
+
+EVENTS: Final = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PostToolBatch",
+    "PermissionRequest",
+    "PermissionDenied",
+    "Notification",
+    "PreCompact",
+    "PostCompact",
+    "Stop",
+    "StopFailure",
+    "SessionEnd",
+)
+"""The hooks that are set up."""
+
+_EDITS: Final = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
+_WHAT: Final = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "prompt")
+_LIMIT_PROMPT: Final = 64 * 1024
+_LATE: Final = frozenset({"permission_prompt"})
+"""Kinds of notification that come seconds after the hook that says the same, maybe when it is over."""
+_RESETS: Final = re.compile(r"\bresets?\s+(?:at\s+)?([\w:., ]+?(?:\([\w/+-]+\)|[ap]m\b|\d\b))", re.IGNORECASE)
+
+
+def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
+    """Read the input of a hook. What is missing or of another kind counts as not said."""
+    tool, arguments = text_in(data, "tool_name"), data.get("tool_input")
+    given: Mapping[str, object] = arguments if isinstance(arguments, Mapping) else {}
+    state, detail = _state(event, data, tool, given)
+    limit = _usage_limit(event, data)
+    if limit is not None:
+        state, detail = AgentState.BLOCKED, f"usage limit, resets {limit}" if limit else "usage limit"
+    return HookNews(
+        event=event,
+        step=STEPS.get(event, Step.ASIDE),
+        session=one_line(text_in(data, "session_id")),
+        source=text_in(data, "source"),
+        state=state,
+        detail=detail,
+        tool=one_line(tool) if event == "PreToolUse" else "",
+        command=one_line(text_in(given, "command"), LIMIT_COMMAND) if event == "PreToolUse" else "",
+        file=_edited(event, tool, given),
+        transcript=text_in(data, "transcript_path"),
+        cwd=text_in(data, "cwd"),
+        agent_id=text_in(data, "agent_id"),
+        agent_type=text_in(data, "agent_type"),
+        prompt=text_in(data, "prompt")[:_LIMIT_PROMPT] if event == "UserPromptSubmit" else "",
+        permission={"tool": tool, "input": given} if event == "PermissionRequest" else None,
+        stop_active=data.get("stop_hook_active") is True,
+        is_usage_limit=limit is not None,
+        resets=limit or "",
+    )
+
+
+def claude_answer(event: str, context: str, block_reason: str) -> Mapping[str, object] | None:
+    """Give what to say back; None for nothing. A hook that takes no context is given none."""
+    if block_reason and event == "Stop":
+        return {"decision": "block", "reason": block_reason}
+    if context and event in CONTEXT_EVENTS:
+        return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
+    return None
+
+
+def _state(
+    event: str, data: Mapping[str, object], tool: str, given: Mapping[str, object]
+) -> tuple[AgentState | None, str]:
+    kind = text_in(data, "notification_type")
+    if event == "Notification" and kind in _LATE:
+        return None, ""
+    if event == "PostToolBatch":
+        return AgentState.ACTIVE, THINKING
+    if event == "SessionStart" and text_in(data, "source") == "compact":
+        return AgentState.ACTIVE, THINKING
+    found = hook_state(event, kind)
+    if found is None or event == "SessionEnd":  # the process may go on with another session, or says its end
+        return None, SESSION_END if event == "SessionEnd" else ""
+    state, reason = found
+    what = one_line(f"{tool}: {text_in(given, *_WHAT)}" if text_in(given, *_WHAT) else tool)
+    if event == "PreToolUse" and tool:
+        return state, what
+    if event == "PermissionRequest":
+        return state, f"permission: {what}" if what else "permission"
+    if event == "PreCompact":
+        return state, COMPACTING
+    return state, reason
+
+
+def _edited(event: str, tool: str, given: Mapping[str, object]) -> str:
+    if event != "PreToolUse" or tool not in _EDITS:
+        return ""
+    return one_line(text_in(given, "file_path", "notebook_path"), LIMIT_COMMAND)
+
+
+def _usage_limit(event: str, data: Mapping[str, object]) -> str | None:
+    """Give when a used-up allowance is there again, empty when that is not said; None: it is not used up."""
+    if event != "StopFailure" or text_in(data, "error") not in ("rate_limit", "billing_error"):
+        return None
+    said = f"{text_in(data, 'error_details')} {text_in(data, 'last_assistant_message')}"
+    found = _RESETS.search(said)
+    return one_line(found[1]) if found else ""

@@ -1,0 +1,115 @@
+"""The hooks of Gemini CLI, as its version 0.61 calls them: what each says, what can be said back. Pure.
+
+There is no hook between the results of several tools and the request that holds them, so a text that went along
+with a result is known to have been read when the turn ends.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from palaver.harness.hook_news import LIMIT_COMMAND, HookNews, Step, one_line, text_in
+from palaver.harness.hook_states import COMPACTING, hook_state
+from palaver.model.delivery import AgentState
+
+STEPS: Final[Mapping[str, Step]] = {
+    "SessionStart": Step.START,
+    "BeforeAgent": Step.PROMPT,
+    "BeforeTool": Step.CALL,
+    "AfterTool": Step.RESULT,
+    "AfterAgent": Step.TURN_END,
+    "SessionEnd": Step.END,
+}
+
+CONTEXT_EVENTS: Final = frozenset({"SessionStart", "BeforeAgent", "AfterTool"})
+"""Where a text can be given that is in the next request to the model."""
+
+EVENTS: Final = (
+    "SessionStart",
+    "BeforeAgent",
+    "BeforeTool",
+    "AfterTool",
+    "AfterAgent",
+    "Notification",
+    "PreCompress",
+    "SessionEnd",
+)
+"""The hooks that are set up."""
+
+_EDITS: Final = frozenset({"replace", "write_file", "edit"})
+_WHAT: Final = (
+    "command",
+    "file_path",
+    "path",
+    "dir_path",
+    "pattern",
+    "url",
+    "query",
+    "prompt",
+    "description",
+)
+_LIMIT_PROMPT: Final = 64 * 1024
+
+
+def read_gemini_hook(event: str, data: Mapping[str, object]) -> HookNews:
+    """Read the input of a hook. What is missing or of another kind counts as not said."""
+    tool, given = text_in(data, "tool_name"), _map(data.get("tool_input"))
+    state, detail = _state(event, data, tool, given)
+    is_call = event == "BeforeTool"
+    return HookNews(
+        event=event,
+        step=STEPS.get(event, Step.ASIDE),
+        session=one_line(text_in(data, "session_id")),
+        source=text_in(data, "source"),
+        state=state,
+        detail=detail,
+        tool=one_line(tool) if is_call else "",
+        command=one_line(text_in(given, "command"), LIMIT_COMMAND) if is_call else "",
+        file=one_line(text_in(given, "file_path"), LIMIT_COMMAND) if is_call and tool in _EDITS else "",
+        transcript=text_in(data, "transcript_path"),
+        cwd=text_in(data, "cwd"),
+        prompt=text_in(data, "prompt")[:_LIMIT_PROMPT] if event == "BeforeAgent" else "",
+        permission=_permission(event, data),
+        stop_active=data.get("stop_hook_active") is True,
+    )
+
+
+def gemini_answer(event: str, context: str, block_reason: str) -> Mapping[str, object] | None:
+    """Give what to say back; None for nothing. A hook that takes no context is given none."""
+    if block_reason and event == "AfterAgent":
+        return {"decision": "block", "reason": block_reason}
+    if context and event in CONTEXT_EVENTS:
+        return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
+    return None
+
+
+def _state(
+    event: str, data: Mapping[str, object], tool: str, given: Mapping[str, object]
+) -> tuple[AgentState | None, str]:
+    found = hook_state(event, text_in(data, "notification_type"))
+    if found is None or event == "SessionEnd":  # how its process ends is seen, and said better
+        return None, ""
+    state, reason = found
+    what = text_in(given, *_WHAT)
+    if event == "BeforeTool" and tool:
+        return state, one_line(f"{tool}: {what}" if what else tool)
+    if event == "Notification" and state is AgentState.BLOCKED:
+        return state, one_line(f"permission: {_asked(data)}")
+    return state, COMPACTING if event == "PreCompress" else reason
+
+
+def _asked(data: Mapping[str, object]) -> str:
+    details = _map(data.get("details"))
+    return text_in(details, "command", "filePath", "file_path", "title") or text_in(data, "message")
+
+
+def _permission(event: str, data: Mapping[str, object]) -> Mapping[str, object] | None:
+    if event != "Notification" or text_in(data, "notification_type") != "ToolPermission":
+        return None
+    return {
+        "tool": text_in(_map(data.get("details")), "toolName", "type"),
+        "input": _map(data.get("details")),
+    }
+
+
+def _map(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,55 @@
+"""Hooks of all harnesses: bytes of a hook's input in, one form of news out, and back. Pure.
+
+What cannot be read is no news: a hook must never get in the way of its harness.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from palaver.harness.claude_hooks import claude_answer, read_claude_hook
+from palaver.harness.gemini_hooks import gemini_answer, read_gemini_hook
+from palaver.harness.hook_news import HookNews
+
+_Read = Callable[[str, Mapping[str, object]], HookNews]
+_Say = Callable[[str, str, str], Mapping[str, object] | None]
+
+_HARNESSES: Final[Mapping[str, tuple[_Read, _Say]]] = {
+    "claude": (read_claude_hook, claude_answer),
+    "gemini": (read_gemini_hook, gemini_answer),
+}
+
+HOOKED: Final = tuple(_HARNESSES)
+"""The harnesses whose hooks are understood."""
+
+_LIMIT_EVENT: Final = 64
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def read_hook(harness: str, event: str, data: bytes | Mapping[str, object]) -> HookNews | None:
+    """Read what a hook was given; None when it cannot be read, or the harness is not known."""
+    found = _HARNESSES.get(harness)
+    if found is None or not 0 < len(event) <= _LIMIT_EVENT:
+        return None
+    if isinstance(data, bytes):
+        try:
+            data = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+    return found[0](event, data)
+
+
+def hook_answer(harness: str, event: str, *, context: str = "", block_reason: str = "") -> bytes:
+    """Write what a hook says back: context for the next request to the model, or why the turn goes on."""
+    answer = hook_answer_object(harness, event, context=context, block_reason=block_reason)
+    return _encode(answer) if answer else b""
+
+
+def hook_answer_object(
+    harness: str, event: str, *, context: str = "", block_reason: str = ""
+) -> dict[str, object]:
+    """Give the same as an object, empty for nothing."""
+    found = _HARNESSES.get(harness)
+    return dict(found[1](event, context, block_reason) or {}) if found else {}

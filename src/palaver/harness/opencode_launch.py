@@ -1,0 +1,120 @@
+"""How OpenCode 1.18 is started as an agent: its arguments, its environment, its settings. Pure.
+
+Nothing is written into a person's own settings: what is added is in the environment of this one process, and
+OpenCode merges it over the rest. A person's arguments stay as they are. What is not its terminal (`opencode
+run`, `serve`, ...) has no server of which we know, and is left alone.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
+PASSWORD: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105 - the name of a variable
+USERNAME: Final = "OPENCODE_SERVER_USERNAME"
+_SERVER: Final = "palaver"
+
+COMMANDS: Final = frozenset(
+    {
+        *("acp", "agent", "attach", "auth", "completion", "db", "debug", "export", "github", "import"),
+        *("mcp", "models", "plug", "plugin", "pr", "providers", "run", "serve", "session", "stats"),
+        *("uninstall", "upgrade", "web"),
+    }
+)
+"""Its other commands: none of them is its terminal."""
+
+_WITH_VALUE: Final = frozenset(
+    {
+        *("--log-level", "--port", "--hostname", "--mdns-domain", "--cors", "-m", "--model"),
+        *("-s", "--session", "--prompt", "--agent", "--replay-limit"),
+    }
+)
+_ANSWERED_ALONE: Final = frozenset({"-h", "--help", "-v", "--version"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """How an OpenCode was started: what its first session is, and how it answers."""
+
+    session: str = ""
+    is_continued: bool = False
+    is_fork: bool = False
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+    port: int = 0
+    """The one that a person asked for; 0 for any."""
+    has_terminal: bool = True
+    started_ms: int = 0
+
+
+def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
+    """Read a person's arguments, as OpenCode would."""
+    options, flags, words = _split(arguments)
+    provider, _, model = (options.get("-m") or options.get("--model") or "").partition("/")
+    port = options.get("--port", "")
+    return Began(
+        session=options.get("-s") or options.get("--session") or "",
+        is_continued=bool(flags & {"-c", "--continue"}),
+        is_fork="--fork" in flags,
+        agent=options.get("--agent", ""),
+        provider=provider if model else "",
+        model=model,
+        port=int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0,
+        has_terminal=not (flags & _ANSWERED_ALONE) and not (words and words[0] in COMMANDS),
+        started_ms=started_ms,
+    )
+
+
+def _split(arguments: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
+    options: dict[str, str] = {}
+    flags: set[str] = set()
+    words: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, has_value, value = word.partition("=")
+        if word == "--":
+            words += rest
+            break
+        if name in _WITH_VALUE and (has_value or rest):
+            options[name] = value if has_value else rest.pop(0)
+        elif word.startswith("-"):
+            flags.add(name)
+        else:
+            words.append(word)
+    return options, flags, words
+
+
+def launch_arguments(arguments: Sequence[str], began: Began, port: int) -> tuple[str, ...]:
+    """Give the arguments with the port at which its server listens; one that a person chose stays."""
+    return tuple(arguments) if began.port else ("--port", str(port), *arguments)
+
+
+def launch_environment(
+    environment: Mapping[str, str], *, password: str, mcp: Sequence[str], instructions: str
+) -> dict[str, str]:
+    """Give what is added to the environment; a password that a person has set stays.
+
+    `mcp` is the command of our tools, `instructions` a file. Settings that stand in the environment already
+    are kept, and where they cannot be read ours are left out.
+    """
+    added = {PASSWORD: environment.get(PASSWORD) or password}
+    server = {_SERVER: {"type": "local", "command": list(mcp), "enabled": True}}
+    ours = {"mcp": server, "instructions": [instructions]}
+    if not environment.get(CONTENT):
+        return {**added, CONTENT: json.dumps(ours)}
+    try:
+        theirs = json.loads(environment[CONTENT])
+    except (ValueError, RecursionError):
+        return added
+    if not isinstance(theirs, dict):
+        return added
+    servers, files = theirs.get("mcp"), theirs.get("instructions")
+    merged = {
+        **theirs,
+        "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
+        "instructions": [*(files if isinstance(files, list) else []), instructions],
+    }
+    return {**added, CONTENT: json.dumps(merged)}

@@ -1,0 +1,180 @@
+"""Many agents in terminals at once, with a real daemon and real holders, and what each of them read.
+
+The programs are `moods.py`: every byte that reaches one is written down with its mood, so that what must
+never have been typed is found afterwards, whatever the order of things was.
+"""
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.agents.stage import PROGRAMS
+from tests.cli.person import Person, persons
+from tests.daemon.stage import Home, finish, new_home
+
+LOOKS = ("framed", "plain")
+HARNESSES = {"framed": "claude", "plain": "generic", "mute": "generic", "stubborn": "generic"}
+HEAD = "[pal message from: script] "
+INLINE_LIMIT = 300
+LIMIT_S = 5.0
+START_LIMIT_S = 60.0
+_INTERRUPTS = b"\x03\x1b"
+_PERSON = frozenset(b"~\x15\x7f")
+
+
+def until(is_so: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
+    """Look until something is so, and leave the processors to those it is about."""
+    end = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < end, "it never came to be so"
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """One scripted agent: where it writes down what it reads, and where it takes orders."""
+
+    name: str
+    look: str
+    folder: Path
+
+    @property
+    def record(self) -> Path:
+        return self.folder / f"{self.name}.record"
+
+    @property
+    def orders(self) -> Path:
+        return self.folder / f"{self.name}.orders"
+
+    @property
+    def command(self) -> list[str]:
+        program = str(PROGRAMS / "moods.py")
+        return [sys.executable, "-ISE", program, str(self.record), str(self.orders), self.look]
+
+    def order(self, *orders: str) -> None:
+        """Tell it what to be like."""
+        pipe = os.open(self.orders, os.O_WRONLY)
+        try:
+            os.write(pipe, "".join(f"{order}\n" for order in orders).encode())
+        finally:
+            os.close(pipe)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """All that it wrote down so far, as pairs."""
+        text = self.record.read_text() if self.record.exists() else ""
+        whole, _, _ = text.rpartition("\n")
+        return [(line.split(" ")[0], line.split(" ")[1]) for line in whole.splitlines()]
+
+    def sent(self) -> list[str]:
+        """What stood in the composer at each Enter."""
+        return [bytes.fromhex(value).decode() for word, value in self.lines() if word == "sent"]
+
+    def keys(self, *words: str) -> bytes:
+        """All that it read, or only what it read in these moods, without what a person typed."""
+        wanted = {f"read:{word}" for word in words}
+        return b"".join(
+            key
+            for word, value in self.lines()
+            if (word in wanted if wanted else word.startswith("read:"))
+            and not set(key := bytes.fromhex(value)) <= _PERSON
+        )
+
+    def begun(self) -> list[tuple[str, str]]:
+        """Each line that was sent, with the mood in which the first key of it was read."""
+        found, mood = [], ""
+        for word, value in self.lines():
+            if word == "sent":
+                found.append((bytes.fromhex(value).decode(), mood))
+                mood = ""
+            elif word.startswith("read:") and not mood and bytes.fromhex(value)[0] not in _INTERRUPTS:
+                mood = "" if set(bytes.fromhex(value)) <= _PERSON else word.removeprefix("read:")
+        return found
+
+    def drafts_disturbed(self) -> list[str]:
+        """What was typed while a person's draft stood in the composer."""
+        return [value for word, value in self.lines() if word == "draft"]
+
+    def be(self, mood: str) -> None:
+        """Order a mood, and wait until the terminal has surely seen it."""
+        before = self.lines().count(("mood", mood))
+        self.order(mood)
+        until(lambda: self.lines().count(("mood", mood)) > before)
+
+    def hook(self, home: Home, event: str, **payload: object) -> None:
+        """Have it say a hook's event to its holder, and wait until the holder has heard it."""
+        request = {"type": "hook_event", "event_name": event, "payload": payload}
+        path = home.path / "agents" / f"{self.name}.sock"
+        before = self.count("hooked")
+        self.order(f"hook {path} {json.dumps(request)}")
+        until(lambda: self.count("hooked") > before)
+        answer = [value for word, value in self.lines() if word == "hooked"][-1]
+        assert json.loads(bytes.fromhex(answer))["ok"] is True, answer
+
+    def run(self, command: str) -> None:
+        """Have it run a command, as the agent that it is, and wait for its end."""
+        before = self.count("ran")
+        self.order(f"run {command}")
+        until(lambda: self.count("ran") > before)
+        assert self.lines()[-1] == ("ran", "0"), self.lines()[-1]
+
+    def count(self, word: str) -> int:
+        return sum(1 for known, _ in self.lines() if known == word)
+
+    def calm(self) -> None:
+        """Let it be idle from now on, and wait until the terminal has surely seen that."""
+        self.order("calm")
+        until(lambda: ("mood", "calm") in self.lines())
+
+    def until_sent(self, count: int, *, limit_s: float = LIMIT_S) -> list[str]:
+        """Wait until so many messages came, and give them."""
+        until(lambda: self.count("sent") >= count, limit_s=limit_s)
+        return self.sent()
+
+
+@dataclass(slots=True)
+class Herd:
+    """A home, its agents, and the person who sits at their terminals."""
+
+    home: Home
+    folder: Path
+    person: Person
+    agents: list[Scripted] = field(default_factory=list)
+
+    def start(self, look: str = "framed", name: str = "") -> Scripted:
+        """Start one agent with a holder of its own."""
+        agent = Scripted(name or f"a{len(self.agents)}", look, self.folder)
+        os.mkfifo(agent.orders)
+        options = ["--detach", "--name", agent.name, "--harness", HARNESSES[look]]
+        started = finish(
+            self.home.start("run", *options, "--", *agent.command), limit_s=START_LIMIT_S
+        )
+        assert started.status == 0, started
+        self.agents.append(agent)
+        until(lambda: ("mood", "starting") in agent.lines())
+        return agent
+
+    def begin_drafts(self, agents: Sequence[Scripted]) -> None:
+        """Let the person begin drafts at these terminals, and take them back, again and again."""
+        words = [sys.executable, "-I", str(PROGRAMS / "drafts.py"), str(self.home.path), "7"]
+        self.person.run(shlex.join([*words, *(agent.name for agent in agents)]))
+        self.person.until(b"sitting")
+
+    def end_drafts(self) -> None:
+        self.person.press(b"\x03")
+        self.person.until(b"status 0")
+
+
+@contextmanager
+def herds(folder: Path) -> Iterator[Herd]:
+    """A herd with nobody in it yet; all of it is ended with the block."""
+    with new_home() as home:
+        home.ok("up")
+        with persons(home) as here:
+            here.append(Person(home))
+            yield Herd(home, folder, here[0])

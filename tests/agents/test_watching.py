@@ -1,0 +1,96 @@
+"""What a screen that is drawn by its watcher asks of a holder, and is told by it."""
+
+from tests.agents.stage import Stage, script
+
+
+async def test_questions_of_the_program_are_answered_by_the_holder_when_nobodys_terminal_sees_them(
+    stage: Stage,
+) -> None:
+    await stage.start(["python3", "-I", "-c", ASKING])
+    client = await stage.attach()
+    await client.control(type="screen", on=True)
+    await client.control(type="redraw")
+
+    await client.press(b"ask\r")
+
+    await client.until_shown(b"answered")
+
+
+ASKING = """
+import os, sys, tty
+sys.stdin.readline()
+tty.setraw(0)
+os.write(1, b"\\x1b[c")
+os.write(1, b"answered" if os.read(0, 64).endswith(b"c") else b"no")
+os.read(0, 1)
+"""
+
+
+async def test_everybody_is_told_of_a_new_size_in_the_order_of_the_output(stage: Stage) -> None:
+    await stage.start(script("size"))
+    first = await stage.attach(80, 22)
+    second = await stage.attach(100, 30)
+
+    size = await first.control_of("size")
+
+    assert (size["cols"], size["rows"]) == (100, 30)
+    await second.until_shown(b"size 100x30")
+
+
+async def test_what_has_rolled_off_can_be_asked_for(stage: Stage) -> None:
+    await stage.start(script("lines"), rows=3)
+    client = await stage.attach(80, 3)
+    await client.until_shown(b"ready")
+    for number in range(4):
+        await client.press(b"%d\r" % number)
+        await client.until_shown(b"got '%d'" % number)
+
+    await client.control(type="history")
+
+    lines = (await client.control_of("history"))["lines"]
+    assert lines[0] == "ready"
+    assert "got '1'" in lines
+
+
+async def test_a_line_for_the_queue_is_confirmed_with_its_place(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    client = await stage.attach()
+
+    await client.control(type="input", text="later", priority="idle")
+
+    assert await client.control_of("queued") == {"type": "queued", "priority": "idle", "seq": 7}
+    assert stage.daemon.passed[-1]["request"]["bare"] is True
+
+
+async def test_a_priority_that_does_not_exist_is_refused_and_named(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    client = await stage.attach()
+
+    await client.control(type="input", text="now", priority="at-once")
+
+    refusal = await client.control_of("error")
+    assert refusal["about"] == "input"
+    assert "at-once" in refusal["message"]
+
+
+async def test_a_line_is_not_typed_while_another_has_the_keyboard(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    owner, other = await stage.attach(), await stage.attach()
+    await owner.control(type="passthrough", on=True)
+    await owner.until(lambda: any(one.get("passthrough") == "own" for one in owner.controls))
+
+    await other.control(type="input", text="mine", priority="normal")
+
+    assert "another terminal has the keyboard" in (await other.control_of("error"))["message"]
+    await owner.press(b"yours\r")
+    await owner.until_shown(b"got 'yours'")
+    assert b"mine" not in owner.shown
+
+
+async def test_a_person_who_is_attached_can_end_the_agent(stage: Stage) -> None:
+    await stage.start(["sleep", "600"])
+    client = await stage.attach()
+
+    await client.control(type="stop")
+
+    assert (await client.control_of("exited"))["signal"]

@@ -1,0 +1,96 @@
+"""Pictures are as large as they should be, show the cursor, and can be had in ASCII."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.terminal import Terminal
+from palaver.cli.attach.picture import (
+    REVERSED,
+    Picture,
+    ascii_sign,
+    cursor_in,
+    plain,
+    screen_rows,
+    text_row,
+)
+from palaver.doors.argv.style import safe
+
+
+def text_of(row: object) -> str:
+    assert isinstance(row, tuple)
+    return "".join(cell.data for cell in row)
+
+
+def terminal_with(data: bytes, cols: int = 20, rows: int = 6) -> Terminal:
+    terminal = Terminal(cols, rows)
+    terminal.feed(data)
+    return terminal
+
+
+@given(st.text(max_size=30), st.integers(1, 20))
+def test_a_row_of_text_is_exactly_as_wide_as_it_should_be(text: str, width: int) -> None:
+    assert len(text_row(safe(text), width)) == width
+
+
+def test_a_wide_character_that_does_not_fit_is_left_out() -> None:
+    assert text_of(text_row("ab漢", 3)) == "ab "
+
+
+def test_a_row_is_filled_in_its_own_kind() -> None:
+    assert text_row("a", 3, REVERSED) == (REVERSED._replace(data="a"), REVERSED, REVERSED)
+
+
+@given(st.binary(max_size=200), st.integers(1, 9), st.integers(1, 30))
+def test_a_part_of_a_screen_has_the_size_asked_for_and_the_cursor_in_it(
+    data: bytes, height: int, width: int
+) -> None:
+    glass = terminal_with(data).glass
+
+    rows, cursor = screen_rows(glass, height, width), cursor_in(glass, height, width)
+
+    assert len(rows) == height
+    assert {len(row) for row in rows} == {width}
+    assert cursor is None or (0 <= cursor[0] < height and 0 <= cursor[1] < width)
+
+
+def test_a_larger_screen_is_shown_around_its_cursor() -> None:
+    glass = terminal_with(b"1\r\n2\r\n3\r\n4\r\n5").glass
+
+    assert [text_of(row).strip() for row in screen_rows(glass, 3, 5)] == ["3", "4", "5"]
+
+
+def test_a_program_may_hide_its_cursor() -> None:
+    assert cursor_in(terminal_with(b"\x1b[?25l").glass, 6, 20) is None
+
+
+def test_half_a_wide_character_is_a_blank() -> None:
+    glass = terminal_with("漢字\x1b[2;1H漢字\x1b[1;2Hx\x1b[1;1H".encode()).glass
+
+    overwritten, cut = screen_rows(glass, 2, 3)
+
+    assert text_of(overwritten) == " x "
+    assert text_of(cut) == "漢 "
+
+
+@given(st.characters(exclude_categories=["Cs"]))
+def test_every_sign_has_one_in_ascii(sign: str) -> None:
+    found = ascii_sign(sign)
+
+    assert len(found) == 1
+    assert found.isascii()
+
+
+def test_letters_lines_and_arrows_stay_readable_in_ascii() -> None:
+    signs = "é→┌─┐│…•█漢"
+
+    assert "".join(map(ascii_sign, signs)) == "e>+-+|.*#?"
+
+
+def test_a_picture_in_ascii_keeps_its_columns_and_colours() -> None:
+    picture = Picture((text_row("漢é a", 6, REVERSED),), (0, 2))
+
+    shown = plain(picture)
+
+    assert text_of(shown.rows[0]) == "? e a "
+    assert shown.rows[0][0].reverse
+    assert shown.cursor == (0, 2)

@@ -1,0 +1,329 @@
+r"""The attach screen as a person sees it, driven in tmux: every key of it, every size, every end."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.attach.panes import PROGRAMS, Pane, open_pane
+from tests.daemon.stage import Home, end_process, new_home, wait_until
+
+MENU = "C-\\"
+
+
+def program(name: str, *words: str) -> list[str]:
+    return [sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *words]
+
+
+@pytest.fixture
+def bus() -> Iterator[Home]:
+    """A home in which the daemon runs; agents that are left are ended with it."""
+    with new_home() as home:
+        home.ok("up")
+        try:
+            yield home
+        finally:
+            end_agents(home)
+
+
+def end_agents(home: Home) -> None:
+    home.ok("up")
+    for agent in home.ok("list", "--json").lines:
+        told = home.pal("status", agent["name"], "--json")
+        holder = told.json.get("holder") if told.status == 0 else None
+        if isinstance(holder, int):
+            end_process(agent["pid"], signal.SIGKILL)
+            end_process(holder, signal.SIGTERM)
+
+
+@pytest.fixture
+def pane(bus: Home) -> Iterator[Pane]:
+    with open_pane(bus) as opened:
+        yield opened
+
+
+@pytest.fixture
+def luna(pane: Pane) -> Pane:
+    """A terminal in which luna was just started: it answers every line with `got '…'`."""
+    pane.run("pal", "run", "--name", "luna", "--", *program("lines"), then="; echo status $?")
+    pane.until("ready", "luna | ", "normal>")
+    return pane
+
+
+def test_a_line_in_the_bar_is_typed_into_the_agent(luna: Pane) -> None:
+    luna.type("hello there")
+    luna.until_row(-1, "normal> hello there")
+    luna.keys("Enter")
+
+    luna.until("got 'hello there'")
+    luna.until_row(-1, "normal>")
+    assert luna.lines[-2].startswith(" luna | ")
+    assert [
+        event["payload"]["text"] for event in luna.home.events("--type", "life") if "text" in event["payload"]
+    ] == ["hello there"]
+
+
+def test_a_line_of_another_priority_goes_through_the_queue_without_a_head(luna: Pane) -> None:
+    luna.keys("Tab", "Tab", "Tab")
+    luna.until_row(-1, "idle>")
+    luna.type("when you have time")
+    luna.keys("Enter")
+
+    luna.until("queued as #")
+    luna.until("got 'when you have time'")
+    (event,) = luna.home.events("--type", "message")
+    assert (event["from"], event["payload"]["priority"]) == ("human", "idle")
+
+
+def test_passthrough_gives_every_key_to_the_agent_and_ctrl_backslash_ends_it(bus: Home, pane: Pane) -> None:
+    record = bus.path.parent / "keys"
+    pane.run("pal", "run", "--name", "luna", "--", *program("keys", str(record), "paste"))
+    pane.until("ready", "normal>")
+
+    pane.keys(MENU)
+    pane.until_row(-1, "p passthrough")
+    pane.keys("p")
+    pane.until("passthrough, queue paused")
+    assert pane.flag("cursor_y") == "1"
+    pane.keys("a", "Up", "C-c", "Tab", "Escape")
+    wait_until(lambda: record.exists() and record.read_bytes() == b"a\x1b[A\x03\t\x1b")
+    pane.keys(MENU)
+
+    pane.until("| input")
+    pane.type("x")
+    pane.until_row(-1, "normal> x")
+    assert record.read_bytes() == b"a\x1b[A\x03\t\x1b"
+
+
+def test_passthrough_mirrors_the_modes_of_the_program_while_it_lasts(pane: Pane) -> None:
+    script = (
+        "import sys; sys.stdout.write('\\x1b[?1000h\\x1b[?1006h\\x1b[?1hready'); sys.stdout.flush(); input()"
+    )
+    pane.run("pal", "run", "--name", "luna", "--", sys.executable, "-I", "-c", script)
+    pane.until("ready", "normal>")
+    assert (pane.flag("mouse_any_flag"), pane.flag("keypad_cursor_flag")) == ("0", "0")
+
+    pane.keys(MENU, "p")
+    pane.until("passthrough")
+    assert (pane.flag("mouse_any_flag"), pane.flag("mouse_sgr_flag")) == ("1", "1")
+    assert pane.flag("keypad_cursor_flag") == "1"
+    pane.keys(MENU)
+    pane.until("| input")
+
+    assert (pane.flag("mouse_any_flag"), pane.flag("keypad_cursor_flag")) == ("0", "0")
+
+
+def test_the_agent_has_two_rows_less_at_every_size(bus: Home, pane: Pane) -> None:
+    pane.run("pal", "run", "--name", "luna", "--", *program("size"))
+    pane.until("size 80x22", "normal>")
+
+    for cols, rows in ((40, 10), (200, 60), (80, 24)):
+        pane.resize(cols, rows)
+        pane.until(f"size {cols}x{rows - 2}")
+        pane.until_row(-2, " luna | ")
+        pane.until_row(-1, "normal>")
+
+
+def test_a_terminal_too_small_for_a_bar_is_the_agents_own(luna: Pane) -> None:
+    luna.resize(40, 4)
+    wait_until(lambda: "normal>" not in "\n".join(luna.lines))
+    luna.type("small")
+    luna.keys("Enter")
+    luna.until("got 'small'")
+    luna.keys(MENU)
+    luna.until_row(-1, "p keys s scroll d leave")
+
+    luna.keys("Escape")
+    luna.resize(80, 24)
+
+    luna.until_row(-2, " luna | ")
+    luna.until_row(-1, "normal>")
+
+
+def test_what_has_rolled_off_is_found_by_scrolling_back_also_from_before_one_came(luna: Pane) -> None:
+    for number in range(14):
+        luna.type(f"number {number}")
+        luna.keys("Enter")
+        luna.until(f"got 'number {number}'")
+    luna.keys(MENU, "d")
+    luna.until("detached from luna")
+    luna.run("pal", "attach", "luna")
+    luna.until("got 'number 13'", "normal>")
+
+    luna.keys("PPage")
+
+    luna.until("scroll back", "ready", "got 'number 0'")
+    luna.keys("q")
+    luna.until("got 'number 13'", "| input")
+
+
+def test_detaching_leaves_the_agent_running_and_the_terminal_as_it_was(luna: Pane) -> None:
+    luna.keys(MENU, "d")
+
+    luna.until("detached from luna; 'pal attach luna' comes back", "status 0", "$")
+    assert luna.flag("alternate_on") == "0"
+    assert luna.flag("wrap_flag") == "1"
+    assert luna.flag("cursor_flag") == "1"
+    assert luna.home.ok("status", "luna", "--json").json["present"] is True
+
+
+def test_quitting_asks_once_and_ends_with_the_agents_own_status(luna: Pane) -> None:
+    luna.keys(MENU, "q")
+    luna.until_row(-1, "quit luna?")
+    luna.keys("n")
+    luna.until("luna runs on")
+
+    luna.type("exit 7")
+    luna.keys("Enter")
+
+    luna.until("luna has ended: exited with 7", "status 7", "ready")
+
+
+def test_a_polite_stop_is_sent_when_the_person_says_yes(pane: Pane) -> None:
+    pane.run("pal", "run", "--name", "luna", "--", "sleep", "600", then="; echo status $?")
+    pane.until("luna | ", "normal>")
+
+    pane.keys(MENU, "q", "y")
+
+    wait_until(
+        lambda: "luna was asked to end" in "\n".join(pane.lines) or "has ended" in "\n".join(pane.lines)
+    )
+    pane.until("luna has ended: killed by SIG", "status 1")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_with_the_terminal_as_it_was(luna: Pane, number: int) -> None:
+    (pid,) = clients_of(luna)
+
+    os.kill(pid, number)
+
+    luna.until("$")
+    wait_until(lambda: luna.flag("alternate_on") == "0")
+    luna.run("stty", "-a")
+    luna.until(" icanon", " echo ", " icrnl")
+    assert luna.home.ok("status", "luna", "--json").json["present"] is True
+
+
+def test_the_status_line_says_when_the_bus_is_away_and_when_it_is_back(luna: Pane) -> None:
+    luna.home.ok("down")
+    luna.until("bus away")
+    luna.type("without a bus")
+    luna.keys("Enter")
+    luna.until("got 'without a bus'")
+
+    luna.home.ok("up")
+
+    wait_until(lambda: "bus away" not in luna.lines[-2])
+    luna.until("queue 0")
+
+
+def test_a_holder_that_becomes_its_newer_version_keeps_the_screen(luna: Pane) -> None:
+    holder = luna.home.ok("status", "luna", "--json").json["holder"]
+
+    os.kill(holder, signal.SIGUSR2)
+    wait_until(lambda: b"--resume-fd" in Path(f"/proc/{holder}/cmdline").read_bytes())
+    luna.type("still there?")
+    luna.keys("Enter")
+
+    luna.until("got 'still there?'")
+    luna.until_row(-1, "normal>")
+
+
+def test_what_is_refused_is_said_in_the_status_line_and_the_line_is_given_back(luna: Pane) -> None:
+    luna.keys("Tab")
+    luna.home.ok("down")
+    luna.until("bus away")
+
+    luna.type("urgent")
+    luna.keys("Enter")
+
+    luna.until("! the bus is not running")
+    luna.until_row(-1, "interrupt> urgent")
+
+
+def test_a_new_size_while_scrolled_back_is_drawn_whole(luna: Pane) -> None:
+    luna.keys("PPage")
+    luna.until("scroll back")
+
+    luna.resize(50, 12)
+
+    luna.until("ready")
+    luna.until_row(-2, " luna | ")
+    luna.keys("q")
+    luna.until_row(-1, "normal>")
+
+
+CRASHING = """
+import os, sys
+from palaver.cli.attach import attach, session
+
+def broken(*_):
+    if console.notice:
+        raise ZeroDivisionError("a mistake in the screen")
+    return compose(*_)
+
+compose, session.compose = session.compose, broken
+console = session.Console("luna")
+session.Console = lambda _: console
+sys.exit(attach.attach(os.environ["PALAVER_HOME"], "luna", os.environ))
+"""
+
+
+def test_a_mistake_of_its_own_leaves_the_terminal_as_it_was(luna: Pane) -> None:
+    luna.keys(MENU, "d")
+    luna.until("detached")
+    luna.run(sys.executable, "-I", "-c", CRASHING, then="; echo status $?")
+    luna.until_row(-1, "normal>")
+
+    luna.keys("Enter")
+
+    luna.until("ZeroDivisionError: a mistake in the screen", "status 1")
+    assert luna.flag("alternate_on") == "0"
+    luna.run("stty", "-a")
+    luna.until(" icanon", " echo ", " icrnl")
+
+
+def test_without_a_utf_8_locale_the_screen_is_in_ascii(pane: Pane) -> None:
+    pane.run("env", "LANG=C", "pal", "run", "--name", "luna", "--", "printf", "┌─┐ é → end\\n")
+
+    pane.until("+-+ e > end", "luna has ended")
+
+
+def test_nobody_attaches_without_a_terminal(luna: Pane) -> None:
+    luna.keys(MENU, "d")
+    luna.until("detached")
+
+    luna.run("pal", "attach", "luna", then=" | cat")
+
+    luna.until("pal: attaching needs a terminal; 'pal peek'")
+
+
+def test_the_plain_terminal_is_the_agents_own(luna: Pane) -> None:
+    luna.keys(MENU, "d")
+    luna.until("detached")
+    luna.run("pal", "attach", "luna", "--plain", then="; echo status $?")
+    luna.until("ready")
+
+    luna.type("hello")
+    luna.keys("Enter")
+
+    luna.until("got 'hello'")
+    assert "normal>" not in "\n".join(luna.lines)
+    luna.keys(MENU, "d")
+    luna.until("detached from luna", "status 0")
+
+
+def clients_of(pane: Pane) -> list[int]:
+    """The processes that show this home's agents, found by what they were told to run."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            surroundings = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"__run" in words and os.fsencode(f"PALAVER_HOME={pane.home.path}\0") in surroundings:
+            found.append(int(entry.name))
+    return found

@@ -1,0 +1,78 @@
+"""One line says how an agent is, at every width, and never more than fits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.cli.attach.status_line import Standing, status_line
+from palaver.doors.argv.style import display_width
+
+STANDINGS = st.builds(
+    Standing,
+    name=st.text(max_size=12),
+    state=st.sampled_from(["starting", "active", "idle", "blocked", "exited"]),
+    detail=st.text(max_size=12),
+    keyboard=st.sampled_from(["free", "own", "other"]),
+    queue=st.dictionaries(st.sampled_from(["interrupt", "normal", "held"]), st.integers(0, 99)),
+    is_paused=st.booleans(),
+    is_away=st.booleans(),
+)
+BUSY = Standing(
+    "luna", "blocked", "permission", queue={"interrupt": 1, "normal": 0, "idle": 2, "held": 1}, is_paused=True
+)
+
+
+@given(
+    STANDINGS,
+    st.sampled_from(["input", "passthrough, queue paused"]),
+    st.text(max_size=40),
+    st.integers(1, 120),
+)
+def test_a_line_never_is_wider_than_the_terminal_and_drives_none(
+    standing: Standing, mode: str, notice: str, width: int
+) -> None:
+    line = status_line(standing, mode, notice, width, "a hint")
+
+    assert display_width(line) <= width
+    assert not any(sign in line for sign in "\x1b\x9b\r\n")
+
+
+def test_a_wide_line_says_everything() -> None:
+    line = status_line(BUSY, "input", "", 100, "Ctrl-\\ menu")
+
+    assert line.startswith(
+        " luna | blocked: permission | paused | queue 4: 1 interrupt, 2 idle, 1 held | input"
+    )
+    assert line.endswith("Ctrl-\\ menu ")
+
+
+def test_a_narrow_line_drops_the_hint_then_the_counts_then_the_reason_then_the_queue() -> None:
+    widths = (80, 52, 40, 21, 12)
+
+    lines = [status_line(BUSY, "passthrough, queue paused", "", width, "Ctrl-\\ menu") for width in widths]
+
+    assert lines == [
+        " luna | blocked: permission | paused | queue 4 | passthrough, queue paused",
+        " luna | blocked | paused | queue 4 | passthrough",
+        " luna | blocked | paused | passthrough",
+        " luna | blocked",
+        "luna",
+    ]
+
+
+def test_a_notice_is_kept_before_all_else() -> None:
+    assert status_line(BUSY, "input", "no", 80) == " luna | blocked: permission | paused | ! no"
+    assert status_line(BUSY, "input", "this is not possible now", 30) == " ! this is not possible now"
+    assert status_line(BUSY, "input", "this is not possible now", 10) == "! this is…"
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    assert status_line(Standing("luna"), "input", "", 80) == " luna | starting | input"
+
+
+def test_an_absent_bus_and_a_keyboard_elsewhere_are_said_in_words() -> None:
+    standing = Standing("luna", "idle", keyboard="other", is_away=True, queue={"normal": 0})
+
+    assert (
+        status_line(standing, "input", "", 80)
+        == " luna | idle | bus away | keyboard elsewhere | queue 0 | input"
+    )

@@ -1,0 +1,64 @@
+"""How entries look to a person."""
+
+from datetime import UTC
+
+import pytest
+
+from palaver.cli.transcript_page import entry_text
+from palaver.doors.argv.style import Paint
+from palaver.model.transcript import Entry, Level, ToolCall
+
+ENTRY = Entry(
+    role="assistant",
+    text="two\nlines\x1b[31m\n",
+    tools=(
+        ToolCall(name="Bash", input={"command": "ls"}, output="a\nb\n"),
+        ToolCall(name="Read", input="x" * 300, output="no", is_error=True),
+        ToolCall(name=""),
+    ),
+    whole={},
+    ts=1794743066054,
+)
+
+
+def shown(level: Level, *, is_terminal: bool = False, entry: Entry = ENTRY) -> str:
+    return entry_text(entry, 3, level, paint=Paint(False), zone=UTC, is_terminal=is_terminal)
+
+
+def test_what_was_said_stands_below_who_said_it_and_when() -> None:
+    assert shown(Level.NORMAL) == "[3] assistant  2026-11-15 11:44:26\ntwo\nlines\x1b[31m\n\n"
+
+
+def test_on_a_terminal_nothing_drives_it() -> None:
+    assert "lines␛[31m" in shown(Level.NORMAL, is_terminal=True)
+
+
+def test_tools_stand_below_in_a_line_each() -> None:
+    assert shown(Level.DETAILED, is_terminal=True).splitlines()[3:] == [
+        '    Bash {"command": "ls"}',
+        "    → a b",
+        "    Read " + "x" * 199 + "…",
+        "    ✗ no",
+        "    answer",
+        "",
+    ]
+
+
+def test_in_full_all_of_it_is_there() -> None:
+    lines = shown(Level.FULL).splitlines()
+
+    assert lines[4:6] == ["    → a", "      b"]
+    assert "    Read " + "x" * 300 in lines
+
+
+@pytest.mark.parametrize(("ts", "head"), [(0, "[3] user\n"), (1 << 52, "[3] user  ?\n")])
+def test_a_moment_that_is_none_is_not_shown(ts: int, head: str) -> None:
+    entry = Entry(role="user", text="", whole={}, ts=ts)
+
+    assert shown(Level.NORMAL, entry=entry).startswith(head)
+
+
+def test_a_role_has_its_colour() -> None:
+    text = entry_text(ENTRY, 1, Level.NORMAL, paint=Paint(True), zone=UTC, is_terminal=True)
+
+    assert text.startswith("\x1b[36m[1] assistant\x1b[0m")

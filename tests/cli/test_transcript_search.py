@@ -1,0 +1,52 @@
+"""Looking for regular expressions in entries."""
+
+import re
+import signal
+
+import pytest
+
+from palaver.cli.transcript_search import Search
+from palaver.errors import BadRequest
+from palaver.model.transcript import Entry, Level, ToolCall
+
+ENTRY = Entry(
+    role="assistant",
+    text="The tests are flaky",
+    tools=(
+        ToolCall(name="Bash", input={"command": "make check"}, output="3 failed"),
+        ToolCall(name="Raw", input="x"),
+    ),
+    whole={},
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_found"),
+    [
+        ("flaky|slow", True),
+        ("the tests", True),
+        ("The", True),
+        ("THE", False),
+        (r"\Sests", True),
+        ("^flaky", False),
+    ],
+)
+def test_capital_letters_count_only_when_they_are_written(expression: str, is_found: bool) -> None:
+    assert Search(expression, Level.NORMAL).is_in(ENTRY, 1) is is_found
+
+
+@pytest.mark.parametrize("expression", ["make check", "bash", "3 failed"])
+def test_tools_are_searched_where_they_are_shown(expression: str) -> None:
+    assert not Search(expression, Level.NORMAL).is_in(ENTRY, 1)
+    assert Search(expression, Level.DETAILED).is_in(ENTRY, 1)
+
+
+def test_an_expression_that_would_never_end_is_given_up() -> None:
+    entry = Entry(role="user", text="a" * 64 + "!", whole={})
+    before = signal.getsignal(signal.SIGALRM)
+
+    with pytest.raises(BadRequest, match=re.escape("'(a+)+$' in entry 7 takes too long")):
+        Search("(a+)+$", Level.NORMAL, limit_s=0.05).is_in(entry, 7)
+
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -1,0 +1,173 @@
+"""Where transcripts are found, and their lines."""
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.harness.transcript_samples import SESSIONS, install_samples
+
+from palaver.cli import transcript_source
+from palaver.cli.transcript_source import Transcript, find_transcript
+from palaver.doors.argv.transcript_order import KnownSession
+from palaver.errors import NotFound, Unavailable
+from palaver.harness.transcripts import TRANSCRIPTS
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home in which all four harnesses have kept a session."""
+    install_samples(tmp_path)
+    return tmp_path
+
+
+def known(harness: str, session: str | None = None, **fields: object) -> KnownSession:
+    found = SESSIONS[harness] if session is None else session
+    return KnownSession(agent="luna", harness=harness, session=found, **fields)  # type: ignore[arg-type]  # one of its own
+
+
+@pytest.mark.parametrize("harness", sorted(TRANSCRIPTS))
+def test_a_session_of_every_harness_is_found_and_read(home: Path, harness: str) -> None:
+    found = find_transcript(known(harness), {"HOME": str(home)})
+
+    texts = [entry.text for entry in found.entries()]
+
+    assert texts[:2] == ["list the files", "I look at the files first."]
+    assert [entry.text for entry in found.entries()] == texts
+
+
+def test_the_file_that_a_hook_told_comes_first(home: Path, tmp_path: Path) -> None:
+    told = tmp_path / "told.jsonl"
+    told.write_text("")
+
+    found = find_transcript(known("claude", path=str(told)), {"HOME": str(home)})
+
+    assert found.path == str(told)
+
+
+def test_a_file_that_a_hook_told_and_that_is_gone_is_looked_for(home: Path) -> None:
+    found = find_transcript(known("claude", path="/gone.jsonl"), {"HOME": str(home)})
+
+    assert found.path.startswith(str(home))
+
+
+def test_a_file_is_enough_where_no_session_is_known(home: Path, tmp_path: Path) -> None:
+    told = tmp_path / "told.jsonl"
+    told.write_text("")
+
+    assert find_transcript(known("codex", "", path=str(told)), {}).path == str(told)
+
+
+def test_a_running_claude_says_itself_which_session_it_is_in_now(home: Path) -> None:
+    registry = home / ".claude/sessions/77.json"
+    registry.parent.mkdir()
+    registry.write_text(json.dumps({"pid": 77, "sessionId": SESSIONS["claude"]}))
+
+    found = find_transcript(
+        known("claude", "before-clear", pid=77, path="/old/before-clear.jsonl"), {"HOME": str(home)}
+    )
+
+    assert found.session == SESSIONS["claude"]
+
+
+def test_an_agent_that_asks_for_its_own_says_which_session_it_is_in(home: Path) -> None:
+    environment = {"HOME": str(home), "CODEX_THREAD_ID": SESSIONS["codex"]}
+
+    assert find_transcript(known("codex", "old", is_own=True), environment).session == SESSIONS["codex"]
+
+
+def test_another_harness_above_says_nothing_about_ones_own(home: Path) -> None:
+    environment = {"HOME": str(home), "CLAUDE_CODE_SESSION_ID": "other"}
+
+    assert find_transcript(known("codex", is_own=True), environment).session == SESSIONS["codex"]
+
+
+@pytest.mark.parametrize(
+    ("harness", "session", "complaint"),
+    [
+        ("claude", "", "no session of luna: it is known once luna has run a hook"),
+        ("claude", "../../etc", "no session of luna"),
+        ("claude", "unknown", "looked for .*/.claude/projects/\\*/unknown.jsonl"),
+        ("codex", "unknown", "no transcript of luna: it is written at the first prompt"),
+        ("gemini", "unknown", "session-\\*-unknown.jsonl"),
+        ("opencode", "ses_unknown", "opencode.db"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_was_looked_for(
+    home: Path, harness: str, session: str, complaint: str
+) -> None:
+    with pytest.raises(NotFound, match=complaint):
+        find_transcript(known(harness, session), {"HOME": str(home)})
+
+
+def test_without_a_home_there_is_no_place_to_look() -> None:
+    with pytest.raises(NotFound, match="HOME is not set"):
+        find_transcript(known("claude"), {})
+
+
+def test_of_several_files_the_one_changed_last_is_read(home: Path) -> None:
+    folder = home / ".claude/projects/-moved"
+    folder.mkdir()
+    newer = folder / f"{SESSIONS['claude']}.jsonl"
+    newer.write_text("")
+    os.utime(newer, (4_000_000_000, 4_000_000_000))
+
+    assert find_transcript(known("claude"), {"HOME": str(home)}).path == str(newer)
+
+
+def test_a_line_that_is_too_long_is_passed_over_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript_source, "LIMIT_LINE_BYTES", 8)
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"short\n" + b"x" * 30 + b"\n1234567\nhalf")
+    transcript = Transcript("claude", str(path), "s")
+
+    lines = list(transcript.lines())
+
+    assert lines == [b"short\n", b"1234567\n", b"half"]
+    assert transcript.passed_over == 1
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    with pytest.raises(NotFound, match="it is no regular file"):
+        list(Transcript("claude", str(fifo), "s").lines())
+
+
+def test_what_may_not_be_opened_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="No such file or directory"):
+        list(Transcript("claude", str(tmp_path / "none"), "s").lines())
+
+
+def test_a_database_that_is_none_is_passed_over_or_said(tmp_path: Path) -> None:
+    folder = tmp_path / ".local/share/opencode"
+    folder.mkdir(parents=True)
+    (folder / "opencode.db").write_text("no database at all, whatever its name says")
+
+    with pytest.raises(NotFound, match="no transcript of luna"):
+        find_transcript(known("opencode"), {"HOME": str(tmp_path)})
+    with pytest.raises(Unavailable, match="cannot be read now"):
+        list(Transcript("opencode", str(folder / "opencode.db"), "s").lines())
+
+
+def test_a_long_session_in_a_database_is_read_page_by_page_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE message (id, session_id, time_created INTEGER, data)")
+        database.execute("CREATE TABLE part (id, message_id, data)")
+        for number in range(250):
+            # Two at a time have one moment: their ids tell them apart.
+            row = (f"m{number:04}", "s" if number % 5 else "other", number // 2, '{"role":"user"}')
+            database.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
+            parts = [f'{{"type":"text","text":"{number}"}}', "no json"]
+            for at, data in enumerate(parts):
+                database.execute("INSERT INTO part VALUES (?, ?, ?)", (f"p{at}", f"m{number:04}", data))
+    database.close()
+
+    entries = Transcript("opencode", str(path), "s").entries()
+
+    assert [entry.text for entry in entries] == [str(number) for number in range(250) if number % 5]

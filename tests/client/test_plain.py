@@ -1,0 +1,187 @@
+"""A connection without a name: answers, refusals, losses, endings."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.bus import Bus
+from tests.client.fake import LIMIT_S, FakeDaemon, FakePeer
+
+from palaver.client.answer import fields_from_json
+from palaver.client.plain import Plain
+from palaver.client.request import CallTool, Events, Whoami
+from palaver.errors import Disconnected, RoomNotFound
+
+STATE = CallTool(tool="get_room_state", arguments={"room_id": "shop"}, key="00" * 16)
+WAIT = CallTool(tool="wait_for_events", arguments={"room_id": "shop"}, key="11" * 16)
+
+
+@pytest.fixture
+async def plain(fake: FakeDaemon, home: Path) -> AsyncIterator[Plain]:
+    async with Plain(str(home)) as opened:
+        yield opened
+
+
+async def test_answers_find_those_who_asked_in_whatever_order_they_come(
+    fake: FakeDaemon, plain: Plain
+) -> None:
+    peer = await fake.accept()
+    first, second = asyncio.ensure_future(plain.ask(WAIT)), asyncio.ensure_future(plain.ask(STATE))
+    asked = [await peer.next(), await peer.next()]
+
+    peer.answer(asked[1], room_id="shop")
+    peer.say(push="event", req=99)  # Nobody asked for it.
+    peer.answer(asked[0], events=[])
+
+    assert [one["tool"] for one in asked] == ["wait_for_events", "get_room_state"]
+    assert fields_from_json(await second) == {"room_id": "shop"}
+    assert fields_from_json(await first) == {"events": []}
+
+
+async def test_a_refusal_is_raised_as_its_class_and_the_connection_stays(
+    fake: FakeDaemon, plain: Plain
+) -> None:
+    peer = await fake.accept()
+    asking = asyncio.ensure_future(plain.ask(STATE))
+    peer.refuse(await peer.next(), "room_not_found", "there is no room shop", room="shop")
+
+    with pytest.raises(RoomNotFound):
+        await asking
+
+    again = asyncio.ensure_future(plain.ask(Whoami()))
+    peer.answer(await peer.next(), name="human")
+    assert fields_from_json(await again) == {"name": "human"}
+
+
+async def test_what_was_not_answered_before_a_loss_is_asked_again_with_the_same_key(
+    fake: FakeDaemon, plain: Plain
+) -> None:
+    peer = await fake.accept()
+    asking = [asyncio.ensure_future(plain.ask(request)) for request in (STATE, WAIT)]
+    before = [(await peer.next())["key"] for _ in asking]
+
+    peer.close()
+    back = await fake.accept()
+    again = [await back.next() for _ in asking]
+    for one in again:
+        back.answer(one, key=one["key"])
+
+    assert sorted(one["key"] for one in again) == sorted(before)
+    assert [fields_from_json(await one)["key"] for one in asking] == ["00" * 16, "11" * 16]
+
+
+async def test_what_a_daemon_on_its_way_out_refuses_is_asked_of_the_next(
+    fake: FakeDaemon, plain: Plain
+) -> None:
+    peer = await fake.accept()
+    asking = asyncio.ensure_future(plain.ask(WAIT))
+    peer.refuse(await peer.next(), "shutting_down", "the bus stops; ask the next one")
+    peer.close()
+
+    back = await fake.accept()
+    back.answer(await back.next(), events=[1])
+
+    assert fields_from_json(await asking) == {"events": [1]}
+
+
+async def test_one_connection_serves_all_who_wait_for_the_way_back(fake: FakeDaemon, plain: Plain) -> None:
+    peer = await fake.accept()
+    asking = [asyncio.ensure_future(plain.ask(STATE)) for _ in range(5)]
+    for _ in asking:
+        await peer.next()
+    peer.close()
+
+    back = await fake.accept()
+    for _ in asking:
+        back.answer(await back.next())
+
+    await asyncio.gather(*asking)
+    assert fake.is_idle
+
+
+async def test_what_always_hangs_up_is_given_up(fake: FakeDaemon, plain: Plain) -> None:
+    hanging_up = asyncio.ensure_future(hang_up(fake))
+
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(Disconnected):
+            await plain.ask(STATE)
+
+    hanging_up.cancel()
+
+
+async def hang_up(fake: FakeDaemon) -> None:
+    while True:
+        peer: FakePeer = await fake.accept()
+        peer.close()
+
+
+async def test_something_else_that_listens_there_is_said_to_be_so(fake: FakeDaemon, plain: Plain) -> None:
+    async def babble() -> None:
+        while True:
+            (await fake.accept()).say_raw(b"220 mail ready\r\n")
+
+    babbling = asyncio.ensure_future(babble())
+
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(Disconnected, match="does not speak"):
+            await plain.ask(STATE)
+
+    babbling.cancel()
+
+
+async def test_who_cancels_gets_no_answer_and_disturbs_nobody(fake: FakeDaemon, plain: Plain) -> None:
+    peer = await fake.accept()
+    given_up, other = asyncio.ensure_future(plain.ask(WAIT)), asyncio.ensure_future(plain.ask(STATE))
+    asked = [await peer.next(), await peer.next()]
+
+    given_up.cancel()
+    for one in asked:
+        peer.answer(one, ok=True)
+
+    assert fields_from_json(await other) == {"ok": True}
+    assert given_up.cancelled()
+
+
+async def test_nothing_is_asked_after_the_end(fake: FakeDaemon, home: Path) -> None:
+    async with Plain(str(home)) as plain:
+        await fake.accept()
+        waiting = asyncio.ensure_future(plain.ask(WAIT))
+        await asyncio.sleep(0)
+
+    for asking in (waiting, plain.ask(STATE)):
+        with pytest.raises(Disconnected, match="closed"):
+            await asking
+
+
+async def test_without_a_bus_it_says_so(home: Path) -> None:
+    (home / "down").touch()
+
+    with pytest.raises(Disconnected, match="pal up"):
+        async with Plain(str(home)):
+            raise AssertionError("there is no bus")
+
+
+async def test_a_wait_goes_on_across_crashes_of_a_real_daemon(bus: Bus) -> None:
+    async with bus.connect("luna") as luna, Plain(str(bus.home)) as plain:
+        folder = bus.home / "work"
+        folder.mkdir()
+        room = str((await luna.call("join_path", context_path=str(folder)))["room_id"])
+        arguments: dict[str, object] = {
+            "room_id": room,
+            "target_agent_id": "any",
+            "event_type": "message_sent",
+            "after_event_seq": 0,
+        }
+        request = CallTool(tool="wait_for_events", arguments=arguments, key="22" * 16)
+        waiting = asyncio.ensure_future(plain.ask(request))
+        await plain.ask(Events(last=1))  # Behind the wait on the same connection: it has begun.
+
+        bus.kill()
+        await luna.call("send_message", room_id=room, body="after the crash")
+
+        async with asyncio.timeout(LIMIT_S):
+            found: dict[str, Any] = fields_from_json(await waiting)
+        (event,) = found["events"]
+        assert event["payload"]["body"] == "after the crash"

@@ -1,0 +1,288 @@
+"""`pal chat` as a person uses it: on a real terminal, and in a pipe."""
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.crew import HANDOFF, Agent, Crew
+from tests.daemon.stage import Home, Result, run_script_as_person
+from tests.daemon.tmux import HAS_TMUX, Pane, in_folder, pane
+
+needs_tmux = pytest.mark.skipif(not HAS_TMUX, reason="tmux is not installed, and these look at its panes")
+
+FIRST = "the parser test is red again"
+
+
+@pytest.fixture
+def crew(bus: Home) -> Crew:
+    return Crew(bus)
+
+
+@pytest.fixture
+def luna(crew: Crew) -> Agent:
+    """Codex, who has said something already."""
+    agent = crew.member("luna", "codex")
+    agent.ok("send", "--room", "shop", "--", FIRST)
+    return agent
+
+
+@pytest.fixture
+def nova(crew: Crew) -> Agent:
+    return crew.member("nova", "claude")
+
+
+@pytest.fixture
+def chat(bus: Home, crew: Crew, luna: Agent, nova: Agent) -> Iterator[Pane]:
+    """The person's terminal, with the chat open."""
+    with pane(bus, in_folder(crew.folder, "chat")) as opened:
+        opened.shows(FIRST, "the stick is free · 2 of 2 here")
+        yield opened
+
+
+def place_of(screen: list[str], text: str) -> int:
+    (found,) = [number for number, line in enumerate(screen) if text in line]
+    return found
+
+
+# On a terminal
+
+
+@needs_tmux
+def test_it_opens_with_what_was_said_and_shows_what_comes(chat: Pane, luna: Agent, nova: Agent) -> None:
+    chat.type("half a lin")
+
+    nova.ok("send", "luna", "--room", "shop", "--", "that is mine")
+    luna.claim()
+
+    screen = chat.shows(
+        "nova → luna: that is mine", "luna has the stick, turn 1", "luna has the stick · 2 of 2"
+    )
+    assert screen[0].endswith(f"luna: {FIRST}")
+    # What is being typed stays under it, untouched.
+    assert screen[-1].endswith("> half a lin")
+
+
+@needs_tmux
+def test_what_is_said_goes_to_the_room_or_to_those_who_are_named(
+    crew: Crew, chat: Pane, luna: Agent, nova: Agent
+) -> None:
+    chat.say("hello everybody")
+    chat.shows("you: hello everybody", "luna waiting · nova waiting")
+    chat.say("@luna look at this")
+    chat.shows("you → luna: look at this")
+    chat.say("!@nova stop, please")
+    chat.shows("! you → nova: stop, please")
+
+    mail = nova.ok("recv", "--json").lines
+    said = sorted((one["text"], one["priority"], one["from"]) for one in mail)
+    assert said == [("hello everybody", "normal", "human"), ("stop, please", "interrupt", "human")]
+    texts = [one["text"] for one in luna.ok("recv", "--json").lines]
+    assert sorted(texts) == ["hello everybody", "look at this"]
+    members = luna.state()["members"]
+    assert [member["agent_id"] for member in members] == ["luna", "nova"]
+
+
+@needs_tmux
+def test_a_name_that_nobody_has_holds_the_line_back(crew: Crew, chat: Pane, luna: Agent) -> None:
+    before = len(crew.events("message"))
+
+    chat.say("@lunq can you look?")
+    chat.shows("not sent: nobody here is called lunq; do you mean luna?", "> @lunq can you look?")
+    assert len(crew.events("message")) == before
+
+    # It is given back whole: a name is put right, and it goes out.
+    chat.press("Home", "Right", "Right", "Right", "Right", "DC")
+    chat.type("a")
+    chat.press("Enter")
+    chat.shows("you → luna: can you look?")
+    assert luna.ok("recv", "--json").json["text"] == "can you look?"
+
+
+@needs_tmux
+def test_a_mark_tells_when_it_was_seen_and_moves_up_with_the_next(chat: Pane, luna: Agent) -> None:
+    chat.say("@luna one")
+    chat.shows("luna waiting")
+
+    luna.ok("recv")
+    chat.shows("luna seen")
+    chat.say("@luna two")
+
+    screen = chat.shows("luna seen", "luna waiting", "you → luna: two")
+    order = [place_of(screen, text) for text in ("luna: one", "luna seen", "luna: two", "luna waiting")]
+    assert order == sorted(order)
+
+
+@needs_tmux
+def test_who_listens_is_marked_however_fast_it_is(chat: Pane, luna: Agent) -> None:
+    mail = luna.listen("recv", "--follow", "--json")
+
+    for text in ("one", "two", "three"):
+        chat.say(f"@luna {text}")
+        assert mail.next()["text"] == text
+        chat.shows(f"you → luna: {text}", "luna seen")
+
+
+@needs_tmux
+def test_its_commands(crew: Crew, chat: Pane, luna: Agent, nova: Agent) -> None:
+    luna.claim()
+    luna.ok("stick", "pass", "nova", *HANDOFF)
+    nova.shell.close()
+    luna.sees_away("nova")
+
+    chat.say("/who")
+    chat.shows("· luna  codex, here", "· nova  claude, away")
+    chat.say("/events")
+    chat.shows("luna came in", "luna passed the stick to nova")
+    chat.say("/help")
+    chat.shows("routing is not privacy", "/who")
+    chat.say("/dance")
+    chat.shows("/dance is no command")
+    chat.say("//etc is a folder")
+    chat.shows("you: /etc is a folder")
+    chat.say("/quit")
+    chat.shows("ended with 0")
+
+
+@needs_tmux
+@pytest.mark.parametrize("key", ["C-d", "C-c"])
+def test_a_key_ends_it_and_the_terminal_is_as_it_was(bus: Home, crew: Crew, luna: Agent, key: str) -> None:
+    script = (
+        f"stty -a >before; {in_folder(crew.folder, 'chat')}; stty -a >after; cmp before after && echo same"
+    )
+    with pane(bus, f"cd {shlex.quote(str(crew.folder))} && {script}") as chat:
+        chat.shows(FIRST, "the stick is free")
+
+        chat.press(key)
+
+        chat.shows("same", "ended with 0")
+
+
+@needs_tmux
+def test_a_narrow_pane_without_colour_shows_all_of_it(
+    bus: Home, crew: Crew, luna: Agent, nova: Agent
+) -> None:
+    nova.ok(
+        "send", "luna", "--room", "shop", "--interrupt", "--", "this is a sentence that needs three lines"
+    )
+    with pane(bus, in_folder(crew.folder, "chat"), columns=40, rows=12, env={"NO_COLOR": "1"}) as chat:
+        chat.shows("! nova → luna: this is a")
+
+        chat.say("@luna @nova and so is this one, which is longer than the pane")
+
+        screen = chat.shows("luna waiting · nova waiting", "you → luna, nova: and so is")
+        assert len(screen) <= 12
+        assert all(len(line) <= 40 for line in screen)
+        text = " ".join(line.strip() for line in screen)
+        assert "this is a sentence that needs three lines" in text
+        assert "and so is this one, which is longer than the pane" in text
+        assert "\x1b" not in "".join(chat.screen(with_colours=True))
+
+
+@needs_tmux
+def test_with_colour_nothing_leaks_into_the_next_line(bus: Home, crew: Crew, luna: Agent) -> None:
+    with pane(bus, in_folder(crew.folder, "chat"), columns=24, rows=12) as chat:
+        chat.shows("the stick is free")
+
+        coloured = chat.screen(with_colours=True)
+
+        (status,) = [line for line in coloured if "the stick is free" in line]
+        assert status.startswith("\x1b[2m")
+        assert coloured[-1].startswith("\x1b[0m")
+        assert "\x1b[2m" not in coloured[-1]
+
+
+@needs_tmux
+def test_a_pane_that_is_made_narrower_keeps_no_scraps(chat: Pane, luna: Agent, nova: Agent) -> None:
+    chat.say("hello")
+    chat.shows("luna waiting · nova waiting")
+
+    chat.resize(24, 20)
+    nova.ok("send", "--room", "shop", "--", "now")
+
+    screen = chat.shows("nova: now")
+    assert sum("the stick is free" in line for line in screen) == 1
+    assert sum(">" in line for line in screen) == 1
+
+
+@needs_tmux
+def test_it_goes_on_when_the_bus_is_killed_and_ends_when_it_is_stopped(
+    bus: Home, chat: Pane, luna: Agent
+) -> None:
+    bus.kill()
+    luna.ok("send", "--room", "shop", "--", "after the crash")
+    chat.shows("luna: after the crash")
+    chat.say("still here")
+    chat.shows("you: still here")
+
+    bus.ok("down")
+
+    chat.shows("'pal up' starts it again", "ended with 1")
+
+
+@needs_tmux
+def test_a_paste_of_several_lines_is_one_message(chat: Pane, luna: Agent) -> None:
+    chat.type("\x1b[200~@luna first\nsecond\x1b[201~")
+    chat.shows("> @luna first⏎second")
+    chat.press("Enter")
+
+    chat.shows("you → luna: first")
+    assert luna.ok("recv", "--json").json["text"] == "first\nsecond"
+
+
+# In a pipe
+
+
+def in_pipe(home: Home, crew: Crew, content: str) -> Result:
+    """The person's `pal chat` with lines from a pipe."""
+    path = home.spare_path()
+    path.write_text(content)
+    folder = shlex.quote(str(crew.folder))
+    return run_script_as_person(home, f"cd {folder} && cat {shlex.quote(str(path))} | pal chat")
+
+
+def test_without_a_terminal_lines_are_said_and_events_are_lines(
+    bus: Home, crew: Crew, luna: Agent, nova: Agent
+) -> None:
+    done = in_pipe(bus, crew, "hello\n\n@nova you too\n/who\n")
+
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0].endswith(f"luna: {FIRST}")
+    assert lines[-2:] == ["luna  codex, here", "nova  claude, here"]
+    assert [one["text"] for one in nova.ok("recv", "--json").lines] == ["hello", "you too"]
+
+
+def test_without_a_terminal_a_refused_line_is_told_and_the_others_are_said(
+    bus: Home, crew: Crew, luna: Agent, nova: Agent
+) -> None:
+    done = in_pipe(bus, crew, f"one\n@zed two\n/dance\n{'x' * 5000}\nthree\n/quit\nfour\n")
+
+    assert done.status == 1
+    first, second, third = done.err.splitlines()
+    assert first == "pal: not sent: nobody here is called zed; here are luna, nova"
+    assert second.startswith("pal: /dance is no command")
+    assert third.startswith("pal: not sent: the message has 5000 bytes")
+    assert [one["text"] for one in nova.ok("recv", "--json").lines] == ["one", "three"]
+
+
+def test_without_a_terminal_it_shows_what_comes_and_ends_with_the_bus_though_its_input_stays_open(
+    bus: Home, crew: Crew, luna: Agent
+) -> None:
+    process = bus.start("chat", "--room", "shop", stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline().decode().endswith(f"luna: {FIRST}\n")
+
+    luna.ok("send", "--room", "shop", "--", "live")
+    luna.claim()
+    assert process.stdout.readline().decode().endswith("luna: live\n")
+    assert process.stdout.readline().decode().endswith("· luna has the stick, turn 1\n")
+    bus.ok("down")
+
+    assert process.wait(5) == 1
+
+
+def test_there_is_no_chat_where_there_is_no_room(bus: Home) -> None:
+    refused = bus.pal("chat", str(bus.path), "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "room_not_found")

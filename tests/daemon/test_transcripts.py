@@ -1,0 +1,196 @@
+"""Transcripts of harnesses, with the real client and daemon."""
+
+import json
+import os
+import shlex
+import signal
+import sqlite3
+
+import pytest
+from tests.daemon.stage import Home, Shell, wait_until
+from tests.harness.transcript_samples import SESSIONS, install_samples
+
+from palaver.harness.marks import SESSION_MARKS
+
+
+@pytest.fixture
+def told(bus: Home) -> Home:
+    """A bus in whose user's home all four harnesses have kept a session."""
+    install_samples(bus.path.parent)
+    return bus
+
+
+def agent(bus: Home, name: str, harness: str) -> Shell:
+    """A shell that is a session of a harness, for all that the bus can see."""
+    shell = bus.shell()
+    mark = {SESSION_MARKS[harness][0]: SESSIONS[harness]}
+    assert shell.pal("join", "--name", name, env=mark).status == 0
+    return shell
+
+
+@pytest.mark.parametrize("harness", sorted(SESSIONS))
+def test_anybody_here_can_read_what_an_agent_said(told: Home, harness: str) -> None:
+    agent(told, "luna", harness)
+
+    lines = told.ok("transcript", "luna", "1-2", "--detail", "detailed", "--json").lines
+
+    assert [(line["number"], line["role"], line["text"]) for line in lines] == [
+        (1, "user", "list the files"),
+        (2, "assistant", "I look at the files first."),
+    ]
+    assert "notes.txt" in lines[1]["tools"][0]["output"]
+
+
+def test_an_agent_reads_json_lines_and_a_person_text(told: Home) -> None:
+    luna = agent(told, "luna", "claude")
+
+    assert [line["number"] for line in luna.ok("transcript", "luna", "--last", "2").lines] == [12, 13]
+    assert told.ok("transcript", "luna", "12").out.endswith("\nand now?\n\n")
+
+
+def test_words_are_looked_for_in_all_of_it(told: Home) -> None:
+    agent(told, "luna", "codex")
+
+    found = told.ok("transcript", "luna", "--search", "EINS|über ALLES", "--json")
+    again = told.ok("transcript", "luna", "--search", "(?i)EINS|über ALLES", "--json")
+
+    assert found.out == ""
+    assert [line["number"] for line in again.lines] == [4]
+
+
+def test_a_reader_that_goes_away_ends_it(told: Home) -> None:
+    agent(told, "luna", "claude")
+    (path,) = told.path.parent.glob(".claude/projects/*/*.jsonl")
+    path.write_bytes(path.read_bytes() * 200)
+    out, into = os.pipe()
+    reading = told.start("transcript", "luna", "1-", stdout=into)
+    os.close(into)
+
+    assert os.read(out, 10)
+    os.close(out)
+
+    assert reading.wait(timeout=5) == -signal.SIGPIPE
+
+
+def test_a_transcript_that_may_not_be_read_is_refused_with_a_sentence(told: Home) -> None:
+    agent(told, "luna", "claude")
+    (path,) = told.path.parent.glob(".claude/projects/*/*.jsonl")
+    path.unlink()
+    path.mkdir()
+
+    refused = told.pal("transcript", "luna", "--json")
+
+    assert refused.status == 1
+    assert refused.error["error"] == "not_found"
+    assert str(path.parent.parent) in refused.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"),
+    [
+        (["nobody"], 1, "there is no agent nobody"),
+        (["nova"], 1, "an agent without a harness is not known"),
+        (["luna", "5-2"], 1, "is no range"),
+        (["luna", "--search", "("], 2, "is no regular expression"),
+        (["luna", "--search", "x" * 1001], 2, "at most 1000 characters"),
+        (["luna", "--last", "0"], 2, "--last needs a number above 0"),
+        (["luna", "--detail", "loud"], 2, "--detail"),
+        (["luna", "99"], 1, "it has 6 entries"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(told: Home, words: list[str], status: int, complaint: str) -> None:
+    agent(told, "luna", "codex")
+    told.shell().ok("join", "--name", "nova")
+
+    refused = told.pal("transcript", *words)
+
+    assert (refused.status, refused.out) == (status, "")
+    assert complaint in refused.err
+
+
+def test_a_bundle_has_ones_own_transcript_and_that_of_another(told: Home) -> None:
+    luna = agent(told, "luna", "opencode")
+    agent(told, "nova", "gemini")
+    marks = {SESSION_MARKS["opencode"][0]: SESSIONS["opencode"]}
+
+    made = luna.pal(
+        *(
+            "bundle",
+            "create",
+            "How it went",
+            "--transcript",
+            "1-2:detailed",
+            "--transcript",
+            "nova:5",
+            "--json",
+        ),
+        env=marks,
+    ).json
+
+    found = told.ok("bundle", "show", made["bundle_id"], "--full", "--json").lines[0]["transcripts"]
+    assert [(one["agent"], one["first"], one["last"], one["level"]) for one in found] == [
+        ("luna", 1, 2, "detailed"),
+        ("nova", 5, 5, "normal"),
+    ]
+    assert found[0]["entries"][1]["tools"][0]["name"] == "bash"
+    assert found[1]["entries"][0]["text"] == "is that all?\nreally?"
+    assert [event["from"] for event in told.events("--type", "bundle")] == ["luna"]
+
+
+def test_a_message_goes_with_a_transcript_and_its_text_from_standard_input(told: Home) -> None:
+    agent(told, "luna", "claude")
+
+    told.ok("send", "@luna", "--title", "How", "--transcript", "luna:1-3", "--stdin", content=b"look\n")
+
+    (bundle,) = told.events("--type", "bundle")
+    (message,) = told.events("--type", "message")
+    assert message["payload"]["text"].rstrip() == "look"
+    assert message["payload"]["bundle_id"] == bundle["payload"]["bundle_id"]
+    assert bundle["payload"]["transcripts"][0]["entries"][0]["text"] == "list the files"
+
+
+def test_a_part_that_is_not_there_makes_no_bundle_and_sends_nothing(told: Home) -> None:
+    agent(told, "luna", "claude")
+
+    refused = told.pal(
+        "send", "@luna", "--title", "How", "--transcript", "luna:90-99", "--json", "--", "look"
+    )
+
+    assert refused.status == 1
+    assert refused.error["error"] == "not_found"
+    assert told.events("--type", "bundle") == told.events("--type", "message") == []
+
+
+def test_a_session_in_a_database_is_read_while_the_harness_writes_it(told: Home) -> None:
+    agent(told, "luna", "opencode")
+    database = told.path.parent / ".local/share/opencode/opencode.db"
+    with sqlite3.connect(database, isolation_level=None) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE message SET data = 'changed, and not committed'")
+        read = told.ok("transcript", "luna", "1-", "--json").lines
+        writer.execute("ROLLBACK")
+    writer.close()
+
+    assert len(read) == 8
+
+
+def test_a_hook_says_where_the_transcript_lies(told: Home) -> None:
+    luna = agent(told, "luna", "claude")
+    elsewhere = told.path.parent / "elsewhere.jsonl"
+    elsewhere.write_text('{"type":"user","message":{"content":"said elsewhere"}}\n')
+    told_by_hook = json.dumps(
+        {"session_id": SESSIONS["claude"], "transcript_path": str(elsewhere), "prompt": "x"}
+    )
+
+    luna.begin_script(f"printf %s {shlex.quote(told_by_hook)} | pal hook claude UserPromptSubmit").end()
+
+    # What a hook says is written down after its answer: the state comes behind the path.
+    wait_until(lambda: "active" in [one["payload"]["state"] for one in told.events("--type", "status")])
+    assert [line["text"] for line in told.ok("transcript", "luna", "--json").lines] == ["said elsewhere"]
+
+
+def test_an_agent_that_has_left_can_still_be_read(told: Home) -> None:
+    agent(told, "luna", "claude").ok("leave")
+
+    assert told.ok("transcript", "luna", "1", "--json").json["text"] == "list the files"

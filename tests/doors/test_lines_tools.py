@@ -1,0 +1,130 @@
+"""Tool calls of one connection: who waits ends with it, and asks the next daemon when this one stops."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from palaver.doors.lines_tools import Tools
+from palaver.doors.lines_wire import ToolOp
+from palaver.doors.services import Services
+from palaver.errors import BadRequest, RoomNotFound, ShuttingDown
+from palaver.model.agent import Caller, Standing
+
+LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")
+WAIT = ToolOp(req=1, tool="wait_for_turn", arguments={"room_id": "shop"}, key="0a" * 16)
+STATE = ToolOp(req=2, tool="get_room_state", arguments={"room_id": "shop"})
+LIMIT_S = 5.0
+
+
+@dataclass
+class Desk:
+    """A desk at which one waits until the test says so."""
+
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
+    keys: list[bytes] = field(default_factory=list)
+    given_up: int = 0
+
+    async def wait_for_turn(self, caller: Caller, *, key: bytes, **arguments: Any) -> dict[str, object]:
+        self.keys.append(key)
+        self.came.set()
+        try:
+            await self.turn.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        return {"status": "your_turn", "for": caller.name}
+
+    async def get_room_state(self, caller: Caller, *, room_id: str) -> dict[str, object]:
+        if room_id != "shop":
+            raise RoomNotFound(room_id)
+        return {"room_id": room_id}
+
+
+@dataclass
+class FakeServices:
+    desk: Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def tools(desk: Desk) -> Tools:
+    return Tools(cast("Services", FakeServices(desk)))
+
+
+async def begun(tools: Tools, desk: Desk) -> "asyncio.Task[dict[str, object]]":
+    """Let somebody wait; it does when this returns."""
+    waiting = asyncio.ensure_future(tools.call(LUNA, WAIT))
+    async with asyncio.timeout(LIMIT_S):
+        await desk.came.wait()
+    return waiting
+
+
+async def test_a_call_is_answered_by_the_desk_with_its_key(tools: Tools, desk: Desk) -> None:
+    waiting = await begun(tools, desk)
+
+    desk.turn.set()
+
+    assert await waiting == {"status": "your_turn", "for": "luna"}
+    assert desk.keys == [b"\n" * 16]
+    assert desk.given_up == 0
+
+
+async def test_a_refusal_is_raised(tools: Tools) -> None:
+    with pytest.raises(RoomNotFound):
+        await tools.call(LUNA, ToolOp(req=3, tool="get_room_state", arguments={"room_id": "attic"}))
+    with pytest.raises(BadRequest, match="no tool 'dance'"):
+        await tools.call(LUNA, ToolOp(req=4, tool="dance"))
+
+
+async def test_at_the_end_who_waits_is_told_to_ask_the_next_one(tools: Tools, desk: Desk) -> None:
+    waiting = await begun(tools, desk)
+
+    tools.end()
+
+    with pytest.raises(ShuttingDown, match="ask the next one"):
+        await waiting
+    assert desk.given_up == 1
+
+
+async def test_after_the_end_nobody_begins_to_wait_and_all_else_is_answered(tools: Tools, desk: Desk) -> None:
+    tools.end()
+
+    with pytest.raises(ShuttingDown):
+        await tools.call(LUNA, WAIT)
+
+    assert desk.keys == []
+    assert await tools.call(LUNA, STATE) == {"room_id": "shop"}
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_call_that_is_cancelled_is_cancelled_to_the_bottom(
+    tools: Tools, desk: Desk, is_over: bool
+) -> None:
+    waiting = await begun(tools, desk)
+
+    waiting.cancel()
+    if is_over:
+        tools.end()
+    with suppress(asyncio.CancelledError):
+        await waiting
+
+    assert waiting.cancelled()
+    assert desk.given_up == 1
+
+
+async def test_a_wait_that_was_answered_is_not_ended_again(tools: Tools, desk: Desk) -> None:
+    waiting = await begun(tools, desk)
+    desk.turn.set()
+    await waiting
+
+    tools.end()
+
+    assert desk.given_up == 0

@@ -1,0 +1,37 @@
+"""What hooks have told of transcripts."""
+
+import pytest
+
+from palaver.doors import transcripts
+from palaver.doors.transcripts import TranscriptBook
+
+
+def test_what_was_told_last_is_remembered() -> None:
+    book = TranscriptBook()
+
+    book.tell("luna", "/a.jsonl")
+    book.tell("luna", "/b.jsonl")
+
+    assert (book.path_of("luna"), book.path_of("nova")) == ("/b.jsonl", "")
+
+
+@pytest.mark.parametrize("path", ["", "a.jsonl", "/a\0b", "/" + "x" * 5000])
+def test_what_is_no_absolute_path_says_nothing(path: str) -> None:
+    book = TranscriptBook()
+    book.tell("luna", "/a.jsonl")
+
+    book.tell("luna", path)
+
+    assert book.path_of("luna") == "/a.jsonl"
+
+
+def test_above_the_limit_the_one_told_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "LIMIT_TOLD", 2)
+    book = TranscriptBook()
+    book.tell("luna", "/luna")
+    book.tell("nova", "/nova")
+    book.tell("luna", "/luna")
+
+    book.tell("kira", "/kira")
+
+    assert [book.path_of(name) for name in ("luna", "nova", "kira")] == ["/luna", "", "/kira"]

@@ -1,0 +1,185 @@
+"""A home, a scripted model, and Claude Code with nothing of whoever runs the tests."""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.person import Person, persons
+from tests.daemon.stage import Home, JsonLine, Result, Shell, run_as_person
+
+from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
+from palaver.cli.mock_model.server import MockModel, mock_model
+
+LIMIT_S = 20.0
+"""A harness is slow where the bus is not."""
+
+
+class HarnessHome(Home):
+    """A home whose environment leads a harness to the scripted model."""
+
+    def __init__(self, path: Path, model: MockModel) -> None:
+        super().__init__(path)
+        self._model = model
+
+    @property
+    def environment(self) -> dict[str, str]:
+        folder = self.path.parent
+        inherited = super().environment
+        return {
+            **inherited,
+            "PATH": f"{folder / 'bin'}:{inherited['PATH']}",
+            "HOME": str(folder / "account"),
+            "TMPDIR": str(folder / "tmp"),
+            "TERM": "xterm-256color",
+            "ANTHROPIC_API_KEY": "dummy",
+            "ANTHROPIC_BASE_URL": self._model.url,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+
+
+class ClaudeStage:
+    """One Claude Code, its model, and others who write to it."""
+
+    def __init__(self, home: HarnessHome, model: MockModel, people: list[Person]) -> None:
+        self.home = home
+        self.script = model.script
+        self._people = people
+
+    @property
+    def account(self) -> Path:
+        """The home directory of the user."""
+        return self.home.path.parent / "account"
+
+    @property
+    def project(self) -> Path:
+        """Where it is started."""
+        return self.home.path.parent
+
+    def start(self, *arguments: str, name: str = "nova") -> None:
+        """Start it in the background and wait until it can be reached."""
+        words = ("claude", "--name", name, "--detach", *arguments)
+        assert run_as_person(self.home, *words).out == f"{name}\n"
+        self.until(lambda: self.state(name)[0] == "idle")
+        self.until(lambda: "monitor" in self.screen(name))
+
+    def run_headless(self, *arguments: str) -> Result:
+        """Run it to the end of its turn."""
+        return self.home.pal("claude", *arguments)
+
+    def sit_down(self, name: str = "nova") -> Person:
+        """A person at its terminal."""
+        person = Person(self.home, cols=100, rows=30)
+        self._people.append(person)
+        person.run(f"pal attach {name} --plain")
+        person.until("❯".encode())
+        return person
+
+    def friend(self, name: str = "luna") -> Shell:
+        """Somebody else on the bus."""
+        shell = self.home.shell()
+        shell.ok("join", "--name", name)
+        return shell
+
+    def requests(self, count: int) -> list[Request]:
+        """Wait until the model was asked so often."""
+        found = self.script.wait_for_main(count, LIMIT_S)
+        assert len(found) >= count, f"the model was asked {len(found)} times"
+        return found
+
+    def state(self, name: str = "nova") -> tuple[str, str]:
+        """What it is doing, as the bus knows it."""
+        for agent in self.home.ok("list", "--json").lines:
+            if agent["name"] == name:
+                return agent["state"], agent["detail"] or ""
+        return "", ""
+
+    def screen(self, name: str = "nova") -> str:
+        """What its terminal shows."""
+        return self.home.ok("peek", name).out
+
+    def receipt(self, seq: int) -> JsonLine:
+        """What became of a message for its one recipient."""
+        (line,) = self.home.ok("receipts", str(seq), "--json").json["receipts"]
+        found: JsonLine = line
+        return found
+
+    def until_seen(self, seq: int) -> JsonLine:
+        """Wait until a message was seen, and give its receipt."""
+        self.until(lambda: self.receipt(seq)["state"] in ("seen", "answered"))
+        return self.receipt(seq)
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Look until something is so: what a harness does, nobody tells."""
+        end = time.monotonic() + LIMIT_S
+        while not is_so():
+            assert time.monotonic() < end, "it never came to be so"
+            time.sleep(0.05)
+
+
+def send(shell: Shell, *words: str) -> int:
+    """Send a message and give its place."""
+    place = shell.ok("send", "--json", *words).json["seq"]
+    assert isinstance(place, int)
+    return place
+
+
+def tool(name: str, **given: object) -> ToolCall:
+    """A call of a tool."""
+    return ToolCall(tool=name, input=given)
+
+
+def reply(text: str = "", *calls: ToolCall, gate: str = "") -> Reply:
+    """An answer of the model."""
+    return Reply(text=text, calls=calls, gate=gate)
+
+
+@contextmanager
+def claude_stage(program: Path) -> Iterator[ClaudeStage]:
+    """All of it, ended with the block: processes, terminals, files."""
+    folder = Path(tempfile.mkdtemp(prefix="pal-real-"))
+    for name in ("account", "tmp", "bin"):
+        (folder / name).mkdir()
+    (folder / "bin" / "claude").symlink_to(program.resolve())
+    settings = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "hasSeenAutoDefaultNotice": True,
+        "customApiKeyResponses": {"approved": ["dummy"], "rejected": []},
+        "projects": {str(folder): {"hasTrustDialogAccepted": True}},
+    }
+    (folder / "account" / ".claude.json").write_text(json.dumps(settings))
+    with mock_model(Script()) as model:
+        home = HarnessHome(folder / "home", model)
+        home.ok("up")
+        try:
+            with persons(home) as people:
+                yield ClaudeStage(home, model, people)
+        finally:
+            home.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its name."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def is_running(words: str) -> bool:
+    """Whether a process runs whose command line holds these words."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if words in command:
+                return True
+    return False

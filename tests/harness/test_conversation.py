@@ -1,0 +1,155 @@
+"""What the readers of transcripts share."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.conversation import (
+    Gathering,
+    items,
+    mapping,
+    moment_ms,
+    read_object,
+    texts_in,
+    word,
+)
+from palaver.model.transcript import LIMIT_DEPTH, Entry, ToolCall
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.text()))
+def test_an_object_is_read_as_it_was_written(value: dict[str, object]) -> None:
+    assert read_object(json.dumps(value).encode() + b"\n") == value
+
+
+@given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
+def test_whatever_is_read_can_be_written_again(line: bytes) -> None:
+    found = read_object(line)
+
+    assert found is None or msgspec.json.decode(msgspec.json.encode(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (rb'{"a":"x\ud83d"}', {"a": "x\ufffd"}),
+        (b'{"a":"x\xc3"}', {"a": "x\ufffd"}),
+        (b'{"a":NaN,"b":[1.5,"\\ud800"]}', {"a": None, "b": [1.5, "\ufffd"]}),
+    ],
+)
+def test_half_a_character_is_replaced(line: bytes, found: object) -> None:
+    assert read_object(line) == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b'"x"',
+        b'{"a": "half wri',
+        b'{"a": NaN, "b": ',
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        b'{"a":' * (LIMIT_DEPTH + 1) + b"1" + b"}" * (LIMIT_DEPTH + 1),
+        b'{"x":NaN,"a":' + b'{"a":' * (LIMIT_DEPTH + 1) + b"1" + b"}" * (LIMIT_DEPTH + 2),
+        b'{"a": nonsense}',
+    ],
+)
+def test_what_is_no_object_is_nothing(line: bytes) -> None:
+    assert read_object(line) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "ms"),
+    [
+        ("2026-11-15T11:44:26.054Z", 1794743066054),
+        (1794743066054, 1794743066054),
+        ("soon", 0),
+        ("0001-01-01T00:00:00", 0),
+        (True, 0),
+        (-5, 0),
+        (1 << 60, 0),
+        (1.5, 0),
+        (None, 0),
+    ],
+)
+def test_a_moment_is_a_text_or_a_number(value: object, ms: int) -> None:
+    assert moment_ms(value) == ms
+
+
+def test_what_stands_in_the_wrong_place_is_nothing() -> None:
+    assert (mapping([]), items({}), word(5), texts_in(7)) == ({}, [], "", "")
+    assert texts_in(["a", {"text": "b"}, {"text": 5}, None]) == "a\nb"
+
+
+def gathered(gathering: Gathering, *steps: object) -> list[Entry]:
+    """Run steps, each of which gives entries, and then ask for the rest."""
+    found: list[Entry] = []
+    for step in steps:
+        found += step(gathering)  # type: ignore[operator]  # each is a function of the gathering
+    return [*found, *gathering.rest()]
+
+
+def call(key: str, *ids: str) -> object:
+    tools = [(one, ToolCall(name=one)) for one in ids]
+    return lambda gathering: list(gathering.assistant(key, "", tools, {"line": key}, 0))
+
+
+def answer(call_id: str) -> object:
+    return lambda gathering: list(
+        gathering.answered(call_id, f"{call_id} done", is_error=False, whole={"line": call_id}, ts=0)
+    )
+
+
+def said(role: str, text: str) -> object:
+    return lambda gathering: list(gathering.said(role, text, {}, 0))
+
+
+def outline(entries: list[Entry]) -> list[tuple[str, str, list[str | None]]]:
+    return [(entry.role, entry.text, [tool.output for tool in entry.tools]) for entry in entries]
+
+
+def test_answers_find_their_calls_in_any_order() -> None:
+    found = gathered(Gathering(), call("m", "a", "b"), answer("b"), answer("a"))
+
+    assert outline(found) == [("assistant", "", ["a done", "b done"])]
+    assert found[0].whole == {"lines": [{"line": "m"}, {"line": "b"}, {"line": "a"}]}
+
+
+def test_what_the_system_says_before_an_answer_comes_behind_it() -> None:
+    found = gathered(Gathering(), call("m", "a"), said("system", "mail"), answer("a"), said("system", "end"))
+
+    assert outline(found) == [("assistant", "", ["a done"]), ("system", "mail", []), ("system", "end", [])]
+
+
+def test_a_person_does_not_wait_for_an_answer_which_then_stands_alone() -> None:
+    found = gathered(Gathering(), call("m", "a"), said("user", "stop"), answer("a"))
+
+    assert outline(found) == [("assistant", "", [None]), ("user", "stop", []), ("tool", "", ["a done"])]
+
+
+def test_a_call_that_is_never_answered_holds_nothing_up_for_long() -> None:
+    gathering = Gathering()
+    list(gathering.assistant("m", "", [("a", ToolCall(name="a"))], {}, 0))
+
+    given_out = [entry for n in range(100) for entry in gathering.said("system", str(n), {}, 0)]
+
+    assert [entry.text for entry in given_out] == ["", *map(str, range(65)), *map(str, range(65, 100))]
+
+
+def test_lines_with_one_key_are_one_turn_and_another_key_begins_the_next() -> None:
+    found = gathered(Gathering(), call("m", "a"), answer("a"), call("m", "b"), call("n"), answer("x"))
+
+    assert outline(found) == [
+        ("assistant", "", ["a done", None]),
+        ("assistant", "", []),
+        ("tool", "", ["x done"]),
+    ]
