@@ -80,6 +80,12 @@ def crowd_wall(small: Pair, crowd: Pair, rounds: Rounds) -> Growth:
     return _growth(f"send, {rounds.receivers} idle receivers", palaver, hcom)
 
 
+def watched_wall(small: Pair, watched: Pair, rounds: Rounds) -> Growth:
+    """What a send costs while an agent has many subscriptions that it does not match."""
+    palaver, hcom = _both(small, watched, _sending, rounds)
+    return _growth(f"send, {rounds.subscriptions:,} subscriptions", palaver, hcom)
+
+
 def latencies(small: Pair, rounds: Rounds) -> list[Figure]:
     """From the spawn of a send to the line on a receiver's standard output."""
     receptions = {"palaver": small.palaver.reception, "hcom": small.hcom.reception}

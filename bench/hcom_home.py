@@ -5,12 +5,13 @@ which would write a status event too, and its full-text table instead of a LIKE.
 """
 
 import json
+import shlex
 import shutil
 import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,6 +56,7 @@ class HcomHome:
         }
         self._hooked: dict[str, tuple[dict[str, str], Path]] = {}
         self._idle: list[subprocess.Popen[bytes]] = []
+        self._has_terminals = False
 
     @property
     def database(self) -> Path:
@@ -161,9 +163,34 @@ class HcomHome:
             )
         connection.close()
 
+    def run_in_terminal(self, argv: Sequence[str]) -> str:
+        """Launch the program as its Claude Code, with the delivery that types; its own default does not."""
+        programs = self._root / "bin"
+        programs.mkdir()
+        claude = programs / "claude"
+        claude.write_text(f"#!/bin/sh\nexec {shlex.join([*argv, self._program])}\n")
+        claude.chmod(0o755)
+        env = {
+            **self._env,
+            "PATH": f"{programs}:{self._env['PATH']}",
+            "HCOM_CLAUDE_DELIVERY": "inject",
+            "TERM": "xterm-256color",
+        }
+        launched = Command((self._program, "claude", "--headless", "--json"), env).run()
+        self._has_terminals = True
+        return str(json.loads(launched)["names"][0])
+
+    def subscribe(self, name: str, count: int) -> None:
+        """Subscribe to threads that nobody writes in."""
+        self._register(name)
+        for number in range(count):
+            self._command("events", "sub", "--thread", f"silent-{number}", "--for", name, "--as", name).run()
+
     def close(self) -> None:
-        """End the listeners and remove the home."""
+        """End the listeners and the terminals, and remove the home."""
         end_all(self._idle)
+        if self._has_terminals:
+            self._command("kill", "all").run(accepted=(0, 1))
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _register(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from bench.seat import Command, Seat
@@ -64,6 +64,12 @@ class Home(Protocol):
 
     def fill(self, count: int) -> None:
         """Store messages between others, up to `count`."""
+
+    def run_in_terminal(self, argv: Sequence[str]) -> str:
+        """Start a program in a terminal of the bus, in the background; return its agent's name."""
+
+    def subscribe(self, name: str, count: int) -> None:
+        """Have an agent subscribe to events, so many times, none of which ever comes."""
 
     def close(self) -> None:
         """Stop everything of this home."""

@@ -56,9 +56,22 @@ class Rounds:
     warm_up: int = 10
     events: int = 100_000
     receivers: int = 50
+    typed: int = 50
+    subscriptions: int = 1_000
 
 
-QUICK = Rounds(wall=30, latency=40, flood=80, repeats=1, sdk=2_000, warm_up=3, events=2_000, receivers=10)
+QUICK = Rounds(
+    wall=30,
+    latency=40,
+    flood=80,
+    repeats=1,
+    sdk=2_000,
+    warm_up=3,
+    events=2_000,
+    receivers=10,
+    typed=5,
+    subscriptions=50,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
 """Palaver, driven through `pal` and the SDK in a throw-away home with a daemon of its own."""
 
+import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,6 +17,8 @@ from bench.seat import Command, Seat
 _SDK_SENDS = Path(__file__).with_name("sdk_sends.py")
 _LONG_S = "86400"
 _WINDOW = 512
+_LIMIT_S = 30.0
+_PAUSE_S = 1.0
 
 
 class PalaverHome:
@@ -34,6 +40,8 @@ class PalaverHome:
             "LANG": "C.UTF-8",
         }
         self._waiting: list[subprocess.Popen[bytes]] = []
+        self._terminals = itertools.count(1)
+        self._held: list[str] = []
         self._command("up").run()
 
     def seat(self, name: str) -> Seat:
@@ -106,6 +114,32 @@ class PalaverHome:
             raise RuntimeError(f"the SDK sends failed: {done.stderr.strip()[-2000:]}")
         return float(json.loads(done.stdout)["seconds"])
 
+    def run_in_terminal(self, argv: Sequence[str]) -> str:
+        """Start a program with a holder; its screen is read as Claude Code's."""
+        name = f"typed{next(self._terminals)}"
+        self._command("run", "--detach", "--name", name, "--harness", "claude", "--", *argv).run()
+        self._held.append(name)
+        return name
+
+    def subscribe(self, name: str, count: int) -> None:
+        """Subscribe to threads that nobody writes in, from a seat of the agent's own."""
+        with self.seat(name) as seat:
+            for number in range(count):
+                seat.time(self._command("events", "sub", "--thread", f"silent-{number}"))
+
+    def holder_mb(self, name: str, shown: str) -> tuple[float, float]:
+        """Return the memory of an agent's holder once its terminal shows a text: resident, and its share."""
+        end = time.monotonic() + _LIMIT_S
+        while shown not in self._command("peek", name).run():
+            if time.monotonic() > end:
+                raise RuntimeError(f"{name} never showed {shown!r}")
+            time.sleep(_PAUSE_S)
+        time.sleep(_PAUSE_S)
+        holder = json.loads(self._command("status", name, "--json").run())["holder"]
+        lines = Path(f"/proc/{holder}/smaps_rollup").read_text().splitlines()[1:]
+        found = {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in lines}
+        return found["Rss"], found["Pss"]
+
     def daemon_pid(self) -> int:
         """Return the process id of the daemon."""
         return int(json.loads(self._command("status", "--json").run())["pid"])
@@ -119,6 +153,9 @@ class PalaverHome:
     def close(self) -> None:
         """End the receivers and the daemon, and remove the home."""
         end_all(self._waiting)
+        for name in self._held:
+            pid = json.loads(self._command("status", name, "--json").run())["holder"]
+            os.kill(pid, signal.SIGTERM)
         self._command("down").run()
         shutil.rmtree(self._root, ignore_errors=True)
 

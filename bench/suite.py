@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import contests, page
+from bench import contests, page, terminals
 from bench.contests import Pair
 from bench.figures import Findings
 from bench.hcom_home import install_hcom
@@ -52,6 +52,10 @@ def run(programs: Programs, rounds: Rounds) -> Findings:
         findings.remarks.extend(sync_remarks(small.palaver.home, small.palaver.sender, small.hcom.home))
         _measure_full(programs, small, empty_mb, rounds, findings)
         _measure_crowd(programs, small, rounds, findings)
+        _measure_subscribed(programs, small, rounds, findings)
+        _say("terminals")
+        findings.figures.extend(terminals.typing(small, programs.folder, rounds))
+        findings.amounts.extend(terminals.holder_memory(small))
         _say("latency")
         findings.figures.extend(contests.latencies(small, rounds))
         _say("rates")
@@ -86,6 +90,16 @@ def _measure_crowd(programs: Programs, small: Pair, rounds: Rounds, findings: Fi
         crowd.hcom.home.idle(names)
         time.sleep(_CROWD_SETTLE_S)
         findings.growths.append(contests.crowd_wall(small, crowd, rounds))
+
+
+def _measure_subscribed(programs: Programs, small: Pair, rounds: Rounds, findings: Findings) -> None:
+    with contextlib.ExitStack() as homes:
+        _say(f"{rounds.subscriptions:,} subscriptions")
+        watched = programs.open_pair()
+        homes.callback(watched.close)
+        for stage in (watched.palaver, watched.hcom):
+            stage.home.subscribe("kiro", rounds.subscriptions)
+        findings.growths.append(contests.watched_wall(small, watched, rounds))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,7 +7,7 @@
 
 enum {
     WAIT_FIRST_MS = 50,
-    WAIT_MOST_MS = 2000,
+    WAIT_MOST_MS = 500,
 };
 
 static _Noreturn void run_monitor(void)
@@ -23,12 +23,14 @@ static _Noreturn void run_monitor(void)
             gentle = 0;
             speakable = 0;
             close(wire);
+            wire = -1;
             if (ending) /* the daemon was lost before it could say the end */
                 die_of(ending);
             if (heard)
                 wait_ms = WAIT_FIRST_MS;
         }
-        pause_ms(wait_ms);
+        if (is_output_lost(wait_ms))
+            break;
         wait_ms = wait_ms < WAIT_MOST_MS ? 2 * wait_ms : WAIT_MOST_MS;
     }
     _exit(0);

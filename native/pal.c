@@ -1050,11 +1050,11 @@ static bool obey_received(void)
 }
 
 /* Wait until the daemon says something; true when nobody can read our output any more: the harness has gone. */
-static bool is_output_lost(void)
+static bool is_output_lost(int limit_ms)
 {
     struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = STDOUT_FILENO}};
 
-    while (poll(ready, 2, -1) < 0 && errno == EINTR && !ending)
+    while (poll(ready, 2, limit_ms) < 0 && errno == EINTR && !ending)
         ;
     return ready[1].revents & (POLLERR | POLLHUP | POLLNVAL);
 }
@@ -1068,7 +1068,7 @@ static void serve(void)
     heard = false;
     for (;;) {
         ssize_t n;
-        if (call.monitor && is_output_lost())
+        if (call.monitor && is_output_lost(-1))
             _exit(0);
         if (source.fd >= 0) {
             struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = source.fd, .events = POLLIN}};

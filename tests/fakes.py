@@ -83,7 +83,9 @@ class FakeAttendance:
     def __init__(self, present: set[str]) -> None:
         self.started_ms = 0
         self.present = present
+        self.active: set[str] = set()
         self.gone: dict[str, int] = {}
+        self.tokens: dict[str, int] = {}
         self.seen: dict[str, int] = {}
         self.idle: dict[str, int] = {}
         self.beats: dict[tuple[str, str], int] = {}
@@ -94,8 +96,14 @@ class FakeAttendance:
     def is_present(self, name: str) -> bool:
         return name in self.present
 
+    def is_active(self, name: str) -> bool:
+        return name in self.active
+
     def gone_since_ms(self, name: str) -> int | None:
         return self.gone.get(name)
+
+    def token_ms(self, name: str) -> int | None:
+        return self.tokens.get(name)
 
     def seen_ms(self, name: str) -> int | None:
         return self.seen.get(name)

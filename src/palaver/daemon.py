@@ -32,6 +32,7 @@ from palaver.doors.argv.table import TABLE
 from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.hooks.conversation import Conversations
+from palaver.doors.hooks.desk import HookDesk
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.reports import take_up_reports
 from palaver.doors.services import DOWN, REPLACED, Services
@@ -157,7 +158,14 @@ class Daemon:
 
         call_later, policy = asyncio.get_running_loop().call_later, policy_from(self._settings)
         self._presence = Presence(ProcessWatch(), gone, call_later)
-        self._attendance = AttendanceBook(log, clock=self._clock, is_present=self._is_in_reach)
+        tokens = TokenBook(self._home)
+        self._attendance = AttendanceBook(
+            log,
+            clock=self._clock,
+            is_present=self._is_in_reach,
+            has_token=tokens.has_one_of,
+            policy=policy,
+        )
         self._broker = broker = Broker(
             log,
             clock=self._clock,
@@ -183,6 +191,7 @@ class Daemon:
             call_later=call_later,
             tasks=tasks,
         )
+        self._attendance.fell_silent = self._sticks.look_at
         self._seats = SeatIndex(boot_id())
         self._terminals = HolderTerminals(boot_id())
         self._log = log
@@ -206,6 +215,7 @@ class Daemon:
             inbox=lambda name, limit: mail_view(services, name, limit),
         )
         self._http = http = HttpDoor(tasks)
+        conversations, transcripts = Conversations(self._delivery, log, tasks), TranscriptBook()
         services = Services(
             home=self._home,
             settings=self._settings,
@@ -215,15 +225,24 @@ class Daemon:
             broker=broker,
             delivery=self._delivery,
             holds=Holds(),
-            conversations=Conversations(self._delivery, log, tasks),
+            conversations=conversations,
+            hooks=HookDesk(
+                log=log,
+                broker=broker,
+                delivery=self._delivery,
+                conversations=conversations,
+                transcripts=transcripts,
+                hints=self._settings.hints,
+                tasks=tasks,
+            ),
             tickets=Tickets(self._clock),
             seats=self._seats,
             presence=self._presence,
             attendance=self._attendance,
             desk=self._desk,
             consumers=Consumers(self._home / "consumers"),
-            tokens=TokenBook(self._home),
-            transcripts=TranscriptBook(),
+            tokens=tokens,
+            transcripts=transcripts,
             http=http,
             version=__version__,
             started_ms=self._clock.now_ms(),

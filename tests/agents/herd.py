@@ -151,9 +151,7 @@ class Herd:
         agent = Scripted(name or f"a{len(self.agents)}", look, self.folder)
         os.mkfifo(agent.orders)
         options = ["--detach", "--name", agent.name, "--harness", HARNESSES[look]]
-        started = finish(
-            self.home.start("run", *options, "--", *agent.command), limit_s=START_LIMIT_S
-        )
+        started = finish(self.home.start("run", *options, "--", *agent.command), limit_s=START_LIMIT_S)
         assert started.status == 0, started
         self.agents.append(agent)
         until(lambda: ("mood", "starting") in agent.lines())

@@ -53,6 +53,11 @@ def send(herd: Herd, post: Post) -> None:
     assert sent.status == 0, sent
 
 
+def until_sent(herd: Herd, count: int) -> None:
+    """Wait until so many messages came to all of them together."""
+    until(lambda: count_sent(herd.agents) >= count, limit_s=LIMIT_S)
+
+
 def count_sent(agents: list[Scripted]) -> int:
     return sum(agent.record.read_bytes().count(b"\nsent ") for agent in agents)
 
@@ -62,7 +67,7 @@ def send_all(herd: Herd, posts: list[Post]) -> None:
 
     def send_some(share: list[Post]) -> None:
         for post in share:
-            until(lambda: post.number - count_sent(herd.agents) < BACKLOG * len(herd.agents), limit_s=LIMIT_S)
+            until_sent(herd, post.number - BACKLOG * len(herd.agents))
             send(herd, post)
 
     with ThreadPoolExecutor(SENDERS) as pool:
@@ -72,8 +77,7 @@ def send_all(herd: Herd, posts: list[Post]) -> None:
 def kill_now_and_then(herd: Herd) -> None:
     """Kill the daemon when a part of the mail has come, and again; whoever needs one starts it anew."""
     for death in range(1, DEATHS + 1):
-        part = MESSAGES * death // (DEATHS + 1)
-        until(lambda: count_sent(herd.agents) >= part, limit_s=LIMIT_S)
+        until_sent(herd, MESSAGES * death // (DEATHS + 1))
         herd.home.kill()
 
 
@@ -105,7 +109,7 @@ def test_every_message_comes_once_and_in_order_and_never_into_a_dialog_or_a_draf
     for agent in agents:
         agent.calm()
     herd.end_drafts()
-    until(lambda: count_sent(agents) >= MESSAGES, limit_s=LIMIT_S)
+    until_sent(herd, MESSAGES)
 
     for agent in agents:
         mine = [post for post in posts if post.agent is agent]
@@ -135,18 +139,8 @@ def check_texts(herd: Herd, agent: Scripted, mine: list[Post]) -> None:
 
 def check_order(herd: Herd, posts: list[Post]) -> None:
     """Within a priority the first goes first; of those that are idle first, the newest that was there."""
-    bodies = {post.body: post.number for post in posts}
-    places: dict[int, int] = {}
-    for event in herd.home.events("--type", "message"):
-        number = bodies.get(event["payload"]["text"])
-        if number is not None:
-            places[number] = event["seq"]
-    submitted = {}
-    for event in herd.home.events("--type", "delivery"):
-        if event["payload"]["state"] == "submitted" and not event["payload"].get("unconfirmed"):
-            for place in event["payload"]["messages"]:
-                submitted[place] = event["seq"]
-        assert not event["payload"].get("unconfirmed"), event
+    places = places_of(herd, posts)
+    free_since = free_before_submission(herd)
     for agent in herd.agents:
         came = [number_of(text) for text in agent.sent()]
         for priority in ("interrupt", "normal", "idle"):
@@ -154,5 +148,29 @@ def check_order(herd: Herd, posts: list[Post]) -> None:
             assert order == sorted(order), (agent.name, priority)
         newest = [places[number] for number in came if posts[number].priority == "idle-first"]
         for at, place in enumerate(newest):
-            over = [other for other in newest[at + 1 :] if place < other < submitted[place]]
-            assert over == [], (agent.name, place, over, submitted[place])
+            passed_over = [other for other in newest[at + 1 :] if place < other < free_since[place]]
+            assert passed_over == [], (agent.name, place)
+
+
+def places_of(herd: Herd, posts: list[Post]) -> dict[int, int]:
+    """The place of every message in the log."""
+    numbers = {post.body: post.number for post in posts}
+    found = {}
+    for event in herd.home.events("--type", "message"):
+        if (number := numbers.get(event["payload"]["text"])) is not None:
+            found[number] = event["seq"]
+    return found
+
+
+def free_before_submission(herd: Herd) -> dict[int, int]:
+    """When the lane became free that then took a message: what was there by then was there to be chosen."""
+    free: dict[str, int] = {}
+    found: dict[int, int] = {}
+    for event in herd.home.events("--type", "delivery"):
+        report = event["payload"]
+        assert not report.get("unconfirmed"), event
+        if report["state"] == "submitted":
+            found |= dict.fromkeys(report["messages"], free.get(report["agent"], 0))
+        else:
+            free[report["agent"]] = event["seq"]
+    return found

@@ -1,10 +1,11 @@
-"""What reaches an agent in each of its states, to the byte: a real daemon, a real holder, a scripted harness."""
+"""What reaches an agent in each of its states, to the byte: real daemon, real holder, scripted harness."""
 
 import os
 import shlex
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,10 @@ def state_of(home: Home, agent: Scripted) -> tuple[str, str | None]:
     return found["state"], found["detail"]
 
 
+def until_state(home: Home, agent: Scripted, state: str, reason: str | None = None) -> None:
+    until(lambda: state_of(home, agent) == (state, reason))
+
+
 def is_gate(home: Home, agent: Scripted, *, reason: str) -> bool:
     """Whether the daemon knows the gate of a terminal by this reason; an open one has none."""
     gates = home.ok("status", agent.name, "--json").json["gates"]
@@ -111,7 +116,7 @@ def test_a_thinking_agent_and_one_at_every_kind_of_tool_gets_normal_mail_and_no_
 
     for count, event in enumerate(ACTIVE_HOOKS, start=1):
         framed.hook(home, event)
-        until(lambda event=event: state_of(home, framed) == ("active", HOOK_STATES[event][1]))
+        until_state(home, framed, "active", HOOK_STATES[event][1])
         send(home, framed, event)
         framed.until_sent(count)
 
@@ -280,7 +285,7 @@ def test_an_agent_that_ignores_ctrl_c_gets_three_of_them_five_seconds_apart_and_
 
     assert agent.keys() == CTRL_C * 3 + echoed("stop")
     moments = [float(value) for word, value in agent.lines() if word == "ctrl-c"]
-    assert [round(after - before) for before, after in zip(moments, moments[1:], strict=False)] == [5, 5]
+    assert [round(after - before) for before, after in pairwise(moments)] == [5, 5]
 
 
 # Raw keys
@@ -349,14 +354,14 @@ def test_who_does_not_answer_is_reminded_three_times_across_deaths_of_the_daemon
 
     for count in (1, 2, 3):
         framed.be("working")
-        until(lambda: state_of(home, framed)[0] == "active")
+        until_state(home, framed, "active")
         home.kill()
         home.ok("up")
         framed.be("idle")
         reminder = framed.until_sent(1 + count)[-1]
         assert f"your answer to #{place} (reminder {count} of 3)" in reminder
     framed.be("working")
-    until(lambda: state_of(home, framed)[0] == "active")
+    until_state(home, framed, "active")
     framed.be("idle")
 
     told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
@@ -369,13 +374,13 @@ def test_an_answer_ends_the_reminders(home: Home, framed: Scripted, nova: Shell)
     place = ask(nova, framed)
     framed.until_sent(1)
     framed.be("working")
-    until(lambda: state_of(home, framed)[0] == "active")
+    until_state(home, framed, "active")
 
     framed.run(f"{shlex.quote(home.client)} send @nova --reply-to {place} -- this one >/dev/null")
     framed.be("idle")
 
     assert nova.ok("recv", "--wait", "--timeout", "5", "--json").json["text"] == "this one"
-    until(lambda: state_of(home, framed)[0] == "idle")
+    until_state(home, framed, "idle")
     send(home, framed, "thanks")
     assert framed.until_sent(2)[-1] == f"{HEAD}thanks"
 

@@ -281,6 +281,16 @@ def test_an_idle_agent_is_not_interrupted() -> None:
     assert hand.typing.interrupts == 0
 
 
+@pytest.mark.parametrize("priority", [Priority.IDLE, Priority.IDLE_FIRST])
+def test_what_waits_for_idle_is_not_typed_into_a_program_that_has_just_become_busy(
+    priority: Priority,
+) -> None:
+    hand = Hand(offer=Offer(text=TEXT, priority=priority))
+
+    assert hand.ask(BUSY) == Done(Answer.DEFERRED, "busy")
+    assert Hand(offer=Offer(text=TEXT, priority=priority)).ask(IDLE) == PASTE
+
+
 def test_a_program_that_ignores_every_interrupt_gets_three_five_seconds_apart_then_the_text() -> None:
     hand = Hand(GENERIC, urgent())
     busy = replace(BLIND, state=AgentState.ACTIVE)

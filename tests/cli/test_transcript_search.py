@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from palaver.cli.transcript_search import Search
-from palaver.errors import BadRequest
+from palaver.errors import BadRequest, UsageError
 from palaver.model.transcript import Entry, Level, ToolCall
 
 ENTRY = Entry(
@@ -39,6 +39,16 @@ def test_capital_letters_count_only_when_they_are_written(expression: str, is_fo
 def test_tools_are_searched_where_they_are_shown(expression: str) -> None:
     assert not Search(expression, Level.NORMAL).is_in(ENTRY, 1)
     assert Search(expression, Level.DETAILED).is_in(ENTRY, 1)
+
+
+@pytest.mark.parametrize("expression", ["(", "a{99999999999}", "(" * 900, "[z-a]", "*"])
+def test_what_is_no_expression_is_refused(expression: str) -> None:
+    with pytest.raises(UsageError, match="is no regular expression"):
+        Search(expression, Level.NORMAL)
+
+
+def test_an_expression_that_another_python_might_read_otherwise_is_taken_as_this_one_does() -> None:
+    assert Search("[[x]flaky]*", Level.NORMAL).is_in(ENTRY, 1) is False
 
 
 def test_an_expression_that_would_never_end_is_given_up() -> None:

@@ -71,6 +71,16 @@ def test_a_running_claude_says_itself_which_session_it_is_in_now(home: Path) -> 
     assert found.session == SESSIONS["claude"]
 
 
+def test_a_running_claude_that_says_nothing_is_in_the_session_that_the_bus_knows(home: Path) -> None:
+    registry = home / ".claude/sessions/77.json"
+    registry.parent.mkdir()
+    registry.write_text("{}")
+
+    for pid in (77, 78):
+        found = find_transcript(known("claude", pid=pid), {"HOME": str(home)})
+        assert found.session == SESSIONS["claude"]
+
+
 def test_an_agent_that_asks_for_its_own_says_which_session_it_is_in(home: Path) -> None:
     environment = {"HOME": str(home), "CODEX_THREAD_ID": SESSIONS["codex"]}
 

@@ -1,93 +1,16 @@
-"""The few verbs that a client knows by itself: hook, help, down and up."""
+"""The few verbs that a client knows by itself: help, down and up; `test_hook.py` has hook and monitor."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import stat
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal
-
-HOOK = ("hook", "claude", "Stop")
-QUIET = (b"", b"")
-
-
-def test_a_hook_says_and_ends_as_the_daemon_tells(pal: Pal, daemon: Daemon) -> None:
-    process = pal.start(*HOOK, stdin=subprocess.PIPE)
-    peer = daemon.accept()
-    assert process.stdin is not None
-
-    peer.ask_stdin()
-    process.stdin.write(b"{}")
-    process.stdin.close()
-    content = peer.next_content()
-    peer.write(1, b'{"decision":"block"}')
-    peer.quit(2)
-
-    assert content == (b"{}", (b"Z", b""))
-    assert peer.next_frame() == (b"A", b"\0\0\0\1")
-    assert process.wait(5) == 2
-
-
-@pytest.mark.parametrize("arguments", [HOOK, ("--as", "down", "--json", *HOOK), ("--", *HOOK)])
-def test_a_hook_is_silent_when_nobody_listens_and_starts_nothing(
-    pal: Pal, arguments: tuple[str, ...]
-) -> None:
-    result = pal.run(*arguments)
-
-    assert (result.status, result.out, result.err) == (0, *QUIET)
-    assert pal.notes() == []
-
-
-@pytest.mark.parametrize("given", ["", "/dev/null", "/nowhere", "/" + "x" * 300])
-def test_a_hook_is_silent_whatever_its_home_is(pal: Pal, given: str) -> None:
-    result = pal.run(*HOOK, "--home", given)
-
-    assert (result.status, result.out, result.err) == (0, *QUIET)
-
-
-@pytest.mark.parametrize(
-    "said", [b"", b"E\0", b"!\0\0\0\0", b"HTTP/1.1 400\r\n\r\n", b"N\0\0\0\0", b"Q\0\0\0\0"]
-)
-def test_a_hook_is_silent_when_the_daemon_speaks_nonsense_or_is_lost(
-    pal: Pal, daemon: Daemon, said: bytes
-) -> None:
-    process = pal.start(*HOOK)
-    peer = daemon.accept()
-
-    peer.wire.sendall(said)
-    peer.close()
-
-    assert process.communicate(timeout=5) == QUIET
-    assert process.returncode == 0
-    assert pal.notes() == []
-
-
-def test_a_hook_does_not_wait_long_for_a_silent_daemon(pal: Pal, daemon: Daemon) -> None:
-    process = pal.start(*HOOK)
-    peer = daemon.accept()
-
-    out, err = process.communicate(timeout=10)  # its own limit is five seconds
-
-    assert (out, err, process.returncode) == (*QUIET, 0)
-    assert peer.rest() == []
-
-
-def test_a_verb_that_a_hook_runs_is_not_under_its_limit(pal: Pal, daemon: Daemon, home: Path) -> None:
-    script = home.parent / "python"
-    script.write_text("#!/bin/sh\nkill -ALRM $$\n")
-    process = pal.start(*HOOK)
-
-    daemon.accept().send(b"V", b"hook")
-
-    assert process.wait(5) == -signal.SIGALRM
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,17 @@ def test_a_mark_tells_when_it_was_seen_and_moves_up_with_the_next(chat: Pane, lu
 
 
 @needs_tmux
+def test_a_mark_tells_when_it_was_answered(chat: Pane, luna: Agent) -> None:
+    chat.say("@luna how far are you?")
+    chat.shows("luna waiting")
+    asked = luna.ok("recv", "--json").json["seq"]
+
+    luna.ok("send", "room", "--reply-to", str(asked), "--", "nearly there")
+
+    chat.shows("luna: nearly there", "luna answered")
+
+
+@needs_tmux
 def test_who_listens_is_marked_however_fast_it_is(chat: Pane, luna: Agent) -> None:
     mail = luna.listen("recv", "--follow", "--json")
 
@@ -201,7 +212,8 @@ def test_a_pane_that_is_made_narrower_keeps_no_scraps(chat: Pane, luna: Agent, n
     nova.ok("send", "--room", "shop", "--", "now")
 
     screen = chat.shows("nova: now")
-    assert sum("the stick is free" in line for line in screen) == 1
+    for text in ("luna waiting", "the stick is free"):
+        assert sum(text in line for line in screen) == 1
     assert sum(">" in line for line in screen) == 1
 
 
@@ -280,6 +292,11 @@ def test_without_a_terminal_it_shows_what_comes_and_ends_with_the_bus_though_its
     bus.ok("down")
 
     assert process.wait(5) == 1
+    assert process.stderr is not None
+    assert (
+        process.stderr.read().decode()
+        == "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
+    )
 
 
 def test_there_is_no_chat_where_there_is_no_room(bus: Home) -> None:

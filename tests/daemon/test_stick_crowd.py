@@ -13,8 +13,8 @@ from tests.daemon.crew import Crew
 from tests.daemon.stage import Home, Job, JsonLine, Shell
 
 CROWD = 20
-KILLS = 12
-TURNS_AFTERWARDS = 40
+KILLS = 8
+TURNS_AFTERWARDS = 30
 QUICK = {
     "PALAVER_ROOM_HEARTBEAT_S": "1",
     "PALAVER_ROOM_CLAIM_S": "1",

@@ -5,9 +5,10 @@ import os
 import shlex
 import signal
 import sqlite3
+from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Shell, wait_until
+from tests.daemon.stage import Home, Shell, finish, wait_until
 from tests.harness.transcript_samples import SESSIONS, install_samples
 
 from palaver.harness.marks import SESSION_MARKS
@@ -70,6 +71,15 @@ def test_a_reader_that_goes_away_ends_it(told: Home) -> None:
     os.close(out)
 
     assert reading.wait(timeout=5) == -signal.SIGPIPE
+
+
+def test_output_that_cannot_be_written_is_said(told: Home) -> None:
+    agent(told, "luna", "claude")
+
+    with Path("/dev/full").open("wb") as full:
+        ended = finish(told.start("transcript", "luna", "1-", stdout=full))
+
+    assert (ended.status, ended.err) == (1, "pal: standard output: No space left on device\n")
 
 
 def test_a_transcript_that_may_not_be_read_is_refused_with_a_sentence(told: Home) -> None:

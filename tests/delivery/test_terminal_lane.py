@@ -337,3 +337,77 @@ async def test_keys_expire_when_no_terminal_takes_them(bus: Bus, luna: Caller, n
     lane_of(bus)
 
     assert bus.state(event, "nova") == "expired"
+
+
+# What a holder remembers
+
+
+def remembering(bus: Bus, level: Level | None = OPEN) -> FakeLane:
+    return bus.open_lane("nova", LaneKind.TERMINAL, level, remembers=True)
+
+
+async def test_an_offer_that_never_came_to_its_holder_is_in_line_again(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    came, lost = await bus.send(luna, "came", "@nova"), await bus.send(luna, "lost", "@nova")
+    await bus.report("nova", "submitted", came.seq, lost.seq, lane="terminal")
+    lane = remembering(bus)
+
+    await bus.delivery.recover(lane.lane, [came.seq], Answer.SEEN)
+    await bus.delivery.recovered(lane.lane)
+
+    assert await take(bus, lane) == "lost"
+    assert await notices(bus, "luna") == []
+
+
+async def test_keys_that_never_came_are_in_doubt(bus: Bus, luna: Caller, nova: Caller) -> None:
+    pressed = await keys(bus)
+    await bus.report("nova", "submitted", pressed.seq, lane="terminal")
+    lane = remembering(bus)
+
+    await bus.delivery.recovered(lane.lane)
+
+    entry = bus.entry(pressed, "nova")
+    assert entry is not None
+    assert (entry.state, entry.unconfirmed) == ("submitted", True)
+
+
+async def test_a_lost_connection_says_nothing_of_what_a_holder_remembers(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = remembering(bus)
+    event = await bus.send(luna, "a", "@nova")
+    await lane.next()
+
+    await bus.delivery.close_lane(lane.lane)
+
+    entry = bus.entry(event, "nova")
+    assert entry is not None
+    assert (entry.state, entry.unconfirmed) == ("submitted", False)
+    assert await notices(bus, "luna") == []
+
+
+async def test_with_the_agent_ends_what_its_holder_remembers(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = remembering(bus)
+    await bus.send(luna, "a", "@nova")
+    await lane.next()
+
+    await bus.submit(nova, Leave())
+    await bus.delivery.close_lane(lane.lane)
+
+    (told,) = await notices(bus, "luna")
+    assert "never confirmed" in told
+
+
+async def test_a_lane_can_say_that_nobody_knows(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = remembering(bus)
+    doubtful = await bus.send(luna, "a", "@nova")
+    await bus.send(luna, "b", "@nova")
+
+    await take(bus, lane, Answer.UNCONFIRMED)
+
+    assert await take(bus, lane) == "b"
+    entry = bus.entry(doubtful, "nova")
+    assert entry is not None
+    assert (entry.state, entry.unconfirmed) == ("submitted", True)
+    assert len(await notices(bus, "luna")) == 1

@@ -74,7 +74,14 @@ class Stage(Bus):
         self.broker.close()
         self.tasks = tasks
         self.timers = Timers(clock, self.settle)
-        self.book = AttendanceBook(log, clock=clock, is_present=self.present.__contains__)
+        self.tokens: set[str] = set()
+        self.book = AttendanceBook(
+            log,
+            clock=clock,
+            is_present=self.present.__contains__,
+            has_token=self.tokens.__contains__,
+            policy=policy,
+        )
         self.broker = Broker(
             log,
             clock=clock,
@@ -105,6 +112,7 @@ class Stage(Bus):
             call_later=self.timers.call_later,
             tasks=tasks,
         )
+        self.book.fell_silent = self.sticks.look_at
         self.refusal: Exception | None = None
         """What the reactor meets when it asks the broker."""
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.errors import BadRequest, NotFound
+from palaver.errors import BadRequest, MessageTooLarge, NotFound
 from palaver.model.transcript import (
     LIMIT_DEPTH,
+    LIMIT_EXCERPT_BYTES,
     LIMIT_SHORT_INPUT,
     Entry,
     JsonLines,
@@ -247,6 +248,16 @@ def test_a_stretch_beyond_the_end_is_refused(count: int, has: str) -> None:
 
     with pytest.raises(NotFound, match=f"no part 2-5 in the transcript of luna: it has {has}"):
         take_excerpt(READER, content.splitlines(keepends=True), Stretch(first=2, last=5), "luna")
+
+
+def test_more_than_a_bundle_can_hold_is_not_taken() -> None:
+    content = [
+        *lines(*[{"text": "x" * (LIMIT_EXCERPT_BYTES // 2)}] * 3).splitlines(keepends=True),
+        b"never read\n",
+    ]
+
+    with pytest.raises(MessageTooLarge, match="part 1-2 of the transcript of luna has"):
+        take_excerpt(READER, content, Stretch(first=1, last=9), "luna")
 
 
 def test_nothing_is_read_behind_the_stretch() -> None:

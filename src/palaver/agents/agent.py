@@ -35,6 +35,8 @@ from palaver.model.delivery import AgentState
 
 REPORT_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for a daemon that is away."""
+VIEWER_LIMIT_S: Final = 3.0
+"""So long an ended agent's holder waits for the terminal that it was started from."""
 _LIMIT_TYPED: Final = 100
 """Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
 
@@ -81,6 +83,8 @@ class Agent:
         self._has_ended = asyncio.Event()
         self._exit: Exit | None = None
         self._typed: list[str] = []
+        self.awaits_viewer = False
+        """Whoever started it is about to attach."""
         self.is_reported = asyncio.Event()
         """Set when nothing more is to be said about the end."""
         self._level: tuple[Look, Gate] | None = None
@@ -146,8 +150,7 @@ class Agent:
     def hear(self, line: Line) -> None:
         """Take what the daemon pushes."""
         if line.push == "offer":
-            if not self._native.take(line):
-                self._lane.take(line)
+            self._native.take(line, self._lane.take)
         elif line.push == "control":
             self._house.control(line)
 
@@ -200,15 +203,31 @@ class Agent:
     # The end
 
     def ended(self, ended: Exit) -> None:
-        """Its process has ended: show the last of it, let everybody go, and report."""
+        """Its process has ended: show the last of it, let everybody go, and report.
+
+        Who started it to see it may still be on the way here, and is waited for a little.
+        """
         self._exit = self._house.exit = ended
         station = self.station
         station.pump.drain_output()
         station.screen.exit(str(ended))
         station.typist.end(str(ended))
         station.check_level()
-        station.viewers.tell({"type": "exited", "status": ended.code, "signal": ended.signal})
-        station.viewers.end()
+        if self.awaits_viewer and not station.has_been_watched.is_set():
+            self._spawn(self._wait_for_viewer(ended))
+        else:
+            self._let_go(ended)
+
+    async def _wait_for_viewer(self, ended: Exit) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(VIEWER_LIMIT_S):
+                await self.station.has_been_watched.wait()
+        self._let_go(ended)
+
+    def _let_go(self, ended: Exit) -> None:
+        viewers = self.station.viewers
+        viewers.tell({"type": "exited", "status": ended.code, "signal": ended.signal})
+        viewers.end()
         self._native.ended()
         self._has_ended.set()
         self._bus.hurry()

@@ -60,6 +60,7 @@ class Holder:
         self._trial: tuple[int, asyncio.Future[int]] | None = None
         self._wants_renewal = False
         self._native = ""
+        self._is_watched = False
 
     @classmethod
     def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder":
@@ -82,6 +83,7 @@ class Holder:
         holder = cls(start.home, pty, waiting.pid, command, hold, clock)
         holder._waiting, holder._ready_fd = waiting, ready_fd
         holder._native = start.native
+        holder._is_watched = start.is_watched
         return holder
 
     @classmethod
@@ -159,6 +161,7 @@ class Holder:
             agent.close()
             await self._give_up(BadRequest(f"{self._command[0]} cannot be run: {failure.strerror}"))
             return
+        agent.awaits_viewer = self._is_watched
         self._agent = agent
         self._say_ready(Ready(name=held.name))
         self._spawn(self._wait_for_report(agent))

@@ -35,6 +35,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Where the harness's own way in will be, where it has one."""
     session: str = ""
     """The conversation that the harness goes on with, where that is known."""
+    is_watched: bool = False
+    """Whoever starts it attaches at once, and wants to see also what ends as soon as it began."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -115,12 +115,12 @@ class Native:
         except PalaverError:
             return  # the connection was lost again: the next one opens it
 
-    def take(self, line: Line) -> bool:
-        """Take an offer that is for this lane; False when it is for another one."""
-        if self._way is None or not self._way.lane.has(line.lane):
-            return False
-        self._way.lane.take(line)
-        return True
+    def take(self, line: Line, otherwise: Callable[[Line], None]) -> None:
+        """Take an offer that is for this lane, and give any other to whom it is for."""
+        if self._way is None:
+            otherwise(line)
+        else:
+            self._way.lane.claim(line, otherwise)
 
     def see(self, look: Look, gate: Gate) -> tuple[Word, Gate]:
         """Give what the agent does and what may be typed: the harness knows the first better."""
@@ -143,6 +143,7 @@ class Native:
     def ended(self) -> None:
         """The agent has ended: let go of its way in."""
         if self._way is not None:
+            self._way.lane.end()
             self._way.close()
 
     def clear(self) -> None:

@@ -59,11 +59,14 @@ class NativeLane:
         self._is_in_hand = False
         self._at_rest = asyncio.Event()
         self._at_rest.set()
+        self._opening = asyncio.Lock()
         self._outcomes: list[ask.Outcome] = []
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._early: list[tuple[Line, Callable[[Line], None]]] | None = None
+        """Offers that came while the lane's number was on its way; None when it is not."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -90,16 +93,28 @@ class NativeLane:
         self._number = 0
 
     async def open(self) -> None:
-        """Open the lane on this connection, once nothing is in hand: first the outcomes of before."""
-        self._number = 0
-        await self._at_rest.wait()
-        if self._is_closed or not self._bus.is_connected:
-            return
+        """Open the lane on this connection, once nothing is in hand: first the outcomes of before.
+
+        One that is open stays as it is.
+        """
+        async with self._opening:
+            await self._at_rest.wait()
+            if not self._number and not self._is_closed and self._bus.is_connected:
+                await self._open()
+
+    async def _open(self) -> None:
         told = self.outcomes
-        answer = await self._bus.ask(ask.Lane(kind="native", outcomes=told))
+        early: list[tuple[Line, Callable[[Line], None]]] = []
+        self._early = early
+        try:
+            answer = await self._bus.ask(ask.Lane(kind="native", outcomes=told))
+        finally:
+            self._early = None
         self._forget(told)
         self._number, self._told = _opened(answer).lane, None
         self._tell_level()
+        for line, otherwise in early:
+            self.claim(line, otherwise)
 
     def set_level(self, gate: Gate, *, is_paused: bool) -> None:
         """Say what can come through now. Told at every change, and with every new lane."""
@@ -114,6 +129,12 @@ class NativeLane:
             ask.Gate(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason)
         )
 
+    def end(self) -> None:
+        """The agent has ended, and what it says last ends the lane too: what is in hand stays in doubt."""
+        self._number, self._is_closed = 0, True
+        for task in list(self._tasks):
+            task.cancel()
+
     def close(self) -> None:
         """The way in is gone. What is in hand has no outcome, and a lane that is open ends in doubt."""
         if self._is_closed:
@@ -126,6 +147,18 @@ class NativeLane:
             self._bus.drop()  # The lane ends with its connection; the next one has no such lane.
 
     # Offers
+
+    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
+        """Take an offer that is for this lane, and give any other to whom it is for.
+
+        The first offer can come together with the lane's number, and is understood only after it.
+        """
+        if self._early is not None:
+            self._early.append((line, otherwise))
+        elif self.has(line.lane):
+            self.take(line)
+        else:
+            otherwise(line)
 
     def take(self, line: Line) -> None:
         """Take an offer in hand. What cannot be read is refused, and nothing of it carried."""

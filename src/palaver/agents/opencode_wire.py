@@ -13,9 +13,6 @@ import msgspec
 
 from palaver.harness.hook_news import text_in
 
-USER: Final = "opencode"
-"""The name that its server expects beside the password."""
-
 HEALTH: Final = "/global/health"
 EVENTS: Final = "/event"
 SESSIONS: Final = "/session"

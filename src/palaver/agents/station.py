@@ -76,6 +76,7 @@ class Station:
         self._timer: asyncio.TimerHandle | None = None
         self._input_timer: asyncio.TimerHandle | None = None
         self._state: dict[str, object] = {}
+        self.has_been_watched = asyncio.Event()
         self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
         self.viewers = Viewers(self)
         self.pump = Pump(pty.master, self._on_output, on_hangup, self._on_drained)
@@ -275,6 +276,7 @@ class Station:
     # What watchers are told
 
     def on_viewers(self) -> None:
+        self.has_been_watched.set()
         self._look_in(0)
         self._tell_state()
 

@@ -66,6 +66,7 @@ from palaver.model.room import (
     ResolveNote,
     RetireMember,
     TakeOver,
+    TellKick,
 )
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.model.task import CompleteTask, CreateTask, UpdateTask
@@ -119,6 +120,7 @@ TABLE: Final[Mapping[type, Row]] = {
     HandOn: Row("hand on", Standing.HUMAN, stick.hand_on, is_internal=True),
     ExpireReservation: Row("expire", Standing.HUMAN, stick.expire, is_internal=True),
     RetireMember: Row("retire member", Standing.HUMAN, rooms.retire_member, is_internal=True),
+    TellKick: Row("tell kick", Standing.HUMAN, rooms.tell_kick, is_internal=True),
     Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
     Register: Row("join --remote", Standing.WORKER, agents.register, agents.joined_by),
     Leave: Row("leave", Standing.OBSERVER, agents.leave),

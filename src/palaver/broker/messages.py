@@ -114,7 +114,8 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         ts=now,
         by=caller.by,
     )
-    sent = await store(context, draft, resolved, key, is_dry_run=request.is_dry_run)
+    on, decide = (None, None) if said is None else (said.key, said.unless_closed(draft))
+    sent = await store(context, draft, resolved, key, is_dry_run=request.is_dry_run, on=on, decide=decide)
     if sent.event is not None and is_held(sent.event):
         await _tell_human(context, sent.event, now)
     return unless_held(sent)

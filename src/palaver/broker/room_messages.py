@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from palaver.broker.context import Context
+from palaver.broker.room_moves import stick_key
 from palaver.errors import BadRequest, InvalidBody, MessageTooLarge, RoomClosed, UnknownMember
-from palaver.log.fold_rooms import find_room, read_rooms_of
+from palaver.log.api import Decide, Rows
+from palaver.log.fold_rooms import find_room, read_room, read_rooms_of
 from palaver.model.address import Human, parse_address
 from palaver.model.address import Room as RoomAddress
 from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Draft
 from palaver.model.message import BROADCAST, HUMAN, MENTIONS
 from palaver.model.request import Send
 from palaver.rooms.events import HINTS, INTERRUPT, NORMAL
@@ -33,6 +36,21 @@ class Said:
     resolved: Resolved
     priority: str
     payload: dict[str, object]
+    key: str
+    """What the message is committed on, so that none comes behind the end of its room."""
+
+    def unless_closed(self, draft: Draft) -> Decide:
+        """Write the draft, or refuse it with `RoomClosed` when the room was closed meanwhile."""
+
+        def decide(rows: Rows) -> Draft:
+            id_ = str(self.payload["room"])
+            room = read_room(rows, id_)
+            assert room is not None  # it was found just now, and rooms stay
+            if not room.is_open:
+                raise RoomClosed(id_)
+            return draft
+
+        return decide
 
 
 def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequence[str]) -> Said | None:
@@ -53,7 +71,7 @@ def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequ
         raise UnknownMember(caller.name, room.id)
     others = [token for token in request.to if not _is_room(token)]
     if others and not rooms:
-        resolved = _to_members(context, room, others)
+        resolved = _to_members(context, caller, room, others)
         named: Sequence[str] = resolved.recipients
     else:
         resolved, named = _to_room(context, caller, room, others, mentions)
@@ -62,7 +80,10 @@ def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequ
     if wakes is not None:
         payload["wakes"] = wakes
     return Said(
-        resolved=resolved, priority=INTERRUPT if hint == INTERRUPT else request.priority, payload=payload
+        resolved=resolved,
+        priority=INTERRUPT if hint == INTERRUPT else request.priority,
+        payload=payload,
+        key=stick_key(room.base),
     )
 
 
@@ -107,12 +128,12 @@ def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -
     return own[0]
 
 
-def _to_members(context: Context, room: Room, tokens: Sequence[str]) -> Resolved:
+def _to_members(context: Context, caller: Caller, room: Room, tokens: Sequence[str]) -> Resolved:
     """Name members, and maybe the person, each by any word for it."""
     names = [
         HUMAN
         if isinstance(parse_address(token), Human)
-        else find_member(room, token, context.is_present).name
+        else find_member(room, token, context.attendance.is_present, asking=caller.name).name
         for token in tokens
     ]
     once = tuple(dict.fromkeys(names))

@@ -99,7 +99,7 @@ class _Attempt:
             sender=self.caller.name,
             to=made.to,
             payload=payload_of(made.payload),
-            id=self.id,
+            id=made.id or self.id,
             ts=self.facts.now_ms,
             by=self.caller.by,
         )

@@ -13,7 +13,7 @@ from palaver.log.fold_rooms import count_rooms, find_room, read_room, read_room_
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Draft, Event
 from palaver.model.message import HUMAN, INSTANCE
-from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom, RetireMember
+from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom, RetireMember, TellKick
 from palaver.model.text import check_text
 from palaver.rooms import members, payloads
 from palaver.rooms.names import folder_name, room_base, room_id
@@ -196,6 +196,15 @@ async def retire_member(
     """Take a member out that is gone for good; nothing is written when it is out already."""
     room = find_room(context.log.rows, request.room)
     return await _retire(context, caller, room, request.member, request.reason, key)
+
+
+async def tell_kick(context: Context, caller: Caller, request: TellKick, key: bytes | None) -> Written:
+    """Say once, to those who listen for leaves, that a member was removed."""
+    room = find_room(context.log.rows, request.room)
+    moved = await move(
+        context, caller, room, lambda now, id: members.tell_kick(now.room, request.member, request.kick), key
+    )
+    return Written(event=moved.event)
 
 
 async def _retire(

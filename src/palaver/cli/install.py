@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from palaver.cli.install_harness import install_harness, uninstall_harness
 from palaver.doors.argv.parse import Parsed
 
 SKILL: Final = "palaver"
@@ -37,7 +38,9 @@ def skill_folders(environment: Mapping[str, str]) -> list[Path]:
 
 
 def install(parsed: Parsed, environment: Mapping[str, str]) -> int:
-    """Write the skill into the folder on the line, or into all that harnesses look into; or only print it."""
+    """Set a harness up; or write the skill into a folder, or into all that harnesses look into."""
+    if parsed.positionals[0] != "skill":
+        return install_harness(parsed, environment)
     if parsed.has("--print"):
         sys.stdout.write(skill_text())
         return 0
@@ -57,6 +60,8 @@ def install(parsed: Parsed, environment: Mapping[str, str]) -> int:
 
 def uninstall(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Remove what `install` wrote, or only say what that would be."""
+    if parsed.positionals[0] != "skill":
+        return uninstall_harness(parsed, environment)
     status = 0
     for path in _paths(parsed, environment):
         try:

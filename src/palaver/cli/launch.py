@@ -5,9 +5,11 @@ Writes nothing outside the home of the bus. Which agent it becomes, the daemon h
 
 import hashlib
 import os
+import secrets
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,17 @@ from typing import Final
 
 from palaver.agents.codex_place import codex_address, last_codex_session
 from palaver.agents.codex_start import MODULE as CODEX_START
+from palaver.agents.gemini_place import gemini_home, last_gemini_session
+from palaver.agents.opencode_place import (
+    Place,
+    free_port,
+    last_opencode_session,
+    new_place,
+    told_path,
+    write_place,
+)
 from palaver.client.start import find_python
-from palaver.harness import codex_launch
+from palaver.harness import codex_launch, gemini_launch, opencode_launch
 from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
 from palaver.harness.claude_sessions import newest_session, sessions_folder
 
@@ -79,9 +90,58 @@ def prepare_codex(
     )
 
 
+def prepare_opencode(
+    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+) -> Launch:
+    """Make OpenCode ready: its terminal's server gets a port and a password. Raises OSError."""
+    args = opencode_launch.resumed(args, session)
+    asked = opencode_launch.read_arguments(args, time.time_ns() // 1_000_000)
+    if not asked.is_agent:
+        return Launch(argv=("opencode", *args), environment=dict(environment), is_agent=False)
+    pal = find_pal()
+    path = new_place(home) if asked.has_terminal else None
+    added = opencode_launch.launch_environment(
+        environment,
+        password=secrets.token_hex(16),
+        mcp=(pal, "mcp"),
+        instructions=str(told_path(path)) if path is not None else "",
+    )
+    kept = with_pal({**environment, **added}, home, pal)
+    known = last_opencode_session(environment, cwd) if asked.is_continued else asked.session
+    known = "" if asked.is_fork else known
+    if path is None:
+        return Launch(argv=("opencode", *args), environment=kept, session=known, is_headless=True)
+    port = asked.port or free_port()
+    user = environment.get(opencode_launch.USERNAME) or opencode_launch.USER
+    password = kept[opencode_launch.PASSWORD]
+    write_place(path, Place(port=port, user=user, password=password, began=asked))
+    arguments = opencode_launch.launch_arguments(args, asked, port)
+    return Launch(argv=("opencode", *arguments), environment=kept, session=known, native=str(path))
+
+
+def prepare_gemini(
+    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+) -> Launch:
+    """Make Gemini CLI ready: its hooks and its tools, as an extension in a home of links. Raises OSError."""
+    asked = gemini_launch.read_gemini_args(args)
+    if not asked.is_conversation:
+        return Launch(argv=("gemini", *args), environment=dict(environment), is_agent=False)
+    pal = find_pal()
+    extension = write_files(Path(home) / _FOLDER, "gemini", gemini_launch.extension_files(pal))
+    kept = with_pal(environment, home, pal)
+    return Launch(
+        argv=("gemini", *gemini_launch.gemini_args(args, session=session)),
+        environment={**kept, gemini_launch.HOME: str(gemini_home(home, environment, extension))},
+        session=last_gemini_session(environment, cwd) if asked.is_last else asked.session or session,
+        is_headless=asked.is_headless,
+    )
+
+
 LAUNCHERS: Final[Mapping[str, Callable[[Sequence[str], str, str, Mapping[str, str], str], Launch]]] = {
     "claude": prepare_claude,
     "codex": prepare_codex,
+    "opencode": prepare_opencode,
+    "gemini": prepare_gemini,
 }
 """For each harness what makes it ready: from its arguments, session, home of the bus, environment, folder."""
 

@@ -97,6 +97,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         rows=rows,
         session=session,
         native=native,
+        is_watched=has_screen,
     )
     try:
         name = start_holder(start)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
 
 from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame
 from palaver.client import start
@@ -25,7 +24,7 @@ _LIMIT_S = 1
 _LONG_LIMIT_S = 5  # at the start of a session, when a name may have to be given
 _PIECE_BYTES = 65536
 _WAIT_FIRST_S = 0.05
-_WAIT_MOST_S = 2.0
+_WAIT_MOST_S = 0.5
 
 
 def begin_limit(words: list[bytes]) -> None:
@@ -96,15 +95,17 @@ def run_monitor(home: str, serve: Callable[[start.Socket], bool]) -> NoReturn:
             wire = None
         if wire is not None and serve(wire):
             wait_s = _WAIT_FIRST_S
-        time.sleep(wait_s)
+        if is_output_lost(None, wait_s):
+            break
         wait_s = min(2 * wait_s, _WAIT_MOST_S)
     os._exit(0)
 
 
-def is_output_lost(wire: int) -> bool:
+def is_output_lost(wire: int | None, limit_s: float | None = None) -> bool:
     """Wait until the daemon says something; true when nobody can read our output: the harness has gone."""
     waiting = select.poll()
-    waiting.register(wire, select.POLLIN)
+    if wire is not None:
+        waiting.register(wire, select.POLLIN)
     waiting.register(1, 0)
     lost = select.POLLERR | select.POLLHUP | select.POLLNVAL
-    return any(fd == 1 and found & lost for fd, found in waiting.poll())
+    return any(fd == 1 and found & lost for fd, found in waiting.poll(limit_s and limit_s * 1000))

@@ -22,7 +22,7 @@ from palaver.doors.argv.transcript_order import (
     excerpt_order_from_word,
     read_order_from_word,
 )
-from palaver.errors import NotFound, PalaverError
+from palaver.errors import NotFound, PalaverError, UsageError
 from palaver.model.transcript import Entry, Excerpt, entry_at_level, take_excerpt
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -112,4 +112,4 @@ def _complain(error: PalaverError, *, is_json: bool) -> int:
         sys.stderr.write(_encode(told).decode() + "\n")
     else:
         sys.stderr.write(f"pal: {error}\n")
-    return 1
+    return 2 if isinstance(error, UsageError) else 1

@@ -2,13 +2,14 @@
 
 import re
 import signal
+import warnings
 from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
 import msgspec
 
-from palaver.errors import BadRequest
+from palaver.errors import BadRequest, UsageError
 from palaver.model.transcript import Entry, Level
 
 LIMIT_S: Final = 2.0
@@ -28,8 +29,14 @@ class Search:
     """
 
     def __init__(self, expression: str, level: Level, limit_s: float = LIMIT_S) -> None:
+        """Raises `UsageError` for what is no regular expression."""
         has_capital = any(letter.isupper() for letter in re.sub(r"\\.", "", expression))
-        self._pattern = re.compile(expression, 0 if has_capital else re.IGNORECASE)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about what a later Python might make of it
+                self._pattern = re.compile(expression, 0 if has_capital else re.IGNORECASE)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise UsageError(f"{expression!r} is no regular expression: {error}") from None
         self._level = level
         self._limit_s = limit_s
 

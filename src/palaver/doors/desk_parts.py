@@ -18,6 +18,8 @@ from palaver.log.api import Log
 from palaver.log.fold_rooms import find_room, read_rooms_of
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
+from palaver.model.mail import deliverable
+from palaver.model.message import EXTERNAL, MESSAGE
 from palaver.model.request import Request
 from palaver.rooms.attendance import Facts, take_facts
 from palaver.rooms.events import room_event
@@ -101,8 +103,13 @@ class Tools:
         longest = min(limit_ms, self.policy.long_poll_ms)
         return longest if asked_ms is None else max(0, min(asked_ms, longest))
 
-    def page_of(self, events: Sequence[Event], after: int) -> Answer:
-        """Give events as the tools show them, with the place of the last one to go on behind."""
+    def page_of(self, caller: Caller, room: Room, events: Sequence[Event], after: int) -> Answer:
+        """Give events as the tools show them, with the place of the last one to go on behind.
+
+        What of it is mail of the caller is remembered as handed to it.
+        """
+        mail = (event.seq for event in events if _is_mail_of(caller, event))
+        self.attendance.shown.add(caller.name, room.id, mail)
         return {
             "events": [self._show(event) for event in events],
             "cursor_event_seq": events[-1].seq if events else after,
@@ -115,3 +122,8 @@ class Tools:
                 del self._shown[next(iter(self._shown))]
             shown = self._shown[event.seq] = room_event(event)
         return shown
+
+
+def _is_mail_of(caller: Caller, event: Event) -> bool:
+    is_own = event.type == MESSAGE and caller.kind != EXTERNAL
+    return is_own and caller.name in deliverable(event).delivered_to

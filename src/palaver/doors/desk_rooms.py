@@ -24,12 +24,11 @@ class RoomTools(Tools):
         seated = await self.submit(caller, JoinRoom(places=place.chain, is_new=force_new), key)
         assert isinstance(seated, Seated)
         room = self._now(seated.room)
-        unread = self.waits.first_unread(caller, room)
         answer: Answer = {
             **room_view(room, self.facts(room), self.policy, self.find),
             "agent_id": caller.name,
             "is_new": seated.is_new,
-            "cursor_event_seq": self.log.last() if unread is None else unread - 1,
+            "cursor_event_seq": self.waits.cursor(caller, room),
         }
         if seated.ancestor_of:
             answer["warning"] = (
@@ -100,11 +99,14 @@ class RoomTools(Tools):
         return next(iter([*own, *(room.id for room in rooms)]), None)
 
     async def get_room_state(self, caller: Caller, *, room_id: str) -> Answer:
-        """Give a room as it is now: members, stick, conditions, policy."""
+        """Give a room as it is now: members, stick, conditions, policy.
+
+        `cursor_event_seq` is that of `join_path`: never behind a message that the caller has not read.
+        """
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
         view = room_view(room, self.facts(room), self.policy, self.find)
-        return {**view, "agent_id": caller.name, "cursor_event_seq": self.log.last()}
+        return {**view, "agent_id": caller.name, "cursor_event_seq": self.waits.cursor(caller, room)}
 
     def _now(self, room: Room) -> Room:
         return read_room(self.log.rows, room.id) or room

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from palaver.broker.outcome import Turn
-from palaver.doors.desk_parts import LIMIT_EVENTS, LIMIT_WAIT_MS, Answer, Tools
+from palaver.doors.desk_parts import LIMIT_WAIT_MS, Answer, Tools
 from palaver.doors.desk_views import turn_view
 from palaver.errors import BadRequest
 from palaver.log.fold_rooms import find_room
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
-from palaver.model.query import Query
 from palaver.model.room import Claim, PassStick, ReleaseStick, TakeOver
 from palaver.rooms.conditions import lease_until_ms
 from palaver.rooms.events import SELF, event_filter, passes
@@ -140,16 +139,17 @@ class StickTools(Tools):
     async def _events_with_turn(self, caller: Caller, turn: Turn, after: int | None) -> Answer:
         """Give what happened for the caller meanwhile, without what it did itself and turns that are over."""
         if after is None:
-            unread = self.waits.first_unread(caller, turn.room)
-            after = self.log.last() if unread is None else unread - 1
+            after = self.waits.cursor(caller, turn.room)
         wanted = event_filter(caller=caller.name, target=SELF)
-        found = await self.log.read(Query(rooms=(turn.room.id,), after=after, limit=LIMIT_EVENTS))
-        news = [
-            event
-            for event in found
-            if passes(wanted, event) and event.sender != caller.name and not _is_old_claim(event, turn.room)
-        ]
-        return self.page_of(news[:_PAGE], after)
+        found = await self.waits.stored(
+            turn.room,
+            lambda event: (
+                passes(wanted, event) and event.sender != caller.name and not _is_old_claim(event, turn.room)
+            ),
+            after,
+            _PAGE,
+        )
+        return self.page_of(caller, turn.room, found, after)
 
 
 def _is_old_claim(event: Event, room: Room) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from palaver.broker.outcome import Sent
 from palaver.doors.desk_parts import LIMIT_EVENTS, LIMIT_WAIT_MS, Answer, Tools
 from palaver.doors.desk_views import note_view
-from palaver.errors import UnknownMember
+from palaver.errors import BadRequest, UnknownMember
 from palaver.log.fold_rooms import find_note, find_room, read_notes
 from palaver.model.agent import Caller
 from palaver.model.message import EXTERNAL
@@ -31,7 +31,11 @@ class TalkTools(Tools):
         key: bytes | None = None,
     ) -> Answer:
         """Write to a member, to several, or to the room: `event_seq event_id created_at`."""
+        if not room_id:
+            raise BadRequest("room_id is empty: say in which room; nothing was sent")
         to = () if to_agent_id is None else (to_agent_id,) if isinstance(to_agent_id, str) else to_agent_id
+        if to_agent_id is not None and not to:
+            raise BadRequest("to_agent_id names nobody: leave it out to write to the whole room")
         request = Send(text=body, room=room_id, to=tuple(to), delivery_hint=delivery_hint)
         sent = await self.submit(caller, request, key)
         assert isinstance(sent, Sent)
@@ -59,7 +63,8 @@ class TalkTools(Tools):
         """Give what happened behind a place, or wait for it: `events cursor_event_seq`.
 
         Changes nothing about the room or anybody's place in line. Without a place it begins with the oldest
-        message that the caller has not read here, or with what comes from now on.
+        message that the caller has not read here, or with what comes from now on. A place that is brought
+        back says that the caller has read its messages up to there, as far as they were shown to it.
         """
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
@@ -70,14 +75,13 @@ class TalkTools(Tools):
             sender=None if from_agent_id is None else self._named(room, from_agent_id),
         )
         if after_event_seq is None:
-            unread = self.waits.first_unread(caller, room)
-            after = self.log.last() if unread is None else unread - 1
+            after = self.waits.cursor(caller, room)
         else:
             after = after_event_seq
             await self.waits.acknowledge(caller, room, wanted, after)
         wait_ms = self.wait_ms(max_wait_ms, limit_ms)
         found = await self.waits.events(room, wanted, after, _page(limit), wait_ms)
-        return self.page_of(found, after)
+        return self.page_of(caller, room, found, after)
 
     async def get_room_events(
         self, caller: Caller, *, room_id: str, after_event_seq: int = 0, limit: int = 100
@@ -86,7 +90,7 @@ class TalkTools(Tools):
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
         query = Query(rooms=(room.id,), after=after_event_seq, limit=_page(limit))
-        return self.page_of(await self.log.read(query), after_event_seq)
+        return self.page_of(caller, room, await self.log.read(query), after_event_seq)
 
     async def add_note(
         self,

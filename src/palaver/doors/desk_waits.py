@@ -4,7 +4,7 @@ Real push: whoever waits is woken by the room's own events and, where time alone
 moment that the answer itself named. Nobody polls, and waiting for events changes nothing at all.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from math import ceil
@@ -39,6 +39,8 @@ _ENDS: Final = frozenset({"your_turn", "closed"})
 _SETTLED: Final = frozenset({"lease_expired"})
 """Reasons for not yet that waiting does not change."""
 _PARKED: Final = "auto_claim_disabled"
+
+Passes = Callable[[Event], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,23 +97,32 @@ class Waits:
         with self.bell.listening(room.id) as listener:
             while True:
                 listener.look()
-                found, place = await self._scan(room, wanted, place, limit)
+                found, place = await self._scan(room, lambda event: passes(wanted, event), place, limit)
                 left_ms = self._left_ms(end_s)
                 if found or left_ms == 0:
                     return found
                 await listener.wait(left_ms)
 
-    async def _scan(self, room: Room, wanted: EventFilter, place: int, limit: int) -> tuple[list[Event], int]:
+    async def stored(self, room: Room, is_wanted: Passes, after: int, limit: int) -> list[Event]:
+        """Give the first so many that are wanted of what is there behind a place, however far behind."""
+        return (await self._scan(room, is_wanted, after, limit))[0]
+
+    async def _scan(self, room: Room, is_wanted: Passes, place: int, limit: int) -> tuple[list[Event], int]:
         """Look through what there is behind a place; give what passes and the place looked up to."""
         last = self.log.last()
         query = Query(rooms=(room.id,), before=last + 1)
         found: list[Event] = []
         async with aclosing(follow(self.log, query, after=place)) as batches:
             async for events in batches:
-                found += (event for event in events if passes(wanted, event))
+                found += filter(is_wanted, events)
                 if len(found) >= limit:
                     break
         return found[:limit], max(place, last)
+
+    def cursor(self, caller: Caller, room: Room) -> int:
+        """Give the place to go on behind: before the oldest unread message, or else the end."""
+        unread = self.first_unread(caller, room)
+        return self.log.last() if unread is None else unread - 1
 
     def first_unread(self, caller: Caller, room: Room) -> int | None:
         """Give the place of the oldest message of a room that its caller has not read."""
@@ -119,15 +130,21 @@ class Waits:
         return min((event.seq for event in unread), default=None)
 
     async def acknowledge(self, caller: Caller, room: Room, wanted: EventFilter, up_to: int) -> None:
-        """Take a cursor as word that the caller has read its messages up to there, those it asked for.
+        """Take a cursor as word that the caller has read its messages up to there.
 
-        Where nothing is open nothing is written.
+        That is so of those it asks for and was shown; where none of them is open nothing is written.
         """
+        shown = self.attendance.shown
         unread = self._in_room(caller, room, read_mail_up_to(self.log.rows, caller.name, up_to))
-        seqs = [event.seq for event in unread if passes(wanted, event)]
+        seqs = [
+            event.seq
+            for event in unread
+            if passes(wanted, event) and shown.has(caller.name, room.id, event.seq)
+        ]
         if seqs:
             request = Acknowledge(messages=tuple(sorted(seqs)), lane=LANE, grade=Grade.ACKED)
             await self.broker.submit(caller, request)
+            shown.forget(caller.name, room.id, seqs)
 
     def _in_room(self, caller: Caller, room: Room, waiting: Iterable[Mail]) -> Iterator[Event]:
         """Give what of somebody's open mail was said in a room; a script has no mail, and held mail waits."""

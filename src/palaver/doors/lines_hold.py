@@ -104,7 +104,7 @@ class Holding:
             raise
 
     def _free_session(self, harness: str, session: str) -> str:
-        """Give the session, unless somebody is in it now: what goes on with that in parallel is another one."""
+        """Give the session, unless somebody is in it now: a second one that goes on with it is another."""
         name = read_session(self._services.log.rows, harness, session) if session else None
         return "" if name is not None and self._services.presence.is_present(name) else session
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -21,6 +21,9 @@ from palaver.links.presence import Presence
 from palaver.links.seats import SeatIndex
 from palaver.links.tickets import Tickets
 from palaver.log.api import Log
+
+if TYPE_CHECKING:
+    from palaver.doors.hooks.desk import HookDesk  # it imports what is imported by all doors
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -41,6 +44,7 @@ class Services:
     delivery: Delivery
     holds: Holds
     conversations: Conversations
+    hooks: "HookDesk"
     tickets: Tickets
     seats: SeatIndex
     presence: Presence

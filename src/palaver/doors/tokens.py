@@ -54,6 +54,13 @@ class TokenBook:
                 found = token
         return found
 
+    def has_one_of(self, name: str) -> bool:
+        """Tell whether there is a token for a name; none is known while the file cannot be read."""
+        try:
+            return any(token.name == name for token in self.all())
+        except StorageFailed:
+            return False
+
     async def create(self, name: str, *, standing: str, by: str, ts: int) -> tuple[str, Token]:
         """Make a token; its secret is given here and never again. Raises StorageFailed."""
         secret = PREFIX + secrets.token_urlsafe(32)

@@ -20,7 +20,6 @@ from palaver.doors.argv.wire import MAGIC, frame
 from palaver.doors.hooks.asking import HookAsking
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
 from palaver.doors.hooks.connection import HookConnection
-from palaver.doors.hooks.desk import HookDesk
 from palaver.doors.lines import LinesConnection
 from palaver.doors.lines_names import Look
 from palaver.doors.lines_ops import Session
@@ -59,7 +58,7 @@ class UnixDoor:
         self._tasks = tasks
         self._argv = ArgvDoor(services, doorstep)
         self._pumps = PumpDoor(services, doorstep, tasks, Loader())
-        self._hooks = HookAsking(services, doorstep, HookDesk(services, tasks))
+        self._hooks = HookAsking(services, doorstep, services.hooks)
         self._path = services.home / "daemon.sock"
         self._server: asyncio.Server | None = None
         self._ids = count(1)

@@ -6,6 +6,7 @@ from typing import Final
 
 from palaver.harness.hook_news import LIMIT_COMMAND, HookNews, Step, one_line, text_in
 from palaver.harness.hook_states import COMPACTING, SESSION_END, THINKING, hook_state
+from palaver.harness.profile import is_usage_limit
 from palaver.model.delivery import AgentState
 
 STEPS: Final[Mapping[str, Step]] = {
@@ -47,7 +48,11 @@ _WHAT: Final = ("command", "file_path", "notebook_path", "pattern", "url", "quer
 _LIMIT_PROMPT: Final = 64 * 1024
 _LATE: Final = frozenset({"permission_prompt"})
 """Kinds of notification that come seconds after the hook that says the same, maybe when it is over."""
-_RESETS: Final = re.compile(r"\bresets?\s+(?:at\s+)?([\w:., ]+?(?:\([\w/+-]+\)|[ap]m\b|\d\b))", re.IGNORECASE)
+_RESETS: Final = re.compile(
+    r"\bresets?\s+(?:at\s+)?((?:[A-Z][a-z]{2,8}\s+\d{1,2},?\s+(?:at\s+)?)?\d{1,2}(?::\d{2})?"
+    r"\s?(?:[ap]m\b)?(?:\s?\([\w/+-]+\))?)",
+    re.IGNORECASE,
+)
 
 
 def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
@@ -121,8 +126,9 @@ def _edited(event: str, tool: str, given: Mapping[str, object]) -> str:
 
 def _usage_limit(event: str, data: Mapping[str, object]) -> str | None:
     """Give when a used-up allowance is there again, empty when that is not said; None: it is not used up."""
-    if event != "StopFailure" or text_in(data, "error") not in ("rate_limit", "billing_error"):
-        return None
+    error = text_in(data, "error") if event == "StopFailure" else ""
     said = f"{text_in(data, 'error_details')} {text_in(data, 'last_assistant_message')}"
     found = _RESETS.search(said)
-    return one_line(found[1]) if found else ""
+    if error == "billing_error" or (error == "rate_limit" and (found or is_usage_limit(said))):
+        return one_line(found[1]) if found else ""
+    return None

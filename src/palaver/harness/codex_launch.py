@@ -34,6 +34,8 @@ _ALONE: Final = frozenset(
 """With one of these Codex is started without a server of ours."""
 _NO_SESSION: Final = frozenset({"-h", "--help", "-V", "--version"})
 _SCREENS: Final = frozenset({"resume", "fork"})
+_WHICH: Final = frozenset({"--last", "--all"})
+"""Which conversation is to go on: of no use once that is known."""
 _HEADLESS: Final = frozenset({"exec", "e", "review"})
 _OTHERS: Final = frozenset(
     {
@@ -166,9 +168,9 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
 def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
     """Give the arguments to go on with a conversation; a prompt was said in it already."""
     asked = read_arguments(arguments)
-    if not session or asked.kind is not Kind.SCREEN or asked.is_again:
+    if not session or asked.kind is not Kind.SCREEN:
         return tuple(arguments)
-    return "resume", session, *asked.options
+    return "resume", session, *(word for word in asked.options if word not in _WHICH)
 
 
 def launch_settings(pal: str, home: str) -> tuple[str, ...]:

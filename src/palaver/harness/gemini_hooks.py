@@ -1,6 +1,6 @@
 """The hooks of Gemini CLI, as its version 0.61 calls them: what each says, what can be said back. Pure.
 
-There is no hook between the results of several tools and the request that holds them, so a text that went along
+No hook stands between the results of several tools and the request that holds them: a text that went along
 with a result is known to have been read when the turn ends.
 """
 

@@ -1,8 +1,8 @@
 """How Gemini CLI 0.61 is started as an agent: its hooks, its tools, its arguments. Pure.
 
-It is given a file of defaults, the weakest of its settings: hooks are added to those that a person or an
-administrator has, and whatever else they set counts more. Their own files are not touched. Defaults that are there
-already stay in the file.
+It takes hooks from settings that are root's, from a person's own, and from extensions. So it is given a home in
+which everything is a person's own, by links, and one extension more is there: ours. Their files are not touched,
+and what it writes to its settings goes to theirs.
 """
 
 import json
@@ -13,10 +13,17 @@ from typing import Final
 
 from palaver.harness.gemini_hooks import EVENTS
 
-DEFAULTS: Final = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH"
-SETTINGS: Final = "GEMINI_CLI_SYSTEM_SETTINGS_PATH"
-FILE: Final = "system-defaults.json"
-_SERVER: Final = "palaver"
+HOME: Final = "GEMINI_CLI_HOME"
+"""Names the folder in which its own, `.gemini`, is; otherwise that is in the home of the user."""
+FOLDER: Final = ".gemini"
+EXTENSIONS: Final = "extensions"
+EXTENSION: Final = "palaver"
+SHARED: Final = (
+    *("settings.json", "trustedFolders.json", "state.json", "projects.json", "keybindings.json"),
+    *("oauth_creds.json", "google_accounts.json", "installation_id", "user_id", "mcp-oauth-tokens.json"),
+    *("GEMINI.md", ".env", "tmp", "history", "commands", "skills", "policies", "agents", "acknowledgments"),
+)
+"""What it may make in its folder: linked also when it is not there yet, so that it is made where it belongs."""
 _HOOK_LIMIT_MS: Final = 10_000
 """The client gives up long before this."""
 _LAST: Final = "latest"
@@ -79,39 +86,20 @@ def gemini_args(args: Sequence[str], *, session: str = "") -> list[str]:
     return ["--resume", session, *args]
 
 
-def defaults_file(pal: str, theirs: str = "") -> str:
-    """Write the file of defaults; `theirs` is the text of one that is there already.
-
-    Raises ValueError when that cannot be read: it is an administrator's, and must not be lost.
-    """
-    found = json.loads(theirs) if theirs.strip() else {}
-    if not isinstance(found, dict):
-        raise ValueError("it holds no settings")
-    hooks, servers = found.get("hooks"), found.get("mcpServers")
-    kept = hooks if isinstance(hooks, dict) else {}
-    merged = {
-        **found,
-        "hooks": {**kept, **{event: [*_list(kept.get(event)), _hook(pal, event)] for event in EVENTS}},
-        "mcpServers": {
-            _SERVER: {"command": pal, "args": ["mcp"]},
-            **(servers if isinstance(servers, dict) else {}),
-        },
+def extension_files(pal: str) -> Mapping[str, str]:
+    """Give the files of our extension, by their names; `pal` is the path of the client."""
+    manifest = {
+        "name": EXTENSION,
+        "version": "1.0.0",
+        "mcpServers": {EXTENSION: {"command": pal, "args": ["mcp"]}},
     }
-    return json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
-
-
-def defaults_path(environment: Mapping[str, str], system: str) -> str:
-    """Say where a file of defaults is, or would be; `system` is the folder of this machine's own."""
-    if path := environment.get(DEFAULTS):
-        return path
-    settings = environment.get(SETTINGS)
-    folder = settings.rpartition("/")[0] if settings else system
-    return f"{folder}/{FILE}"
+    hooks = {event: [_hook(pal, event)] for event in EVENTS}
+    return {"gemini-extension.json": _json(manifest), "hooks/hooks.json": _json({"hooks": hooks})}
 
 
 def _hook(pal: str, event: str) -> dict[str, object]:
     command = {
-        "name": "palaver",
+        "name": EXTENSION,
         "type": "command",
         "command": f"exec {shlex.quote(pal)} hook gemini {event}",
         "timeout": _HOOK_LIMIT_MS,
@@ -119,5 +107,5 @@ def _hook(pal: str, event: str) -> dict[str, object]:
     return {"hooks": [command]}
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+USER: Final = "opencode"
+"""The name that its server expects beside the password."""
 CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
 PASSWORD: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105 - the name of a variable
 USERNAME: Final = "OPENCODE_SERVER_USERNAME"
@@ -46,6 +48,8 @@ class Began:
     port: int = 0
     """The one that a person asked for; 0 for any."""
     has_terminal: bool = True
+    is_agent: bool = True
+    """False: it is asked for something that is no conversation."""
     started_ms: int = 0
 
 
@@ -53,7 +57,7 @@ def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
     """Read a person's arguments, as OpenCode would."""
     options, flags, words = _split(arguments)
     provider, _, model = (options.get("-m") or options.get("--model") or "").partition("/")
-    port = options.get("--port", "")
+    port, command = options.get("--port", ""), words[0] if words else ""
     return Began(
         session=options.get("-s") or options.get("--session") or "",
         is_continued=bool(flags & {"-c", "--continue"}),
@@ -62,7 +66,8 @@ def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
         provider=provider if model else "",
         model=model,
         port=int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0,
-        has_terminal=not (flags & _ANSWERED_ALONE) and not (words and words[0] in COMMANDS),
+        has_terminal=not (flags & _ANSWERED_ALONE) and command not in COMMANDS,
+        is_agent=not (flags & _ANSWERED_ALONE) and (command == "run" or command not in COMMANDS),
         started_ms=started_ms,
     )
 
@@ -87,6 +92,14 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, str], set[str], list[str
     return options, flags, words
 
 
+def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
+    """Give the arguments that go on with a session, unless they name one, or begin from one."""
+    asked = read_arguments(arguments)
+    if not session or asked.session or asked.is_continued or not asked.has_terminal:
+        return tuple(arguments)
+    return ("--session", session, *arguments)
+
+
 def launch_arguments(arguments: Sequence[str], began: Began, port: int) -> tuple[str, ...]:
     """Give the arguments with the port at which its server listens; one that a person chose stays."""
     return tuple(arguments) if began.port else ("--port", str(port), *arguments)
@@ -97,12 +110,13 @@ def launch_environment(
 ) -> dict[str, str]:
     """Give what is added to the environment; a password that a person has set stays.
 
-    `mcp` is the command of our tools, `instructions` a file. Settings that stand in the environment already
-    are kept, and where they cannot be read ours are left out.
+    `mcp` is the command of our tools, `instructions` a file or nothing. Settings that stand in the environment
+    already are kept, and where they cannot be read ours are left out.
     """
     added = {PASSWORD: environment.get(PASSWORD) or password}
     server = {_SERVER: {"type": "local", "command": list(mcp), "enabled": True}}
-    ours = {"mcp": server, "instructions": [instructions]}
+    told = [instructions] if instructions else []
+    ours = {"mcp": server, "instructions": told}
     if not environment.get(CONTENT):
         return {**added, CONTENT: json.dumps(ours)}
     try:
@@ -115,6 +129,6 @@ def launch_environment(
     merged = {
         **theirs,
         "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
-        "instructions": [*(files if isinstance(files, list) else []), instructions],
+        "instructions": [*(files if isinstance(files, list) else []), *told],
     }
     return {**added, CONTENT: json.dumps(merged)}

@@ -9,6 +9,7 @@ import msgspec
 
 HARNESS_GONE: Final = "harness_gone"
 INACTIVE: Final = "inactive"
+KICKED: Final = "kicked"
 
 
 class JoinRoom(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +123,15 @@ class RetireMember(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = INACTIVE
 
 
+class TellKick(msgspec.Struct, frozen=True, kw_only=True):
+    """A member was removed: those who listen for leaves hear of it, once. Changes nothing. The bus's own."""
+
+    room: str
+    member: str
+    kick: str
+    """The id of the event."""
+
+
 RoomRequest = (
     JoinRoom
     | LeaveRoom
@@ -136,4 +146,5 @@ RoomRequest = (
     | HandOn
     | ExpireReservation
     | RetireMember
+    | TellKick
 )

@@ -12,10 +12,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from palaver.errors import BadRequest, NotFound
+from palaver.errors import BadRequest, MessageTooLarge, NotFound
 
 LIMIT_TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
 """How large a transcript may be that a stretch is taken from."""
+LIMIT_EXCERPT_BYTES: Final = 4 * 1024 * 1024
+"""How large a stretch may be once it is taken: as large as a bundle."""
 LIMIT_SHORT_INPUT: Final = 200
 """Characters of a tool's input, and of what it gave back, that `detailed` shows."""
 LIMIT_DEPTH: Final = 100
@@ -187,12 +189,17 @@ def is_deep(whole: object) -> bool:
 def take_excerpt(reader: TranscriptReader, lines: Iterable[bytes], stretch: Stretch, agent: str) -> Excerpt:
     """Take a stretch out of an agent's transcript; raises `NotFound` when there is not so much in it.
 
-    However long the transcript is, no more is kept of it than was asked for.
+    However long the transcript is, no more is kept of it than was asked for; raises `MessageTooLarge` where
+    that is more than a bundle can hold.
     """
-    number, taken = 0, []
+    number, size_bytes, taken = 0, 0, []
     for number, entry in enumerate(islice(reader.entries(lines), stretch.last), 1):
         if number >= stretch.first:
             taken.append(entry_at_level(entry, number, stretch.level))
+            size_bytes += len(_encode(taken[-1]))
+        if size_bytes > LIMIT_EXCERPT_BYTES:
+            what = f"part {format_range(stretch.first, number)} of the transcript of {agent}"
+            raise MessageTooLarge(what, size_bytes, LIMIT_EXCERPT_BYTES)
     if number < stretch.last:
         wanted = format_range(stretch.first, stretch.last)
         has = f"{number} entr{'y' if number == 1 else 'ies'}"

@@ -54,6 +54,8 @@ def _joined(room: Room, event: Event, payload: MemberJoined, former: Member | No
 
 
 def _left(room: Room, event: Event, payload: MemberLeft) -> Room:
+    if payload.kick:
+        return room  # The kick has done it, and who was removed may be back by now.
     return _without(room, payload.member or event.sender, event.ts)
 
 

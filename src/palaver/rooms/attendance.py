@@ -18,11 +18,19 @@ class Attendance(Protocol):
         ...
 
     def is_present(self, name: str) -> bool:
-        """Its process is alive, or it has a link."""
+        """It can be reached: its process is alive, it has a link, or it waits or asked a moment ago."""
+        ...
+
+    def is_active(self, name: str) -> bool:
+        """Its process is alive, and it says that it works: as long as that holds it need say nothing more."""
         ...
 
     def gone_since_ms(self, name: str) -> int | None:
         """Since when its process is surely gone; None while it is not, or while nobody knows."""
+        ...
+
+    def token_ms(self, name: str) -> int | None:
+        """When it last spoke by a token, behind which no process can be seen."""
         ...
 
     def seen_ms(self, name: str) -> int | None:
@@ -55,7 +63,9 @@ class Sight:
     """What is known of one member at one moment; the fields mean what `Attendance` says."""
 
     is_present: bool = False
+    is_active: bool = False
     gone_since_ms: int | None = None
+    token_ms: int | None = None
     seen_ms: int | None = None
     idle_since_ms: int | None = None
     beat_ms: int | None = None
@@ -88,7 +98,9 @@ def take_facts(attendance: Attendance, now_ms: int, room: str, names: Iterable[s
         sights={
             name: Sight(
                 is_present=attendance.is_present(name),
+                is_active=attendance.is_active(name),
                 gone_since_ms=attendance.gone_since_ms(name),
+                token_ms=attendance.token_ms(name),
                 seen_ms=attendance.seen_ms(name),
                 idle_since_ms=attendance.idle_since_ms(name),
                 beat_ms=attendance.beat_ms(room, name),
@@ -111,7 +123,13 @@ class Unattended:
     def is_present(self, name: str) -> bool:
         return self.presence(name)
 
+    def is_active(self, name: str) -> bool:
+        return False
+
     def gone_since_ms(self, name: str) -> int | None:
+        return None
+
+    def token_ms(self, name: str) -> int | None:
         return None
 
     def seen_ms(self, name: str) -> int | None:

@@ -42,25 +42,34 @@ class Outlook:
 def lease_until_ms(room: Room, facts: Facts, policy: Policy) -> int:
     """Give the moment at which the holder's lease is over.
 
-    It runs anew from each sign of the holder: a heartbeat, and whatever it does while its process is there.
-    Nobody can give a sign to a daemon that is not there, so it runs anew from its start, too.
+    It runs anew from each sign of the holder: a heartbeat, and whatever it does while its process is there or
+    by a token. One that is at work gives a sign all the time. Nobody can give a sign to a daemon that is not
+    there, so it runs anew from its start, too.
     """
     owner = facts.of(room.owner)
-    signs = [facts.started_ms, owner.beat_ms, owner.seen_ms if owner.is_present else None]
+    signs = [
+        facts.started_ms,
+        owner.beat_ms,
+        owner.token_ms,
+        owner.seen_ms if owner.is_present else None,
+        facts.now_ms if owner.is_active else None,
+    ]
     return max(room.lease_until_ms, *(sign + policy.lease_ms for sign in signs if sign is not None))
 
 
 def gone_at_ms(room: Room, name: str, facts: Facts, policy: Policy) -> int | None:
     """Give the moment from which a member counts as gone; None while its process is not surely gone.
 
-    That is the grace behind the end of its process, or behind the last sign of it, whatever was later.
+    That is the grace behind the end of its process, or behind the last sign of it, whatever was later. Of one
+    that speaks by a token no process is seen: it counts as there for a lease behind its last word.
     """
     sight = facts.of(name)
-    if sight.is_present or sight.gone_since_ms is None:
+    if sight.gone_since_ms is None:
         return None
     claimed = room.claimed_ms if name == room.owner else 0
     signs = (sight.gone_since_ms, sight.seen_ms or 0, sight.beat_ms or 0, claimed, facts.started_ms)
-    return max(signs) + policy.gone_grace_ms
+    silent = max(signs) + policy.gone_grace_ms
+    return silent if sight.token_ms is None else max(silent, sight.token_ms + policy.lease_ms)
 
 
 def is_gone(room: Room, name: str, facts: Facts, policy: Policy) -> bool:

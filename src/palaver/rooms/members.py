@@ -2,6 +2,8 @@
 
 from palaver.errors import CannotKickSelf, NotAllowed, RoomClosed, TargetActive, UnknownMember, UnknownTarget
 from palaver.model.agent import Caller, Standing
+from palaver.model.ids import derived_id
+from palaver.model.room import KICKED
 from palaver.rooms import payloads
 from palaver.rooms.conditions import is_gone
 from palaver.rooms.moment import Moment, Move, member_of
@@ -24,6 +26,14 @@ def retire(room: Room, name: str, reason: str) -> Move | None:
     return Move(type=payloads.MEMBER_LEFT, payload=MemberLeft(room=room.id, reason=reason, member=name))
 
 
+def tell_kick(room: Room, name: str, kick: str) -> Move | None:
+    """Decide about telling of a kick; nothing where nobody listens any more."""
+    if not room.is_open:
+        return None
+    left = MemberLeft(room=room.id, reason=KICKED, member=name, kick=kick)
+    return Move(type=payloads.MEMBER_LEFT, payload=left, id=derived_id(kick, payloads.MEMBER_LEFT, name))
+
+
 def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bool) -> Move:
     """Decide about a member that another one removes.
 
@@ -43,7 +53,7 @@ def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bo
 def _target(now: Moment, caller: Caller, target: str) -> str:
     room = now.room
     try:
-        found = find_member(room, target, lambda name: now.facts.of(name).is_present).name
+        found = find_member(room, target, lambda name: now.facts.of(name).is_present, asking=caller.name).name
     except UnknownMember:
         found = ""
     if found == caller.name:

@@ -21,6 +21,8 @@ class Move:
     type: str
     payload: Payload
     to: tuple[str, ...] = ()
+    id: str = ""
+    """The id that the event must have: a repeat is the same event. Otherwise a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

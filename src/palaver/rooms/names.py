@@ -41,17 +41,18 @@ def check_room_id(id: str, base: str) -> None:
         raise ValueError(f"{id!r} is no room's id")
 
 
-def find_member(room: Room, word: str, is_present: Callable[[str], bool]) -> Member:
+def find_member(room: Room, word: str, is_present: Callable[[str], bool], *, asking: str = "") -> Member:
     """Find the one member that a word means: its full name, base name or harness, with or without `@`.
 
-    When a base name or harness is that of several, it means the one of them that is there. Raises
-    `AmbiguousRecipient` with the candidates, and `UnknownMember`.
+    A base name or harness never means the one who is `asking`; when it is that of several others, it means
+    the one of them that is there. Raises `AmbiguousRecipient` with the candidates, and `UnknownMember`.
     """
     wanted = _folded(word)
     if (member := room.member(wanted)) is not None:
         return member
-    found = [member for member in room.members if _base(member.name) == wanted]
-    found = found or [member for member in room.members if wanted and member.harness.lower() == wanted]
+    others = [member for member in room.members if member.name != asking]
+    found = [member for member in others if _base(member.name) == wanted]
+    found = found or [member for member in others if wanted and member.harness.lower() == wanted]
     if len(found) > 1:
         found = [member for member in found if is_present(member.name)] or found
     if len(found) > 1:

@@ -39,11 +39,16 @@ class MemberJoined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class MemberLeft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A member is none any more: the sender, or the one that is named where the bus says it."""
+    """A member is none any more: the sender, or the one that is named where the bus says it.
+
+    With `kick` it was one until that event, and this only tells those who listen for leaves.
+    """
 
     room: str
     reason: str
     member: str | None = msgspec.field(default=None, name="from")
+    kick: str = ""
+    """The id of the kick."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -151,7 +151,7 @@ def pass_on(
     """Decide about a holder who gives the stick to somebody by name."""
     room = now.room
     check_holder(room, name, turn, lease)
-    member = find_member(room, to, lambda one: now.facts.of(one).is_present)
+    member = find_member(room, to, lambda one: now.facts.of(one).is_present, asking=name)
     if member.name == name:
         raise BadRequest("you hold the stick already; release it, or pass it to somebody else")
     if not is_override and not now.facts.of(member.name).is_present:

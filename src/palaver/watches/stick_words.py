@@ -4,17 +4,21 @@ Whoever waits for its turn hears of it there. Others are at work, or idle, and w
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from palaver.model.concern import from_agent
 from palaver.model.envelope import Event
 from palaver.model.request import Notify
 from palaver.rooms.payloads import KICK, PASS, RELEASE, RESERVATION_EXPIRED, TAKEOVER
 
+RESERVING: Final = (PASS, RELEASE, RESERVATION_EXPIRED)
+"""What puts the stick aside for somebody, or for nobody."""
+
 
 def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | None:
     """Word what an event of a room means for the one it concerns; None when that one knows, or nobody is."""
     room = event.payload.get("room")
-    if event.type in (PASS, RELEASE, RESERVATION_EXPIRED):
+    if event.type in RESERVING:
         whom = event.payload.get("reserved_for")
         if not isinstance(whom, str) or not whom or is_waiting(whom):
             return None

@@ -1,6 +1,7 @@
 """The reactor that lets time pass in rooms: it hands sticks on, ends reservations, retires who is long gone.
 
-Whoever is given the stick without waiting for it, or loses it, is told so.
+Whoever is given the stick without waiting for it, or loses it, is told so, and a kick is told to those who
+listen for leaves: once, also when the daemon ended before it could say so.
 
 It decides nothing: at the moment at which something may be due it asks the broker, and that looks again. A
 room has a timer only while time alone can change it; a room at rest costs nothing.
@@ -12,29 +13,33 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from palaver.clock import Clock
-from palaver.errors import PalaverError
+from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.fold_rooms import read_open_rooms, read_room, read_rooms_of
 from palaver.model.envelope import Event
+from palaver.model.query import Query
 from palaver.model.request import Notify
-from palaver.model.room import ExpireReservation, HandOn, RetireMember
+from palaver.model.room import ExpireReservation, HandOn, RetireMember, TellKick
 from palaver.rooms.attendance import Attendance, Facts, take_facts
 from palaver.rooms.conditions import gone_at_ms, reservation_until_ms
-from palaver.rooms.payloads import ROOM_TYPES
+from palaver.rooms.payloads import KICK, ROOM_TYPES, TAKEOVER
 from palaver.rooms.policy import Policy
 from palaver.rooms.room import Room, StickState
-from palaver.watches.stick_words import stick_notice
+from palaver.watches.stick_words import RESERVING, stick_notice
 
 _logger: Final = logging.getLogger("palaver.watches")
 
 _TRY_AGAIN_MS: Final = 1000
 """How long it waits after the broker could not do what was due."""
 _LONGEST_S: Final = 24 * 3600.0
+_LOOK_BACK: Final = 100
+"""So many of the newest events of a kind are looked at after a start: what was not told is among them."""
 _AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
 
 Due = HandOn | ExpireReservation | RetireMember
-Submit = Callable[[Due | Notify], Awaitable[object]]
+Said = Notify | TellKick
+Submit = Callable[[Due | Said], Awaitable[object]]
 """Hands a request to the broker in the name of the bus."""
 
 
@@ -71,13 +76,19 @@ class Sticks:
         self._tasks = tasks
         self._timers: dict[str, Timer] = {}
         self._busy: set[str] = set()
+        self._unsaid: list[Said] = []
+        self._again: Timer | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin: every open room is looked at once, then those in which something happens."""
+        """Begin: every open room is looked at once, then those in which something happens.
+
+        What the last daemon may not have told any more is said again, and a repeat is one event.
+        """
         self._unsubscribe = self._log.subscribe(self._hear)
         for room in read_open_rooms(self._log.rows):
             self._look(room)
+        self._tasks.create_task(self._catch_up(self._log.last() + 1))
 
     def close(self) -> None:
         """Stop. What fell due meanwhile is done after the next start. Closing twice is harmless."""
@@ -85,6 +96,13 @@ class Sticks:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        if self._again is not None:
+            self._again.cancel()
+
+    def look_at(self, name: str) -> None:
+        """Somebody was heard of, or is not any more: in its rooms something else may be due."""
+        for room in read_rooms_of(self._log.rows, name):
+            self._look(room)
 
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -94,13 +112,37 @@ class Sticks:
             if (room := read_room(self._log.rows, id)) is not None:
                 self._look(room)
 
-    def _tell(self, event: Event, room: str) -> None:
-        notice = stick_notice(event, lambda name: self._attendance.is_waiting(room, name))
-        if notice is not None:
-            self._tasks.create_task(self._say(notice))
+    async def _catch_up(self, before: int) -> None:
+        """Tell again what may still matter of what happened before a place."""
+        for type in (*RESERVING, TAKEOVER, KICK):
+            for event in await self._log.read(Query(types=(type,), before=before, last=_LOOK_BACK)):
+                room = read_room(self._log.rows, str(event.payload.get("room")))
+                if room is not None and (type not in RESERVING or _is_reserved_by(room, event)):
+                    self._tell(event, room.id)
 
-    async def _say(self, notice: Notify) -> None:
-        await self._submit(notice)
+    def _tell(self, event: Event, room: str) -> None:
+        said: list[Said | None] = [
+            stick_notice(event, lambda name: self._attendance.is_waiting(room, name)),
+            *(TellKick(room=room, member=name, kick=event.id) for name in event.to if event.type == KICK),
+        ]
+        for one in said:
+            if one is not None:
+                self._tasks.create_task(self._say(one))
+
+    async def _say(self, said: Said) -> None:
+        """Have something written; what cannot be written now is tried again a little later."""
+        try:
+            await self._submit(said)
+        except Unavailable as error:
+            _logger.warning("not told: %s: %s", error.code, error)
+            self._unsaid.append(said)
+            if self._again is None:
+                self._again = self._call_later(_TRY_AGAIN_MS / 1000, self._say_again)
+
+    def _say_again(self) -> None:
+        unsaid, self._unsaid, self._again = self._unsaid, [], None
+        for said in unsaid:
+            self._tasks.create_task(self._say(said))
 
     def _touched(self, event: Event) -> Iterator[str]:
         """Give the rooms in which an event can change what falls due."""
@@ -162,3 +204,10 @@ class Sticks:
     def _retires_at_ms(self, room: Room, name: str, facts: Facts) -> int | None:
         gone = gone_at_ms(room, name, facts, self._policy)
         return None if gone is None else gone - self._policy.gone_grace_ms + self._policy.presence_ms
+
+
+def _is_reserved_by(room: Room, event: Event) -> bool:
+    """Tell whether a room's stick still waits for the one for whom an event put it aside."""
+    payload = event.payload
+    is_turn = room.state == StickState.RESERVED and payload.get("turn_id") == room.turn
+    return is_turn and payload.get("reserved_for") == room.reserved_for

@@ -87,7 +87,10 @@ async def test_marks_follow_the_last_message_and_no_other() -> None:
     for report in (
         {"messages": [41], "agent": "luna", "state": "seen"},
         {"messages": [42], "agent": "kira", "state": "seen"},
+        {"messages": [42], "agent": "luna", "state": "answered"},
         {"messages": [42], "agent": "luna", "state": "seen"},
+        {"messages": [42], "agent": "luna", "state": 3},
+        {"messages": "42", "agent": "nova", "state": "seen"},
     ):
         bus.reports.put_nowait(report)
     marked = asyncio.ensure_future(talk.mark())
@@ -96,7 +99,7 @@ async def test_marks_follow_the_last_message_and_no_other() -> None:
     marked.cancel()
 
     assert talk.last is not None
-    assert talk.last.marks == {"luna": "seen", "nova": "queued"}
+    assert talk.last.marks == {"luna": "answered", "nova": "queued"}
     assert bus.asked[-1] == (
         "send_message",
         {

@@ -358,16 +358,28 @@ async def test_the_client_takes_the_transcript_of_a_harness_and_asks_again(stage
     assert await bundles(stage) == []
 
 
-async def test_what_the_client_took_goes_into_the_bundle(stage: Stage) -> None:
+async def test_what_the_client_took_goes_into_the_bundle_and_is_shown(stage: Stage) -> None:
     under_claude(stage)
-    taken = Excerpt(agent="luna", first=1, last=1, level="normal", entries=({"number": 1, "text": "hi"},))
+    tools = [
+        {"name": "Bash", "input": "ls", "output": "notes.txt"},
+        {"name": "Read", "input": "x", "output": "no", "is_error": True},
+    ]
+    entry: dict[str, object] = {"number": 1, "role": "assistant", "text": "hi", "tools": tools}
+    taken = Excerpt(agent="luna", first=1, last=1, level="detailed", entries=(entry,))
     stage.environment[EXCERPTS] = str(stage.cwd / "taken")
     (stage.cwd / "taken").write_bytes(msgspec.json.encode([taken]))
 
-    await stage.run("create", "How", "--transcript", "1")
+    key = await created(stage, "How", "--transcript", "1:detailed")
 
     (event,) = await bundles(stage)
     assert bundle_from_payload(event.payload).transcripts == (taken,)
+    assert (await stage.run("show", key, "--full")).text.splitlines()[-5:] == [
+        "[1] assistant: hi",
+        "    Bash ls",
+        "    → notes.txt",
+        "    Read x",
+        "    ✗ no",
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"5", b"\xff", b'[{"agent":"nova"}]', b"[" * 5000])

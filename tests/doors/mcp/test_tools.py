@@ -55,10 +55,12 @@ def test_every_promised_tool_has_exactly_its_parameters() -> None:
     }
 
     assert {name: found[name] for name in PROMISED} == PROMISED
-    assert set(found) - set(PROMISED) == {"send"}
+    assert set(found) - set(PROMISED) == {"send", "hook"}
 
 
-@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool.name != "send"], ids=lambda tool: tool.name)
+@pytest.mark.parametrize(
+    "tool", [tool for tool in TOOLS if tool.name not in ("send", "hook")], ids=lambda tool: tool.name
+)
 def test_the_desk_takes_every_parameter_of_a_tool(tool: Tool) -> None:
     parameters = inspect.signature(getattr(Desk, tool.name)).parameters
 
@@ -66,7 +68,7 @@ def test_the_desk_takes_every_parameter_of_a_tool(tool: Tool) -> None:
 
 
 async def test_the_whole_list_with_its_schemas_stays_under_twelve_kilobytes() -> None:
-    line = await _listed(TOOLS)
+    line = await _listed(choose_tools(None))
 
     assert len(line) + len(INSTRUCTIONS.encode()) < LIMIT_BYTES
 
@@ -96,8 +98,8 @@ def test_a_choice_and_a_help_stand_in_the_schema() -> None:
     assert properties["yes"]["description"] == "Needed for more than five."
 
 
-def test_groups_choose_tools_and_all_is_the_default() -> None:
-    assert choose_tools(None) == TOOLS
+def test_groups_choose_tools_and_all_that_are_for_a_model_are_the_default() -> None:
+    assert choose_tools(None) == tuple(tool for tool in TOOLS if tool.group != "hooks")
     assert {tool.group for tool in choose_tools("rooms, notes")} == {"rooms", "notes"}
     assert choose_tools(",".join(GROUPS)) == TOOLS
 

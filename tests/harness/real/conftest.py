@@ -1,4 +1,4 @@
-"""Real harnesses against a scripted model. They take long and need the npm registry once, so they are asked for.
+"""Real harnesses against a scripted model. They take long, and need the npm registry once.
 
 `make test-harness` runs them; without PALAVER_HARNESS in the environment they are not even collected.
 """

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-PINNED = {"claude": ("@anthropic-ai/claude-code", "2.1.325", "claude")}
+PINNED = {
+    "claude": ("@anthropic-ai/claude-code", "2.1.325", "claude"),
+    "codex": ("@openai/codex", "0.166.0", "codex"),
+    "opencode": ("opencode-ai", "1.18.33", "opencode"),
+    "gemini": ("@google/gemini-cli", "0.61.0", "gemini"),
+}
 """For each harness its package, its version and its program."""
 LIMIT_S = 300
 

@@ -2,15 +2,17 @@
 
 import json
 import os
+import shlex
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cli.person import Person, persons
-from tests.daemon.stage import Home, JsonLine, Result, Shell, run_as_person
+from tests.daemon.stage import Home, JsonLine, Result, Shell, finish, run_script_as_person
 
 from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel, mock_model
@@ -65,14 +67,19 @@ class ClaudeStage:
 
     def start(self, *arguments: str, name: str = "nova") -> None:
         """Start it in the background and wait until it can be reached."""
-        words = ("claude", "--name", name, "--detach", *arguments)
-        assert run_as_person(self.home, *words).out == f"{name}\n"
+        words = ("pal", "claude", "--name", name, "--detach", *arguments)
+        script = f"cd {self.project} && {shlex.join(words)}"
+        assert run_script_as_person(self.home, script).out == f"{name}\n"
         self.until(lambda: self.state(name)[0] == "idle")
         self.until(lambda: "monitor" in self.screen(name))
 
+    def begin_headless(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start it without a terminal."""
+        return self.home.start("claude", *arguments, cwd=self.project)
+
     def run_headless(self, *arguments: str) -> Result:
         """Run it to the end of its turn."""
-        return self.home.pal("claude", *arguments)
+        return finish(self.begin_headless(*arguments), limit_s=LIMIT_S)
 
     def sit_down(self, name: str = "nova") -> Person:
         """A person at its terminal."""
@@ -87,6 +94,24 @@ class ClaudeStage:
         shell = self.home.shell()
         shell.ok("join", "--name", name)
         return shell
+
+    def answer_dialog(self, person: Person, question: str) -> None:
+        """Say yes, again if need be: it does not listen in its first moments."""
+        end = time.monotonic() + LIMIT_S
+        while question in self.screen():
+            assert time.monotonic() < end, "the dialog never went away"
+            person.press(b"1")
+            time.sleep(1)
+
+    def processes(self) -> list[str]:
+        """The command lines of all that was started for a session and still runs."""
+        mark = b"PALAVER_HOME=" + os.fsencode(self.home.path)
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return [line for line in found if "palaver.daemon" not in line]
 
     def requests(self, count: int) -> list[Request]:
         """Wait until the model was asked so often."""
@@ -167,19 +192,12 @@ def claude_stage(program: Path) -> Iterator[ClaudeStage]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, by its name."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def is_running(words: str) -> bool:
     """Whether a process runs whose command line holds these words."""
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
+        with suppress(OSError):
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if words in command:
-                return True
+                if words in command:
+                    return True
     return False

@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from tests.daemon.stage import end_process
 from tests.harness.real.stage import ClaudeStage, reply, send, tool
 
 pytestmark = pytest.mark.harness
@@ -81,7 +82,7 @@ def test_a_dialog_stays_as_it_is_and_messages_come_after_it(claude: ClaudeStage)
     assert claude.receipt(normal)["state"] == "queued"
     assert not made.exists()
 
-    person.press(b"1")
+    claude.answer_dialog(person, "Do you want to create made.txt")
 
     assert claude.until_seen(urgent)["grade"] == "context"
     assert claude.until_seen(normal)["grade"] == "context"
@@ -115,7 +116,7 @@ def test_a_draft_stays_as_it_was(claude: ClaudeStage) -> None:
 def test_a_turn_that_would_end_goes_on_with_a_message(claude: ClaudeStage) -> None:
     claude.script.add(reply("nearly done", gate="busy"), reply("read it"))
     luna = claude.friend()
-    running = claude.home.start("claude", "--name", "nova", "-p", "go")
+    running = claude.begin_headless("--name", "nova", "-p", "go")
     claude.requests(1)
 
     place = send(luna, "@nova", "--", "one more thing")
@@ -132,7 +133,7 @@ def test_a_message_is_context_for_the_next_request_without_a_monitor(claude: Cla
     call = tool("Bash", command="echo one", description="say one")
     claude.script.add(reply("working", call, gate="busy"), reply("after"))
     luna = claude.friend()
-    running = claude.home.start("claude", "--name", "nova", "-p", "go", "--allowedTools=Bash")
+    running = claude.begin_headless("--name", "nova", "-p", "go", "--allowedTools=Bash")
     claude.requests(1)
 
     place = send(luna, "@nova", "--", "look at this")
@@ -187,18 +188,27 @@ def test_a_turn_goes_on_without_the_daemon_and_messages_come_when_it_is_back(cla
     luna = claude.friend()
     place = send(luna, "@nova", "--", "welcome back")
 
-    assert "welcome back" in claude.requests(3)[2].conversation
-    assert claude.until_seen(place)["grade"] == "context"
+    assert claude.requests(3)[2].conversation.count("welcome back") == 1
+    claude.until_seen(place)
 
 
 def test_a_conversation_that_goes_on_keeps_its_name(claude: ClaudeStage) -> None:
     claude.script.add(reply("first"), reply("second"))
-    luna = claude.friend()
     assert claude.run_headless("--name", "nova", "-p", "go").out == "first\n"
 
-    again = claude.home.pal("claude", "--continue", "-p", "go on")
+    again = claude.run_headless("--continue", "-p", "go on")
 
     assert again.out == "second\n", again
-    events = claude.home.events("--agent", "nova")
-    assert [event["type"] for event in events].count("agent.hello") == 2
-    assert {agent["name"] for agent in luna.ok("list", "--json", "--all").lines} == {"luna", "nova"}
+    joined = [event["from"] for event in claude.home.events("--type", "agent.hello")]
+    assert joined == ["nova", "nova"]
+
+
+def test_nothing_is_left_of_a_session_that_is_killed(claude: ClaudeStage) -> None:
+    claude.start(*MANUAL)
+    (agent,) = claude.home.ok("list", "--json").lines
+
+    end_process(agent["pid"], signal.SIGKILL)
+
+    claude.until(lambda: claude.home.ok("list", "--json").out == "")
+    claude.until(lambda: not claude.processes())
+    assert list((claude.home.path / "agents").glob("*.sock")) == []

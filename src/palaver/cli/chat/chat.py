@@ -13,7 +13,7 @@ import msgspec
 from palaver.cli.chat.lines import talk_in_lines
 from palaver.cli.chat.page import Page
 from palaver.cli.chat.screen import Screen
-from palaver.cli.chat.talk import Answer
+from palaver.cli.chat.talk import ANSWERED, Answer
 from palaver.client.answer import events_from_json, last_from_json
 from palaver.client.follower import Follower
 from palaver.client.plain import Plain
@@ -46,12 +46,15 @@ class RoomBus:
         return [room_event(event) for event in found]
 
     async def deliveries(self) -> AsyncGenerator[Answer, None]:
-        """Give the payloads of delivery events from now on."""
+        """Give what becomes of messages from now on: delivery reports, and a reply as one more."""
         after = last_from_json(await self._calls.ask(Events(last=1)))
-        request = Events(types=("delivery",), after=after, follow=True)
+        request = Events(types=("delivery", "message"), after=after, follow=True)
         async with aclosing(Follower(self._home, request).events()) as events:
             async for event in events:
-                yield event.payload
+                if event.type == "delivery":
+                    yield event.payload
+                elif str(place := event.payload.get("reply_to")).isdecimal():
+                    yield {"messages": [int(str(place))], "agent": event.sender, "state": ANSWERED}
 
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:

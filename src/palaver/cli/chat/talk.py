@@ -13,6 +13,8 @@ from palaver.errors import PalaverError, UnknownMember
 HISTORY: Final = 20
 LIMIT_EVENTS: Final = 200
 LIMIT_EARLY: Final = 1000
+ANSWERED: Final = "answered"
+"""The last a mark can say."""
 
 Answer = Mapping[str, object]
 
@@ -29,7 +31,7 @@ class Bus(Protocol):
         ...
 
     def deliveries(self) -> AsyncIterator[Answer]:
-        """Give the payloads of delivery events as they come."""
+        """Give what becomes of messages as it happens: `messages`, `agent` and `state`."""
         ...
 
 
@@ -45,7 +47,7 @@ class Sent:
         places, agent, state = report.get("messages"), report.get("agent"), report.get("state")
         if not isinstance(places, (list, tuple)) or self.place not in places:
             return False
-        if agent not in self.marks or not isinstance(state, str):
+        if not isinstance(state, str) or self.marks.get(str(agent), ANSWERED) == ANSWERED:
             return False
         self.marks[str(agent)] = state
         return True

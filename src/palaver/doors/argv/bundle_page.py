@@ -113,6 +113,8 @@ def _entry_lines(entry: dict[str, object]) -> Iterator[str]:
     tools = entry.get("tools")
     for tool in tools if isinstance(tools, list) else ():
         yield f"    {tool.get('name')} {tool.get('input')}".rstrip()
+        if tool.get("output"):
+            yield f"    {'✗' if tool.get('is_error') else '→'} {tool['output']}".rstrip()
 
 
 def event_line(call: Call, event: Event, *, is_full: bool) -> str:

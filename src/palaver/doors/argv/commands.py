@@ -58,6 +58,8 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("transcript",): commands_transcript.transcript,
     ("claude",): commands_harness.claude,
     ("codex",): commands_harness.codex,
+    ("opencode",): commands_harness.opencode,
+    ("gemini",): commands_harness.gemini,
     ("hook",): commands_harness.hook,
     ("monitor",): commands_monitor.monitor,
     ("send",): commands_send.send,

@@ -15,6 +15,16 @@ async def codex(call: Call, doorstep: Doorstep) -> int:
     return launch(call, "codex", tuple(call.parsed.after or ()))
 
 
+async def opencode(call: Call, doorstep: Doorstep) -> int:
+    """Let the client start OpenCode."""
+    return launch(call, "opencode", tuple(call.parsed.after or ()))
+
+
+async def gemini(call: Call, doorstep: Doorstep) -> int:
+    """Let the client start Gemini CLI."""
+    return launch(call, "gemini", tuple(call.parsed.after or ()))
+
+
 async def hook(call: Call, doorstep: Doorstep) -> int:
     """Say nothing to a client that asks for a hook as for a command: it is older than the door of hooks."""
     return 0

@@ -24,8 +24,8 @@ HARNESS_COMMANDS: Final = (
         group=_GROUP,
         summary="Start Claude Code as an agent.",
         description=(
-            "As 'pal run -- claude', and messages reach it without a key being typed, while it works and when "
-            "it rests. What stands behind the options below goes to Claude Code as it is; its settings are "
+            "As 'pal run -- claude', and messages reach it without a key being typed, at work and at rest. "
+            "What stands behind the options below goes to Claude Code as it is; its settings are "
             "yours, and nothing is written to them. A conversation that is resumed keeps its name."
         ),
         rest="ARGS...",
@@ -58,6 +58,43 @@ HARNESS_COMMANDS: Final = (
         ),
     ),
     Command(
+        path=("opencode",),
+        group=_GROUP,
+        summary="Start OpenCode as an agent.",
+        description=(
+            "As 'pal run -- opencode', and messages reach it without a key being typed, while it works and "
+            "when it rests. What stands behind the options below goes to OpenCode as it is; its settings are "
+            "yours, and nothing is written to them. A conversation that is resumed keeps its name."
+        ),
+        rest="ARGS...",
+        hands_on=True,
+        options=_OPTIONS,
+        examples=(
+            ("pal opencode", "a session in this folder"),
+            ("pal opencode --name kira --agent plan", "with a name of your choice, and an option of its own"),
+            ("pal opencode --continue", "the last conversation here, with the name it had"),
+        ),
+    ),
+    Command(
+        path=("gemini",),
+        group=_GROUP,
+        summary="Start Gemini CLI as an agent.",
+        description=(
+            "As 'pal run -- gemini', and while it works messages reach it without a key being typed; when it "
+            "rests they are typed. What stands behind the options below goes to Gemini CLI as it is; its "
+            "settings are yours, and nothing is written to them. A resumed conversation keeps its name."
+        ),
+        rest="ARGS...",
+        hands_on=True,
+        options=_OPTIONS,
+        examples=(
+            ("pal gemini", "a session in this folder"),
+            ("pal gemini --name juno -m gemini-pro", "with a name of your choice, and an option of its own"),
+            ('pal gemini -p "run the tests"', "without a terminal, to the end of one turn"),
+            ("pal gemini --resume latest", "the last conversation here, with the name it had"),
+        ),
+    ),
+    Command(
         path=("hook",),
         group=_GROUP,
         summary="Pass on what a harness says in a hook, and print the answer.",
@@ -66,7 +103,7 @@ HARNESS_COMMANDS: Final = (
             "without a bus, or when something is wrong, it prints nothing and ends with status 0."
         ),
         positionals=(
-            Positional(name="HARNESS", help="Whose hook it is.", choices=("claude",)),
+            Positional(name="HARNESS", help="Whose hook it is.", choices=("claude", "gemini")),
             Positional(name="EVENT", help="The hook, such as Stop."),
         ),
         examples=(("pal hook claude Stop", "as a command of a hook"),),

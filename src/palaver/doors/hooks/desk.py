@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.broker.broker import Broker
+from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import Offer
 from palaver.doors.hooks.conversation import LIMIT_BLOCKS, Conversation, Conversations
 from palaver.doors.hooks.words import LIMIT_TEXT, mail_text
-from palaver.doors.services import Services
+from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.claude_monitor import places_in_notice
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hooks import hook_answer_object
 from palaver.harness.instructions import instructions
+from palaver.log.api import Log
 from palaver.log.state import read_entry, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
+from palaver.model.envelope import Event
 from palaver.model.request import Join, SetStatus
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -48,17 +51,25 @@ class Answer:
 class HookDesk:
     """Answers the hooks of agents. Belongs to the loop's thread."""
 
-    def __init__(self, services: Services, tasks: asyncio.TaskGroup) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        log: Log,
+        broker: Broker,
+        delivery: Delivery,
+        conversations: Conversations,
+        transcripts: TranscriptBook,
+        hints: str,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """`hints` go along with every message; what is written runs in `tasks`."""
+        self._log = log
+        self._broker = broker
+        self._delivery = delivery
+        self._conversations = conversations
+        self._transcripts = transcripts
+        self._hints = hints
         self._tasks = tasks
-
-    @property
-    def _conversations(self) -> Conversations:
-        return self._services.conversations
-
-    @property
-    def _broker(self) -> Broker:
-        return self._services.broker
 
     async def answer(self, caller: Caller, harness: str, news: HookNews) -> Answer:
         """Say what goes back to the harness. `settle` must follow, once that has left or is lost."""
@@ -67,7 +78,7 @@ class HookDesk:
         context = self._context(conversation, news)
         offer = await self._mail(conversation, news)
         if offer is not None:
-            context = [*context, mail_text(self._services, caller.name, offer.events)]
+            context = [*context, self._text(caller.name, offer.events)]
         text = "\n\n".join(part for part in context if part)
         if news.step is Step.TURN_END:
             said = hook_answer_object(harness, news.event, block_reason=text)
@@ -89,7 +100,7 @@ class HookDesk:
         if news.step is Step.START:
             if news.source in _NEW_CONTEXT:
                 conversation.trail.forget()
-            unsure = read_unsure(self._services.log.rows, conversation.agent)
+            unsure = read_unsure(self._log.rows, conversation.agent)
             return (instructions(conversation.agent, unsure=unsure),)
         if news.step is Step.PROMPT and (places := places_in_notice(news.prompt)):
             return (self._arrived(conversation, places),)
@@ -97,17 +108,17 @@ class HookDesk:
 
     def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
         """Lines of the agent's monitor are being put to its model: add the text of those that were cut."""
-        log = self._services.log
+        log = self._log
         entries = [(place, read_entry(log.rows, place, conversation.agent)) for place in sorted(places)]
         ours = [place for place, entry in entries if entry is not None and entry.state == State.SUBMITTED]
         conversation.arrived(ours)
         cut = [event for place in ours if place in conversation.cut and (event := log.event(place))]
-        return mail_text(self._services, conversation.agent, cut)
+        return self._text(conversation.agent, cut)
 
     async def _mail(self, conversation: Conversation, news: HookNews) -> Offer | None:
         if news.agent_id or news.step not in _CARRIERS:
             return None
-        delivery = self._services.delivery
+        delivery = self._delivery
         if news.step is Step.TURN_END:
             if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
                 return None
@@ -115,6 +126,9 @@ class HookDesk:
         if news.step is Step.START and news.source != "compact" and delivery.can_wake(conversation.agent):
             return None  # it would lie there until somebody writes a prompt
         return await delivery.draw(conversation.lane, AgentState.ACTIVE, limit_text=LIMIT_TEXT)
+
+    def _text(self, agent: str, events: Sequence[Event]) -> str:
+        return mail_text(agent, events, device=self._log.device, hints=self._hints)
 
     # After it
 
@@ -127,9 +141,9 @@ class HookDesk:
             if answer.offer is not None and not has_left:
                 await conversation.not_given(answer.offer)
             if answer.is_first:
-                await self._services.delivery.recovered(conversation.lane)
+                await self._delivery.recovered(conversation.lane)
             if news.session and not news.agent_id:
-                self._services.transcripts.tell(conversation.agent, news.transcript)
+                self._transcripts.tell(conversation.agent, news.transcript)
                 await self._bind(answer.caller, news)
             if answer.proven:
                 await conversation.prove(answer.proven)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Final
 
 from palaver.doors.argv.message_page import injection_line
-from palaver.doors.services import Services
 from palaver.model.envelope import Event
 from palaver.model.forms import Line, format_injection
 
@@ -13,12 +12,15 @@ LIMIT_TEXT: Final = 8000
 """Characters of messages in one hook: more than about 10,000 a harness puts into a file."""
 
 
-def mail_text(services: Services, agent: str, events: Sequence[Event]) -> str:
-    """Give messages in one fence, as the agent reads them; one that is too long is cut, and says so."""
+def mail_text(agent: str, events: Sequence[Event], *, device: str, hints: str = "") -> str:
+    """Give messages in one fence, as the agent reads them; one that is too long is cut, and says so.
+
+    `device` is this machine: messages of another one carry its name.
+    """
     if not events:
         return ""
-    lines = [_cut(injection_line(event, agent, services.log.device)) for event in events]
-    return format_injection(lines, hints=services.settings.hints)
+    lines = [_cut(injection_line(event, agent, device)) for event in events]
+    return format_injection(lines, hints=hints)
 
 
 def _cut(line: Line) -> Line:

@@ -1,23 +1,31 @@
 """What lies behind the gate, by path. A path that nobody serves is a 404 in JSON, as every refusal is."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from palaver.doors.http.gate import Gate
 from palaver.doors.tokens import TokenBook
 
+Answer = Callable[[Request], Awaitable[Response]]
+"""Answers one request."""
+
 _WORDS: Final = {404: "not_found", 405: "bad_request"}
 
 
-def make_app(tools: ASGIApp, tokens: TokenBook, names: frozenset[str]) -> ASGIApp:
-    """Make the application: the tools of MCP at `/mcp`, where nothing is ever pushed, so nobody listens."""
-    app = Starlette(routes=[Route("/mcp", endpoint=tools, methods=["POST"])], exception_handlers={HTTPException: _refuse})
+def make_app(tools: ASGIApp, hooks: Answer, tokens: TokenBook, names: frozenset[str]) -> ASGIApp:
+    """Make the application: the tools of MCP, where nothing is ever pushed, so nobody listens; and hooks."""
+    routes = [
+        Route("/mcp", endpoint=tools, methods=["POST"]),
+        Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     return Gate(app, tokens, names)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from palaver.doors.hooks.http import HttpHooks
 from palaver.doors.http.app import make_app
 from palaver.doors.mcp.loading import Loader
 from palaver.doors.services import Services
@@ -29,7 +30,8 @@ class Listening:
         self._tasks = tasks
         self._ended = asyncio.Event()
         self._tools = _Tools(services, tasks)
-        self._server = _Server(make_app(self._tools, services.tokens, names))
+        hooks = HttpHooks(services, services.hooks)
+        self._server = _Server(make_app(self._tools, hooks.answer, services.tokens, names))
 
     async def start(self) -> None:
         """Serve; returns once callers can come."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.style import safe
+from palaver.doors.hooks.tool import answer_hook, hook_input
 from palaver.doors.lines_wire import error_object
 from palaver.doors.mcp.arguments import checked_arguments
 from palaver.doors.mcp.tools import TOOLS, Tool
@@ -25,6 +26,7 @@ WAIT_MS: Final = 50_000
 
 _FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
 _BY_NAME: Final = {tool.name: tool for tool in TOOLS}
+HOOK: Final = "hook"
 _READERS_OF_PATHS: Final = frozenset({"join_path", "list_rooms"})
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -61,6 +63,8 @@ async def call_tool(services: Services, offered: tuple[Tool, ...], asked: Asked)
     try:
         return Answer(await run_tool(services, offered, asked))
     except PalaverError as error:
+        if asked.tool == HOOK:  # a hook must never get in the way of its harness
+            return Answer({})
         _logger.info("refused tool %s: %s: %s", safe(asked.tool[:64]), error.code, safe(str(error)))
         return Answer(error_object(error), is_refusal=True)
     except Exception:
@@ -85,6 +89,8 @@ async def _run(services: Services, tool: Tool, asked: Asked) -> dict[str, object
         wait_ms = arguments.get("max_wait_ms", WAIT_MS)
         arguments["max_wait_ms"] = 0 if asked.is_repeat else wait_ms
     caller = await asked.who(tool)
+    if tool.name == HOOK:
+        return await _hook(services, caller, arguments)
     if tool.name == "send":
         return await _send(services, caller, arguments, asked.key)
     if asked.key is not None and not tool.is_reading and tool.name not in _KEYLESS:
@@ -96,6 +102,15 @@ async def _run(services: Services, tool: Tool, asked: Asked) -> dict[str, object
 
 _KEYLESS: Final = frozenset({"heartbeat", "wait_for_events"})
 """They write nothing, so the desk takes no key for them."""
+
+
+async def _hook(services: Services, caller: Caller, arguments: Mapping[str, object]) -> dict[str, object]:
+    desk, harness, event = services.hooks, str(arguments["harness"]), str(arguments["event"])
+    answer = await answer_hook(desk, caller, harness, event, hook_input(arguments))
+    if answer is None:
+        return {}
+    desk.settle(answer, has_left=True)
+    return answer.said
 
 
 async def _send(

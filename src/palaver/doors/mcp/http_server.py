@@ -14,17 +14,18 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import CallToolRequestParams, CancelledNotificationParams
 from starlette.types import Receive, Scope, Send
 
+from palaver.doors.http.callers import caller_of
 from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN
 from palaver.doors.mcp import calls
 from palaver.doors.mcp.server import Context, make_server
-from palaver.doors.mcp.tools import TOOLS
+from palaver.doors.mcp.tools import choose_tools
 from palaver.doors.services import Services
 from palaver.doors.tokens import Token
-from palaver.errors import WhoAreYou
-from palaver.model.agent import Caller, Standing, standing_of_role
-from palaver.model.message import INSTANCE
+from palaver.model.agent import Caller
 
 _CANCELLED: Final = calls.Answer({"error": "cancelled", "message": "the call was cancelled"}, is_refusal=True)
+
+_OFFERED: Final = choose_tools(None)
 
 _CallId = tuple[str, str]
 """A token's id and a request's: two programs with one token may use the same ids."""
@@ -36,7 +37,7 @@ class HttpTools:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._open: dict[_CallId, list[anyio.CancelScope]] = {}
-        server: Server[object] = make_server(services.version, TOOLS, self._call)
+        server: Server[object] = make_server(services.version, _OFFERED, self._call)
         server.add_notification_handler(
             "notifications/cancelled", CancelledNotificationParams, self._on_cancelled
         )
@@ -56,12 +57,12 @@ class HttpTools:
     async def _call(self, context: Context, params: CallToolRequestParams) -> calls.Answer:
         token = _token(context)
         id = token.id, str(context.request_id)
-        with anyio.CancelScope() as scope:
+        with anyio.CancelScope() as scope, self._services.attendance.speaking(token.name):
             self._open.setdefault(id, []).append(scope)
             try:
                 return await calls.call_tool(
                     self._services,
-                    TOOLS,
+                    _OFFERED,
                     calls.Asked(
                         tool=params.name, arguments=params.arguments, who=lambda tool: self._who(token)
                     ),
@@ -78,13 +79,7 @@ class HttpTools:
             scopes[0].cancel()
 
     async def _who(self, token: Token) -> Caller:
-        agent = self._services.broker.directory.find(token.name)
-        if agent is None:
-            raise WhoAreYou(f"this token is {token.name}'s, and there is no {token.name} any more")
-        standing = min(Standing[token.standing.upper()], standing_of_role(agent.role))
-        return Caller(
-            name=agent.name, standing=standing, kind=INSTANCE, harness=agent.harness, seat=agent.seat
-        )
+        return caller_of(self._services, token)
 
 
 def _token(context: Context) -> Token:

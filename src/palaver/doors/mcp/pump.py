@@ -198,6 +198,8 @@ class PumpConnection(asyncio.Protocol):
         number = known.line.number if known is not None else 0
         key = hashlib.sha256(asked.key + number.to_bytes(4, "big")).digest()[:16]
         session = session_in_meta(cast("dict[str, object] | None", context.meta))
+        if params.name == calls.HOOK:
+            session = session or str((params.arguments or {}).get("session_id") or "")
         return await calls.call_tool(
             self._door.services,
             self._offered,

@@ -47,6 +47,8 @@ class Tool:
     """It changes nothing."""
     is_waiting: bool = False
     """It may last; it takes `max_wait_ms`."""
+    is_hidden: bool = False
+    """It is for a harness, not for its model: offered only where its group is asked for."""
 
 
 _ROOM: Final = Param(name="room_id")
@@ -72,6 +74,22 @@ _HANDOFF: Final = Param(
         "required": ["status", "next_action"],
     },
 )
+
+HOOK_VALUES: Final = (
+    "session_id",
+    "source",
+    "prompt",
+    "tool_name",
+    "command",
+    "file_path",
+    "stop_hook_active",
+    "agent_id",
+    "agent_type",
+    "notification_type",
+    "cwd",
+    "transcript_path",
+)
+"""What a harness fills in one by one, where it cannot hand over the whole input of a hook."""
 
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
@@ -220,6 +238,18 @@ TOOLS: Final[tuple[Tool, ...]] = (
             Param(name="yes", kind="flag", help="Needed for more than five.", optional=True),
         ),
     ),
+    Tool(
+        name="hook",
+        group="hooks",
+        help="For the hooks of a harness. Not for you.",
+        params=(
+            Param(name="harness"),
+            Param(name="event"),
+            Param(name="input", kind="object", optional=True),
+            *(Param(name=name, optional=True) for name in HOOK_VALUES),
+        ),
+        is_hidden=True,
+    ),
 )
 
 GROUPS: Final[tuple[str, ...]] = tuple(dict.fromkeys(tool.group for tool in TOOLS))
@@ -234,9 +264,12 @@ INSTRUCTIONS: Final = (
 
 
 def choose_tools(words: str | None) -> tuple[Tool, ...]:
-    """Give the tools of some groups, written with commas between them; None is all. Raises UsageError."""
+    """Give the tools of some groups, written with commas between them; None is all that are for a model.
+
+    Raises UsageError.
+    """
     if words is None:
-        return TOOLS
+        return tuple(tool for tool in TOOLS if not tool.is_hidden)
     wanted = {word for word in words.replace(" ", "").split(",") if word}
     unknown = sorted(wanted - set(GROUPS))
     if unknown or not wanted:

@@ -1,0 +1,115 @@
+"""Agents in terminals: how soon what is sent to an idle one is typed there, and what its holder holds.
+
+Both buses type into the same scripted program. hcom types a mark, `<hcom>`, and its hook brings the text when
+the mark was sent; Palaver types the text. Measured is what both do: the first byte, and Enter.
+"""
+
+import os
+import select
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.contests import Pair
+from bench.figures import Amount, Figure
+from bench.home import Home
+from bench.measure import Rounds, Sample
+from bench.seat import Seat
+
+_PROGRAM = Path(__file__).with_name("terminal_agent.py")
+_LIMIT_S = 30.0
+_SETTLE_S = 2.0  # until both surely take the agent for idle: hcom waits longer when something has just moved
+_NS_PER_MS = 1_000_000
+_HOLDER_LIMIT_MB = 35
+_OUTPUT_BYTES = 1_000_000
+
+
+class Typewriter:
+    """What the scripted program in a terminal of one bus says."""
+
+    def __init__(self, home: Home, sender: Seat, folder: Path) -> None:
+        self._home = home
+        self._sender = sender
+        self._path = folder / f"{home.bus}.keys"
+        os.mkfifo(self._path)
+        self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
+        self._rest = b""
+        self._name = home.run_in_terminal((sys.executable, "-I", "-S", str(_PROGRAM), str(self._path)))
+        self._until("ready")
+
+    def time(self, text: str) -> tuple[float, float]:
+        """Send once; give the milliseconds to the first byte in the terminal, and to Enter."""
+        sent = self._sender.time(self._home.send(self._name, text))
+        first_ns = self._until("key")
+        enter_ns = self._until("enter")
+        self._until("ready")
+        return (first_ns - sent.started_ns) / _NS_PER_MS, (enter_ns - sent.started_ns) / _NS_PER_MS
+
+    def close(self) -> None:
+        """Let go of the pipe; whoever holds the terminal ends it with the home."""
+        os.close(self._pipe)
+
+    def _until(self, word: str) -> int:
+        while True:
+            line, found, rest = self._rest.partition(b"\n")
+            if not found:
+                if not select.select([self._pipe], [], [], _LIMIT_S)[0]:
+                    raise RuntimeError(f"nothing was typed into the terminal of {self._home.bus}")
+                self._rest += os.read(self._pipe, 65536)
+                continue
+            self._rest = rest
+            at_ns, said = line.decode().split(" ")
+            if said == word:
+                return int(at_ns)
+
+
+def typing(small: Pair, folder: Path, rounds: Rounds) -> list[Figure]:
+    """From the spawn of a send to the bytes in the terminal of an idle agent, both in turn."""
+    writers = {
+        "palaver": Typewriter(small.palaver.home, small.palaver.sender, folder),
+        "hcom": Typewriter(small.hcom.home, small.hcom.sender, folder),
+    }
+    first: dict[str, list[float]] = {key: [] for key in writers}
+    enter: dict[str, list[float]] = {key: [] for key in writers}
+    for number in range(rounds.warm_up + rounds.typed):
+        time.sleep(_SETTLE_S)
+        for key, writer in writers.items():
+            to_first, to_enter = writer.time(f"typed-mark-{number}-end")
+            if number >= rounds.warm_up:
+                first[key].append(to_first)
+                enter[key].append(to_enter)
+    for writer in writers.values():
+        writer.close()
+    begins, ends = _samples(first), _samples(enter)
+    return [
+        _figure("send to the first byte in an idle agent's terminal, p50", begins),
+        _figure("send to the first byte in an idle agent's terminal, p99", begins, p99=True),
+        _figure("send to Enter in an idle agent's terminal, p50", ends),
+    ]
+
+
+def holder_memory(small: Pair) -> list[Amount]:
+    """What the process holds that has an agent's terminal, at rest and after much output."""
+    home = small.palaver.home
+    flood = f"head -c {_OUTPUT_BYTES * 3 // 4} /dev/urandom | base64; echo flooded; exec sleep 86400"
+    rows = []
+    for name, command, shown in (
+        ("fresh", ("cat",), ""),
+        ("after 1 MB of output", ("/bin/sh", "-c", flood), "flooded"),
+    ):
+        held = home.run_in_terminal(command)
+        resident_mb, own_mb = home.holder_mb(held, shown)
+        rows.append(Amount(f"resident memory of a holder, {name}", "MB", resident_mb, _HOLDER_LIMIT_MB))
+        rows.append(Amount(f"its share of that (PSS), {name}", "MB", own_mb, _HOLDER_LIMIT_MB))
+    return rows
+
+
+def _samples(taken: Mapping[str, list[float]]) -> dict[str, Sample]:
+    return {key: Sample(values=tuple(values)) for key, values in taken.items()}
+
+
+def _figure(name: str, samples: dict[str, Sample], *, p99: bool = False) -> Figure:
+    ours, theirs = samples["palaver"], samples["hcom"]
+    values = (ours.p99, theirs.p99) if p99 else (ours.median, theirs.median)
+    return Figure(name, "ms", ours.n, *values)

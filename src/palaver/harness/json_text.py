@@ -1,0 +1,223 @@
+"""JSON as text that is changed in one place and nowhere else: order, blanks and comments stay. Pure.
+
+A document is read with the place of everything in it. What is added can be taken out again, and then the text
+is what it was. What cannot be read is refused with ValueError, and so is what is nested too deep.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_LIMIT_DEPTH: Final = 200
+_SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_BLANK: Final = re.compile(r"[ \t\r\n]*")
+_COMMENT: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_SAME_LINE: Final = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/)")
+_MARK: Final = "\ufeff"
+_DECODER: Final = json.JSONDecoder()
+_UNIT: Final = "  "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What beside plain JSON may stand in a document."""
+
+    comments: bool = False
+    trailing_commas: bool = False
+
+
+PLAIN: Final = Dialect()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A value and where it stands."""
+
+    value: object
+    start: int
+    end: int
+    parts: tuple["Part", ...] | None = None
+    """What an object or a list holds; None for all else."""
+
+    def get(self, name: str) -> "Part | None":
+        """Give a member of an object; of two with one name the last counts."""
+        found = [part for part in self.parts or () if part.name == name]
+        return found[-1] if found and isinstance(self.value, dict) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A member of an object, or an item of a list, which has no name."""
+
+    name: str | None
+    start: int
+    node: Node
+    comma: int | None
+    """The place of the comma behind it."""
+
+    @property
+    def end(self) -> int:
+        return self.node.end
+
+    @property
+    def whole_end(self) -> int:
+        """Where it ends with its comma."""
+        return self.end if self.comma is None else self.comma + 1
+
+
+def parse_json(text: str, dialect: Dialect = PLAIN) -> Node:
+    """Read a document."""
+    reader = _Reader(text, dialect)
+    node = reader.value(reader.skip(1 if text.startswith(_MARK) else 0), 0)
+    if (end := reader.skip(node.end)) != len(text):
+        raise reader.trouble(end)
+    return node
+
+
+class _Reader:
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self._text = text
+        self._dialect = dialect
+
+    def trouble(self, place: int) -> ValueError:
+        return ValueError(f"line {self._text.count(chr(10), 0, place) + 1} is no JSON")
+
+    def skip(self, place: int) -> int:
+        while True:
+            found = _BLANK.match(self._text, place)
+            assert found is not None  # it matches nothing too
+            place = found.end()
+            comment = _COMMENT.match(self._text, place) if self._dialect.comments else None
+            if comment is None:
+                return place
+            place = comment.end()
+
+    def value(self, place: int, depth: int) -> Node:
+        first = self._text[place : place + 1]
+        if depth > _LIMIT_DEPTH:
+            raise self.trouble(place)
+        if first == '"':
+            value, end = self._string(place)
+            return Node(value=value, start=place, end=end)
+        if first in ("{", "["):
+            return self._holder(place, depth)
+        scalar = _SCALAR.match(self._text, place)
+        if scalar is None:
+            raise self.trouble(place)
+        return Node(value=json.loads(scalar[0]), start=place, end=scalar.end())
+
+    def _string(self, place: int) -> tuple[str, int]:
+        if self._text[place : place + 1] != '"':
+            raise self.trouble(place)
+        try:
+            value, end = _DECODER.raw_decode(self._text, place)
+        except ValueError as error:
+            raise self.trouble(place) from error
+        return str(value), end
+
+    def _holder(self, start: int, depth: int) -> Node:
+        is_object = self._text[start] == "{"
+        close, parts, place = "}" if is_object else "]", list[Part](), self.skip(start + 1)
+        can_end = True
+        while self._text[place : place + 1] != close or not can_end:
+            name, at = self._string(place) if is_object else (None, place)
+            if is_object:
+                at = self.skip(at)
+                if self._text[at : at + 1] != ":":
+                    raise self.trouble(at)
+                at = self.skip(at + 1)
+            node = self.value(at, depth + 1)
+            behind = self.skip(node.end)
+            has_comma = self._text[behind : behind + 1] == ","
+            parts.append(Part(name=name, start=place, node=node, comma=behind if has_comma else None))
+            place = self.skip(behind + 1) if has_comma else behind
+            can_end = not has_comma or self._dialect.trailing_commas
+            if not has_comma and self._text[place : place + 1] != close:
+                raise self.trouble(place)
+        value: object = [part.node.value for part in parts]
+        if is_object:
+            value = {str(part.name): part.node.value for part in parts}
+        return Node(value=value, start=start, end=place + 1, parts=tuple(parts))
+
+
+# Changing a text
+
+
+def add_part(text: str, root: Node, holder: Node, name: str | None, value: object) -> str:
+    """Put a member or an item behind the last of an object or a list."""
+    parts = holder.parts or ()
+    is_spread = "\n" in text[root.start : root.end] or not root.parts
+    if not parts:
+        return _add_first(text, root, holder, name, value, is_spread=is_spread)
+    last = parts[-1]
+    if is_spread and "\n" in text[holder.start : last.start]:
+        indent = _indent_at(text, last.start)
+        piece = f"\n{indent}{_written(text, root, name, value, indent)}"
+    else:
+        piece = f" {_written(text, root, name, value, None)}"
+    comment = _SAME_LINE.match(text, last.whole_end)
+    place = comment.end() if comment and comment.end() < holder.end else last.whole_end
+    if comment and "//" in comment[0] and "\n" not in piece:
+        piece = f"\n{piece}"
+    if last.comma is not None:
+        return f"{text[:place]}{piece},{text[place:]}"
+    return f"{text[: last.end]},{text[last.end : place]}{piece}{text[place:]}"
+
+
+def _add_first(
+    text: str, root: Node, holder: Node, name: str | None, value: object, *, is_spread: bool
+) -> str:
+    inside = text[holder.start + 1 : holder.end - 1]
+    if not is_spread:
+        has_line = "//" in inside
+        piece = ("\n" if has_line else "") + _written(text, root, name, value, None)
+        return f"{text[: holder.start + 1]}{inside}{piece}{text[holder.end - 1 :]}"
+    outer = _line_indent(text, holder.start)
+    indent = outer + _unit(text, root)
+    piece = f"\n{indent}{_written(text, root, name, value, indent)}\n{outer}"
+    return f"{text[: holder.start + 1]}{inside.rstrip()}{piece}{text[holder.end - 1 :]}"
+
+
+def remove_part(text: str, holder: Node, index: int, inside: str = "") -> str:
+    """Take out a member or an item; `inside` is what stands in the holder when nothing else is left."""
+    parts = holder.parts or ()
+    part = parts[index]
+    begin = len(text[: part.start].rstrip(" \t\r\n"))
+    if len(parts) == 1:
+        rest = text[holder.start + 1 : begin] + text[part.whole_end : holder.end - 1]
+        kept = inside if rest.strip() == inside.strip() else rest
+        return f"{text[: holder.start + 1]}{kept}{text[holder.end - 1 :]}"
+    if index < len(parts) - 1 or part.comma is not None:
+        return text[:begin] + text[part.whole_end :]
+    before = parts[index - 1]
+    assert before.comma is not None  # something stands behind it
+    between = text[before.comma + 1 : begin]
+    return text[: before.end] + text[before.end : before.comma] + between + text[part.end :]
+
+
+def _written(text: str, root: Node, name: str | None, value: object, indent: str | None) -> str:
+    key = "" if name is None else f"{json.dumps(name, ensure_ascii=False)}: "
+    if indent is None:
+        return key + json.dumps(value, ensure_ascii=False)
+    lines = json.dumps(value, indent=_unit(text, root), ensure_ascii=False).split("\n")
+    return key + f"\n{indent}".join(lines)
+
+
+def _unit(text: str, root: Node) -> str:
+    """How far one step is indented in a document."""
+    for part in root.parts or ():
+        if "\n" in text[root.start : part.start] and (found := _indent_at(text, part.start)):
+            return found
+    return _UNIT
+
+
+def _indent_at(text: str, place: int) -> str:
+    """The blanks between the beginning of a line and what stands first in it."""
+    indent = text[text.rfind("\n", 0, place) + 1 : place]
+    return indent if not indent.strip(" \t") else ""
+
+
+def _line_indent(text: str, place: int) -> str:
+    line = text[text.rfind("\n", 0, place) + 1 : place]
+    return line[: len(line) - len(line.lstrip(" \t"))]

@@ -1,0 +1,203 @@
+"""What a harness is given so that sessions started without `pal` are on the bus too. Pure: files as values.
+
+Hooks run this client, never Python; with a session that `pal` has started they say that they are the second
+ones, and are passed over. Nothing here is written: that needs a person's word.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from palaver.harness import claude_launch, codex_hooks, gemini_hooks
+from palaver.harness.json_text import PLAIN, Dialect, parse_json
+from palaver.harness.merging import (
+    Addition,
+    Made,
+    Merged,
+    Unmerged,
+    merged_json,
+    merged_toml,
+    unmerged_json,
+    unmerged_toml,
+)
+
+INSTALLABLE: Final = ("claude", "codex", "opencode", "gemini")
+INSTALLED: Final = "--installed"
+"""Tells the daemon that a hook was set up by `pal install`, and not for one session by `pal`."""
+_SERVER: Final = "palaver"
+_TABLE: Final = "mcp_servers.palaver"
+_HOOK_LIMIT_S: Final = 10
+_MARKETPLACE: Final = "palaver"
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "claude": PLAIN,
+    "codex": PLAIN,
+    "opencode": Dialect(comments=True, trailing_commas=True),
+    "gemini": Dialect(comments=True),
+}
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file of a harness gets: additions to JSON, or a table of TOML."""
+
+    file: str
+    """Its name among the files of the harness."""
+    additions: tuple[Addition, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a harness gets."""
+
+    changes: tuple[Change, ...]
+    own: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Files of ours, by their names, in a folder that is ours alone."""
+    advice: tuple[str, ...] = ()
+    """What is left for the person to do, or to know."""
+
+
+def setup_for(harness: str, pal: Sequence[str], own_folder: str) -> Setup:
+    """Say what a harness gets; `pal` is the client with its home, where that is not the usual one."""
+    return _SETUPS[harness](pal, own_folder)
+
+
+def merge_change(harness: str, change: Change, text: str) -> Merged:
+    """Add a change to the text of its file; raises ValueError."""
+    if change.lines:
+        return merged_toml(text, harness, _TABLE, change.lines)
+    if harness == "codex":
+        _check_codex_hooks(text)
+    return merged_json(text, change.additions, DIALECTS[harness])
+
+
+def unmerge_change(harness: str, change: Change, text: str, made: Sequence[Made]) -> Unmerged:
+    """Take a change out of the text of its file; raises ValueError."""
+    if change.lines:
+        return unmerged_toml(text, harness, _TABLE, made)
+    return unmerged_json(text, change.additions, made, DIALECTS[harness])
+
+
+def _claude(pal: Sequence[str], own_folder: str) -> Setup:
+    marketplace = {"source": {"source": "directory", "path": own_folder}}
+    plugin = f"{claude_launch.PLUGIN}@{_MARKETPLACE}"
+    listed = {
+        "name": _MARKETPLACE,
+        "owner": {"name": "Palaver"},
+        "plugins": [{"name": claude_launch.PLUGIN, "source": "./plugin"}],
+    }
+    files = claude_launch.plugin_files(_SLOT)
+    own = {f"plugin/{name}": _filled(text, pal) for name, text in files.items()}
+    return Setup(
+        changes=(
+            Change(
+                file="settings.json",
+                additions=(
+                    Addition(path=("extraKnownMarketplaces",), name=_MARKETPLACE, value=marketplace),
+                    Addition(path=("enabledPlugins",), name=plugin, value=True),
+                ),
+            ),
+        ),
+        own={".claude-plugin/marketplace.json": json.dumps(listed, indent=2) + "\n", **own},
+        advice=("Sessions that start from now on are on the bus; running ones stay as they are.",),
+    )
+
+
+_SLOT: Final = "pal-goes-here"
+
+
+def _filled(text: str, pal: Sequence[str]) -> str:
+    """Put the client with its home where the plugin names it, and mark its hooks as installed ones."""
+    content = json.loads(text)
+    _fill(content, pal)
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _fill(value: object, pal: Sequence[str]) -> None:
+    if isinstance(value, dict):
+        command = value.get("command")
+        if command == _SLOT:
+            value["command"], value["args"] = pal[0], [*pal[1:], *value.get("args", [])]
+        elif isinstance(command, str):
+            filled = command.replace(_SLOT, shlex.join(pal))
+            value["command"] = f"{filled} {INSTALLED}" if " hook " in command else filled
+        for one in value.values():
+            _fill(one, pal)
+    elif isinstance(value, list):
+        for one in value:
+            _fill(one, pal)
+
+
+def _codex(pal: Sequence[str], own_folder: str) -> Setup:
+    server = (
+        f"command = {_toml(pal[0])}",
+        f"args = [{', '.join(map(_toml, (*pal[1:], 'mcp')))}]",
+    )
+    hooks = tuple(
+        Addition(path=("hooks", event), value={"hooks": [_hook("codex", pal, event, _HOOK_LIMIT_S)]})
+        for event in codex_hooks.EVENTS
+    )
+    return Setup(
+        changes=(Change(file="config.toml", lines=server), Change(file="hooks.json", additions=hooks)),
+        advice=(
+            "Codex runs no hook that you have not trusted: it asks at its next start (Hooks need review). "
+            "Until then it has the tools only.",
+        ),
+    )
+
+
+def _opencode(pal: Sequence[str], own_folder: str) -> Setup:
+    server = {"type": "local", "command": [*pal, "mcp"], "enabled": True}
+    return Setup(
+        changes=(
+            Change(file="opencode.json", additions=(Addition(path=("mcp",), name=_SERVER, value=server),)),
+        ),
+        advice=(
+            "OpenCode started without 'pal' has the tools and reads its mail with them; 'pal opencode' "
+            "is reached without asking.",
+        ),
+    )
+
+
+def _gemini(pal: Sequence[str], own_folder: str) -> Setup:
+    hooks = tuple(
+        Addition(path=("hooks", event), value={"hooks": [_hook("gemini", pal, event, _HOOK_LIMIT_S * 1000)]})
+        for event in gemini_hooks.EVENTS
+    )
+    server = {"command": pal[0], "args": [*pal[1:], "mcp"]}
+    return Setup(
+        changes=(
+            Change(
+                file="settings.json",
+                additions=(*hooks, Addition(path=("mcpServers",), name=_SERVER, value=server)),
+            ),
+        ),
+        advice=("Sessions that start from now on are on the bus, and are reached while they work.",),
+    )
+
+
+_SETUPS: Final = {"claude": _claude, "codex": _codex, "opencode": _opencode, "gemini": _gemini}
+
+
+def _hook(harness: str, pal: Sequence[str], event: str, timeout: int) -> dict[str, object]:
+    command = f"exec {shlex.join(pal)} hook {harness} {event} {INSTALLED}"
+    named = {"name": "palaver"} if harness == "gemini" else {}
+    return {**named, "type": "command", "command": command, "timeout": timeout}
+
+
+def _toml(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check_codex_hooks(text: str) -> None:
+    """Refuse a file that Codex cannot read: one entry of type http turns off every hook in it."""
+    if text.strip() and _has_http(parse_json(text).value):
+        raise ValueError("it has a hook of type http, for which Codex reads none of it; take that out first")
+
+
+def _has_http(value: object) -> bool:
+    if isinstance(value, dict):
+        return value.get("type") == "http" or any(map(_has_http, value.values()))
+    return isinstance(value, list) and any(map(_has_http, value))

@@ -1,0 +1,39 @@
+"""A program that starts like Codex: a server that listens, or a screen that writes down how it was started.
+
+The path of a server steers it: with `broken` in it, it ends at once; with `stubborn`, it does not end
+when it is asked to.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+
+def serve(path: str) -> None:
+    if "broken" in path:
+        sys.exit("I cannot start")
+    if "stubborn" in path:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    Path(path).with_name("pid").write_text(str(os.getpid()))
+    while True:
+        time.sleep(60)
+
+
+def show(words: list[str]) -> None:
+    found = {"words": words, "pid": os.getpid(), "seat": os.environ.get("PALAVER_SEAT", "")}
+    Path(os.environ["RECORD"]).write_text(json.dumps(found))
+    if "wait" in words:
+        time.sleep(60)
+
+
+if sys.argv[1] == "app-server":
+    serve(sys.argv[3].removeprefix("unix://"))
+else:
+    show(sys.argv[1:])

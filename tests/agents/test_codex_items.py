@@ -1,0 +1,69 @@
+"""What Codex works on and asks, in a few words."""
+
+import pytest
+
+from palaver.agents.codex_items import asked_in, plain_command, work_of
+from palaver.agents.native_word import Word
+from palaver.model.delivery import AgentState
+
+
+@pytest.mark.parametrize(
+    ("item", "tool", "command", "file"),
+    [
+        ({"type": "commandExecution", "command": "/bin/bash -lc 'ls -l'"}, "Bash", "ls -l", ""),
+        ({"type": "fileChange", "changes": [{"path": "/a.py"}, 7]}, "apply_patch", "", "/a.py"),
+        ({"type": "fileChange", "changes": "?"}, "apply_patch", "", ""),
+        ({"type": "mcpToolCall", "server": "palaver", "tool": "send"}, "palaver.send", "", ""),
+        ({"type": "collabAgentToolCall", "tool": "spawn_agent"}, "spawn_agent", "", ""),
+        ({"type": "webSearch", "query": "weather"}, "web_search", "weather", ""),
+        ({"type": "imageView"}, "imageView", "", ""),
+    ],
+)
+def test_work_has_a_tool(item: dict[str, object], tool: str, command: str, file: str) -> None:
+    work = work_of(item)
+
+    assert work == Word(state=AgentState.ACTIVE, detail="tool_use", tool=tool, command=command, file=file)
+
+
+@pytest.mark.parametrize("kind", ["contextCompaction", "enteredReviewMode"])
+def test_what_takes_no_text_counts_as_compacting(kind: str) -> None:
+    work = work_of({"type": kind})
+
+    assert work is not None
+    assert work.detail == "compacting"
+
+
+@pytest.mark.parametrize("kind", ["agentMessage", "reasoning", "plan", "userMessage", "", 7, None])
+def test_words_are_no_work(kind: object) -> None:
+    assert work_of({"type": kind}) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "plain"),
+    [
+        ("/bin/zsh -lc 'echo \"a b\"'", 'echo "a b"'),
+        ("bash -c ls", "ls"),
+        ("ls -l", "ls -l"),
+        ("git commit -m", "git commit -m"),
+        ("echo 'open", "echo 'open"),
+    ],
+)
+def test_a_shell_around_a_command_is_left_out(command: str, plain: str) -> None:
+    assert plain_command(command) == plain
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "asked"),
+    [
+        ("item/commandExecution/requestApproval", {"command": "bash -lc 'rm x'"}, "rm x"),
+        ("item/commandExecution/requestApproval", {"reason": "to\nsee"}, "to see"),
+        ("item/fileChange/requestApproval", {}, "/a.py"),
+        ("mcpServer/elicitation/request", {"serverName": "s", "message": "May it?"}, "May it?"),
+        ("mcpServer/elicitation/request", {"serverName": "s"}, "s"),
+        ("item/tool/requestUserInput", {}, ""),
+    ],
+)
+def test_what_is_asked_is_said_in_a_line(method: str, params: dict[str, object], asked: str) -> None:
+    works = [Word(state=AgentState.ACTIVE), Word(state=AgentState.ACTIVE, file="/a.py")]
+
+    assert asked_in(method, params, works) == asked

@@ -1,0 +1,311 @@
+"""Codex's own way in: mail wakes it, goes along with its tools, waits behind a dialog, and is proven."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.agents.codex_fake import FakeCodex, fake_codex
+from tests.agents.stage import LIMIT_S, Stage
+from tests.fakes import FakeClock
+
+from palaver.agents.bus import Bus, Held
+from palaver.agents.codex_lane import CodexLane
+from palaver.client.request import Hold
+from palaver.client.wire import Line
+from palaver.model.delivery import AgentState
+
+TOOL = {"id": "a", "type": "commandExecution", "command": "make"}
+
+
+class Near:
+    """A holder's half: a bus, and a lane that is on it."""
+
+    def __init__(self, stage: Stage, server: FakeCodex) -> None:
+        self.daemon = stage.daemon
+        self.server = server
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.news = asyncio.Event()
+        self.others: list[Line] = []
+        """Offers that were for another lane."""
+        hold = Hold(pid=1, ticket="ticket", secret="secret")
+        self.bus = Bus(str(stage.home), hold, self._on_held, self._on_push)
+        self.codex = CodexLane(
+            server.path,
+            self.bus,
+            clock=FakeClock(),
+            spawn=self._spawn,
+            on_word=self.news.set,
+            on_change=self.news.set,
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _on_held(self, held: Held) -> None:
+        self.codex.lane.lose()
+        if self.codex.word is not None:
+            self._spawn(self.codex.lane.open())
+
+    def _on_push(self, line: Line) -> None:
+        self.codex.lane.claim(line, self.others.append)
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                self.news.clear()
+                await self.news.wait()
+
+    async def state(self, state: AgentState) -> None:
+        await self.until(lambda: self.codex.word is not None and self.codex.word.state is state)
+
+
+@asynccontextmanager
+async def near(stage: Stage, *threads: str) -> AsyncIterator[Near]:
+    """A lane that is open, with the bus there and a server with these threads."""
+    async with fake_codex(stage.home) as server:
+        for thread in threads or ("one",):
+            server.add_thread(thread)
+        holder = Near(stage, server)
+        running = asyncio.create_task(holder.bus.run())
+        try:
+            await stage.daemon.heard("hold")
+            holder.codex.start()
+            await stage.daemon.heard("lane", kind="native")
+            yield holder
+        finally:
+            holder.codex.close()
+            running.cancel()
+            await asyncio.wait([running, *holder.tasks])
+
+
+async def work(holder: Near) -> None:
+    """Have a turn run, with a tool in it."""
+    holder.server.turns["one"] = {"id": "turn-9", "status": "inProgress", "items": []}
+    holder.server.set_status("one", "active")
+    holder.server.tell("turn/started", threadId="one", turn={"id": "turn-9"})
+    holder.server.tell("item/started", threadId="one", item=TOOL)
+    await holder.until(lambda: holder.codex.word is not None and holder.codex.word.tool == "Bash")
+
+
+async def test_idle_a_message_starts_a_turn_and_is_seen_in_it(stage: Stage) -> None:
+    async with near(stage) as holder:
+        stage.daemon.offer(7, "hello", intent="request", delivered_to=["luna", "kira"])
+
+        asked = await holder.server.heard("turn/start")
+        answer = await stage.daemon.heard("answer")
+
+        assert asked["input"] == [
+            {"type": "text", "text": "<pal>[request #7] nova → luna (+1 other): hello</pal>"}
+        ]
+        assert (answer["answer"], answer["grade"], answer["offer"]) == ("seen", "context", 7)
+        assert stage.daemon.last("hold")["session"] == "one"
+
+
+async def test_with_a_tool_at_work_a_message_goes_into_that_turn(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+
+        stage.daemon.offer(7, "hello")
+        asked = await holder.server.heard("turn/steer")
+        assert asked["expectedTurnId"] == "turn-9"
+        assert [one for one in stage.daemon.said if one["op"] == "answer"] == []
+
+        holder.server.show("one", asked["clientUserMessageId"])
+
+        answer = await stage.daemon.heard("answer")
+        assert (answer["answer"], answer["grade"]) == ("seen", "context")
+
+
+async def test_its_gate_follows_what_codex_does(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await stage.daemon.heard("gate", open=True)
+
+        holder.server.set_status("one", "active")
+        await stage.daemon.heard("gate", open=True, paused=True)
+        holder.server.tell("item/started", threadId="one", item=TOOL)
+        await stage.daemon.until(lambda: stage.daemon.last("gate").get("paused") is None)
+        holder.server.set_status("one", "active", "waitingOnApproval")
+
+        await stage.daemon.heard("gate", open=False, reason="dialog")
+
+
+async def test_behind_a_dialog_nothing_goes_in_and_nothing_is_answered(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+        holder.server.set_status("one", "active", "waitingOnApproval")
+        holder.server.ask(0, "item/commandExecution/requestApproval", threadId="one", command="rm -r x")
+        await holder.until(
+            lambda: holder.codex.word is not None and holder.codex.word.detail == "permission: rm -r x"
+        )
+
+        stage.daemon.offer(7, "y")  # it was on its way when the dialog opened
+
+        answer = await stage.daemon.heard("answer")
+        assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
+        assert [one for one in holder.server.said if one.get("method", "").startswith("turn/")] == []
+        assert holder.server.answers == []
+
+
+async def test_a_turn_that_ends_without_the_message_leaves_it_to_be_offered_again(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+        stage.daemon.offer(7, "hello")
+        await holder.server.heard("turn/steer")
+
+        holder.server.end_turn("one", status="interrupted")
+
+        answer = await stage.daemon.heard("answer")
+        assert answer["answer"] == "deferred"
+        assert "ended before" in answer["reason"]
+
+
+async def test_a_turn_that_is_over_when_it_is_steered_is_begun_anew(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+        holder.server.refusals["turn/steer"] = {"code": -32600, "message": "no active turn to steer"}
+        stage.daemon.offer(7, "hello")
+        await holder.server.heard("turn/steer", count=3)
+
+        answer = await stage.daemon.heard("answer")
+
+        assert (answer["answer"], answer["reason"]) == ("deferred", "no active turn to steer")
+
+
+async def test_a_fresh_thread_is_heard_from_its_first_turn_on(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server:
+        server.add_thread("one")
+        server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
+        server.on_turn = lambda asked: server.set_status("one", "active")
+        holder = Near(stage, server)
+        running = asyncio.create_task(holder.bus.run())
+        try:
+            await stage.daemon.heard("hold")
+            holder.codex.start()
+            await stage.daemon.heard("lane")
+            stage.daemon.offer(7, "hello")
+            asked = await server.heard("turn/start")
+            item = {"type": "userMessage", "clientId": asked["clientUserMessageId"]}
+            server.turns["one"]["items"] = [item]
+            del server.refusals["thread/resume"]
+
+            answer = await stage.daemon.heard("answer")
+
+            assert (answer["answer"], answer["grade"]) == ("seen", "context")
+        finally:
+            holder.codex.close()
+            running.cancel()
+            await asyncio.wait([running, *holder.tasks])
+
+
+async def test_a_thread_that_a_person_begins_is_the_agents_from_then_on(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two")
+
+        holder.server.tell("thread/started", thread={"id": "two"})
+        await holder.server.heard("thread/unsubscribe")
+        stage.daemon.offer(7, "hello")
+
+        assert (await holder.server.heard("turn/start"))["threadId"] == "two"
+        assert stage.daemon.last("hold")["session"] == "two"
+
+
+async def test_a_thread_of_a_title_is_not(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("title", ephemeral=True)
+
+        holder.server.tell("thread/started", thread={"id": "title"})
+        await holder.server.heard("thread/read", count=2)
+        stage.daemon.offer(7, "hello")
+
+        assert (await holder.server.heard("turn/start"))["threadId"] == "one"
+
+
+async def test_of_several_threads_the_last_used_is_the_agents(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server:
+        server.add_thread("new", recencyAt=20)
+        server.add_thread("old", recencyAt=10)
+        holder = Near(stage, server)
+        running = asyncio.create_task(holder.bus.run())
+        try:
+            await stage.daemon.heard("hold")
+            holder.codex.start()
+            await stage.daemon.heard("lane")
+
+            assert stage.daemon.last("hold")["session"] == "new"
+        finally:
+            holder.codex.close()
+            running.cancel()
+            await asyncio.wait([running, *holder.tasks])
+
+
+async def test_a_lost_server_leaves_what_was_in_hand_in_doubt(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+        stage.daemon.offer(7, "hello")
+        await holder.server.heard("turn/steer")
+
+        await holder.server.close()
+        await holder.until(lambda: holder.codex.is_over)
+
+        await stage.daemon.heard("hold", count=3)  # a new connection, on which there is no such lane
+        assert holder.codex.word is None
+        assert [one for one in stage.daemon.said if one["op"] == "answer"] == []
+        assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
+
+
+async def test_a_codex_that_takes_no_mail_is_left_to_its_terminal(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.refusals["turn/start"] = {"code": -32601, "message": "unknown method"}
+
+        stage.daemon.offer(7, "hello")
+
+        await holder.until(lambda: holder.codex.is_over)
+
+
+async def test_nobody_there_is_no_lane(stage: Stage) -> None:
+    server = FakeCodex(stage.home / "none.sock")
+    holder = Near(stage, server)
+    running = asyncio.create_task(holder.bus.run())
+    try:
+        await stage.daemon.heard("hold")
+
+        holder.codex.start()
+        await holder.until(lambda: holder.codex.is_over)
+
+        assert [one for one in stage.daemon.said if one["op"] == "lane"] == []
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_what_is_in_hand_when_the_daemon_dies_is_told_to_the_next_one(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+        stage.daemon.offer(7, "hello")
+        asked = await holder.server.heard("turn/steer")
+
+        await stage.daemon.close()
+        await stage.daemon.open()
+        await stage.daemon.heard("hold", count=3)
+        holder.server.show("one", asked["clientUserMessageId"])
+
+        lane = await stage.daemon.heard("lane", count=2)
+        assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
+
+
+async def test_a_used_up_allowance_is_told_and_lifted(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+        limits = {"primary": {"usedPercent": 100, "resetsAt": 1}}
+        holder.server.tell("account/rateLimits/updated", rateLimits=limits)
+
+        holder.server.end_turn("one", error={"codexErrorInfo": "usageLimitExceeded"})
+        await holder.state(AgentState.BLOCKED)
+
+        assert holder.codex.word is not None
+        assert holder.codex.word.detail == "usage_limit until 1"
+        await stage.daemon.heard("gate", open=False, reason="usage_limit")
+        await holder.state(AgentState.IDLE)

@@ -1,0 +1,252 @@
+"""Threads of an app-server made into one state: the agent's own counts, and nothing said can break it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.codex_threads import Heard, Threads
+from palaver.agents.codex_wire import Said, Thread, Turn
+from palaver.model.delivery import AgentState
+
+IDLE: dict[str, object] = {"type": "idle"}
+ACTIVE: dict[str, object] = {"type": "active", "activeFlags": []}
+ASKING: dict[str, object] = {"type": "active", "activeFlags": ["waitingOnApproval"]}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+METHODS = st.sampled_from(
+    [
+        "thread/started",
+        "thread/status/changed",
+        "thread/closed",
+        "turn/started",
+        "turn/completed",
+        "item/started",
+        "item/completed",
+        "serverRequest/resolved",
+        "account/rateLimits/updated",
+        "item/commandExecution/requestApproval",
+        "thread/goal/cleared",
+    ]
+)
+PARAMS = st.fixed_dictionaries(
+    {"threadId": st.sampled_from(["one", "two", "", 7])},
+    optional=dict.fromkeys(("status", "turn", "item", "thread", "rateLimits", "requestId"), JSON),
+)
+
+
+def threads(*names: str) -> Threads:
+    found = Threads()
+    for name in names or ("one",):
+        found.found(Thread(id=name, status=IDLE))
+    return found
+
+
+def say(found: Threads, method: str, thread: str = "one", number: int | None = None, **params: Any) -> Heard:
+    return found.hear(Said(id=number, method=method, params={"threadId": thread, **params}))
+
+
+def begin(found: Threads, thread: str = "one", turn: str = "turn-1") -> None:
+    say(found, "thread/status/changed", thread, status=ACTIVE)
+    say(found, "turn/started", thread, turn={"id": turn})
+
+
+def test_nothing_comes_through_before_there_is_a_thread() -> None:
+    found = Threads()
+
+    assert found.word.state is AgentState.STARTING
+    assert (found.level.gate.is_open, found.level.gate.reason) == (False, "starting")
+    assert (found.turn, found.is_busy, found.is_limited, found.resets_at_s) == ("", False, False, None)
+
+
+def test_an_idle_thread_is_open() -> None:
+    found = threads()
+
+    assert found.word.state is AgentState.IDLE
+    assert found.level.gate.is_open
+    assert not found.level.is_paused
+
+
+def test_while_the_model_speaks_only_interrupts_come_through() -> None:
+    found = threads()
+
+    begin(found)
+
+    assert (found.word.state, found.word.detail) == (AgentState.ACTIVE, "thinking")
+    assert (found.level.gate.is_open, found.level.is_paused) == (True, True)
+    assert found.turn == "turn-1"
+
+
+def test_while_a_tool_runs_everything_comes_through() -> None:
+    found = threads()
+    begin(found)
+
+    say(found, "item/started", item={"id": "a", "type": "commandExecution", "command": "make"})
+
+    assert (found.word.tool, found.word.command) == ("Bash", "make")
+    assert (found.level.gate.is_open, found.level.is_paused) == (True, False)
+
+    say(found, "item/completed", item={"id": "a", "type": "commandExecution"})
+
+    assert found.level.is_paused
+
+
+def test_a_dialog_closes_everything_and_says_what_is_asked() -> None:
+    found = threads()
+    begin(found)
+
+    say(found, "thread/status/changed", status=ASKING)
+    say(found, "item/commandExecution/requestApproval", number=0, command="bash -lc 'rm -r x'")
+
+    assert (found.word.state, found.word.detail) == (AgentState.BLOCKED, "permission: rm -r x")
+    assert (found.level.gate.is_open, found.level.gate.reason) == (False, "dialog")
+
+    say(found, "serverRequest/resolved", requestId=0)
+
+    assert found.word.detail == "permission"
+
+    say(found, "thread/status/changed", status=ACTIVE)
+
+    assert found.word.state is AgentState.ACTIVE
+
+
+def test_a_question_blocks_too() -> None:
+    found = threads()
+
+    say(found, "thread/status/changed", status={"type": "active", "activeFlags": ["waitingOnUserInput"]})
+
+    assert found.word.detail == "question"
+    assert found.level.gate.reason == "dialog"
+
+
+def test_a_compaction_lets_nothing_through() -> None:
+    found = threads()
+    begin(found)
+
+    say(found, "item/started", item={"id": "c", "type": "contextCompaction"})
+
+    assert found.word.detail == "compacting"
+    assert found.level.gate.reason == "compacting"
+
+
+def test_a_text_of_ours_in_the_thread_is_seen() -> None:
+    found = threads()
+    begin(found)
+
+    heard = say(found, "item/started", item={"id": "u", "type": "userMessage", "clientId": "key"})
+
+    assert heard.seen == {"key"}
+
+
+def test_a_text_in_another_thread_proves_nothing() -> None:
+    found = threads("two", "one")
+
+    heard = say(found, "item/started", "two", item={"id": "u", "type": "userMessage", "clientId": "key"})
+
+    assert heard.seen == frozenset()
+
+
+def test_a_turn_that_is_over_takes_no_more() -> None:
+    found = threads()
+    begin(found)
+
+    heard = say(found, "turn/completed", turn={"id": "turn-1", "status": "interrupted"})
+
+    assert heard.ended == "turn-1"
+    assert found.turn == ""
+
+
+@pytest.mark.parametrize("fields", [{"ephemeral": True}, {"parent_thread_id": "one"}])
+def test_titles_and_sub_agents_change_nothing(fields: dict[str, Any]) -> None:
+    found = threads()
+
+    assert found.found(Thread(id="side", **fields)) is False
+    assert say(found, "thread/status/changed", "side", status=ACTIVE) == Heard()
+    assert found.current == "one"
+    assert not found.is_busy
+
+
+def test_a_thread_that_is_not_known_is_looked_at() -> None:
+    found = threads()
+
+    started = found.hear(Said(method="thread/started", params={"thread": {"id": "two"}}))
+    named = say(found, "thread/status/changed", "two", status=ACTIVE)
+
+    assert (started.stranger, named.stranger) == ("two", "two")
+
+
+def test_the_newest_thread_is_the_agents_and_one_that_is_taken_up_again() -> None:
+    found = threads("one")
+
+    assert found.found(Thread(id="two", status=IDLE)) is True
+    assert found.current == "two"
+
+    begin(found, "one")
+
+    assert found.current == "one"
+
+
+def test_a_thread_that_is_closed_is_nobodys() -> None:
+    found = threads("two", "one")
+
+    say(found, "thread/closed", "two")
+    assert found.current == "one"
+
+    say(found, "thread/closed", "one")
+    assert found.word.state is AgentState.STARTING
+
+
+def test_a_used_up_allowance_closes_the_gate_until_it_is_there_again() -> None:
+    found = threads()
+    limits = {"primary": {"usedPercent": 100, "resetsAt": 1_900_000_000}, "secondary": {"usedPercent": 3}}
+    found.hear(Said(method="account/rateLimits/updated", params={"rateLimits": limits}))
+    begin(found)
+    say(found, "thread/status/changed", status=IDLE)
+
+    say(found, "turn/completed", turn={"id": "turn-1", "error": {"codexErrorInfo": "usageLimitExceeded"}})
+
+    assert (found.word.state, found.word.detail) == (AgentState.BLOCKED, "usage_limit until 1900000000")
+    assert found.level.gate.reason == "usage_limit"
+    assert found.resets_at_s == 1_900_000_000
+
+    found.lifted()
+
+    assert found.word.state is AgentState.IDLE
+    assert found.level.gate.is_open
+
+
+def test_another_failure_of_a_turn_closes_nothing() -> None:
+    found = threads()
+    begin(found)
+    say(found, "thread/status/changed", status=IDLE)
+
+    say(found, "turn/completed", turn={"id": "turn-1", "error": {"codexErrorInfo": {"other": {}}}})
+
+    assert found.level.gate.is_open
+
+
+def test_a_turn_as_an_answer_has_it_is_taken_in() -> None:
+    found = threads()
+    items: list[dict[str, object]] = [{"type": "userMessage", "clientId": "key"}, {"type": "agentMessage"}]
+
+    running = found.begun(Turn(id="t1", status="inProgress", items=items))
+    over = found.begun(Turn(id="t0", status="completed"))
+
+    assert (running.seen, running.ended) == (frozenset({"key"}), "")
+    assert over.ended == "t0"
+    assert found.turn == "t1"
+
+
+@given(st.lists(st.tuples(METHODS, PARAMS, st.none() | st.integers()), max_size=12))
+def test_nothing_that_is_said_can_break_it(said: list[tuple[str, dict[str, Any], int | None]]) -> None:
+    found = threads("two", "one")
+
+    for method, params, number in said:
+        found.hear(Said(id=number, method=method, params=params))
+
+    assert found.word.state in AgentState
+    assert found.level.gate.is_open or found.level.gate.reason

@@ -1,0 +1,134 @@
+"""The way in beside a terminal: while it is there nothing is typed; when it is gone, the terminal is left."""
+
+from pathlib import Path
+
+import pytest
+from tests.agents.stage import Stage
+from tests.fakes import FakeClock
+
+from palaver.agents.bus import Bus
+from palaver.agents.gates import OPEN
+from palaver.agents.look import Look
+from palaver.agents.native import WAYS_IN, Native
+from palaver.agents.native_lane import NativeLane
+from palaver.agents.native_word import Word
+from palaver.agents.steps import Answer, Done
+from palaver.client.request import Hold, Outcome
+from palaver.client.wire import Line
+from palaver.model.delivery import AgentState
+
+IDLE = Look(state=AgentState.IDLE)
+
+
+class FakeWay:
+    """A way in that is as a test says."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.lane = NativeLane(bus, self._carry, lambda: None)
+        self.word: Word | None = None
+        self.is_over = False
+        self.calls: list[str] = []
+
+    async def _carry(self, text: str, key: str) -> Done:
+        return Done(Answer.DEFERRED)
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def make(bus: Bus, address: str, harness: str = "fake") -> Native:
+    return Native(
+        harness,
+        address,
+        bus,
+        clock=FakeClock(),
+        spawn=lambda work: work.close(),
+        on_word=lambda: None,
+        on_change=lambda: None,
+    )
+
+
+@pytest.fixture
+def bus(stage: Stage) -> Bus:
+    async def on_held(held: object) -> None:
+        return
+
+    return Bus(str(stage.home), Hold(pid=1), on_held, lambda line: None)
+
+
+@pytest.fixture
+def way(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> FakeWay:
+    found = FakeWay(bus)
+    monkeypatch.setitem(WAYS_IN, "fake", lambda *arguments: found)
+    return found
+
+
+async def test_without_a_way_in_the_terminal_is_all_there_is(bus: Bus) -> None:
+    for native in (make(bus, ""), make(bus, "/somewhere/s.sock", "generic")):
+        others: list[Line] = []
+
+        native.connected()
+        native.take(Line(push="offer", lane=1), others.append)
+        native.remember(())
+        native.ended()
+        await native.settle()
+        native.clear()
+
+        assert native.see(IDLE, OPEN) == (Word(state=AgentState.IDLE), OPEN)
+        assert len(others) == 1
+        assert native.is_at_rest
+        assert native.outcomes == ()
+
+
+async def test_while_it_is_there_nothing_is_typed_and_its_word_counts(bus: Bus, way: FakeWay) -> None:
+    native = make(bus, "/s.sock")
+    way.word = Word(state=AgentState.ACTIVE, tool="Bash")
+
+    word, gate = native.see(IDLE, OPEN)
+
+    assert word == way.word
+    assert (gate.is_open, gate.reason) == (False, "native")
+    assert way.calls == ["start"]
+
+
+async def test_it_is_reached_for_only_once_the_screen_is_up(bus: Bus, way: FakeWay) -> None:
+    native = make(bus, "/s.sock")
+
+    word, gate = native.see(Look(state=AgentState.STARTING), OPEN)
+
+    assert (word.state, gate.is_open) == (AgentState.STARTING, False)
+    assert way.calls == []
+
+
+async def test_a_dialog_of_its_start_is_told(bus: Bus, way: FakeWay) -> None:
+    native = make(bus, "/s.sock")
+
+    word, gate = native.see(Look(state=AgentState.BLOCKED, reason="permission"), OPEN)
+
+    assert (word.state, word.detail, gate.is_open) == (AgentState.BLOCKED, "permission", False)
+
+
+@pytest.mark.parametrize("state", [AgentState.IDLE, AgentState.EXITED])
+async def test_when_it_is_gone_the_terminal_is_left(bus: Bus, way: FakeWay, state: AgentState) -> None:
+    native = make(bus, "/s.sock")
+    way.is_over = state is AgentState.IDLE
+
+    assert native.see(Look(state=state), OPEN) == (Word(state=state), OPEN)
+
+
+async def test_its_outcomes_are_kept_and_its_folder_is_taken_away(
+    bus: Bus, way: FakeWay, tmp_path: Path
+) -> None:
+    (tmp_path / "codex-1").mkdir()
+    native = make(bus, str(tmp_path / "codex-1" / "server.sock"))
+
+    native.remember((Outcome(messages=(3,), answer="seen"),))
+    native.ended()
+    native.clear()
+
+    assert [one.messages for one in native.outcomes] == [(3,)]
+    assert way.calls == ["close"]
+    assert not (tmp_path / "codex-1").exists()

@@ -1,0 +1,200 @@
+"""A harness's own way in as a lane: one fence, one answer, and nothing lost between two daemons."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.agents.stage import LIMIT_S, Stage
+
+from palaver.agents.bus import Bus, Held
+from palaver.agents.gates import OPEN, Gate
+from palaver.agents.native_lane import NativeLane, Offered, fenced
+from palaver.agents.steps import Answer, Done
+from palaver.client.request import Hold, Outcome
+from palaver.client.wire import Line
+from palaver.errors import PalaverError
+from palaver.model.delivery import Grade
+
+SEEN = Done(Answer.SEEN, grade=Grade.CONTEXT)
+
+
+class Carrier:
+    """Takes texts, and says of each what a test says."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.texts: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self.dones: asyncio.Queue[Done] = asyncio.Queue()
+        self.others: asyncio.Queue[Line] = asyncio.Queue()
+        self.tasks: set[asyncio.Task[None]] = set()
+        hold = Hold(pid=1, ticket="ticket", secret="secret")
+        self.bus = Bus(str(stage.home), hold, self._on_held, self._on_push)
+        self.lane = NativeLane(self.bus, self._carry, lambda: None)
+
+    async def _carry(self, text: str, key: str) -> Done:
+        self.texts.put_nowait((text, key))
+        return await self.dones.get()
+
+    async def _on_held(self, held: Held) -> None:
+        self.lane.lose()
+        task = asyncio.create_task(self._open())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _open(self) -> None:
+        try:
+            await self.lane.open()
+        except PalaverError:
+            return
+
+    def _on_push(self, line: Line) -> None:
+        self.lane.claim(line, self.others.put_nowait)
+
+
+@asynccontextmanager
+async def carrying(stage: Stage) -> AsyncIterator[Carrier]:
+    carrier = Carrier(stage)
+    running = asyncio.create_task(carrier.bus.run())
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await stage.daemon.heard("lane", kind="native")
+            yield carrier
+    finally:
+        carrier.lane.close()
+        running.cancel()
+        await asyncio.wait([running, *carrier.tasks])
+
+
+def offered(seq: int, text: str, **fields: object) -> Offered:
+    return Offered(seq=seq, id=f"id-{seq}", sender="nova", text=text, **fields)  # type: ignore[arg-type]
+
+
+async def test_an_offer_is_carried_and_answered(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        text, key = await carrier.texts.get()
+        carrier.dones.put_nowait(SEEN)
+
+        answer = await stage.daemon.heard("answer")
+
+        assert text == "<pal>[new message #7] nova → luna: hello</pal>"
+        assert key.endswith("-7")
+        assert (answer["answer"], answer["grade"]) == ("seen", "context")
+        await carrier.lane.settle()
+        assert carrier.lane.is_at_rest
+        assert carrier.lane.outcomes == ()
+
+
+async def test_the_first_offer_may_come_together_with_the_lane(stage: Stage) -> None:
+    async with carrying(stage) as carrier:  # the offer below is read in one go with the lane's number
+        stage.daemon.offer(7, "hello")
+
+        assert "hello" in (await carrier.texts.get())[0]
+
+
+async def test_an_offer_for_another_lane_goes_there(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello", lane=9)
+
+        assert (await carrier.others.get()).lane == 9
+        assert carrier.lane.is_at_rest
+
+
+async def test_what_cannot_be_read_is_refused(stage: Stage) -> None:
+    async with carrying(stage):
+        stage.daemon.push("offer", lane=1, offer=7, name="luna", messages=[{"seq": "seven"}])
+
+        answer = await stage.daemon.heard("answer")
+
+        assert (answer["answer"], answer["offer"]) == ("refused", 7)
+
+
+async def test_what_is_deferred_is_told_with_its_reason(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        carrier.dones.put_nowait(Done(Answer.DEFERRED, "dialog"))
+
+        answer = await stage.daemon.heard("answer")
+
+        assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
+
+
+async def test_a_level_is_told_once_and_again_to_a_new_daemon(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        carrier.lane.set_level(Gate(is_open=False, reason="dialog"), is_paused=False)
+        await stage.daemon.heard("gate", reason="dialog")
+        carrier.lane.set_level(Gate(is_open=False, reason="dialog"), is_paused=False)
+        carrier.lane.set_level(OPEN, is_paused=True)
+        await stage.daemon.heard("gate", paused=True)
+
+        await stage.daemon.close()
+        await stage.daemon.open()
+        await stage.daemon.heard("gate", count=2, paused=True)
+
+        told = [(one["open"], one.get("reason", "")) for one in stage.daemon.said if one["op"] == "gate"]
+        assert told == [(False, "dialog"), (True, ""), (True, "")]
+
+
+async def test_what_became_of_an_offer_is_told_to_the_next_daemon(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        await carrier.texts.get()
+
+        await stage.daemon.close()
+        await stage.daemon.open()
+        await stage.daemon.heard("hold", count=2)
+        carrier.dones.put_nowait(SEEN)
+
+        lane = await stage.daemon.heard("lane", count=2)
+        assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
+
+
+async def test_what_an_older_version_knew_goes_along(stage: Stage) -> None:
+    carrier = Carrier(stage)
+    carrier.lane.remember((Outcome(messages=(3,), answer="seen"),))
+    running = asyncio.create_task(carrier.bus.run())
+
+    lane = await stage.daemon.heard("lane")
+
+    assert lane["outcomes"] == [{"messages": [3], "answer": "seen"}]
+    running.cancel()
+    await asyncio.wait([running, *carrier.tasks])
+
+
+async def test_an_offer_in_doubt_ends_the_lane_and_a_new_one_begins(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        carrier.dones.put_nowait(Done(Answer.UNCONFIRMED))
+
+        lane = await stage.daemon.heard("lane", count=2)
+
+        assert lane.get("outcomes") is None
+        assert [one for one in stage.daemon.said if one["op"] == "answer"] == []
+
+
+async def test_a_way_in_that_is_gone_is_no_lane_any_more(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        await carrier.texts.get()
+        assert not carrier.lane.is_at_rest
+
+        carrier.lane.close()
+        carrier.lane.close()
+
+        await stage.daemon.heard("hold", count=2)
+        await asyncio.sleep(0)
+        assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
+
+
+def test_messages_are_read_in_one_fence() -> None:
+    two = (offered(1, "one", intent="request", delivered_to=("luna", "kira")), offered(2, "two", thread="t"))
+
+    assert fenced(two, "luna") == (
+        "<pal>[2 new messages] | [request #1] nova → luna (+1): one | [thread:t #2] nova → luna: two</pal>"
+    )
+
+
+def test_what_a_person_sent_from_the_input_bar_stands_for_itself() -> None:
+    assert fenced((offered(1, "do it", bare=True),), "luna") == "do it"
+    assert fenced((offered(1, "do it", bare=True), offered(2, "two")), "luna") == (
+        "<pal>[new message #2] nova → luna: two</pal>\n\ndo it"
+    )

@@ -1,0 +1,232 @@
+"""`pal hook`: one question, one answer, and never in the way. `pal monitor`: lines, daemon after daemon."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.clients.conftest import Daemon
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.clients.conftest import Pal
+
+HOOK = ("hook", "claude", "Stop")
+MAGIC = b"PALH"
+QUIET = (b"", b"")
+
+
+def begin(pal: Pal, content: bytes, *words: str) -> subprocess.Popen[bytes]:
+    """Start a hook and give it its input."""
+    process = pal.start(*(words or HOOK), stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(content)
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def test_a_hook_hands_over_its_input_and_writes_the_answer_once_it_has_said_that_it_has_it(
+    pal: Pal, daemon: Daemon
+) -> None:
+    process = begin(pal, b'{"session_id":"s"}')
+    peer = daemon.accept(MAGIC)
+    assert peer.all(b"a") == [word.encode() for word in HOOK]
+    assert peer.one(b"b") == b'{"session_id":"s"}'
+
+    peer.send(b"H", b'{"decision":"block"}')
+
+    assert peer.next_frame() == (b"A", b"")
+    assert process.communicate(timeout=5) == (b'{"decision":"block"}', b"")
+    assert process.returncode == 0
+
+
+def test_an_empty_answer_is_no_output_and_no_word(pal: Pal, daemon: Daemon) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+
+    peer.send(b"H")
+
+    assert process.communicate(timeout=5) == QUIET
+    assert process.returncode == 0
+    assert peer.rest() == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 65536, 3_000_000])
+def test_the_input_comes_whole_whatever_its_size(pal: Pal, daemon: Daemon, size: int) -> None:
+    content = b"x" * size
+    process = pal.start(*HOOK, stdin=subprocess.PIPE)
+    feeder = os.fork()
+    assert process.stdin is not None
+    if feeder == 0:
+        process.stdin.write(content)
+        process.stdin.close()
+        os._exit(0)
+    process.stdin.close()
+    process.stdin = None
+
+    peer = daemon.accept(MAGIC)
+
+    assert peer.one(b"b") == content
+    peer.send(b"H")
+    assert process.communicate(timeout=5) == QUIET
+    os.waitpid(feeder, 0)
+
+
+def test_input_that_is_too_long_is_read_to_its_end_and_nobody_is_asked(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start(*HOOK, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+
+    process.stdin.write(b"x" * (9 * 1024 * 1024))
+    process.stdin.close()
+    process.stdin = None
+
+    assert process.communicate(timeout=5) == QUIET
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [HOOK, ("--as", "down", "--json", *HOOK), ("--", *HOOK)])
+def test_a_hook_is_silent_when_nobody_listens_and_starts_nothing(
+    pal: Pal, arguments: tuple[str, ...]
+) -> None:
+    result = pal.run(*arguments)
+
+    assert (result.status, result.out, result.err) == (0, *QUIET)
+    assert pal.notes() == []
+
+
+@pytest.mark.parametrize("given", ["", "/dev/null", "/nowhere", "/" + "x" * 300])
+def test_a_hook_is_silent_whatever_its_home_is(pal: Pal, given: str) -> None:
+    result = pal.run(*HOOK, "--home", given)
+
+    assert (result.status, result.out, result.err) == (0, *QUIET)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"H",
+        b"H\0\0\0\5half",
+        b"E\0\0\0\1x",
+        b"E\0\0\0\1xQ\0\0\0\1\1",
+        b"!\0\0\0\0",
+        b"HTTP/1.1 400\r\n\r\n",
+        b"N\0\0\0\0",
+        b"H\xff\xff\xff\xff",
+    ],
+)
+def test_a_hook_is_silent_when_the_daemon_is_of_another_kind_or_is_lost(
+    pal: Pal, daemon: Daemon, said: bytes
+) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+
+    peer.wire.sendall(said)
+    peer.close()
+
+    assert process.communicate(timeout=5) == QUIET
+    assert process.returncode == 0
+    assert pal.notes() == []
+
+
+def test_a_hook_does_not_wait_for_a_daemon_that_hangs(pal: Pal, daemon: Daemon) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+
+    out, err = process.communicate(timeout=5)
+
+    assert (out, err, process.returncode) == (*QUIET, 0)
+    assert peer.rest() == []
+
+
+def test_a_hook_does_not_wait_for_a_daemon_that_does_not_even_read(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start(*HOOK, stdin=subprocess.PIPE)
+
+    out, err = process.communicate(b"x" * 3_000_000, timeout=5)
+
+    assert (out, err, process.returncode) == (*QUIET, 0)
+    daemon.accept_raw().close()
+
+
+def test_a_hook_does_not_wait_for_a_harness_that_never_ends_its_input(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start(*HOOK, stdin=subprocess.PIPE)
+
+    assert process.wait(5) == 0
+
+
+def test_a_hook_whose_reader_has_gone_ends_well(pal: Pal, daemon: Daemon) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+    assert process.stdout is not None
+    process.stdout.close()
+
+    peer.send(b"H", b"{}")
+
+    assert process.wait(5) == 0
+
+
+# Monitors
+
+
+def test_a_monitor_writes_what_comes_and_goes_on_with_the_next_daemon(pal: Pal, home: Path) -> None:
+    (home / "down").touch()
+    first = Daemon(home)
+    process = pal.start("monitor")
+    assert process.stdout is not None
+    peer = first.accept()
+    peer.write(1, b"one\n", b"-")
+    assert process.stdout.readline() == b"one\n"
+    assert peer.next_frame() == (b"A", b"\0\0\0\1")
+    first.close()
+
+    second = Daemon(home)
+    again = second.accept()
+    again.write(1, b"two\n")
+
+    assert process.stdout.readline() == b"two\n"
+    assert (home / "down").exists()
+    assert pal.notes() == []
+    again.quit(0)
+    assert process.wait(5) == 0
+    second.close()
+
+
+def test_a_monitor_ends_when_nobody_can_read_it_any_more(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("monitor")
+    daemon.accept()
+    assert process.stdout is not None
+
+    process.stdout.close()
+
+    assert process.wait(5) == 0
+
+
+def test_a_monitor_without_a_daemon_ends_when_nobody_can_read_it_any_more(pal: Pal) -> None:
+    process = pal.start("monitor")
+    assert process.stdout is not None
+
+    process.stdout.close()
+
+    assert process.wait(5) == 0
+
+
+def test_a_monitor_without_a_daemon_ends_with_the_harness(pal: Pal, daemon: Daemon) -> None:
+    script = '"$@" & echo $!; read line'
+    harness = pal.start("monitor", stdin=subprocess.PIPE, before=("sh", "-c", script, "sh"))
+    assert harness.stdout is not None
+    pidfd = os.pidfd_open(int(harness.stdout.readline()))
+    daemon.accept()
+    daemon.close()
+
+    harness.send_signal(signal.SIGKILL)
+    harness.wait(5)
+
+    ended, _, _ = select.select([pidfd], [], [], 5)
+    assert ended
+    os.close(pidfd)

@@ -1,0 +1,161 @@
+"""Lanes that take mail in moments of their own, and offers that have arrived before they are seen."""
+
+from tests.fakes import Bus, texts_of
+
+from palaver.delivery.lane import Ability, Answer, Lane, LaneKind
+from palaver.model.agent import Caller
+from palaver.model.delivery import AgentState, Grade
+from palaver.model.request import SetStatus
+
+HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
+BUSY = SetStatus(state="active")
+
+
+def open_hook(bus: Bus, name: str) -> Lane:
+    return bus.delivery.open_lane(name, HOOK, lambda offer: None)
+
+
+async def pair(bus: Bus) -> tuple[Caller, Caller]:
+    return await bus.join("luna"), await bus.join("nova")
+
+
+async def test_a_pulled_lane_is_given_what_waits_when_it_asks(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    lane = open_hook(bus, "nova")
+    message = await bus.send(luna, "look", "@nova")
+
+    offer = await bus.delivery.draw(lane, AgentState.ACTIVE)
+
+    assert offer is not None
+    assert texts_of(offer.events) == ["look"]
+    assert bus.state(message, "nova") == "submitted"
+
+
+async def test_with_nothing_waiting_nothing_is_written(bus: Bus) -> None:
+    await pair(bus)
+    lane = open_hook(bus, "nova")
+    before = bus.log.last()
+
+    assert await bus.delivery.draw(lane, AgentState.ACTIVE) is None
+    assert bus.log.last() == before
+    assert bus.asked == []
+
+
+async def test_what_waits_for_a_pulled_lane_is_not_typed_meanwhile(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, BUSY)
+    hook, terminal = open_hook(bus, "nova"), bus.open_lane("nova", LaneKind.TERMINAL)
+    message = await bus.send(luna, "look", "@nova")
+
+    offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
+
+    assert offer is not None
+    assert offer.seqs == (message.seq,)
+    assert terminal.is_empty
+
+
+async def test_an_idle_agent_is_woken_past_a_pulled_lane(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    open_hook(bus, "nova")
+    terminal = bus.open_lane("nova", LaneKind.TERMINAL)
+    assert bus.delivery.can_wake("nova")
+    assert not bus.delivery.can_wake("luna")
+
+    await bus.send(luna, "wake up", "@nova")
+
+    assert await terminal.next_texts() == ["wake up"]
+
+
+async def test_a_better_lane_goes_first_also_for_one_that_asks(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, BUSY)
+    hook, native = open_hook(bus, "nova"), bus.open_lane("nova", LaneKind.NATIVE)
+    await bus.send(luna, "one", "@nova")
+    await native.next()
+    await bus.send(luna, "two", "@nova")
+
+    assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
+
+
+async def test_a_free_better_lane_is_chosen_and_the_one_that_asks_gets_nothing(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, BUSY)
+    hook = open_hook(bus, "nova")
+    await bus.send(luna, "one", "@nova")
+    native = bus.open_lane("nova", LaneKind.NATIVE)
+
+    assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
+    assert await native.next_texts() == ["one"]
+
+
+async def test_the_state_is_what_the_lane_says(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, SetStatus(state="blocked"))
+    lane = open_hook(bus, "nova")
+    await bus.send(luna, "when you rest", "@nova", priority="idle")
+    await bus.send(luna, "now", "@nova")
+
+    first = await bus.delivery.draw(lane, AgentState.ACTIVE)
+    assert first is not None
+    bus.delivery.arrived(lane, first.number)
+    second = await bus.delivery.draw(lane, AgentState.IDLE)
+
+    assert second is not None
+    assert [texts_of(offer.events) for offer in (first, second)] == [["now"], ["when you rest"]]
+
+
+async def test_only_so_much_text_goes_at_once_but_one_message_in_any_case(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    lane = open_hook(bus, "nova")
+    for text in ("a" * 30, "b" * 30, "c" * 30):
+        await bus.send(luna, text, "@nova")
+
+    sizes = []
+    for limit in (65, 10):
+        offer = await bus.delivery.draw(lane, AgentState.ACTIVE, limit_text=limit)
+        assert offer is not None
+        bus.delivery.arrived(lane, offer.number)
+        sizes.append(len(offer.events))
+
+    assert sizes == [2, 1]
+
+
+async def test_more_follows_an_offer_that_has_arrived_and_each_is_seen_in_its_time(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    native = bus.open_lane("nova", LaneKind.NATIVE)
+    one = await bus.send(luna, "one", "@nova")
+    first = await native.next()
+    two = await bus.send(luna, "two", "@nova")
+    assert native.is_empty
+
+    bus.delivery.arrived(native.lane, first.number)
+
+    assert (await native.next()).seqs == (two.seq,)
+    assert bus.state(one, "nova") == "submitted"
+    await bus.delivery.answer(native.lane, first.number, Answer.SEEN, grade=Grade.CONTEXT)
+    assert bus.state(one, "nova") == "seen"
+    bus.delivery.arrived(native.lane, first.number)
+    assert native.lane.arrived == set()
+
+
+async def test_a_lane_says_how_many_go_at_once(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    for text in ("one", "two", "three"):
+        await bus.send(luna, text, "@nova")
+    carried: list[list[str]] = []
+    ability = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True, limit=2)
+
+    lane = bus.delivery.open_lane("nova", ability, lambda offer: carried.append(texts_of(offer.events)))
+    offer = await bus.delivery.draw(lane, AgentState.IDLE)
+
+    assert (carried or [texts_of(offer.events) if offer else []])[0] == ["one", "two"]
+
+
+async def test_a_lane_that_closes_while_it_asks_leaves_the_mail_in_line(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    lane = open_hook(bus, "nova")
+    message = await bus.send(luna, "look", "@nova")
+    await bus.delivery.close_lane(lane)
+
+    assert await bus.delivery.draw(lane, AgentState.ACTIVE) is None
+    assert bus.state(message, "nova") == "queued"

@@ -1,0 +1,76 @@
+"""A bus on each engine, and a desk for hooks on it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import Bus, OpenLog, open_memory, open_sqlite, opened_bus
+
+from palaver.doors.hooks.conversation import Conversations
+from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.transcripts import TranscriptBook
+from palaver.harness.hooks import read_hook
+from palaver.model.agent import Caller
+
+LIMIT_S = 5.0
+
+
+class Hooks:
+    """The hooks of agents, one after the other, as a harness would call them."""
+
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+        self.bus = bus
+        self.conversations = Conversations(bus.delivery, bus.log, tasks)
+        self.desk = HookDesk(
+            log=bus.log,
+            broker=bus.broker,
+            delivery=bus.delivery,
+            conversations=self.conversations,
+            transcripts=TranscriptBook(),
+            hints="",
+            tasks=tasks,
+        )
+
+    async def answer(self, caller: Caller, event: str, **fields: object) -> Answer:
+        """Ask, and leave it open whether the answer leaves."""
+        news = read_hook("claude", event, {"session_id": "s1", **fields})
+        assert news is not None
+        return await self.desk.answer(caller, "claude", news)
+
+    async def hook(self, caller: Caller, event: str, **fields: object) -> str:
+        """Call a hook whose answer arrives, and give the text in it once all is written down."""
+        answer = await self.answer(caller, event, **fields)
+        await self.settle(answer)
+        return text_of(answer)
+
+    async def settle(self, answer: Answer, *, has_left: bool = True) -> None:
+        """Say what became of an answer, and wait until what it came to is written down."""
+        self.desk.settle(answer, has_left=has_left)
+        await self.rest(answer)
+
+    async def rest(self, answer: Answer) -> None:
+        """Wait until what a hook came to is written down."""
+        await asyncio.sleep(0)
+        async with asyncio.timeout(LIMIT_S), answer.conversation.writing:
+            pass
+
+
+def text_of(answer: Answer) -> str:
+    """The text that an answer puts before the model."""
+    output = answer.said.get("hookSpecificOutput")
+    if isinstance(output, dict):
+        return str(output["additionalContext"])
+    return str(answer.said.get("reason", ""))
+
+
+@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
+def open_log(request: pytest.FixtureRequest) -> OpenLog:
+    made: OpenLog = request.param
+    return made
+
+
+@pytest.fixture
+async def hooks(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Hooks]:
+    async with opened_bus(open_log, tmp_path) as bus, asyncio.TaskGroup() as tasks:
+        yield Hooks(bus, tasks)

@@ -1,0 +1,130 @@
+"""What the hooks of Claude Code say; the inputs are those that its version 2.1.325 gave."""
+
+from typing import Any
+
+import pytest
+
+from palaver.harness.claude_hooks import CONTEXT_EVENTS, EVENTS, STEPS, claude_answer, read_claude_hook
+from palaver.harness.hook_news import HookNews, Step
+from palaver.model.delivery import AgentState
+
+COMMON = {"session_id": "1f3d72b3", "transcript_path": "/t.jsonl", "cwd": "/work"}
+BASH = {"tool_name": "Bash", "tool_input": {"command": "echo a\nb", "description": "x"}}
+EDIT = {"tool_name": "Edit", "tool_input": {"file_path": "/a/b.py", "old_string": "x"}}
+
+
+def read(event: str, **fields: Any) -> HookNews:
+    return read_claude_hook(event, {**COMMON, "hook_event_name": event, **fields})
+
+
+def test_every_hook_says_its_session_and_where_it_is() -> None:
+    news = read("SessionStart", source="startup")
+
+    assert (news.session, news.transcript, news.cwd) == ("1f3d72b3", "/t.jsonl", "/work")
+    assert (news.step, news.source, news.state) == (Step.START, "startup", AgentState.IDLE)
+
+
+def test_a_tool_call_says_tool_and_command() -> None:
+    news = read("PreToolUse", **BASH)
+
+    assert (news.state, news.detail) == (AgentState.ACTIVE, "Bash: echo a b")
+    assert (news.tool, news.command, news.file) == ("Bash", "echo a b", "")
+    assert news.step is Step.CALL
+
+
+def test_an_edit_says_its_file_and_reading_does_not() -> None:
+    edit = read("PreToolUse", **EDIT)
+    look = read("PreToolUse", tool_name="Read", tool_input={"file_path": "/a/b.py"})
+
+    assert (edit.file, edit.detail) == ("/a/b.py", "Edit: /a/b.py")
+    assert (look.file, look.detail) == ("", "Read: /a/b.py")
+
+
+def test_an_edit_that_is_over_names_no_file() -> None:
+    assert read("PostToolUse", **EDIT).file == ""
+
+
+def test_a_permission_says_what_is_asked() -> None:
+    news = read("PermissionRequest", **BASH)
+
+    assert (news.state, news.detail) == (AgentState.BLOCKED, "permission: Bash: echo a b")
+    assert news.permission == {"tool": "Bash", "input": BASH["tool_input"]}
+    assert read("PermissionRequest").detail == "permission"
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "state", "detail"),
+    [
+        ("UserPromptSubmit", {"prompt": "x"}, AgentState.ACTIVE, "thinking"),
+        ("PostToolBatch", {}, AgentState.ACTIVE, "thinking"),
+        ("PreToolUse", {}, AgentState.ACTIVE, "tool_use"),
+        ("PreToolUse", {"tool_name": "Plan"}, AgentState.ACTIVE, "Plan"),
+        ("PreCompact", {"trigger": "auto"}, AgentState.ACTIVE, "compacting"),
+        ("SessionStart", {"source": "compact"}, AgentState.ACTIVE, "thinking"),
+        ("Stop", {}, AgentState.IDLE, ""),
+        ("StopFailure", {"error": "server_error"}, AgentState.IDLE, ""),
+        ("StopFailure", {"error": "rate_limit"}, AgentState.IDLE, ""),
+        ("StopFailure", {"error": "billing_error"}, AgentState.BLOCKED, "usage limit"),
+        ("SessionEnd", {"reason": "other"}, None, "session_end"),
+        ("Notification", {"notification_type": "permission_prompt"}, None, ""),
+        ("Notification", {"notification_type": "idle_prompt"}, AgentState.IDLE, ""),
+        ("Notification", {"notification_type": "auth_success"}, None, ""),
+        ("ConfigChange", {}, None, ""),
+    ],
+)
+def test_the_state_after_a_hook(
+    event: str, fields: dict[str, str], state: AgentState | None, detail: str
+) -> None:
+    news = read(event, **fields)
+
+    assert (news.state, news.detail) == (state, detail)
+
+
+@pytest.mark.parametrize(
+    ("said", "resets"),
+    [
+        ("You've hit your session limit · resets 3pm (UTC)", "3pm (UTC)"),
+        ("limit reached, resets at 15:00", "15:00"),
+        ("weekly limit · resets Nov 20, 9:30am (Europe/Paris)", "Nov 20, 9:30am (Europe/Paris)"),
+        ("You've hit your usage limit", ""),
+    ],
+)
+def test_a_used_up_allowance_blocks_and_says_when_it_is_there_again(said: str, resets: str) -> None:
+    news = read("StopFailure", error="rate_limit", last_assistant_message=said)
+
+    assert news.state is AgentState.BLOCKED
+    assert (news.is_usage_limit, news.resets) == (True, resets)
+    assert news.detail == (f"usage limit, resets {resets}" if resets else "usage limit")
+
+
+def test_a_prompt_and_what_a_sub_agent_does_are_told_apart() -> None:
+    news = read("UserPromptSubmit", prompt="do it", agent_id="a1", agent_type="reviewer")
+
+    assert (news.prompt, news.agent_id, news.agent_type) == ("do it", "a1", "reviewer")
+    assert news.is_model_request_next
+    assert not news.is_turn_end
+
+
+def test_a_stop_that_a_hook_has_delayed_says_so() -> None:
+    assert read("Stop", stop_hook_active=True).stop_active
+    assert not read("Stop", stop_hook_active="true").stop_active
+    assert read("Stop").is_turn_end
+
+
+def test_context_goes_only_where_it_is_taken() -> None:
+    taken = {event for event in (*EVENTS, "PostModelSwitch") if claude_answer(event, "hello", "")}
+
+    assert taken == CONTEXT_EVENTS
+    assert claude_answer("PostToolUse", "hello", "") == {
+        "hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "hello"}
+    }
+
+
+def test_only_the_end_of_a_turn_can_be_kept_from_ending() -> None:
+    assert claude_answer("Stop", "", "go on") == {"decision": "block", "reason": "go on"}
+    assert claude_answer("PostToolUse", "", "go on") is None
+    assert claude_answer("Stop", "hello", "") is None
+
+
+def test_every_step_is_a_hook_that_is_set_up() -> None:
+    assert set(STEPS) <= set(EVENTS)

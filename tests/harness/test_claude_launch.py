@@ -1,0 +1,63 @@
+"""How Claude Code is started: its arguments stay the user's, and all that is ours is in a plugin."""
+
+import json
+
+import pytest
+
+from palaver.harness.claude_hooks import EVENTS
+from palaver.harness.claude_launch import ClaudeCall, claude_args, plugin_files, read_claude_args
+
+
+@pytest.mark.parametrize(
+    ("args", "asked"),
+    [
+        ([], ClaudeCall()),
+        (["fix it"], ClaudeCall()),
+        (["-p", "fix it"], ClaudeCall(is_headless=True)),
+        (["--print", "-c"], ClaudeCall(is_headless=True, is_last=True)),
+        (["--continue"], ClaudeCall(is_last=True)),
+        (["--resume", "s1"], ClaudeCall(session="s1")),
+        (["-r", "s1", "--fork-session"], ClaudeCall(session="s1")),
+        (["--resume=s1"], ClaudeCall(session="s1")),
+        (["--resume"], ClaudeCall()),
+        (["--resume", "--model", "opus"], ClaudeCall()),
+        (["--session-id", "s2", "x"], ClaudeCall(session="s2")),
+        (["--model", "-p"], ClaudeCall()),
+        (["--append-system-prompt", "--continue", "x"], ClaudeCall()),
+        (["--", "-p"], ClaudeCall()),
+        (["mcp", "list"], ClaudeCall(is_conversation=False)),
+        (["--version"], ClaudeCall(is_conversation=False)),
+    ],
+)
+def test_what_a_command_line_asks_for(args: list[str], asked: ClaudeCall) -> None:
+    assert read_claude_args(args) == asked
+
+
+def test_the_users_arguments_go_along_as_they_are() -> None:
+    args = ["--plugin-dir", "mine", "--settings", "s.json", "do it"]
+
+    assert claude_args(args, "/p") == ["--plugin-dir=/p", *args]
+
+
+def test_a_known_session_goes_on_unless_the_arguments_name_one() -> None:
+    assert claude_args(["x"], "/p", session="s1") == ["--plugin-dir=/p", "--resume", "s1", "x"]
+    assert claude_args(["-c"], "/p", session="s1") == ["--plugin-dir=/p", "-c"]
+    assert claude_args(["-r", "s2"], "/p", session="s1") == ["--plugin-dir=/p", "-r", "s2"]
+
+
+def test_what_is_no_conversation_is_left_alone() -> None:
+    assert claude_args(["mcp", "list"], "/p") == ["mcp", "list"]
+
+
+def test_the_plugin_sets_up_every_hook_a_monitor_and_the_tools() -> None:
+    files = {name: json.loads(text) for name, text in plugin_files("/opt/my pal").items()}
+
+    hooks = files["hooks/hooks.json"]["hooks"]
+    assert list(hooks) == list(EVENTS)
+    assert hooks["Stop"] == [
+        {"hooks": [{"type": "command", "command": "exec '/opt/my pal' hook claude Stop", "timeout": 10}]}
+    ]
+    (monitor,) = files["monitors/monitors.json"]
+    assert monitor["command"] == "exec '/opt/my pal' monitor"
+    assert files[".mcp.json"] == {"mcpServers": {"palaver": {"command": "/opt/my pal", "args": ["mcp"]}}}
+    assert files[".claude-plugin/plugin.json"]["name"] == "palaver"

@@ -1,0 +1,68 @@
+"""Lines for a monitor, and finding them again in the prompt that Claude Code makes of them."""
+
+from html import escape
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.claude_monitor import (
+    LIMIT_LINE,
+    LIMIT_MESSAGES,
+    LIMIT_TOGETHER,
+    monitor_lines,
+    places_in_notice,
+)
+from palaver.model.forms import Line
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\r<>&[]#"), max_size=800)
+LINES = st.builds(
+    Line,
+    seq=st.integers(1, 10**9),
+    sender=st.sampled_from(["luna", "api-kira", "[pal-events]"]),
+    recipient=st.just("nova"),
+    others=st.integers(0, 3),
+    intent=st.sampled_from([None, "request", "ack"]),
+    thread=st.sampled_from([None, "pr-123", "a]b"]),
+    text=TEXTS,
+)
+
+
+def notice(*lines: str) -> str:
+    """The prompt that the version 2.1.325 made of lines."""
+    event = escape("\n".join(lines), quote=False)
+    return (
+        "<task-notification>\n<task-id>b1</task-id>\n"
+        f'<summary>Monitor event: "messages from Palaver"</summary>\n<event>{event}</event>\n'
+        "</task-notification>"
+    )
+
+
+@given(st.lists(LINES, min_size=1, max_size=LIMIT_MESSAGES, unique_by=lambda line: line.seq))
+def test_what_is_written_as_lines_is_found_in_the_prompt_and_nothing_else(lines: list[Line]) -> None:
+    written = monitor_lines(lines)
+
+    assert all("\n" not in text and "\r" not in text for text, _ in written)
+    assert places_in_notice(notice(*(text for text, _ in written))) == {line.seq for line in lines}
+
+
+@given(st.lists(LINES, min_size=1, max_size=LIMIT_MESSAGES))
+def test_lines_arrive_uncut_alone_and_together(lines: list[Line]) -> None:
+    written = [text for text, _ in monitor_lines(lines)]
+
+    assert all(len(text) <= LIMIT_LINE for text in written)
+    assert len("\n".join(written)) <= LIMIT_TOGETHER
+
+
+def test_a_short_message_is_whole_and_a_long_or_folded_one_is_not() -> None:
+    def is_whole(text: str) -> bool:
+        ((_, whole),) = monitor_lines([Line(seq=42, sender="luna", recipient="nova", text=text)])
+        return whole
+
+    assert is_whole("can you look?")
+    assert not is_whole("one\ntwo")
+    assert not is_whole("x" * 500)
+
+
+def test_a_prompt_of_a_person_names_no_message() -> None:
+    assert places_in_notice("[request #42] luna → nova: x") == frozenset()
+    assert places_in_notice("") == frozenset()

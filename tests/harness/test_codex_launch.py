@@ -1,0 +1,175 @@
+"""How Codex is started: a person's arguments stay, ours are added, and what is no session is left alone."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.codex_launch import (
+    SANDBOX_TIP,
+    Kind,
+    instructions_in,
+    launch_settings,
+    plan_launch,
+    read_arguments,
+    resumed,
+    setting,
+)
+from palaver.harness.instructions import instructions
+
+SESSION = "01a1df0a-ef73-7b11-8d53-518d54a20d59"
+OURS = ("-c", 'x="ours"')
+
+
+def value_of(words: tuple[str, ...], key: str) -> object:
+    """What Codex makes of the last setting with a key."""
+    found = [word.partition("=")[2] for word in words if word.startswith(f"{key}=")]
+    return tomllib.loads(f"value = {found[-1]}")["value"]
+
+
+def test_a_screen_gets_a_server_of_its_own() -> None:
+    launch = plan_launch(["-m", "gpt", "hello"], address="/h/s.sock", settings=OURS, told="You are nova")
+
+    assert launch.arguments == ("--remote", "unix:///h/s.sock", "-m", "gpt", "hello")
+    assert launch.server[:3] == ("app-server", "--listen", "unix:///h/s.sock")
+    assert launch.server[3:5] == OURS
+    assert value_of(launch.server, "developer_instructions") == "You are nova"
+
+
+def test_a_persons_settings_are_told_to_the_server_behind_ours() -> None:
+    words = ["-c", 'x="theirs"', "--enable=fast", "-cy=1", "--disable", "slow"]
+
+    launch = plan_launch(words, address="/s", settings=OURS, told="")
+
+    assert launch.server[3:-2] == (*OURS, *words)
+    assert value_of(launch.server, "x") == "theirs"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", 'developer_instructions="Be kind"'],
+        ['--config=developer_instructions="Be kind"'],
+        ['-cdeveloper_instructions="Be kind"'],
+        ["-c", "developer_instructions=Be kind"],
+    ],
+)
+def test_what_a_person_tells_the_agent_comes_before_ours(words: list[str]) -> None:
+    launch = plan_launch(words, address="/s", settings=(), told="You are nova")
+
+    assert value_of(launch.server, "developer_instructions") == "Be kind\n\nYou are nova"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-p", "work"],
+        ["--profile=work", "hi"],
+        ["--oss"],
+        ["--no-daemon"],
+        ["--dangerously-bypass-hook-trust"],
+    ],
+)
+def test_what_a_server_would_not_know_is_left_to_codex_alone(words: list[str]) -> None:
+    launch = plan_launch(words, address="/s", settings=OURS, told="x")
+
+    assert launch.server == ()
+    assert launch.arguments.count("--no-daemon") == 1
+    assert launch.arguments[-len(words) :] == tuple(words)
+
+
+def test_a_server_of_the_person_stays_theirs() -> None:
+    launch = plan_launch(["--remote", "ws://box:1"], address="/s", settings=OURS, told="x")
+
+    assert (launch.arguments, launch.server) == (("--remote", "ws://box:1"), ())
+
+
+@pytest.mark.parametrize("words", [["exec", "go"], ["-m", "gpt", "e", "go"], ["review"]])
+def test_without_a_screen_there_is_no_server(words: list[str]) -> None:
+    launch = plan_launch(words, address="/s", settings=OURS, told="x")
+
+    assert read_arguments(words).kind is Kind.HEADLESS
+    assert launch.server == ()
+    assert launch.arguments[:2] == OURS
+    assert launch.arguments[-len(words) :] == tuple(words)
+    assert "--no-daemon" not in launch.arguments
+
+
+@pytest.mark.parametrize("words", [["login"], ["--version"], ["mcp", "list"], ["exec", "--help"], ["-h"]])
+def test_what_is_no_session_is_left_alone(words: list[str]) -> None:
+    assert read_arguments(words).kind is Kind.OTHER
+    assert plan_launch(words, address="/s", settings=OURS, told="x").arguments == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "session", "is_last"),
+    [
+        (["resume", SESSION], SESSION, False),
+        (["-m", "gpt", "fork", SESSION], SESSION, False),
+        (["resume", "--last"], "", True),
+        (["resume", "my thread"], "", False),
+        (["tell me about resume"], "", False),
+        (["--", "resume", SESSION], "", False),
+        (["-i", "a.png", "b.png", "--last"], "", False),
+        (["-m", "resume"], "", False),
+    ],
+)
+def test_the_conversation_that_goes_on_is_known(words: list[str], session: str, is_last: bool) -> None:
+    asked = read_arguments(words)
+
+    assert asked.kind is Kind.SCREEN
+    assert (asked.session, asked.is_last) == (session, is_last)
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        (["-m", "gpt", "do it"], ["resume", SESSION, "-m", "gpt"]),
+        (["resume", "--last", "--search"], ["resume", SESSION, "--search"]),
+        (["fork", "another"], ["resume", SESSION]),
+        (["exec", "do it"], ["exec", "do it"]),
+    ],
+)
+def test_an_agent_that_is_resumed_goes_on_and_repeats_no_prompt(words: list[str], again: list[str]) -> None:
+    assert list(resumed(words, SESSION)) == again
+    assert list(resumed(words, "")) == words
+
+
+def test_our_tools_are_a_server_for_one_session() -> None:
+    settings = launch_settings("/usr/bin/pal", '/home/a "b"')
+
+    assert value_of(settings, "mcp_servers.palaver.command") == "/usr/bin/pal"
+    assert value_of(settings, "mcp_servers.palaver.args") == ["mcp"]
+    assert value_of(settings, "mcp_servers.palaver.env.PALAVER_HOME") == '/home/a "b"'
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_text_survives_being_a_setting(text: str) -> None:
+    assert value_of(setting("key", text), "key") == text
+
+
+@given(st.lists(st.text(max_size=10), max_size=6))
+def test_a_persons_arguments_are_always_there_as_they_were(words: list[str]) -> None:
+    launch = plan_launch(words, address="/s", settings=OURS, told="x")
+
+    assert launch.arguments[len(launch.arguments) - len(words) :] == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('developer_instructions = "Be kind"', "Be kind"),
+        ("developer_instructions = 7", ""),
+        ("[", ""),
+        ("", ""),
+    ],
+)
+def test_what_settings_tell_every_agent_is_read(text: str, found: str) -> None:
+    assert instructions_in(text) == found
+
+
+def test_what_an_agent_is_told_is_short() -> None:
+    told = f"{instructions('nova')}\n{SANDBOX_TIP}"
+
+    assert len(told) / 3.5 < 300, "a token is three and a half characters, or more"

@@ -1,0 +1,26 @@
+"""What an agent is told is short, has its name, and only commands that there are."""
+
+import re
+
+from palaver.doors.argv.table import COMMANDS
+from palaver.harness.instructions import instructions
+
+LIMIT_TOKENS = 300
+
+
+def test_the_instructions_are_short_and_name_the_agent_and_five_commands() -> None:
+    text = instructions("api-nova")
+
+    commands = re.findall(r"^- pal ([a-z]+(?: [a-z]+)?)", text, re.MULTILINE)
+    known = {" ".join(command.path) for command in COMMANDS}
+    # Nobody's tokens are longer than what stands between two blanks or signs; most are about that long.
+    assert len(re.findall(r"\w+|[^\w\s]", text)) < LIMIT_TOKENS
+    assert len(text) / 4 < LIMIT_TOKENS
+    assert "You are api-nova" in text
+    assert len(commands) == 5
+    assert all(command in known or command.split()[0] in known for command in commands)
+
+
+def test_what_may_never_have_been_read_is_told_by_its_numbers() -> None:
+    assert "maybe never read: #3, #8" in instructions("nova", unsure=[3, 8])
+    assert "#20, #21" not in instructions("nova", unsure=range(1, 30))

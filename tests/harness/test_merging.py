@@ -1,0 +1,219 @@
+"""Adding to somebody's settings and taking it out again leaves them as they were, to the last byte."""
+
+import json
+import tomllib
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.json_text import Dialect, parse_json
+from palaver.harness.merging import Addition, merged_json, merged_toml, unmerged_json, unmerged_toml
+
+RELAXED = Dialect(comments=True, trailing_commas=True)
+HOOK = {"hooks": [{"type": "command", "command": "exec pal hook gemini AfterTool", "timeout": 10}]}
+ADDED = (
+    Addition(path=("hooks", "AfterTool"), value=HOOK),
+    Addition(path=("mcpServers",), name="palaver", value={"command": "pal", "args": ["mcp"]}),
+)
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    scalars | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+events = st.dictionaries(st.sampled_from(["AfterTool", "Other"]), st.lists(values, max_size=3), max_size=2)
+documents = st.tuples(
+    st.dictionaries(st.text(), values, max_size=3),
+    st.fixed_dictionaries(
+        {}, optional={"hooks": events, "mcpServers": st.dictionaries(st.text(max_size=3), values, max_size=2)}
+    ),
+).map(lambda two: {**two[0], **two[1]})
+blanks = st.text(" \t\n", max_size=3)
+comments = st.sampled_from(["", "// mine\n", "/* mine */", " /* a\n b */ "])
+
+
+@st.composite
+def written(draw: st.DrawFn, value: object, *, is_relaxed: bool) -> str:
+    """Any way to write a document."""
+
+    def gap() -> str:
+        said = draw(blanks)
+        return said + draw(comments) + draw(blanks) if is_relaxed else said
+
+    def write(value: object) -> str:
+        if not isinstance(value, dict | list) or (isinstance(value, dict | list) and draw(st.booleans())):
+            return json.dumps(value, ensure_ascii=draw(st.booleans()))
+        if isinstance(value, dict):
+            parts = [
+                f"{gap()}{json.dumps(key)}{gap()}:{gap()}{write(one)}{gap()}" for key, one in value.items()
+            ]
+        else:
+            parts = [f"{gap()}{write(one)}{gap()}" for one in value]
+        more = "," if parts and is_relaxed and draw(st.booleans()) else ""
+        ends = "{}" if isinstance(value, dict) else "[]"
+        return f"{ends[0]}{','.join(parts)}{more}{gap()}{ends[1]}"
+
+    return draw(st.sampled_from(["", "\ufeff"])) + gap() + write(value) + gap()
+
+
+plain_texts = documents.flatmap(lambda value: written(value, is_relaxed=False)) | documents.flatmap(
+    lambda value: st.sampled_from([None, 1, 2, 4, "\t"]).map(lambda indent: json.dumps(value, indent=indent))
+)
+relaxed_texts = documents.flatmap(lambda value: written(value, is_relaxed=True))
+
+
+def check_both_ways(text: str, dialect: Dialect, additions: Sequence[Addition] = ADDED) -> None:
+    added = merged_json(text, additions, dialect)
+    again = merged_json(added.text, additions, dialect)
+    removed = unmerged_json(added.text, additions, added.made, dialect)
+
+    before, after = parse_json(text, dialect).value, parse_json(added.text, dialect).value
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert HOOK in after["hooks"]["AfterTool"]
+    assert after["mcpServers"]["palaver"] == ADDED[1].value
+    assert [name for name in after if name in before] == list(before)
+    assert {key: after[key] for key in before if key not in ("hooks", "mcpServers")} == {
+        key: before[key] for key in before if key not in ("hooks", "mcpServers")
+    }
+    assert again.text == added.text
+    assert removed.missing == ()
+    assert removed.text == text
+
+
+@given(plain_texts)
+def test_what_was_added_to_a_document_is_taken_out_without_a_trace(text: str) -> None:
+    check_both_ways(text, Dialect())
+
+
+@given(relaxed_texts)
+def test_comments_and_last_commas_stay_where_they_were(text: str) -> None:
+    check_both_ways(text, RELAXED)
+
+
+@given(documents, st.dictionaries(st.text(min_size=8), values, min_size=1, max_size=2))
+def test_what_somebody_adds_meanwhile_stays(before: dict[str, object], more: dict[str, object]) -> None:
+    added = merged_json(json.dumps(before, indent=2), ADDED)
+    changed = {**json.loads(added.text), **more}
+
+    removed = unmerged_json(json.dumps(changed), ADDED, added.made)
+
+    assert removed.text is not None
+    assert json.loads(removed.text) == {**before, **more}
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\n\n"])
+def test_a_document_that_was_not_there_is_none_again(text: str) -> None:
+    added = merged_json(text, ADDED)
+
+    assert json.loads(added.text)["mcpServers"] == {"palaver": {"command": "pal", "args": ["mcp"]}}
+    assert unmerged_json(added.text, ADDED, added.made).text == (text or None)
+
+
+def test_a_comment_stays_on_its_line() -> None:
+    text = '{\n  "mcpServers": {\n    "mine": {} // my own\n  }\n}\n'
+
+    added = merged_json(text, ADDED[1:], RELAXED)
+
+    assert '"mine": {}, // my own\n    "palaver": {\n' in added.text
+
+
+def test_an_entry_of_ours_is_known_by_what_it_runs() -> None:
+    added = merged_json("{}", ADDED)
+    theirs = {"type": "command", "command": "theirs"}
+    document = json.loads(added.text)
+    document["hooks"]["AfterTool"][0]["hooks"][0]["timeout"] = 99
+    document["hooks"]["AfterTool"][0]["hooks"].append(theirs)
+
+    removed = unmerged_json(json.dumps(document), ADDED, added.made)
+
+    assert removed.text is not None
+    assert json.loads(removed.text) == {"hooks": {"AfterTool": [{"hooks": [theirs]}]}}
+
+
+def test_what_is_gone_already_is_said() -> None:
+    removed = unmerged_json('{"hooks": {"AfterTool": []}}', ADDED)
+
+    assert removed.missing == ("mcpServers.palaver", "hooks.AfterTool")
+    assert removed.text == '{"hooks": {"AfterTool": []}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"hooks": []}', "hooks is no object"),
+        ('{"hooks": {"AfterTool": {}}}', "hooks.AfterTool is no list"),
+        ('{"mcpServers": null}', "mcpServers is no object"),
+        ("[]", "it is no object"),
+        ('{"mcpServers": {"palaver": {"command": "other"}}}', "mcpServers.palaver is there already"),
+        ('{"a": 1,}', "line 1 is no JSON"),
+        ('{"a": 1 // no\n}', "line 1 is no JSON"),
+        ('{\n"a" 1}', "line 2 is no JSON"),
+        ('{"a": 1} x', "line 1 is no JSON"),
+        ('{"a": tru}', "line 1 is no JSON"),
+        ('{"a": "x', "line 1 is no JSON"),
+        ('{"a": 1 "b": 2}', "line 1 is no JSON"),
+        ("{1: 2}", "line 1 is no JSON"),
+        ("[" * 5000, "line 1 is no JSON"),
+    ],
+)
+def test_what_cannot_be_added_to_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        merged_json(text, ADDED)
+
+
+LINES = ('command = "pal"', 'args = ["mcp"]')
+TABLE = "mcp_servers.palaver"
+tomls = st.sampled_from(
+    [
+        "",
+        "\n",
+        "# mine\n",
+        'model = "m" # why\n',
+        'model = "m"',
+        '[mcp_servers.other]\ncommand = "x"\n',
+        '[mcp_servers]\nother = { command = "x" }\n\n\n',
+        '[projects."/a b"]\r\ntrust_level = "trusted"\r\n',
+        '[[list]]\na = """\n# Palaver ends here\n"""\n',
+    ]
+)
+
+
+@given(st.lists(tomls, max_size=2).map("".join))
+def test_a_table_of_toml_is_taken_out_without_a_trace(text: str) -> None:
+    try:
+        before = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+
+    added = merged_toml(text, "codex", TABLE, LINES)
+
+    found = tomllib.loads(added.text)
+    assert found["mcp_servers"].pop("palaver") == {"command": "pal", "args": ["mcp"]}
+    assert {**found, "mcp_servers": {}} == {**before, "mcp_servers": {}}
+    assert added.text.startswith(text)
+    assert unmerged_toml(added.text, "codex", TABLE, added.made).text == (text or None)
+
+
+def test_what_somebody_adds_behind_a_table_stays() -> None:
+    added = merged_toml("a = 1\n", "codex", TABLE, LINES)
+
+    removed = unmerged_toml(f"{added.text}\n[b]\nc = 2\n", "codex", TABLE, added.made)
+
+    assert removed.text == "a = 1\n\n[b]\nc = 2\n"
+
+
+def test_a_table_that_is_gone_already_is_said() -> None:
+    assert unmerged_toml("a = 1\n", "codex", TABLE).missing == (TABLE,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = ", '[mcp_servers.palaver]\ncommand = "x"\n', "mcp_servers = {}\n", 'mcp_servers = "x"\n'],
+)
+def test_toml_that_cannot_be_added_to_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no TOML|not ours"):
+        merged_toml(text, "codex", TABLE, LINES)
