@@ -1,6 +1,6 @@
-"""What `make run` shows: the bus starts, two agents exchange a request and an answer; the ledger tells it.
+"""What `make run` shows: the bus starts, two agents exchange a request and an answer, and work by turns.
 
-Then it shows live events until Ctrl-C. When standard input is not a terminal it ends after the exchange, and
+The ledger tells what became of each message. Then it shows live events until Ctrl-C. When standard input is not a terminal it ends after the exchange, and
 leaves nothing running that was not running before.
 """
 
@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -45,6 +46,31 @@ async def exchange() -> None:
         await other.wait()
 
 
+async def take_turns() -> None:
+    """Let two agents share a folder: one has the stick, and hands over to the other, who waits for it."""
+    with tempfile.TemporaryDirectory(prefix="shop-") as folder:
+        async with palaver.connect(tag="demo") as first, palaver.connect(tag="demo") as second:
+            room = (await first.call("join_path", context_path=folder))["room_id"]
+            await second.call("join_path", context_path=folder)
+            turn = await first.call("wait_for_turn", room_id=room)
+            print(f"  {first.name} has the stick of {room}, turn {turn['turn_id']}; {second.name} waits ...")
+            waiting = asyncio.create_task(second.call("wait_for_turn", room_id=room))
+            await first.call(
+                "pass_stick",
+                room_id=room,
+                lease_id=turn["lease_id"],
+                expected_turn_id=turn["turn_id"],
+                to_agent_id=second.name,
+                handoff={"status": "parser done, 41 tests pass", "next_action": "wire it into the CLI"},
+            )
+            turn = await waiting
+            print(f"  {second.name} has it now, turn {turn['turn_id']}, and reads the hand-over:")
+            print(f"    status: {turn['handoff']['status']}")
+            print(f"    next:   {turn['handoff']['next_action']}\n")
+            run("room", "state", "--room", str(room))
+            print()
+
+
 def run(*words: str) -> None:
     """Run a command of `pal` and show it as it would be typed."""
     print(f"$ pal {' '.join(words)}", flush=True)
@@ -76,12 +102,13 @@ def show_live_events() -> int:
 
 
 def main() -> int:
-    """Show the exchange; return the exit status."""
+    """Show the exchange and the turns; return the exit status."""
     is_watched = sys.stdin.isatty()
     must_stop = not is_watched and not is_up()
     run("up")
     try:
         asyncio.run(exchange())
+        asyncio.run(take_turns())
     finally:
         if must_stop:
             stop()

@@ -10,6 +10,7 @@
 enum {
     HOOK_INPUT_LIMIT = 8 * 1024 * 1024, /* the results of tools come along */
     HOOK_LIMIT_S = 1,
+    HOOK_PERSON_LIMIT_S = 3700, /* when a person is asked, and only if the daemon says so */
     HOOK_LONG_LIMIT_S = 5, /* at the start of a session, when a name may have to be given */
 };
 
@@ -63,7 +64,15 @@ static bool receive_answer(void)
         ssize_t n;
         if (received.length >= HEAD) {
             size_t length = get_u32(received.data + 1);
-            if (received.data[0] != 'H' || length > FRAME_LIMIT)
+            if (received.data[0] == 'W' && length == 4) { /* a person is asked: wait so long */
+                if (received.length >= HEAD + 4) {
+                    unsigned limit_s = get_u32(received.data + HEAD);
+                    alarm(limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S);
+                    received.length -= HEAD + 4;
+                    memmove(received.data, received.data + HEAD + 4, received.length);
+                    continue;
+                }
+            } else if (received.data[0] != 'H' || length > FRAME_LIMIT)
                 return false;
             if (received.length >= HEAD + length)
                 return true;

@@ -88,6 +88,12 @@ class Settings:
         900, "How many seconds a holder may say that it is idle before the stick may be taken over."
     )
     room_message_bytes: int = _setting(4_096, "How long a message in a room may be, in bytes of UTF-8.")
+    approvals: int = _setting(
+        0, "With 1 an agent that asks leave waits for 'pal approve' or 'pal deny', where its harness can."
+    )
+    approvals_wait_s: int = _setting(
+        120, "How many seconds it waits; when nobody has answered by then it is denied. At most 3600."
+    )
     room_wakes: str = _setting(
         "human", "Whose messages to a whole room wake everybody in it: human, everyone or nobody."
     )

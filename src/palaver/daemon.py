@@ -6,24 +6,20 @@ answered is in the log.
 
 import argparse
 import asyncio
-import fcntl
 import logging
 import logging.handlers
 import os
-import resource
 import secrets
 import signal
 import sys
-import time
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from palaver import __version__
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.clock import Clock, SystemClock
-from palaver.config import Loaded, Settings, load
+from palaver.config import Loaded, load
 from palaver.delivery.delivery import Delivery
 from palaver.doors.adopted import AdoptedDoor
 from palaver.doors.argv.commands_http import wanted_settings, write_wanted
@@ -33,6 +29,7 @@ from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.hooks.desk import HookDesk
+from palaver.doors.hooks.permissions import PermissionBook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.reports import take_up_reports
 from palaver.doors.services import DOWN, REPLACED, Services
@@ -41,6 +38,7 @@ from palaver.doors.transcripts import TranscriptBook
 from palaver.doors.unix import UnixDoor, connect_socket
 from palaver.doors.views import agents_view, mail_view
 from palaver.errors import PalaverError, Unavailable, UsageError
+from palaver.home import Ready, allow_many_files, lock_home, log_to, prepare_home, wait_for_successor
 from palaver.links.attendance import AttendanceBook
 from palaver.links.consumers import Consumers
 from palaver.links.doorstep import Doorstep
@@ -69,15 +67,8 @@ from palaver.watches.watches import Watches
 _logger: Final = logging.getLogger("palaver")
 
 _FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
-_LOCK_WAIT_S: Final = 10.0
-_MANY_FILES: Final = 65_536
 _TRY_AGAIN_S: Final = 1.0
-_LOOK_AGAIN_S: Final = 0.02
-_SUCCESSOR_WAIT_S: Final = 1.0
 _AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life", "status"})
-_NETWORK_FILE_SYSTEMS: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
-)
 
 
 class GuardedTasks(asyncio.TaskGroup):
@@ -113,7 +104,7 @@ class Daemon:
         self._reason = self._reason or reason
         self._stopped.set()
 
-    async def run(self, ready: "Ready") -> None:
+    async def run(self, ready: Ready) -> None:
         """Serve until stopped. `ready` is told once the door is open."""
         sql_limit_s = self._settings.sql_timeout_ms / 1000
         log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
@@ -124,7 +115,7 @@ class Daemon:
         if failure is not None:
             raise failure
 
-    async def _serve(self, log: SqliteLog, ready: "Ready") -> Exception | None:
+    async def _serve(self, log: SqliteLog, ready: Ready) -> Exception | None:
         """Open the door and close it again; give what went wrong, which a task group would wrap."""
         async with GuardedTasks() as tasks:
             try:
@@ -135,7 +126,7 @@ class Daemon:
                 _logger.info("stopping: %s", self._reason)
                 door.shut()
                 if self._reason == REPLACED:
-                    await _wait_for_successor(self._home)
+                    await wait_for_successor(self._home)
                 await self._http.close()
                 await door.close(_FAREWELL if self._reason == DOWN else None)
                 self._close()
@@ -243,6 +234,7 @@ class Daemon:
             consumers=Consumers(self._home / "consumers"),
             tokens=tokens,
             transcripts=transcripts,
+            permissions=PermissionBook(),
             http=http,
             version=__version__,
             started_ms=self._clock.now_ms(),
@@ -311,24 +303,6 @@ def _end_all_tasks() -> None:
             task.cancel()
 
 
-class Ready:
-    """Tells whoever started us how it went: `ok`, or a sentence. A client hears it once, a person sees it."""
-
-    def __init__(self, descriptor: int | None, *, is_foreground: bool) -> None:
-        self._descriptor = descriptor
-        self._is_foreground = is_foreground
-
-    def say(self, word: str) -> None:
-        if self._descriptor is not None:
-            with suppress(OSError):
-                os.write(self._descriptor, f"{word}\n".encode())
-            with suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = None
-        elif self._is_foreground and word != "ok":
-            sys.stderr.write(f"pal: {word}\n")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns its exit status."""
     parser = argparse.ArgumentParser(prog="palaver.daemon", allow_abbrev=False)
@@ -354,20 +328,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foreground: bool) -> int:
     os.umask(0o077)
-    home = _prepare_home(home)
+    home = prepare_home(home)
     if wanted:
         write_wanted(home, wanted)
     loaded = load(home, os.environ)
     check_settings(loaded.settings)
-    lock = _lock(home)
+    lock = lock_home(home, lambda: _is_listening(home))
     if lock is None:
         ready.say(
             "the bus is already running" if is_foreground else f"another daemon holds {home / 'daemon.lock'}"
         )
         return 1
     with lock:
-        _allow_many_files()
-        _log_to(home, loaded.settings, is_foreground=is_foreground)
+        allow_many_files()
+        log_to(home, loaded.settings, is_foreground=is_foreground)
         asyncio.run(_serve(home, loaded, ready))
     return 0
 
@@ -385,89 +359,12 @@ def _write_down(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> 
     _logger.error("%s", context["message"], exc_info=context.get("exception"))
 
 
-def _prepare_home(home: Path) -> Path:
-    home = home.absolute()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kind = file_system_of(home)
-    if kind in _NETWORK_FILE_SYSTEMS:
-        raise OSError(f"{home} is on a network file system ({kind}): choose another home with PALAVER_HOME")
-    return home
-
-
-def file_system_of(path: Path) -> str:
-    """Give the kind of file system a path is on; empty when that cannot be told."""
-    try:
-        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ""
-    kinds: dict[str, str] = {}
-    for line in table.splitlines():
-        before, _, after = line.partition(" - ")
-        kinds[before.split(" ")[4]] = after.split(" ")[0]
-    resolved = path.resolve()
-    return next((kinds[str(one)] for one in (resolved, *resolved.parents) if str(one) in kinds), "")
-
-
-def _lock(home: Path) -> TextIO | None:
-    """Take the one lock of a home, waiting for a daemon on its way out; None when one is there to stay."""
-    lock = (home / "daemon.lock").open("a+", encoding="ascii")
-    end = time.monotonic() + _LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end or _is_listening(home):
-                lock.close()
-                return None
-            time.sleep(_LOOK_AGAIN_S)
-        else:
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
-            return lock
-
-
-async def _wait_for_successor(home: Path) -> None:
-    """Wait until the newer client is starting its own daemon: those let go now must not start an older one.
-
-    It holds `start.lock` while it does, and waits for this daemon's lock. If it never comes, that is no harm.
-    """
-    with suppress(TimeoutError, BlockingIOError), (home / "start.lock").open("a") as lock:
-        async with asyncio.timeout(_SUCCESSOR_WAIT_S):
-            while True:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                fcntl.flock(lock, fcntl.LOCK_UN)
-                await asyncio.sleep(_LOOK_AGAIN_S)
-
-
 def _is_listening(home: Path) -> bool:
     try:
         connect_socket(home / "daemon.sock").close()
     except OSError:
         return False
     return True
-
-
-def _allow_many_files() -> None:
-    """Every caller is an open file or two, and the usual limit is made for one user's shell."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MANY_FILES if hard == resource.RLIM_INFINITY else min(_MANY_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:
-    handler: logging.Handler
-    if is_foreground:
-        handler = logging.StreamHandler()
-    else:
-        handler = logging.handlers.RotatingFileHandler(
-            home / "daemon.log", maxBytes=settings.log_max_bytes, backupCount=1, encoding="utf-8"
-        )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    _logger.addHandler(handler)
-    _logger.setLevel(settings.log_level.upper())
 
 
 if __name__ == "__main__":

@@ -219,6 +219,23 @@ def test_a_used_up_allowance_closes_the_gate_until_it_is_there_again() -> None:
     assert found.level.gate.is_open
 
 
+@pytest.mark.parametrize(
+    ("message", "detail"),
+    [
+        ("You've hit your limit, or try again at 1:25 PM.", "usage_limit until 1:25 PM"),
+        ("No more.", "usage_limit"),
+    ],
+)
+def test_when_an_allowance_is_there_again_may_be_said_to_a_person_only(message: str, detail: str) -> None:
+    found = threads()
+
+    error = {"message": message, "codexErrorInfo": "usageLimitExceeded"}
+    say(found, "turn/completed", turn={"id": "turn-1", "error": error})
+
+    assert found.word.detail == detail
+    assert found.resets_at_s is None
+
+
 def test_another_failure_of_a_turn_closes_nothing() -> None:
     found = threads()
     begin(found)

@@ -15,12 +15,12 @@ import pytest
 from tests.agents.herd import HEAD, INLINE_LIMIT, LOOKS, Herd, Scripted, herds, until
 from tests.daemon.stage import finish
 
-AGENTS, MESSAGES, DEATHS = map(int, os.environ.get("HERD", "8,200,1").split(","))
+AGENTS, MESSAGES, DEATHS = map(int, os.environ.get("HERD", "8,120,1").split(","))
 PRIORITIES = ("normal", "normal", "idle", "idle-first", "interrupt")
 SENDERS = 4
 BACKLOG = 12
 """Messages for each agent that may be under way; then the senders wait."""
-LIMIT_S = 20.0 + MESSAGES / 10
+LIMIT_S = 60.0 + MESSAGES / 10
 
 
 @dataclass(frozen=True, slots=True)

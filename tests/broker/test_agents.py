@@ -194,6 +194,22 @@ async def test_the_same_session_comes_back_at_another_seat_with_its_role_and_no_
     assert await types(bus) == ["agent.hello", "agent.bye", "resumed"]
 
 
+async def test_a_session_goes_on_in_the_hands_of_another_holder_once_the_first_is_gone(bus: Bus) -> None:
+    await bus.join("luna", harness="codex", seat=seat(1), session="s", holder="first")
+    again = Join(harness="codex", seat=seat(2), session="s", holder="second")
+    bus.present.discard("luna")
+
+    with pytest.raises(NameTaken, match="has a history"):
+        await joined(bus, SCRIPT, again)
+    await bus.submit(SYSTEM_CALLER, Gone(name="luna", reason="its process ended", seat=seat(1)))
+    with pytest.raises(NameTaken, match="has a history"):
+        await joined(bus, SCRIPT, Join(name="luna", harness="codex", seat=seat(2), session="t", holder="x"))
+
+    back = await joined(bus, SCRIPT, again)
+
+    assert (back.agent.name, back.agent.holder) == ("luna", "second")
+
+
 async def test_a_session_without_a_name_gets_the_name_it_had(bus: Bus) -> None:
     first = await joined(bus, SCRIPT, Join(harness="claude", seat=seat(1), session="s"))
 

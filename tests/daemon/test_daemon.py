@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.daemon import GuardedTasks, Ready, file_system_of
+from palaver.daemon import GuardedTasks
 from palaver.errors import DiskFull
+from palaver.home import Ready, file_system_of
 
 
 async def test_a_task_that_fails_is_written_down_and_stops_nobody_else(

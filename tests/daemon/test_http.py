@@ -80,8 +80,19 @@ def test_a_person_opens_it_for_good_and_shuts_it_for_good(bus: Home) -> None:
     assert changed == ["http", "http"]
 
 
-def test_opening_it_is_for_a_person(bus: Home) -> None:
-    refused = bus.pal("up", "--http", "--json")
+def test_on_this_machine_a_script_opens_it_and_shuts_it(bus: Home) -> None:
+    bus.ok("up", "--http", "127.0.0.1:0")
+    assert get(url_of(bus))[0] == 401
+
+    bus.ok("up", "--no-http")
+
+    assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
+    changed = bus.events("--type", "setting.changed")
+    assert [(event["from"], event["by"]) for event in changed] == [("[pal-events]", "script")] * 2
+
+
+def test_letting_other_machines_in_is_for_a_person(bus: Home) -> None:
+    refused = bus.pal("up", "--http", "0.0.0.0:0", "--http-remote", "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
     assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}

@@ -23,6 +23,6 @@ def test_the_skill_is_printed_whole(bus: Home) -> None:
 
 
 def test_what_cannot_be_installed_is_said(bus: Home) -> None:
-    unknown = bus.pal("install", "claude", "--json")
+    unknown = bus.pal("install", "vi", "--json")
 
     assert (unknown.status, unknown.error["error"]) == (2, "usage")

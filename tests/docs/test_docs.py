@@ -129,7 +129,8 @@ def test_the_protocol_page_has_every_frame_that_the_daemon_reads_or_sends() -> N
 def test_the_protocol_page_has_exactly_the_fields_of_the_clients_request() -> None:
     shown = set(first_cells(sections(page("protocol.md"), "##")["The request"]))
 
-    assert shown == set(re.findall(r"add_field\('(\w)'", source("native", "pal.c")))
+    client = source("native", "pal.c") + source("native", "hook.h")
+    assert shown == set(re.findall(r"add_field\('(\w)'", client))
     assert shown == set(re.findall(r'\bb"([a-z])"', source("src/palaver/doors/argv", "wire.py")))
 
 

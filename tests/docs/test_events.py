@@ -19,6 +19,7 @@ from palaver.model.envelope import Envelope, Event
 from palaver.model.event_types import EVENT_TYPES, unlisted_fields
 from palaver.model.life import DAEMON_STARTED, READY, RESUMED, STARTED, STOPPED
 from palaver.model.mail import DeliveryReport
+from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
 from palaver.model.query import Query
 from palaver.model.request import (
     Acknowledge,
@@ -220,6 +221,13 @@ class Play:
         seen = DeliveryReport(agent="zora", messages=(keys.seq,), state="seen", evidence="sure? [y/n]")
         await self.ask(SYSTEM_CALLER, Report(report=seen))
         request = await self.ask(HUMAN, Send(text="well?", to=("@zora",), expects_reply=True))
+        asked = AskPermission(name="zora", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)
+        await self.ask(SYSTEM_CALLER, asked)
+        await self.ask(
+            HUMAN, AnswerPermission(name="zora", permission="p1", digest="d", is_allowed=True)
+        )
+        over = ClosePermission(name="zora", permission="p1", decision="deny", reason="timeout")
+        await self.ask(SYSTEM_CALLER, over)
         await self.ask(zora, Leave())
         await self.ask(SYSTEM_CALLER, FireNag(agent="zora", request=request.seq))
 

@@ -1,5 +1,6 @@
 """Rooms as doors serve them: joining by path, lists, leaving, and the room that is meant here."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,29 @@ async def test_below_a_room_one_joins_it_and_new_makes_one_inside(stage: Stage, 
     assert nested["canonical_path"] == again["canonical_path"] == str(inner)
     assert str(nested["warning"]).startswith(f"Created nested room inside {work}")
     assert "warning" not in again
+
+
+async def test_new_nests_at_the_very_folder_and_who_works_below_it_is_in_there(
+    stage: Stage, work: Path
+) -> None:
+    os.makedirs(work / ".git")
+    (work / ".git" / "HEAD").touch()
+    await stage.seat(work, "luna")
+    inner = work / "services" / "api"
+    os.makedirs(inner / "deep")
+    nova, rosa = await stage.join("nova"), await stage.join("rosa")
+
+    nested = await stage.desk.join_path(nova, context_path=str(inner), force_new=True)
+    below = await stage.desk.join_path(rosa, context_path=str(inner / "deep"))
+    beside = await stage.desk.join_path(rosa, context_path=str(work / "services"))
+
+    assert nested["canonical_path"] == below["canonical_path"] == str(inner)
+    assert str(nested["warning"]).startswith(f"Created nested room inside {work}")
+    assert "warning" not in below
+    assert beside["canonical_path"] == str(work)
+    assert await stage.desk.room_here(rosa, str(inner / "deep")) == nested["room_id"]
+    around = await stage.desk.list_rooms(rosa, context_path=str(inner))
+    assert [room["room_id"] for room in around["rooms"]] == [nested["room_id"], beside["room_id"]]  # type: ignore[attr-defined]
 
 
 async def test_no_room_is_made_where_none_can_be(stage: Stage, work: Path) -> None:

@@ -1,22 +1,27 @@
 """Waiting for the stick: push, clocks, ends of waits, and what is said beside it."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
 from tests.fakes import HUMAN, OpenLog, open_memory, open_sqlite
 
+from palaver.doors.desk import Answer
 from palaver.errors import (
     BadRequest,
     NotAllowed,
     ObserverCannotHoldTurn,
     ParkRequiresRelease,
+    RecipientUnreachable,
     RoomNotFound,
     StaleLease,
     TurnMismatch,
     UnknownMember,
+    UnknownTarget,
 )
 from palaver.model.agent import Caller, Standing
 from palaver.model.request import Leave, SetStatus
@@ -35,6 +40,11 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
+
+
+def members_of(answer: Answer) -> list[dict[str, Any]]:
+    found: Any = answer["members"]
+    return list(found)
 
 
 async def test_a_free_stick_is_given_at_once(stage: Stage, work: Path) -> None:
@@ -257,12 +267,115 @@ async def test_what_a_holder_does_renews_its_lease(stage: Stage, work: Path) -> 
     await stage.desk.get_room_state(luna, room_id="work")
     await stage.timers.advance(LEASE_S - 1)
     assert (await stage.claim(nova))["status"] == "not_yet"
-    await stage.submit(luna, SetStatus(state="active"))
+    await stage.submit(luna, SetStatus(state="blocked"))
     await stage.timers.advance(LEASE_S - 1)
     assert (await stage.claim(nova))["status"] == "not_yet"
     await stage.timers.advance(2)
 
     assert (await stage.claim(nova))["status"] == "takeover_available"
+
+
+async def test_a_holder_that_is_at_work_keeps_its_lease_however_long_it_says_nothing(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    await stage.submit(luna, SetStatus(state="active"))
+
+    await stage.timers.advance(5 * LEASE_S)
+    assert (await stage.claim(nova))["status"] == "not_yet"
+    await stage.submit(luna, SetStatus(state="blocked"))
+    await stage.timers.advance(LEASE_S - 1)
+    assert (await stage.claim(nova))["status"] == "not_yet"
+    await stage.timers.advance(2)
+
+    assert (await stage.claim(nova))["reason"] == "owner_timeout"
+
+
+async def test_a_holder_whose_process_is_gone_is_not_at_work_whatever_it_said(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    await stage.submit(luna, SetStatus(state="active"))
+    stage.present.discard("luna")
+
+    await stage.timers.advance(LEASE_S + 1)
+
+    assert (await stage.claim(nova))["reason"] == "owner_timeout"
+
+
+async def test_a_park_that_is_refused_parks_nobody(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+
+    with pytest.raises(ParkRequiresRelease):
+        await stage.claim(luna, mode="parked")
+
+    state = await stage.desk.get_room_state(nova, room_id="work")
+    assert [member["parked"] for member in members_of(state)] == [False, False]
+
+
+async def test_a_base_name_or_harness_never_means_the_one_who_passes(stage: Stage, work: Path) -> None:
+    os.makedirs(work)
+    mine = await stage.join("luna", tag="api", harness="codex")
+    await stage.desk.join_path(mine, context_path=str(work))
+    await stage.claim(mine)
+    fields: dict[str, Any] = {
+        "room_id": "work",
+        "lease_id": stage.room().lease,
+        "expected_turn_id": 1,
+        "handoff": HANDOFF,
+    }
+    for word in ("codex", "luna"):
+        with pytest.raises(UnknownMember):
+            await stage.desk.pass_stick(mine, to_agent_id=word, **fields)
+        with pytest.raises(UnknownTarget):
+            await stage.desk.kick_member(mine, room_id="work", target_agent_id=word)
+    other = await stage.join("nova", harness="codex")
+    await stage.desk.join_path(other, context_path=str(work))
+
+    passed = await stage.desk.pass_stick(mine, to_agent_id="codex", **fields)
+
+    assert passed["reserved_for"] == "nova"
+
+
+async def test_one_without_a_process_that_waits_is_given_the_stick(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    await stage.submit(nova, Leave())
+    await stage.desk.join_path(nova, context_path=str(work))
+    stage.present.discard("nova")
+    with stage.book.speaking("nova"):
+        waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+        await stage.timers.advance(30)
+
+        released = await stage.release(luna)
+        answer = await done(waiting)
+
+    assert (released["reserved_for"], answer["status"]) == ("nova", "your_turn")
+
+
+async def test_the_stick_can_be_passed_to_one_that_waits_without_a_process(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    stage.present.discard("nova")
+    fields: dict[str, Any] = {
+        "room_id": "work",
+        "lease_id": stage.room().lease,
+        "expected_turn_id": 1,
+        "to_agent_id": "nova",
+        "handoff": HANDOFF,
+    }
+    await stage.timers.advance(30)
+    with pytest.raises(RecipientUnreachable):
+        await stage.desk.pass_stick(luna, **fields)
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", mode="parked"))
+    await stage.settle()
+
+    await stage.desk.pass_stick(luna, **fields)
+
+    assert (await done(waiting))["reason"] == "direct_pass"
 
 
 async def test_one_who_is_parked_hears_of_a_pending_hand_over_once(stage: Stage, work: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.room_stage import Stage, done, opened_stage
+from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
 from tests.fakes import HUMAN, SCRIPT, OpenLog, open_memory, open_sqlite
 
 from palaver.doors.desk import Answer
@@ -19,10 +19,14 @@ from palaver.errors import (
     InvalidEventTypeFilter,
     MessageTooLarge,
     NotFound,
+    RequestError,
     RoomClosed,
     RoomNotFound,
     UnknownMember,
 )
+from palaver.links.shown import Shown
+from palaver.log.api import Commit, Decide
+from palaver.log.fold_rooms import read_all_rooms
 
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
@@ -92,6 +96,10 @@ async def test_what_is_said_to_the_room_is_mail_for_everybody_else_in_it(stage: 
         ({"body": "", "room_id": "nowhere"}, InvalidBody),
         ({"body": "x" * 4097, "delivery_hint": "loud"}, MessageTooLarge),
         ({"body": "x", "delivery_hint": "loud", "room_id": "nowhere"}, BadRequest),
+        ({"body": "x", "room_id": ""}, BadRequest),
+        ({"body": "x", "room_id": "#"}, RoomNotFound),
+        ({"body": "x", "to_agent_id": []}, BadRequest),
+        ({"body": "x", "to_agent_id": ""}, BadRequest),
     ],
 )
 async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
@@ -105,6 +113,94 @@ async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
         await stage.desk.send_message(luna, **{"room_id": "work", **fields})
 
     assert stage.log.last() == last
+
+
+async def test_of_several_mistakes_the_first_is_told(stage: Stage, work: Path) -> None:
+    luna, _ = await stage.seat(work, "luna", "nova")
+    mona = await stage.join("mona")
+    await stage.seat(work.with_name("shut"), "rosa")
+    await stage.desk.close_room(HUMAN, room_id="shut")
+    shut = stage.log.last()
+    fields: dict[str, Any] = {"room_id": "", "body": "", "delivery_hint": "loud", "to_agent_id": "ghost"}
+    told: list[str] = []
+
+    for asking, mended in (
+        (mona, {}),
+        (mona, {"room_id": "nowhere"}),
+        (mona, {"body": "x" * 4097}),
+        (mona, {"body": "x"}),
+        (mona, {"delivery_hint": "normal"}),
+        (mona, {"room_id": next(one.id for one in read_all_rooms(stage.log.rows) if not one.is_open)}),
+        (mona, {"room_id": "work"}),
+        (luna, {}),
+    ):
+        fields |= mended
+        with pytest.raises(RequestError) as caught:
+            await stage.desk.send_message(asking, **fields)
+        told.append(f"{caught.value.code}: {caught.value}")
+
+    assert [one.partition(":")[0] for one in told] == [
+        "bad_request",
+        "invalid_body",
+        "message_too_large",
+        "bad_request",
+        "room_not_found",
+        "room_closed",
+        "unknown_member",
+        "unknown_member",
+    ]
+    assert told[0].startswith("bad_request: room_id")
+    assert "hint" in told[3]
+    assert "mona" in told[6]
+    assert "ghost" in told[7]
+    assert stage.log.last() == shut
+
+
+async def test_every_tool_refuses_a_room_that_is_not_named(stage: Stage, work: Path) -> None:
+    [luna] = await stage.seat(work, "luna")
+    await stage.claim(luna)
+    desk, last = stage.desk, stage.log.last()
+    lease: dict[str, Any] = {"lease_id": stage.room().lease, "expected_turn_id": 1}
+
+    for asked in (
+        desk.leave_room(luna, room_id=""),
+        desk.kick_member(luna, room_id="", target_agent_id="luna"),
+        desk.close_room(HUMAN, room_id=""),
+        desk.get_room_state(luna, room_id=""),
+        desk.wait_for_turn(luna, room_id=""),
+        desk.heartbeat(luna, room_id="", **lease),
+        desk.release_stick(luna, room_id="", handoff=HANDOFF, **lease),
+        desk.pass_stick(luna, room_id="", to_agent_id="nova", handoff=HANDOFF, **lease),
+        desk.takeover_stick(luna, room_id="", expected_turn_id=1, reason="x"),
+        desk.wait_for_events(luna, room_id=""),
+        desk.get_room_events(luna, room_id=""),
+        desk.add_note(luna, room_id="", body="x"),
+        desk.list_notes(luna, room_id=""),
+        desk.resolve_note(luna, room_id="", note_id="x"),
+    ):
+        with pytest.raises(RoomNotFound):
+            await asked
+
+    assert stage.log.last() == last
+
+
+async def test_what_is_said_while_a_room_closes_is_refused(stage: Stage, work: Path) -> None:
+    luna, _ = await stage.seat(work, "luna", "nova")
+    room = stage.room().id
+    commit = stage.log.commit
+
+    async def closing(key: str | None, decide: Decide, **options: Any) -> Commit:
+        """Close the room when the message has been checked and is about to be written."""
+        if key == f"stick/{room}":
+            stage.log.commit = commit  # type: ignore[method-assign]  # a race, as a test can have it
+            await stage.desk.close_room(HUMAN, room_id=room)
+        return await commit(key, decide, **options)
+
+    stage.log.commit = closing  # type: ignore[method-assign]  # see above
+    with pytest.raises(RoomClosed):
+        await stage.desk.send_message(luna, room_id=room, body="too late")
+
+    assert stage.texts("nova") == []
 
 
 async def test_a_body_of_exactly_the_limit_and_one_of_blanks_are_said_as_they_are(
@@ -268,6 +364,70 @@ async def test_without_a_place_it_begins_with_what_is_unread_and_else_with_what_
     assert second == {"events": [], "cursor_event_seq": stage.log.last()}
 
 
+async def test_the_cursor_of_a_state_is_before_what_is_unread(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    await stage.claim(luna)
+
+    state = await stage.desk.get_room_state(nova, room_id="work")
+    joined = await stage.desk.join_path(nova, context_path=str(work))
+    answer = await stage.desk.wait_for_events(
+        nova, room_id="work", after_event_seq=int(str(state["cursor_event_seq"])), max_wait_ms=0
+    )
+
+    assert state["cursor_event_seq"] == joined["cursor_event_seq"]
+    assert bodies(answer) == stage.texts("nova") == ["look"]
+
+
+async def test_a_cursor_acknowledges_nothing_that_was_not_shown(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    await stage.claim(luna)
+    claims = await stage.desk.wait_for_events(
+        nova, room_id="work", after_event_seq=0, event_type="claim", target_agent_id="any", max_wait_ms=0
+    )
+    assert types(claims) == ["claim"]
+
+    for after in (int(str(claims["cursor_event_seq"])), stage.log.last()):
+        await stage.desk.wait_for_events(nova, room_id="work", after_event_seq=after, max_wait_ms=0)
+
+    assert stage.texts("nova") == ["look"]
+
+
+@pytest.mark.parametrize("way", ["wait_for_events", "get_room_events", "wait_for_turn"])
+async def test_whichever_way_a_message_was_shown_the_cursor_acknowledges_it(
+    stage: Stage, work: Path, way: str
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    if way == "wait_for_turn":
+        shown = await stage.claim(nova, events=True)
+    else:
+        shown = await getattr(stage.desk, way)(nova, room_id="work", after_event_seq=0)
+    assert bodies(shown) == stage.texts("nova") == ["look"]
+
+    await stage.desk.wait_for_events(
+        nova, room_id="work", after_event_seq=int(str(shown["cursor_event_seq"])), max_wait_ms=0
+    )
+
+    assert stage.texts("nova") == []
+
+
+async def test_what_was_shown_before_a_restart_is_not_acknowledged_after_it(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    shown = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
+    stage.book.shown = Shown()
+
+    await stage.desk.wait_for_events(
+        nova, room_id="work", after_event_seq=int(str(shown["cursor_event_seq"])), max_wait_ms=0
+    )
+
+    assert stage.texts("nova") == ["look"]
+    assert bodies(await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)) == ["look"]
+
+
 async def test_the_cursor_brought_back_acknowledges_ones_own_messages_that_were_asked_for(
     stage: Stage, work: Path
 ) -> None:
@@ -280,6 +440,12 @@ async def test_the_cursor_brought_back_acknowledges_ones_own_messages_that_were_
         nova, room_id="work", after_event_seq=stage.log.last(), event_type="claim", max_wait_ms=0
     )
     assert claims["events"] == []
+    assert stage.texts("nova") == ["to nova", "to all", "elsewhere"]
+    shown = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
+    assert bodies(shown) == ["to nova", "to all"]
+    await stage.desk.wait_for_events(
+        nova, room_id="work", after_event_seq=stage.log.last(), event_type="claim", max_wait_ms=0
+    )
     assert stage.texts("nova") == ["to nova", "to all", "elsewhere"]
     await stage.desk.wait_for_events(nova, room_id="work", after_event_seq=stage.log.last(), max_wait_ms=0)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from tests.fakes import HUMAN, START_MS, Bus, open_memory, opened_bus
 
-from palaver.links.attendance import AttendanceBook
+from palaver.errors import BadRequest
+from palaver.links.attendance import LIMIT_NAMES, AttendanceBook
 from palaver.model.envelope import Draft
 from palaver.model.request import Leave, SetStatus
 from palaver.rooms.attendance import Attendance, take_facts
@@ -98,12 +99,12 @@ async def test_what_an_agent_writes_is_a_sign_of_it_but_not_that_it_rests(
 ) -> None:
     luna = await bus.join("luna")
     bus.clock.advance(1)
-    await bus.submit(luna, SetStatus(state="active"))
-    active_ms = bus.clock.now_ms()
+    await bus.submit(luna, SetStatus(state="blocked"))
+    blocked_ms = bus.clock.now_ms()
     bus.clock.advance(1)
     await bus.submit(luna, SetStatus(state="idle"))
 
-    assert book.seen_ms("luna") == active_ms
+    assert book.seen_ms("luna") == blocked_ms
 
     await bus.send(luna, "hello", "@human")
     assert book.seen_ms("luna") == bus.clock.now_ms()
@@ -154,6 +155,101 @@ async def test_only_one_who_has_said_so_is_idle(bus: Bus, book: AttendanceBook) 
     await bus.submit(luna, SetStatus(state="active"))
     assert book.idle_since_ms("luna") is None
     assert book.idle_since_ms("nobody") is None
+
+
+async def test_one_whose_process_is_there_is_at_work_as_long_as_it_said_so(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    await bus.submit(luna, SetStatus(state="active"))
+    book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+    assert (book.is_active("luna"), book.is_active("nova")) == (True, False)
+    bus.present.discard("luna")
+    assert not book.is_active("luna")
+    bus.present.add("luna")
+    bus.clock.advance(5)
+
+    await bus.submit(luna, SetStatus(state="idle"))
+
+    assert not book.is_active("luna")
+    assert book.seen_ms("luna") == bus.clock.now_ms()
+    await bus.submit(luna, SetStatus(state="active"))
+    assert book.is_active("luna")
+
+
+async def test_one_that_speaks_by_a_token_is_there_while_a_call_is_open_and_a_moment_longer(
+    bus: Bus, book: AttendanceBook
+) -> None:
+    luna = await bus.join("luna")
+    await bus.submit(luna, Leave())
+    bus.present.discard("luna")
+    silent: list[str] = []
+    book.fell_silent = silent.append
+    assert not book.is_present("luna")
+
+    with book.speaking("luna"), book.speaking("luna"):
+        bus.clock.advance(60)
+        assert book.is_present("luna")
+        assert book.gone_since_ms("luna") is None
+        assert silent == []
+    bus.clock.advance(10)
+    assert book.is_present("luna")
+    bus.clock.advance(0.001)
+
+    assert not book.is_present("luna")
+    assert book.gone_since_ms("luna") == START_MS
+    assert book.token_ms("luna") == START_MS + 60_000
+    assert silent == ["luna", "luna"]
+
+
+async def test_whoever_waits_is_there(bus: Bus, book: AttendanceBook) -> None:
+    with book.waiting(ROOM, "luna"):
+        assert book.is_present("luna")
+
+    assert not book.is_present("luna")
+
+
+def test_one_that_has_a_token_may_have_spoken_until_the_start(bus: Bus) -> None:
+    book = AttendanceBook(
+        bus.log, clock=bus.clock, is_present=bus.present.__contains__, has_token={"luna"}.__contains__
+    )
+    bus.clock.advance(7)
+
+    assert (book.token_ms("luna"), book.token_ms("nova")) == (START_MS, None)
+    book.spoke("luna")
+    assert book.token_ms("luna") == START_MS + 7000
+
+
+def test_a_wait_that_is_refused_parks_nobody(book: AttendanceBook) -> None:
+    with pytest.raises(BadRequest), book.waiting(ROOM, "luna", is_parked=True):
+        raise BadRequest("no")
+    assert not book.is_parked(ROOM, "luna")
+
+    with book.waiting(ROOM, "luna", is_parked=True):
+        pass
+
+    assert book.is_parked(ROOM, "luna")
+
+
+def test_of_too_many_names_the_one_that_was_silent_for_longest_is_forgotten(book: AttendanceBook) -> None:
+    book.saw("luna")
+    book.saw("nova")
+    book.saw("luna")
+
+    for number in range(LIMIT_NAMES - 1):
+        book.saw(f"agent{number}")
+
+    assert book.seen_ms("nova") is None
+    assert book.seen_ms("luna") == START_MS
+
+
+async def test_one_that_was_removed_and_is_back_is_not_forgotten_when_the_kick_is_told(
+    bus: Bus, book: AttendanceBook
+) -> None:
+    await _write(bus, "kick", "human", "nova", room=ROOM)
+    await _write(bus, "member_joined", "nova", room=ROOM)
+
+    await _write(bus, "member_left", "[pal-events]", room=ROOM, reason="kicked", kick="K", **{"from": "nova"})
+
+    assert book.last_wait_ms(ROOM, "nova") == START_MS
 
 
 async def test_what_cannot_be_read_as_a_room_is_passed_over(bus: Bus, book: AttendanceBook) -> None:

@@ -113,7 +113,49 @@ def test_a_worktree_inside_the_main_checkout_belongs_to_it_too(home: Path) -> No
 
     place = find_place(str(main / "trees" / "one"), [str(home)])
 
-    assert place == Place(str(main), ())
+    assert place == Place(str(main), (), (str(main / "trees" / "one"),))
+
+
+def test_exactly_the_folder_that_was_named_is_a_place_inside_its_work(home: Path) -> None:
+    main = _repository(home / "src" / "main")
+    inner = main / "services" / "api"
+    inner.mkdir(parents=True)
+    (inner / "a.py").touch()
+    (home / "short").symlink_to(inner)
+    services, src = str(main / "services"), str(home / "src")
+
+    places = [
+        find_place(str(path), [str(home)], is_exact=True) for path in (inner, inner / "a.py", home / "short")
+    ]
+
+    assert places == [Place(str(inner), (services, str(main), src))] * 3
+    assert find_place(str(inner), [str(home)]) == Place(str(main), (src,), (str(inner), services))
+    assert find_place(str(main), [str(home)], is_exact=True) == Place(str(main), (src,))
+
+
+def test_exactly_a_worktree_is_a_place_inside_its_main_checkout(home: Path) -> None:
+    main = _repository(home / "main")
+    tree = home / "trees" / "one"
+    _git(main, "worktree", "add", "-q", str(tree))
+    inner = tree / "src"
+    inner.mkdir()
+
+    deep = find_place(str(inner), [str(home)], is_exact=True)
+    exact = find_place(str(tree), [str(home)], is_exact=True)
+
+    assert deep == Place(str(inner), (str(tree), str(main), str(home / "trees")))
+    assert exact == Place(str(tree), (str(main), str(home / "trees")))
+    assert find_place(str(inner), [str(home)]).inside == (str(inner), str(tree))
+
+
+def test_a_folder_whose_name_cannot_be_shown_is_no_place_and_what_it_is_in_is_one(home: Path) -> None:
+    main = _repository(home / "main")
+    odd = main / "a\nb"
+    odd.mkdir()
+
+    assert find_place(str(odd), [str(home)]) == Place(str(main))
+    with pytest.raises(NotAPlace, match="cannot be shown"):
+        find_place(str(odd), [str(home)], is_exact=True)
 
 
 def test_worktrees_of_a_bare_repository_share_it(home: Path) -> None:
@@ -298,10 +340,10 @@ async def test_a_file_system_that_hangs_costs_its_turn_and_stops_nobody_else(
     go_on = threading.Event()
     real = places.find_place
 
-    def hangs(path: str, homes: tuple[str, ...]) -> Place:
+    def hangs(path: str, homes: tuple[str, ...], *, is_exact: bool) -> Place:
         if path.endswith("stuck"):
             go_on.wait(LIMIT_S)
-        return real(path, homes)
+        return real(path, homes, is_exact=is_exact)
 
     monkeypatch.setattr(places, "find_place", hangs)
     found = Places([str(home)], limit_s=0.05, threads=2)

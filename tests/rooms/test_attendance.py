@@ -11,6 +11,8 @@ def test_everything_known_of_a_member_is_in_a_moment() -> None:
     kept = FakeAttendance({"ann"})
     kept.started_ms = 5
     kept.gone["ann"], kept.seen["ann"], kept.idle["ann"] = 1, 2, 3
+    kept.active.add("ann")
+    kept.tokens["ann"] = 7
     kept.beats[ROOM, "ann"], kept.waits[ROOM, "ann"] = 4, 6
     kept.waiting.add((ROOM, "ann"))
     kept.parked.add((ROOM, "ann"))
@@ -21,7 +23,9 @@ def test_everything_known_of_a_member_is_in_a_moment() -> None:
     assert facts.of("bob") == Sight()
     assert facts.of("ann") == Sight(
         is_present=True,
+        is_active=True,
         gone_since_ms=1,
+        token_ms=7,
         seen_ms=2,
         idle_since_ms=3,
         beat_ms=4,

@@ -42,6 +42,8 @@ def outlook_of(now: Moment) -> tuple[Cause | None, int | None]:
         (Sight(seen_ms=NOW_MS + 7, is_present=True), 0, NOW_MS + 7 + LEASE),
         (Sight(seen_ms=NOW_MS + 7), 0, NOW_MS + LEASE),
         (AWAY, NOW_MS + 9, NOW_MS + 9 + LEASE),
+        (Sight(token_ms=NOW_MS + 11), 0, NOW_MS + 11 + LEASE),
+        (Sight(is_active=True), 0, NOW_MS + LEASE),
     ],
 )
 def test_a_lease_runs_anew_from_each_sign_of_a_holder_whose_process_is_there(
@@ -52,11 +54,21 @@ def test_a_lease_runs_anew_from_each_sign_of_a_holder_whose_process_is_there(
     assert lease_until_ms(now.room, now.facts, now.policy) == until_ms
 
 
+def test_a_holder_at_work_has_all_of_its_lease_at_any_time() -> None:
+    later = NOW_MS + 10 * LEASE
+    now = moment(OWNED, later, ann=Sight(is_present=True, is_active=True))
+
+    assert lease_until_ms(now.room, now.facts, now.policy) == later + LEASE
+    assert shown(now) == []
+
+
 @pytest.mark.parametrize(
     ("sight", "started_ms", "gone_ms"),
     [
-        (Sight(is_present=True, gone_since_ms=1), 0, None),
+        (Sight(is_present=True), 0, None),
         (AWAY, 0, None),
+        (Sight(is_present=True, gone_since_ms=1, token_ms=NOW_MS), 0, NOW_MS + LEASE),
+        (Sight(gone_since_ms=1, token_ms=1), 0, NOW_MS + GRACE),
         (Sight(gone_since_ms=NOW_MS + 1), 0, NOW_MS + 1 + GRACE),
         (Sight(gone_since_ms=1), 0, NOW_MS + GRACE),
         (Sight(gone_since_ms=1, seen_ms=NOW_MS + 2), 0, NOW_MS + 2 + GRACE),

@@ -8,6 +8,7 @@ import pytest
 from tests.doors.room_stage import HANDOFF, Stage, opened_stage
 from tests.fakes import HUMAN, OpenLog, open_memory, open_sqlite
 
+from palaver.doors.desk import Answer
 from palaver.errors import DiskFull, NotFound
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
@@ -18,6 +19,7 @@ from palaver.watches.stick_words import stick_notice
 GONE_S = 600
 CLAIM_S = 20 * 60
 PRESENCE_S = 4 * 3600
+LEASE_S = 45 * 60
 
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
@@ -45,6 +47,24 @@ async def lose(stage: Stage, asking: Caller) -> None:
     )
     await stage.log.commit(None, lambda rows: draft)
     await stage.settle()
+
+
+async def give(stage: Stage, asking: Caller, to: str) -> None:
+    """Pass the stick, whoever has it."""
+    room = stage.room()
+    await stage.desk.pass_stick(
+        asking,
+        room_id=room.id,
+        lease_id=room.lease,
+        expected_turn_id=room.turn,
+        to_agent_id=to,
+        handoff=HANDOFF,
+    )
+
+
+def shown(answer: Answer) -> list[dict[str, Any]]:
+    found: Any = answer["events"]
+    return list(found)
 
 
 async def events(stage: Stage, *types: str) -> list[Event]:
@@ -283,6 +303,141 @@ async def test_one_who_loses_the_stick_or_its_seat_is_told_so(stage: Stage, work
         f"nova has taken the stick of #{room} over from you (it sleeps): change nothing more there",
         f"human has removed you from #{room}: asleep",
     ]
+
+
+async def test_one_that_speaks_by_a_token_keeps_the_stick_for_a_lease_behind_its_last_word(
+    stage: Stage, work: Path
+) -> None:
+    luna, _ = await stage.seat(work, "luna", "nova")
+    await lose(stage, luna)
+    with stage.book.speaking("luna"):
+        await stage.claim(luna)
+        await stage.timers.advance(2 * GONE_S)
+        assert stage.room().owner == "luna"
+
+    await stage.timers.advance(LEASE_S - 1)
+    assert stage.room().owner == "luna"
+    await stage.timers.advance(2)
+
+    assert stage.room().owner == ""
+    [release] = await events(stage, "release")
+    assert release.payload["reason"] == "harness_gone"
+
+
+async def test_after_a_restart_one_that_has_a_token_is_not_gone_before_its_lease(
+    tmp_path: Path, work: Path
+) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, _ = await stage.seat(work, "luna", "nova")
+        stage.tokens.add("luna")
+        await stage.claim(luna)
+        await lose(stage, luna)
+
+        stage.sticks.start()
+        await stage.timers.advance(LEASE_S - 1)
+        assert stage.room().owner == "luna"
+        await stage.timers.advance(2)
+
+        assert stage.room().owner == ""
+
+
+async def test_a_kick_is_told_to_those_who_listen_for_leaves_and_changes_nothing(
+    stage: Stage, work: Path
+) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    after = stage.log.last()
+    await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
+    await stage.desk.join_path(nova, context_path=str(work))
+    await stage.settle()
+
+    heard = await stage.desk.wait_for_events(
+        luna, room_id="work", after_event_seq=after, event_type="leave", max_wait_ms=0
+    )
+
+    [left] = await events(stage, "member_left")
+    assert (left.sender, left.payload["from"], left.payload["reason"]) == ("[pal-events]", "nova", "kicked")
+    assert [(one["from_agent_id"], one["reason"]) for one in shown(heard)] == [("nova", "kicked")]
+    assert [member.name for member in stage.room().members] == ["luna", "nova"]
+    assert stage.log.rows.get("skipped", "member_left") is None
+
+
+async def test_what_was_not_told_before_the_end_is_told_once_after_the_start(
+    tmp_path: Path, work: Path
+) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
+        await stage.claim(luna)
+        await stage.timers.advance(LEASE_S + 1)
+        await stage.desk.takeover_stick(nova, room_id="work", expected_turn_id=1, reason="it sleeps")
+        await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="luna", force=True)
+        await give(stage, nova, "rosa")
+        assert stage.texts("luna") == stage.texts("rosa") == []
+
+        for _ in range(3):
+            stage.sticks.start()
+            await stage.settle()
+            stage.sticks.close()
+
+        assert len(stage.texts("luna")) == 2
+        assert len(stage.texts("rosa")) == 1
+        assert len(await events(stage, "member_left")) == 1
+        assert rosa.name == "rosa"
+
+
+async def test_a_reservation_that_is_over_is_not_told_after_the_start(tmp_path: Path, work: Path) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, nova = await stage.seat(work, "luna", "nova")
+        await stage.claim(luna)
+        await give(stage, luna, "nova")
+        await stage.claim(nova)
+
+        stage.sticks.start()
+        await stage.settle()
+
+        assert stage.texts("nova") == []
+
+
+async def test_a_word_that_cannot_be_written_now_is_written_a_little_later(stage: Stage, work: Path) -> None:
+    luna, _, _ = await stage.seat(work, "luna", "nova", "rosa")
+    await stage.claim(luna)
+    stage.refusal = DiskFull("there is no room")
+    await give(stage, luna, "nova")
+    await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="rosa", force=True)
+    await stage.timers.advance(3)
+    assert stage.texts("nova") == stage.texts("rosa") == []
+
+    stage.refusal = None
+    await stage.timers.advance(2)
+
+    assert len(stage.texts("nova")) == len(stage.texts("rosa")) == 1
+    assert len(await events(stage, "member_left")) == 1
+
+
+async def test_a_reactor_that_is_closed_says_nothing_more(stage: Stage, work: Path) -> None:
+    luna, _ = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    stage.refusal = DiskFull("there is no room")
+    await give(stage, luna, "nova")
+    await stage.settle()
+
+    stage.sticks.close()
+    stage.refusal = None
+    await stage.timers.advance(5)
+
+    assert stage.texts("nova") == []
+
+
+async def test_a_kick_in_a_room_that_has_closed_since_is_told_to_nobody(tmp_path: Path, work: Path) -> None:
+    async with opened_stage(tmp_path) as stage:
+        await stage.seat(work, "luna", "nova")
+        await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
+        await stage.desk.close_room(HUMAN, room_id="work")
+
+        stage.sticks.start()
+        await stage.settle()
+
+        assert await events(stage, "member_left") == []
+        assert len(stage.texts("nova")) == 1
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Titles and sub-agents have threads too; what they do changes nothing here. Words
 passed over, so a newer Codex may say more.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,13 +14,15 @@ from palaver.agents.codex_items import asked_in, map_of, work_of
 from palaver.agents.codex_wire import Said, Thread, Turn
 from palaver.agents.gates import OPEN, Gate
 from palaver.agents.native_word import Level, Word
-from palaver.harness.hook_news import text_in
+from palaver.harness.hook_news import one_line, text_in
 from palaver.harness.hook_states import COMPACTING, PERMISSION, THINKING
 from palaver.model.delivery import AgentState
 from palaver.model.terminal import DIALOG
 
 QUESTION: Final = "question"
 USAGE_LIMIT: Final = "usage_limit"
+_AGAIN: Final = re.compile(r"\btry\s+again\s+at\s+([^.\n]{1,60})")
+"""How Codex tells a person when its allowance is there again."""
 _LIMITED: Final = frozenset({"usageLimitExceeded", "sessionBudgetExceeded"})
 
 
@@ -168,9 +171,12 @@ class Threads:
     def _end_turn(self, talk: _Talk, turn: Mapping[str, object]) -> None:
         if turn.get("id") == talk.turn:
             talk.turn = ""
-        info = _part(turn, "error").get("codexErrorInfo")
+        error = _part(turn, "error")
+        info = error.get("codexErrorInfo")
         if isinstance(info, str) and info in _LIMITED:
-            talk.limit = USAGE_LIMIT if self._resets_at is None else f"{USAGE_LIMIT} until {self._resets_at}"
+            said = _AGAIN.search(text_in(error, "message"))
+            until = str(self._resets_at or "") or (one_line(said[1]) if said else "")
+            talk.limit = f"{USAGE_LIMIT} until {until}" if until else USAGE_LIMIT
 
     def _hear_limits(self, params: Mapping[str, object]) -> None:
         """Remember when the window that is used up most begins anew."""

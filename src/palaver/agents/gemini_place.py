@@ -1,17 +1,21 @@
-"""The home that Gemini CLI is given, made of links into a person's own; and its last conversation in a folder.
+"""The home that Gemini CLI is given, made of links into a person's own; and its last session in a folder.
 
-Nothing in the person's own is written, moved or removed here.
+In the person's own no file is written, moved or removed here. The two folders that Gemini CLI makes at its
+first start are made when they are not there.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from palaver.harness.gemini_launch import EXTENSION, EXTENSIONS, FOLDER, HOME, SHARED
+from palaver.harness.gemini_launch import EXTENSION, EXTENSIONS, FOLDER, HOME, SHARED, WORKING
 
 _PREFIX: Final = "gemini-home-"
+_LIMIT_LOOKED_AT: Final = 20
+_LIMIT_LINE_BYTES: Final = 1024 * 1024
 
 
 def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> Path:
@@ -23,6 +27,8 @@ def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> P
     number = hashlib.sha256(os.fsencode(theirs)).hexdigest()[:12]
     made = Path(home) / "harness" / f"{_PREFIX}{number}"
     ours = made / FOLDER
+    for name in WORKING:
+        (theirs / name).mkdir(mode=0o700, parents=True, exist_ok=True)
     (ours / EXTENSIONS).mkdir(mode=0o700, parents=True, exist_ok=True)
     _mirror(theirs, ours, {EXTENSIONS}, also=SHARED)
     _mirror(theirs / EXTENSIONS, ours / EXTENSIONS, {EXTENSION})
@@ -32,7 +38,28 @@ def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> P
 
 def last_gemini_session(environment: Mapping[str, str], cwd: str) -> str:
     """Give the session that Gemini CLI would go on with in a folder, empty when there is none."""
+    where = os.path.realpath(cwd)
+    found: list[tuple[float, Path]] = []
+    for folder in (_theirs(environment) / "tmp").glob("*"):
+        try:
+            if (folder / ".project_root").read_text("utf-8").strip() == where:
+                found += [(path.stat().st_mtime, path) for path in folder.glob("chats/session-*.jsonl")]
+        except (OSError, UnicodeDecodeError):
+            continue
+    for _, path in sorted(found, reverse=True)[:_LIMIT_LOOKED_AT]:
+        if session := _session_in(path):
+            return session
     return ""
+
+
+def _session_in(path: Path) -> str:
+    """Read whose conversation a file holds."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.readline(_LIMIT_LINE_BYTES))["sessionId"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def _theirs(environment: Mapping[str, str]) -> Path:

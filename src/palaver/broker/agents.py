@@ -168,7 +168,8 @@ class _Wanted:
             raise NameTaken(known.name, _IN_USE)
         if self.caller.kind == HUMAN or known.by == self.caller.name != SCRIPT:
             return
-        if known.session and (known.session, known.harness) == (self.request.session, self.request.harness):
+        is_its_session = (known.session, known.harness) == (self.request.session, self.request.harness)
+        if known.left and known.session and is_its_session:
             return  # the same conversation goes on, in the hands of another holder
         if self.request.is_resumed and self.caller.standing >= Standing.OPERATOR:
             return

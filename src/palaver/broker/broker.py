@@ -15,6 +15,7 @@ from palaver.broker import (
     messages,
     nags,
     notes,
+    permissions,
     rooms,
     settings,
     status,
@@ -35,6 +36,7 @@ from palaver.model.bundle import CreateBundle
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
 from palaver.model.message import SYSTEM
+from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
 from palaver.model.request import (
     Acknowledge,
     ChangeSetting,
@@ -140,6 +142,9 @@ TABLE: Final[Mapping[type, Row]] = {
     Pause: Row("pause", Standing.OPERATOR, terminals.pause),
     Unpause: Row("unpause", Standing.OPERATOR, terminals.unpause),
     Typed: Row("typed", Standing.HUMAN, terminals.typed, is_internal=True),
+    AnswerPermission: Row("approve", Standing.HUMAN, permissions.answer),
+    AskPermission: Row("permission", Standing.HUMAN, permissions.ask, is_internal=True),
+    ClosePermission: Row("close permission", Standing.HUMAN, permissions.close, is_internal=True),
     FireNag: Row("nag", Standing.HUMAN, nags.fire_nag, is_internal=True),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }

@@ -2,6 +2,7 @@
 
 from palaver.broker.context import Context
 from palaver.broker.outcome import Written
+from palaver.broker.room_moves import stick_key
 from palaver.broker.rooms import check_may_write
 from palaver.errors import BadRequest, RoomClosed
 from palaver.log.api import Rows
@@ -27,7 +28,8 @@ async def add(context: Context, caller: Caller, request: AddNote, key: bytes | N
         _check(rows, room.id, caller)
         return draft
 
-    return Written(event=(await context.log.commit(None, decide, request_key=key)).event)
+    # On the room's key: no note comes behind the end of its room.
+    return Written(event=(await context.log.commit(stick_key(room.base), decide, request_key=key)).event)
 
 
 async def resolve(context: Context, caller: Caller, request: ResolveNote, key: bytes | None) -> Written:

@@ -54,7 +54,7 @@ def seated_by(context: Context, event: Event) -> Seated:
 def _check_places(request: JoinRoom) -> None:
     if not request.places:
         raise BadRequest("a room is at a path; none was given")
-    for place in request.places:
+    for place in (*request.places, *request.inside):
         check_text(place, "the path", LIMIT_PLACE_BYTES)
         if not place.startswith("/"):
             raise BadRequest(f"a room is at an absolute path, and {place!r} is none")
@@ -62,10 +62,15 @@ def _check_places(request: JoinRoom) -> None:
 
 
 def _look_on(rows: Rows, request: JoinRoom) -> Seated:
-    room = _nearest(rows, request.places)
+    room = _nearest(rows, _around(request))
     if room is None:
         raise RoomNotFound(request.places[0])
     return _seated(rows, room.id, None, request)
+
+
+def _around(request: JoinRoom) -> Sequence[str]:
+    """Give the places whose rooms a request can mean, the deepest first."""
+    return request.places[:1] if request.is_new else (*request.inside, *request.places)
 
 
 def _nearest(rows: Rows, places: Sequence[str], closed: Set[str] = frozenset()) -> Room | None:
@@ -82,7 +87,7 @@ def _seated(rows: Rows, id: str, event: Event | None, request: JoinRoom) -> Seat
         room=room,
         event=event,
         is_new=is_new,
-        ancestor_of="" if room.path == request.places[0] else request.places[0],
+        ancestor_of="" if room.path in (*request.inside, request.places[0]) else request.places[0],
         nested_in="" if above is None else above.id,
     )
 
@@ -111,8 +116,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, context: Context, caller: Caller, request: JoinRoom, closed: Set[str]) -> "_Wanted":
-        places = request.places[:1] if request.is_new else request.places
-        room = _nearest(context.log.rows, places, closed)
+        room = _nearest(context.log.rows, _around(request), closed)
         path = request.places[0] if room is None else room.path
         agent = context.directory.get(caller.name)
         return cls(

@@ -1,7 +1,7 @@
-"""`pal install HARNESS` and back, in the client's own process: shows what changes, asks, and only then writes.
+"""`pal install HARNESS` and back, in the client's own process: shows what changes, asks, and then writes.
 
-Every file is kept as it was before. `pal uninstall` puts that back, byte for byte; in a file that somebody has
-changed since, it takes out what is ours and nothing else. What cannot be read is not written to.
+Every file is kept as it was before. `pal uninstall` puts that back, byte for byte; in a file that was changed
+since, it takes out what is ours and nothing else. What cannot be read is not written to.
 """
 
 import difflib
@@ -182,8 +182,8 @@ def _carry_out(home: Path, harness: str, plans: Sequence[Plan], setup: Setup, kn
         before = old.get(str(plan.path))
         backup, folders = (before.backup, before.folders) if before is not None else ("", ())
         if before is None or (plan.before is not None and digest_of(plan.before) != before.digest):
-            text = _without_ours(harness, plan, before)
-            backup = "" if text is None else write_backup(home, harness, plan.path, text)
+            kept = _without_ours(harness, plan, before)
+            backup = "" if kept is None else write_backup(home, harness, plan.path, kept)
         missing = [folder for folder in reversed(plan.path.parents) if not folder.exists()]
         files.append(
             Written(
@@ -196,8 +196,8 @@ def _carry_out(home: Path, harness: str, plans: Sequence[Plan], setup: Setup, kn
             )
         )
     write_record(home, Record(harness=harness, files=tuple(files), own=setup.own))
-    for name, text in setup.own.items():
-        write_private(own_folder(home, harness) / name, text.encode())
+    for name, content in setup.own.items():
+        write_private(own_folder(home, harness) / name, content.encode())
     for plan in plans:
         _write(plan)
 

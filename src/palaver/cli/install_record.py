@@ -1,4 +1,4 @@
-"""What `pal install` has written, kept in the home of the bus: enough to put every byte back. Opens no other files."""
+"""What `pal install` has written, kept in the home of the bus: enough to put every byte back."""
 
 import hashlib
 import os

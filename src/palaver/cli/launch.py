@@ -131,7 +131,11 @@ def prepare_gemini(
     kept = with_pal(environment, home, pal)
     return Launch(
         argv=("gemini", *gemini_launch.gemini_args(args, session=session)),
-        environment={**kept, gemini_launch.HOME: str(gemini_home(home, environment, extension))},
+        environment={
+            "COLORTERM": "truecolor",  # with fewer colours it draws a composer that cannot be told from text
+            **kept,
+            gemini_launch.HOME: str(gemini_home(home, environment, extension)),
+        },
         session=last_gemini_session(environment, cwd) if asked.is_last else asked.session or session,
         is_headless=asked.is_headless,
     )

@@ -22,6 +22,7 @@ GREETING = b"PALH"
 _INPUT_LIMIT_BYTES = 8 * 1024 * 1024  # the results of tools come along
 _LIMIT_S = 1
 _LONG_LIMIT_S = 5  # at the start of a session, when a name may have to be given
+_PERSON_LIMIT_S = 3700  # when a person is asked, and only if the daemon says so
 _PIECE_BYTES = 65536
 _WAIT_FIRST_S = 0.05
 _WAIT_MOST_S = 0.5
@@ -72,12 +73,16 @@ def _ask(home: str, fields: list[tuple[bytes, bytes]]) -> bytes:
         return b""
     wire.sendall(GREETING + frame(b"R", b"".join(frame(tag, value) for tag, value in fields)))
     frames = FrameReader()
-    while (taken := frames.take()) is None:
-        data = wire.recv(_PIECE_BYTES)
-        if not data:
-            return b""
-        frames.feed(data)
-    kind, answer = taken
+    kind, answer = b"W", b""
+    while kind == b"W":
+        if len(answer) == 4:  # a person is asked: wait so long
+            signal.alarm(max(1, min(int.from_bytes(answer, "big"), _PERSON_LIMIT_S)))
+        while (taken := frames.take()) is None:
+            data = wire.recv(_PIECE_BYTES)
+            if not data:
+                return b""
+            frames.feed(data)
+        kind, answer = taken
     if kind != b"H" or not answer:
         return b""
     signal.alarm(0)

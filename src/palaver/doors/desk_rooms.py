@@ -16,12 +16,14 @@ class RoomTools(Tools):
     async def join_path(
         self, caller: Caller, *, context_path: str, force_new: bool = False, key: bytes | None = None
     ) -> Answer:
-        """Join the room a path belongs to, or open it: `room_id agent_id canonical_path members policy
+        """Join the deepest room that a path is in, or open the one it belongs to; with `force_new` at the very
+        folder. Gives `room_id agent_id canonical_path members policy
         room_state cursor_event_seq`, and `warning` where it is a room above, or one inside another.
         """
         self.attendance.saw(caller.name)
-        place = await self.places.find(context_path)
-        seated = await self.submit(caller, JoinRoom(places=place.chain, is_new=force_new), key)
+        place = await self.places.find(context_path, is_exact=force_new)
+        request = JoinRoom(places=place.chain, inside=place.inside, is_new=force_new)
+        seated = await self.submit(caller, request, key)
         assert isinstance(seated, Seated)
         room = self._now(seated.room)
         answer: Answer = {
@@ -114,4 +116,4 @@ class RoomTools(Tools):
     async def _around(self, path: str) -> list[Room]:
         """Give the newest room at a path and at each one above it, the deepest first."""
         place = await self.places.find(path)
-        return [room for one in place.chain if (room := read_room_at(self.log.rows, one)) is not None]
+        return [room for one in place.around if (room := read_room_at(self.log.rows, one)) is not None]

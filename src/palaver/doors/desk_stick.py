@@ -40,8 +40,8 @@ class StickTools(Tools):
         """Wait until the stick is the caller's, somebody may take it over, or the room is closed.
 
         `status` is `your_turn` (with `turn_id lease_id handoff from_agent_id reason`), `not_yet`,
-        `takeover_available` or `closed`. With `events` the answer carries what happened in the room for the
-        caller behind `after_event_seq`. `limit_ms` None lets `max_wait_ms` be as long as it likes, and None
+        `takeover_available` or `closed`. With `events`, or a place, the answer carries what happened in the
+        room for the caller behind `after_event_seq`. `limit_ms` None lets `max_wait_ms` be as long as it likes, and None
         there wait for ever.
         """
         if mode not in (_CLAIM, _PARKED):
@@ -51,7 +51,7 @@ class StickTools(Tools):
         wait_ms = self.wait_ms(max_wait_ms, limit_ms)
         turn = await self.waits.turn(caller, room, request, wait_ms, key)
         answer = turn_view(turn, self.facts(turn.room), self.policy)
-        if events:
+        if events or after_event_seq is not None:
             answer |= await self._events_with_turn(caller, turn, after_event_seq)
         return answer
 

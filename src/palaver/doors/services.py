@@ -24,6 +24,7 @@ from palaver.log.api import Log
 
 if TYPE_CHECKING:
     from palaver.doors.hooks.desk import HookDesk  # it imports what is imported by all doors
+    from palaver.doors.hooks.permissions import PermissionBook
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -54,6 +55,7 @@ class Services:
     tokens: TokenBook
     http: HttpDoor
     transcripts: TranscriptBook
+    permissions: "PermissionBook"
     version: str
     started_ms: int
     stop: Callable[[str], None]

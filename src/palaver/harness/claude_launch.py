@@ -16,6 +16,9 @@ PLUGIN: Final = "palaver"
 _HOOK_LIMIT_S: Final = 10
 """The client gives up long before this."""
 
+_PERSON_LIMIT_S: Final = 3700
+"""While a person is asked, when that is wanted; else this hook ends as soon as the others."""
+
 _COMMANDS: Final = frozenset(
     [
         "agents",
@@ -137,7 +140,7 @@ def plugin_files(pal: str) -> Mapping[str, str]:
                     {
                         "type": "command",
                         "command": f"exec {program} hook claude {event}",
-                        "timeout": _HOOK_LIMIT_S,
+                        "timeout": _PERSON_LIMIT_S if event == "PermissionRequest" else _HOOK_LIMIT_S,
                     }
                 ]
             }

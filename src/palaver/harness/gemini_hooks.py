@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from palaver.harness.hook_news import LIMIT_COMMAND, HookNews, Step, one_line, text_in
-from palaver.harness.hook_states import COMPACTING, hook_state
+from palaver.harness.hook_states import hook_state
 from palaver.model.delivery import AgentState
 
 STEPS: Final[Mapping[str, Step]] = {
@@ -30,10 +30,9 @@ EVENTS: Final = (
     "AfterTool",
     "AfterAgent",
     "Notification",
-    "PreCompress",
     "SessionEnd",
 )
-"""The hooks that are set up."""
+"""The hooks that are set up. `PreCompress` is not: it comes before every turn, compressed or not."""
 
 _EDITS: Final = frozenset({"replace", "write_file", "edit"})
 _WHAT: Final = (
@@ -86,7 +85,10 @@ def _state(
     event: str, data: Mapping[str, object], tool: str, given: Mapping[str, object]
 ) -> tuple[AgentState | None, str]:
     found = hook_state(event, text_in(data, "notification_type"))
-    if found is None or event == "SessionEnd":  # how its process ends is seen, and said better
+    if found is None or event in (
+        "SessionEnd",
+        "PreCompress",
+    ):  # the one is seen better, the other says nothing
         return None, ""
     state, reason = found
     what = text_in(given, *_WHAT)
@@ -94,7 +96,7 @@ def _state(
         return state, one_line(f"{tool}: {what}" if what else tool)
     if event == "Notification" and state is AgentState.BLOCKED:
         return state, one_line(f"permission: {_asked(data)}")
-    return state, COMPACTING if event == "PreCompress" else reason
+    return state, reason
 
 
 def _asked(data: Mapping[str, object]) -> str:

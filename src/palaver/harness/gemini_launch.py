@@ -1,8 +1,8 @@
 """How Gemini CLI 0.61 is started as an agent: its hooks, its tools, its arguments. Pure.
 
-It takes hooks from settings that are root's, from a person's own, and from extensions. So it is given a home in
-which everything is a person's own, by links, and one extension more is there: ours. Their files are not touched,
-and what it writes to its settings goes to theirs.
+It takes hooks from settings that are root's, from a person's own, and from extensions. So it is given a home
+in which everything is the person's own, by links, and one extension more is there: ours. Their settings are
+not touched, and what Gemini CLI itself changes in them is changed in theirs.
 """
 
 import json
@@ -19,11 +19,12 @@ FOLDER: Final = ".gemini"
 EXTENSIONS: Final = "extensions"
 EXTENSION: Final = "palaver"
 SHARED: Final = (
-    *("settings.json", "trustedFolders.json", "state.json", "projects.json", "keybindings.json"),
+    *("settings.json", "trustedFolders.json", "state.json", "keybindings.json", "GEMINI.md", ".env"),
     *("oauth_creds.json", "google_accounts.json", "installation_id", "user_id", "mcp-oauth-tokens.json"),
-    *("GEMINI.md", ".env", "tmp", "history", "commands", "skills", "policies", "agents", "acknowledgments"),
 )
-"""What it may make in its folder: linked also when it is not there yet, so that it is made where it belongs."""
+"""Files that it may make: linked before they are there, so that they are made where they belong."""
+WORKING: Final = ("tmp", "history")
+"""Folders that it makes at its first start."""
 _HOOK_LIMIT_MS: Final = 10_000
 """The client gives up long before this."""
 _LAST: Final = "latest"

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from palaver.harness.claude_hooks import claude_answer, read_claude_hook
+from palaver.harness.codex_hooks import codex_answer, read_codex_hook
 from palaver.harness.gemini_hooks import gemini_answer, read_gemini_hook
 from palaver.harness.hook_news import HookNews
 
@@ -17,6 +18,7 @@ _Say = Callable[[str, str, str], Mapping[str, object] | None]
 
 _HARNESSES: Final[Mapping[str, tuple[_Read, _Say]]] = {
     "claude": (read_claude_hook, claude_answer),
+    "codex": (read_codex_hook, codex_answer),
     "gemini": (read_gemini_hook, gemini_answer),
 }
 

@@ -58,11 +58,21 @@ class Place:
 
     path: str
     above: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
+    """From the folder that was named up to the canonical one, which is not among them: the deepest first.
+
+    Nobody's room is there, unless somebody has nested one on purpose.
+    """
 
     @property
     def chain(self) -> tuple[str, ...]:
         """The folder itself, then those above it."""
         return (self.path, *self.above)
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """Every folder whose room this place can be in, the deepest first."""
+        return (*self.inside, *self.chain)
 
 
 def home_folders() -> tuple[str, ...]:
@@ -73,12 +83,13 @@ def home_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(one) for one in found if one.startswith("/")))
 
 
-def find_place(path: str, homes: Sequence[str]) -> Place:
+def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False) -> Place:
     """Find where a path belongs; the same for a folder, whatever names lead to it.
 
     A file stands for its folder. The top of a git checkout comes first, and a linked worktree belongs to the
-    main checkout; then the nearest folder with a project's marker; then the folder itself. Raises `NotAPlace`
-    for what is not there, and where the answer would be a home folder or one above it.
+    main checkout; then the nearest folder with a project's marker; then the folder itself. With `is_exact` it
+    is the very folder, and all of these are above it. Raises `NotAPlace` for what is not there, and where the
+    answer would be a home folder or one above it.
     """
     folder = _folder(path)
     taboo = {Path("/"), *(one for home in homes for one in (Path(home), *Path(home).parents))}
@@ -93,8 +104,23 @@ def find_place(path: str, homes: Sequence[str]) -> Place:
         # A worktree may lie elsewhere than its main checkout: rooms above either of them are above it.
         beside = [one for one in above[1:] if main not in one.parents]
         top, above = main, list(dict.fromkeys([*_upwards(main, taboo), *beside]))
+    around = list(dict.fromkeys([*_inside(folder, checkout or top, main), top, *above]))
+    if is_exact:
+        top = folder
     _check_name(top)
-    return Place(str(top), tuple(str(one) for one in above if one != top))
+    level = around.index(top)
+    return Place(
+        str(top),
+        tuple(map(str, around[level + 1 :])),
+        tuple(str(one) for one in around[:level] if not is_exact and _has_good_name(one)),
+    )
+
+
+def _inside(folder: Path, end: Path, main: Path | None) -> Iterator[Path]:
+    """Walk from a folder up to the top of its work; a linked worktree lies in its main checkout, as it were."""
+    yield from takewhile(lambda one: one != end, (folder, *folder.parents))
+    if main is not None:
+        yield end
 
 
 class Places:
@@ -108,16 +134,19 @@ class Places:
         self._limit_s = limit_s
         self._turns = asyncio.Semaphore(threads)
 
-    async def find(self, path: str) -> Place:
-        """Find where a path belongs; raises `NotAPlace`, and `TooSlow` when the file system says nothing."""
+    async def find(self, path: str, *, is_exact: bool = False) -> Place:
+        """Find where a path belongs, as `find_place` does.
+
+        Raises `NotAPlace`, and `TooSlow` when the file system says nothing.
+        """
         try:
             async with asyncio.timeout(self._limit_s):
                 await self._turns.acquire()
-                return await asyncio.shield(self._look(path))
+                return await asyncio.shield(self._look(path, is_exact=is_exact))
         except TimeoutError:
             raise TooSlow(f"the file system does not answer for {path}; try again later") from None
 
-    def _look(self, path: str) -> "asyncio.Future[Place]":
+    def _look(self, path: str, *, is_exact: bool) -> "asyncio.Future[Place]":
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Place] = loop.create_future()
 
@@ -132,7 +161,7 @@ class Places:
         def look() -> None:
             found: Place | Exception
             try:
-                found = find_place(path, self._homes)
+                found = find_place(path, self._homes, is_exact=is_exact)
             except Exception as error:
                 found = error
             with suppress(RuntimeError):  # the loop has closed meanwhile
@@ -158,16 +187,19 @@ def _folder(path: str) -> Path:
 
 def _check_name(path: Path) -> None:
     """Refuse a folder that cannot be written down on one line."""
+    if not _has_good_name(path):
+        shown = str(path).encode("unicode_escape").decode()
+        raise NotAPlace(shown, "its name is too long, or holds characters that cannot be shown")
+
+
+def _has_good_name(path: Path) -> bool:
     shown = str(path)
     try:
         shown.encode()
         check_text(shown, "the path", _LIMIT_PATH_BYTES)
-        is_bad = not shown.isprintable()
     except (UnicodeEncodeError, BadText, MessageTooLarge):
-        is_bad = True
-    if is_bad:
-        shown = shown.encode("unicode_escape").decode()
-        raise NotAPlace(shown, "its name is too long, or holds characters that cannot be shown")
+        return False
+    return shown.isprintable()
 
 
 def _upwards(folder: Path, taboo: Set[Path]) -> Iterator[Path]:

@@ -60,6 +60,8 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
     "agent.unpaused": _fields("agent"),
     "status": _fields("state", "detail tool file"),
     "life": _fields("action", "name reason agent pid version text"),
+    "permission.asked": _fields("permission tool text digest until"),
+    "permission.answered": _fields("agent permission decision", "digest reason"),
     "sub.added": _fields("id owner filter", "once preset text by"),
     "sub.removed": _fields("id reason"),
     "setting.changed": _fields("key value old"),

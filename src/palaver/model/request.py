@@ -6,6 +6,7 @@ from palaver.model.agent import Seat
 from palaver.model.bundle import CreateBundle
 from palaver.model.envelope import Envelope
 from palaver.model.mail import DeliveryReport
+from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
 from palaver.model.room import RoomRequest
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.model.task import CompleteTask, CreateTask, UpdateTask
@@ -182,6 +183,9 @@ Request = (
     | Unpause
     | Typed
     | FireNag
+    | AskPermission
+    | AnswerPermission
+    | ClosePermission
     | CreateTask
     | UpdateTask
     | CompleteTask

@@ -17,6 +17,8 @@ class JoinRoom(msgspec.Struct, frozen=True, kw_only=True):
 
     places: tuple[str, ...]
     """The canonical path first, then those above it, the nearest first."""
+    inside: tuple[str, ...] = ()
+    """Folders in it, the deepest first: a room that was nested there is joined, and none is made."""
     is_new: bool = False
     """Make a room at the place itself, also where there is one above it."""
     name_hint: str = ""

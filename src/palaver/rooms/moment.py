@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from palaver.errors import UnknownMember
+from palaver.model.message import HUMAN
 from palaver.rooms.attendance import Facts
 from palaver.rooms.fairness import first_in_line
 from palaver.rooms.payloads import Payload
@@ -44,10 +45,14 @@ class Moment:
     policy: Policy
 
     def others(self, *names: str) -> Iterator[Member]:
-        """Walk the members but these that are there and would take the stick if it lay free."""
+        """Walk the members but these that are there and would take the stick if it lay free.
+
+        A person would only while they wait: that they are in the room holds nobody up.
+        """
         for member in self.room.members:
             sight = self.facts.of(member.name)
-            if member.name not in names and sight.is_present and not sight.is_parked:
+            is_willing = sight.is_waiting or member.name != HUMAN
+            if member.name not in names and sight.is_present and not sight.is_parked and is_willing:
                 yield member
 
     def next_waiter(self, giver: str, *names: str) -> Member | None:

@@ -29,6 +29,8 @@ RESERVED_TYPES: Final = frozenset(
         "close",
         "note_added",
         "note_resolved",
+        "permission.asked",
+        "permission.answered",
         "sub.added",
         "sub.removed",
         "dead.cleared",

@@ -4,8 +4,8 @@
 
 `LOOK` is `framed`: a composer between two rules, as Claude Code draws it; `plain`: an echo, and OSC 7501 says
 the mood; `stubborn`: the same, and Ctrl-C changes nothing; `mute`: an echo and nothing else. `ORDERS` is a
-pipe of lines: `idle`, `working`, `compacting`, `dialog` (until the next order), `trap` (a dialog in the moment
-something is pasted), `random SEED` (moods change by themselves), `calm` (no more: idle), `hook SOCKET
+pipe of lines: `idle`, `working`, `compacting`, `dialog` (until the next order), `trap` (a dialog in the
+moment something is pasted), `random SEED` (moods change by themselves), `calm` (no more: idle), `hook SOCKET
 REQUEST` (says a hook's event to its own holder) and `run COMMAND` (in a shell, as a tool call would). The
 record has lines of two words:
 

@@ -342,3 +342,34 @@ def parsed_lines(draw: st.DrawFn) -> Parsed:
 @given(parsed_lines())
 def test_a_line_survives_being_written_and_read_back(line: Parsed) -> None:
     assert parse(TABLE, format_argv(line)) == line
+
+
+def test_a_command_that_hands_on_reads_only_its_own_options_in_front() -> None:
+    parsed = parse(TABLE, ["--json", "claude", "--name", "luna", "--model", "opus", "-p", "x", "--name", "y"])
+
+    assert (parsed.form, parsed.options) == ("json", {"--name": "luna"})
+    assert (parsed.positionals, parsed.after) == ([], ["--model", "opus", "-p", "x", "--name", "y"])
+
+
+@pytest.mark.parametrize(
+    ("words", "handed_on"),
+    [
+        ([], []),
+        (["--"], []),
+        (["--", "--name", "x"], ["--name", "x"]),
+        (["--help-me"], ["--help-me"]),
+        (["prompt", "--", "-p"], ["prompt", "--", "-p"]),
+        (["--tag", "api", "--", "--help"], ["--help"]),
+        (["-5"], ["-5"]),
+    ],
+)
+def test_what_is_handed_on_stays_as_it_is(words: list[str], handed_on: list[str]) -> None:
+    parsed = parse(TABLE, ["claude", *words])
+
+    assert parsed.after == handed_on
+    assert parse(TABLE, format_argv(parsed)) == parsed
+
+
+def test_an_own_option_without_its_value_is_still_complained_about() -> None:
+    with pytest.raises(UsageError, match="--name"):
+        parse(TABLE, ["claude", "--name"])

@@ -68,6 +68,19 @@ async def test_what_only_reads_needs_no_key(desk: FakeDesk, tool: str) -> None:
     assert desk.asked == [(tool, LUNA, {})]
 
 
+async def test_a_list_without_anybody_is_nobody_and_not_everybody(desk: FakeDesk) -> None:
+    answer = await call(desk, "send", text="hello", to=[])
+
+    assert answer.is_refusal
+    assert answer.content["error"] == "bad_request"
+
+
+async def test_what_kinds_of_events_there_can_be_is_the_desks_to_say(desk: FakeDesk) -> None:
+    await call(desk, "wait_for_events", room_id="r", event_type=[])
+
+    assert desk.asked[0][2]["event_type"] == []
+
+
 async def test_a_wait_stays_below_a_minute_unless_it_is_told_otherwise(desk: FakeDesk) -> None:
     await call(desk, "wait_for_turn", room_id="r")
     await call(desk, "wait_for_events", room_id="r", max_wait_ms=90_000)

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from palaver.doors.desk import Desk
+from palaver.doors.mcp.schema import input_schema
 from palaver.doors.mcp.server import make_server
-from palaver.doors.mcp.tools import GROUPS, INSTRUCTIONS, TOOLS, Tool, choose_tools, input_schema
+from palaver.doors.mcp.tools import GROUPS, INSTRUCTIONS, TOOLS, Tool, choose_tools
 from palaver.errors import UsageError
 
 LIMIT_BYTES = 12 * 1024
@@ -17,7 +18,7 @@ PROMISED = {
     "list_rooms": "context_path?",
     "leave_room": "room_id",
     "kick_member": "room_id target_agent_id force? reason?",
-    "wait_for_turn": "room_id max_wait_ms?",
+    "wait_for_turn": "room_id max_wait_ms? events? after_event_seq?",
     "heartbeat": "room_id lease_id expected_turn_id",
     "release_stick": "room_id lease_id expected_turn_id handoff",
     "pass_stick": "room_id lease_id expected_turn_id to_agent_id handoff",

@@ -30,15 +30,8 @@ class OpenCodeHome(HarnessHome):
         return {**super().environment, **{f"OPENCODE_DISABLE_{name}": "1" for name in switched_off}}
 
 
-class OpenCodeStage(ClaudeStage):
-    """One OpenCode, its model, and others who write to it."""
-
-    def start(self, *arguments: str, name: str = "nova") -> None:
-        """Start it in the background and wait until it can be reached."""
-        words = ("pal", "opencode", "--name", name, "--detach", *arguments)
-        assert run_script_as_person(self.home, f"cd {self.project} && {shlex.join(words)}").out == f"{name}\n"
-        self.until(lambda: self.state(name)[0] in ("idle", "active"))
-        self.until(lambda: "native" in self.gates(name))
+class SlowStage(ClaudeStage):
+    """A harness that takes its time."""
 
     def until(self, is_so: Callable[[], bool]) -> None:
         """Look until something is so. It starts slowly, and on a busy machine very slowly."""
@@ -64,6 +57,17 @@ class OpenCodeStage(ClaudeStage):
         """The lanes that there are, and why each is closed; empty for one that is open."""
         found = self.home.ok("status", name, "--json").json["gates"]
         return {gate["lane"]: gate["reason"] or "" for gate in found}
+
+
+class OpenCodeStage(SlowStage):
+    """One OpenCode, its model, and others who write to it."""
+
+    def start(self, *arguments: str, name: str = "nova") -> None:
+        """Start it in the background and wait until it can be reached."""
+        words = ("pal", "opencode", "--name", name, "--detach", *arguments)
+        assert run_script_as_person(self.home, f"cd {self.project} && {shlex.join(words)}").out == f"{name}\n"
+        self.until(lambda: self.state(name)[0] in ("idle", "active"))
+        self.until(lambda: "native" in self.gates(name))
 
     def sit_down(self, name: str = "nova") -> Person:
         """A person at its terminal."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.daemon.stage import run_script_as_person
 from tests.harness.real.codex_stage import (
     CodexStage,
     Talk,
@@ -19,7 +20,7 @@ from tests.harness.real.codex_stage import (
 from tests.harness.real.install import installed
 from tests.harness.real.stage import reply, send
 
-from palaver.cli.mock_model.script import ToolCall
+from palaver.cli.mock_model.script import Reply, ToolCall
 
 pytestmark = pytest.mark.harness
 
@@ -215,6 +216,22 @@ def test_a_conversation_that_goes_on_keeps_its_name(codex: CodexStage) -> None:
     assert codex.until_seen(place)["grade"] == "context"
 
 
+def test_an_agent_that_is_resumed_goes_on_with_its_conversation(codex: CodexStage) -> None:
+    codex.script.add(reply("first"), reply("second"))
+    codex.start("go on")
+    codex.requests(1)
+    codex.until(lambda: codex.state()[0] == "idle")
+    _end(codex)
+
+    assert run_script_as_person(codex.home, "pal resume nova --detach").out == "nova\n"
+
+    codex.until(lambda: codex.state()[0] == "idle")
+    send(codex.friend(), "@nova", "--", "do you remember?")
+    asked = codex.requests(2)[1].conversation
+    assert "first" in asked
+    assert asked.count("go on") == 1
+
+
 def test_nothing_is_left_of_one_whose_holder_was_killed(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     codex.script.add(reply("", ask_first(f"touch {made}")))
@@ -240,6 +257,43 @@ def test_it_runs_without_a_terminal_to_the_end_of_a_turn(codex: CodexStage) -> N
     assert result.out == "the end\n"
     assert luna.ok("recv", "--json").json["from"] == "nova"
     assert codex.state() == ("", "")
+
+
+def test_a_used_up_allowance_is_told_and_messages_wait(codex: CodexStage) -> None:
+    error = {
+        "type": "usage_limit_reached",
+        "message": "No more.",
+        "plan_type": "plus",
+        "resets_in_seconds": 3600,
+    }
+    codex.script.add(Reply(status=429, body={"error": error}))
+    codex.start("go on")
+    codex.until(lambda: codex.state()[0] == "blocked")
+    luna = codex.friend()
+
+    place = send(luna, "@nova", "--", "are you there?")
+
+    assert codex.state()[1].startswith("usage_limit")
+    assert codex.receipt(place)["state"] == "queued"
+    assert len(codex.script.main) == 1
+
+
+def test_when_its_server_is_lost_messages_are_typed(codex: CodexStage) -> None:
+    codex.script.add(reply("first"))
+    codex.start("go on")
+    codex.requests(1)
+    codex.until(lambda: codex.state()[0] == "idle")
+    luna = codex.friend()
+    (place,) = codex.places
+    for pid in codex.processes_at(place):
+        if b"app-server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+    codex.until(lambda: "Reconnecting" in codex.screen())
+
+    place_of_it = send(luna, "@nova", "--", "can you hear me?")
+
+    codex.until(lambda: "[pal message from: luna] can you hear me?" in codex.screen())
+    assert codex.receipt(place_of_it)["lane"] == "terminal"
 
 
 def test_two_threads_of_one_server_never_read_each_others_mail(codex: CodexStage) -> None:

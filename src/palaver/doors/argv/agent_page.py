@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from palaver.doors.argv.style import Column, Paint, ago, display_width, lay_out, safe, truncate
+from palaver.model.delivery import AgentState
 
 AgentView = Mapping[str, object]
 
 _GAPS: Final = len("  " * 3)
 _LEAST_ROOM: Final = 30
 _LIMIT_TEXT: Final = 30
+_LIMIT_ASKED: Final = 60
 _LEAST_TEXT: Final = 8
 """In a narrow terminal a text is cut to this before those who have read it are."""
 
@@ -27,7 +29,7 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
     rows = [
         [
             str(view["name"]),
-            state_words(view, now_ms),
+            _state_with_reason(view, now_ms),
             _age(view, now_ms),
             str(view["unread"] or ""),
             str(view["role"]),
@@ -81,6 +83,13 @@ def state_words(view: AgentView, now_ms: int) -> str:
         return f"{state} (stale {_age(view, now_ms)})"
     is_away = not view["present"] and "left" not in view
     return f"{state} (away)" if is_away else state
+
+
+def _state_with_reason(view: AgentView, now_ms: int) -> str:
+    """Word a state; one that waits for a person says what it asks."""
+    words = state_words(view, now_ms)
+    is_asking = view["state"] == AgentState.BLOCKED and view["detail"]
+    return f"{words}: {truncate(safe(str(view['detail'])), _LIMIT_ASKED)}" if is_asking else words
 
 
 def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None) -> str:

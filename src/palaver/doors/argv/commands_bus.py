@@ -203,6 +203,8 @@ async def complete_words(call: Call, doorstep: Doorstep) -> int:
             return [f"{short_id(note.id)}\t{note.text}" for note in notes]
         if kind == "tasks":
             return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
+        if kind == "permissions":
+            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.permissions.all()]
         if kind == "settings":
             return list(KEYS)
         return []

@@ -1,17 +1,21 @@
-"""`pal up --http` and `--no-http`: the HTTP door opened or shut now, and in the settings for next time."""
+"""`pal up --http` and `--no-http`: the HTTP door opened or shut now, and in the settings for next time.
+
+Where other machines can reach it only a person opens it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.config import DEFAULTS, FILE_NAME, parse_file, typed
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.parse import Parsed
 from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
 from palaver.doors.http.address import check_reach, format_address, parse_address
 from palaver.errors import StorageFailed, UsageError
-from palaver.model.agent import Standing
+from palaver.model.agent import Caller, Standing
 from palaver.model.request import ChangeSetting
 from palaver.model.setting import with_setting
 from palaver.routing.policy import require
@@ -24,12 +28,15 @@ async def change_http(call: Call) -> None:
     wanted = wanted_settings(call.parsed)
     if not wanted:
         return
-    require(call.caller, Standing.HUMAN, "up --http")
+    if wanted["http_remote"]:
+        require(call.caller, Standing.HUMAN, "up --http-remote")
+    # On this machine alone whoever may start the bus may open it; the bus notes it in that one's name.
+    caller = call.caller if call.caller.standing == Standing.HUMAN else _in_name_of(call.caller)
     old = write_wanted(call.services.home, wanted)
     for key, value in wanted.items():
         if value != old[key]:
             request = ChangeSetting(key=key, value=value, old=old[key])
-            await call.services.broker.submit(call.caller, request)
+            await call.services.broker.submit(caller, request)
     settings = replace(
         call.services.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
     )
@@ -37,6 +44,10 @@ async def change_http(call: Call) -> None:
     await door.open(call.services, settings)
     if door.trouble:
         raise StorageFailed(door.trouble)
+
+
+def _in_name_of(caller: Caller) -> Caller:
+    return replace(SYSTEM_CALLER, by=caller.name)
 
 
 def wanted_settings(parsed: Parsed) -> dict[str, str | int]:

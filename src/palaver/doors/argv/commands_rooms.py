@@ -17,8 +17,18 @@ async def room_of(call: Call, path: str = "") -> str:
     if (named := call.parsed.value("--room")) is not None:
         if path:
             raise UsageError("--room and PATH both say which room: leave one out")
-        return named
-    where = call.absolute(path or ".")
+        return await named_room(call, named)
+    return await _room_at(call, path or ".")
+
+
+async def named_room(call: Call, word: str) -> str:
+    """Give the room that `--room` names: a word stays as it is, a path means the room at or above it."""
+    is_path = "/" in word or word.startswith(".")
+    return await _room_at(call, word) if is_path else word
+
+
+async def _room_at(call: Call, path: str) -> str:
+    where = call.absolute(path)
     room = await call.services.desk.room_here(call.caller, where) or await room_of_repeat(call)
     if room is None:
         raise RoomNotFound(f"at {safe(where)} or above it")
@@ -71,7 +81,7 @@ async def list_rooms(call: Call, doorstep: Doorstep) -> int:
     answer = await call.services.desk.list_rooms(
         call.caller,
         context_path=call.absolute(path) if path else None,
-        include_closed=call.parsed.has("--closed"),
+        include_closed=call.parsed.has("--all"),
     )
     if call.is_json:
         await call.say_json(answer)

@@ -55,7 +55,9 @@ async def _room(call: Call, targets: Sequence[str]) -> str:
     named = call.parsed.value("--room")
     if named is None and any(target.lower().removeprefix("@") == "room" for target in targets):
         return await call.services.desk.room_here(call.caller, call.absolute(".")) or ""
-    return named or ""
+    if named == "":
+        raise UsageError("--room needs a room: its name, or a path in its workspace")
+    return "" if named is None else await named_room(call, named)
 
 
 def _as_keys(call: Call, request: Send) -> Send:

@@ -21,6 +21,7 @@ Completes = Literal[
     "rooms",
     "notes",
     "tasks",
+    "permissions",
 ]
 """What a value can be completed with. `targets` are agents and groups, written with an @."""
 

@@ -17,6 +17,7 @@ from palaver.doors.argv.table_harness import HARNESS_COMMANDS
 from palaver.doors.argv.table_install import INSTALL_COMMANDS
 from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.table_messages import MESSAGE_COMMANDS
+from palaver.doors.argv.table_permissions import PERMISSION_COMMANDS
 from palaver.doors.argv.table_rooms import NOTE_COMMANDS, ROOM_COMMANDS
 from palaver.doors.argv.table_stick import STICK_COMMANDS
 from palaver.doors.argv.table_subs import SUBSCRIPTION_COMMANDS
@@ -77,6 +78,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *TRANSCRIPT_COMMANDS,
     *TERMINAL_COMMANDS,
     *HARNESS_COMMANDS,
+    *PERMISSION_COMMANDS,
     *MESSAGE_COMMANDS,
     *THREAD_COMMANDS,
     *BUNDLE_COMMANDS,

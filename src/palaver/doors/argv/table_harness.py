@@ -103,8 +103,11 @@ HARNESS_COMMANDS: Final = (
             "without a bus, or when something is wrong, it prints nothing and ends with status 0."
         ),
         positionals=(
-            Positional(name="HARNESS", help="Whose hook it is.", choices=("claude", "gemini")),
+            Positional(name="HARNESS", help="Whose hook it is.", choices=("claude", "codex", "gemini")),
             Positional(name="EVENT", help="The hook, such as Stop."),
+        ),
+        options=(
+            Option(name="--installed", help="It was set up by 'pal install', and not for one session."),
         ),
         examples=(("pal hook claude Stop", "as a command of a hook"),),
     ),

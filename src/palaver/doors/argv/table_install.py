@@ -45,8 +45,8 @@ INSTALL_COMMANDS: Final = (
         group=_GROUP,
         summary="Remove what was installed.",
         description=(
-            "Settings of a harness are put back byte for byte. In a file that was changed since, only what is "
-            "ours is taken out, and it says so. What is not ours stays as it is."
+            "Settings of a harness are put back byte for byte. In a file that was changed since, only what "
+            "is ours is taken out, and it says so. What is not ours stays as it is."
         ),
         positionals=(_WHAT, _DIR),
         options=(Option(name="--print", help="Only say what would be removed."), _YES),

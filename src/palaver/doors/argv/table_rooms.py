@@ -12,8 +12,8 @@ _NOTES: Final = "Notes"
 
 ROOM: Final = Option(
     name="--room",
-    metavar="ID",
-    help="The room, as 'pal room list' shows it; otherwise the one you are in here.",
+    metavar="ROOM",
+    help="The room, as 'pal room list' shows it, or a path in its workspace; otherwise the one here.",
     completes="rooms",
 )
 """Which room a command is about, when it is not the one of the working directory."""
@@ -43,10 +43,11 @@ ROOM_COMMANDS: Final = (
         description=(
             "A room belongs to a folder: the top of its git repository, or the nearest one that looks like a "
             "project. Worktrees share the room of the main checkout. If there is a room above already, you "
-            "join that one; the first to come opens one."
+            "join that one; the first to come opens one. With --new it is opened at the very folder, and who "
+            "works below it belongs there from then on."
         ),
         positionals=(_PATH,),
-        options=(Option(name="--new", help="Open a room here, also inside another."),),
+        options=(Option(name="--new", help="Open a room at this very folder, also inside another."),),
         examples=(
             ("pal room join", "the room of the working directory"),
             ("pal room join services/api --new", "a room of its own for a part"),
@@ -65,7 +66,7 @@ ROOM_COMMANDS: Final = (
         path=("room", "list"),
         group=_ROOMS,
         summary="Show the rooms.",
-        description="All rooms, or those at and above a path.",
+        description="The open rooms, or those at and above a path.",
         positionals=(
             Positional(
                 name="PATH",
@@ -74,8 +75,12 @@ ROOM_COMMANDS: Final = (
                 completes="directories",
             ),
         ),
-        options=(Option(name="--closed", help="Also those that are closed."),),
-        examples=(("pal room list", "all of them"), ("pal room list .", "those that this folder is in")),
+        options=(Option(name="--all", help="Also those that are closed."),),
+        examples=(
+            ("pal room list", "those that are open"),
+            ("pal room list .", "those that this folder is in"),
+            ("pal room list --all", "and those that were closed"),
+        ),
     ),
     Command(
         path=("room", "state"),

@@ -9,10 +9,12 @@ from palaver.broker.outcome import Joined
 from palaver.doors.argv.run import marks_of
 from palaver.doors.argv.wire import Asked
 from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.hooks.permissions import PermissionDesk
 from palaver.doors.services import Services
 from palaver.errors import AlreadyJoined, BadRequest
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hooks import read_hook
+from palaver.harness.setups import INSTALLED
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim
 from palaver.links.peer import Peer
@@ -31,11 +33,14 @@ class HookAsking:
         self._services = services
         self._doorstep = doorstep
         self.desk = desk
+        self.permissions = PermissionDesk(services)
 
     async def answer(self, peer: Peer, asked: Asked) -> Answer | None:
         """Say what goes back; None when it is nobody's, or cannot be understood."""
         words = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
-        news = read_hook(words[0], words[1], asked.body) if len(words) == 2 else None
+        is_installed = words[2:] == (INSTALLED,)
+        is_whole = len(words) == 2 or is_installed
+        news = read_hook(words[0], words[1], asked.body) if is_whole else None
         if news is None:
             return None
         harness = words[0]
@@ -46,7 +51,14 @@ class HookAsking:
             caller = await self._sit_down(peer, caller, claim, harness, news)
         if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
             return None
+        if is_installed and self._has_its_own(caller):
+            return None
         return await self.desk.answer(caller, harness, news)
+
+    def _has_its_own(self, caller: Caller) -> bool:
+        """True for an agent that `pal` has started: it was given hooks then, and must not be heard twice."""
+        known = self._services.broker.directory.get(caller.name)
+        return known is not None and bool(known.holder)
 
     async def _sit_down(
         self, peer: Peer, caller: Caller, claim: Claim, harness: str, news: HookNews

@@ -1,7 +1,7 @@
 """`pal hook` on the Unix socket: one request, one answer, and the word of the client that it has it.
 
     client  R request with the input of the hook   A it has the answer, and now writes it out
-    daemon  H answer, empty for nothing
+    daemon  H answer, empty for nothing            W wait for it so many seconds: a person is asked
 
 Whatever goes wrong, the answer is empty: a hook must never get in the way of its harness. A client that goes
 without a word has written nothing.
@@ -9,6 +9,7 @@ without a word has written nothing.
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -17,10 +18,13 @@ import msgspec
 from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
 from palaver.doors.hooks.asking import HookAsking
 from palaver.doors.hooks.desk import Answer
+from palaver.doors.hooks.permissions import Pending
 from palaver.errors import PalaverError
 from palaver.links.peer import Peer
 
 MAGIC: Final = b"PALH"
+_GRACE_S: Final = 5
+"""A client waits a little longer than the daemon."""
 _encode: Final = msgspec.json.Encoder().encode
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -45,6 +49,7 @@ class HookConnection(asyncio.Protocol):
         self._has_asked = False
         self._answer: Answer | None = None
         self._is_lost = False
+        self._pending: Pending | None = None
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
         """Take a transport over, with what was read of it behind the magic word."""
@@ -65,6 +70,8 @@ class HookConnection(asyncio.Protocol):
             self._tasks.create_task(self._serve(asked_from_bytes(payload)))
         elif kind == b"A":
             self._settle(has_left=True)
+            if self._pending is not None:
+                self._pending.arrive(has_it=True)
 
     async def _serve(self, asked: Asked) -> None:
         said = b""
@@ -73,6 +80,8 @@ class HookConnection(asyncio.Protocol):
             if answer is not None:
                 said = _encode(answer.said) if answer.said else b""
                 self._answer = answer
+                if not said:
+                    said = await self._permission(answer)
         except PalaverError as error:
             _logger.info("no answer to a hook of process %d: %s: %s", self._peer.pid, error.code, error)
         finally:
@@ -82,18 +91,35 @@ class HookConnection(asyncio.Protocol):
             elif self._is_lost:
                 self._settle(has_left=False)
 
+    async def _permission(self, answer: Answer) -> bytes:
+        """Let the hook wait for a person's word on what its agent asks leave for, where that is wanted."""
+        pending = await self._asking.permissions.open(answer)
+        if pending is None:
+            return b""
+        self._pending = pending
+        if self._is_lost:
+            pending.leave()
+        self._settle(has_left=True)  # that it is blocked is known at once
+        limit_s = (pending.until_ms - pending.since_ms) // 1000 + _GRACE_S
+        self._send(frame(b"W", struct.pack(">I", limit_s)))
+        said = await self._asking.permissions.decision(pending)
+        return _encode(said) if said else b""
+
     def _settle(self, *, has_left: bool) -> None:
         if self._answer is not None:
             answer, self._answer = self._answer, None
             self._asking.desk.settle(answer, has_left=has_left)
 
     def _say(self, said: bytes) -> None:
+        self._send(frame(b"H", said))
+
+    def _send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(b"H", said))
+            self._transport.write(data)
 
     def part(self, farewell: str | None) -> None:
         """The daemon stops: a hook that is under way is nearly done, and one that says nothing is let go."""
-        if not self._has_asked:
+        if not self._has_asked or self._pending is not None:
             self.abort()
 
     def abort(self) -> None:
@@ -106,3 +132,5 @@ class HookConnection(asyncio.Protocol):
         self._peer.close()
         self._ended(self)
         self._settle(has_left=False)
+        if self._pending is not None:
+            self._pending.leave()

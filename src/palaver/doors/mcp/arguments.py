@@ -7,7 +7,8 @@ that does not fit is refused with a sentence that says what would.
 from collections.abc import Mapping
 from typing import Final
 
-from palaver.doors.mcp.tools import Kind, Param, Tool
+from palaver.doors.mcp.schema import Kind, Param
+from palaver.doors.mcp.tools import Tool
 from palaver.errors import BadRequest
 
 _WANTED: Final[Mapping[Kind, str]] = {
@@ -48,7 +49,8 @@ def _fits(kind: Kind, value: object) -> bool:
     if kind == "text":
         return _is_text(value)
     if kind == "texts":
-        return _is_text(value) or (isinstance(value, list) and bool(value) and all(map(_is_text, value)))
+        # A list without any is the desk's to refuse: what it means depends on the parameter.
+        return _is_text(value) or (isinstance(value, list) and all(map(_is_text, value)))
     if kind == "number":
         return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
     if kind == "flag":

@@ -17,7 +17,8 @@ from mcp_types import (
 from mcp_types import Tool as SdkTool
 
 from palaver.doors.mcp.calls import Answer
-from palaver.doors.mcp.tools import INSTRUCTIONS, Tool, input_schema
+from palaver.doors.mcp.schema import input_schema
+from palaver.doors.mcp.tools import INSTRUCTIONS, Tool
 
 Context = ServerRequestContext[Any, Any]
 Call = Callable[[Context, CallToolRequestParams], Awaitable[Answer]]

@@ -4,35 +4,11 @@ Every word here is read by a model at the start of every session, so there are f
 `doors/desk.py` and, for `send`, in `calls.py`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from palaver.doors.mcp.schema import Param
 from palaver.errors import UsageError
-
-Kind = Literal["text", "texts", "number", "flag", "object"]
-"""`texts` is one text or a list of them."""
-
-_TYPES: Final[dict[Kind, dict[str, object]]] = {
-    "text": {"type": "string"},
-    "texts": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-    "number": {"type": "integer"},
-    "flag": {"type": "boolean"},
-    "object": {"type": "object"},
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Param:
-    """One parameter of a tool."""
-
-    name: str
-    kind: Kind = "text"
-    help: str = ""
-    optional: bool = False
-    choices: tuple[str, ...] = ()
-    schema: dict[str, object] | None = None
-    """More than the kind says, where a model needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +33,9 @@ _TURN: Final = Param(name="expected_turn_id", kind="number")
 _WAIT: Final = Param(name="max_wait_ms", kind="number", optional=True)
 _LIMIT: Final = Param(name="limit", kind="number", optional=True)
 _AFTER: Final = Param(name="after_event_seq", kind="number", optional=True)
+_EVENTS: Final = Param(
+    name="events", kind="flag", help="Also give what happened behind after_event_seq.", optional=True
+)
 _REASON: Final = Param(name="reason", optional=True)
 _HANDOFF: Final = Param(
     name="handoff",
@@ -132,7 +111,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         group="stick",
         help="Wait for the stick: only its holder writes to the workspace. status is your_turn (keep turn_id "
         "and lease_id), not_yet (call again), takeover_available or closed.",
-        params=(_ROOM, _WAIT),
+        params=(_ROOM, _WAIT, _EVENTS, _AFTER),
         is_waiting=True,
     ),
     Tool(
@@ -276,23 +255,3 @@ def choose_tools(words: str | None) -> tuple[Tool, ...]:
         what = f"there is no group {', '.join(unknown)}" if unknown else "--tools needs a group"
         raise UsageError(f"{what}; the groups of tools are {', '.join(GROUPS)}")
     return tuple(tool for tool in TOOLS if tool.group in wanted)
-
-
-def input_schema(params: Sequence[Param]) -> dict[str, object]:
-    """Write the parameters of a tool as JSON Schema."""
-    schema: dict[str, object] = {
-        "type": "object",
-        "properties": {param.name: _schema(param) for param in params},
-    }
-    if required := [param.name for param in params if not param.optional]:
-        schema["required"] = required
-    return schema
-
-
-def _schema(param: Param) -> dict[str, object]:
-    schema = dict(param.schema or _TYPES[param.kind])
-    if param.choices:
-        schema["enum"] = list(param.choices)
-    if param.help:
-        schema["description"] = param.help
-    return schema

@@ -1,0 +1,72 @@
+"""What agents ask leave for, and who answered what. Only the human answers, and only in person."""
+
+from palaver.broker.context import Context
+from palaver.broker.outcome import Written
+from palaver.errors import NotAllowed, NotPerson
+from palaver.model.agent import Caller
+from palaver.model.envelope import Draft
+from palaver.model.message import HUMAN
+from palaver.model.permission import (
+    ALLOW,
+    ANSWERED,
+    ASKED,
+    DENY,
+    LIMIT_TEXT,
+    AnswerPermission,
+    AskPermission,
+    ClosePermission,
+)
+from palaver.model.text import check_text
+
+
+def check_person(caller: Caller) -> None:
+    """Refuse everybody but the human, and the human in another's name."""
+    if caller.kind != HUMAN:
+        raise NotAllowed("answering for a permission", caller.standing.word, "the human in person")
+    if caller.by is not None:
+        raise NotPerson("a permission is answered by the human in person, and not in another's name")
+
+
+async def ask(context: Context, caller: Caller, request: AskPermission, key: bytes | None) -> Written:
+    """Write that an agent asks leave, and until when it waits."""
+    check_text(request.text, "what is asked", LIMIT_TEXT * 4)
+    payload: dict[str, object] = {
+        "permission": request.permission,
+        "tool": request.tool,
+        "text": request.text,
+        "digest": request.digest,
+        "until": request.until,
+    }
+    return await _write(context, ASKED, request.name, payload, key)
+
+
+async def answer(context: Context, caller: Caller, request: AnswerPermission, key: bytes | None) -> Written:
+    """Write what a person has decided."""
+    check_person(caller)
+    payload: dict[str, object] = {
+        "agent": request.name,
+        "permission": request.permission,
+        "decision": ALLOW if request.is_allowed else DENY,
+        "digest": request.digest,
+    }
+    return await _write(context, ANSWERED, caller.name, payload, key)
+
+
+async def close(context: Context, caller: Caller, request: ClosePermission, key: bytes | None) -> Written:
+    """Write that nobody has answered, and what follows from that."""
+    payload: dict[str, object] = {
+        "agent": request.name,
+        "permission": request.permission,
+        "decision": request.decision,
+        "reason": request.reason,
+    }
+    return await _write(context, ANSWERED, caller.name, payload, key)
+
+
+async def _write(
+    context: Context, type_: str, sender: str, payload: dict[str, object], key: bytes | None
+) -> Written:
+    draft = Draft(
+        type=type_, sender=sender, payload=payload, id=context.ids.next(), ts=context.clock.now_ms()
+    )
+    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)

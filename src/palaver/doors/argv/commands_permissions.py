@@ -1,0 +1,133 @@
+"""What agents ask leave for: shown to everybody, answered by the human in person and by nobody else."""
+
+import asyncio
+import json
+from typing import Final
+
+from palaver.broker.permissions import check_person
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import ago, safe
+from palaver.doors.hooks.permissions import Pending
+from palaver.errors import Unavailable
+from palaver.links.doorstep import Doorstep
+from palaver.model.agent import Agent
+from palaver.model.delivery import AgentState
+from palaver.model.permission import ALLOW, DENY, AnswerPermission
+
+_ARRIVE_S: Final = 5.0
+_NOT_ASKING: Final = "usage limit"
+"""How the detail of an agent begins that waits for no person."""
+
+
+async def pending(call: Call, doorstep: Doorstep) -> int:
+    """Show what is asked, those first that can be answered."""
+    now, services = call.services.clock.now_ms(), call.services
+    asked = services.permissions.all()
+    names = {one.agent for one in asked}
+    others = [agent for agent in services.broker.directory.all() if _is_asking(call, agent, names)]
+    if call.is_json:
+        for one in asked:
+            await call.say_json(_view(one))
+        for agent in others:
+            await call.say_json(_agent_view(agent))
+        return 0
+    if not asked and not others:
+        await call.say("no agent asks leave for anything")
+    for one in asked:
+        left = ago(max(0, one.until_ms - now))
+        await call.say_lines(
+            [
+                f"{call.paint.bold(one.id)}  {safe(one.agent)} asks: {safe(one.text)}",
+                *(f"    {line}" for line in _input_lines(one)),
+                f"    since {ago(now - one.since_ms)}, denied in {left}:",
+                f"    pal approve {one.id} | pal deny {one.id}",
+            ]
+        )
+    for agent in others:
+        where = (
+            f"answer at its terminal: pal attach {agent.name}" if agent.holder else "answer at its terminal"
+        )
+        await call.say_lines(
+            [
+                f"{safe(agent.name)} is blocked: {safe(agent.detail) or 'it does not say on what'}",
+                f"    since {ago(now - agent.since)}, {where}",
+            ]
+        )
+    return 0
+
+
+async def approve(call: Call, doorstep: Doorstep) -> int:
+    """Say yes."""
+    return await _answer(call, is_allowed=True)
+
+
+async def deny(call: Call, doorstep: Doorstep) -> int:
+    """Say no."""
+    return await _answer(call, is_allowed=False)
+
+
+async def _answer(call: Call, *, is_allowed: bool) -> int:
+    check_person(call.caller)
+    one = call.services.permissions.take(call.parsed.positionals[0].lower())
+    request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
+    try:
+        await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    except BaseException:
+        one.is_taken = False
+        one.leave()  # its own dialog is asked then
+        raise
+    if not one.decided.done():
+        one.decided.set_result(is_allowed)
+    await asyncio.wait({one.arrived}, timeout=_ARRIVE_S)
+    if not one.arrived.done() or not one.arrived.result():
+        raise Unavailable(f"{one.agent} did not take the answer: it was answered elsewhere, or has gone")
+    decision = ALLOW if is_allowed else DENY
+    if call.is_json:
+        await call.say_json({**_view(one), "decision": decision})
+    else:
+        await call.say(f"{'allowed' if is_allowed else 'denied'}: {safe(one.agent)}, {safe(one.text)}")
+    return 0
+
+
+def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
+    return (
+        agent.state == AgentState.BLOCKED
+        and not agent.left
+        and agent.name not in names
+        and not agent.detail.startswith(_NOT_ASKING)
+        and call.services.presence.is_present(agent.name)
+    )
+
+
+def _view(one: Pending) -> dict[str, object]:
+    return {
+        "id": one.id,
+        "agent": one.agent,
+        "harness": one.harness,
+        "session": one.session,
+        "text": one.text,
+        "tool": one.tool,
+        "input": one.input,
+        "digest": one.digest,
+        "since": one.since_ms,
+        "until": one.until_ms,
+        "answerable": True,
+    }
+
+
+def _agent_view(agent: Agent) -> dict[str, object]:
+    return {
+        "id": None,
+        "agent": agent.name,
+        "harness": agent.harness or None,
+        "session": agent.session or None,
+        "text": agent.detail,
+        "since": agent.since,
+        "answerable": False,
+    }
+
+
+def _input_lines(one: Pending) -> list[str]:
+    """Give every word of what is asked: nobody should allow what was not shown."""
+    written = json.dumps(one.input, indent=2, ensure_ascii=False, default=str)
+    return [safe(line) for line in written.splitlines()]

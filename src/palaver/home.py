@@ -1,0 +1,123 @@
+"""The home of a daemon, before it serves: one lock, its file system, its log file, its first word."""
+
+import asyncio
+import fcntl
+import logging
+import logging.handlers
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TextIO
+
+from palaver.config import Settings
+
+_LOCK_WAIT_S: Final = 10.0
+_MANY_FILES: Final = 65_536
+_LOOK_AGAIN_S: Final = 0.02
+_SUCCESSOR_WAIT_S: Final = 1.0
+_NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
+)
+
+_logger: Final = logging.getLogger("palaver")
+
+
+class Ready:
+    """Tells whoever started us how it went: `ok`, or a sentence. A client hears it once, a person sees it."""
+
+    def __init__(self, descriptor: int | None, *, is_foreground: bool) -> None:
+        self._descriptor = descriptor
+        self._is_foreground = is_foreground
+
+    def say(self, word: str) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, f"{word}\n".encode())
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+        elif self._is_foreground and word != "ok":
+            sys.stderr.write(f"pal: {word}\n")
+
+
+def prepare_home(home: Path) -> Path:
+    """Make the home, and refuse one whose locks nobody keeps. Raises OSError with a sentence."""
+    home = home.absolute()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kind = file_system_of(home)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        raise OSError(f"{home} is on a network file system ({kind}): choose another home with PALAVER_HOME")
+    return home
+
+
+def file_system_of(path: Path) -> str:
+    """Give the kind of file system a path is on; empty when that cannot be told."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    kinds: dict[str, str] = {}
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        kinds[before.split(" ")[4]] = after.split(" ")[0]
+    resolved = path.resolve()
+    return next((kinds[str(one)] for one in (resolved, *resolved.parents) if str(one) in kinds), "")
+
+
+def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
+    """Take the one lock of a home, waiting for a daemon on its way out; None when one is there to stay."""
+    lock = (home / "daemon.lock").open("a+", encoding="ascii")
+    end = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end or is_listening():
+                lock.close()
+                return None
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            return lock
+
+
+async def wait_for_successor(home: Path) -> None:
+    """Wait until the newer client is starting its own daemon: those let go now must not start an older one.
+
+    It holds `start.lock` while it does, and waits for this daemon's lock. If it never comes, that is no harm.
+    """
+    with suppress(TimeoutError, BlockingIOError), (home / "start.lock").open("a") as lock:
+        async with asyncio.timeout(_SUCCESSOR_WAIT_S):
+            while True:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+def allow_many_files() -> None:
+    """Every caller is an open file or two, and the usual limit is made for one user's shell."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MANY_FILES if hard == resource.RLIM_INFINITY else min(_MANY_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:
+    """Write what happens to `daemon.log`, which is turned over when it is long, or to the terminal."""
+    handler: logging.Handler
+    if is_foreground:
+        handler = logging.StreamHandler()
+    else:
+        handler = logging.handlers.RotatingFileHandler(
+            home / "daemon.log", maxBytes=settings.log_max_bytes, backupCount=1, encoding="utf-8"
+        )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    _logger.addHandler(handler)
+    _logger.setLevel(settings.log_level.upper())

@@ -1,0 +1,286 @@
+"""Setting up harnesses: what is written where, and that all of it is put back."""
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.cli.install import install, uninstall
+from palaver.cli.install_harness import settings_path
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.table import TABLE
+from palaver.harness.setups import INSTALLABLE, setup_for
+
+FILES = {
+    "claude": (".claude/settings.json",),
+    "codex": (".codex/config.toml", ".codex/hooks.json"),
+    "opencode": (".config/opencode/opencode.json",),
+    "gemini": (".gemini/settings.json",),
+}
+MINE = {
+    ".claude/settings.json": '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}]}}',
+    ".codex/config.toml": '# mine\nmodel = "m" # why\n[mcp_servers.other]\ncommand = "x"',
+    ".codex/hooks.json": '{\n\t"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}]}\n}',
+    ".config/opencode/opencode.json": '{\n  // mine\n  "mcp": {"a": {"type": "local"},},\n}\n',
+    ".gemini/settings.json": '{\n    "hooks": {"AfterTool": []}, // mine\n    "mcpServers": {}\n}\n',
+}
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def run(*words: str, **more: str) -> int:
+        done = install if words[0] == "install" else uninstall
+        environment = {"HOME": str(tmp_path), "PALAVER_HOME": str(tmp_path / ".palaver"), **more}
+        return done(parse(TABLE, words), environment)
+
+    return run
+
+
+def write(tmp_path: Path, harness: str) -> dict[Path, bytes]:
+    for name in FILES[harness]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(MINE[name])
+        (tmp_path / name).chmod(0o640)
+    return read(tmp_path, harness)
+
+
+def read(tmp_path: Path, harness: str) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for name in FILES[harness] if (path := tmp_path / name).exists()}
+
+
+def everything(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("harness", INSTALLABLE)
+def test_settings_are_put_back_byte_for_byte(tmp_path: Path, run: Run, harness: str) -> None:
+    before = write(tmp_path, harness)
+
+    installed = run("install", harness, "--yes")
+    between = read(tmp_path, harness)
+    removed = run("uninstall", harness, "--yes")
+
+    assert (installed, removed) == (0, 0)
+    assert all(between[path] != content for path, content in before.items())
+    assert read(tmp_path, harness) == before
+    assert {stat.S_IMODE(path.stat().st_mode) for path in before} == {0o640}
+    assert everything(tmp_path) == set(before)
+
+
+@pytest.mark.parametrize("harness", INSTALLABLE)
+def test_what_was_not_there_is_not_there_afterwards(tmp_path: Path, run: Run, harness: str) -> None:
+    run("install", harness, "--yes")
+    files = read(tmp_path, harness)
+
+    run("uninstall", harness, "--yes")
+
+    assert len(files) == len(FILES[harness])
+    assert everything(tmp_path) == set()
+    assert {path.name for path in tmp_path.iterdir()} <= {".palaver"}
+
+
+@pytest.mark.parametrize("harness", INSTALLABLE)
+def test_installing_again_changes_nothing(
+    tmp_path: Path, run: Run, harness: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = write(tmp_path, harness)
+    run("install", harness, "--yes")
+    once = read(tmp_path, harness)
+    capsys.readouterr()
+
+    again = run("install", harness, "--yes")
+
+    assert again == 0
+    assert read(tmp_path, harness) == once
+    assert "is up to date" in capsys.readouterr().out
+    run("uninstall", harness, "--yes")
+    assert read(tmp_path, harness) == before
+
+
+@pytest.mark.parametrize("harness", INSTALLABLE)
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+def test_print_writes_nothing(
+    tmp_path: Path, run: Run, harness: str, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, harness)
+    if verb == "uninstall":
+        run("install", harness, "--yes")
+        capsys.readouterr()
+    before = {path: path.read_bytes() for path in everything(tmp_path)}
+
+    status = run(verb, harness, "--print")
+
+    out = capsys.readouterr().out
+    assert status == 0
+    assert {path: path.read_bytes() for path in everything(tmp_path)} == before
+    assert "+++" in out
+    assert "palaver" in out
+
+
+@pytest.mark.parametrize("harness", INSTALLABLE)
+def test_nothing_is_written_unasked(
+    tmp_path: Path, run: Run, harness: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run("install", harness)
+
+    assert status == 1
+    assert "--yes" in capsys.readouterr().err
+    assert everything(tmp_path) == set()
+
+
+def test_what_somebody_changed_meanwhile_stays(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "gemini")
+    path = tmp_path / ".gemini/settings.json"
+    run("install", "gemini", "--yes")
+    path.write_text(path.read_text().replace("{", '{\n    "theme": "dark",', 1))
+    capsys.readouterr()
+
+    status = run("uninstall", "gemini", "--yes")
+
+    assert status == 0
+    assert path.read_text() == MINE[".gemini/settings.json"].replace("{", '{\n    "theme": "dark",', 1)
+    assert "only what is ours is taken out" in capsys.readouterr().out
+
+
+def test_an_older_installation_is_brought_up_to_date(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = write(tmp_path, "codex")
+    monkeypatch.setattr("palaver.cli.install_harness.find_pal", lambda: "/old/pal")
+    run("install", "codex", "--yes")
+    monkeypatch.setattr("palaver.cli.install_harness.find_pal", lambda: "/new/pal")
+
+    run("install", "codex", "--yes")
+
+    texts = b"".join(read(tmp_path, "codex").values())
+    assert b"/old/pal" not in texts
+    assert b"/new/pal" in texts
+    run("uninstall", "codex", "--yes")
+    assert read(tmp_path, "codex") == before
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (".claude/settings.json", "{ // no\n}"),
+        (".claude/settings.json", '{"enabledPlugins": []}'),
+        (".codex/config.toml", "a ="),
+        (".codex/hooks.json", '{"hooks": {"Stop": [{"hooks": [{"type": "http", "url": "x"}]}]}}'),
+        (".config/opencode/opencode.json", '{"mcp": {"palaver": {"type": "remote"}}}'),
+        (".gemini/settings.json", "\xff"),
+    ],
+)
+def test_what_cannot_be_added_to_stays_as_it_is(
+    tmp_path: Path, run: Run, file: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness = next(name for name, files in FILES.items() if file in files)
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text.encode("latin-1"))
+
+    status = run("install", harness, "--yes", "--json")
+
+    error = json.loads(capsys.readouterr().err)
+    assert (status, error["error"]) == (1, "bad_request")
+    assert str(path) in error["message"]
+    assert everything(tmp_path) == {path}
+    assert path.read_bytes() == text.encode("latin-1")
+
+
+def test_what_was_not_installed_cannot_be_removed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("uninstall", "claude", "--yes") == 1
+    assert "nothing to put back" in capsys.readouterr().err
+
+
+def test_a_link_to_settings_stays_a_link(tmp_path: Path, run: Run) -> None:
+    real = tmp_path / "dotfiles/settings.json"
+    real.parent.mkdir()
+    real.write_text("{}")
+    (tmp_path / ".gemini").mkdir()
+    link = tmp_path / ".gemini/settings.json"
+    link.symlink_to(real)
+
+    run("install", "gemini", "--yes")
+
+    assert link.is_symlink()
+    assert "mcpServers" in json.loads(real.read_text())
+
+
+def test_a_file_that_changes_while_it_is_asked_about_is_not_written(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "gemini")
+    path = tmp_path / ".gemini/settings.json"
+    monkeypatch.setattr("palaver.cli.install_harness._is_agreed", lambda *_: path.write_text("{}"))
+
+    status = run("install", "gemini")
+
+    assert status == 1
+    assert path.read_text() == "{}"
+    assert "changed while you were asked" in capsys.readouterr().err
+
+
+def test_files_are_where_the_harness_looks_for_them(tmp_path: Path) -> None:
+    (tmp_path / "x/opencode").mkdir(parents=True)
+    (tmp_path / "x/opencode/opencode.jsonc").touch()
+    environment = {
+        "HOME": "/h",
+        "CLAUDE_CONFIG_DIR": "/c",
+        "CODEX_HOME": "/o",
+        "GEMINI_CLI_HOME": "/g",
+        "XDG_CONFIG_HOME": str(tmp_path / "x"),
+    }
+
+    assert settings_path("claude", "settings.json", environment) == Path("/c/settings.json")
+    assert settings_path("codex", "hooks.json", environment) == Path("/o/hooks.json")
+    assert settings_path("gemini", "settings.json", environment) == Path("/g/.gemini/settings.json")
+    assert settings_path("opencode", "opencode.json", environment) == tmp_path / "x/opencode/opencode.jsonc"
+    assert settings_path("opencode", "opencode.json", {"HOME": "/h"}) == Path(
+        "/h/.config/opencode/opencode.json"
+    )
+
+
+def test_another_home_is_named_in_what_is_installed(tmp_path: Path, run: Run) -> None:
+    run("install", "codex", "--yes", PALAVER_HOME=str(tmp_path / "my bus"))
+
+    server = tomllib.loads((tmp_path / ".codex/config.toml").read_text())["mcp_servers"]["palaver"]
+    hooks = json.loads((tmp_path / ".codex/hooks.json").read_text())["hooks"]
+    assert server["args"] == ["--home", str(tmp_path / "my bus"), "mcp"]
+    command = hooks["Stop"][0]["hooks"][0]["command"]
+    assert f"--home '{tmp_path}/my bus' hook codex Stop --installed" in command
+
+
+def test_the_plugin_of_claude_code_lies_in_the_home_of_the_bus(tmp_path: Path, run: Run) -> None:
+    run("install", "claude", "--yes")
+
+    settings = json.loads((tmp_path / ".claude/settings.json").read_text())
+    folder = Path(settings["extraKnownMarketplaces"]["palaver"]["source"]["path"])
+    hooks = json.loads((folder / "plugin/hooks/hooks.json").read_text())["hooks"]
+    server = json.loads((folder / "plugin/.mcp.json").read_text())["mcpServers"]["palaver"]
+    assert settings["enabledPlugins"] == {"palaver@palaver": True}
+    assert folder.is_relative_to(tmp_path / ".palaver")
+    assert hooks["Stop"][0]["hooks"][0]["command"].endswith("hook claude Stop --installed")
+    assert server["args"] == ["mcp"]
+    assert os.access(server["command"], os.X_OK)
+
+
+@given(st.text(min_size=1).filter(lambda word: "\0" not in word))
+def test_a_path_of_any_kind_is_written_so_that_it_is_read_again(word: str) -> None:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return
+    pal = (f"/{word}/pal",)
+
+    lines = setup_for("codex", pal, "/own").changes[0].lines
+
+    assert tomllib.loads("\n".join(lines))["command"] == pal[0]

@@ -1,0 +1,93 @@
+"""The scripted model: every wire can be read by whoever speaks it, and a gate keeps it busy."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from palaver.cli.mock_model.script import Reply, Request, Rule, Script, ToolCall
+from palaver.cli.mock_model.server import MockModel, mock_model
+
+PATHS = {
+    "anthropic": "/v1/messages",
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "gemini": "/v1beta/models/m:streamGenerateContent?alt=sse",
+}
+CALL = ToolCall(tool="Bash", input={"command": "ls"})
+
+
+def post(model: MockModel, path: str, body: object) -> tuple[int, str]:
+    request = urllib.request.Request(model.url + path, json.dumps(body).encode(), method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def events(stream: str) -> list[Any]:
+    lines = [line.removeprefix("data: ") for line in stream.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+@pytest.mark.parametrize("wire", PATHS)
+def test_every_wire_carries_text_and_calls(wire: str) -> None:
+    script = Script([Reply(text="hello there", calls=(CALL,)), Reply(text="done")])
+    with mock_model(script) as model:
+        first = post(model, PATHS[wire], {"tools": [{}], "messages": [{"content": "hi"}]})[1]
+        second = post(model, PATHS[wire], {"tools": [{}]})[1]
+
+    assert all(events(first))
+    assert "hello there" in first
+    assert "Bash" in first
+    assert "done" in second
+    assert "Bash" not in second
+
+
+def test_side_requests_use_up_no_reply_and_rules_go_first() -> None:
+    script = Script([Reply(text="main")], [Rule(pattern="special", reply=Reply(text="by a rule"))])
+
+    def ask(text: str, *, is_main: bool) -> str:
+        return script.take(Request(wire="chat", is_main=is_main, body={}, text=text)).text
+
+    assert ask("a title", is_main=False) == "mock"
+    assert ask("special", is_main=True) == "by a rule"
+    assert [ask("special", is_main=True), ask("x", is_main=True)] == ["main", "done"]
+
+
+def test_a_reply_waits_at_its_gate() -> None:
+    script = Script([Reply(text="later", gate="g")])
+    found: list[str] = []
+    with mock_model(script) as model:
+        asking = threading.Thread(
+            target=lambda: found.append(post(model, PATHS["anthropic"], {"tools": [{}]})[1])
+        )
+        asking.start()
+        assert len(script.wait_for_main(1, 5)) == 1
+        assert found == []
+
+        script.open("g")
+        asking.join(5)
+
+    assert "later" in found[0]
+
+
+def test_errors_counts_and_unknown_paths_are_answered() -> None:
+    script = Script([Reply(status=529, body={"error": "busy"})])
+    with mock_model(script) as model:
+        assert post(model, PATHS["anthropic"], {"tools": [{}]}) == (529, '{"error": "busy"}')
+        assert post(model, "/v1/messages/count_tokens", {"x": "y"})[0] == 200
+        assert post(model, "/nowhere", {})[0] == 404
+        with urllib.request.urlopen(f"{model.url}/v1/models", timeout=5) as answer:
+            assert b"mock-model" in answer.read()
+
+
+def test_the_conversation_of_a_request_can_be_searched() -> None:
+    request = Request(wire="responses", is_main=True, body={"input": [{"text": "luna → nova"}]}, text="")
+
+    assert "luna → nova" in request.conversation
+    assert Request(wire="chat", is_main=True, body={}, text="").conversation == ""

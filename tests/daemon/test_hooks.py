@@ -1,0 +1,279 @@
+"""Hooks and monitors with real daemons: the process decides who it is, and nothing gets in the way."""
+
+import json
+import os
+import signal
+import subprocess
+from typing import Any
+
+import httpx2
+import pytest
+from tests.daemon.mcp_stage import handshaken, pump_parameters
+from tests.daemon.stage import Home, Result, Shell, finish, wait_until
+
+SESSION = {"session_id": "s1"}
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    """A session of Claude Code, as far as the bus can see."""
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova", "--harness", "claude")
+    return shell
+
+
+@pytest.fixture
+def luna(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "luna")
+    return shell
+
+
+def hook(shell: Shell, event: str, **fields: Any) -> Result:
+    """Run a hook below a session."""
+    content = json.dumps({**SESSION, **fields})
+    result = shell.begin_script(f"printf %s '{content}' | pal hook claude {event}").end()
+    assert (result.status, result.err) == (0, "")
+    return result
+
+
+def context(result: Result) -> str:
+    said: str = result.json["hookSpecificOutput"]["additionalContext"]
+    return said
+
+
+def state(home: Home, name: str = "nova") -> tuple[str, str]:
+    (agent,) = [one for one in home.ok("list", "--json").lines if one["name"] == name]
+    return agent["state"], agent["detail"] or ""
+
+
+def receipt(home: Home, place: int) -> tuple[str, str]:
+    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+    return line["state"], line.get("grade") or ""
+
+
+def send(shell: Shell, *words: str) -> int:
+    place: int = shell.ok("send", "--json", *words).json["seq"]
+    return place
+
+
+def test_a_message_goes_with_a_hook_and_the_next_answer_proves_it(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+
+    assert context(hook(nova, "PostToolUse")) == f"<pal>[new message #{place}] luna → nova: look here</pal>"
+    assert receipt(bus, place) == ("submitted", "")
+    hook(nova, "PostToolBatch")
+    hook(nova, "PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
+
+    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: state(bus) == ("active", "Bash: ls"))
+
+
+def test_a_hook_of_nobody_of_another_harness_or_without_sense_says_nothing(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    send(luna, "@nova", "--", "look here")
+
+    assert hook(luna, "PostToolUse").out == ""
+    assert bus.ok("hook", "claude", "PostToolUse", content=b"{}").out == ""
+    for script in (
+        "pal hook codex PostToolUse </dev/null",
+        "echo '{}' | pal hook claude",
+        "echo '[' | pal hook claude PostToolUse",
+        "echo '{}' | pal hook claude PostToolUse more",
+    ):
+        result = nova.begin_script(script).end()
+        assert (result.status, result.out, result.err) == (0, "", "")
+    assert "look here" in context(hook(nova, "PostToolUse"))
+
+
+def test_a_session_inside_another_one_is_not_that_one(bus: Home, nova: Shell, luna: Shell) -> None:
+    hook(nova, "SessionStart", source="startup")
+    wait_until(lambda: "s1" in json.dumps(bus.events("--type", "life")))
+    send(luna, "@nova", "--", "for the outer one")
+
+    content = json.dumps({"session_id": "inner"})
+    inner = bus.spare_path()
+    inner.write_text(f"printf %s '{content}' | pal hook claude PostToolUse; true\n")
+    result = nova.begin_script(f"bash -c 'exec -a claude bash {inner}; true'").end()
+
+    assert result.status == 0
+    assert "for the outer one" not in result.out
+    assert "for the outer one" in context(hook(nova, "PostToolUse"))
+
+
+def test_a_daemon_that_is_stopped_and_continued_loses_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
+    place = send(luna, "@nova", "--", "look here")
+    os.kill(bus.pid, signal.SIGSTOP)
+    try:
+        result = hook(nova, "PostToolUse")
+    finally:
+        os.kill(bus.pid, signal.SIGCONT)
+
+    assert result.out == ""
+    wait_until(lambda: receipt(bus, place)[0] == "queued")
+    wait_until(lambda: hook(nova, "PostToolUse").out != "")
+
+
+def test_after_the_daemon_was_killed_a_hook_goes_on_with_the_next_one(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+    assert hook(nova, "PostToolUse").out
+
+    bus.kill()
+    assert hook(nova, "PostToolUse").out == ""
+    bus.ok("up")
+    hook(nova, "Stop")
+
+    wait_until(
+        lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed") is True
+    )
+    wait_until(lambda: any("never confirmed" in text for text in bus.texts()))
+
+
+def test_many_hooks_at_once_are_all_answered_and_each_message_is_given_once(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    places = [send(luna, "@nova", "--", f"text {number}") for number in range(5)]
+    script = "for i in 1 2 3 4 5 6 7 8; do echo '{}' | pal hook claude PostToolUse & done; wait"
+
+    out = nova.begin_script(script).end().out
+
+    assert [out.count(f"#{place}] luna") for place in places] == [1] * 5
+
+
+# A monitor
+
+
+def test_a_monitor_prints_a_line_for_each_message_at_once(bus: Home, nova: Shell, luna: Shell) -> None:
+    monitor = nova.begin("monitor")
+    one = send(luna, "@nova", "--", "first\nsecond line")
+    assert monitor.line() == f"[new message #{one}] luna → nova: first ⏎ second line"
+    two = send(luna, "@nova", "--intent", "request", "--", "again")
+    assert monitor.line() == f"[request #{two}] luna → nova: again"
+
+    wait_until(lambda: receipt(bus, two) == ("seen", "flushed"))
+
+
+def test_what_a_monitor_printed_is_proven_by_hooks_where_they_come(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "SessionStart", source="startup")
+    monitor = bus.start("monitor", "--as", "nova")
+    assert monitor.stdout is not None
+    place = send(luna, "@nova", "--", "word " * 200)
+    line = monitor.stdout.readline().decode()
+    assert line.endswith(f"else: pal show {place})\n")
+
+    notice = f"<task-notification><event>{line}</event></task-notification>"
+    added = context(hook(nova, "UserPromptSubmit", prompt=notice.replace("'", "")))
+
+    assert "word " * 200 in added
+    assert receipt(bus, place) == ("submitted", "")
+    hook(nova, "Stop")
+    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+
+
+def test_a_monitor_waits_for_the_next_daemon_also_after_down(bus: Home, nova: Shell, luna: Shell) -> None:
+    monitor = bus.start("monitor", "--as", "nova")
+    bus.ok("down")
+    assert not (bus.path / "daemon.sock").exists()
+
+    bus.ok("up")
+    place = send(luna, "@nova", "--", "back again")
+
+    assert monitor.stdout is not None
+    assert monitor.stdout.readline().decode() == f"[new message #{place}] luna → nova: back again\n"
+
+
+def test_a_monitor_ends_with_its_agent(bus: Home, nova: Shell, luna: Shell) -> None:
+    monitor = bus.start("monitor", "--as", "nova")
+    assert monitor.stdout is not None
+    send(luna, "@nova", "--", "hello")
+    monitor.stdout.readline()
+
+    nova.ok("leave")
+
+    assert monitor.wait(5) == 0
+
+
+def test_a_script_has_no_mail_to_monitor(bus: Home) -> None:
+    result = bus.pal("monitor")
+
+    assert result.status == 1
+    assert "only an agent has mail" in result.err
+
+
+# Other ways in
+
+
+async def test_the_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, luna: Shell) -> None:
+    join = f"{bus.client} join --name nova --harness claude --pid $$"
+    place = 0
+    async with handshaken(pump_parameters(bus, "--tools", "hooks", script=join)) as model:
+        assert await model.ok("hook", harness="claude", event="PostToolUse", session_id="s1") == {}
+        place = send(luna, "@nova", "--", "look here")
+        said = await model.ok(
+            "hook",
+            harness="claude",
+            event="PostToolUse",
+            session_id="s1",
+            tool_name="Bash",
+            command="ls",
+            agent_id="${agent_id}",
+        )
+        assert f"#{place}] luna → nova: look here" in json.dumps(said, ensure_ascii=False)
+        assert await model.ok("hook", harness="nobody", event="Stop") == {}
+        assert await model.ok("hook", harness="claude") == {}
+    async with handshaken(pump_parameters(bus)) as model:
+        offered = await model.session.list_tools()
+        assert "hook" not in [tool.name for tool in offered.tools]
+
+
+def test_hooks_come_in_over_http_with_a_token(home: Home) -> None:
+    home.ok("up", env={"PALAVER_HTTP": "127.0.0.1:0"})
+    home.ok("join", "--name", "nova", "--harness", "claude")
+    luna = home.shell()
+    luna.ok("join", "--name", "luna")
+    token = home.ok("token", "create", "--json").json["token"]
+    url = home.ok("status", "--json").json["doors"]["http"]
+    headers = {"authorization": f"Bearer {token}"}
+
+    def post(harness: str, **fields: str) -> Any:
+        answer = httpx2.post(f"{url}/hook/{harness}", headers=headers, json=fields)
+        assert answer.status_code == 200
+        return answer.json()
+
+    assert post("claude", hook_event_name="PostToolUse", session_id="s1") == {}
+    place = send(luna, "@nova", "--", "look here")
+    assert post("codex", hook_event_name="PostToolUse") == {}
+    assert post("claude") == {}
+    said = post("claude", hook_event_name="PostToolUse", session_id="s1")
+    assert f"#{place}] luna → nova: look here" in said["hookSpecificOutput"]["additionalContext"]
+    bad = httpx2.post(
+        f"{url}/hook/claude", headers={**headers, "content-type": "application/json"}, content=b"["
+    )
+    assert (bad.status_code, bad.json()) == (200, {})
+    assert httpx2.post(f"{url}/hook/claude", json={}).status_code == 401
+
+
+def test_a_hook_that_was_killed_has_given_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
+    place = send(luna, "@nova", "--", "look here")
+    process = subprocess.Popen(
+        [bus.client, "hook", "claude", "PostToolUse", "--as", "nova"],
+        env=bus.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+    process.kill()
+    finish(process)
+
+    assert receipt(bus, place)[0] == "queued"
+    assert "look here" in context(hook(nova, "PostToolUse"))

@@ -1,0 +1,219 @@
+"""What agents ask leave for, with real daemons and hooks: shown to all, answered by a person only."""
+
+import json
+import os
+import signal
+
+import pytest
+from tests.daemon.stage import Home, Job, JsonLine, Result, Shell, run_as_person, wait_until
+
+ASKED = {
+    "session_id": "s1",
+    "hook_event_name": "PermissionRequest",
+    "tool_name": "Bash",
+    "tool_input": {"command": "touch x"},
+}
+
+
+@pytest.fixture
+def bus(home: Home) -> Home:
+    """A home in which agents wait for a person's word."""
+    home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    return home
+
+
+def session(bus: Home, name: str = "nova") -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", name, "--harness", "claude")
+    return shell
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    return session(bus)
+
+
+def ask(shell: Shell, **fields: object) -> Job:
+    """Have a session ask leave, and leave it waiting."""
+    return shell.begin_script(
+        f"printf %s '{json.dumps({**ASKED, **fields})}' | pal hook claude PermissionRequest"
+    )
+
+
+def pending(home: Home, count: int = 1) -> list[JsonLine]:
+    wait_until(lambda: len(home.ok("pending", "--json").lines) == count)
+    return home.ok("pending", "--json").lines
+
+
+def decision(result: Result) -> JsonLine:
+    assert (result.status, result.err) == (0, "")
+    found: JsonLine = result.json["hookSpecificOutput"]["decision"]
+    return found
+
+
+def answers(home: Home) -> list[JsonLine]:
+    return [event["payload"] for event in home.events("--type", "permission.answered")]
+
+
+@pytest.mark.parametrize(("verb", "behaviour"), [("approve", "allow"), ("deny", "deny")])
+def test_a_person_answers_what_was_shown(bus: Home, nova: Shell, verb: str, behaviour: str) -> None:
+    job = ask(nova)
+    (shown,) = pending(bus)
+
+    said = run_as_person(bus, verb, shown["id"], "--json")
+
+    assert (shown["agent"], shown["text"]) == ("nova", "Bash: touch x")
+    assert (shown["input"], shown["answerable"]) == ({"command": "touch x"}, True)
+    assert (said.status, said.json["decision"]) == (0, behaviour)
+    assert decision(job.end())["behavior"] == behaviour
+    assert bus.ok("pending", "--json").lines == []
+    (asked,) = bus.events("--type", "permission.asked")
+    (answered,) = bus.events("--type", "permission.answered")
+    assert (asked["from"], asked["payload"]["permission"]) == ("nova", shown["id"])
+    assert (answered["from"], answered["payload"]["decision"]) == ("human", behaviour)
+    assert answered["payload"]["digest"] == asked["payload"]["digest"] == shown["digest"]
+
+
+def test_everybody_sees_it_and_a_person_reads_every_word(bus: Home, nova: Shell) -> None:
+    job = ask(nova, tool_input={"command": "rm -r x", "description": "tidy up"})
+    (shown,) = pending(bus)
+
+    page = bus.ok("pending").out
+    wait_until(lambda: "blocked: permission: Bash: rm -r x" in bus.ok("list").out)
+
+    assert f"{shown['id']}  nova asks: Bash: rm -r x\n" in page
+    assert '"description": "tidy up"' in page
+    assert "permission: Bash: rm -r x" in bus.ok("status", "nova").out
+    run_as_person(bus, "deny", shown["id"])
+    assert decision(job.end()) == {"behavior": "deny", "message": "a person said no"}
+
+
+def test_no_agent_and_no_script_answers_not_even_in_a_persons_name(bus: Home, nova: Shell) -> None:
+    job = ask(nova)
+    (shown,) = pending(bus)
+    boss = bus.shell()
+    boss.ok("join", "--name", "boss")
+
+    tries = [
+        bus.pal("approve", shown["id"], "--json"),
+        boss.pal("approve", shown["id"], "--json"),
+        bus.pal("approve", shown["id"], "--as", "nova", "--json"),
+        run_as_person(bus, "approve", shown["id"], "--as", "nova", "--json"),
+        run_as_person(bus, "deny", shown["id"], "--as", "boss", "--json"),
+    ]
+
+    assert [(one.status, one.error["error"]) for one in tries] == [(1, "not_allowed")] * 5
+    assert len(pending(bus)) == 1
+    assert answers(bus) == []
+    run_as_person(bus, "deny", shown["id"])
+    job.end()
+
+
+def test_what_is_over_or_was_never_asked_cannot_be_answered(bus: Home, nova: Shell) -> None:
+    job = ask(nova)
+    (first,) = pending(bus)
+    run_as_person(bus, "deny", first["id"])
+    job.end()
+    other = ask(nova, tool_input={"command": "touch y"})
+    (second,) = pending(bus)
+
+    again = run_as_person(bus, "approve", first["id"], "--json")
+    never = run_as_person(bus, "approve", "nothing", "--json")
+
+    assert (again.status, again.error["error"]) == (1, "not_found")
+    assert "answered already" in again.error["message"]
+    assert (never.status, never.error["error"]) == (1, "not_found")
+    assert second["id"] != first["id"]
+    run_as_person(bus, "approve", second["id"])
+    assert decision(other.end())["behavior"] == "allow"
+
+
+def test_the_same_request_again_is_another_one(bus: Home, nova: Shell) -> None:
+    ids = []
+    for _ in range(2):
+        job = ask(nova)
+        (shown,) = pending(bus)
+        ids.append(shown["id"])
+        run_as_person(bus, "deny", shown["id"])
+        job.end()
+
+    assert len(set(ids)) == 2
+
+
+def test_nobody_answers_in_time_and_the_answer_is_no(home: Home) -> None:
+    home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "1"})
+
+    said = ask(session(home)).end()
+
+    assert decision(said) == {"behavior": "deny", "message": "nobody answered in time"}
+    (answered,) = answers(home)
+    assert (answered["decision"], answered["reason"]) == ("deny", "timeout")
+
+
+def test_a_hook_that_was_given_up_is_asked_about_no_more(bus: Home, nova: Shell) -> None:
+    job = nova.begin_script(
+        f"printf %s '{json.dumps(ASKED)}' > asked; pal hook claude PermissionRequest <asked & echo $!; wait"
+    )
+    hook = int(job.line())
+    (shown,) = pending(bus)
+
+    os.kill(hook, signal.SIGTERM)
+    job.end()
+
+    wait_until(lambda: len(answers(bus)) == 1)
+    assert [line["id"] for line in pending(bus)] == [None]  # its own dialog may still be open
+    assert (answers(bus)[0]["decision"], answers(bus)[0]["reason"]) == ("none", "gone")
+    late = run_as_person(bus, "approve", shown["id"], "--json")
+    assert (late.status, late.error["error"]) == (1, "not_found")
+
+
+def test_a_daemon_that_stops_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -> None:
+    job = ask(nova)
+    pending(bus)
+
+    bus.ok("down")
+
+    said = job.end()
+    assert (said.status, said.out, said.err) == (0, "", "")
+
+
+def test_a_daemon_that_is_killed_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -> None:
+    job = ask(nova)
+    pending(bus)
+
+    bus.kill()
+
+    said = job.end()
+    assert (said.status, said.out, said.err) == (0, "", "")
+
+
+def test_unless_it_is_wanted_no_hook_waits(home: Home) -> None:
+    home.ok("up")
+
+    said = ask(session(home)).end()
+
+    assert (said.status, said.out) == (0, "")
+    (shown,) = pending(home)
+    assert (shown["id"], shown["answerable"], shown["text"]) == (None, False, "permission: Bash: touch x")
+    assert "answer at its terminal" in home.ok("pending").out
+    assert home.events("--type", "permission.asked") == []
+
+
+def test_several_agents_are_told_apart(bus: Home, nova: Shell) -> None:
+    jobs = {"nova": ask(nova), "kira": ask(session(bus, "kira"))}
+    shown = {line["agent"]: line["id"] for line in pending(bus, 2)}
+
+    run_as_person(bus, "approve", shown["kira"])
+
+    assert decision(jobs["kira"].end())["behavior"] == "allow"
+    assert [line["agent"] for line in pending(bus)] == ["nova"]
+    run_as_person(bus, "deny", shown["nova"])
+    assert decision(jobs["nova"].end())["behavior"] == "deny"
+
+
+def test_an_installed_hook_is_passed_over_only_beside_those_of_a_session(bus: Home, nova: Shell) -> None:
+    nova.ok("send", "@nova", "--", "look here")
+
+    said = nova.begin_script("echo '{}' | pal hook claude PostToolUse --installed").end()
+
+    assert "look here" in said.out
