@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -154,8 +155,7 @@ class PalaverHome:
         """End the receivers and the daemon, and remove the home."""
         end_all(self._waiting)
         for name in self._held:
-            pid = json.loads(self._command("status", name, "--json").run())["holder"]
-            os.kill(pid, signal.SIGTERM)
+            _end_holder(json.loads(self._command("status", name, "--json").run())["holder"])
         self._command("down").run()
         shutil.rmtree(self._root, ignore_errors=True)
 
@@ -165,3 +165,13 @@ class PalaverHome:
 
     def _command(self, *arguments: str) -> Command:
         return Command((self._program, *arguments), self._env)
+
+
+def _end_holder(pid: int) -> None:
+    """End a holder and wait until it is gone: one that still lives would call for a daemon."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        select.select([pidfd], [], [], _LIMIT_S)
+    finally:
+        os.close(pidfd)

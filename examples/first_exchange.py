@@ -1,7 +1,7 @@
 """What `make run` shows: the bus starts, two agents exchange a request and an answer, and work by turns.
 
-The ledger tells what became of each message. Then it shows live events until Ctrl-C. When standard input is not a terminal it ends after the exchange, and
-leaves nothing running that was not running before.
+The ledger tells what became of each message. Then it shows live events until Ctrl-C. When standard input is
+not a terminal it ends after the turns, and leaves nothing running that was not running before.
 """
 
 import asyncio
@@ -48,12 +48,14 @@ async def exchange() -> None:
 
 async def take_turns() -> None:
     """Let two agents share a folder: one has the stick, and hands over to the other, who waits for it."""
-    with tempfile.TemporaryDirectory(prefix="shop-") as folder:
+    with tempfile.TemporaryDirectory() as parent:
+        shop = Path(parent) / "shop"
+        shop.mkdir()
         async with palaver.connect(tag="demo") as first, palaver.connect(tag="demo") as second:
-            room = (await first.call("join_path", context_path=folder))["room_id"]
-            await second.call("join_path", context_path=folder)
+            room = (await first.call("join_path", context_path=str(shop)))["room_id"]
+            await second.call("join_path", context_path=str(shop))
             turn = await first.call("wait_for_turn", room_id=room)
-            print(f"  {first.name} has the stick of {room}, turn {turn['turn_id']}; {second.name} waits ...")
+            print(f"  {first.name} has the stick, turn {turn['turn_id']}; {second.name} waits for it ...")
             waiting = asyncio.create_task(second.call("wait_for_turn", room_id=room))
             await first.call(
                 "pass_stick",
@@ -64,11 +66,14 @@ async def take_turns() -> None:
                 handoff={"status": "parser done, 41 tests pass", "next_action": "wire it into the CLI"},
             )
             turn = await waiting
-            print(f"  {second.name} has it now, turn {turn['turn_id']}, and reads the hand-over:")
-            print(f"    status: {turn['handoff']['status']}")
-            print(f"    next:   {turn['handoff']['next_action']}\n")
+            handoff = turn["handoff"]
+            assert isinstance(handoff, dict)
+            print(f"  {second.name} has it, turn {turn['turn_id']}, and reads the hand-over:")
+            print(f"    status: {handoff['status']}\n    next:   {handoff['next_action']}\n")
             run("room", "state", "--room", str(room))
             print()
+            for member in (first, second):
+                await member.call("leave_room", room_id=room)
 
 
 def run(*words: str) -> None:

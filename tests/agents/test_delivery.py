@@ -282,9 +282,7 @@ async def test_a_daemon_killed_in_the_middle_of_an_offer_hears_how_it_ended(
     assert record.read_bytes().count(b"\r") == 1
 
 
-async def test_what_was_typed_when_the_program_ended_is_in_doubt(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_what_was_typed_when_the_program_ended_is_in_doubt(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "paste"))
     await stage.daemon.heard("lane")

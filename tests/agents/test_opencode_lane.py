@@ -28,20 +28,21 @@ class QuietBus(Bus):
         self.told: list[said.Request] = []
         self.sessions: list[str] = []
         self.drops = 0
-        self._changed = asyncio.Condition()
+        self.news = asyncio.Event()
 
     @property
     def is_connected(self) -> bool:
         return True
 
     def ask(self, request: said.Request) -> "asyncio.Future[msgspec.Raw]":
-        self.told.append(request)
+        self.mention(request)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         answer.set_result(msgspec.Raw(b'{"lane":1}'))
         return answer
 
     def mention(self, request: said.Request) -> None:
         self.told.append(request)
+        self.news.set()
 
     def bind(self, session: str) -> None:
         self.sessions.append(session)
@@ -56,25 +57,22 @@ class Stage:
     def __init__(self, server: FakeOpenCode, began: Began) -> None:
         self.server = server
         self.bus = QuietBus()
-        self._news = asyncio.Event()
         self._tasks: set[asyncio.Future[None]] = set()
         self.lane = OpenCodeLane(
             Server(server.port, "opencode", PASSWORD),
             began,
             self.bus,
             spawn=lambda work: self._tasks.add(asyncio.ensure_future(work)),
-            on_word=self._news.set,
-            on_change=self._news.set,
+            on_word=self.bus.news.set,
+            on_change=self.bus.news.set,
         )
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait for the news that make something so."""
         async with asyncio.timeout(5):
             while not is_so():
-                self._news.clear()
-                waiting = asyncio.ensure_future(self._news.wait())
-                await asyncio.wait({waiting}, timeout=0.02)
-                waiting.cancel()
+                self.bus.news.clear()
+                await self.bus.news.wait()
 
     async def begin(self) -> None:
         self.lane.start()

@@ -1,5 +1,6 @@
 """One message from a sender to a reader, with everything that may happen to it on the way."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from tests.daemon.followers import Follower
 from tests.daemon.stage import NOBODY, Home, Shell, check_output, finish, new_home
 
 
@@ -253,6 +255,27 @@ def test_peek_marks_nothing(bus: Home, nova: Shell) -> None:
     assert [line["text"] for line in peeked] == ["one", "two"]
     assert [line["text"] for line in later] == ["two"]
     assert [state(bus, seq)["state"] for seq in seqs] == ["queued", "queued"]
+
+
+def test_following_behind_a_place_shows_everything_and_marks_nothing(bus: Home, nova: Shell) -> None:
+    first = bus.ok("send", "@nova", "--json", "--", "one").json["seq"]
+    for text in ("two", "three"):
+        bus.ok("send", "@nova", "--", text)
+    nova.ok("recv", "--limit", "2")
+    follower = Follower(bus, "recv", "--as", "nova", "--follow", "--after", str(first), "--json")
+    assert [follower.line()["text"] for _ in range(2)] == ["two", "three"]
+
+    last = bus.ok("send", "@nova", "--json", "--", "four").json["seq"]
+    assert follower.line()["text"] == "four"
+    status, _, err = follower.end()
+
+    assert (status, err.decode()) == (0, f"cursor_event_seq={last}\n")
+    assert [json.loads(line)["text"] for line in nova.ok("recv", "--json").out.splitlines()] == [
+        "three",
+        "four",
+    ]
+    refused = nova.pal("recv", "--follow", "--peek", "--json")
+    assert (refused.status, refused.error["error"]) == (2, "usage")
 
 
 def test_peek_sees_the_oldest_unread_message_behind_any_number_of_read_ones(bus: Home, nova: Shell) -> None:

@@ -303,6 +303,32 @@ async def test_a_call_that_is_cancelled_waits_no_more(
         await asyncio.to_thread(wait_until, lambda: not waits())
 
 
+async def test_one_that_waits_over_http_is_present_and_the_stick_can_be_passed_to_it(
+    open_bus: Home, url: str, token: str
+) -> None:
+    folder = open_bus.path.parent / "work"
+    folder.mkdir()
+    nova = open_bus.shell()
+    nova.ok("join", "--name", "nova")
+    nova.ok("room", "join", str(folder))
+    nova.ok("stick", "claim", "--room", "work")
+
+    def is_waiting() -> bool:
+        members = nova.ok("room", "state", "--room", "work", "--json").json["members"]
+        return any(one["waiting"] and one["present"] and one["agent_id"] == "luna" for one in members)
+
+    async with over_http(url, token, is_modern=True) as model:
+        open_bus.ok("leave")
+        await model.ok("join_path", context_path=str(folder))
+        waiting = asyncio.create_task(model.ok("wait_for_turn", room_id="work"))
+        await asyncio.to_thread(wait_until, is_waiting)
+
+        nova.ok("stick", "pass", "luna", "--room", "work", "--status", "done", "--next", "review")
+        turn = await waiting
+
+    assert (turn["status"], turn["reason"]) == ("your_turn", "direct_pass")
+
+
 async def test_a_token_is_its_agent_also_when_that_ones_process_has_left(
     open_bus: Home, url: str, token: str
 ) -> None:

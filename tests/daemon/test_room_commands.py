@@ -121,6 +121,70 @@ def test_a_command_without_a_room_means_the_one_here_and_says_so_when_there_is_n
     assert (both.status, both.error["error"]) == (2, "usage")
 
 
+def test_a_room_is_named_by_a_path_too(pair: tuple[Worker, Worker]) -> None:
+    luna, nova = pair
+    inner = luna.folder / "src"
+    inner.mkdir()
+    luna.folder = inner
+
+    luna.ok("send", "--room", ".", "nova", "--", "one")
+    luna.ok("send", "--room", str(inner.parent), "--", "two")
+    luna.ok("note", "add", "--room", "..", "three")
+    luna.ok("stick", "claim", "--room", "./")
+    missing = luna.pal("send", "--room", "/nowhere", "--json", "--", "four")
+    empty = luna.pal("send", "--room", "", "--json", "--", "five")
+
+    assert [line.json["text"] for line in [nova.ok("recv", "--limit", "1", "--json") for _ in range(2)]] == [
+        "one",
+        "two",
+    ]
+    assert luna.ok("room", "state", "--room", ".", "--json").json["owner_agent_id"] == "luna"
+    assert (missing.status, missing.error["error"]) == (1, "room_not_found")
+    assert (empty.status, empty.error["error"]) == (2, "usage")
+
+
+def test_a_member_is_meant_by_its_harness_alone(home: Home, luna: Worker) -> None:
+    shell = home.shell()
+    shell.ok("join", "--name", "rosa", "--harness", "codex")
+    shell.ok("room", "join", str(luna.folder))
+
+    luna.ok("send", "--room", "talk", "codex", "--", "is the parser yours?")
+
+    assert shell.ok("recv", "--json").json["text"] == "is the parser yours?"
+
+
+def test_a_room_that_never_was_is_not_found_and_the_nearest_are_named(luna: Worker) -> None:
+    refused = luna.pal("events", "--room", "tolk", "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "room_not_found")
+    assert room_of(luna) in refused.error["message"]
+
+
+def test_waiting_for_the_stick_shows_what_was_said_meanwhile(pair: tuple[Worker, Worker]) -> None:
+    luna, nova = pair
+    luna.ok("send", "--room", "talk", "nova", "--", "look at\nthe parser")
+
+    turn = nova.ok("stick", "wait", "--events").out
+    again = nova.ok("stick", "wait", "--events", "--json", "--after", "0").json
+    alone = nova.pal("stick", "wait", "--after", "0", "--json")
+
+    assert "luna → nova: look at\n  the parser" in turn
+    assert "message_sent" in [event["event_type"] for event in again["events"]]
+    assert (alone.status, alone.error["error"]) == (2, "usage")
+
+
+def test_new_opens_a_room_at_the_very_folder(luna: Worker) -> None:
+    part = luna.folder / "services"
+    part.mkdir()
+
+    nested = luna.ok("room", "join", "services", "--new", "--json").json
+    luna.folder = part
+
+    assert nested["canonical_path"] == str(part)
+    assert nested["warning"].startswith("Created nested room inside")
+    assert room_of(luna) == nested["room_id"]
+
+
 def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Worker) -> None:
     room = room_of(luna)
     before = luna.ok("room", "list").out.splitlines()
@@ -128,7 +192,7 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
     refused = luna.pal("room", "close", "--json")
     closed = check_output(person(home, luna.folder, "room", "close", "--reason", "all done"))
     after = luna.ok("room", "list").out
-    all_of_them = luna.ok("room", "list", "--closed").out.splitlines()
+    all_of_them = luna.ok("room", "list", "--all").out.splitlines()
 
     assert before[1].split() == ["*", room, "2/2", "idle", str(luna.folder)]
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
@@ -136,6 +200,7 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
     assert after == "there is no room; 'pal room join' opens one for the working directory\n"
     assert "closed" in all_of_them[1]
     assert [event["type"] for event in home.events("--room", room)][-1] == "close"
+    assert [event["type"] for event in home.events("--room", "talk")][-1] == "close"
     assert luna.pal("stick", "heartbeat", "--room", room, "--json").error["error"] == "room_closed"
     assert luna.ok("room", "join", "--json").json["room_id"] == f"{room}-2"
 

@@ -72,6 +72,15 @@ def test_with_nobody_watching_it_shows_the_exchange_and_the_ledger_and_leaves_no
     wait_until_gone(home)
 
 
+def test_the_second_agent_gets_the_stick_with_the_hand_over_of_the_first(home: Path) -> None:
+    out = exchange_unwatched(home)
+
+    passed = re.search(r"(demo-\w+) has the stick, turn 1; (demo-\w+) waits", out)
+    assert passed
+    assert f"{passed[2]} has it, turn 2, and reads the hand-over:\n    status: parser done" in out
+    assert re.search(rf"{passed[2]} holds the stick: turn 2", out)
+
+
 def test_it_can_be_run_again_in_the_same_home(home: Path) -> None:
     exchange_unwatched(home)
 

@@ -42,7 +42,7 @@ def start_server(words: list[str], path: Path) -> bool:
     watch = os.fork()
     if watch == 0:
         try:
-            _watch_over(words, log, screen, path.parent)
+            _watch_over(words, log, screen, path)
         finally:
             os._exit(_CANNOT_RUN)
     os.close(log)
@@ -82,7 +82,7 @@ def listens(path: Path) -> bool:
     return True
 
 
-def _watch_over(words: list[str], log: int, screen: int, folder: Path) -> None:
+def _watch_over(words: list[str], log: int, screen: int, path: Path) -> None:
     """Run the server until it ends or the screen does. In a group of its own: keys are not for it."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
@@ -109,12 +109,23 @@ def _watch_over(words: list[str], log: int, screen: int, folder: Path) -> None:
         os.dup2(null, descriptor)  # the terminal must be free to end
     while not has_end and os.getppid() == screen:
         if os.waitpid(server, os.WNOHANG)[0]:
+            _forget(path)
             return
         select.select([ear], [], [], _LOOK_S if sys.platform != "linux" else 60.0)
         with suppress(BlockingIOError):
             os.read(ear, 4096)
     _end(server)
-    shutil.rmtree(folder, ignore_errors=True)
+    _forget(path)
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _forget(path: Path) -> None:
+    """Take away what a server leaves that was killed: it listens elsewhere, and a link leads there."""
+    with suppress(OSError):
+        target = path.readlink()
+        if target.parent.name == f"codex-daemon-{os.getuid()}":
+            target.with_name(f"{target.name}.lock").unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
 
 
 def _end(server: int) -> None:

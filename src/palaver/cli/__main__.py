@@ -31,6 +31,10 @@ def main() -> int:
         if sys.argv[1] == "__transcript":
             return transcript.read_transcript(sys.argv[2], os.environ)
         return transcript.take_excerpts(sys.argv[2], sys.argv[3:], os.environ)
+    if sys.argv[1:2] == ["__doctor"]:
+        from palaver.cli.doctor import doctor  # help and completion need none of it
+
+        return doctor.main(sys.argv[2:])
     if sys.argv[1:2] in (["__run"], ["__attach"]):
         return _at_terminal(sys.argv[1], sys.argv[2:])
     try:

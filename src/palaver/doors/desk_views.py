@@ -41,7 +41,7 @@ def room_view(room: Room, facts: Facts, policy: Policy, find: FindAgent) -> View
         "created_at": room.made_ms,
         "closed_at": room.closed_ms or None,
         "prior_owner_agent_id": room.prior_owner or None,
-        "pending_handoff": handover_view(room.pending),
+        "pending_handoff": handover_view(room.pending) if room.is_open else None,
         "members": [member_view(room, member, facts, policy, find) for member in room.members],
         "policy": policy_view(policy),
     }

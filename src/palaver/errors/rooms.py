@@ -1,5 +1,7 @@
 """What rooms, the stick and notes refuse. The caller must change something, or wait for its turn."""
 
+from collections.abc import Sequence
+
 from palaver.errors.roots import RequestError, Sentence
 
 
@@ -8,13 +10,16 @@ class RoomNotFound(RequestError):
 
     code = "room_not_found"
 
-    def __init__(self, room: str) -> None:
-        super().__init__(room)
+    def __init__(self, room: str, nearest: Sequence[str] = ()) -> None:
+        super().__init__(room, nearest)
         self.room = room
+        self.nearest = list(nearest)
 
     def __str__(self) -> str:
+        near = f" (nearest: {', '.join(self.nearest)})" if self.nearest else ""
         return (
-            f"there is no room {self.room}; 'pal room list' shows the rooms, 'pal room join' opens one here"
+            f"there is no room {self.room}{near}; 'pal room list' shows the rooms, "
+            "'pal room join' opens one here"
         )
 
 

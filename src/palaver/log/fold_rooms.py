@@ -10,7 +10,8 @@ note          every note: `<room>/<id>`
 note.open     those that nobody has settled
 """
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -35,6 +36,8 @@ OPEN_NOTES: Final = "note.open"
 
 _PAGE: Final = 1000
 _SHORTEST_END: Final = 4
+_NEAREST: Final = 3
+_LEAST_ALIKE: Final = 0.5
 
 _decode_room: Final = msgspec.json.Decoder(Room).decode
 _decode_member: Final = msgspec.json.Decoder(Member).decode
@@ -120,6 +123,33 @@ def find_room(rows: Rows, word: str) -> Room:
     if only is None:
         raise RoomNotFound(word)
     return only
+
+
+def find_past_room(rows: Rows, word: str) -> Room:
+    """Find the room that a word means, also one that is closed, when no other has had that name.
+
+    Raises `AmbiguousRecipient` with the ids, and `RoomNotFound` with those that are most like it.
+    """
+    try:
+        return find_room(rows, word)
+    except RoomNotFound:
+        wanted = word.removeprefix("#").lower()
+    known = {room.id: room for room in read_all_rooms(rows)}
+    found = [room for room in known.values() if room.slug == wanted]
+    if len(found) > 1:
+        raise AmbiguousRecipient(f"#{wanted}", [room.id for room in found])
+    if not found:
+        raise RoomNotFound(word, _nearest(wanted, known))
+    return found[0]
+
+
+def _nearest(wanted: str, known: Mapping[str, Room]) -> list[str]:
+    """Give the ids that are most like a word, or whose short names are; the best first."""
+    words: dict[str, str] = {}
+    for id_, room in known.items():
+        words |= {id_: id_, room.slug: words.get(room.slug, id_)}
+    alike = difflib.get_close_matches(wanted, words, _NEAREST, _LEAST_ALIKE)
+    return list(dict.fromkeys(words[word] for word in alike))
 
 
 def read_open_rooms(rows: Rows) -> Iterator[Room]:

@@ -218,7 +218,7 @@ def test_a_conversation_that_goes_on_keeps_its_name(codex: CodexStage) -> None:
 
 def test_an_agent_that_is_resumed_goes_on_with_its_conversation(codex: CodexStage) -> None:
     codex.script.add(reply("first"), reply("second"))
-    codex.start("go on")
+    codex.start("begin the work")
     codex.requests(1)
     codex.until(lambda: codex.state()[0] == "idle")
     _end(codex)
@@ -229,7 +229,7 @@ def test_an_agent_that_is_resumed_goes_on_with_its_conversation(codex: CodexStag
     send(codex.friend(), "@nova", "--", "do you remember?")
     asked = codex.requests(2)[1].conversation
     assert "first" in asked
-    assert asked.count("go on") == 1
+    assert asked.count("begin the work") == 1
 
 
 def test_nothing_is_left_of_one_whose_holder_was_killed(codex: CodexStage) -> None:

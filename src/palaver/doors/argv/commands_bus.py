@@ -7,6 +7,8 @@ import stat
 import sys
 from pathlib import Path
 
+import msgspec
+
 from palaver.config import KEYS
 from palaver.doors.argv.agent_page import state_words
 from palaver.doors.argv.call import Call
@@ -106,16 +108,21 @@ async def doctor(call: Call, doorstep: Doorstep) -> int:
         _check_client(call),
         *_check_http(call),
     ]
-    is_well = all(ok for ok, _, _ in findings)
-    if call.is_json:
-        checks = [{"ok": ok, "check": what, "advice": advice or None} for ok, what, advice in findings]
-        await call.say_json({"ok": is_well, "checks": checks})
-    else:
+    checks = [{"ok": ok, "check": what, "advice": advice or None} for ok, what, advice in findings]
+    if not call.is_json:
         paint = call.paint
         for ok, what, advice in findings:
             mark = paint.green("ok  ") if ok else paint.red("look")
             await call.say(f"{mark} {what}" + (f"\n     {advice}" if advice and not ok else ""))
-    return 0 if is_well else 1
+    order = {
+        "checks": checks,
+        "is_json": call.is_json,
+        "harnesses": call.parsed.values("--harness"),
+        "is_self_test": call.parsed.has("--self-test"),
+    }
+    # No harness is ever started by the daemon: the client looks at them, in its own process.
+    call.connection.run_here("__doctor", msgspec.json.encode(order).decode())
+    return 0
 
 
 Finding = tuple[bool, str, str]

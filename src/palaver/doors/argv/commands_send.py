@@ -7,6 +7,7 @@ from msgspec import structs
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_bundle import with_bundle
+from palaver.doors.argv.commands_rooms import named_room
 from palaver.doors.argv.excerpts import let_client_take
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError

@@ -5,6 +5,7 @@ from typing import Final
 from palaver.doors.argv.call import EXIT_NOTHING, Call
 from palaver.doors.argv.commands_rooms import room_of, room_of_repeat, text_from_stdin
 from palaver.doors.argv.handoff_page import handoff_from
+from palaver.doors.argv.room_events_page import event_lines
 from palaver.doors.argv.room_page import lease_lines, not_yet_line, turn_lines
 from palaver.doors.argv.style import Paint, safe, wants_colour
 from palaver.doors.argv.timeouts import timeout_ms
@@ -27,6 +28,9 @@ async def wait(call: Call, doorstep: Doorstep) -> int:
     timeout = timeout_ms(call.parsed, "--timeout")
     clock = call.services.clock
     end_s = None if timeout is None else clock.monotonic_s() + timeout / 1000
+    after = call.parsed.number("--after")
+    if after is not None and not call.parsed.has("--events"):
+        raise UsageError("--after says where --events begins: it stands with it")
     room = await room_of(call)
     _murmur(call, f"waiting for the stick of {room}; Ctrl-C ends it")
     while True:
@@ -38,6 +42,8 @@ async def wait(call: Call, doorstep: Doorstep) -> int:
                 max_wait_ms=left,
                 mode="parked" if call.parsed.has("--park") else "claim",
                 allow_solo_claim=not call.parsed.has("--no-solo"),
+                events=call.parsed.has("--events"),
+                after_event_seq=after,
                 limit_ms=None,
                 key=call.asked.key,
             )
@@ -154,6 +160,8 @@ async def _turn(call: Call, answer: Answer, *, can_be_idle: bool = False) -> int
         await call.say_lines(turn_lines(call, answer))
     else:
         call.warn(not_yet_line(call, answer))
+    if not call.is_json and "events" in answer:
+        await call.say_lines(event_lines(call, answer))
     if status == _YOUR_TURN:
         return 0
     return EXIT_NOTHING if is_waiting and reason != _LEASE_EXPIRED else EXIT_REFUSED

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from palaver.doors.argv.call import Call
-from palaver.errors import RoomNotFound, UsageError
-from palaver.log.fold_rooms import find_room
+from palaver.errors import UsageError
+from palaver.log.fold_rooms import find_past_room
 from palaver.model.query import Query
 
 _SELF: Final = "self"
@@ -36,18 +36,12 @@ def _targets(call: Call) -> list[str]:
 
 
 def rooms_from(call: Call) -> tuple[str, ...]:
-    """Read the filter by room: an id, or the short name of an open one. Any other word stays as it is.
+    """Read the filter by room: an id, the short name of an open one, or of a closed one that is alone in it.
 
-    Raises `AmbiguousRecipient` when several open rooms have the name.
+    Raises `AmbiguousRecipient` when several rooms have the name, and `RoomNotFound`.
     """
-    return tuple(_room(call, word) for word in call.parsed.values("--room"))
-
-
-def _room(call: Call, word: str) -> str:
-    try:
-        return find_room(call.services.log.rows, word).id
-    except RoomNotFound:
-        return word.removeprefix("#")
+    rows = call.services.log.rows
+    return tuple(find_past_room(rows, word).id for word in call.parsed.values("--room"))
 
 
 def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:

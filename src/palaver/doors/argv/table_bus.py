@@ -62,7 +62,25 @@ BUS_COMMANDS: Final = (
         path=("doctor",),
         group=_GROUP,
         summary="Look for trouble and say how to mend it.",
-        description="Checks the home, the log, the doors and what could not be read. Changes nothing.",
-        examples=(("pal doctor", "check everything"),),
+        description=(
+            "Checks the home, the log, the doors and what could not be read, and says for each harness that "
+            "it finds what is known to work with its version. A self-test starts a throw-away session with a "
+            "scripted model, delivers messages to it, and says what to do about what fails. It takes a "
+            "minute or so for each harness. Changes nothing."
+        ),
+        options=(
+            Option(
+                name="--harness",
+                metavar="NAME",
+                many=True,
+                help="Look at this harness only.",
+                choices=("claude", "codex", "opencode", "gemini"),
+            ),
+            Option(name="--self-test", help="Try the harnesses out, each in a session of its own."),
+        ),
+        examples=(
+            ("pal doctor", "check everything"),
+            ("pal doctor --self-test --harness claude", "can messages reach Claude Code on this machine?"),
+        ),
     ),
 )

@@ -13,8 +13,8 @@ DOOR_COMMANDS: Final = (
         summary="Serve the tools of the bus to a harness, as MCP.",
         description=(
             "A harness starts this as an MCP server and speaks with it over standard input and output. Its "
-            "calls are made by the same agent as 'pal' in that session: nothing has to be told twice. When the "
-            "bus restarts the session goes on."
+            "calls are made by the same agent as 'pal' in that session: nothing has to be told twice. When "
+            "the bus restarts the session goes on."
         ),
         options=(
             Option(

@@ -41,7 +41,7 @@ LOG_COMMANDS: Final = (
                 "agents",
             ),
             _filter("--thread", "NAME", "In this thread.", "threads"),
-            _filter("--room", "NAME", "In this room."),
+            _filter("--room", "NAME", "In this room, by its id or short name; a closed one too."),
             _filter("--intent", "INTENT", "With this intent: request, inform or ack."),
             _filter("--file", "PATH", "About this file.", "files"),
             _filter("--status", "STATE", "In which somebody's state became this one."),

@@ -88,8 +88,11 @@ MESSAGE_COMMANDS: Final = (
             Option(name="--stdin", help="Take the text from standard input."),
             Option(
                 name="--room",
-                metavar="ID",
-                help="Say it in this room: targets are its members, and without one all of them.",
+                metavar="ROOM",
+                help=(
+                    "Say it in this room, named as 'pal room list' does or by a path in its workspace: "
+                    "targets are its members, and without one all of them."
+                ),
                 completes="rooms",
             ),
             Option(name="--yes", help="Agents need this for a broadcast to more than five."),
@@ -154,6 +157,7 @@ MESSAGE_COMMANDS: Final = (
             ("pal recv --wait --timeout 5m", "wait up to five minutes"),
             ("pal recv --follow --json", "feed a program"),
             ("pal recv --peek --from nova", "look, and leave it unread"),
+            ("pal recv --follow --after 42", "look on from there, and take nothing"),
         ),
     ),
     Command(

@@ -71,12 +71,15 @@ STICK_COMMANDS: Final = (
                 help="Wait no longer than this: 30 (seconds), 250ms, 5m, 1h.",
             ),
             Option(name="--park", help="Take only what is passed to you, or reserved for you."),
+            Option(name="--events", help="Show also what was said and done for you meanwhile."),
+            Option(name="--after", metavar="SEQ", help="With --events: only behind this place in the log."),
             *_WAITING,
         ),
         examples=(
             ("pal stick wait", "as long as it takes"),
             ("pal stick wait --timeout 10m", "or do something else in ten minutes"),
             ("pal stick wait --park", "only when I am meant"),
+            ("pal stick wait --events", "and tell me what I have missed"),
         ),
     ),
     Command(

@@ -1,0 +1,106 @@
+"""The harnesses on this machine: which there are, what is known of them, and on request whether they work."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+
+from palaver.cli.doctor.accounts import PROGRAMS
+from palaver.cli.doctor.findings import Found, Tried, found_lines, found_view
+from palaver.cli.doctor.trial import try_out
+from palaver.doors.argv.style import Paint, safe, wants_colour
+
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
+_LIMIT_S: Final = 30.0
+_QUIET: Final = {"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+PROVEN_FILE: Final = "proven.json"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon has found out itself, and what it was asked for."""
+
+    checks: list[dict[str, object]]
+    is_json: bool = False
+    harnesses: tuple[str, ...] = ()
+    is_self_test: bool = False
+
+
+def proven() -> tuple[Tried, ...]:
+    """Give what was tried when this version was made."""
+    content = (files("palaver.cli.doctor") / PROVEN_FILE).read_bytes()
+    return msgspec.json.decode(content, type=tuple[Tried, ...])
+
+
+def doctor(order: Order, environment: Mapping[str, str]) -> int:
+    """Say what was found; the status is 1 when something needs doing."""
+    is_well = all(check["ok"] for check in order.checks)
+    wanted = order.harnesses or PROGRAMS
+    programs = {name: path for name in wanted if (path := shutil.which(name, path=environment.get("PATH")))}
+    missing = [name for name in order.harnesses if name not in programs]
+    with ThreadPoolExecutor(max_workers=len(PROGRAMS)) as pool:
+        found = list(pool.map(lambda one: look_at(one, programs[one], environment), programs))
+    if order.is_self_test:
+        found = [_tried(one, environment, is_loud=not order.is_json) for one in found]
+    is_well = is_well and not missing and all(one.tried is None or one.tried.is_well for one in found)
+    known = proven()
+    if order.is_json:
+        views = [found_view(one, known) for one in found]
+        views += [{"harness": name, "path": None, "version": None} for name in missing]
+        sys.stdout.write(
+            json.dumps({"ok": is_well, "checks": order.checks, "harnesses": views}, ensure_ascii=False) + "\n"
+        )
+        return 0 if is_well else 1
+    paint = Paint(sys.stdout.isatty() and wants_colour(environment))
+    for ok, line in _lines(found, missing, known):
+        mark = paint.green("ok  ") if ok else paint.red("look")
+        sys.stdout.write(f"{mark} {safe(line, keep_lines=True)}\n")
+    return 0 if is_well else 1
+
+
+def _lines(found: Sequence[Found], missing: Sequence[str], known: Sequence[Tried]) -> list[tuple[bool, str]]:
+    lines = [line for one in found for line in found_lines(one, known)]
+    lines += [(False, f"{name} is not on your PATH") for name in missing]
+    if not found and not missing:
+        lines.append((True, f"no harness on your PATH ({', '.join(PROGRAMS)})"))
+    return lines
+
+
+def look_at(harness: str, path: str, environment: Mapping[str, str]) -> Found:
+    """Ask a harness for its version; one that does not say is still there."""
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            env={**environment, **_QUIET},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
+        said = _VERSION.search(done.stdout)
+    except (OSError, subprocess.TimeoutExpired):
+        said = None
+    return Found(harness=harness, path=path, version=said[0] if said else "")
+
+
+def _tried(found: Found, environment: Mapping[str, str], *, is_loud: bool) -> Found:
+    if is_loud and sys.stderr.isatty():
+        sys.stderr.write(f"trying {found.harness} {found.version} ...\n")
+    today = datetime.now(UTC).date().isoformat()
+    tried = try_out(found.harness, found.path, found.version, environment, today)
+    return msgspec.structs.replace(found, tried=tried)
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the daemon told this process to do."""
+    return doctor(msgspec.json.decode(words[0], type=Order), os.environ)

@@ -1,0 +1,140 @@
+"""What was found out about a harness, and how it is shown: to people, to programs, as a page. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+CHECKS: Final[Mapping[str, str]] = {
+    "starts": "'pal HARNESS' starts it and knows when it rests",
+    "tools": "it offers the palaver tools to its model",
+    "idle": "a message wakes it when it rests, with no key typed by a person",
+    "busy": "a message reaches it while it works, in the same turn",
+    "seen": "the receipt says that the message was in a request to its model",
+    "ends": "'pal kill' ends it and leaves nothing running",
+}
+"""What a self-test tries, in this order."""
+
+ADVICE: Final[Mapping[str, str]] = {
+    "starts": "run it by itself once: it may ask for something first, or lack a program that it needs",
+    "tools": "look for a policy of your organisation that forbids MCP servers",
+    "idle": "messages wait until it asks: 'pal recv', or the inbox tool; see whether its hooks are forbidden",
+    "busy": "messages come when its turn is over; see whether its hooks are forbidden",
+    "seen": "messages arrive, but receipts stay 'submitted': its hooks or events have changed",
+    "ends": "end what is left by hand; 'ps' shows it",
+}
+"""What to do about what fails."""
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """One self-test of one harness."""
+
+    harness: str
+    version: str
+    date: str
+    results: Mapping[str, str]
+    """For each check `ok`, or why it failed."""
+    lanes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """For `idle` and `busy` the lane that the message took."""
+
+    @property
+    def is_well(self) -> bool:
+        return all(self.results.get(check) == "ok" for check in CHECKS)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A harness on this machine."""
+
+    harness: str
+    path: str
+    version: str
+    """Empty when it does not say."""
+    tried: Tried | None = None
+    """What a self-test has just shown."""
+
+
+def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
+    """Say what is known of a version: a sentence, and what to do when nothing is known of it."""
+    known = [one for one in proven if one.harness == found.harness]
+    for one in known:
+        if one.version == found.version:
+            works = [check for check in CHECKS if one.results.get(check) == "ok"]
+            fails = [check for check in CHECKS if one.results.get(check) not in ("ok", None)]
+            said = f"tried on {one.date}: {', '.join(works) or 'nothing'} work"
+            return said + (f", {', '.join(fails)} do not" if fails else ""), ""
+    versions = ", ".join(one.version for one in known) or "no version"
+    return (
+        f"this version was never tried; {versions} was",
+        f"'pal doctor --self-test --harness {found.harness}' tries it",
+    )
+
+
+def found_view(found: Found, proven: Sequence[Tried]) -> dict[str, object]:
+    """Give a harness as programs read it."""
+    said, advice = what_works(found, proven)
+    view: dict[str, object] = {
+        "harness": found.harness,
+        "path": found.path,
+        "version": found.version or None,
+        "known": said,
+        "advice": advice or None,
+    }
+    if found.tried is not None:
+        view["self_test"] = {
+            check: {"ok": result == "ok", "said": result, "advice": None if result == "ok" else ADVICE[check]}
+            for check, result in found.tried.results.items()
+        }
+        view["lanes"] = found.tried.lanes
+    return view
+
+
+def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]:
+    """Give a harness as people read it: lines, each with whether all is well."""
+    said, advice = what_works(found, proven)
+    version = found.version or "of a version that it does not say"
+    lines = [(True, f"{found.harness} {version} ({found.path}): {said}")]
+    if found.tried is None:
+        return [*lines, (True, f"  {advice}")] if advice else lines
+    for check, result in found.tried.results.items():
+        lane = f" ({found.tried.lanes[check]})" if check in found.tried.lanes else ""
+        if result == "ok":
+            lines.append((True, f"  {check}{lane}: {CHECKS[check]}"))
+        else:
+            lines.append((False, f"  {check}: {result}\n       {ADVICE[check]}"))
+    return lines
+
+
+def page_of(proven: Sequence[Tried]) -> str:
+    """Write the page of what was tried."""
+    heads = ["harness", "version", "tried on", *CHECKS]
+    rows = []
+    for one in proven:
+        cells = []
+        for check in CHECKS:
+            result = one.results.get(check)
+            lane = f" ({one.lanes[check]})" if check in one.lanes else ""
+            cells.append("not tried" if result is None else f"yes{lane}" if result == "ok" else "**no**")
+        rows.append(f"| {' | '.join([one.harness, one.version, one.date, *cells])} |")
+    meanings = [f"| `{check}` | {meaning} |" for check, meaning in CHECKS.items()]
+    return "\n".join(
+        [
+            "# Compatibility",
+            "",
+            "What was tried with the real programs, against a scripted model, by `pal doctor --self-test`.",
+            "This page is written by `make compat` out of such a run; nothing on it is put there by hand.",
+            "",
+            f"| {' | '.join(heads)} |",
+            f"|{'---|' * len(heads)}",
+            *rows,
+            "",
+            "In brackets stands the lane that the message took: `native`, `hook` or `terminal`.",
+            "",
+            "| check | it works when |",
+            "|---|---|",
+            *meanings,
+            "",
+            "For a version that is not here, `pal doctor --self-test` shows on your machine what works, and",
+            "what to do about what does not.",
+            "",
+        ]
+    )

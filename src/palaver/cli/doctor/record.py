@@ -1,0 +1,50 @@
+"""`make compat`: tries the harnesses on the PATH and writes down what came out, as data and as a page.
+
+What was tried with other versions before is kept.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from palaver.cli.doctor.accounts import PROGRAMS
+from palaver.cli.doctor.doctor import PROVEN_FILE, look_at, proven
+from palaver.cli.doctor.findings import Tried, page_of
+from palaver.cli.doctor.trial import try_out
+
+
+def with_tried(known: Sequence[Tried], new: Sequence[Tried]) -> list[Tried]:
+    """Put new results in the place of old ones of the same version; by harness, then by version."""
+    kept = {(one.harness, one.version): one for one in (*known, *new)}
+    return sorted(kept.values(), key=lambda one: (PROGRAMS.index(one.harness), one.version))
+
+
+def main(words: Sequence[str]) -> int:
+    """Try the harnesses that are named, or all; write into the folder of the project, the last word."""
+    *wanted, folder = words
+    new = []
+    for name in wanted or PROGRAMS:
+        path = shutil.which(name)
+        if path is None:
+            sys.stderr.write(f"{name} is not on the PATH, and was NOT TRIED\n")
+            continue
+        found = look_at(name, path, os.environ)
+        today = datetime.now(UTC).date().isoformat()
+        tried = try_out(name, path, found.version, os.environ, today)
+        sys.stdout.write(f"{name} {found.version}: {dict(tried.results)} {dict(tried.lanes)}\n")
+        sys.stdout.flush()
+        new.append(tried)
+    everything = with_tried(proven(), new)
+    data = msgspec.json.format(msgspec.json.encode(everything), indent=2) + b"\n"
+    (Path(folder) / "src/palaver/cli/doctor" / PROVEN_FILE).write_bytes(data)
+    (Path(folder) / "docs/compatibility.md").write_text(page_of(everything))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,251 @@
+"""A self-test: a throw-away session of a real harness, on a bus of its own, with a scripted model.
+
+It has a home directory, a folder for temporary files and an environment of its own, so nothing of the user's
+is read or written; it talks to this machine only. What was started is ended, by its id.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from palaver.cli.doctor.accounts import Account, account_for
+from palaver.cli.doctor.findings import CHECKS, Tried
+from palaver.cli.launch import find_pal
+from palaver.cli.mock_model.script import Reply, Script
+from palaver.cli.mock_model.server import mock_model
+
+NAME: Final = "probe"
+_LIMIT_S: Final = 60.0
+_LOOK_S: Final = 0.1
+_COMMAND_LIMIT_S: Final = 60.0
+_NATIVE_LIMIT_S: Final = 20.0
+_NATIVE: Final = frozenset({"claude", "codex", "opencode"})
+"""Those that have a way in of their own. It may open a moment after the session."""
+_GATE: Final = "busy"
+
+
+class TrialFailedError(Exception):
+    """A check that did not come out; its text says how."""
+
+
+class Trial:
+    """One harness on a bus of its own."""
+
+    def __init__(self, harness: str, folder: Path, account: Account, script: Script, path: str) -> None:
+        self._harness = harness
+        self._folder = folder
+        self._account = account
+        self._script = script
+        self._pal = find_pal()
+        self.lanes: dict[str, str] = {}
+        self.environment = {
+            "PATH": path,
+            "HOME": str(folder / "account"),
+            "TMPDIR": str(folder / "tmp"),
+            "PALAVER_HOME": str(folder / "bus"),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            **account.environment,
+        }
+
+    def run(self) -> dict[str, str]:
+        """Try everything, one after the other; what needs what has failed is not tried."""
+        results: dict[str, str] = {}
+        tries: Mapping[str, Callable[[], None]] = {
+            "starts": self._start,
+            "idle": self._idle,
+            "busy": self._busy,
+            "tools": self._tools,
+            "seen": self._seen,
+            "ends": self._end,
+        }
+        for check, attempt in tries.items():
+            if results.get("starts", "ok") != "ok" and check != "ends":
+                continue
+            try:
+                attempt()
+                results[check] = "ok"
+            except TrialFailedError as failure:
+                results[check] = str(failure)
+        return {check: results[check] for check in CHECKS if check in results}
+
+    def _start(self) -> None:
+        self._say("up")
+        self._say(self._harness, "--name", NAME, "--detach", *self._account.arguments)
+        self._until(lambda: self._state() == "idle", lambda: f"it never came to rest: {self._look()}")
+        if self._harness in _NATIVE:
+            with suppress(TrialFailedError):  # then it is reached in another way, and that is said
+                self._until(self._has_native, lambda: "", limit_s=_NATIVE_LIMIT_S)
+
+    def _has_native(self) -> bool:
+        status = json.loads(self._ask("status", NAME, "--json") or "{}")
+        return any(gate.get("lane") == "native" for gate in status.get("gates") or ())
+
+    def _idle(self) -> None:
+        place, nonce = self._send()
+        self._until(lambda: self._is_asked(nonce), lambda: f"it was not woken: {self._look()}")
+        self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
+        self.lanes["idle"] = self._lane(place)
+
+    def _tools(self) -> None:
+        if not any("list_agents" in request.text for request in self._script.main):
+            raise TrialFailedError("no request to its model names them")
+
+    def _busy(self) -> None:
+        self._script.add(Reply(text="wait", calls=(self._account.call,), gate=_GATE))
+        before = len(self._script.main)
+        self._send()
+        if len(self._script.wait_for_main(before + 1, _LIMIT_S)) <= before:
+            raise TrialFailedError(f"it was not woken: {self._look()}")
+        place, nonce = self._send()
+        if self._harness == "codex":  # mail steers: it is there before the model goes on
+            self._until(lambda: self._lane(place) != "", lambda: "the message waits")
+        self._script.open(_GATE)
+        self._until(lambda: self._is_asked(nonce), lambda: f"it did not get the message: {self._look()}")
+        self.lanes["busy"] = self._lane(place)
+        self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
+
+    def _seen(self) -> None:
+        self._until(lambda: not self._unseen(), lambda: f"receipts stay {', '.join(sorted(self._unseen()))}")
+
+    def _end(self) -> None:
+        self._ask("kill", NAME)
+        with suppress(TrialFailedError):
+            self._until(lambda: not self._left_over(), lambda: "it goes on", limit_s=10.0)
+        if left := self._left_over():
+            shown = ", ".join(f"{pid} ({words})" for pid, words in left)
+            raise TrialFailedError(f"still running: {shown}")
+
+    # The bus
+
+    def _send(self) -> tuple[int, str]:
+        nonce = f"nonce-{secrets.token_hex(8)}"
+        said = self._say("send", f"@{NAME}", "--json", "--", nonce)
+        return int(json.loads(said)["seq"]), nonce
+
+    def _is_asked(self, nonce: str) -> bool:
+        return any(nonce in request.text for request in self._script.main)
+
+    def _state(self) -> str:
+        found = self._ask("list", "--json").splitlines()
+        return next((one["state"] for one in map(json.loads, found) if one["name"] == NAME), "")
+
+    def _receipts(self, place: int) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(self._say("receipts", str(place), "--json"))["receipts"]
+        return found
+
+    def _lane(self, place: int) -> str:
+        return next((str(one.get("lane") or "") for one in self._receipts(place)), "")
+
+    def _unseen(self) -> set[str]:
+        said = self._say("events", "--type", "message", "--to", NAME, "--json").splitlines()
+        receipts = [one for line in said for one in self._receipts(int(json.loads(line)["seq"]))]
+        return {
+            str(one["state"])
+            for one in receipts
+            if one["state"] not in ("seen", "answered") or one.get("grade") not in ("context", "handed")
+        }
+
+    def _look(self) -> str:
+        """Give the last lines of its terminal, for a person who wants to know what happened."""
+        lines = [line.strip() for line in self._ask("peek", NAME).splitlines() if line.strip()]
+        return " / ".join(lines[-4:]) or "it shows nothing"
+
+    def _say(self, *words: str) -> str:
+        done = self._pal_run(*words)
+        if done.returncode != 0:
+            raise TrialFailedError(done.stderr.strip().removeprefix("pal: ") or f"pal {words[0]} failed")
+        return done.stdout
+
+    def _ask(self, *words: str) -> str:
+        return self._pal_run(*words).stdout
+
+    def _pal_run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        try:
+            return subprocess.run(
+                [self._pal, *words],
+                env=self.environment,
+                cwd=self._folder / "project",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_COMMAND_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TrialFailedError(f"pal {words[0]} did not end within {_COMMAND_LIMIT_S:.0f} s") from error
+
+    def _until(
+        self, is_so: Callable[[], bool], trouble: Callable[[], str], *, limit_s: float = _LIMIT_S
+    ) -> None:
+        end = time.monotonic() + limit_s
+        while not is_so():
+            if time.monotonic() > end:
+                raise TrialFailedError(trouble())
+            time.sleep(_LOOK_S)
+
+    # What is left
+
+    def _left_over(self) -> list[tuple[int, str]]:
+        """Give what was started for the session and still runs: all but the bus itself."""
+        found = [
+            (pid, words.replace(b"\0", b" ").decode(errors="replace")) for pid, words in self.processes()
+        ]
+        return [(pid, words[:60].strip()) for pid, words in found if "palaver.daemon" not in words]
+
+    def processes(self) -> Iterator[tuple[int, bytes]]:
+        """Give every process that was started with this bus; nothing where the system does not tell."""
+        mark = b"PALAVER_HOME=" + os.fsencode(self._folder / "bus")
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, ValueError):
+                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
+                    yield int(entry.name), (entry / "cmdline").read_bytes()
+
+    def close(self) -> None:
+        """End the bus, and by its id whatever else is left."""
+        with suppress(TrialFailedError):
+            self._ask("kill", NAME)
+            self._ask("down")
+        for pid, _ in list(self.processes()):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def try_out(harness: str, program: str, version: str, environment: Mapping[str, str], date: str) -> Tried:
+    """Try a harness out, and leave nothing behind."""
+    with _folder(harness, program) as folder, mock_model(Script()) as model:
+        account = account_for(harness, model.url, str(folder / "project"))
+        for name, text in account.files.items():
+            path = folder / "account" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        usual = environment.get("PATH", os.defpath)
+        trial = Trial(harness, folder, account, model.script, f"{folder / 'bin'}{os.pathsep}{usual}")
+        try:
+            results = trial.run()
+        finally:
+            trial.close()
+        return Tried(harness=harness, version=version, date=date, results=results, lanes=trial.lanes)
+
+
+@contextmanager
+def _folder(harness: str, program: str) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="pal-doctor-")).resolve()
+    try:
+        for name in ("account", "tmp", "project", "bin"):
+            (folder / name).mkdir()
+        (folder / "project" / "README").write_text("Nothing to see here.\n")
+        (folder / "bin" / harness).symlink_to(Path(program).resolve())
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,54 @@
+"""A hook waits longer when, and only when, the daemon says that a person is asked."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Daemon, Pal
+
+MAGIC = b"PALH"
+HOOK = ("hook", "claude", "PermissionRequest")
+ANSWER = b'{"decision":"deny"}'
+
+
+@pytest.mark.parametrize("waits", [(60,), (60, 1_000_000), (1,)])
+def test_a_hook_takes_the_answer_behind_the_word_to_wait(
+    pal: Pal, daemon: Daemon, waits: tuple[int, ...]
+) -> None:
+    process = pal.start(*HOOK, stdin=subprocess.DEVNULL)
+    peer = daemon.accept(MAGIC)
+    for limit_s in waits:
+        peer.send(b"W", struct.pack(">I", limit_s))
+
+    peer.send(b"H", ANSWER)
+
+    assert peer.next_frame() == (b"A", b"")
+    assert process.communicate(timeout=5) == (ANSWER, b"")
+    assert process.returncode == 0
+
+
+def test_a_hook_that_waits_in_vain_is_quiet(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start(*HOOK, stdin=subprocess.DEVNULL)
+    peer = daemon.accept(MAGIC)
+
+    peer.send(b"W", struct.pack(">I", 1))
+
+    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0\0\0", b"\0\0\0\0\1", b"x" * 100])
+def test_a_word_to_wait_that_makes_no_sense_ends_it_quietly(pal: Pal, daemon: Daemon, payload: bytes) -> None:
+    process = pal.start(*HOOK, stdin=subprocess.DEVNULL)
+    peer = daemon.accept(MAGIC)
+
+    peer.send(b"W", payload)
+    peer.close()
+
+    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.returncode == 0

@@ -1,0 +1,99 @@
+"""What the hooks of Gemini CLI say, and what they are told."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.gemini_hooks import CONTEXT_EVENTS, EVENTS, read_gemini_hook
+from palaver.harness.hook_news import Step
+from palaver.harness.hooks import hook_answer, read_hook
+from palaver.model.delivery import AgentState
+
+BASE = {"session_id": "s1", "transcript_path": "/t.jsonl", "cwd": "/x"}
+
+
+def test_a_tool_says_its_command_and_the_file_that_it_changes() -> None:
+    shell = read_gemini_hook(
+        "BeforeTool", {**BASE, "tool_name": "run_shell_command", "tool_input": {"command": "make\ntest"}}
+    )
+    edit = read_gemini_hook("BeforeTool", {"tool_name": "write_file", "tool_input": {"file_path": "/x/y"}})
+    look = read_gemini_hook("BeforeTool", {"tool_name": "read_file", "tool_input": {"file_path": "/x/y"}})
+    after = read_gemini_hook("AfterTool", {"tool_name": "write_file", "tool_input": {"file_path": "/x/y"}})
+
+    assert (shell.session, shell.step, shell.state) == ("s1", Step.CALL, AgentState.ACTIVE)
+    assert (shell.tool, shell.command) == ("run_shell_command", "make test")
+    assert shell.detail == "run_shell_command: make test"
+    assert (edit.file, look.file, after.file) == ("/x/y", "", "")
+    assert (after.step, after.detail) == (Step.RESULT, "thinking")
+
+
+def test_a_permission_says_what_is_asked() -> None:
+    details = {"type": "exec", "command": "touch x", "rootCommand": "touch"}
+
+    news = read_gemini_hook(
+        "Notification", {"notification_type": "ToolPermission", "message": "allow?", "details": details}
+    )
+
+    assert (news.state, news.detail) == (AgentState.BLOCKED, "permission: touch x")
+    assert news.permission == {"tool": "exec", "input": details}
+    assert read_gemini_hook("Notification", {"notification_type": "Other"}).state is None
+
+
+@pytest.mark.parametrize(
+    ("event", "step"),
+    [
+        ("SessionStart", Step.START),
+        ("BeforeAgent", Step.PROMPT),
+        ("AfterAgent", Step.TURN_END),
+        ("SessionEnd", Step.END),
+        ("BeforeModel", Step.ASIDE),
+    ],
+)
+def test_every_hook_has_its_place_in_a_conversation(event: str, step: Step) -> None:
+    assert read_gemini_hook(event, BASE).step is step
+
+
+def test_a_prompt_and_a_turn_that_a_hook_kept_going_are_told() -> None:
+    assert read_gemini_hook("BeforeAgent", {"prompt": "do it"}).prompt == "do it"
+    assert read_gemini_hook("AfterAgent", {"stop_hook_active": True}).stop_active
+    assert not read_gemini_hook("AfterAgent", {}).stop_active
+
+
+@pytest.mark.parametrize("event", ["PreCompress", "SessionEnd"])
+def test_what_proves_nothing_says_nothing_about_the_state(event: str) -> None:
+    assert read_gemini_hook(event, BASE).state is None
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_only_hooks_that_take_a_text_are_given_one(event: str) -> None:
+    said = hook_answer("gemini", event, context="mail")
+
+    if event in CONTEXT_EVENTS:
+        assert json.loads(said) == {
+            "hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}
+        }
+    else:
+        assert said == b""
+
+
+def test_a_turn_is_kept_from_ending_with_a_reason() -> None:
+    said = hook_answer("gemini", "AfterAgent", block_reason="mail")
+
+    assert json.loads(said) == {"decision": "block", "reason": "mail"}
+    assert hook_answer("gemini", "BeforeTool", block_reason="mail") == b""
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+NAMES = st.sampled_from(
+    ["session_id", "tool_name", "tool_input", "details", "notification_type", "prompt", "source"]
+)
+
+
+@given(st.sampled_from(EVENTS), st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=2)))
+def test_whatever_is_in_a_hook_it_can_be_read(event: str, data: dict[str, object]) -> None:
+    news = read_hook("gemini", event, json.dumps(data).encode())
+
+    assert news is not None
+    assert "\n" not in news.detail

@@ -1,0 +1,53 @@
+"""How Gemini CLI is started."""
+
+import json
+
+import pytest
+
+from palaver.harness.gemini_hooks import EVENTS
+from palaver.harness.gemini_launch import GeminiCall, extension_files, gemini_args, read_gemini_args
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("", GeminiCall()),
+        ("hello there", GeminiCall()),
+        ("-i hello", GeminiCall()),
+        ("-p hello", GeminiCall(is_headless=True)),
+        ("--prompt=hello", GeminiCall(is_headless=True)),
+        ("--acp", GeminiCall(is_headless=True)),
+        ("-m -p", GeminiCall()),
+        ("--resume", GeminiCall(is_last=True)),
+        ("-r latest", GeminiCall(is_last=True)),
+        ("-r --yolo", GeminiCall(is_last=True)),
+        ("-r 5", GeminiCall()),
+        ("-r aecf54a5-095e", GeminiCall(session="aecf54a5-095e")),
+        ("--session-id=abc", GeminiCall(session="abc")),
+        ("--version", GeminiCall(is_conversation=False)),
+        ("mcp list", GeminiCall(is_conversation=False)),
+        ("--list-sessions", GeminiCall(is_conversation=False)),
+        ("-- -p", GeminiCall()),
+    ],
+)
+def test_arguments_are_read_as_gemini_reads_them(words: str, call: GeminiCall) -> None:
+    assert read_gemini_args(words.split()) == call
+
+
+def test_a_session_is_gone_on_with_unless_another_is_named() -> None:
+    assert gemini_args(["--yolo"], session="abc") == ["--resume", "abc", "--yolo"]
+    assert gemini_args(["-r", "latest"], session="abc") == ["-r", "latest"]
+    assert gemini_args(["--session-id", "x"], session="abc") == ["--session-id", "x"]
+    assert gemini_args(["mcp"], session="abc") == ["mcp"]
+    assert gemini_args([]) == []
+
+
+def test_the_extension_has_every_hook_and_our_tools() -> None:
+    files = extension_files("/a b/pal")
+
+    hooks = json.loads(files["hooks/hooks.json"])["hooks"]
+    assert tuple(hooks) == EVENTS
+    (hook,) = hooks["AfterTool"][0]["hooks"]
+    assert hook["command"] == "exec '/a b/pal' hook gemini AfterTool"
+    server = json.loads(files["gemini-extension.json"])["mcpServers"]["palaver"]
+    assert (server["command"], server["args"]) == ("/a b/pal", ["mcp"])

@@ -1,0 +1,94 @@
+"""How OpenCode is started."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.opencode_launch import (
+    CONTENT,
+    PASSWORD,
+    Began,
+    launch_arguments,
+    launch_environment,
+    read_arguments,
+    resumed,
+)
+
+MCP = ("pal", "mcp")
+
+
+@pytest.mark.parametrize(
+    ("words", "began"),
+    [
+        ("", Began()),
+        ("/some/project", Began()),
+        ("-s ses_1", Began(session="ses_1")),
+        ("--session=ses_1 --fork", Began(session="ses_1", is_fork=True)),
+        ("-c", Began(is_continued=True)),
+        ("--agent plan -m p/m/x", Began(agent="plan", provider="p", model="m/x")),
+        ("--model m", Began()),
+        ("--port 4096", Began(port=4096)),
+        ("--port 99999999", Began()),
+        ("--prompt -c", Began()),
+        ("--prompt run", Began()),
+        ("-- serve", Began(has_terminal=False, is_agent=False)),
+        ("run hello", Began(has_terminal=False)),
+        ("serve --port 1", Began(has_terminal=False, is_agent=False, port=1)),
+        ("--help", Began(has_terminal=False, is_agent=False)),
+        ("session list", Began(has_terminal=False, is_agent=False)),
+        ("-s", Began()),
+    ],
+)
+def test_arguments_are_read_as_opencode_reads_them(words: str, began: Began) -> None:
+    assert read_arguments(words.split()) == began
+
+
+@given(
+    st.lists(
+        st.sampled_from(["-s", "--port", "x", "-c", "--", "run", "--agent=plan", "", "=", "-"]), max_size=6
+    )
+)
+def test_a_persons_arguments_stay_in_their_order(words: list[str]) -> None:
+    began = read_arguments(words)
+
+    given = launch_arguments(words, began, 4096)
+
+    assert list(given[len(given) - len(words) :]) == words
+    assert began.port or given[:2] == ("--port", "4096")
+
+
+def test_a_session_is_gone_on_with_unless_another_is_named() -> None:
+    assert resumed(("--agent", "plan"), "ses_1") == ("--session", "ses_1", "--agent", "plan")
+    assert resumed(("-c",), "ses_1") == ("-c",)
+    assert resumed(("-s", "ses_2"), "ses_1") == ("-s", "ses_2")
+    assert resumed(("run", "x"), "ses_1") == ("run", "x")
+    assert resumed((), "") == ()
+
+
+def test_all_that_is_added_is_in_the_environment() -> None:
+    added = launch_environment({}, password="secret", mcp=MCP, instructions="/x/told.md")
+
+    assert added[PASSWORD] == "secret"
+    assert json.loads(added[CONTENT]) == {
+        "mcp": {"palaver": {"type": "local", "command": ["pal", "mcp"], "enabled": True}},
+        "instructions": ["/x/told.md"],
+    }
+
+
+def test_what_a_person_has_set_stays() -> None:
+    theirs = {"mcp": {"palaver": {"enabled": False}, "x": {}}, "instructions": ["mine.md"], "theme": "dark"}
+    environment = {CONTENT: json.dumps(theirs), PASSWORD: "theirs"}
+
+    added = launch_environment(environment, password="secret", mcp=MCP, instructions="/x/told.md")
+
+    assert added[PASSWORD] == "theirs"
+    assert json.loads(added[CONTENT]) == {**theirs, "instructions": ["mine.md", "/x/told.md"]}
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "7"])
+def test_settings_that_cannot_be_read_are_left_alone(content: str) -> None:
+    added = launch_environment({CONTENT: content}, password="secret", mcp=MCP, instructions="")
+
+    assert added == {PASSWORD: "secret"}
