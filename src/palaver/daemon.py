@@ -224,6 +224,8 @@ class Daemon:
                 conversations=conversations,
                 transcripts=transcripts,
                 hints=self._settings.hints,
+                clock=self._clock,
+                call_later=call_later,
                 tasks=tasks,
             ),
             tickets=Tickets(self._clock),

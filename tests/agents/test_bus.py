@@ -115,6 +115,21 @@ async def test_a_new_size_is_told_with_the_next_connection(stage: Stage) -> None
         assert (stage.daemon.last("hold")["cols"], stage.daemon.last("hold")["rows"]) == (100, 30)
 
 
+async def test_a_session_is_told_at_once_and_with_every_connection(stage: Stage) -> None:
+    async with running(stage) as (bus, listener):
+        await listener.held()
+
+        bus.bind("ses_1")
+        bus.bind("ses_1")
+        await bus.ask(Typed(text="behind it"))
+        bus.drop()
+        await listener.held()
+
+        told = [one for one in stage.daemon.said if one["op"] == "hold"]
+        assert [one.get("session") for one in told] == [None, "ses_1", "ses_1"]
+        assert (told[-1]["name"], told[-1].get("ticket")) == ("luna", None)
+
+
 async def test_pushes_are_handed_on(stage: Stage) -> None:
     async with running(stage) as (_, listener):
         await listener.held()

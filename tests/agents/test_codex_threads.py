@@ -236,6 +236,14 @@ def test_when_an_allowance_is_there_again_may_be_said_to_a_person_only(message: 
     assert found.resets_at_s is None
 
 
+def test_a_limit_that_was_met_before_anybody_listened_is_known() -> None:
+    found = threads()
+
+    found.begun(Turn(id="t0", status="failed", error={"codexErrorInfo": "usageLimitExceeded"}))
+
+    assert found.level.gate.reason == "usage_limit"
+
+
 def test_another_failure_of_a_turn_closes_nothing() -> None:
     found = threads()
     begin(found)

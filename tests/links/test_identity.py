@@ -85,8 +85,20 @@ def test_an_anchor_beats_a_forged_mark() -> None:
         Claim(key="b", marks={"CODEX_THREAD_ID": "a"}),
         Claim(marks=_mark(_agent("nova", key="b"))),
         Claim(marks={"CODEX_THREAD_ID": "b"} | _mark(_agent("luna", key="a"))),
+        Claim(marks={"CLAUDE_CODE_SESSION_ID": "b"}),
+        Claim(marks={"CLAUDE_CODE_SESSION_ID": "b"} | _mark(_agent("luna", key="a"))),
+        Claim(marks={"CLAUDE_CODE_SESSION_ID": "a", "CODEX_THREAD_ID": "b"}),
     ],
-    ids=["key", "environment", "key-first", "seat-mark", "environment-before-seat-mark"],
+    ids=[
+        "key",
+        "environment",
+        "key-first",
+        "seat-mark",
+        "environment-before-seat-mark",
+        "another-harness",
+        "another-harness-before-seat-mark",
+        "own-harness-first",
+    ],
 )
 def test_of_several_seats_in_one_process_the_key_chooses(claim: Claim) -> None:
     caller = _ask(_agent("luna", key="a"), _agent("nova", key="b"), claim=claim)
@@ -99,17 +111,37 @@ def test_of_several_seats_in_one_process_the_key_chooses(claim: Claim) -> None:
     [
         Claim(),
         Claim(key="c"),
-        Claim(marks={"CLAUDE_CODE_SESSION_ID": "a"}),
+        Claim(marks={"CLAUDE_CODE_SESSION_ID": "c"}),
+        Claim(marks={"CLAUDE_CODE_SESSION_ID": "a", "GEMINI_SESSION_ID": "b"}),
+        Claim(key="c", marks={"CLAUDE_CODE_SESSION_ID": "a"}),
         Claim(marks={SEAT_MARK: "x"}),
         Claim(key="c", marks=_mark(_agent("luna", key="a"))),
     ],
-    ids=["none", "unknown-key", "another-harness", "unknown-mark", "unknown-key-with-mark"],
+    ids=[
+        "none",
+        "unknown-key",
+        "another-harness",
+        "two-other-harnesses",
+        "unknown-key-first",
+        "unknown-mark",
+        "unknown-key-with-mark",
+    ],
 )
 def test_of_several_seats_without_a_fitting_key_it_is_nobody(claim: Claim) -> None:
     with pytest.raises(WhoAreYou, match=r"luna, nova") as refusal:
         _ask(_agent("luna", key="a"), _agent("nova", key="b"), claim=claim)
 
     assert refusal.value.code == "who_are_you"
+
+
+def test_a_mark_of_another_harness_binds_to_a_seat_with_the_lowest_rights_of_its_neighbours() -> None:
+    luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b", role="observer")
+
+    caller = _ask(luna, nova, claim=Claim(marks={"CLAUDE_CODE_SESSION_ID": "a"}))
+    own = _ask(luna, nova, claim=Claim(marks={"CODEX_THREAD_ID": "a"}))
+
+    assert (caller.name, caller.standing) == ("luna", Standing.OBSERVER)
+    assert own.standing is Standing.OPERATOR
 
 
 def test_another_session_of_the_only_seat_is_bound_to_it_and_lowered() -> None:

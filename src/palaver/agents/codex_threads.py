@@ -94,6 +94,8 @@ class Threads:
         if turn.status == "inProgress":
             talk.turn, talk.is_active = turn.id, True
             talk.limit = ""
+        else:
+            self._end_turn(talk, {"id": turn.id, "error": turn.error})
         keys = frozenset(filter(None, map(_key_of, turn.items)))
         return Heard(seen=keys, ended="" if turn.status == "inProgress" else turn.id)
 

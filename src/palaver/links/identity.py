@@ -56,6 +56,9 @@ def who_is_asking(
     anchored = seats.nearest(chain)
     if anchored is not None:
         agent = choose_seat(anchored, claim)
+        if agent in _marked_by_others(anchored.agents, claim):
+            limit = min(standing_of_role(one.role) for one in anchored.agents)
+            return _seated(agent, is_lowered=True, limit=limit)
         return _seated(agent, is_lowered=marks_between or _is_other_session(agent, claim))
     if meant := seats.marked(claim.marks):
         lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
@@ -68,20 +71,33 @@ def who_is_asking(
 def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
     """Give the one seat of an anchor that asks; raise WhoAreYou, naming all, when nothing decides.
 
-    The key of a hook or call counts most, then the harness's session in the environment, then the seat's
-    mark, which the sessions of one process share.
+    The key of a hook or call counts most, then the harness's session in the environment, then a session that
+    another harness has marked there, then the seat's mark, which the sessions of one process share.
     """
     agents = anchored.agents
     if len(agents) == 1:
         return agents[0]
     keys = [_key_for(agent, claim) for agent in agents]
     fitting = [agent for agent, key in zip(agents, keys, strict=True) if key and _key_of(agent) == key]
-    if not any(keys) and (mark := claim.marks.get(SEAT_MARK)):
+    fitting = fitting or _marked_by_others(agents, claim)
+    if not fitting and not any(keys) and (mark := claim.marks.get(SEAT_MARK)):
         fitting = [agent for agent in agents if agent.seat and seat_mark(agent.seat, agent.name) == mark]
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(agent.name for agent in agents)
     raise WhoAreYou(f"this process has several seats ({names}) and no session key says which one asks")
+
+
+def _marked_by_others(agents: Sequence[Agent], claim: Claim) -> list[Agent]:
+    """Give those of several seats whose session another harness's mark names, where nothing better does."""
+    if (
+        len(agents) == 1
+        or claim.key
+        or any(_key_of(agent) == _key_for(agent, claim) != "" for agent in agents)
+    ):
+        return []
+    named = {claim.marks.get(name, "") for names in SESSION_MARKS.values() for name in names} - {""}
+    return [agent for agent in agents if _key_of(agent) in named]
 
 
 def _key_for(agent: Agent, claim: Claim) -> str:

@@ -117,7 +117,7 @@ def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False) -> Pl
 
 
 def _inside(folder: Path, end: Path, main: Path | None) -> Iterator[Path]:
-    """Walk from a folder up to the top of its work; a linked worktree lies in its main checkout, as it were."""
+    """Walk from a folder up to the top of its work; a linked worktree counts as part of its main checkout."""
     yield from takewhile(lambda one: one != end, (folder, *folder.parents))
     if main is not None:
         yield end

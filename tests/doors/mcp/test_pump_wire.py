@@ -1,13 +1,14 @@
 """The pump's frames, and ids found in what is no message."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.doors.argv.wire import FrameReader
-from palaver.doors.mcp.pump_wire import END_BYTES, error_line, id_of, id_of_ends, line_frame, numbered
+from palaver.doors.mcp.pump_wire import END_BYTES, error_line, has_id, id_of, id_of_ends, line_frame, numbered
 from palaver.errors import BadRequest
 
 _ids = st.integers(-(10**17), 10**17) | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -50,6 +51,26 @@ def test_the_id_of_a_line_that_is_too_long_is_found_at_either_end(id: str | int,
 )
 def test_a_long_line_without_an_id_has_none(line: bytes) -> None:
     assert id_of_ends(_ends(line)) is None
+
+
+@pytest.mark.parametrize("padding", [b"", b" " * 9000])
+def test_the_id_of_what_is_nested_too_deeply_is_found(padding: bytes) -> None:
+    deep = b'"params":' + b"[" * 3000 + b"]" * 3000
+
+    assert id_of(b'{"jsonrpc":"2.0","id":7,' + deep + padding + b"}") == 7
+    assert id_of(b"{" + padding + deep + b',"id":"x"}') == "x"
+    assert id_of(b"{" + padding + deep + b"}") is None
+
+
+@given(st.dictionaries(st.sampled_from(["id", "method", "params"]), st.none() | st.booleans() | st.floats()))
+def test_whether_there_is_an_id_does_not_depend_on_what_it_is(message: dict[str, object]) -> None:
+    line = json.dumps(message, allow_nan=False) if not any(map(_is_odd, message.values())) else "{}"
+
+    assert has_id(line.encode()) == ("id" in json.loads(line))
+
+
+def _is_odd(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def test_a_long_id_that_is_no_text_is_none() -> None:

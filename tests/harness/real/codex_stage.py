@@ -1,9 +1,11 @@
 """A home, a scripted model, and Codex with nothing of whoever runs the tests."""
 
 import asyncio
+import json
 import os
 import shlex
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -118,10 +120,26 @@ def codex_stage(program: Path) -> Iterator[CodexStage]:
         home.ok("up")
         try:
             with persons(home) as people:
-                yield CodexStage(home, model, people)
+                stage = CodexStage(home, model, people)
+                _load_tools(stage)
+                yield stage
         finally:
             home.close()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _load_tools(stage: CodexStage) -> None:
+    """Have the daemon load its tools: Codex does not wait for them, and its model here needs no time."""
+    info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    with stage.home.start("mcp", stdin=subprocess.PIPE) as pump:
+        assert pump.stdin is not None
+        assert pump.stdout is not None
+        pump.stdin.write(line.encode() + b"\n")
+        pump.stdin.flush()
+        assert b'"result"' in pump.stdout.readline()
+        pump.stdin.close()
 
 
 def _write_settings(folder: Path, model: MockModel) -> None:

@@ -11,7 +11,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "idle": "a message wakes it when it rests, with no key typed by a person",
     "busy": "a message reaches it while it works, in the same turn",
     "seen": "the receipt says that the message was in a request to its model",
-    "ends": "'pal kill' ends it and leaves nothing running",
+    "ends": "when it is killed, nothing of it is left running",
 }
 """What a self-test tries, in this order."""
 

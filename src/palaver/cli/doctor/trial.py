@@ -81,10 +81,16 @@ class Trial:
     def _start(self) -> None:
         self._say("up")
         self._say(self._harness, "--name", NAME, "--detach", *self._account.arguments)
-        self._until(lambda: self._state() == "idle", lambda: f"it never came to rest: {self._look()}")
+        self._until(self._is_up, lambda: f"it never came to rest: {self._look()}")
         if self._harness in _NATIVE:
             with suppress(TrialFailedError):  # then it is reached in another way, and that is said
                 self._until(self._has_native, lambda: "", limit_s=_NATIVE_LIMIT_S)
+
+    def _is_up(self) -> bool:
+        found = self._agent()
+        if found.get("left") or found.get("state") == "exited":
+            raise TrialFailedError(f"it ended at once: {found.get('detail') or 'it does not say why'}")
+        return found.get("state") == "idle"
 
     def _has_native(self) -> bool:
         status = json.loads(self._ask("status", NAME, "--json") or "{}")
@@ -107,8 +113,6 @@ class Trial:
         if len(self._script.wait_for_main(before + 1, _LIMIT_S)) <= before:
             raise TrialFailedError(f"it was not woken: {self._look()}")
         place, nonce = self._send()
-        if self._harness == "codex":  # mail steers: it is there before the model goes on
-            self._until(lambda: self._lane(place) != "", lambda: "the message waits")
         self._script.open(_GATE)
         self._until(lambda: self._is_asked(nonce), lambda: f"it did not get the message: {self._look()}")
         self.lanes["busy"] = self._lane(place)
@@ -118,7 +122,9 @@ class Trial:
         self._until(lambda: not self._unseen(), lambda: f"receipts stay {', '.join(sorted(self._unseen()))}")
 
     def _end(self) -> None:
-        self._ask("kill", NAME)
+        if pid := self._agent().get("pid"):
+            with suppress(OSError):
+                os.kill(int(str(pid)), signal.SIGKILL)
         with suppress(TrialFailedError):
             self._until(lambda: not self._left_over(), lambda: "it goes on", limit_s=10.0)
         if left := self._left_over():
@@ -136,8 +142,11 @@ class Trial:
         return any(nonce in request.text for request in self._script.main)
 
     def _state(self) -> str:
-        found = self._ask("list", "--json").splitlines()
-        return next((one["state"] for one in map(json.loads, found) if one["name"] == NAME), "")
+        return str(self._agent().get("state", ""))
+
+    def _agent(self) -> dict[str, object]:
+        found: list[dict[str, object]] = list(map(json.loads, self._ask("list", "--json").splitlines()))
+        return next((one for one in found if one["name"] == NAME), {})
 
     def _receipts(self, place: int) -> list[dict[str, object]]:
         found: list[dict[str, object]] = json.loads(self._say("receipts", str(place), "--json"))["receipts"]
@@ -214,7 +223,6 @@ class Trial:
     def close(self) -> None:
         """End the bus, and by its id whatever else is left."""
         with suppress(TrialFailedError):
-            self._ask("kill", NAME)
             self._ask("down")
         for pid, _ in list(self.processes()):
             with suppress(OSError):

@@ -38,6 +38,12 @@ class BadLine:
     sentence: str
 
 
+class _WithId(msgspec.Struct, frozen=True):
+    """Of a message no more than whether it has an id."""
+
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 _NUMBER: Final = struct.Struct(">I")
 _ID: Final = rb'"id"\s*:\s*("(?:[^"\\]|\\.){0,256}"|-?[0-9]{1,18})'
 _ID_FIRST: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID)
@@ -67,14 +73,25 @@ def id_of(line: bytes) -> RequestId | None:
     """Give the id of a line that is no proper message, so that its error finds its way; None for none."""
     try:
         found = msgspec.json.decode(line, type=dict[str, object]).get("id")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except RecursionError:  # It is nested too deeply to be read.
+        return _id_at(line[:END_BYTES], line[-END_BYTES:])
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
+def has_id(line: bytes) -> bool:
+    """Tell whether a message has an id, be it one that none can be."""
+    return msgspec.json.decode(line, type=_WithId).id is not msgspec.UNSET
+
+
 def id_of_ends(ends: bytes) -> RequestId | None:
     """Give the id of a line of which only both ends are there: programs write it first or last."""
-    found = _ID_FIRST.match(ends[:END_BYTES]) or _ID_LAST.search(ends[END_BYTES:])
+    return _id_at(ends[:END_BYTES], ends[END_BYTES:])
+
+
+def _id_at(first: bytes, last: bytes) -> RequestId | None:
+    found = _ID_FIRST.match(first) or _ID_LAST.search(last)
     if found is None:
         return None
     try:

@@ -26,7 +26,7 @@ from mcp_types import (
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from palaver.doors.mcp.pump_wire import INVALID_REQUEST, PARSE_ERROR, BadLine, RequestId
+from palaver.doors.mcp.pump_wire import INVALID_REQUEST, PARSE_ERROR, BadLine, RequestId, has_id
 from palaver.doors.mcp.server import Call, make_server
 from palaver.doors.mcp.tools import Tool
 
@@ -59,10 +59,16 @@ class Session:
     def read(line: bytes) -> JSONRPCMessage | BadLine:
         """Read one message, or say why it is none."""
         try:
-            return jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as error:
-            kinds = {one["type"] for one in error.errors(include_url=False, include_input=False)}
-        if "json_invalid" in kinds:
+            wrong = {one["type"]: one["msg"] for one in error.errors(include_url=False, include_input=False)}
+        else:
+            if isinstance(message, JSONRPCNotification) and has_id(line):
+                return BadLine(INVALID_REQUEST, "the id of a request is a string or a whole number")
+            return message
+        if "recursion" in wrong.get("json_invalid", ""):
+            return BadLine(INVALID_REQUEST, "the line is nested too deeply")
+        if "json_invalid" in wrong:
             return BadLine(PARSE_ERROR, "the line is no JSON: one message of JSON-RPC a line is expected")
         return BadLine(INVALID_REQUEST, "the line is no message of JSON-RPC 2.0")
 

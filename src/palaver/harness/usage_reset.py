@@ -1,0 +1,46 @@
+"""When an allowance that is used up is there again, from a harness's own words. Pure: now is handed in."""
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+_MOMENT: Final = re.compile(
+    r"(?:(?P<month>[A-Za-z]{3})[a-z]*\s+(?P<day>\d{1,2}),?\s+(?:at\s+)?)?"
+    r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?\s?(?P<half>[ap]m)?(?:\s?\((?P<zone>[\w/+-]+)\))?",
+    re.IGNORECASE,
+)
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def reset_moment_ms(words: str, now_ms: int) -> int | None:
+    """Give the next moment that words such as `3pm (UTC)` mean; None when they mean none.
+
+    Without a zone it is the machine's own, and without a day the next time the clock shows it.
+    """
+    found = _MOMENT.fullmatch(words.strip())
+    if found is None:
+        return None
+    now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(_zone(found["zone"]))
+    hour = int(found["hour"])
+    if found["half"]:
+        hour = hour % 12 + (12 if found["half"].lower() == "pm" else 0)
+    try:
+        moment = now.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
+        if found["month"]:
+            month = _MONTHS.index(found["month"].lower()) + 1
+            moment = moment.replace(month=month, day=int(found["day"]))
+    except ValueError:
+        return None
+    if moment <= now:
+        moment = moment.replace(year=moment.year + 1) if found["month"] else moment + timedelta(days=1)
+    return int(moment.timestamp() * 1000)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC

@@ -1,0 +1,80 @@
+"""The doctor in the client's own process, with programs that only pretend."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.doctor.accounts import PROGRAMS, account_for
+from palaver.cli.doctor.doctor import Order, doctor, look_at
+
+
+def pretend(folder: Path, name: str, script: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "version"),
+    [
+        ("echo '2.1.325 (Claude Code)'", "2.1.325"),
+        ("echo codex-cli 0.166.0-alpha.1", "0.166.0-alpha.1"),
+        ("echo nothing", ""),
+        ("echo 1.2.3 >&2; exit 1", ""),
+    ],
+)
+def test_a_program_says_its_version(tmp_path: Path, script: str, version: str) -> None:
+    path = pretend(tmp_path, "claude", script)
+
+    assert look_at("claude", str(path), {"PATH": "/bin"}).version == version
+
+
+def test_a_program_that_cannot_be_run_is_still_found(tmp_path: Path) -> None:
+    path = tmp_path / "claude"
+    path.write_bytes(b"\0")
+    path.chmod(0o755)
+
+    assert look_at("claude", str(path), {}).version == ""
+
+
+def test_what_is_found_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pretend(tmp_path, "codex", "echo 0.0.1")
+    checks: list[dict[str, object]] = [{"ok": True, "check": "home", "advice": None}]
+
+    status = doctor(Order(checks=checks, is_json=True), {"PATH": f"{tmp_path}:/nowhere"})
+
+    said = json.loads(capsys.readouterr().out)
+    assert (status, said["ok"], said["checks"]) == (0, True, checks)
+    (one,) = said["harnesses"]
+    assert (one["harness"], one["version"]) == ("codex", "0.0.1")
+    assert "never tried" in one["known"]
+
+
+def test_trouble_with_the_bus_is_trouble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checks: list[dict[str, object]] = [{"ok": False, "check": "home", "advice": "mend it"}]
+
+    status = doctor(Order(checks=checks), {"PATH": str(tmp_path)})
+
+    assert status == 1
+    assert capsys.readouterr().out == "ok   no harness on your PATH (claude, codex, opencode, gemini)\n"
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_harness_that_was_asked_for_and_is_not_there_is_trouble(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_json: bool
+) -> None:
+    order = Order(checks=[], harnesses=("gemini",), is_json=is_json)
+
+    assert doctor(order, {"PATH": str(tmp_path)}) == 1
+    assert "gemini" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("harness", PROGRAMS)
+def test_an_account_knows_no_model_but_the_scripted_one(harness: str) -> None:
+    account = account_for(harness, "http://127.0.0.1:9", "/p")
+
+    texts = " ".join([*account.files.values(), *account.environment.values()])
+    assert "http://127.0.0.1:9" in texts
+    assert texts.count("://") == texts.count("http://127.0.0.1:9")

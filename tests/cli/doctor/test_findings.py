@@ -1,0 +1,103 @@
+"""What is said of a harness, from what was tried."""
+
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.doctor.doctor import proven
+from palaver.cli.doctor.findings import (
+    ADVICE,
+    CHECKS,
+    Found,
+    Tried,
+    found_lines,
+    found_view,
+    page_of,
+    what_works,
+)
+from palaver.cli.doctor.record import with_tried
+
+PAGE = Path(__file__).parents[3] / "docs/compatibility.md"
+
+
+def tried(version: str = "1.0.0", harness: str = "claude", **results: str) -> Tried:
+    return Tried(
+        harness=harness,
+        version=version,
+        date="2026-01-02",
+        results={**dict.fromkeys(CHECKS, "ok"), **results},
+        lanes={"idle": "native"},
+    )
+
+
+def found(version: str = "1.0.0", *, now: Tried | None = None) -> Found:
+    return Found(harness="claude", path="/bin/claude", version=version, tried=now)
+
+
+def test_a_version_that_was_tried_is_known() -> None:
+    said, advice = what_works(found(), [tried(busy="it slept")])
+
+    assert said == "tried on 2026-01-02: starts, tools, idle, seen, ends work, busy do not"
+    assert advice == ""
+
+
+@pytest.mark.parametrize("known", [[], [tried("2.0.0")], [tried(harness="codex")]])
+def test_a_version_that_was_never_tried_can_be(known: list[Tried]) -> None:
+    said, advice = what_works(found(), known)
+
+    assert said.startswith("this version was never tried; ")
+    assert advice == "'pal doctor --self-test --harness claude' tries it"
+
+
+def test_what_fails_says_what_to_do() -> None:
+    lines = found_lines(found(now=tried(idle="it slept")), [tried()])
+
+    assert [line for ok, line in lines if not ok] == [f"  idle: it slept\n       {ADVICE['idle']}"]
+    assert len(lines) == 1 + len(CHECKS)
+
+
+def test_programs_are_told_the_same() -> None:
+    view = found_view(found("", now=tried(idle="it slept")), [])
+
+    assert (view["version"], view["path"]) == (None, "/bin/claude")
+    checks = view["self_test"]
+    assert isinstance(checks, dict)
+    assert checks["idle"] == {"ok": False, "said": "it slept", "advice": ADVICE["idle"]}
+    assert checks["busy"] == {"ok": True, "said": "ok", "advice": None}
+
+
+def test_a_harness_is_well_when_everything_was_tried_and_works() -> None:
+    assert tried().is_well
+    assert not tried(seen="no").is_well
+    assert not Tried(harness="claude", version="1", date="d", results={"starts": "ok"}).is_well
+
+
+def test_every_check_has_advice() -> None:
+    assert ADVICE.keys() == CHECKS.keys()
+
+
+def test_new_results_take_the_place_of_old_ones_and_others_stay() -> None:
+    old = [tried("1.0.0"), tried("1.0.0", "codex")]
+
+    kept = with_tried(old, [tried("1.0.0", idle="no"), tried("1.1.0")])
+
+    assert [(one.harness, one.version) for one in kept] == [
+        ("claude", "1.0.0"),
+        ("claude", "1.1.0"),
+        ("codex", "1.0.0"),
+    ]
+    assert kept[0].results["idle"] == "no"
+
+
+def test_the_page_shows_what_was_tried_and_what_was_not() -> None:
+    one = Tried(harness="codex", version="1.2.3", date="2026-01-02", results={"starts": "it did not"})
+
+    page = page_of([tried(), one])
+
+    assert "| claude | 1.0.0 | 2026-01-02 | yes | yes | yes (native) | yes | yes | yes |" in page
+    assert "| codex | 1.2.3 | 2026-01-02 | **no** |" + " not tried |" * 5 in page
+
+
+def test_the_page_in_the_documentation_is_the_one_that_the_results_make() -> None:
+    assert PAGE.read_text() == page_of(proven())
+    assert {one.harness for one in proven()} == {"claude", "codex", "opencode", "gemini"}

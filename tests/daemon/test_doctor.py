@@ -1,0 +1,63 @@
+"""`pal doctor` with the real client: the daemon says what it knows, the client looks at harnesses."""
+
+from pathlib import Path
+
+from tests.daemon.stage import Home, finish
+
+
+def pretend(home: Home, name: str, script: str) -> dict[str, str]:
+    """Put a program on the PATH that is no harness; gives the environment in which it is found."""
+    folder = home.path.parent / "programs"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{home.environment['PATH']}"}
+
+
+def test_one_object_has_the_bus_and_the_harnesses(bus: Home) -> None:
+    found = pretend(bus, "claude", "echo 0.0.1")
+
+    said = bus.ok("doctor", "--json", env=found).json
+
+    assert said["ok"]
+    assert len(said["checks"]) > 4
+    claude = next(one for one in said["harnesses"] if one["harness"] == "claude")
+    assert (claude["version"], claude["path"]) == ("0.0.1", str(bus.path.parent / "programs/claude"))
+
+
+def test_text_has_both_too_and_the_status_counts_both(bus: Home) -> None:
+    found = pretend(bus, "claude", "echo 0.0.1")
+
+    well = bus.ok("doctor", "--harness", "claude", env=found).out
+    bus.path.chmod(0o755)
+    ill = bus.pal("doctor", "--harness", "claude", env=found)
+
+    assert "ok   home " in well
+    assert "ok   claude 0.0.1 (" in well
+    assert ill.status == 1
+
+
+def test_a_self_test_of_what_does_not_start_says_so_and_leaves_nothing(bus: Home) -> None:
+    temporary = bus.path.parent / "tmp"
+    temporary.mkdir()
+    found = pretend(bus, "claude", 'test "$1" = --version && echo 0.0.1 || exit 3')
+    arguments = ("doctor", "--self-test", "--harness", "claude", "--json")
+
+    process = bus.start(*arguments, env={**found, "TMPDIR": str(temporary)})
+    said = finish(process, limit_s=100)
+
+    assert said.status == 1
+    (claude,) = said.json["harnesses"]
+    assert not claude["self_test"]["starts"]["ok"]
+    assert claude["self_test"]["starts"]["advice"]
+    assert "idle" not in claude["self_test"]
+    assert list(temporary.iterdir()) == []
+    marks = [entry for entry in Path("/proc").glob("[0-9]*") if _is_of(entry, str(temporary))]
+    assert marks == []
+
+
+def _is_of(entry: Path, place: str) -> bool:
+    try:
+        return f"PALAVER_HOME={place}".encode() in (entry / "environ").read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,46 @@
+"""What a line is: a message, or why it is none."""
+
+import pytest
+
+from palaver.doors.mcp.pump_wire import INVALID_REQUEST, PARSE_ERROR, BadLine
+from palaver.doors.mcp.session import Session
+
+
+@pytest.mark.parametrize("id", ["1", '"a"', "123456789012345678901234567890"])
+def test_a_request_has_an_id_that_is_a_text_or_a_whole_number(id: str) -> None:
+    message = Session.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
+
+    assert getattr(message, "method", "") == "tools/list"
+
+
+@pytest.mark.parametrize("id", ["1.5", "null", "true", "[]", '{"a":1}'])
+def test_a_request_with_another_id_is_refused_and_no_notification(id: str) -> None:
+    message = Session.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
+
+    assert isinstance(message, BadLine)
+    assert message.code == INVALID_REQUEST
+    assert "a whole number" in message.sentence
+
+
+def test_a_message_without_an_id_is_a_notification() -> None:
+    message = Session.read(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    assert not isinstance(message, BadLine)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (b"{", PARSE_ERROR, "no JSON"),
+        (b"[]", INVALID_REQUEST, "no message"),
+        (b'{"jsonrpc":"2.0","id":1,"method":5}', INVALID_REQUEST, "no message"),
+        (b'{"jsonrpc":"2.0","id":1,"params":' + b"[" * 999 + b"]" * 999 + b"}", INVALID_REQUEST, "deeply"),
+    ],
+    ids=["half", "list", "method", "deep"],
+)
+def test_what_is_no_message_is_refused_with_what_is_wrong(line: bytes, code: int, words: str) -> None:
+    message = Session.read(line)
+
+    assert isinstance(message, BadLine)
+    assert message.code == code
+    assert words in message.sentence

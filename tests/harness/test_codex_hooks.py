@@ -1,0 +1,52 @@
+"""Hooks of Codex, as it calls them."""
+
+import json
+
+import pytest
+
+from palaver.harness.codex_hooks import EVENTS
+from palaver.harness.hook_news import Step
+from palaver.harness.hooks import hook_answer, read_hook
+from palaver.model.delivery import AgentState
+
+
+def test_a_shell_call_is_read() -> None:
+    news = read_hook(
+        "codex",
+        "PreToolUse",
+        {"session_id": "t1", "turn_id": "x", "tool_name": "Bash", "tool_input": {"command": "ls"}},
+    )
+
+    assert news is not None
+    assert (news.step, news.session, news.command) == (Step.CALL, "t1", "ls")
+    assert (news.state, news.detail) == (AgentState.ACTIVE, "Bash: ls")
+
+
+def test_what_it_is_asked_leave_for_is_read() -> None:
+    news = read_hook("codex", "PermissionRequest", {"tool_name": "Bash", "tool_input": {"command": "rm x"}})
+
+    assert news is not None
+    assert (news.state, news.detail) == (AgentState.BLOCKED, "permission: Bash: rm x")
+
+
+@pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse"])
+def test_context_is_given_in_the_form_that_it_takes(event: str) -> None:
+    said = json.loads(hook_answer("codex", event, context="mail"))
+
+    assert said == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
+
+
+def test_a_turn_goes_on_with_a_reason() -> None:
+    assert json.loads(hook_answer("codex", "Stop", block_reason="mail")) == {
+        "decision": "block",
+        "reason": "mail",
+    }
+
+
+@pytest.mark.parametrize("event", ["PermissionRequest", "SessionEnd", "PreCompact", "PostToolBatch"])
+def test_no_hook_is_given_what_it_does_not_take(event: str) -> None:
+    assert hook_answer("codex", event, context="mail", block_reason="") == b""
+
+
+def test_every_event_that_is_set_up_is_understood() -> None:
+    assert all(read_hook("codex", event, {}) is not None for event in EVENTS)

@@ -1,0 +1,39 @@
+"""What is asked, in words, and what a harness is told."""
+
+import pytest
+
+from palaver.harness.permissions import permission_answer, permission_text
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "words"),
+    [
+        ("Bash", {"command": "ls -l", "description": "look"}, "Bash: ls -l"),
+        ("Edit", {"file_path": "/a", "old_string": "x"}, "Edit: /a"),
+        ("Odd", {"depth": 3}, 'Odd: {"depth": 3}'),
+        ("Plain", {}, "Plain"),
+    ],
+)
+def test_what_is_asked_is_said_in_a_line(tool: str, given: dict[str, object], words: str) -> None:
+    assert permission_text(tool, given) == words
+
+
+def test_claude_code_is_told_yes_or_no() -> None:
+    yes = permission_answer("claude", "PermissionRequest", is_allowed=True, message="")
+    no = permission_answer("claude", "PermissionRequest", is_allowed=False, message="not now")
+
+    assert yes == {
+        "hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
+    }
+    assert no["hookSpecificOutput"] == {
+        "hookEventName": "PermissionRequest",
+        "decision": {"behavior": "deny", "message": "not now"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("harness", "event"),
+    [("codex", "PermissionRequest"), ("gemini", "Notification"), ("opencode", "x"), ("claude", "Stop")],
+)
+def test_what_cannot_be_answered_is_not(harness: str, event: str) -> None:
+    assert permission_answer(harness, event, is_allowed=True, message="") == {}

@@ -1,0 +1,40 @@
+"""When an allowance is there again."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.usage_reset import reset_moment_ms
+
+NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("words", "moment"),
+    [
+        ("3pm (UTC)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
+        ("1:30pm (UTC)", datetime(2026, 11, 16, 13, 30, tzinfo=UTC)),
+        ("12am (UTC)", datetime(2026, 11, 16, 0, 0, tzinfo=UTC)),
+        ("15:45 (UTC)", datetime(2026, 11, 15, 15, 45, tzinfo=UTC)),
+        ("Nov 20, 9:30am (Europe/Paris)", datetime(2026, 11, 20, 8, 30, tzinfo=UTC)),
+        ("Jan 2 at 9am (UTC)", datetime(2027, 1, 2, 9, 0, tzinfo=UTC)),
+        ("3pm (No/Where)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
+    ],
+)
+def test_the_next_time_that_the_clock_shows_it(words: str, moment: datetime) -> None:
+    assert reset_moment_ms(words, NOW_MS) == int(moment.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("words", ["", "soon", "25:00 (UTC)", "Foo 3, 9am", "Feb 30, 9am (UTC)"])
+def test_words_that_mean_no_moment(words: str) -> None:
+    assert reset_moment_ms(words, NOW_MS) is None
+
+
+@given(st.text(max_size=40), st.integers(0, 4 * 10**12))
+def test_whatever_is_said_it_is_a_moment_to_come_or_none(words: str, now_ms: int) -> None:
+    moment = reset_moment_ms(words, now_ms)
+
+    assert moment is None or moment > now_ms - 60_000
