@@ -5,12 +5,12 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 # The lock holds hatchling too, so the package is built with what is locked.
-.PHONY: run test check lock format lint types layers coverage unlocked bench clean help
+.PHONY: run test test-harness check lock format lint types layers coverage unlocked bench clean help
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml requirements.lock hatch_build.py native/pal.c
+$(READY): pyproject.toml requirements.lock hatch_build.py $(wildcard native/*.[ch])
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
@@ -47,7 +47,7 @@ coverage: $(READY) ## the tests, with the branch coverage that is promised
 	@$(BIN)/coverage run -m pytest -q
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=100 --skip-covered \
-	  --include='src/palaver/model/*,src/palaver/routing/*,src/palaver/log/*,src/palaver/links/*,src/palaver/broker/*,src/palaver/delivery/*' \
+	  --include='src/palaver/model/*,src/palaver/routing/*,src/palaver/rooms/*,src/palaver/log/*,src/palaver/links/*,src/palaver/broker/*,src/palaver/delivery/*' \
 	  --omit='src/palaver/links/process_darwin.py'
 
 unlocked: ## install the newest versions our bounds allow, without the lock file, and run the tests that need no server
@@ -56,6 +56,9 @@ unlocked: ## install the newest versions our bounds allow, without the lock file
 	@.venv-unlocked/bin/pal --version
 	@.venv-unlocked/bin/python -m pytest -q tests/model tests/routing tests/log/test_fold.py
 	@rm -rf .venv-unlocked
+
+test-harness: $(READY) ## run the four real harnesses against a scripted model; the first time installs them (1.3 GB)
+	@PALAVER_HARNESS=1 $(BIN)/python -m pytest -q tests/harness/real
 
 bench: $(READY) ## measure against hcom in the same run and write docs/performance.md
 	@$(BIN)/python bench/run.py

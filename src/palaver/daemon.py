@@ -42,6 +42,7 @@ from palaver.home import Ready, allow_many_files, lock_home, log_to, prepare_hom
 from palaver.links.attendance import AttendanceBook
 from palaver.links.consumers import Consumers
 from palaver.links.doorstep import Doorstep
+from palaver.links.holders import Holders
 from palaver.links.places import Places
 from palaver.links.presence import Presence
 from palaver.links.process import boot_id
@@ -184,7 +185,7 @@ class Daemon:
         )
         self._attendance.fell_silent = self._sticks.look_at
         self._seats = SeatIndex(boot_id())
-        self._terminals = HolderTerminals(boot_id())
+        self._terminals, self._holders = HolderTerminals(boot_id()), Holders(boot_id())
         self._log = log
         log.subscribe(self._follow_agents)
         await broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
@@ -192,6 +193,7 @@ class Daemon:
             self._seats.put(agent)
             self._presence.put(agent)
             self._terminals.put(agent)
+            self._holders.put(agent)
         self._watches.start()
         self._nags.start()
         self._sticks.start()
@@ -215,7 +217,7 @@ class Daemon:
             log=log,
             broker=broker,
             delivery=self._delivery,
-            holds=Holds(),
+            holds=Holds(self._holders.meet),
             conversations=conversations,
             hooks=HookDesk(
                 log=log,
@@ -243,7 +245,7 @@ class Daemon:
             stop=self.stop,
             describe_doors=lambda: {"unix": str(self._home / "daemon.sock"), **http.describe()},
         )
-        doorstep = Doorstep(self._seats, self._terminals)
+        doorstep = Doorstep(self._seats, self._terminals, holders=self._holders)
         door = UnixDoor(services, doorstep, tasks)
         await door.open()
         self._adopted = AdoptedDoor(services, doorstep, tasks)
@@ -276,6 +278,7 @@ class Daemon:
                 self._seats.put(agent)
                 self._presence.put(agent)
                 self._terminals.put(agent)
+                self._holders.put(agent)
 
     async def _expire(self) -> None:
         """Wake when the next message expires, and when that moment changes."""

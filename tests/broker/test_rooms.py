@@ -14,7 +14,7 @@ from palaver.model.agent import Caller
 from palaver.model.envelope import Envelope
 from palaver.model.query import Query
 from palaver.model.request import Gone, Leave, Put
-from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom, RetireMember
+from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom, RetireMember, TellKick
 
 ABOVE = "/home/ann"
 
@@ -221,6 +221,40 @@ async def test_only_an_operator_closes_a_room(scene: Scene) -> None:
     await scene.join("ann")
 
     assert await scene.refused("ann", CloseRoom(room=scene.id)) == "not_allowed"
+
+
+async def test_the_bus_tells_of_a_kick_once_and_nobody_else_does(scene: Scene) -> None:
+    ann, bob = await scene.bus.join("ann"), await scene.bus.join("bob")
+    room = (await seat(scene, ann)).room.id
+    await seat(scene, bob)
+    kick = await scene.bus.submit(HUMAN, KickMember(room=room, target="bob", is_forced=True))
+    assert kick is not None
+    told = TellKick(room=room, member="bob", kick=kick.id)
+
+    for _ in range(2):
+        await scene.bus.submit(SYSTEM_CALLER, told)
+    with pytest.raises(NotAllowed):
+        await scene.bus.submit(HUMAN, told)
+    await scene.bus.submit(HUMAN, CloseRoom(room=room))
+    late = await scene.bus.submit(SYSTEM_CALLER, TellKick(room=room, member="eve", kick=kick.id))
+
+    assert await types(scene.bus, "member_left") == ["member_left"]
+    assert late is None
+
+
+async def test_a_room_inside_is_joined_when_there_is_one_and_never_made(scene: Scene) -> None:
+    ann, bob, eve = [await scene.bus.join(name) for name in ("ann", "bob", "eve")]
+    inner = f"{PLACE}/api"
+
+    first = await seat(scene, ann, PLACE, inside=(inner,))
+    nested = await seat(scene, ann, inner, PLACE, is_new=True)
+    second = await seat(scene, bob, PLACE, inside=(f"{inner}/deep", inner))
+    await scene.bus.submit(HUMAN, CloseRoom(room=nested.room.id))
+    third = await seat(scene, eve, PLACE, inside=(inner,))
+
+    assert [one.room.path for one in (first, nested, second, third)] == [PLACE, inner, inner, PLACE]
+    assert [one.ancestor_of for one in (first, nested, second, third)] == ["", "", "", ""]
+    assert nested.nested_in == first.room.id
 
 
 async def test_the_bus_retires_a_member_once(scene: Scene) -> None:

@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> str:
 def test_claude_code_is_given_a_plugin_and_the_users_arguments(
     home: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    made = prepare_claude(["--model", "opus"], "", home, environment, "/work")
+    made = prepare_claude(["--model", "opus"], "", home, environment, "/src")
 
     program, plugin, *rest = made.argv
     assert (program, rest) == ("claude", ["--model", "opus"])
@@ -39,30 +39,30 @@ def test_claude_code_is_given_a_plugin_and_the_users_arguments(
 def test_the_last_conversation_of_the_folder_is_the_one_that_goes_on(
     home: str, environment: dict[str, str]
 ) -> None:
-    sessions = Path(environment["HOME"]) / ".claude/projects/-work-demo"
+    sessions = Path(environment["HOME"]) / ".claude/projects/-src-demo"
     sessions.mkdir(parents=True)
     (sessions / f"{SESSION}.jsonl").touch()
 
-    assert prepare_claude(["--continue"], "", home, environment, "/work/demo").session == SESSION
-    assert prepare_claude(["--continue"], "", home, environment, "/work/other").session == ""
+    assert prepare_claude(["--continue"], "", home, environment, "/src/demo").session == SESSION
+    assert prepare_claude(["--continue"], "", home, environment, "/src/other").session == ""
 
 
 def test_a_session_to_resume_is_said_on_the_command_line(home: str, environment: dict[str, str]) -> None:
-    made = prepare_claude([], SESSION, home, environment, "/work")
+    made = prepare_claude([], SESSION, home, environment, "/src")
 
     assert made.argv[2:] == ("--resume", SESSION)
     assert made.session == SESSION
 
 
 def test_what_is_no_conversation_is_run_as_it_is(home: str, environment: dict[str, str]) -> None:
-    made = prepare_claude(["mcp", "list"], "", home, environment, "/work")
+    made = prepare_claude(["mcp", "list"], "", home, environment, "/src")
 
     assert (made.argv, made.is_agent) == (("claude", "mcp", "list"), False)
     assert list(Path(home).iterdir()) == []
 
 
 def test_a_headless_run_is_told_apart(home: str, environment: dict[str, str]) -> None:
-    assert prepare_claude(["-p", "go"], "", home, environment, "/work").is_headless
+    assert prepare_claude(["-p", "go"], "", home, environment, "/src").is_headless
 
 
 def test_files_are_written_once_and_others_get_another_folder(tmp_path: Path) -> None:

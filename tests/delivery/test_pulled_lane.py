@@ -1,11 +1,15 @@
 """Lanes that take mail in moments of their own, and offers that have arrived before they are seen."""
 
-from tests.fakes import Bus, texts_of
+import asyncio
 
-from palaver.delivery.lane import Ability, Answer, Lane, LaneKind
+from tests.fakes import LIMIT_S, Bus, texts_of
+
+from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level
 from palaver.model.agent import Caller
 from palaver.model.delivery import AgentState, Grade
+from palaver.model.envelope import Event
 from palaver.model.request import SetStatus
+from palaver.model.terminal import DIALOG
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
 BUSY = SetStatus(state="active")
@@ -13,6 +17,17 @@ BUSY = SetStatus(state="active")
 
 def open_hook(bus: Bus, name: str) -> Lane:
     return bus.delivery.open_lane(name, HOOK, lambda offer: None)
+
+
+async def becomes(bus: Bus, event: Event, state: str) -> None:
+    """Wait until a message is in a state for nova."""
+    news = asyncio.Event()
+    stop = bus.log.subscribe(lambda _: news.set())
+    async with asyncio.timeout(LIMIT_S):
+        while bus.state(event, "nova") != state:
+            news.clear()
+            await news.wait()
+    stop()
 
 
 async def pair(bus: Bus) -> tuple[Caller, Caller]:
@@ -51,6 +66,23 @@ async def test_what_waits_for_a_pulled_lane_is_not_typed_meanwhile(bus: Bus) -> 
 
     assert offer is not None
     assert offer.seqs == (message.seq,)
+    assert terminal.is_empty
+
+
+async def test_behind_a_dialog_an_interrupt_is_held_though_a_pulled_lane_is_there(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, SetStatus(state="blocked"))
+    hook, terminal = open_hook(bus, "nova"), bus.open_lane("nova", LaneKind.TERMINAL)
+    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason=DIALOG))
+
+    urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
+    await becomes(bus, urgent, "held")
+    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="composer"))
+    await becomes(bus, urgent, "queued")
+
+    offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
+    assert offer is not None
+    assert offer.seqs == (urgent.seq,)
     assert terminal.is_empty
 
 

@@ -52,6 +52,7 @@ from palaver.model.room import (
     ResolveNote,
     RetireMember,
     TakeOver,
+    TellKick,
 )
 from palaver.model.subscription import Filter, FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.model.task import CompleteTask, CreateTask, UpdateTask
@@ -209,7 +210,6 @@ class Play:
         await self.ask(nova, SetStatus(state="idle"))
         await self.ask(SYSTEM_CALLER, FireWatch(agent="vera", request=request.seq))
 
-
     async def sits(self) -> None:
         """Runs in a terminal, where a person types and a message waits for its answer."""
         zora = await self.join("zora", holder="h", seat=seat(9), argv=("claude",), cwd="/w")
@@ -223,9 +223,7 @@ class Play:
         request = await self.ask(HUMAN, Send(text="well?", to=("@zora",), expects_reply=True))
         asked = AskPermission(name="zora", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)
         await self.ask(SYSTEM_CALLER, asked)
-        await self.ask(
-            HUMAN, AnswerPermission(name="zora", permission="p1", digest="d", is_allowed=True)
-        )
+        await self.ask(HUMAN, AnswerPermission(name="zora", permission="p1", digest="d", is_allowed=True))
         over = ClosePermission(name="zora", permission="p1", decision="deny", reason="timeout")
         await self.ask(SYSTEM_CALLER, over)
         await self.ask(zora, Leave())
@@ -257,7 +255,8 @@ class Play:
         await self.ask(rosa, Send(text="hear", room=id_, delivery_hint="interrupt"))
         note = await self.ask(rosa, AddNote(room=id_, text="look", turn=1))
         await self.ask(rosa, ResolveNote(room=id_, note=note.id))
-        await self.ask(HUMAN, KickMember(room=id_, target="tara", is_forced=True, reason="late"))
+        kick = await self.ask(HUMAN, KickMember(room=id_, target="tara", is_forced=True, reason="late"))
+        await self.ask(SYSTEM_CALLER, TellKick(room=id_, member="tara", kick=kick.id))
         await self.ask(rosa, LeaveRoom(room=id_))
         await self.ask(SYSTEM_CALLER, RetireMember(room=id_, member="sara"))
         await self.ask(HUMAN, CloseRoom(room=id_, reason="over"))

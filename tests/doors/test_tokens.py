@@ -56,6 +56,15 @@ async def test_a_revoked_token_is_worthless_and_the_others_hold(tmp_path: Path) 
     assert TokenBook(tmp_path).find(new) is not None
 
 
+async def test_for_whom_there_are_tokens_is_known_as_far_as_the_file_can_be_read(tmp_path: Path) -> None:
+    book = TokenBook(tmp_path)
+    await _make(book)
+
+    assert (book.has_one_of("luna"), book.has_one_of("nova")) == (True, False)
+    (tmp_path / FILE_NAME).write_text("{")
+    assert not TokenBook(tmp_path).has_one_of("luna")
+
+
 async def test_a_file_that_cannot_be_read_lets_nobody_in(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("[{")
 

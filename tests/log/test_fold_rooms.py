@@ -9,6 +9,7 @@ from palaver.log.fold import SKIPPED, apply
 from palaver.log.fold_rooms import (
     count_rooms,
     find_note,
+    find_past_room,
     find_room,
     read_all_rooms,
     read_notes,
@@ -22,6 +23,53 @@ from palaver.model.envelope import Event
 from palaver.rooms.payloads import ROOM_TYPES
 
 IDS = ("repo-aaaa", "repo-bbbb", "web-cccc")
+
+
+def past() -> "Story":
+    """One room that is open, and three that are closed: two of them of one name."""
+    story = Story()
+    for room in (*IDS, "api-dddd"):
+        story.join(room, "ann")
+    for room in ("repo-aaaa", "repo-bbbb", "api-dddd"):
+        story.tell("close", "human", room=room)
+    return story
+
+
+def test_a_closed_room_is_found_by_a_short_name_that_no_other_has_had() -> None:
+    story = past()
+
+    assert find_past_room(story.rows, "web").id == "web-cccc"
+    assert find_past_room(story.rows, "#API").id == "api-dddd"
+    assert find_past_room(story.rows, "repo-bbbb").id == "repo-bbbb"
+    with pytest.raises(AmbiguousRecipient) as caught:
+        find_past_room(story.rows, "repo")
+    assert caught.value.candidates == ["repo-aaaa", "repo-bbbb"]
+
+
+@pytest.mark.parametrize(
+    ("word", "nearest"), [("wed", ["web-cccc"]), ("api-ddde", ["api-dddd"]), ("zzzzzz", [])]
+)
+def test_a_room_that_never_was_is_not_found_and_the_nearest_are_named(word: str, nearest: list[str]) -> None:
+    with pytest.raises(RoomNotFound) as caught:
+        find_past_room(past().rows, word)
+
+    assert caught.value.nearest[: len(nearest)] == nearest
+    assert bool(caught.value.nearest) == bool(nearest)
+    assert ("nearest" in str(caught.value)) == bool(nearest)
+
+
+def test_telling_of_a_kick_changes_nothing() -> None:
+    story = Story()
+    story.join("web-cccc", "ann")
+    story.join("web-cccc", "bob")
+    kick = story.tell("kick", "human", to="bob", room="web-cccc")
+    story.join("web-cccc", "bob")
+    before = read_room(story.rows, "web-cccc")
+
+    story.tell("member_left", "[pal-events]", room="web-cccc", reason="kicked", from_="bob", kick=kick)
+
+    assert read_room(story.rows, "web-cccc") == before
+    assert story.rows.get(SKIPPED, "member_left") is None
 
 
 class Story:

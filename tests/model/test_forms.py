@@ -261,3 +261,12 @@ def test_a_message_on_one_line_has_no_line_end_and_is_whole_or_says_that_it_is_c
         assert parse_injection(f"<pal>{text}</pal>") == [line]
     else:
         assert f"pal show {line.seq}" in text or " ⏎ " in text
+
+
+def test_a_message_that_is_too_long_for_one_line_is_cut_and_says_where_all_of_it_is() -> None:
+    text, is_whole = format_one_line(Line(seq=42, sender="luna", recipient="nova", text="x" * 500), 200)
+
+    assert len(text) == 200
+    assert text.startswith("[new message #42] luna → nova: xxx")
+    assert text.endswith("else: pal show 42)")
+    assert not is_whole

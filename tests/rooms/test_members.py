@@ -7,7 +7,7 @@ from palaver.errors import NotAllowed, RequestError, RoomClosed, UnknownMember
 from palaver.model.agent import Caller, Standing
 from palaver.rooms.apply import apply_to_room
 from palaver.rooms.attendance import Sight
-from palaver.rooms.members import close, kick, leave, retire
+from palaver.rooms.members import close, kick, leave, retire, tell_kick
 from palaver.rooms.moment import Move
 
 ROOM = room_of("ann", "bob")
@@ -35,6 +35,17 @@ def test_nobody_leaves_a_closed_room_or_one_it_is_not_in() -> None:
         leave(CLOSED, "ann", "left")
     with pytest.raises(UnknownMember):
         leave(ROOM, "eve", "left")
+
+
+def test_a_kick_is_told_with_an_id_of_its_own_and_only_while_the_room_is_open() -> None:
+    first, again, other = (tell_kick(ROOM, name, "K") for name in ("eve", "eve", "bob"))
+
+    assert first is not None
+    assert other is not None
+    assert first == again
+    assert first.id != other.id
+    assert (first.type, first.payload.reason) == ("member_left", "kicked")  # type: ignore[union-attr]  # a leave has one
+    assert tell_kick(CLOSED, "eve", "K") is None
 
 
 def test_who_is_out_already_is_not_taken_out_again() -> None:

@@ -1,43 +1,49 @@
-"""Who is looked at when something is decided about a room."""
+"""A moment: who would take the stick, who has waited, and how long it is until then."""
 
 import pytest
-from tests.rooms.parts import HERE, held_by, moment, room_of
+from tests.rooms.parts import NOW_MS, POLICY, moment, room_of
 
 from palaver.errors import UnknownMember
 from palaver.rooms.attendance import Sight
 from palaver.rooms.moment import member_of
 
-WAITS = Sight(is_present=True, is_waiting=True)
-PARKED = Sight(is_present=True, is_parked=True)
+ROOM = room_of("ann", "bob", "cid")
+LATER_MS = NOW_MS + 2 * POLICY.waiter_grace_ms
 
 
-def test_the_others_are_those_who_are_there_and_would_take_the_stick() -> None:
-    found = moment(room_of("ann", "bob", "cat", "dan"), cat=PARKED, dan=Sight())
+def test_those_who_are_away_or_parked_would_not_take_it() -> None:
+    now = moment(ROOM, bob=Sight(), cid=Sight(is_present=True, is_parked=True))
 
-    assert [member.name for member in found.others("ann")] == ["bob"]
-
-
-def test_a_person_is_one_of_them_only_while_they_wait() -> None:
-    room = room_of("ann", "human")
-
-    assert [one.name for one in moment(room, ann=HERE, human=HERE).others("ann")] == []
-    assert [one.name for one in moment(room, ann=HERE, human=WAITS).others("ann")] == ["human"]
+    assert [member.name for member in now.others()] == ["ann"]
+    assert list(now.others("ann")) == []
 
 
-def test_the_stick_is_never_kept_for_a_person_who_only_came_in() -> None:
-    found = moment(held_by(room_of("ann", "human"), "ann"), ann=HERE, human=HERE)
+@pytest.mark.parametrize(
+    ("sight", "is_next"),
+    [
+        (Sight(is_present=True), False),
+        (Sight(is_present=True, is_waiting=True), True),
+        (Sight(is_present=True, last_wait_ms=LATER_MS - POLICY.waiter_grace_ms), True),
+        (Sight(is_present=True, last_wait_ms=LATER_MS - POLICY.waiter_grace_ms - 1), False),
+        (Sight(is_waiting=True), False),
+    ],
+    ids=["only-here", "waits", "waited", "waited-long-ago", "away"],
+)
+def test_who_waits_or_did_so_a_moment_ago_is_next(sight: Sight, is_next: bool) -> None:
+    now = moment(ROOM, LATER_MS, bob=sight, cid=Sight())
 
-    assert found.next_waiter("ann") is None
+    found = now.next_waiter("ann")
+
+    assert (found is not None) == is_next
 
 
-def test_time_that_is_left_is_never_negative() -> None:
-    found = moment(room_of("ann"))
+def test_what_is_over_is_no_time_away_and_never_is_never() -> None:
+    now = moment(ROOM)
 
-    assert found.left_ms(None) is None
-    assert found.left_ms(found.facts.now_ms + 5) == 5
-    assert found.left_ms(found.facts.now_ms - 5) == 0
+    assert [now.left_ms(at) for at in (None, NOW_MS + 5, NOW_MS, NOW_MS - 5)] == [None, 5, 0, 0]
 
 
-def test_one_who_is_no_member_is_refused() -> None:
+def test_only_a_member_is_one() -> None:
+    assert member_of(ROOM, "ann").name == "ann"
     with pytest.raises(UnknownMember):
-        member_of(room_of("ann"), "bob")
+        member_of(ROOM, "eve")

@@ -5,8 +5,10 @@ instruction. What it runs is never looked at.
 """
 
 import asyncio
+import ctypes
 import os
 import signal
+import sys
 import termios
 from collections.abc import Mapping
 from contextlib import suppress
@@ -47,6 +49,7 @@ _DEFAULT_TERM: Final = "xterm-256color"
 _GO: Final = b"\n"
 _READ_BYTES: Final = 4096
 _CANNOT_RUN: Final = 126
+_SET_PARENT_DEATH_SIGNAL: Final = 1
 _NOT_FOUND: Final = 127
 
 
@@ -86,8 +89,12 @@ def prepare(program: Program, slave: int) -> Waiting:
     """Fork the child; it has the terminal and waits. Call it before any thread runs."""
     go_read, go = os.pipe()
     failure, failure_write = os.pipe()
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     pid = os.fork()
     if pid == 0:
+        if libc is not None:
+            # A holder that is killed hangs its terminal up, and some programs live on behind that.
+            libc.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
         _become(program, slave, go_read, failure_write, (go, failure))
     os.close(go_read)
     os.close(failure_write)

@@ -1,4 +1,4 @@
-"""Joining and leaving: who may have which name, decided on the one key `agent/<name>`.
+"""Joining: who may have which name, decided on the one key `agent/<name>`.
 
 A name is its agent's for good. Somebody else gets it only from the human, by bringing the same session again,
 or, for a worker that is away, as a script that says so. Nobody is given more rights than it has.
@@ -12,18 +12,17 @@ import msgspec
 
 from palaver.broker.context import Context
 from palaver.broker.life import tell
-from palaver.broker.outcome import Joined, Written
-from palaver.broker.rooms import LEFT, leave_all_rooms
-from palaver.errors import BadName, NameTaken, NotPerson, WhoAreYou
+from palaver.broker.outcome import Joined
+from palaver.errors import BadName, NameTaken, NotPerson
 from palaver.log.api import Rows
 from palaver.log.state import read_agent, read_session
-from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
+from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Draft, Event
-from palaver.model.life import LIFE, RESUMED, STARTED, STOPPED
-from palaver.model.message import HUMAN, INSTANCE
+from palaver.model.life import LIFE, RESUMED, STARTED
+from palaver.model.message import HUMAN
 from palaver.model.names import check_name, full_name, spare_name, split_name
-from palaver.model.request import Gone, Join, Leave, Register
+from palaver.model.request import Join, Register
 from palaver.model.text import check_text
 
 SCRIPT: Final = "script"
@@ -263,54 +262,3 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
         request_key=key,
     )
     return Joined(agent=_known(context, agent.name), is_new=commit.event is not None)
-
-
-async def leave(context: Context, caller: Caller, request: Leave, key: bytes | None) -> Written:
-    """Write a goodbye; a second one writes nothing."""
-    if caller.kind != INSTANCE:
-        raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
-    if request.reason == LEFT:  # Of its own accord; who only ends may be back.
-        await leave_all_rooms(context, caller)
-    return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)
-
-
-async def gone(context: Context, caller: Caller, request: Gone, key: bytes | None) -> Written:
-    """Write the goodbye of an agent that is surely gone, unless it is back or sits somewhere else by now."""
-    known = context.directory.get(request.name)
-    if known is None:
-        return Written(event=None)
-    return await say_goodbye(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
-
-
-async def say_goodbye(
-    context: Context,
-    name: str,
-    reason: str,
-    key: bytes | None,
-    *,
-    by: str | None = None,
-    id: str = "",
-    only_at: tuple[Seat | None, int] | None = None,
-) -> Written:
-    """Write that an agent has left, once; with `only_at` only while it sits there since that place."""
-    check_text(reason, "the reason", 1024)
-    draft = Draft(
-        type="agent.bye",
-        sender=name,
-        payload={"reason": reason},
-        id=id or context.ids.next(),
-        ts=context.clock.now_ms(),
-        by=by,
-    )
-
-    def decide(rows: Rows) -> Draft | None:
-        known = read_agent(rows, name)
-        if known is None or known.left:
-            return None
-        is_there = only_at is None or only_at == (known.seat, known.seq)
-        return draft if is_there else None
-
-    event = (await context.log.commit(f"agent/{name}", decide, request_key=key)).event
-    if event is not None and event.type == "agent.bye":
-        await tell(context, event, STOPPED, reason=reason)
-    return Written(event=event)

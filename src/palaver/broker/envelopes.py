@@ -7,8 +7,8 @@ whom an envelope is for. Groups reach those present; a name also one who is away
 from collections.abc import Sequence
 from typing import Final
 
-from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context
+from palaver.broker.goodbyes import say_goodbye
 from palaver.broker.messages import send_with_id, store
 from palaver.broker.outcome import Sent
 from palaver.broker.rooms import LEFT, leave_all_rooms

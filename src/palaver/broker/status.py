@@ -1,7 +1,7 @@
 """What an agent, or the daemon, says of its own state. Written as it is said: no decision depends on it."""
 
-from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context
+from palaver.broker.goodbyes import say_goodbye
 from palaver.broker.life import tell_ready
 from palaver.broker.outcome import Written
 from palaver.errors import WhoAreYou

@@ -13,7 +13,8 @@ from palaver.cli.edit import edit_settings
 from palaver.cli.install import install, uninstall
 from palaver.doors.argv.completion import complete, completion_script
 from palaver.doors.argv.help import render_help
-from palaver.doors.argv.parse import Parsed, parse
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.style import wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.errors import PalaverError, UsageError

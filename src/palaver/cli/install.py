@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from palaver.cli.install_harness import install_harness, uninstall_harness
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 
 SKILL: Final = "palaver"
 FILE_NAME: Final = "SKILL.md"

@@ -28,7 +28,7 @@ from palaver.cli.install_record import (
     write_record,
 )
 from palaver.cli.launch import find_pal
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.harness.merging import Made
 from palaver.harness.setups import Change, Setup, merge_change, setup_for, unmerge_change
 

@@ -40,6 +40,8 @@ def pick(
     idle, blocked = agent.state == AgentState.IDLE, agent.state == AgentState.BLOCKED
     turned_down: set[int] | None = None
     for lane in lanes_in_order(lanes, idle=idle, asking=asking):
+        if lane.ability.is_pulled and lane is not asking and blocked and _has_dialog(lanes):
+            continue  # its moments do not come before the dialog is answered: who waits behind that is told
         if lane.is_shut or turned_down == set() or (lane.ability.is_pulled and lane is not asking):
             return None
         paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog
@@ -51,6 +53,10 @@ def pick(
             return (lane, events) if events else None
         turned_down = lane.refused if turned_down is None else turned_down & lane.refused
     return None
+
+
+def _has_dialog(lanes: Sequence[Lane]) -> bool:
+    return any(lane.is_behind_dialog for lane in lanes)
 
 
 def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:

@@ -40,7 +40,9 @@ class Hold:
 class Holds:
     """Every agent that a holder has now. Belongs to the loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, meet: Callable[[Process], None] = lambda _: None) -> None:
+        """`meet` is told of every process that holds an agent."""
+        self._meet = meet
         self._holds: dict[str, Hold] = {}
         self._numbers = count(1)
 
@@ -53,6 +55,7 @@ class Holds:
         if (before := self._holds.get(hold.name)) is not None:
             self.close(before)
         self._holds[hold.name] = hold
+        self._meet(hold.holder)
 
     def close(self, hold: Hold) -> None:
         """A holder is gone, and what it was asked is not answered any more. Twice is once."""

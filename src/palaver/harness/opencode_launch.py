@@ -110,7 +110,7 @@ def launch_environment(
 ) -> dict[str, str]:
     """Give what is added to the environment; a password that a person has set stays.
 
-    `mcp` is the command of our tools, `instructions` a file or nothing. Settings that stand in the environment
+    `mcp` is the command of our tools, `instructions` a file or nothing. Settings that are in the environment
     already are kept, and where they cannot be read ours are left out.
     """
     added = {PASSWORD: environment.get(PASSWORD) or password}

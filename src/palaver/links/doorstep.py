@@ -9,9 +9,10 @@ from typing import Final
 
 from palaver.harness.marks import PRESENCE_MARKS, SEAT_MARK, SESSION_MARKS
 from palaver.links.environment import Environments, Surroundings
-from palaver.links.identity import Claim, choose_seat, who_is_asking
+from palaver.links.holders import Below, Holders
+from palaver.links.identity import Claim, choose_seat, seated, who_is_asking
 from palaver.links.joining import Anchor, anchor_for_join
-from palaver.links.process import Process
+from palaver.links.process import Process, ancestors
 from palaver.links.seats import Anchored, SeatIndex, seat_mark
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 
@@ -31,27 +32,63 @@ class Doorstep:
     holder_ttys: Container[int] = ()
     """Terminals that holders own, as device numbers."""
     environments: Environments = field(default_factory=Environments)
+    holders: Holders = field(default_factory=lambda: Holders(""))
 
     def who(self, chain: Sequence[Process], claim: Claim) -> Caller:
         """Name the caller whose chain this is; raise WhoAreYou when it could be several."""
         anchored = self.seats.nearest(chain)
+        below = self.holders.above(chain if anchored is None else chain[: anchored.index])
+        if below is not None and (left := self._left_behind(chain, claim, below)) is not None:
+            return left
         if anchored is not None:
-            return self._seated(chain, claim, anchored)
+            return self._seated(chain, claim, anchored, is_lowered=below is not None)
         around = [self.environments.look(process) for process in chain]
         return who_is_asking(
             chain,
             self._bound(claim, around),
             self.seats,
-            marks_above=any(found.can_be_harness for found in around),
+            marks_above=below is not None or any(found.can_be_harness for found in around),
             holder_ttys=self.holder_ttys,
         )
 
     def place(self, chain: Sequence[Process], claim: Claim, pid: int | None = None) -> Anchor:
-        """Choose where a caller that joins sits down, or refuse."""
+        """Choose where a caller that joins sits down, or refuse. What a holder adopted sits below it."""
+        below = self.holders.above(chain)
+        if below is not None and below.seats:
+            chain = chain[: below.index]
         around = [self.environments.look(process) for process in chain]
         return anchor_for_join(chain, claim, pid, self.seats, around)
 
-    def _seated(self, chain: Sequence[Process], claim: Claim, anchored: Anchored) -> Caller:
+    def _left_behind(self, chain: Sequence[Process], claim: Claim, below: Below) -> Caller | None:
+        """Name the agent that left the caller behind, to be adopted by the holder; None when it is unclear.
+
+        A mark can say that it was somebody inside that agent. Nobody knows what it was started by, so it has
+        a worker's rights at most.
+        """
+        agents = [agent for seat in below.seats for agent in self.seats.at(seat)]
+        if not agents:
+            return None
+        around = [self.environments.look(process) for process in chain[: below.index]]
+        inside = [
+            agent
+            for agent in self.seats.marked(self._bound(claim, around).marks)
+            if agent in agents or self._is_below(agent, chain[below.index])
+        ]
+        agent = inside[0] if inside else choose_seat(Anchored(below.index, agents), claim)
+        limit = min(standing_of_role(one.role) for one in (*agents, *inside))
+        return seated(agent, is_lowered=True, limit=limit)
+
+    def _is_below(self, agent: Agent, holder: Process) -> bool:
+        seat = agent.seat
+        chain = [] if seat is None or seat.boot != self.seats.boot else ancestors(seat.pid)
+        found = [(process.pid, process.start) for process in chain]
+        return (
+            seat is not None and found[:1] == [(seat.pid, seat.start)] and (holder.pid, holder.start) in found
+        )
+
+    def _seated(
+        self, chain: Sequence[Process], claim: Claim, anchored: Anchored, *, is_lowered: bool
+    ) -> Caller:
         agent = choose_seat(anchored, claim)
         # Only rights above a worker's can be lowered: nobody else's environment is read.
         is_high = standing_of_role(agent.role) > Standing.WORKER
@@ -61,7 +98,8 @@ class Doorstep:
             self.seats,
             marks_above=False,
             holder_ttys=self.holder_ttys,
-            marks_between=is_high and self._has_harness_between(chain[: anchored.index + 1], claim, agent),
+            marks_between=is_lowered
+            or (is_high and self._has_harness_between(chain[: anchored.index + 1], claim, agent)),
         )
 
     def _has_harness_between(self, chain: Sequence[Process], claim: Claim, agent: Agent) -> bool:

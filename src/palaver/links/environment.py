@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Final
@@ -28,6 +29,8 @@ _LIMIT_ARGUMENTS: Final = 8
 _LIMIT_READ_BYTES: Final = 8 * 1024 * 1024
 """More than the system lets arguments and environment have together."""
 _CHUNK_BYTES: Final = 64 * 1024
+HOLDER_MODULE: Final = "palaver.agents.holder"
+"""What a holder of Palaver's runs, as its command line shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,13 @@ class Surroundings:
     """The harness that it is itself, by its name."""
     is_known: bool = True
     """False when it ended before it could be looked at."""
+    is_holder: bool = False
+    """It is a holder of Palaver's: whatever runs below it is an agent's."""
 
     @property
     def can_be_harness(self) -> bool:
-        """True when it carries a mark, is a harness, or is gone: then nobody knows what it was."""
-        return bool(self.marks) or self.harness is not None or not self.is_known
+        """True when it carries a mark, is a harness or holder, or is gone: then nobody knows what it was."""
+        return bool(self.marks) or self.harness is not None or self.is_holder or not self.is_known
 
 
 _GONE: Final = Surroundings(MappingProxyType({}), None, is_known=False)
@@ -69,9 +74,11 @@ class Environments:
         known = self._known.get(key)
         if known is not None:
             return known
+        arguments = read_arguments(process.pid)
         found = Surroundings(
             MappingProxyType(read_marks(process.pid)),
-            _harness_named(process.name, read_arguments(process.pid)),
+            _harness_named(process.name, arguments),
+            is_holder=_is_holder(arguments),
         )
         again = read_process(process.pid)
         if again is None or again.start != process.start or again.is_zombie:
@@ -104,6 +111,15 @@ def read_arguments(pid: int) -> list[str]:
         return process_darwin.read_arguments(pid)[:_LIMIT_ARGUMENTS]
     parts = _read_all(b"/proc/%d/cmdline" % pid).split(b"\0", _LIMIT_ARGUMENTS)
     return [os.fsdecode(part) for part in parts[:_LIMIT_ARGUMENTS]]
+
+
+def runs_holder(pid: int) -> bool:
+    """Tell whether a process is a holder of Palaver's, by what it was started with."""
+    return _is_holder(read_arguments(pid))
+
+
+def _is_holder(arguments: Sequence[str]) -> bool:
+    return ("-m", HOLDER_MODULE) in pairwise(arguments)
 
 
 def _harness_named(name: str, arguments: Sequence[str]) -> str | None:

@@ -58,11 +58,11 @@ def who_is_asking(
         agent = choose_seat(anchored, claim)
         if agent in _marked_by_others(anchored.agents, claim):
             limit = min(standing_of_role(one.role) for one in anchored.agents)
-            return _seated(agent, is_lowered=True, limit=limit)
-        return _seated(agent, is_lowered=marks_between or _is_other_session(agent, claim))
+            return seated(agent, is_lowered=True, limit=limit)
+        return seated(agent, is_lowered=marks_between or _is_other_session(agent, claim))
     if meant := seats.marked(claim.marks):
         lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
-        return _seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role))
+        return seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role))
     if not marks_above and not claim.has_mark and _is_at_terminal(chain, holder_ttys):
         return HUMAN
     return SCRIPT
@@ -117,7 +117,8 @@ def _is_other_session(agent: Agent, claim: Claim) -> bool:
     return bool(key) and _key_for(agent, claim) not in ("", key)
 
 
-def _seated(agent: Agent, *, is_lowered: bool, limit: Standing = Standing.WORKER) -> Caller:
+def seated(agent: Agent, *, is_lowered: bool, limit: Standing = Standing.WORKER) -> Caller:
+    """Give an agent as the caller; lowered it has a worker's rights at most, or what the limit says."""
     standing = standing_of_role(agent.role)
     if is_lowered:
         standing = min(standing, limit, Standing.WORKER)

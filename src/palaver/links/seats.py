@@ -79,7 +79,7 @@ class SeatIndex:
         """Whether somebody sits at this very process."""
         return (process.pid, process.start) in self._anchors
 
-    def at(self, process: Process) -> list[Agent]:
+    def at(self, process: Process | Seat) -> list[Agent]:
         """Give those whose anchor is this very process, by name."""
         here = self._anchors.get((process.pid, process.start))
         return [] if here is None else [here[name] for name in sorted(here)]

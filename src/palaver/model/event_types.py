@@ -41,7 +41,7 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
     ),
     "bundle": _fields("bundle_id title", "description files events transcripts extends"),
     "member_joined": _fields("room base path name", "harness"),
-    "member_left": _fields("room reason", "from"),
+    "member_left": _fields("room reason", "from kick"),
     "kick": _fields("room", "reason"),
     "close": _fields("room", "reason"),
     "claim": _fields("room turn_id lease_id reason from until"),

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.argv.parse import Parsed, format_argv, is_option, parse, trace
+from palaver.doors.argv.parse import format_argv, is_option, parse, trace
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.spec import Command, Option, Positional, Table, build_table
 from palaver.doors.argv.table import TABLE
 from palaver.errors import UsageError

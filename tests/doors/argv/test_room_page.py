@@ -8,7 +8,7 @@ from tests.fakes import FakeClock
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.connection import ArgvConnection
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.room_page import (
     join_lines,
     lease_lines,
@@ -183,6 +183,7 @@ def test_a_room_is_shown_with_its_stick_what_is_odd_its_members_and_a_hand_over_
     [
         (stick(), "the stick is free"),
         (stick(turn_id=3), "the stick is free; 3 turns so far"),
+        (stick(turn_id=1), "the stick is free; 1 turn so far"),
         (stick(room_state="closed"), "the room is closed"),
         (owned(), "nova holds the stick: turn 7, lease until 22:46:20 (in 33m)"),
         (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.spec import Command, Option
 from palaver.doors.argv.timeouts import relative_time, timeout_ms
 from palaver.errors import UsageError

@@ -46,6 +46,13 @@ class SlowStage(ClaudeStage):
         assert len(found) >= count, f"the model was asked {len(found)} times; there was {self.screen()}"
         return found
 
+    def until_gone(self) -> None:
+        """Wait until nothing runs any more that was started for a session."""
+        end = time.monotonic() + SLOW_LIMIT_S
+        while left := self.processes():
+            assert time.monotonic() < end, f"these run on: {left}"
+            time.sleep(0.05)
+
     def still_screen(self) -> str:
         """What its terminal shows once nothing moves in it any more."""
         shown = self.screen()

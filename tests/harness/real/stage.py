@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cli.person import Person, persons
-from tests.daemon.stage import Home, JsonLine, Result, Shell, finish, run_script_as_person
+from tests.daemon.stage import Home, JsonLine, Result, Shell, end_process, finish, run_script_as_person
 
 from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel, mock_model
@@ -188,8 +189,20 @@ def claude_stage(program: Path) -> Iterator[ClaudeStage]:
             with persons(home) as people:
                 yield ClaudeStage(home, model, people)
         finally:
+            (home.path / "down").touch()
+            end_sessions(home.path)
             home.close()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_sessions(home: Path) -> None:
+    """End all that was started for sessions of a home: a pump that loses its bus would start another one."""
+    mark = b"PALAVER_HOME=" + os.fsencode(home)
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            is_ours = entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0")
+            if is_ours and b"palaver.daemon" not in (entry / "cmdline").read_bytes():
+                end_process(int(entry.name), signal.SIGKILL)
 
 
 def is_running(words: str) -> bool:

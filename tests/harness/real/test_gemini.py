@@ -1,9 +1,11 @@
 """Gemini CLI itself, launched with `pal gemini`, and a scripted model."""
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+from tests.cli.person import holders_of
 from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
 from tests.harness.real.install import installed
 from tests.harness.real.stage import reply, send, tool
@@ -183,4 +185,14 @@ def test_nothing_is_left_of_one_that_was_ended(gemini: GeminiStage) -> None:
 
     gemini.end()
 
-    gemini.until(lambda: not gemini.processes())
+    gemini.until_gone()
+
+
+def test_nothing_runs_on_of_one_whose_holder_was_killed(gemini: GeminiStage) -> None:
+    gemini.start()
+    (holder,) = holders_of(gemini.home.path)
+
+    os.kill(holder, signal.SIGKILL)
+
+    gemini.until_gone()
+    gemini.until(lambda: gemini.state()[0] in ("exited", ""))

@@ -1,11 +1,13 @@
 """OpenCode itself, launched with `pal opencode`, and a scripted model."""
 
+import os
 import signal
 from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from tests.cli.person import holders_of
 from tests.harness.real.install import installed
 from tests.harness.real.opencode_stage import OpenCodeStage, opencode_stage
 from tests.harness.real.stage import reply, send, tool
@@ -207,6 +209,16 @@ def test_nothing_is_left_of_one_that_was_ended(opencode: OpenCodeStage) -> None:
 
     opencode.end()
 
-    opencode.until(lambda: not opencode.processes())
+    opencode.until_gone()
     assert opencode.places == []
     assert opencode.state()[0] in ("exited", "")
+
+
+def test_nothing_runs_on_of_one_whose_holder_was_killed(opencode: OpenCodeStage) -> None:
+    opencode.start()
+    (holder,) = holders_of(opencode.home.path)
+
+    os.kill(holder, signal.SIGKILL)
+
+    opencode.until_gone()
+    opencode.until(lambda: opencode.state()[0] in ("exited", ""))

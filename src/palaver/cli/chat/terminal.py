@@ -46,7 +46,7 @@ class Terminal:
         loop = asyncio.get_running_loop()
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)
-        tty.setraw(descriptor)
+        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps what was typed while this started
         self._write(_BEGIN)
         loop.add_reader(descriptor, self._read)
         loop.add_signal_handler(signal.SIGWINCH, self.redraw)

@@ -93,8 +93,8 @@ class Trial:
         return found.get("state") == "idle"
 
     def _has_native(self) -> bool:
-        status = json.loads(self._ask("status", NAME, "--json") or "{}")
-        return any(gate.get("lane") == "native" for gate in status.get("gates") or ())
+        gates = self._agent().get("gates")
+        return isinstance(gates, list) and any(gate.get("lane") == "native" for gate in gates)
 
     def _idle(self) -> None:
         place, nonce = self._send()
@@ -145,8 +145,8 @@ class Trial:
         return str(self._agent().get("state", ""))
 
     def _agent(self) -> dict[str, object]:
-        found: list[dict[str, object]] = list(map(json.loads, self._ask("list", "--json").splitlines()))
-        return next((one for one in found if one["name"] == NAME), {})
+        found: dict[str, object] = json.loads(self._ask("status", NAME, "--json") or "{}")
+        return found
 
     def _receipts(self, place: int) -> list[dict[str, object]]:
         found: list[dict[str, object]] = json.loads(self._say("receipts", str(place), "--json"))["receipts"]

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from palaver.doors.argv.connection import ArgvConnection
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.style import Paint, wants_colour
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services

@@ -9,7 +9,7 @@ from palaver.doors.argv.call import EXIT_NOTHING, Call
 from palaver.doors.argv.event_line import event_line
 from palaver.doors.argv.filters import query_from
 from palaver.doors.argv.follower import following
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.table_log import DEFAULT_EVENTS
 from palaver.errors import UsageError
 from palaver.links.doorstep import Doorstep

@@ -11,7 +11,7 @@ from typing import Final
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.config import DEFAULTS, FILE_NAME, parse_file, typed
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
 from palaver.doors.http.address import check_reach, format_address, parse_address
 from palaver.errors import StorageFailed, UsageError

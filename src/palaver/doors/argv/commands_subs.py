@@ -8,7 +8,7 @@ import msgspec
 from palaver.broker.outcome import Written
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.filters import files_from
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.style import Column, ago, lay_out, safe
 from palaver.links.doorstep import Doorstep
 from palaver.log.fold_watches import read_subscriptions, read_watches

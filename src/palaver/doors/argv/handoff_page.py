@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.style import Paint, safe
 from palaver.errors import InvalidHandoff
 

@@ -264,7 +264,8 @@ def _stick_sentence(call: Call, room: _Stick) -> str:
         return f"the stick waits for {room.reserved_for} until {_moment(call, room.claim_expires_at or 0)}"
     if room.room_state == "closed":
         return "the room is closed"
-    return f"the stick is free; {room.turn_id} turns so far" if room.turn_id else "the stick is free"
+    turns = f"{room.turn_id} turn{'' if room.turn_id == 1 else 's'} so far"
+    return f"the stick is free; {turns}" if room.turn_id else "the stick is free"
 
 
 def _member_words(member: _Member) -> str:

@@ -11,7 +11,8 @@ from palaver.doors.argv.call import Call, check_utf8
 from palaver.doors.argv.commands import HANDLERS
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.help import render_help
-from palaver.doors.argv.parse import Parsed, parse, trace
+from palaver.doors.argv.parse import parse, trace
+from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.style import Paint, safe, wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from palaver.doors.argv.complaints import shown
-from palaver.doors.argv.parse import Parsed
+from palaver.doors.argv.parsed import Parsed
 from palaver.errors import UsageError
 
 _TIMEOUT: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|)", re.ASCII)

@@ -1,0 +1,66 @@
+"""Leaving: each agent says goodbye once, or the bus does for it, decided on the one key `agent/<name>`."""
+
+from palaver.broker.context import Context
+from palaver.broker.life import tell
+from palaver.broker.outcome import Written
+from palaver.broker.rooms import LEFT, leave_all_rooms
+from palaver.errors import WhoAreYou
+from palaver.log.api import Rows
+from palaver.log.state import read_agent
+from palaver.model.agent import Caller, Seat
+from palaver.model.envelope import Draft
+from palaver.model.life import STOPPED
+from palaver.model.message import INSTANCE
+from palaver.model.request import Gone, Leave
+from palaver.model.text import check_text
+
+
+async def leave(context: Context, caller: Caller, request: Leave, key: bytes | None) -> Written:
+    """Write a goodbye; a second one writes nothing."""
+    if caller.kind != INSTANCE:
+        raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
+    if request.reason == LEFT:  # Of its own accord; who only ends may be back.
+        await leave_all_rooms(context, caller)
+    return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)
+
+
+async def gone(context: Context, caller: Caller, request: Gone, key: bytes | None) -> Written:
+    """Write the goodbye of an agent that is surely gone, unless it is back or sits somewhere else by now."""
+    known = context.directory.get(request.name)
+    if known is None:
+        return Written(event=None)
+    return await say_goodbye(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
+
+
+async def say_goodbye(
+    context: Context,
+    name: str,
+    reason: str,
+    key: bytes | None,
+    *,
+    by: str | None = None,
+    id: str = "",
+    only_at: tuple[Seat | None, int] | None = None,
+) -> Written:
+    """Write that an agent has left, once; with `only_at` only while it sits there since that place."""
+    check_text(reason, "the reason", 1024)
+    draft = Draft(
+        type="agent.bye",
+        sender=name,
+        payload={"reason": reason},
+        id=id or context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=by,
+    )
+
+    def decide(rows: Rows) -> Draft | None:
+        known = read_agent(rows, name)
+        if known is None or known.left:
+            return None
+        is_there = only_at is None or only_at == (known.seat, known.seq)
+        return draft if is_there else None
+
+    event = (await context.log.commit(f"agent/{name}", decide, request_key=key)).event
+    if event is not None and event.type == "agent.bye":
+        await tell(context, event, STOPPED, reason=reason)
+    return Written(event=event)

@@ -1,0 +1,53 @@
+"""Who a token names: an agent of the bus, heard of now, with at most the rights the token was made with."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from tests.doors.room_stage import Stage, opened_stage
+
+from palaver.doors.http.callers import caller_of
+from palaver.doors.services import Services
+from palaver.doors.tokens import Token
+from palaver.errors import WhoAreYou
+from palaver.model.agent import Standing
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with opened_stage(tmp_path) as made:
+        yield made
+
+
+def services(stage: Stage) -> Services:
+    return cast("Services", SimpleNamespace(broker=stage.broker, attendance=stage.book))
+
+
+def token(name: str, standing: str = "worker") -> Token:
+    return Token(id="1", name=name, standing=standing, by="human", ts=1, hash="")
+
+
+async def test_a_token_names_its_agent_which_is_heard_of(stage: Stage) -> None:
+    await stage.join("luna", harness="codex", is_here=False)
+    assert not stage.book.is_present("luna")
+
+    caller = caller_of(services(stage), token("luna"))
+
+    assert (caller.name, caller.harness, caller.kind) == ("luna", "codex", "instance")
+    assert stage.book.is_present("luna")
+
+
+async def test_it_has_the_rights_of_the_token_or_of_the_agent_whichever_are_fewer(stage: Stage) -> None:
+    await stage.join("luna", role="operator")
+    await stage.join("nova")
+
+    assert caller_of(services(stage), token("luna")).standing is Standing.WORKER
+    assert caller_of(services(stage), token("luna", "operator")).standing is Standing.OPERATOR
+    assert caller_of(services(stage), token("nova", "operator")).standing is Standing.WORKER
+
+
+def test_a_token_of_nobody_is_nobody(stage: Stage) -> None:
+    with pytest.raises(WhoAreYou, match="no ghost any more"):
+        caller_of(services(stage), token("ghost"))

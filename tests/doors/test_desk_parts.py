@@ -1,0 +1,54 @@
+"""What all room tools share: how long they wait, and what they note as shown."""
+
+from pathlib import Path
+
+import pytest
+from tests.doors.room_stage import opened_stage
+from tests.fakes import SCRIPT
+
+from palaver.model.query import Query
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "limit_ms", "wait_ms"),
+    [
+        (None, 50_000, 50_000),
+        (None, 999_999, 110_000),
+        (None, None, None),
+        (5, 50_000, 5),
+        (-5, 50_000, 0),
+        (60_000, 50_000, 50_000),
+        (999_999, None, 999_999),
+        (-5, None, 0),
+    ],
+)
+async def test_a_wait_is_as_long_as_was_asked_within_what_the_caller_can_wait(
+    tmp_path: Path, asked_ms: int | None, limit_ms: int | None, wait_ms: int | None
+) -> None:
+    async with opened_stage(tmp_path) as stage:
+        assert stage.desk.wait_ms(asked_ms, limit_ms) == wait_ms
+
+
+async def test_a_page_notes_as_shown_what_is_mail_of_the_one_it_is_for(tmp_path: Path) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
+        sent = await stage.desk.send_message(luna, room_id="work", body="look")
+        events, room = await stage.log.read(Query(rooms=(stage.room().id,))), stage.room()
+
+        for asking in (luna, nova, SCRIPT):
+            page = stage.desk.page_of(asking, room, events, 0)
+
+        seq = int(str(sent["event_seq"]))
+        assert page["cursor_event_seq"] == seq
+        assert [stage.book.shown.has(name, room.id, seq) for name in ("luna", "nova", "script")] == [
+            False,
+            True,
+            False,
+        ]
+
+
+async def test_an_empty_page_goes_on_where_it_began(tmp_path: Path) -> None:
+    async with opened_stage(tmp_path) as stage:
+        [luna] = await stage.seat(tmp_path / "work", "luna")
+
+        assert stage.desk.page_of(luna, stage.room(), [], 7) == {"events": [], "cursor_event_seq": 7}

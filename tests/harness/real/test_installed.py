@@ -1,0 +1,135 @@
+"""Sessions that are started without `pal`, after `pal install`: they are on the bus, and it is undone after."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home
+from tests.harness.real.install import installed
+
+from palaver.cli.doctor.accounts import Account, account_for
+from palaver.cli.install_harness import settings_path
+from palaver.cli.mock_model.script import Reply, Script
+from palaver.cli.mock_model.server import mock_model
+
+pytestmark = pytest.mark.harness
+
+LIMIT_S = 60.0
+RUNS = {
+    "claude": ("-p", "go"),
+    "codex": ("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", "go"),
+    "gemini": ("-p", "go", "--approval-mode", "yolo"),  # else it leaves out what it would have to ask for
+}
+OTHERS = {**RUNS, "opencode": ("run", "go")}
+
+
+class Stage:
+    """One harness with an account of its own, and a bus that it knows of only by what was installed."""
+
+    def __init__(self, harness: str, folder: Path, home: Home, account: Account, script: Script) -> None:
+        self.harness = harness
+        self.folder = folder
+        self.home = home
+        self.account = account
+        self.script = script
+        self.program = installed(harness)
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        """Start it as its user would, without `pal`."""
+        environment = {
+            "PATH": f"{self.program.parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder / "tmp"),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            **self.account.environment,
+        }
+        return subprocess.Popen(
+            [self.program, *OTHERS[self.harness]],
+            env=environment,
+            cwd=self.folder / "project",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def settings(self) -> dict[str, bytes]:
+        """What is in the files that are written to."""
+        names = ("settings.json", "config.toml", "hooks.json", "opencode.json")
+        paths = {name: settings_path(self.harness, name, {"HOME": str(self.folder)}) for name in names}
+        return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
+
+    def agents(self) -> list[str]:
+        return [one["name"] for one in self.home.ok("list", "--json").lines if one["harness"] == self.harness]
+
+
+@contextmanager
+def stage(harness: str) -> Iterator[Stage]:
+    folder = Path(tempfile.mkdtemp(prefix="pal-real-")).resolve()
+    for name in ("tmp", "project"):
+        (folder / name).mkdir()
+    (folder / "project/README").write_text("nothing\n")
+    with mock_model(Script()) as model:
+        account = account_for(harness, model.url, str(folder / "project"))
+        for name, text in account.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        home = Home(folder / ".palaver")
+        home.ok("up")
+        try:
+            yield Stage(harness, folder, home, account, model.script)
+        finally:
+            home.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end, "it never came to be so"
+        time.sleep(0.05)
+
+
+def finish(process: "subprocess.Popen[bytes]") -> None:
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, (out, err)
+
+
+@pytest.mark.parametrize("harness", RUNS)
+def test_a_session_started_without_pal_reads_its_mail(harness: str) -> None:
+    with stage(harness) as made:
+        before = made.settings()
+        made.home.ok("install", harness, "--yes")
+        made.script.add(Reply(text="working", calls=(made.account.call,), gate="busy"))
+
+        process = made.start()
+        until(lambda: len(made.script.main) == 1)
+        until(lambda: len(made.agents()) == 1)
+        (name,) = made.agents()
+        place = made.home.ok("send", f"@{name}", "--json", "--", "nonce-4711").json["seq"]
+        made.script.open("busy")
+        finish(process)
+
+        assert f"You are {name} on Palaver" in made.script.main[0].text
+        assert any("nonce-4711" in request.text for request in made.script.main[1:])
+        (receipt,) = made.home.ok("receipts", str(place), "--json").json["receipts"]
+        assert (receipt["state"], receipt["lane"], receipt["grade"]) == ("seen", "hook", "context")
+        made.home.ok("uninstall", harness, "--yes")
+        assert made.settings() == before
+
+
+@pytest.mark.parametrize("harness", OTHERS)
+def test_a_session_started_without_pal_has_the_tools(harness: str) -> None:
+    with stage(harness) as made:
+        made.home.ok("install", harness, "--yes")
+        made.script.add(Reply(text="wait", calls=(made.account.call,)))
+
+        finish(made.start())
+
+        assert any("list_agents" in json.dumps(request.body) for request in made.script.main)

@@ -1,0 +1,70 @@
+"""What Claude Code itself asks leave for, answered from elsewhere."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.stage import JsonLine, run_as_person
+from tests.harness.real.install import installed
+from tests.harness.real.stage import ClaudeStage, claude_stage, reply, send, tool
+
+pytestmark = pytest.mark.harness
+
+MANUAL = ("--permission-mode", "manual")
+
+
+@pytest.fixture
+def claude() -> Iterator[ClaudeStage]:
+    """A bus in which agents wait for a person's word."""
+    with claude_stage(installed("claude")) as stage:
+        stage.home.ok("down")
+        stage.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+        yield stage
+
+
+def asked(claude: ClaudeStage) -> JsonLine:
+    """Have it ask leave to make a file, and give what is shown of that."""
+    made = str(claude.project / "made.txt")
+    claude.script.add(reply("may I?", tool("Write", file_path=made, content="x")), reply("so be it"))
+    claude.start(*MANUAL)
+    send(claude.friend(), "@nova", "--", "make it")
+    claude.until(lambda: any(one["id"] for one in claude.home.ok("pending", "--json").lines))
+    (shown,) = claude.home.ok("pending", "--json").lines
+    return shown
+
+
+def test_what_a_person_allows_is_done(claude: ClaudeStage) -> None:
+    shown = asked(claude)
+    made = claude.project / "made.txt"
+    assert (shown["agent"], shown["tool"]) == ("nova", "Write")
+    assert shown["input"] == {"file_path": str(made), "content": "x"}
+    assert not made.exists()
+
+    said = run_as_person(claude.home, "approve", shown["id"])
+
+    assert (said.status, said.err) == (0, "")
+    claude.until(made.exists)
+    claude.until(lambda: claude.state()[0] == "idle")
+    assert claude.home.ok("pending", "--json").lines == []
+
+
+def test_what_a_person_denies_is_not_done(claude: ClaudeStage) -> None:
+    shown = asked(claude)
+
+    said = run_as_person(claude.home, "deny", shown["id"])
+
+    assert said.status == 0
+    claude.until(lambda: any("a person said no" in one.text for one in claude.script.main))
+    assert not (claude.project / "made.txt").exists()
+
+
+def test_what_is_answered_at_its_terminal_is_asked_no_more(claude: ClaudeStage) -> None:
+    shown = asked(claude)
+    person = claude.sit_down()
+
+    claude.answer_dialog(person, "Do you want to create made.txt")
+
+    claude.until((claude.project / "made.txt").exists)
+    claude.until(lambda: claude.state()[0] == "idle")
+    claude.until(lambda: claude.home.ok("pending", "--json").lines == [])
+    late = run_as_person(claude.home, "deny", shown["id"], "--json")
+    assert (late.status, late.error["error"]) == (1, "not_found")
