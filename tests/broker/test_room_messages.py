@@ -6,6 +6,8 @@ import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock
 
 from palaver.broker.broker import Broker
+from palaver.broker.context import Context
+from palaver.broker.room_messages import said_in_room
 from palaver.errors import (
     BadRequest,
     BadText,
@@ -18,6 +20,7 @@ from palaver.errors import (
     UnknownRecipient,
 )
 from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Draft
 from palaver.model.ids import UlidSource
 from palaver.model.request import Send
 from palaver.model.room import Claim, CloseRoom, JoinRoom
@@ -39,6 +42,17 @@ async def seat(bus: Bus, *names: str, path: str = "/src/work") -> list[Caller]:
         await bus.broker.submit(asking, JoinRoom(places=(path,)))
         found.append(asking)
     return found
+
+
+def context_of(bus: Bus) -> Context:
+    return Context(
+        log=bus.log,
+        directory=bus.broker.directory,
+        clock=bus.clock,
+        ids=UlidSource(bus.clock, bytes),
+        is_present=bus.present.__contains__,
+        draw=lambda: 0,
+    )
 
 
 async def say(bus: Bus, asking: Caller, text: str, *to: str, **fields: Any) -> dict[str, Any]:
@@ -105,6 +119,18 @@ async def test_those_who_are_named_beside_the_room_or_in_the_text_are_woken(bus:
     assert said["to"] == (f"#{said['room']}", "@mona", "@rosa")
     assert said["delivered_to"] == ["nova", "rosa", "mona"]
     assert said["wakes"] == ["mona", "rosa"]
+
+
+async def test_what_is_said_while_the_room_closes_is_refused(bus: Bus) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    room = str((await say(bus, luna, "first", "#work"))["room"])
+    said = said_in_room(context_of(bus), luna, Send(text="late", room=room), [])
+    assert said is not None
+    draft = Draft(type="message", sender="luna", payload={}, id="X", ts=1)
+    await bus.submit(HUMAN, CloseRoom(room=room))
+
+    with pytest.raises(RoomClosed):
+        await bus.log.commit(said.key, said.unless_closed(draft))
 
 
 async def test_a_mention_of_nobody_is_refused(bus: Bus) -> None:

@@ -37,11 +37,13 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 TRIED_ELSEWHERE = frozenset(
     {
+        "approve",
         "archive",
         "attach",
         "bundle",
         "chat",
         "config",
+        "deny",
         "export",
         "install",
         "kill",
@@ -49,6 +51,7 @@ TRIED_ELSEWHERE = frozenset(
         "note",
         "pause",
         "peek",
+        "pending",
         "resume",
         "room",
         "run",

@@ -141,7 +141,7 @@ def test_the_same_request_again_is_another_one(bus: Home, nova: Shell) -> None:
 
 
 def test_nobody_answers_in_time_and_the_answer_is_no(home: Home) -> None:
-    home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "1"})
+    home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "2"})
 
     said = ask(session(home)).end()
 
@@ -163,6 +163,37 @@ def test_a_hook_that_was_given_up_is_asked_about_no_more(bus: Home, nova: Shell)
     wait_until(lambda: len(answers(bus)) == 1)
     assert [line["id"] for line in pending(bus)] == [None]  # its own dialog may still be open
     assert (answers(bus)[0]["decision"], answers(bus)[0]["reason"]) == ("none", "gone")
+    late = run_as_person(bus, "approve", shown["id"], "--json")
+    assert (late.status, late.error["error"]) == (1, "not_found")
+
+
+def hook(shell: Shell, event: str, **fields: object) -> None:
+    content = json.dumps({"session_id": "s1", "tool_name": "Bash", **fields})
+    assert shell.begin_script(f"printf %s '{content}' | pal hook claude {event}").end().status == 0
+
+
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        ("PostToolUse", {"tool_input": {"command": "touch x"}}),
+        ("PostToolBatch", {}),
+        ("UserPromptSubmit", {}),
+    ],
+)
+def test_what_a_later_hook_shows_to_be_settled_is_asked_no_more(
+    bus: Home, nova: Shell, event: str, fields: dict[str, object]
+) -> None:
+    nova.begin_script(f"printf %s '{json.dumps(ASKED)}' > asked").end()
+    nova.begin_script("pal hook claude PermissionRequest <asked >said 2>&1 & true").end()
+    (shown,) = pending(bus)
+
+    hook(nova, "PostToolUse", tool_input={"command": "another one"})
+    hook(nova, "UserPromptSubmit", session_id="another session")
+    still = bus.ok("pending", "--json").lines
+    hook(nova, event, **fields)
+
+    assert [line["id"] for line in still] == [shown["id"]]
+    wait_until(lambda: [one["reason"] for one in answers(bus)] == ["gone"])
     late = run_as_person(bus, "approve", shown["id"], "--json")
     assert (late.status, late.error["error"]) == (1, "not_found")
 

@@ -15,11 +15,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from palaver.errors import AlreadyJoined, WhoAreYou
+from palaver.errors import AlreadyJoined, BadRequest, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.links.doorstep import Doorstep
+from palaver.links.holders import Holders
 from palaver.links.identity import HUMAN, SCRIPT, Claim
 from palaver.links.joining import Anchor
 from palaver.links.peer import peer_of
@@ -281,6 +283,103 @@ def test_a_parent_that_ended_before_it_was_looked_at_makes_no_human(street: _Str
     caller = _doorstep().who([visit.chain[0], gone, *visit.chain[1:]], visit.claim)
 
     assert caller == SCRIPT
+
+
+# Below a holder
+
+
+def _held(holder: Process, *others: Agent, role: str = "worker") -> Doorstep:
+    """A holder that runs luna, in a process that never comes to the door."""
+    child = replace(holder, pid=2**22 + 1, ppid=holder.pid, start=holder.start + 1)
+    luna = msgspec.structs.replace(_agent("luna", child, role=role), holder="hash")
+    found = {child.pid: child, holder.pid: holder}
+    holders = Holders(boot_id(), found.get, lambda pid: pid == holder.pid)
+    holders.put(luna)
+    return Doorstep(SeatIndex(boot_id(), [luna, *others]), holders=holders)
+
+
+@pytest.mark.parametrize("line", ["{probe}", "env -i {probe}", "CLAUDECODE=1 {probe}"])
+def test_what_a_holder_adopted_is_its_agent_with_a_workers_rights(street: _Street, line: str) -> None:
+    terminal = street.terminal()
+    terminal.type(line.format(probe=street.probe))
+    visit = street.visit()
+    shell = next(process for process in visit.chain if process.pid == terminal.shell)
+
+    caller = _held(shell, role="operator").who(visit.chain, visit.claim)
+
+    assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
+
+
+def test_what_runs_below_another_program_that_holds_is_a_script(street: _Street) -> None:
+    terminal = street.terminal()
+    terminal.type(street.probe)
+    visit = street.visit()
+    doorstep = _doorstep()
+
+    doorstep.holders.meet(next(process for process in visit.chain if process.pid == terminal.shell))
+
+    assert doorstep.who(visit.chain, visit.claim) == SCRIPT
+
+
+def test_a_holder_that_is_not_known_yet_makes_no_human_either(street: _Street) -> None:
+    package = street.folder / "palaver" / "agents"
+    package.mkdir(parents=True)
+    run = f"import subprocess; subprocess.run({shlex.split(street.probe)!r})"
+    (package / "holder.py").write_text(run)
+    street.terminal().type(f"PYTHONPATH={street.folder} {sys.executable} -S -m palaver.agents.holder")
+
+    visit = street.visit()
+
+    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+
+
+def test_a_program_of_an_operator_that_holds_agents_speaks_with_a_workers_rights(street: _Street) -> None:
+    child = street.run(f"sh -c '{street.probe}; true'; true")
+    visit = street.visit()
+    above = [process.pid for process in visit.chain].index(child.pid)
+    doorstep = _doorstep(_agent("boss", visit.chain[above], role="operator"))
+    itself = doorstep.who(visit.chain, visit.claim)
+
+    doorstep.holders.meet(visit.chain[above - 1])
+
+    assert itself.standing is Standing.OPERATOR
+    assert doorstep.who(visit.chain, visit.claim).standing is Standing.WORKER
+
+
+def test_below_a_holder_a_mark_means_only_who_is_below_it_too(street: _Street) -> None:
+    street.run(f"{street.probe} & {street.probe}; true")
+    left, visit = street.visit(), street.visit()
+    beside, holder, outside = left.chain[0], visit.chain[1], read_process(os.getpid())
+    assert outside is not None
+    inner, nova = _agent("inner", beside), _agent("nova", outside)
+    unseated = Agent(name="kira", base="kira", harness="claude", session="s")
+    doorstep = _held(holder, inner, nova, unseated, role="observer")
+
+    def who(marks: dict[str, str]) -> tuple[str, Standing]:
+        caller = doorstep.who(visit.chain, Claim(marks=marks))
+        return caller.name, caller.standing
+
+    def mark(agent: Agent) -> dict[str, str]:
+        assert agent.seat is not None
+        return {SEAT_MARK: seat_mark(agent.seat, agent.name)}
+
+    assert who(mark(inner)) == ("inner", Standing.OBSERVER)
+    assert who(mark(nova)) == ("luna", Standing.OBSERVER)
+    assert who({"CLAUDE_CODE_SESSION_ID": "s"}) == ("luna", Standing.OBSERVER)
+
+
+def test_what_a_holder_adopted_sits_down_below_it_and_not_at_it(street: _Street) -> None:
+    street.run(f"sh -c '{street.probe}; true'; true")
+    visit = street.visit()
+    inner, holder = visit.chain[1:3]
+
+    anchor = _held(holder).place(visit.chain, visit.claim)
+
+    assert anchor.seat.pid == inner.pid
+    with pytest.raises(BadRequest, match="has ended"):
+        _held(inner).place(visit.chain, visit.claim)
+    with pytest.raises(BadRequest, match="not one of those"):
+        _held(inner).place(visit.chain, visit.claim, holder.pid)
 
 
 # Without a terminal

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaver.harness.marks import MARKS, SEAT_MARK
-from palaver.links.environment import Environments, read_arguments, read_marks
+from palaver.links.environment import Environments, read_arguments, read_marks, runs_holder
 from palaver.links.process import Process, read_process
 
 _VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -162,3 +162,15 @@ def test_a_file_named_like_a_harness_makes_nobody_one(tmp_path: Path) -> None:
         found = Environments().look(_process(child.pid))
 
     assert not found.can_be_harness
+
+
+@pytest.mark.parametrize(
+    ("words", "is_holder"),
+    [(("-m", "palaver.agents.holder"), True), (("palaver.agents.holder",), False), (("-m", "x"), False)],
+)
+def test_a_holder_is_known_by_the_module_that_it_runs(words: tuple[str, ...], is_holder: bool) -> None:
+    with _waiting({}, "/bin/sh", "-c", "echo up; read end", *words) as child:
+        found = Environments().look(_process(child.pid))
+
+        assert found.is_holder is runs_holder(child.pid) is is_holder
+        assert found.can_be_harness is is_holder

@@ -6,10 +6,13 @@ A holder adopts what its agent leaves behind, so everything that runs in the ter
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from palaver.agents.gates import Foreground, judge_foreground
 from palaver.agents.pty import Pty
+from palaver.agents.shells import Process
+from palaver.agents.waiting import is_waiting
 
 _LIMIT_BYTES: Final = 65536
 _LIMIT_PROCESSES: Final = 4096
@@ -17,23 +20,57 @@ _DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
 """States of a process that has ended, or is stopped."""
 
 
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Who would read what is typed in this very moment."""
+
+    foreground: Foreground
+    is_waiting: bool | None
+    """Whether some process of theirs waits for it now; None when the system does not say."""
+
+
 def read_foreground(pty: Pty, child: int) -> Foreground:
     """Say who would read what is written to the terminal in this very moment."""
+    return read_readers(pty, child, is_asked=False).foreground
+
+
+def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
+    """Say who would read, and whether they wait for it, where that `is_asked`."""
     group = pty.foreground()
     if group <= 0:
-        return Foreground.GONE
-    return judge_foreground(child, group, list(_arguments_of_group(group)))
+        return Readers(Foreground.GONE, is_waiting=False)
+    found = dict(_group(group))
+    foreground = judge_foreground(child, group, found.values())
+    if not is_asked or foreground is not Foreground.AGENT:
+        return Readers(foreground, is_waiting=None)
+    terminal = pty.path
+    answers = [is_waiting(pid, terminal) for pid in found]
+    return Readers(foreground, True if True in answers else None if None in answers else False)
 
 
-def _arguments_of_group(group: int) -> Iterator[list[str]]:
+def _group(group: int) -> Iterator[tuple[int, Process]]:
     if sys.platform == "darwin":  # pragma: no cover - macOS
-        yield from _arguments_on_darwin(group)
+        yield from _group_on_darwin(group)
         return
     for pid in descendants(os.getpid()):
         if _is_reading(pid, group):
             arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
             if arguments:
-                yield [os.fsdecode(part) for part in arguments]
+                yield (
+                    pid,
+                    Process(
+                        argv=tuple(map(os.fsdecode, arguments)),
+                        name=os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n")),
+                        program=_program_of(pid),
+                    ),
+                )
+
+
+def _program_of(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - asked before every key
+    except OSError:
+        return ""
 
 
 def _is_reading(pid: int, group: int) -> bool:
@@ -78,12 +115,13 @@ def _read(path: str) -> bytes:
         os.close(file)
 
 
-def _arguments_on_darwin(group: int) -> Iterator[list[str]]:  # pragma: no cover - macOS
+def _group_on_darwin(group: int) -> Iterator[tuple[int, Process]]:  # pragma: no cover - macOS
     import psutil  # type: ignore[import-untyped]  # a dependency of macOS only
 
     for process in psutil.Process().children(recursive=True):
         try:
             if os.getpgid(process.pid) == group:
-                yield process.cmdline()
+                argv = tuple(process.cmdline())
+                yield process.pid, Process(argv=argv, name=process.name(), program=process.exe())
         except (OSError, psutil.Error):
             continue

@@ -5,25 +5,28 @@ step: an answer of a moment ago is worth nothing.
 """
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from palaver.agents.look import Composer, Look
+from palaver.agents.shells import Process, is_shell
 from palaver.model.delivery import AgentState
 
 HUMAN_QUIET_MS: Final = 500
 """How long a person must have left the keyboard alone."""
+HUMAN_SHOWN_MS: Final = 5_000
+"""How long a person's key may take to show: until then nobody knows what it did."""
 
 
 REASONS: Final = (
     *("exited", "gone", "shell", "foreground"),
-    *("unreadable", "dialog", "compacting", "starting", "passthrough", "human"),
+    *("secret", "unreadable", "dialog", "compacting", "starting", "deaf", "passthrough", "human"),
     *("draft", "composer"),
 )
 """Every word that a closed gate can say, the strongest first."""
 
-PASSING: Final = frozenset({"unreadable", "composer", "human"})
+PASSING: Final = frozenset({"unreadable", "composer", "deaf", "human"})
 """Reasons that often pass within a moment: a frame half drawn, a key just pressed."""
 
 
@@ -44,6 +47,12 @@ class Facts:
     foreground: Foreground
     is_passthrough: bool = False
     """A person has taken the keyboard."""
+    is_secret: bool = False
+    """The terminal takes a line and shows nothing of it: somebody is asked for a secret."""
+    has_unread: bool = False
+    """What was typed before waits in the terminal: the program has not read it."""
+    is_reading: bool = True
+    """False when it is sure that no process waits for what is typed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +66,18 @@ class Gate:
 OPEN: Final = Gate(is_open=True)
 
 
-def check(look: Look, facts: Facts, *, ours: bool = False) -> Gate:
+def check(look: Look, facts: Facts, *, ours: bool = False, needs_reader: bool = True) -> Gate:
     """Say whether text or Enter may be written. `ours`: the draft in the composer is our own.
 
-    When several of the `REASONS` hold, the first is given.
+    `needs_reader`: false for keys that the terminal itself understands, such as Ctrl-C. When several of the
+    `REASONS` hold, the first is given.
     """
-    closed = _check_process(look, facts) or _check_screen(look, facts) or _check_composer(look, ours=ours)
+    closed = (
+        _check_process(look, facts)
+        or _check_screen(look, facts, needs_reader=needs_reader)
+        or _check_person(look, facts)
+        or _check_composer(look, ours=ours)
+    )
     return Gate(is_open=False, reason=closed) if closed else OPEN
 
 
@@ -86,7 +101,9 @@ def _check_process(look: Look, facts: Facts) -> str:
             return "foreground"
 
 
-def _check_screen(look: Look, facts: Facts) -> str:
+def _check_screen(look: Look, facts: Facts, *, needs_reader: bool) -> str:
+    if facts.is_secret:
+        return "secret"
     if not look.is_readable:
         return "unreadable"
     if look.has_dialog or look.state is AgentState.BLOCKED:
@@ -97,11 +114,19 @@ def _check_screen(look: Look, facts: Facts) -> str:
         return "starting"
     if look.state is AgentState.EXITED:
         return "exited"
+    if facts.has_unread or (needs_reader and not facts.is_reading):
+        return "deaf"
+    return ""
+
+
+def _check_person(look: Look, facts: Facts) -> str:
     if facts.is_passthrough:
         return "passthrough"
-    if look.human_key_ms is not None and facts.now_ms - look.human_key_ms < HUMAN_QUIET_MS:
-        return "human"
-    return ""
+    if look.human_key_ms is None:
+        return ""
+    since_ms = facts.now_ms - look.human_key_ms
+    is_shown = look.output_ms is not None and look.output_ms >= look.human_key_ms
+    return "human" if since_ms < (HUMAN_QUIET_MS if is_shown else HUMAN_SHOWN_MS) else ""
 
 
 def _check_composer(look: Look, *, ours: bool) -> str:
@@ -110,67 +135,16 @@ def _check_composer(look: Look, *, ours: bool) -> str:
     return "draft" if look.composer is Composer.DRAFT else "composer"
 
 
-SHELLS: Final = frozenset(
-    {
-        "sh",
-        "bash",
-        "zsh",
-        "dash",
-        "ash",
-        "ksh",
-        "mksh",
-        "fish",
-        "tcsh",
-        "csh",
-        "nu",
-        "pwsh",
-        "elvish",
-        "xonsh",
-    }
-)
-_TAKES_VALUE: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
-
-
-def is_plain_shell(argv: Sequence[str]) -> bool:
-    """Tell whether a process is a shell that would run what is typed: one with neither script nor command."""
-    if not argv:
-        return False
-    words = list(argv)
-    program = words.pop(0).rsplit("/", 1)[-1].lstrip("-")
-    if program == "busybox" and words:
-        program = words.pop(0)
-    if program not in SHELLS:
-        return False
-    while words:
-        word = words.pop(0)
-        if word in _TAKES_VALUE:
-            del words[:1]
-        elif word == "-s":
-            return True
-        elif word.startswith("--"):
-            continue
-        elif word.startswith(("-", "+")):
-            if "c" in word[1:] and word.startswith("-"):
-                return "i" in word[1:]
-            if "s" in word[1:] or "i" in word[1:]:
-                return True
-        else:
-            return False
-    return True
-
-
-def judge_foreground(
-    group: int, foreground_group: int | None, members: Iterable[Sequence[str]]
-) -> Foreground:
+def judge_foreground(group: int, foreground_group: int | None, members: Iterable[Process]) -> Foreground:
     """Say who reads the terminal.
 
     `group` is the process group that was started, `foreground_group` the terminal's (None when it has none),
-    `members` the arguments of every live process in the foreground group. A group in which a plain shell
-    lives is a shell's: it may be the one that reads.
+    `members` every live process in the foreground group. A group in which a shell lives is a shell's: it may
+    be the one that reads.
     """
-    commands = [tuple(argv) for argv in members]
-    if foreground_group is None or not commands:
+    processes = tuple(members)
+    if foreground_group is None or not processes:
         return Foreground.GONE
-    if any(is_plain_shell(argv) for argv in commands):
+    if any(map(is_shell, processes)):
         return Foreground.SHELL
     return Foreground.AGENT if foreground_group == group else Foreground.OTHER

@@ -12,6 +12,10 @@ from fcntl import ioctl
 from typing import Final, Self
 
 _SIZE: Final = struct.Struct("HHHH")
+_NUMBER: Final = struct.Struct("i")
+_GET_NUMBER: Final = 0x80045430
+_OPEN_END: Final = 0x5441
+"""Of Linux: the number of a pseudo-terminal, and a descriptor of its program's end."""
 
 DEFAULT_COLS: Final = 80
 DEFAULT_ROWS: Final = 24
@@ -80,6 +84,49 @@ class Pty:
             return os.tcgetpgrp(self.master)
         except OSError:
             return -1
+
+    @property
+    def path(self) -> str:
+        """The name of the program's end, as the system has it; empty when it does not say."""
+        try:
+            number: bytes = ioctl(self.master, _GET_NUMBER, b"\0" * _NUMBER.size)
+        except OSError:
+            return ""
+        return f"/dev/pts/{_NUMBER.unpack(number)[0]}"
+
+    def unread(self) -> int | None:
+        """Give how many bytes were typed that the program has not read; None when the system does not say.
+
+        Of a terminal that hands on whole lines only those count that have their Enter. The end is opened for
+        a moment only: kept open, it would hide that the program has ended.
+        """
+        try:
+            end = ioctl(self.master, _OPEN_END, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return int(_NUMBER.unpack(ioctl(end, termios.FIONREAD, b"\0" * _NUMBER.size))[0])
+        except OSError:
+            return None
+        finally:
+            os.close(end)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the terminal takes a line and shows nothing of it."""
+        flags = self._local_flags()
+        return bool(flags & termios.ICANON) and not flags & termios.ECHO
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the program takes keys one by one."""
+        return not self._local_flags() & termios.ICANON
+
+    def _local_flags(self) -> int:
+        try:
+            return int(termios.tcgetattr(self.master)[3])
+        except termios.error:  # it has ended
+            return termios.ICANON | termios.ECHO
 
     def close(self) -> None:
         """Hang up: what still runs in it is told by the system."""

@@ -8,10 +8,13 @@ is unreadable until the program has drawn it anew, and only what it said of itse
 import re
 from typing import Final
 
-from palaver.agents.gates import HUMAN_QUIET_MS
-from palaver.agents.keyboard import Keyboard
+import msgspec
+
+from palaver.agents.cursor_line import before_cursor, line_above, without_ours
+from palaver.agents.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
+from palaver.agents.keyboard import Draft, Keyboard
 from palaver.agents.look import Composer, Look
-from palaver.agents.signals import PERMISSION, Signals, Word
+from palaver.agents.signals import PERMISSION, Heard, Signals, Word
 from palaver.agents.terminal import Terminal
 from palaver.harness.profile import Profile, View
 from palaver.model.delivery import AgentState
@@ -26,12 +29,32 @@ FRAME_LIMIT_MS: Final = 1_000
 """A program that begins to draw and never says that it has ended is believed no longer."""
 GUESS_QUIET_MS: Final = 1_000
 """Silence that must go with an idle look, for a harness that does not say what it is doing."""
-PROMPT_ROWS: Final = 12
+READER_LOOK_MS: Final = 1_000
+"""How often a program that has shown nothing is looked at: does it wait for its terminal by now?"""
 
+_LINE_START: Final = re.compile(rb"[\r\n](?!\n)")
 _TELLING: Final = re.compile(
     rb"\x1b\[\?[0-9;]{1,64}[hl]|\x1b\](?:0|2|7501);[^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"
 )
 """What is picked out of skipped output: modes, titles, and the program's own status."""
+
+
+_TAME: Final = re.compile(
+    rb"\x1b(?!\[[0-9;:]{0,64}[mK]|\[\?25[hl]|\][^\x07\x1b]{0,1024}(?:\x07|\x1b\\)|\\)|[\x0b\x0c\x0e\x0f]"
+)
+"""What is not found in output that goes on line by line: anything that moves the cursor elsewhere."""
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """What was known besides the cells, for the process that takes over."""
+
+    heard: Heard
+    draft: Draft
+    started_ms: int
+    is_started: bool
+    is_readable: bool
+    outputs: int
+    output_ms: int | None
 
 
 class Screen:
@@ -86,6 +109,24 @@ class Screen:
         """Take in what a person typed, also through the input bar. Our own keys do not belong here."""
         self._keyboard.press(data, now_ms)
 
+    def see_reader(self, now_ms: int, *, is_waiting: bool | None, is_raw: bool) -> None:
+        """Take in whether the program waits for what is typed; None: the system does not say.
+
+        One that has shown nothing has started once it waits at its terminal, or, where nobody can say, once
+        it has long taken keys one by one.
+        """
+        since_ms = now_ms - self._started_ms
+        if self.awaits_reader and (
+            (is_waiting and since_ms >= self._profile.idle_after_ms)
+            or (is_waiting is None and is_raw and since_ms >= self._profile.start_limit_ms)
+        ):
+            self._is_started = True
+
+    @property
+    def awaits_reader(self) -> bool:
+        """Whether nothing but its waiting can show that the program has started."""
+        return not self._is_started and not self._outputs and self._profile.read_composer is None
+
     def hear(self, event: str, *, session: str = "", detail: str = "") -> bool:
         """Take in a hook's event; False when it says nothing or belongs to another session."""
         self._catch_up()
@@ -122,8 +163,37 @@ class Screen:
         """The program asked to be told when its window has the focus."""
         return self._terminal.has_focus_mode
 
-    def look(self, now_ms: int) -> Look:
-        """Say what there is to see now. All output so far is understood first."""
+    def keep(self) -> Remembered:
+        """Give what is known besides the cells, for the process that takes over."""
+        self._catch_up()
+        return Remembered(
+            heard=self._signals.keep(),
+            draft=self._keyboard.keep(),
+            started_ms=self._started_ms,
+            is_started=self._is_started,
+            is_readable=self._terminal.is_readable,
+            outputs=self._outputs,
+            output_ms=self._output_ms,
+        )
+
+    def take_up(self, painted: bytes, remembered: Remembered) -> None:
+        """Begin with a screen that an older version of this process had, as it was painted."""
+        self._terminal.feed(painted)
+        self._terminal.take_said()
+        self._terminal.take_answers(is_attended=False)
+        if not remembered.is_readable:
+            self._terminal.spoil()
+        self._picture = None
+        self._signals.take_up(remembered.heard)
+        self._keyboard.take_up(remembered.draft)
+        self._started_ms, self._is_started = remembered.started_ms, remembered.is_started
+        self._outputs, self._output_ms = remembered.outputs, remembered.output_ms
+
+    def look(self, now_ms: int, *, ours: str = "") -> Look:
+        """Say what there is to see now. All output so far is understood first.
+
+        `ours` is what we typed, without its blanks: a question in it is not the program's.
+        """
         self._catch_up()
         terminal = self._terminal
         glass = terminal.glass
@@ -131,8 +201,9 @@ class Screen:
         is_drawing = terminal.is_mid_frame and not self._is_silent(now_ms, FRAME_LIMIT_MS)
         is_readable = terminal.is_readable and not is_drawing
         draft = self._read_draft(view) if is_readable else None
-        before = _before_cursor(view, glass.columns)
-        has_dialog = is_readable and self._sees_dialog(text, before)
+        before = before_cursor(view, glass.columns)
+        asked = without_ours(before, ours)
+        has_dialog = is_readable and self._sees_dialog(text, asked, line_above(view, asked))
         word = self._judge(text, draft, now_ms, has_dialog=has_dialog)
         return Look(
             state=word.state,
@@ -166,7 +237,9 @@ class Screen:
                 for limit in (self._profile.idle_after_ms, FRAME_LIMIT_MS, GUESS_QUIET_MS)
             ]
         if self._keyboard.last_ms is not None:
-            moments.append(self._keyboard.last_ms + HUMAN_QUIET_MS)
+            moments += [self._keyboard.last_ms + limit for limit in (HUMAN_QUIET_MS, HUMAN_SHOWN_MS)]
+        if self.awaits_reader:
+            moments += [self._started_ms + self._profile.idle_after_ms, now_ms + READER_LOOK_MS]
         return min((moment for moment in moments if moment > now_ms), default=None)
 
     def _catch_up(self) -> None:
@@ -194,14 +267,26 @@ class Screen:
     def _skip(self, data: bytes) -> None:
         """Too much waits: keep the newest, and of the rest only what the program said of itself."""
         whole = bytes(self._backlog) + data
-        cut = whole.find(b"\n", len(whole) - KEPT_BYTES)
+        found = _LINE_START.search(whole, len(whole) - KEPT_BYTES)
+        cut = -1 if found is None else found.start()
         kept_from = cut + 1 if cut >= 0 else len(whole) - KEPT_BYTES
         self._backlog.clear()
         # CAN ends whatever sequence the last piece broke off in.
         self._understand(b"\x18")
+        if cut >= 0 and _TAME.search(whole, 0, kept_from) is None and self._terminal.is_readable:
+            self._skip_lines(whole, kept_from)
+            return
         for found in _TELLING.finditer(whole, 0, kept_from):
             self._understand(found[0])
         self._terminal.spoil()
+        self._backlog += whole[kept_from:]
+
+    def _skip_lines(self, whole: bytes, kept_from: int) -> None:
+        """Skip output that only went on line by line: what stood there has moved up, or was written over."""
+        lines = whole.count(b"\n", 0, kept_from)
+        for found in _TELLING.finditer(whole, 0, kept_from):
+            self._understand(found[0])
+        self._understand(b"\r\n" * min(lines, self._terminal.glass.lines) + b"\r\x1b[0m\x1b[2K")
         self._backlog += whole[kept_from:]
 
     def _is_silent(self, now_ms: int, for_ms: int) -> bool:
@@ -215,10 +300,13 @@ class Screen:
             return None
         return self._profile.read_composer(view)
 
-    def _sees_dialog(self, text: str, before: str) -> bool:
-        if any(pattern.search(text) for pattern in self._profile.dialogs):
-            return True
-        return any(pattern.search(before) for pattern in self._profile.prompts)
+    def _sees_dialog(self, text: str, before: str, above: str) -> bool:
+        profile = self._profile
+        return (
+            any(pattern.search(text) for pattern in profile.dialogs)
+            or any(pattern.search(before) for pattern in (*profile.prompts, *profile.questions))
+            or (above != "" and any(pattern.search(above) for pattern in profile.prompts))
+        )
 
     def _judge(self, text: str, draft: str | None, now_ms: int, *, has_dialog: bool) -> Word:
         profile = self._profile
@@ -253,18 +341,4 @@ class Screen:
     def _has_started(self, draft: str | None, now_ms: int) -> bool:
         if self._profile.read_composer is not None:
             return draft is not None
-        if now_ms - self._started_ms >= self._profile.start_limit_ms:
-            return True
         return self._outputs > 0 and self._is_silent(now_ms, self._profile.idle_after_ms)
-
-
-def _before_cursor(view: View, columns: int) -> str:
-    """Give the text that ends at the cursor, with the full rows above that it wrapped over."""
-    if view.row >= len(view.lines):
-        return ""
-    parts = [view.lines[view.row].ljust(view.column)[: view.column]]
-    row = view.row - 1
-    while row >= 0 and len(parts) < PROMPT_ROWS and len(view.lines[row]) >= columns - 1:
-        parts.append(view.lines[row])
-        row -= 1
-    return "".join(reversed(parts))

@@ -7,6 +7,8 @@ overrides a hook, because hooks stay silent about some ends (an interrupt, a dia
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from palaver.agents.terminal import Status
 from palaver.harness.hook_states import hook_state
 from palaver.harness.profile import Profile
@@ -28,6 +30,16 @@ class Word:
 
     state: AgentState
     reason: str = ""
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program said of itself, for the process that takes over."""
+
+    state: AgentState | None = None
+    reason: str = ""
+    session: str = ""
+    has_status: bool = False
+    from_hook: bool = False
 
 
 class Signals:
@@ -72,6 +84,21 @@ class Signals:
         """The program was interrupted: what a hook said of its work is over."""
         if self._from_hook and self.word is not None and self.word.state is AgentState.ACTIVE:
             self.word = None
+
+    def keep(self) -> Heard:
+        """Give what was heard, for the process that takes over."""
+        return Heard(
+            state=None if self.word is None else self.word.state,
+            reason="" if self.word is None else self.word.reason,
+            session=self._session,
+            has_status=self._has_status,
+            from_hook=self._from_hook,
+        )
+
+    def take_up(self, heard: Heard) -> None:
+        """Go on with what an older version of this process heard."""
+        self.word = None if heard.state is None else Word(heard.state, heard.reason)
+        self._session, self._has_status, self._from_hook = heard.session, heard.has_status, heard.from_hook
 
     def _say(self, word: Word) -> None:
         # A hook knows better what an active program is at.

@@ -39,6 +39,7 @@ _CONFIRM_LIMIT_MS: Final = 60_000
 _SILENT_LIMIT_MS: Final = 10_000
 _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
+_DEAF: Final = "the program does not read"
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 _PART_LEAST: Final = 40
 """So many characters of our text, seen alone in a composer that scrolls, are taken for ours."""
@@ -71,6 +72,7 @@ class Typing:
         self._enters = 0
         self._entered_ms = 0
         self._was_visible = False
+        self._needs_reader = True
         self._outputs = 0
         self._human_keys = 0
         self._done: Done | None = None
@@ -79,6 +81,11 @@ class Typing:
     def has_typed(self) -> bool:
         """Whether any part of the text was written: from then on it must not be offered again unasked."""
         return self._pasted_ms > 0 or self._phase == self._end
+
+    @property
+    def ours(self) -> str:
+        """What stands in the composer because of us, without its blanks; empty before it was pasted."""
+        return self._ours
 
     @property
     def interrupts(self) -> int:
@@ -106,7 +113,11 @@ class Typing:
 
     def _begin(self, look: Look, facts: Facts) -> Step:
         """Interrupt a busy program where that is asked for, then paste."""
-        gate = check(look, facts)
+        is_urgent = self._offer.priority is Priority.INTERRUPT and look.state is AgentState.ACTIVE
+        # The terminal itself hears the keys that stop a busy program, and after the last of them the text
+        # goes in, whoever reads it.
+        self._needs_reader = not is_urgent
+        gate = check(look, facts, needs_reader=self._needs_reader)
         interrupt = self._profile.interrupt
         since_ms = facts.now_ms - self._interrupted_ms
         if self._interrupts and since_ms < self._profile.settle_ms:
@@ -117,7 +128,7 @@ class Typing:
             return self._wait_to_begin(facts, gate.reason)
         if self._offer.priority in _WHEN_IDLE and look.state is not AgentState.IDLE:
             return Done(Answer.DEFERRED, "busy")  # it was idle when this was offered
-        if self._offer.priority is Priority.INTERRUPT and look.state is AgentState.ACTIVE:
+        if is_urgent:
             is_between = self._interrupts % interrupt.presses != 0
             if self._interrupts and not is_between and since_ms < interrupt.wait_ms:
                 return Wait(min(_LOOK_AGAIN_MS, interrupt.wait_ms - since_ms))
@@ -151,7 +162,9 @@ class Typing:
         return is_alone and can_add and check(look, facts, ours=True).is_open
 
     def _paste(self, look: Look, facts: Facts, behind: str = "") -> Step:
-        text = clean_text(self._offer.text, has_paste_mode=look.has_paste_mode)
+        text = clean_text(
+            self._offer.text, has_paste_mode=look.has_paste_mode, has_lists=look.has_composer_rule
+        )
         self._ours = squeeze(behind) + squeeze(text)
         if behind:
             text = f"\n\n{text}"
@@ -166,7 +179,7 @@ class Typing:
         since_ms = facts.now_ms - self._pasted_ms
         if since_ms < self._profile.settle_ms:
             return Wait(self._profile.settle_ms - since_ms)
-        gate = check(look, facts, ours=True)
+        gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
         match self._find(look):
             case _Place.OURS:
                 self._was_visible = True
@@ -180,8 +193,14 @@ class Typing:
             case _Place.EMPTY:
                 return self._judge_vanished(look, facts, since_ms)
         if not gate.is_open:
-            return Wait(_HOLD_MS, gate.reason)
+            return self._hold(gate.reason, since_ms)
         return self._enter(look, facts)
+
+    def _hold(self, reason: str, since_ms: int) -> Step:
+        """Our text stands there and the gate is closed: a dialog may stay open, a deaf program is given up."""
+        if reason == "deaf" and since_ms >= _PASTE_LIMIT_MS:
+            return Done(Answer.UNCONFIRMED, _DEAF)
+        return Wait(_HOLD_MS, reason)
 
     def _enter(self, look: Look, facts: Facts) -> Step:
         self._enters += 1
@@ -220,6 +239,8 @@ class Typing:
         if not look.is_readable:
             return Wait(_LOOK_AGAIN_MS, "unreadable")
         match self._find(look):
+            case _Place.EMPTY if facts.has_unread and since_ms < _CONFIRM_LIMIT_MS:
+                return Wait(_LOOK_AGAIN_MS, "deaf")
             case _Place.EMPTY:
                 return Done(Answer.SEEN, grade=Grade.HANDED)
             case _Place.MIXED if self._ours not in squeeze(look.draft):
@@ -236,9 +257,9 @@ class Typing:
     def _enter_again(self, look: Look, facts: Facts, since_ms: int) -> Step:
         if since_ms < _ENTER_AGAIN_MS:
             return Wait(_LOOK_AGAIN_MS)
-        gate = check(look, facts, ours=True)
+        gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
         if not gate.is_open:
-            return Wait(_HOLD_MS, gate.reason)
+            return self._hold(gate.reason, since_ms)
         if self._enters < 2:
             return self._enter(look, facts)
         if since_ms < _CONFIRM_LIMIT_MS:
@@ -246,16 +267,18 @@ class Typing:
         return Done(Answer.UNCONFIRMED, "Enter was eaten twice")
 
     def _confirm_blind(self, look: Look, facts: Facts) -> Step:
-        """No composer to look at: the text must no longer end at the cursor, and something have moved."""
+        """No composer to look at: the program must have read it, the text no longer end at the cursor, and
+        something have moved. A terminal shows by itself what is typed, so that alone is no sign.
+        """
         since_ms = facts.now_ms - self._entered_ms
         is_ours = self._find(look) is _Place.OURS
-        if look.output_count != self._outputs and not is_ours:
+        if look.output_count != self._outputs and not is_ours and not facts.has_unread:
             return Done(Answer.SEEN, grade=Grade.HANDED)
         if is_ours:
             return self._enter_again(look, facts, since_ms)
         if since_ms < _SILENT_LIMIT_MS:
             return Wait(_LOOK_AGAIN_MS)
-        return Done(Answer.UNCONFIRMED, "the program does not react")
+        return Done(Answer.UNCONFIRMED, _DEAF if facts.has_unread else "the program does not react")
 
     def _find(self, look: Look) -> _Place:
         if not look.is_readable:

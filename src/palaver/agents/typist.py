@@ -6,7 +6,7 @@ nothing is awaited, and what the program has written until then is read and unde
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from palaver.agents.gates import Facts
 from palaver.agents.look import Look
@@ -14,6 +14,10 @@ from palaver.agents.steps import Answer, Done, Offer, Write
 from palaver.agents.typing import Typing
 from palaver.harness.profile import Profile
 from palaver.model.priority import Priority
+
+
+_BEHIND_MS: Final = 20
+"""So long a program that writes faster than we read is left to itself."""
 
 
 class Desk(Protocol):
@@ -35,8 +39,8 @@ class Desk(Protocol):
         """What the screen cannot show, now."""
         ...
 
-    def press(self, keys: bytes) -> None:
-        """Write keys."""
+    def press(self, keys: bytes, *, is_persons: bool) -> None:
+        """Write keys; a person's own count as typed by that person."""
         ...
 
     def interrupted(self) -> None:
@@ -73,6 +77,11 @@ class Typist:
         """Whether any part of the message in hand was written."""
         return self._typing is not None and self._typing.has_typed
 
+    @property
+    def ours(self) -> str:
+        """What stands in the composer because of us, without its blanks."""
+        return "" if self._typing is None else self._typing.ours
+
     def begin(self, offer: Offer, on_done: OnDone) -> None:
         """Type a message; `on_done` is called when that is over, maybe before this returns."""
         assert self._typing is None
@@ -83,8 +92,13 @@ class Typist:
 
     def poke(self) -> None:
         """Look whether there is something to do now. Costs nothing when at rest."""
-        while self._typing is not None and not self._desk.has_unsent() and self._desk.is_current():
-            assert self._offer is not None
+        while self._typing is not None and not self._desk.has_unsent():
+            if not self._desk.is_current():
+                self._ask_again(_BEHIND_MS)
+                return
+            # What was read just now may have been the end of the terminal, and of this message.
+            if self._typing is None or self._offer is None:
+                return
             look, interrupts = self._desk.look(), self._typing.interrupts
             step = self._typing.step(
                 look, self._desk.facts(is_interrupt=self._offer.priority is Priority.INTERRUPT)
@@ -92,8 +106,8 @@ class Typist:
             if isinstance(step, Write):
                 self._screen_before = self._screen_before or look.text
                 # No await between the look above and the keys.
-                self._desk.press(step.data)
-                if self._typing.interrupts != interrupts:
+                self._desk.press(step.data, is_persons=self._offer.is_raw)
+                if self._typing is not None and self._typing.interrupts != interrupts:
                     self._desk.interrupted()
             elif isinstance(step, Done):
                 self._finish(step)

@@ -16,8 +16,9 @@ class RoomTools(Tools):
     async def join_path(
         self, caller: Caller, *, context_path: str, force_new: bool = False, key: bytes | None = None
     ) -> Answer:
-        """Join the deepest room that a path is in, or open the one it belongs to; with `force_new` at the very
-        folder. Gives `room_id agent_id canonical_path members policy
+        """Join the deepest room that a path is in, or open the one it belongs to.
+
+        With `force_new` that is one at the very folder. Gives `room_id agent_id canonical_path members policy
         room_state cursor_event_seq`, and `warning` where it is a room above, or one inside another.
         """
         self.attendance.saw(caller.name)

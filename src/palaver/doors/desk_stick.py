@@ -41,8 +41,8 @@ class StickTools(Tools):
 
         `status` is `your_turn` (with `turn_id lease_id handoff from_agent_id reason`), `not_yet`,
         `takeover_available` or `closed`. With `events`, or a place, the answer carries what happened in the
-        room for the caller behind `after_event_seq`. `limit_ms` None lets `max_wait_ms` be as long as it likes, and None
-        there wait for ever.
+        room for the caller behind `after_event_seq`. `limit_ms` None lets `max_wait_ms` be as long as it
+        likes, and None there wait for ever.
         """
         if mode not in (_CLAIM, _PARKED):
             raise BadRequest(f"the modes are {_CLAIM} and {_PARKED}, not {mode!r}")

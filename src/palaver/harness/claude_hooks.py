@@ -79,6 +79,7 @@ def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
         agent_type=text_in(data, "agent_type"),
         prompt=text_in(data, "prompt")[:_LIMIT_PROMPT] if event == "UserPromptSubmit" else "",
         permission={"tool": tool, "input": given} if event == "PermissionRequest" else None,
+        result_of={"tool": tool, "input": given} if STEPS.get(event) is Step.RESULT else None,
         stop_active=data.get("stop_hook_active") is True,
         is_usage_limit=limit is not None,
         resets=limit or "",

@@ -65,6 +65,8 @@ class HookNews:
     prompt: str = ""
     permission: Mapping[str, object] | None = None
     """What a person is asked to allow."""
+    result_of: Mapping[str, object] | None = None
+    """The tool that has ended, and its input: what it was asked leave for is settled."""
     stop_active: bool = False
     """The turn goes on only because a hook wanted it."""
     is_usage_limit: bool = False

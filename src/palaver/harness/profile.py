@@ -66,7 +66,10 @@ class Profile:
     dialogs: tuple[re.Pattern[str], ...] = ()
     """Any of them on the screen is an open dialog."""
     prompts: tuple[re.Pattern[str], ...] = ()
-    """Any of them on the cursor's line, up to the cursor, is a question that Enter would answer."""
+    """Any of them on the cursor's line, up to the cursor, is a question that Enter would answer; so it is on
+    the line above, where the cursor's is empty or no more than a prompt."""
+    questions: tuple[re.Pattern[str], ...] = ()
+    """The same for the cursor's line alone: a sentence above it may be anybody's."""
     busy: tuple[re.Pattern[str], ...] = ()
     compacting: tuple[re.Pattern[str], ...] = ()
     usage_limits: tuple[re.Pattern[str], ...] = ()
@@ -85,7 +88,8 @@ class Profile:
     idle_after_ms: int = 2_000
     """Silence that means idle, for a program that does not say what it is doing."""
     start_limit_ms: int = 10_000
-    """After this a program with no composer rule is taken to be past its start, whatever it shows."""
+    """After this a program with no composer rule that has shown nothing, and of which nobody can say whether
+    it waits, is taken to be past its start when it takes keys one by one."""
 
 
 USAGE_LIMITS: Final = (

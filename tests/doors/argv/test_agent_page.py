@@ -124,3 +124,13 @@ def test_at_eighty_columns_a_stale_state_and_the_count_are_whole() -> None:
     assert "active (stale 2m)" in lines[1]
     assert lines[1].endswith("[2/3]")
     assert all(display_width(line) <= 80 for line in lines)
+
+
+def test_who_waits_for_a_person_says_what_it_asks() -> None:
+    views = [agent(state="blocked", detail="permission: Bash: rm \x1bx"), agent(state="blocked", detail=None)]
+
+    _, asking, silent = short_table(views, NOW, width=120, paint=PLAIN)
+
+    assert "blocked: permission: Bash: rm" in asking
+    assert "\x1b" not in asking
+    assert "blocked:" not in silent

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from tests.cli.person import Person, persons
+from tests.cli.person import Person
 from tests.daemon.stage import run_script_as_person
-from tests.harness.real.stage import LIMIT_S, ClaudeStage, HarnessHome
+from tests.harness.real.stage import LIMIT_S, ClaudeStage, HarnessHome, bus
 
 from palaver.agents.codex_client import CodexClient
 from palaver.agents.codex_server import listens
@@ -115,25 +115,20 @@ def codex_stage(program: Path) -> Iterator[CodexStage]:
         (folder / name).mkdir(parents=True)
     (folder / "bin" / "codex").symlink_to(program.resolve())
     with mock_model(Script()) as model:
-        _write_settings(folder, model)
+        write_settings(folder, model)
         home = CodexHome(folder / "home", model)
-        home.ok("up")
-        try:
-            with persons(home) as people:
-                stage = CodexStage(home, model, people)
-                _load_tools(stage)
-                yield stage
-        finally:
-            home.close()
-            shutil.rmtree(folder, ignore_errors=True)
+        with bus(home) as people:
+            stage = CodexStage(home, model, people)
+            load_tools(home)
+            yield stage
 
 
-def _load_tools(stage: CodexStage) -> None:
+def load_tools(home: HarnessHome) -> None:
     """Have the daemon load its tools: Codex does not wait for them, and its model here needs no time."""
     info = {"name": "test", "version": "1"}
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
-    with stage.home.start("mcp", stdin=subprocess.PIPE) as pump:
+    with home.start("mcp", stdin=subprocess.PIPE) as pump:
         assert pump.stdin is not None
         assert pump.stdout is not None
         pump.stdin.write(line.encode() + b"\n")
@@ -142,7 +137,8 @@ def _load_tools(stage: CodexStage) -> None:
         pump.stdin.close()
 
 
-def _write_settings(folder: Path, model: MockModel) -> None:
+def write_settings(folder: Path, model: MockModel) -> None:
+    """Have Codex find its model."""
     path = folder / "account" / ".codex" / "config.toml"
     path.write_text(SETTINGS.format(url=model.url, folder=folder))
 

@@ -3,17 +3,16 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cli.person import Person, holders_of, persons
+from tests.cli.person import Person, holders_of
 from tests.daemon.stage import run_script_as_person
 from tests.harness.real.opencode_stage import SlowStage
-from tests.harness.real.stage import HarnessHome
+from tests.harness.real.stage import HarnessHome, bus
 
 from palaver.cli.mock_model.script import Script
 from palaver.cli.mock_model.server import MockModel, mock_model
@@ -83,10 +82,5 @@ def gemini_stage(program: Path) -> Iterator[GeminiStage]:
     (folder / "account" / ".gemini" / "settings.json").write_text(json.dumps(SETTINGS))
     with mock_model(Script()) as model:
         home = GeminiHome(folder / "home", model)
-        home.ok("up")
-        try:
-            with persons(home) as people:
-                yield GeminiStage(home, model, people)
-        finally:
-            home.close()
-            shutil.rmtree(folder, ignore_errors=True)
+        with bus(home) as people:
+            yield GeminiStage(home, model, people)

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import tempfile
 import time
@@ -11,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cli.person import Person, holders_of, persons
+from tests.cli.person import Person, holders_of
 from tests.daemon.stage import run_script_as_person
-from tests.harness.real.stage import ClaudeStage, HarnessHome
+from tests.harness.real.stage import ClaudeStage, HarnessHome, bus
 
 from palaver.cli.mock_model.script import Request, Script
 from palaver.cli.mock_model.server import MockModel, mock_model
@@ -122,13 +121,8 @@ def opencode_stage(program: Path) -> Iterator[OpenCodeStage]:
     with mock_model(Script()) as model:
         (folder / "account" / ".config" / "opencode" / "opencode.json").write_text(_settings(model))
         home = OpenCodeHome(folder / "home", model)
-        home.ok("up")
-        try:
-            with persons(home) as people:
-                yield OpenCodeStage(home, model, people)
-        finally:
-            home.close()
-            shutil.rmtree(folder, ignore_errors=True)
+        with bus(home) as people:
+            yield OpenCodeStage(home, model, people)
 
 
 def _settings(model: MockModel) -> str:

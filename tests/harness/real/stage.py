@@ -146,7 +146,7 @@ class ClaudeStage:
         """Look until something is so: what a harness does, nobody tells."""
         end = time.monotonic() + LIMIT_S
         while not is_so():
-            assert time.monotonic() < end, "it never came to be so"
+            assert time.monotonic() < end, f"it never came to be so: {self.home.pal('list', '--json')}"
             time.sleep(0.05)
 
 
@@ -174,6 +174,15 @@ def claude_stage(program: Path) -> Iterator[ClaudeStage]:
     for name in ("account", "tmp", "bin"):
         (folder / name).mkdir()
     (folder / "bin" / "claude").symlink_to(program.resolve())
+    write_account(folder)
+    with mock_model(Script()) as model:
+        home = HarnessHome(folder / "home", model)
+        with bus(home) as people:
+            yield ClaudeStage(home, model, people)
+
+
+def write_account(folder: Path) -> None:
+    """Have Claude Code ask nothing of whoever starts it there."""
     settings = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
@@ -182,27 +191,37 @@ def claude_stage(program: Path) -> Iterator[ClaudeStage]:
         "projects": {str(folder): {"hasTrustDialogAccepted": True}},
     }
     (folder / "account" / ".claude.json").write_text(json.dumps(settings))
-    with mock_model(Script()) as model:
-        home = HarnessHome(folder / "home", model)
-        home.ok("up")
-        try:
-            with persons(home) as people:
-                yield ClaudeStage(home, model, people)
-        finally:
-            (home.path / "down").touch()
-            end_sessions(home.path)
-            home.close()
-            shutil.rmtree(folder, ignore_errors=True)
 
 
-def end_sessions(home: Path) -> None:
-    """End all that was started for sessions of a home: a pump that loses its bus would start another one."""
+@contextmanager
+def bus(home: HarnessHome) -> Iterator[list[Person]]:
+    """Run the bus of a home. With the block all ends: the sessions, then the bus, then the files of both."""
+    home.ok("up")
+    try:
+        with persons(home) as people:
+            yield people
+    finally:
+        (home.path / "down").touch()
+        while end_sessions(home.path):  # what was just starting comes to light in the next look
+            pass
+        home.close()
+        shutil.rmtree(home.path.parent, ignore_errors=True)
+
+
+def end_sessions(home: Path) -> bool:
+    """End all that was started for sessions of a home; False when there was nothing.
+
+    A pump that loses its bus, and then the file that says it is stopped, would start another one.
+    """
+    found = False
     mark = b"PALAVER_HOME=" + os.fsencode(home)
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             is_ours = entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0")
             if is_ours and b"palaver.daemon" not in (entry / "cmdline").read_bytes():
                 end_process(int(entry.name), signal.SIGKILL)
+                found = True
+    return found
 
 
 def is_running(words: str) -> bool:

@@ -1,17 +1,19 @@
-"""Sessions that are started without `pal`, after `pal install`: they are on the bus, and it is undone after."""
+"""Sessions that are started without `pal`, after `pal install`: they are on the bus, and it can be undone."""
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from tests.daemon.stage import Home
 from tests.harness.real.install import installed
+from tests.harness.real.stage import claude_stage, send, tool
 
 from palaver.cli.doctor.accounts import Account, account_for
 from palaver.cli.install_harness import settings_path
@@ -64,6 +66,16 @@ class Stage:
         names = ("settings.json", "config.toml", "hooks.json", "opencode.json")
         paths = {name: settings_path(self.harness, name, {"HOME": str(self.folder)}) for name in names}
         return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
+
+    def has_server(self) -> bool:
+        """Whether the tools were asked for: it runs a client that pumps them."""
+        mark = os.fsencode(f"HOME={self.folder}")
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"mcp" in words and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    return True
+        return False
 
     def agents(self) -> list[str]:
         return [one["name"] for one in self.home.ok("list", "--json").lines if one["harness"] == self.harness]
@@ -128,8 +140,35 @@ def test_a_session_started_without_pal_reads_its_mail(harness: str) -> None:
 def test_a_session_started_without_pal_has_the_tools(harness: str) -> None:
     with stage(harness) as made:
         made.home.ok("install", harness, "--yes")
-        made.script.add(Reply(text="wait", calls=(made.account.call,)))
+        made.script.add(*(Reply(text="wait", calls=(made.account.call,), gate=gate) for gate in ("busy", "")))
 
-        finish(made.start())
+        process = made.start()
+        until(made.has_server)
+        made.script.open("busy")
+        finish(process)
 
         assert any("list_agents" in json.dumps(request.body) for request in made.script.main)
+
+
+def test_a_session_started_with_pal_hears_everything_once_all_the_same() -> None:
+    with claude_stage(installed("claude")) as claude:
+        claude.home.ok("install", "claude", "--yes")
+        (claude.project / "README").write_text("nothing\n")
+        claude.script.add(
+            Reply(
+                text="working", calls=(tool("Read", file_path=str(claude.project / "README")),), gate="busy"
+            )
+        )
+        claude.start()
+        luna = claude.friend()
+        first = send(luna, "@nova", "--", "begin")
+        claude.requests(1)
+
+        second = send(luna, "@nova", "--", "nonce-4712")
+        claude.script.open("busy")
+
+        assert claude.until_seen(first)["grade"] == "context"
+        assert claude.until_seen(second)["grade"] == "context"
+        claude.until(lambda: claude.state()[0] == "idle")
+        assert claude.script.main[0].text.count("You are nova on Palaver") == 1
+        assert claude.script.main[-1].conversation.count("nonce-4712") == 1

@@ -53,6 +53,7 @@ class HookAsking:
             return None
         if is_installed and self._has_its_own(caller):
             return None
+        self.permissions.hear(caller, news)
         return await self.desk.answer(caller, harness, news)
 
     def _has_its_own(self, caller: Caller) -> bool:

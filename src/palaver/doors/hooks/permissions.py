@@ -14,7 +14,7 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.doors.hooks.desk import Answer
 from palaver.doors.services import Services
 from palaver.errors import BadRequest, NotFound
-from palaver.harness.hook_news import HookNews, one_line
+from palaver.harness.hook_news import HookNews, Step, one_line
 from palaver.harness.hook_states import THINKING
 from palaver.harness.permissions import permission_answer, permission_text
 from palaver.model.agent import Caller
@@ -73,6 +73,10 @@ class Pending:
             self.arrived.set_result(has_it)
 
 
+_OVER: Final = frozenset({Step.START, Step.PROMPT, Step.BATCH, Step.TURN_END, Step.END})
+"""Behind these nothing of the turn waits for leave any more."""
+
+
 class PermissionBook:
     """Every request that waits now, and for a while those that are over."""
 
@@ -87,9 +91,7 @@ class PermissionBook:
 
     def add(self, news: HookNews, caller: Caller, now_ms: int, wait_ms: int) -> Pending | None:
         """Take a request in; None when too many wait."""
-        asked = news.permission or {}
-        tool, given = str(asked.get("tool") or ""), asked.get("input")
-        known = given if isinstance(given, Mapping) else {}
+        tool, known = _call(news.permission)
         if len(self._open) >= _LIMIT_OPEN:
             return None
         self._count += 1
@@ -133,6 +135,15 @@ class PermissionDesk:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+
+    def hear(self, caller: Caller, news: HookNews) -> None:
+        """Let go of what a later hook shows to be settled: a harness does not say so to the hook that waits.
+
+        At worst that was wrong, and then the harness asks its own user.
+        """
+        for pending in self._services.permissions.all():
+            if pending.agent == caller.name and pending.session == news.session and _is_over(pending, news):
+                pending.leave()
 
     async def open(self, answer: Answer) -> Pending | None:
         """Take in what an agent asks leave for; None when nobody is to be waited for."""
@@ -214,3 +225,18 @@ class PermissionDesk:
     async def _write(self, pending: Pending, decision: str, reason: str) -> None:
         request = ClosePermission(name=pending.agent, permission=pending.id, decision=decision, reason=reason)
         await self._services.broker.submit(SYSTEM_CALLER, request)
+
+
+def _call(asked: Mapping[str, object] | None) -> tuple[str, Mapping[str, object]]:
+    """Give the tool and its input."""
+    found = asked or {}
+    given = found.get("input")
+    return str(found.get("tool") or ""), given if isinstance(given, Mapping) else {}
+
+
+def _is_over(pending: Pending, news: HookNews) -> bool:
+    if news.step in _OVER and not news.agent_id:
+        return True
+    return (
+        news.result_of is not None and request_digest(news.session, *_call(news.result_of)) == pending.digest
+    )

@@ -1,0 +1,47 @@
+"""What stands where the cursor is: the text that ends there, without what we typed ourselves. Pure."""
+
+from typing import Final
+
+from palaver.agents.typed_text import squeeze
+from palaver.harness.profile import View
+
+PROMPT_ROWS: Final = 12
+
+_OWN_HEAD: Final = "[pal message from:"
+"""A line that a program shows because it was sent to it asks nothing."""
+_PROMPT_SIGNS: Final = frozenset("><$#%:»›❯➜|│┃ \t")
+
+
+def before_cursor(view: View, columns: int) -> str:
+    """Give the text that ends at the cursor, with the full rows above that it wrapped over."""
+    if view.row >= len(view.lines):
+        return ""
+    parts = [view.lines[view.row].ljust(view.column)[: view.column]]
+    row = view.row - 1
+    while row >= 0 and len(parts) < PROMPT_ROWS and len(view.lines[row]) >= columns - 1:
+        parts.append(view.lines[row])
+        row -= 1
+    return "".join(reversed(parts))
+
+
+def without_ours(before: str, ours: str) -> str:
+    """Cut off our own text, given without its blanks; where it is longer than what can be seen, all of it."""
+    if not ours:
+        return before
+    seen = squeeze(before)
+    if not seen.endswith(ours):
+        return "" if seen and ours.endswith(seen) and len(seen) >= len(ours) // 2 else before
+    left = len(seen) - len(ours)
+    for place, sign in enumerate(before):
+        if not left and not sign.isspace():
+            return before[:place]
+        left -= not sign.isspace()
+    return before
+
+
+def line_above(view: View, before: str) -> str:
+    """Give the line above one that is empty, or no more than a prompt: the question may stand there."""
+    if not set(before) <= _PROMPT_SIGNS or not 0 < view.row < len(view.lines):
+        return ""
+    above = view.lines[view.row - 1]
+    return "" if _OWN_HEAD in above else above

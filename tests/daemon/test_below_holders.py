@@ -1,0 +1,139 @@
+"""What an agent in a terminal leaves behind: whatever it sheds, it is that agent, and never the human."""
+
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Job, Result, check_output, run_as_person, run_script_as_person
+
+SHED = "env -i PATH=$PATH PALAVER_HOME=$PALAVER_HOME"
+LEAVE = "setsid -f script -qc"
+TERMINAL = f"{SHED} {LEAVE} 'bash {{}}' /dev/null"
+ESCAPES = {
+    "a session of its own": f"{SHED} setsid -f bash {{}}",
+    "a terminal of its own": TERMINAL,
+    "a terminal within a terminal": f"{SHED} script -qc '{LEAVE} \"bash {{}}\" /dev/null' /dev/null",
+    "in the background": f"(({SHED} nohup bash {{}} &) &)",
+    "with its environment": "(setsid script -qc 'bash {}' /dev/null &)",
+}
+
+
+class Held:
+    """A shell that a real holder runs, fed by a pipe."""
+
+    def __init__(self, home: Home, name: str, *options: str) -> None:
+        self.home = home
+        self.name = name
+        feed = home.spare_path()
+        os.mkfifo(feed)
+        self._feed = os.open(feed, os.O_RDWR)
+        program = ["bash", "-c", f"exec bash --norc --noprofile <{shlex.quote(str(feed))}"]
+        check_output(run_as_person(home, "run", "--detach", "--name", name, *options, "--", *program))
+
+    def run(self, script: str, escape: str = "bash {}") -> Result:
+        """Run lines of shell below it, by a way out of it."""
+        job = Job(self.home.spare_path())
+        paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
+        file = self.home.spare_path()
+        file.write_text(f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n")
+        os.write(self._feed, escape.format(file).encode() + b"\n")
+        return job.end()
+
+    def holder(self) -> int:
+        """The process that holds it."""
+        pid = self.home.ok("status", self.name, "--json").json["pid"]
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+    def close(self) -> None:
+        if (self.home.path / "agents" / f"{self.name}.sock").exists():
+            run_as_person(self.home, "kill", self.name)
+        os.close(self._feed)
+
+
+@pytest.fixture
+def luna(bus: Home) -> Iterator[Held]:
+    held = Held(bus, "luna")
+    yield held
+    held.close()
+
+
+@pytest.mark.parametrize("way", ESCAPES)
+def test_what_a_held_agent_leaves_behind_is_that_agent(luna: Held, way: str) -> None:
+    found = luna.run("pal whoami --json", ESCAPES[way])
+
+    assert (found.json["name"], found.json["standing"]) == ("luna", "worker")
+
+
+def test_what_it_leaves_behind_can_neither_type_nor_stop_as_a_person_could(bus: Home, luna: Held) -> None:
+    other = Held(bus, "nova")
+
+    typed = luna.run("pal send nova --raw --json -- x", TERMINAL)
+    stopped = luna.run("pal stop nova --json", TERMINAL)
+
+    assert (typed.status, typed.error["error"]) == (1, "not_allowed")
+    assert (stopped.status, stopped.error["error"]) == (1, "not_allowed")
+    other.close()
+
+
+def test_it_is_nobody_else_before_the_holder_has_come_back_to_a_new_daemon(bus: Home, luna: Held) -> None:
+    holder = luna.holder()
+    os.kill(holder, signal.SIGSTOP)  # so it cannot come back
+    try:
+        bus.kill()
+        bus.ok("up")
+
+        found = luna.run("pal whoami --json", TERMINAL)
+    finally:
+        os.kill(holder, signal.SIGCONT)
+
+    assert (found.json["name"], found.json["standing"]) == ("luna", "worker")
+
+
+def test_what_an_operator_leaves_behind_has_a_workers_rights(bus: Home) -> None:
+    boss = Held(bus, "boss", "--role", "operator")
+    itself = boss.run("pal whoami --json")
+
+    found = boss.run("pal whoami --json", ESCAPES["a session of its own"])
+
+    assert itself.json["standing"] == "operator"
+    assert (found.json["name"], found.json["standing"]) == ("boss", "worker")
+    boss.close()
+
+
+def test_what_somebody_inside_it_leaves_behind_is_bound_by_its_mark(bus: Home, luna: Held) -> None:
+    seat = '$(sed \'s/.*"seat":"\\([^"]*\\)".*/\\1/\' seat)'
+    leave = f"{SHED} PALAVER_SEAT={seat} setsid -f bash -c 'pal whoami --json >said'"
+    folder = bus.spare_path()
+    folder.mkdir()
+
+    found = luna.run(f"cd {folder}; pal join --name inner --json >seat; mkfifo said; {leave}; cat said")
+
+    assert found.json["name"] == "inner"
+
+
+def test_a_mark_of_somebody_outside_counts_for_nothing_below_a_holder(bus: Home, luna: Held) -> None:
+    outside = bus.shell()
+    mark = outside.ok("join", "--name", "nova", "--json").json["seat"]
+
+    found = luna.run("pal whoami --json", f"{SHED} PALAVER_SEAT={mark} setsid -f bash {{}}")
+
+    assert found.json["name"] == "luna"
+
+
+def test_what_gave_its_name_up_is_a_script_and_so_is_what_it_leaves_behind(luna: Held) -> None:
+    luna.run("pal leave")
+
+    found = luna.run("pal whoami --json", TERMINAL)
+
+    assert (found.json["name"], found.json["standing"]) == ("script", "worker")
+
+
+def test_a_person_whose_shell_has_started_an_agent_is_still_the_human(bus: Home) -> None:
+    run = "pal run --detach --name luna -- cat"
+
+    found = run_script_as_person(bus, f"{run} >/dev/null && pal whoami --json; pal kill luna >/dev/null")
+
+    assert (found.json["name"], found.json["standing"]) == ("human", "human")

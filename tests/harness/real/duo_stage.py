@@ -1,0 +1,99 @@
+"""One bus, Claude Code and Codex on it, and for each a model that answers whoever writes to it."""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.harness.real.codex_stage import (
+    CodexHome,
+    CodexStage,
+    bus_call,
+    load_tools,
+    shell_call,
+    write_settings,
+)
+from tests.harness.real.stage import ClaudeStage, bus, reply, tool, write_account
+
+from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
+from palaver.cli.mock_model.server import mock_model
+
+CLAUDE = "nova"
+CODEX = "cody"
+
+
+class Talker(Script):
+    """A model that has some things to say: the next one in answer to every message that comes."""
+
+    def __init__(self, pattern: str, say: Callable[[str, str], ToolCall], lines: Sequence[str]) -> None:
+        """`pattern` finds a message in a request and its place; `say` writes a text in answer to a place."""
+        super().__init__()
+        self._pattern = re.compile(pattern)
+        self._say = say
+        self._lines = list(lines)
+        self._answered: set[str] = set()
+
+    def take(self, request: Request) -> Reply:
+        reply_if_silent = super().take(request)
+        if not request.is_main or not self._lines:
+            return reply_if_silent
+        for found in self._pattern.finditer(request.conversation):
+            place = found[1]
+            if place not in self._answered:
+                self._answered.add(place)
+                return reply("", self._say(self._lines.pop(0), place))
+        return reply_if_silent
+
+
+class CodexTalker(Talker):
+    """The same, once it has its tools: they come a moment after its start."""
+
+    def take(self, request: Request) -> Reply:
+        if request.is_main and '"mcp__palaver' not in request.text:
+            return reply("", shell_call("sleep 1"))
+        return super().take(request)
+
+
+class Duo:
+    """Both of them, in one home."""
+
+    def __init__(self, claude: ClaudeStage, codex: CodexStage) -> None:
+        self.claude = claude
+        self.codex = codex
+        self.home = claude.home
+
+    def left(self) -> list[Path]:
+        """Every file and socket of an agent that is there: of ours, and what its harness keeps in passing."""
+        places = (self.home.path / "agents", self.claude.project / "tmp")
+        return [path for place in places for path in place.rglob("*") if not path.is_dir()]
+
+
+def claude_says(text: str, place: str) -> ToolCall:
+    """Claude Code writes from its shell."""
+    how = f"--reply-to {place}" if place else "--intent request"
+    return tool("Bash", command=f"pal send @{CODEX} {how} -- '{text}'", description="write")
+
+
+def codex_says(text: str, place: str) -> ToolCall:
+    """Codex writes with a tool: its sandbox lets its shell reach nothing."""
+    return bus_call("send", text=text, to=f"@{CLAUDE}", reply_to=place)
+
+
+@contextmanager
+def duo(claude: Path, codex: Path, claude_lines: Sequence[str], codex_lines: Sequence[str]) -> Iterator[Duo]:
+    """All of it, ended with the block: processes, terminals, files."""
+    folder = Path(tempfile.mkdtemp(prefix="pal-real-"))
+    for name in ("account/.codex", "tmp", "bin"):
+        (folder / name).mkdir(parents=True)
+    (folder / "bin" / "claude").symlink_to(claude.resolve())
+    (folder / "bin" / "codex").symlink_to(codex.resolve())
+    write_account(folder)
+    asked = Talker(rf"#(\d+)[^\]]*\] {CODEX} → {CLAUDE}: ", claude_says, claude_lines)
+    answering = CodexTalker(rf"#(\d+)[^\]]*\] {CLAUDE} → {CODEX}: ", codex_says, codex_lines)
+    with mock_model(asked) as claude_model, mock_model(answering) as codex_model:
+        write_settings(folder, codex_model)
+        home = CodexHome(folder / "home", claude_model)
+        with bus(home) as people:
+            load_tools(home)
+            yield Duo(ClaudeStage(home, claude_model, people), CodexStage(home, codex_model, people))

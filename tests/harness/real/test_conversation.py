@@ -1,0 +1,72 @@
+"""Claude Code and Codex, launched with `pal`, talk with each other, and nobody types a key."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import JsonLine, end_process
+from tests.harness.real.duo_stage import CLAUDE, CODEX, Duo, claude_says, duo
+from tests.harness.real.install import installed
+from tests.harness.real.stage import reply
+
+pytestmark = pytest.mark.harness
+
+ASKED = ("is the build green?", "which test fails?", "thanks, I mend it")
+SAID = ("no, one test fails", "the third one", "tell me when it is done")
+MANUAL = ("--permission-mode", "manual", "--allowedTools=Bash")
+
+
+@pytest.fixture
+def both() -> Iterator[Duo]:
+    """Both are there and idle; Claude Code has the second and third of its lines still to say."""
+    with duo(installed("claude"), installed("codex"), ASKED[1:], SAID) as stage:
+        yield stage
+
+
+def messages(both: Duo) -> list[JsonLine]:
+    """All that was written so far."""
+    return both.home.events("--type", "message")
+
+
+def holder_of(pid: int) -> int:
+    """The process above an agent's."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_request_is_answered_and_the_talk_goes_on_to_six_messages(both: Duo) -> None:
+    both.codex.start(name=CODEX)
+    both.claude.script.add(reply("", claude_says(ASKED[0], "")))
+
+    both.claude.start(*MANUAL, "ask cody about the build", name=CLAUDE)
+    both.claude.until(lambda: len(messages(both)) >= 6)
+
+    said = messages(both)
+    texts = [(one["from"], one["payload"]["text"]) for one in said]
+    expected = []
+    for question, answer in zip(ASKED, SAID, strict=True):
+        expected += [(CLAUDE, question), (CODEX, answer)]
+    assert texts == expected
+    places = [one["seq"] for one in said]
+    both.claude.until(lambda: both.claude.receipt(places[0])["state"] == "answered")
+    for place in places:
+        receipt = both.claude.until_seen(place)
+        assert (receipt["lane"], receipt["grade"]) == ("native", "context"), receipt
+    assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []
+
+
+def test_nothing_is_left_of_the_two_when_they_are_killed(both: Duo) -> None:
+    both.codex.start(name=CODEX)
+    both.claude.script.add(reply("", claude_says(ASKED[0], "")))
+    both.claude.start(*MANUAL, "ask cody about the build", name=CLAUDE)
+    both.claude.until(lambda: len(messages(both)) >= 6)
+    assert both.left()
+    pids = {one["name"]: one["pid"] for one in both.home.ok("list", "--json").lines}
+
+    end_process(pids[CLAUDE], signal.SIGKILL)
+    os.kill(holder_of(pids[CODEX]), signal.SIGKILL)
+
+    both.claude.until(lambda: both.home.ok("list", "--json").out == "")
+    both.claude.until(lambda: not both.claude.processes())
+    assert both.left() == []

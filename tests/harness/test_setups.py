@@ -1,0 +1,51 @@
+"""What each harness gets."""
+
+import json
+import shlex
+
+import pytest
+
+from palaver.harness import codex_hooks, gemini_hooks
+from palaver.harness.hooks import HOOKED
+from palaver.harness.setups import INSTALLABLE, merge_change, setup_for, unmerge_change
+
+PAL = ("/opt/my tools/pal", "--home", "/my bus")
+
+
+@pytest.mark.parametrize("harness", INSTALLABLE)
+def test_every_change_goes_into_an_empty_file_and_out_of_it(harness: str) -> None:
+    for change in setup_for(harness, PAL, "/own").changes:
+        made = merge_change(harness, change, "")
+
+        assert unmerge_change(harness, change, made.text, made.made).text is None
+
+
+@pytest.mark.parametrize(
+    ("harness", "events"), [("codex", codex_hooks.EVENTS), ("gemini", gemini_hooks.EVENTS)]
+)
+def test_every_hook_runs_the_client_with_its_home(harness: str, events: tuple[str, ...]) -> None:
+    change = setup_for(harness, PAL, "/own").changes[-1]
+
+    hooks = json.loads(merge_change(harness, change, "{}").text)["hooks"]
+
+    assert tuple(hooks) == events
+    for event, groups in hooks.items():
+        words = shlex.split(groups[0]["hooks"][0]["command"])
+        assert words == ["exec", *PAL, "hook", harness, event, "--installed"]
+
+
+def test_the_plugin_of_claude_code_runs_the_client_with_its_home_too() -> None:
+    own = setup_for("claude", PAL, "/own").own
+
+    hooks = json.loads(own["plugin/hooks/hooks.json"])["hooks"]
+    commands = [shlex.split(group["hooks"][0]["command"]) for groups in hooks.values() for group in groups]
+    (monitor,) = json.loads(own["plugin/monitors/monitors.json"])
+    server = json.loads(own["plugin/.mcp.json"])["mcpServers"]["palaver"]
+    assert commands == [["exec", *PAL, "hook", "claude", event, "--installed"] for event in hooks]
+    assert shlex.split(monitor["command"]) == ["exec", *PAL, "monitor"]
+    assert [server["command"], *server["args"]] == [*PAL, "mcp"]
+    assert not [text for text in own.values() if "pal-goes-here" in text]
+
+
+def test_only_hooks_that_are_understood_are_set_up() -> None:
+    assert {"claude", "codex", "gemini"} <= set(HOOKED)
