@@ -281,22 +281,20 @@ class Daemon:
                 self._holders.put(agent)
 
     async def _expire(self) -> None:
-        """Wake when the next message expires, and when that moment changes."""
+        """Wake when something falls due, such as a message that expires, and when that moment changes."""
         while True:
             self._deadline_changed.clear()
-            deadline = self._delivery.next_deadline_ms()
-            wait_s = None if deadline is None else max(0, deadline - self._clock.now_ms()) / 1000
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(self._delivery.next_wait_s()):
                     await self._deadline_changed.wait()
             except TimeoutError:
                 await self._expire_due()
 
     async def _expire_due(self) -> None:
         try:
-            await self._delivery.expire()
+            await self._delivery.catch_up()
         except Unavailable as error:
-            _logger.warning("nothing could expire: %s: %s", error.code, error)
+            _logger.warning("nothing could expire or be held: %s: %s", error.code, error)
             await asyncio.sleep(_TRY_AGAIN_S)
 
 

@@ -200,6 +200,36 @@ async def test_a_fresh_thread_is_heard_from_its_first_turn_on(stage: Stage) -> N
             await asyncio.wait([running, *holder.tasks])
 
 
+async def test_a_text_that_a_turn_took_before_its_news_came_is_seen_at_its_end(stage: Stage) -> None:
+    async with near(stage) as holder:
+        server = holder.server
+        server.on_turn = lambda asked: server.set_status("one", "active")
+        stage.daemon.offer(7, "hello")
+        asked = await server.heard("turn/start")
+        server.turns["one"]["items"] = [{"type": "userMessage", "clientId": asked["clientUserMessageId"]}]
+
+        server.tell("turn/completed", threadId="one", turn={"id": server.turns["one"]["id"]})
+
+        answer = await stage.daemon.heard("answer")
+        assert (answer["answer"], answer["grade"]) == ("seen", "context")
+
+
+async def test_a_turn_can_be_over_before_it_is_said_to_have_begun(stage: Stage) -> None:
+    async with near(stage) as holder:
+        server = holder.server
+        server.tell("turn/completed", threadId="one", turn={"id": "turn-1"})
+        server.on_turn = lambda asked: server.set_status("one", "idle")
+        server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
+
+        stage.daemon.offer(7, "hello")
+
+        answer = await stage.daemon.heard("answer")
+        assert (answer["answer"], answer["reason"]) == (
+            "deferred",
+            "its turn was ended before it took the message",
+        )
+
+
 async def test_a_thread_that_a_person_begins_is_the_agents_from_then_on(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")

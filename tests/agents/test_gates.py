@@ -1,14 +1,12 @@
 """When a key may be written: only on proof, and each thing that closes a gate by its word."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from palaver.agents.gates import (
     HUMAN_QUIET_MS,
+    HUMAN_SHOWN_MS,
     OPEN,
     PASSING,
     REASONS,
@@ -17,10 +15,10 @@ from palaver.agents.gates import (
     Gate,
     check,
     check_raw,
-    is_plain_shell,
     judge_foreground,
 )
 from palaver.agents.look import Composer, Look
+from palaver.agents.shells import Process
 from palaver.model.delivery import AgentState
 
 FACTS = Facts(now_ms=10_000, foreground=Foreground.AGENT)
@@ -40,13 +38,17 @@ def test_an_empty_composer_of_the_agent_itself_may_be_typed_into(state: AgentSta
         (READY, replace(FACTS, foreground=Foreground.GONE), "gone"),
         (READY, replace(FACTS, foreground=Foreground.SHELL), "shell"),
         (READY, replace(FACTS, foreground=Foreground.OTHER), "foreground"),
+        (READY, replace(FACTS, is_secret=True), "secret"),
         (replace(READY, is_readable=False), FACTS, "unreadable"),
         (replace(READY, has_dialog=True), FACTS, "dialog"),
         (replace(READY, state=AgentState.BLOCKED), FACTS, "dialog"),
         (replace(READY, state=AgentState.ACTIVE, reason="compacting"), FACTS, "compacting"),
         (replace(READY, state=AgentState.STARTING), FACTS, "starting"),
+        (READY, replace(FACTS, has_unread=True), "deaf"),
+        (READY, replace(FACTS, is_reading=False), "deaf"),
         (READY, replace(FACTS, is_passthrough=True), "passthrough"),
-        (replace(READY, human_key_ms=10_000 - HUMAN_QUIET_MS + 1), FACTS, "human"),
+        (replace(READY, human_key_ms=10_000 - HUMAN_QUIET_MS + 1, output_ms=10_000), FACTS, "human"),
+        (replace(READY, human_key_ms=10_000 - HUMAN_SHOWN_MS + 1, output_ms=4_000), FACTS, "human"),
         (replace(READY, composer=Composer.DRAFT), FACTS, "draft"),
         (replace(READY, composer=Composer.UNKNOWN), FACTS, "composer"),
     ],
@@ -63,7 +65,15 @@ def test_every_reason_has_a_case_above_and_those_that_pass_are_among_them() -> N
 
 
 def test_a_person_who_left_the_keyboard_for_half_a_second_is_not_disturbed() -> None:
-    assert check(replace(READY, human_key_ms=10_000 - HUMAN_QUIET_MS), FACTS) == OPEN
+    shown_ms = 10_000 - HUMAN_QUIET_MS
+
+    assert check(replace(READY, human_key_ms=shown_ms, output_ms=shown_ms), FACTS) == OPEN
+    assert check(replace(READY, human_key_ms=10_000 - HUMAN_SHOWN_MS), FACTS) == OPEN
+
+
+def test_keys_that_the_terminal_understands_need_no_reader_but_nothing_may_lie_unread() -> None:
+    assert check(READY, replace(FACTS, is_reading=False), needs_reader=False) == OPEN
+    assert check(READY, replace(FACTS, has_unread=True), needs_reader=False).reason == "deaf"
 
 
 def test_our_own_draft_may_be_sent() -> None:
@@ -83,53 +93,13 @@ def test_raw_bytes_need_nothing_but_the_agents_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "argv",
-    [
-        ["bash"],
-        ["-bash"],
-        ["/bin/zsh", "-l"],
-        ["sh", "-i"],
-        ["bash", "-ic", "true"],
-        ["bash", "--rcfile", "/x", "-o", "vi"],
-        ["bash", "-s", "argument"],
-        ["busybox", "sh"],
-        ["fish", "--login"],
-        ["dash", "-es"],
-    ],
-)
-def test_a_shell_that_waits_for_commands_is_plain(argv: list[str]) -> None:
-    assert is_plain_shell(argv)
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        [],
-        ["bash", "agent.sh"],
-        ["sh", "-c", "while read l; do echo $l; done"],
-        ["bash", "-euc", "agent"],
-        ["bash", "-o", "errexit", "agent.sh"],
-        ["node", "claude"],
-        ["busybox"],
-        ["python3", "-i"],
-    ],
-)
-def test_a_script_or_another_program_is_no_plain_shell(argv: list[str]) -> None:
-    assert not is_plain_shell(argv)
-
-
-@given(st.lists(st.text(max_size=8), max_size=6))
-def test_any_arguments_can_be_judged(argv: Sequence[str]) -> None:
-    assert is_plain_shell(argv) in (True, False)
-
-
-@pytest.mark.parametrize(
     ("foreground", "members", "judgement"),
     [
         (7, [["claude"]], Foreground.AGENT),
         (7, [["node", "gemini"], ["node", "gemini"]], Foreground.AGENT),
         (9, [["vim"]], Foreground.OTHER),
         (7, [["sh", "-c", "agent; sh"], ["sh"]], Foreground.SHELL),
+        (7, [["tmux", "new", "claude"]], Foreground.SHELL),
         (9, [["bash"]], Foreground.SHELL),
         (7, [], Foreground.GONE),
         (None, [["claude"]], Foreground.GONE),
@@ -138,4 +108,6 @@ def test_any_arguments_can_be_judged(argv: Sequence[str]) -> None:
 def test_who_reads_the_terminal_is_told_from_the_group_in_the_foreground(
     foreground: int | None, members: list[list[str]], judgement: Foreground
 ) -> None:
-    assert judge_foreground(7, foreground, members) is judgement
+    processes = [Process(argv=tuple(argv)) for argv in members]
+
+    assert judge_foreground(7, foreground, processes) is judgement

@@ -7,6 +7,7 @@ from tests.agents.recorded import RECORDINGS, Recording
 
 from palaver.agents.gates import Facts, Foreground, check
 from palaver.agents.look import Composer, Look
+from palaver.agents.redraw import redraw
 from palaver.agents.screen import BACKLOG_BYTES, FRAME_LIMIT_MS, KEPT_BYTES, STEP_BYTES, Screen
 from palaver.agents.typed_text import squeeze
 from palaver.harness.profile import Profile
@@ -136,13 +137,45 @@ def test_a_program_is_starting_until_it_has_written_and_fallen_silent() -> None:
     assert states == [AgentState.STARTING, AgentState.STARTING, AgentState.IDLE]
 
 
-@pytest.mark.parametrize("output", [b"", b"tick"])
-def test_a_start_that_never_ends_is_over_after_its_limit(output: bytes) -> None:
+def test_the_start_of_a_program_that_never_falls_silent_is_over_after_its_limit() -> None:
     screen = generic(started_ms=0)
-    screen.feed(output, 9_999)
+    screen.feed(b"tick", 9_999)
 
     assert screen.look(9_999).state is AgentState.STARTING
-    assert screen.look(10_000).state is (AgentState.ACTIVE if output else AgentState.IDLE)
+    assert screen.look(10_000).state is AgentState.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("is_waiting", "is_raw", "started_ms"),
+    [
+        (True, False, 2_000),
+        (True, True, 2_000),
+        (None, True, 10_000),
+        (None, False, None),
+        (False, True, None),
+    ],
+)
+def test_a_program_that_shows_nothing_has_started_when_it_waits_for_its_terminal(
+    is_waiting: bool | None, is_raw: bool, started_ms: int | None
+) -> None:
+    screen = generic(started_ms=0)
+
+    states = []
+    for now_ms in (1_999, 2_000, 9_999, 10_000, 3_600_000):
+        screen.see_reader(now_ms, is_waiting=is_waiting, is_raw=is_raw)
+        states.append(screen.look(now_ms).state is AgentState.IDLE)
+
+    expected = [now_ms >= (started_ms or 10**9) for now_ms in (1_999, 2_000, 9_999, 10_000, 3_600_000)]
+    assert states == expected
+
+
+def test_a_program_that_has_shown_something_starts_by_that_alone() -> None:
+    screen = generic(started_ms=0)
+    screen.feed(b"loading", 2_500)
+
+    screen.see_reader(2_600, is_waiting=True, is_raw=False)
+
+    assert screen.look(2_600).state is AgentState.STARTING
 
 
 @pytest.mark.parametrize(
@@ -155,6 +188,24 @@ def test_a_start_that_never_ends_is_over_after_its_limit(output: bytes) -> None:
         b"Do you want to proceed?\r\n 1. Yes\r\n 2. No\r\n",
         b"Would you like to run this?\r\n> ",
         b"Permission required: shell\r\n",
+        b"rm: remove regular empty file 'x'? ",
+        b"Press ENTER to continue...",
+        b"Press any key to continue . . . \r\n",
+        b"Apply this patch to 3 files? y/n: ",
+        b"Apply this patch to 3 files? y/n:\r\n> ",
+        b"> 1. Yes\r\n  2. No\r\n",
+        b"  1. Yes\r\n> 2. No\r\n",
+        b"> 1. Yes / 2. No",
+        "❯ Yes\r\n  No\r\n".encode(),
+        b"1) one\r\n2) two\r\n#? ",
+        b"Do you want to allow this?\r\n" + b"".join(b"  (%c) option\r\n" % n for n in range(97, 106)),
+        b"Enter token> ",
+        b"API key: ",
+        b"Are you sure you want to continue connecting (yes/no/[fingerprint])? ",
+        b"Trust this folder? [Y/n] ",
+        b"Which one?\r\n",
+        b"--More--",
+        b"? Pick one (Use arrow keys)\r\n",
         b"\x1b]7501;state=blocked:kind=permission\x07",
     ],
 )
@@ -175,6 +226,15 @@ def test_a_question_of_any_program_is_a_dialog(question: bytes) -> None:
         b"Password: secret\r\n> ",
         b"Do you want to know?\r\n" + b"line\r\n" * 12,
         b"ready [y/N] no\r\n> ",
+        b"How can I help you?\r\n> ",
+        b'Type "help", "copyright", "credits" or "license" for more information.\r\n>>> ',
+        b"Press Ctrl-D to leave, Enter to send\r\n> ",
+        b"[pal message from: luna] is it green?\r\n",
+        b"[pal message from: luna] do you know whether it is green by now?\r\n",
+        b"$ ",
+        b"In [1]: ",
+        b"1. one\r\n2. two\r\n> ",
+        b"tokens: 12 > ",
     ],
 )
 def test_an_answered_question_is_none(output: bytes) -> None:
@@ -379,7 +439,7 @@ def test_it_says_when_to_look_again() -> None:
     screen.human_keys(b"x", 2_000)
     moments += [screen.next_change_ms(2_000), screen.next_change_ms(2_600), screen.next_change_ms(50_000)]
 
-    assert moments == [10_000, 2_000, 2_500, 3_000, None]
+    assert moments == [1_000, 2_000, 2_500, 3_000, None]
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: str(profile.name))
@@ -388,3 +448,64 @@ def test_an_empty_screen_is_starting_for_every_profile(profile: Profile) -> None
 
     assert look.state is AgentState.STARTING
     assert look.text == ""
+
+
+@pytest.mark.parametrize("text", ["shall we proceed?", "x? [y/n]", "é? " * 40 + "y/n"])
+def test_a_question_in_what_we_typed_ourselves_is_not_the_programs(text: str) -> None:
+    screen = generic()
+    screen.feed(f"> {text}".encode(), 0)
+
+    assert screen.look(SETTLED_MS).has_dialog
+    assert not screen.look(SETTLED_MS, ours=squeeze(text)).has_dialog
+
+
+def test_a_question_before_what_we_typed_is_still_the_programs() -> None:
+    screen = generic()
+    screen.feed(b"Proceed? [y/n] hello", 0)
+
+    assert screen.look(SETTLED_MS, ours="hello").has_dialog
+
+
+def test_progress_on_one_line_that_is_too_much_to_follow_leaves_the_screen_readable() -> None:
+    screen = generic()
+    screen.feed(b"Proceed? [y/n] y\r\n", 0)
+
+    for number in range(3_000):
+        screen.feed(b"\r\x1b[32m%06d %s\x1b[K" % (number, b"#" * 60) * 16, 0)
+    screen.feed(b"\r\ndone\r\n> ", 0)
+    look = screen.look(SETTLED_MS)
+
+    assert look.is_readable
+    assert look.before_cursor == "> "
+    assert "done" in look.text
+
+
+def test_whoever_takes_over_knows_no_less_of_the_program_and_the_person() -> None:
+    before, after = generic(), generic(started_ms=50_000)
+    before.feed(b"> \x1b]7501;state=blocked:kind=permission\x07", 0)
+    before.human_keys(b"half", 1_000)
+
+    after.take_up(redraw(before.terminal), before.keep())
+
+    for now_ms in (1_001, SETTLED_MS, 100_000):
+        assert after.look(now_ms) == before.look(now_ms)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_screen_that_could_not_be_followed_stays_so_for_whoever_takes_over(is_told: bool) -> None:
+    before, after = generic(), generic()
+    before.feed(b"> \x1b[?6h\x1b[5d" if is_told else b"> ", 0)
+
+    after.take_up(redraw(before.terminal), before.keep() if is_told else None)
+
+    assert not after.look(SETTLED_MS).is_readable
+    after.feed(b"\x1b[2J> ", SETTLED_MS)
+    assert after.look(SETTLED_MS).is_readable
+
+
+def test_a_program_that_was_starting_still_is_for_whoever_takes_over() -> None:
+    before, after = generic(), generic()
+
+    after.take_up(redraw(before.terminal), before.keep())
+
+    assert after.look(3_600_000).state is AgentState.STARTING

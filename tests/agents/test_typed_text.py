@@ -24,13 +24,13 @@ from palaver.agents.typed_text import clean_text, squeeze
     ],
 )
 def test_a_text_loses_what_could_be_a_key(text: str, pasted: str, plain: str) -> None:
-    assert clean_text(text, has_paste_mode=True) == pasted
-    assert clean_text(text, has_paste_mode=False) == plain
+    assert clean_text(text, has_paste_mode=True, has_lists=True) == pasted
+    assert clean_text(text, has_paste_mode=False, has_lists=True) == plain
 
 
 @given(st.text(), st.booleans())
 def test_no_control_byte_ever_goes_out(text: str, has_paste_mode: bool) -> None:
-    clean = clean_text(text, has_paste_mode=has_paste_mode)
+    clean = clean_text(text, has_paste_mode=has_paste_mode, has_lists=True)
 
     allowed = {"\n"} if has_paste_mode else set()
     assert {sign for sign in clean if ord(sign) < 32 or 0x7F <= ord(sign) < 0xA0} <= allowed

@@ -168,7 +168,8 @@ def test_text_that_a_person_cleared_is_unconfirmed() -> None:
 def test_text_that_a_person_wrote_on_is_left_to_them() -> None:
     hand = Hand()
     hand.ask(IDLE)
-    mixed = replace(PASTED, draft=f"{TEXT} and more", human_key_count=1, human_key_ms=100_200)
+    mixed = replace(PASTED, draft=f"{TEXT} and more", human_key_count=1)
+    mixed = replace(mixed, human_key_ms=100_200, output_ms=100_210)
 
     steps = [hand.ask(mixed, after_ms=300), hand.ask(mixed, after_ms=900)]
 
@@ -371,7 +372,8 @@ def test_a_prompt_that_the_interrupt_brought_back_goes_along() -> None:
 
 def test_a_draft_that_a_person_began_during_the_interrupt_is_never_touched() -> None:
     hand = Hand(offer=urgent())
-    draft = replace(IDLE, composer=Composer.DRAFT, draft="no wait", human_key_count=1, human_key_ms=100_100)
+    draft = replace(IDLE, composer=Composer.DRAFT, draft="no wait", human_key_count=1)
+    draft = replace(draft, human_key_ms=100_100, output_ms=100_150)
     hand.ask(BUSY)
 
     steps = [hand.ask(draft, after_ms=700), hand.ask(draft, after_ms=5_000)]
@@ -449,7 +451,8 @@ def test_a_program_without_echo_must_at_least_react() -> None:
 def test_a_person_who_types_into_a_program_without_a_known_composer_is_not_disturbed() -> None:
     hand = Hand(GENERIC)
     hand.ask(BLIND)
-    theirs = replace(BLIND, composer=Composer.DRAFT, draft="x", human_key_count=1, human_key_ms=100_100)
+    theirs = replace(BLIND, composer=Composer.DRAFT, draft="x", human_key_count=1)
+    theirs = replace(theirs, human_key_ms=100_100, output_ms=100_150)
 
     held = hand.ask(theirs, after_ms=900)
     after = hand.ask(replace(theirs, composer=Composer.EMPTY, draft="", human_key_count=2), after_ms=900)

@@ -26,6 +26,7 @@ class FakeDesk:
         self.unsent = False
         self.current = True
         self.keys: list[bytes] = []
+        self.persons: list[bool] = []
         self.asked: list[bool] = []
         self.interrupts = 0
         self.now_ms = 1_000
@@ -44,8 +45,9 @@ class FakeDesk:
         self.now_ms += 1
         return Facts(now_ms=self.now_ms, foreground=self.foreground)
 
-    def press(self, keys: bytes) -> None:
+    def press(self, keys: bytes, *, is_persons: bool) -> None:
         self.keys.append(keys)
+        self.persons.append(is_persons)
         text = "" if keys == b"\r" else keys.decode()
         self.seen = replace(self.seen, before_cursor=text, output_count=self.seen.output_count + 1)
 
@@ -128,6 +130,7 @@ async def test_raw_keys_go_as_they_are() -> None:
 
     assert (await told.end())[0].answer is Answer.SEEN
     assert desk.keys == [b"y\x1b[A"]
+    assert desk.persons == [True]
 
 
 async def test_the_end_of_the_terminal_leaves_what_was_typed_in_doubt() -> None:

@@ -1,5 +1,6 @@
 """`pal install` with the real client, which writes the files itself."""
 
+from tests.cli.person import Person, persons
 from tests.daemon.stage import Home, run_as_person
 
 from palaver.cli.install import skill_text
@@ -26,3 +27,34 @@ def test_what_cannot_be_installed_is_said(bus: Home) -> None:
     unknown = bus.pal("install", "vi", "--json")
 
     assert (unknown.status, unknown.error["error"]) == (2, "usage")
+
+
+def test_a_person_sees_what_will_be_written_and_decides(bus: Home) -> None:
+    path = bus.path.parent / ".gemini/settings.json"
+    with persons(bus) as people:
+        person = Person(bus, cols=200, rows=200)
+        people.append(person)
+
+        person.run("pal install gemini")
+        person.until(b"Write this? [y/N]")
+        is_there_before = path.exists()
+        person.press(b"n\r")
+        person.until(b"nothing was written")
+        is_there_after_no = path.exists()
+        person.run("pal install gemini")
+        person.until(b'"palaver"')
+        person.until(b"Write this? [y/N]")
+        person.press(b"y\r")
+        person.until(b"settings.json changed")
+
+    assert not is_there_before
+    assert not is_there_after_no
+    assert "palaver" in path.read_text()
+    bus.ok("uninstall", "gemini", "--yes")
+    assert not path.parent.exists()
+
+
+def test_a_folder_goes_with_the_skill_only(bus: Home) -> None:
+    refused = bus.pal("install", "claude", "somewhere", "--yes", "--json")
+
+    assert (refused.status, refused.error["error"]) == (2, "usage")

@@ -209,7 +209,7 @@ async def test_what_was_held_when_another_daemon_starts_is_let_go(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
-    await bus.report("nova", "held", interrupt.seq, reason=DIALOG)
+    await bus.report("nova", "held", interrupt.seq, lane="terminal", reason=DIALOG)
 
     lane = lane_of(bus)
 
@@ -218,7 +218,7 @@ async def test_what_was_held_when_another_daemon_starts_is_let_go(
 
 async def test_what_is_held_for_one_who_has_gone_is_let_go(bus: Bus, luna: Caller, nova: Caller) -> None:
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
-    await bus.report("nova", "held", interrupt.seq, reason=DIALOG)
+    await bus.report("nova", "held", interrupt.seq, lane="terminal", reason=DIALOG)
 
     await bus.submit(nova, Leave())
 

@@ -160,7 +160,8 @@ class Agent:
         if word != self._word:
             self._word = word
             self._say_status()
-        self._lane.set_level(gate, is_paused=self.station.viewers.owner is not None)
+        is_paused = self.station.viewers.owner is not None or self.station.hears_only_urgent
+        self._lane.set_level(gate, is_paused=is_paused)
         self.station.set_state({"name": self._name, "state": word.state, "detail": word.detail})
 
     def _say_status(self) -> None:
@@ -295,6 +296,7 @@ class Agent:
             cols=self._pty.cols,
             rows=self._pty.rows,
             painted=painted,
+            remembered=self.station.screen.keep(),
             unsent=unsent,
             outcomes=self._lane.outcomes,
             native=self._native.address,
@@ -308,6 +310,6 @@ class Agent:
         self._lane.remember(kept.outcomes)
         self._native.remember(kept.native_outcomes)
         self._typed = list(kept.typed)
-        self.station.take_up(kept.painted)
+        self.station.take_up(kept.painted, kept.remembered)
         self.station.pump.write(kept.unsent)
         self.station.viewers.take_up(kept.viewers)

@@ -8,6 +8,7 @@ lane: what was in hand stays in doubt.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 from palaver.agents import codex_wire as wire
 from palaver.agents.bus import Bus
 from palaver.agents.codex_client import CodexClient, Refused
-from palaver.agents.codex_threads import Heard, Threads
+from palaver.agents.codex_threads import Heard, Threads, keys_of
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
 from palaver.agents.steps import Answer, Done
@@ -28,6 +29,8 @@ _SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _LIMIT_S: Final = 300.0
 """So long a used-up allowance is believed in when nobody says when it ends."""
 _TRIES: Final = 3
+_ENDED: Final = 20
+"""Turns whose end is remembered: it can be heard before the word that they began."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -59,6 +62,7 @@ class CodexLane:
         self._in_thread: dict[str, asyncio.Future[bool]] = {}
         """Texts on their way, by key: True when they are in the thread, False when they never will be."""
         self._turn_of: dict[str, str] = {}
+        self._ended: deque[str] = deque(maxlen=_ENDED)
         self._lift: asyncio.TimerHandle | None = None
         self._has_started = False
         self.is_over = False
@@ -135,13 +139,29 @@ class CodexLane:
         for key in heard.seen:
             self._settle(key, is_in_thread=True)
         if heard.ended:
-            for key in [key for key, turn in self._turn_of.items() if turn == heard.ended]:
-                self._settle(key, is_in_thread=False)
+            self._ended.append(heard.ended)
+            if heard.ended in self._turn_of.values():
+                self._spawn(self._look_back(self._threads.current, heard.ended))
 
     def _settle(self, key: str, *, is_in_thread: bool) -> None:
         waiting = self._in_thread.get(key)
         if waiting is not None and not waiting.done():
             waiting.set_result(is_in_thread)
+
+    async def _look_back(self, thread: str, turn: str) -> None:
+        """Find out of the texts of a turn that is over whether it took them.
+
+        In a fresh thread a text can be taken before its news come to us: then only the thread itself knows.
+        """
+        shown: frozenset[str] = frozenset()
+        try:
+            answer = await self._client.ask(*wire.subscribe(thread))
+            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
+            shown = frozenset(key for one in (page.data if page is not None else ()) for key in keys_of(one))
+        except (PalaverError, Refused) as error:
+            _logger.info("the end of a turn of thread %s cannot be looked at: %s", thread, error)
+        for key in [key for key, one in self._turn_of.items() if one == turn]:
+            self._settle(key, is_in_thread=key in shown)
 
     async def _meet(self, thread: str) -> None:
         """Look at a thread that is new to us."""
@@ -255,7 +275,9 @@ class CodexLane:
         answer = await self._client.ask(*wire.start_turn(thread, text, key))
         started = wire.result_as(answer, wire.Started)
         self._turn_of[key] = started.turn.id
-        if thread == self._threads.current:
+        if started.turn.id in self._ended:
+            await self._look_back(thread, started.turn.id)
+        elif thread == self._threads.current:
             self._take(self._threads.begun(started.turn))
             self._follow(thread)
             self._update()

@@ -96,8 +96,7 @@ class Threads:
             talk.limit = ""
         else:
             self._end_turn(talk, {"id": turn.id, "error": turn.error})
-        keys = frozenset(filter(None, map(_key_of, turn.items)))
-        return Heard(seen=keys, ended="" if turn.status == "inProgress" else turn.id)
+        return Heard(seen=keys_of(turn), ended="" if turn.status == "inProgress" else turn.id)
 
     def lifted(self) -> None:
         """More may be used again."""
@@ -230,6 +229,11 @@ class Threads:
         if any(work.detail == COMPACTING for work in talk.works.values()):
             return Level(Gate(is_open=False, reason=COMPACTING))
         return Level(OPEN, is_paused=talk.is_active and not talk.works)
+
+
+def keys_of(turn: Turn) -> frozenset[str]:
+    """Give the keys of our own texts in what is loaded of a turn."""
+    return frozenset(filter(None, map(_key_of, turn.items)))
 
 
 def _key_of(item: Mapping[str, object]) -> str:

@@ -16,12 +16,7 @@ def before_cursor(view: View, columns: int) -> str:
     """Give the text that ends at the cursor, with the full rows above that it wrapped over."""
     if view.row >= len(view.lines):
         return ""
-    parts = [view.lines[view.row].ljust(view.column)[: view.column]]
-    row = view.row - 1
-    while row >= 0 and len(parts) < PROMPT_ROWS and len(view.lines[row]) >= columns - 1:
-        parts.append(view.lines[row])
-        row -= 1
-    return "".join(reversed(parts))
+    return _wrapped(view, view.row, columns, view.lines[view.row].ljust(view.column)[: view.column])
 
 
 def without_ours(before: str, ours: str) -> str:
@@ -39,9 +34,22 @@ def without_ours(before: str, ours: str) -> str:
     return before
 
 
-def line_above(view: View, before: str) -> str:
-    """Give the line above one that is empty, or no more than a prompt: the question may stand there."""
-    if not set(before) <= _PROMPT_SIGNS or not 0 < view.row < len(view.lines):
+def line_above(view: View, columns: int) -> str:
+    """Give the line above the cursor's, with the rows that it wrapped over; nothing when it is our own."""
+    if not 0 < view.row < len(view.lines):
         return ""
-    above = view.lines[view.row - 1]
+    above = _wrapped(view, view.row - 1, columns, view.lines[view.row - 1])
     return "" if _OWN_HEAD in above else above
+
+
+def is_prompt(before: str) -> bool:
+    """Whether a line is no more than the signs of a prompt, or nothing."""
+    return set(before) <= _PROMPT_SIGNS
+
+
+def _wrapped(view: View, row: int, columns: int, end: str) -> str:
+    parts = [end]
+    while row > 0 and len(parts) < PROMPT_ROWS and len(view.lines[row - 1]) >= columns - 1:
+        row -= 1
+        parts.append(view.lines[row])
+    return "".join(reversed(parts))

@@ -28,7 +28,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 _LIMIT_TEXT_BYTES: Final = 768 * 1024
 _IN_THE_WAY: Final = frozenset(
-    {"dialog", "shell", "foreground", "gone", "exited", "unreadable", "passthrough"}
+    {"dialog", "secret", "shell", "foreground", "gone", "exited", "unreadable", "passthrough"}
 )
 """Why a gate is closed to the keys that ask a program to quit. A draft is no reason: it is leaving."""
 
@@ -158,7 +158,7 @@ class House:
         if gate.reason in _IN_THE_WAY or station.has_unsent():
             return False
         # No await between the look above and the keys.
-        station.press(keys)
+        station.press(keys, is_persons=False)
         return True
 
     # From the daemon

@@ -18,7 +18,8 @@ DRAFT_LIMIT: Final = 4_096
 PIECE_LIMIT: Final = 65_536
 """Bytes that are looked at of one piece of input; a longer one leaves a draft that is not known."""
 
-_ALT_ENTER: Final = re.compile(rb"\x1b[\r\n]")
+_ALT_CONTROL: Final = re.compile(rb"\x1b[\x00-\x1a\x1c-\x1f\x7f]")
+_ALT_KEY: Final = b"\x1b[13;3u"
 _OLD_MOUSE: Final = re.compile(rb"\x1b\[M[\s\S]{3}")
 _KEYPAD: Final = re.compile(rb"\x1bO([A-DFHMP-S])")
 _LAST_WORD: Final = re.compile(r"(?:^|(?<=\s))[A-Za-z0-9]+\s*\Z")
@@ -69,7 +70,7 @@ class Keyboard:
         if len(data) > PIECE_LIMIT:
             self._doubt()
             data = data[-PIECE_LIMIT:]
-        data = _OLD_MOUSE.sub(b"", _ALT_ENTER.sub(b"\x1b[13;3u", data))
+        data = _OLD_MOUSE.sub(b"", _ALT_CONTROL.sub(_ALT_KEY, data))
         data = _KEYPAD.sub(lambda found: b"\r" if found[1] == b"M" else b"\x1b[" + found[1], data)
         has_key = False
         for found in self._sequences.split(data):

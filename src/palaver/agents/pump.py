@@ -12,6 +12,7 @@ from typing import Final
 _READ_BYTES: Final = 65536
 _READS_AT_ONCE: Final = 16
 """A terminal gives little at a time. So much goes on together, and then others have their turn."""
+_DRAINS_AT_ONCE: Final = 64
 
 
 class Pump:
@@ -47,10 +48,12 @@ class Pump:
             if self._out:
                 self._loop.add_writer(self._master, self._flush_rest)
 
-    def drain_output(self) -> None:
-        """Take in what is there to be read now: the last words of a program that has ended."""
-        while self._is_open and self._read():
-            pass
+    def drain_output(self) -> bool:
+        """Take in what is there to be read now: the last words of a program that has ended.
+
+        False when there is more than is taken at once: a program that writes all the time has no end.
+        """
+        return any(not self._is_open or not self._read() for _ in range(_DRAINS_AT_ONCE))
 
     def close(self) -> None:
         """Read and write no more. Closing twice is closing once."""

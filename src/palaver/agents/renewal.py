@@ -11,6 +11,7 @@ import msgspec
 
 from palaver.agents.bus import Held
 from palaver.agents.launch import MODULE, file_with
+from palaver.agents.screen import Remembered
 from palaver.agents.viewer import KeptViewer
 from palaver.client.request import Outcome
 from palaver.client.start import find_python
@@ -28,6 +29,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     cols: int
     rows: int
     painted: bytes
+    remembered: Remembered | None = None
+    """None: an older version knew nothing of it."""
     unsent: bytes = b""
     outcomes: tuple[Outcome, ...] = ()
     native: str = ""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.agents.cursor_line import before_cursor, line_above, without_ours
+from palaver.agents.cursor_line import before_cursor, is_prompt, line_above, without_ours
 from palaver.agents.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
 from palaver.agents.keyboard import Draft, Keyboard
 from palaver.agents.look import Composer, Look
@@ -176,14 +176,20 @@ class Screen:
             output_ms=self._output_ms,
         )
 
-    def take_up(self, painted: bytes, remembered: Remembered) -> None:
-        """Begin with a screen that an older version of this process had, as it was painted."""
+    def take_up(self, painted: bytes, remembered: Remembered | None) -> None:
+        """Begin with a screen that an older version of this process had, as it was painted.
+
+        Where it left no more than that, nothing is believed until the program has drawn anew.
+        """
         self._terminal.feed(painted)
         self._terminal.take_said()
         self._terminal.take_answers(is_attended=False)
+        self._picture = None
+        if remembered is None:
+            self._terminal.spoil()
+            return
         if not remembered.is_readable:
             self._terminal.spoil()
-        self._picture = None
         self._signals.take_up(remembered.heard)
         self._keyboard.take_up(remembered.draft)
         self._started_ms, self._is_started = remembered.started_ms, remembered.is_started
@@ -203,7 +209,7 @@ class Screen:
         draft = self._read_draft(view) if is_readable else None
         before = before_cursor(view, glass.columns)
         asked = without_ours(before, ours)
-        has_dialog = is_readable and self._sees_dialog(text, asked, line_above(view, asked))
+        has_dialog = is_readable and self._sees_dialog(text, asked, line_above(view, glass.columns))
         word = self._judge(text, draft, now_ms, has_dialog=has_dialog)
         return Look(
             state=word.state,
@@ -302,11 +308,14 @@ class Screen:
 
     def _sees_dialog(self, text: str, before: str, above: str) -> bool:
         profile = self._profile
-        return (
-            any(pattern.search(text) for pattern in profile.dialogs)
-            or any(pattern.search(before) for pattern in (*profile.prompts, *profile.questions))
-            or (above != "" and any(pattern.search(above) for pattern in profile.prompts))
-        )
+        if any(pattern.search(text) for pattern in profile.dialogs):
+            return True
+        rules = (*profile.prompts, *profile.questions)
+        if any(pattern.search(before) for pattern in rules):
+            return True
+        # The question may stand above the line in which it is answered.
+        above_rules = rules if not before.strip() else profile.prompts if is_prompt(before) else ()
+        return any(pattern.search(above) for pattern in above_rules)
 
     def _judge(self, text: str, draft: str | None, now_ms: int, *, has_dialog: bool) -> Word:
         profile = self._profile
@@ -341,4 +350,5 @@ class Screen:
     def _has_started(self, draft: str | None, now_ms: int) -> bool:
         if self._profile.read_composer is not None:
             return draft is not None
-        return self._outputs > 0 and self._is_silent(now_ms, self._profile.idle_after_ms)
+        is_late = now_ms - self._started_ms >= self._profile.start_limit_ms
+        return self._outputs > 0 and (is_late or self._is_silent(now_ms, self._profile.idle_after_ms))

@@ -6,23 +6,24 @@ runs on, and people type, whether there is a daemon or not.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from palaver.agents.attached import Viewers
-from palaver.agents.foreground import read_foreground
+from palaver.agents.foreground import read_readers
 from palaver.agents.frames_wire import control_to_bytes, data_frames
 from palaver.agents.gates import Facts, Gate, check
+from palaver.agents.input_bar import InputBar
 from palaver.agents.look import Look
 from palaver.agents.pty import Pty
 from palaver.agents.pump import Pump
 from palaver.agents.redraw import redraw
 from palaver.agents.request_wire import is_size
-from palaver.agents.screen import Screen
+from palaver.agents.screen import Remembered, Screen
 from palaver.agents.tail import LIMIT_TAIL_BYTES, unfinished
 from palaver.agents.typed_text import clean_text
-from palaver.agents.typing import ENTER, PASTE_BEGIN, PASTE_END
+from palaver.agents.typing import PASTE_BEGIN, PASTE_END
 from palaver.agents.typist import Typist
 from palaver.agents.viewer import Viewer
 from palaver.clock import Clock
@@ -36,6 +37,13 @@ _LIMIT_UNSENT_BYTES: Final = 256 * 1024
 """Keys that may wait for a program that does not read; then nobody's keyboard is read from."""
 _LOOK_PAUSE_S: Final = 0.02
 """So long output goes on before it is looked at again: a look costs more than the bytes."""
+
+_READER_GRACE_MS: Final = 300
+"""So long a program that reads may be busy with what it read before that counts."""
+_READER_PAUSE_S: Final = 0.1
+_DEAF_PAUSE_S: Final = 0.5
+_TAKEN_MS: Final = 20
+"""So long the system may take to hand keys on."""
 
 _ELSEWHERE: Final = "another terminal has the keyboard: take it over, or wait until it gives it up"
 
@@ -71,16 +79,24 @@ class Station:
         self._on_stop = on_stop
         self._loop = asyncio.get_running_loop()
         self._recent = b""
-        self._inputs: deque[bytes] = deque()
         self._is_working = False
         self._timer: asyncio.TimerHandle | None = None
-        self._input_timer: asyncio.TimerHandle | None = None
+        self._read_ms = -_READER_GRACE_MS
+        self._pressed_ms = -_TAKEN_MS
         self._state: dict[str, object] = {}
         self.has_been_watched = asyncio.Event()
         self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
         self.viewers = Viewers(self)
         self.pump = Pump(pty.master, self._on_output, on_hangup, self._on_drained)
         self.typist = Typist(self, profile)
+        self._bar = InputBar(
+            self._press_for_person,
+            settle_ms=profile.settle_ms,
+            can_begin=lambda: not self.typist.has_typed,
+            on_rest=self._on_drained,
+        )
+        self.hears_only_urgent = False
+        """A busy program does not read: nothing but an interrupt has a way in."""
         self._look_in(0)
 
     def now_ms(self) -> int:
@@ -89,9 +105,9 @@ class Station:
 
     def close(self) -> None:
         """Let go of the terminal and of everybody."""
-        for timer in (self._timer, self._input_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._bar.close()
         self._is_working = False
         self.pump.close()
 
@@ -127,10 +143,10 @@ class Station:
         """Give the screen as it is, and the beginning of a sequence that the program is in the middle of."""
         return redraw(self.screen.terminal) + unfinished(self._recent)
 
-    def take_up(self, painted: bytes) -> None:
+    def take_up(self, painted: bytes, remembered: Remembered | None) -> None:
         """Begin with a screen that an earlier version of this process had."""
         self._recent = painted[-LIMIT_TAIL_BYTES:]
-        self.screen.feed(painted, self.now_ms())
+        self.screen.take_up(painted, remembered)
 
     # The level of the gate
 
@@ -148,41 +164,69 @@ class Station:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._bar.go_on()
+        facts = self.facts(is_interrupt=True)
         look = self.look()
+        is_held = facts.has_unread and facts.now_ms - self._pressed_ms >= _TAKEN_MS
+        is_reading = facts.is_reading or facts.now_ms - self._read_ms < _READER_GRACE_MS
+        level = replace(facts, has_unread=is_held, is_reading=is_reading)
         # What stands in the composer because it is being sent does not close the gate for the next one.
-        self._on_level(look, check(look, self.facts(is_interrupt=True), ours=self.typist.has_typed))
+        gate = check(look, level, ours=self.typist.has_typed)
+        self.hears_only_urgent = gate.reason == "deaf" and not is_held and look.state is AgentState.ACTIVE
+        self._on_level(look, Gate(is_open=True, reason="deaf") if self.hears_only_urgent else gate)
         next_ms = self.screen.next_change_ms(self.now_ms())
         if next_ms is not None:
             self._look_in(max(next_ms - self.now_ms(), 1) / 1000)
+        if facts.has_unread or not facts.is_reading:
+            # Nobody tells when a program begins to read.
+            self._look_in(_READER_PAUSE_S if is_reading and not is_held else _DEAF_PAUSE_S)
 
     # What the typist needs
 
     def is_current(self) -> bool:
         """Read what the program has written until now; looking then understands all of it."""
-        self.pump.drain_output()
-        return True
+        return self.pump.drain_output()
 
     def has_unsent(self) -> bool:
-        return self.pump.unsent > 0
+        """Whether keys still wait, or a person's line stands there without its Enter."""
+        return self.pump.unsent > 0 or self._bar.is_typing
 
     def look(self) -> Look:
         """See the screen as it is. What cannot be understood is a screen that cannot be read."""
         try:
-            return self.screen.look(self.now_ms())
+            return self.screen.look(self.now_ms(), ours=self.typist.ours)
         except Exception:  # whatever it is, it closes the gates and leaves the terminal alone
             _logger.exception("the screen cannot be understood")
             return Look(state=AgentState.ACTIVE, is_readable=False)
 
     def facts(self, *, is_interrupt: bool) -> Facts:
         """An interrupt goes past a person who has the keyboard; all else waits."""
+        now_ms = self.now_ms()
+        # A composer that can be seen says better whether somebody takes what is typed.
+        is_asked = self._profile.read_composer is None
+        readers = read_readers(self._pty, self._child, is_asked=is_asked)
+        if self.screen.awaits_reader:
+            self.screen.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
+        if readers.is_waiting is not False:
+            self._read_ms = now_ms
+        # What was written a moment ago may still be on its way into the terminal.
+        has_unread = (self._pty.unread() or 0) > 0 or now_ms - self._pressed_ms < _TAKEN_MS
         return Facts(
-            now_ms=self.now_ms(),
-            foreground=read_foreground(self._pty, self._child),
+            now_ms=now_ms,
+            foreground=readers.foreground,
             is_passthrough=self.viewers.owner is not None and not is_interrupt,
+            is_secret=self._pty.is_secret,
+            has_unread=has_unread,
+            is_reading=readers.is_waiting is not False,
         )
 
-    def press(self, keys: bytes) -> None:
-        self.pump.write(keys)
+    def press(self, keys: bytes, *, is_persons: bool) -> None:
+        """Write what the bus sends; a person's own keys count as typed by that person."""
+        if is_persons:
+            self._press_for_person(keys)
+        else:
+            self._pressed_ms = self.now_ms()
+            self.pump.write(keys)
 
     def interrupted(self) -> None:
         self.screen.interrupted()
@@ -255,23 +299,12 @@ class Station:
         self._on_input(viewer, text, priority)
 
     def _type_input(self, text: str) -> None:
-        """Type a line for a person, now: one after the other, each with its Enter a moment later."""
+        """Type a line for a person, as soon as nobody else is typing."""
         has_paste_mode = self.look().has_paste_mode
-        data = clean_text(text, has_paste_mode=has_paste_mode).encode("utf-8", "replace")
-        self._inputs.append(PASTE_BEGIN + data + PASTE_END if has_paste_mode else data)
-        if self._input_timer is None:
-            self._next_input()
-
-    def _next_input(self) -> None:
-        self._press_for_person(self._inputs[0])
-        self._input_timer = self._loop.call_later(self._profile.settle_ms / 1000, self._enter_input)
-
-    def _enter_input(self) -> None:
-        self._inputs.popleft()
-        self._press_for_person(ENTER)
-        self._input_timer = None
-        if self._inputs:
-            self._next_input()
+        has_lists = self._profile.read_composer is not None
+        clean = clean_text(text, has_paste_mode=has_paste_mode, has_lists=has_lists)
+        data = clean.encode("utf-8", "replace")
+        self._bar.add(PASTE_BEGIN + data + PASTE_END if has_paste_mode else data)
 
     # What watchers are told
 

@@ -197,7 +197,7 @@ class Typing:
         return self._enter(look, facts)
 
     def _hold(self, reason: str, since_ms: int) -> Step:
-        """Our text stands there and the gate is closed: a dialog may stay open, a deaf program is given up."""
+        """Our text stands there behind a closed gate: a dialog may stay, a deaf program is given up."""
         if reason == "deaf" and since_ms >= _PASTE_LIMIT_MS:
             return Done(Answer.UNCONFIRMED, _DEAF)
         return Wait(_HOLD_MS, reason)

@@ -15,7 +15,6 @@ from palaver.agents.typing import Typing
 from palaver.harness.profile import Profile
 from palaver.model.priority import Priority
 
-
 _BEHIND_MS: Final = 20
 """So long a program that writes faster than we read is left to itself."""
 

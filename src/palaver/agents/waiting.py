@@ -38,7 +38,7 @@ _OWN_TERMINAL: Final = "/dev/tty"
 
 
 def is_waiting(pid: int, terminal: str) -> bool | None:
-    """Whether some thread of a process waits for input of this terminal; None when the system does not say."""
+    """Whether some thread of a process waits for input of this terminal; None: the system does not say."""
     if not _CALLS:
         return None
     try:

@@ -6,24 +6,25 @@ on its backlog nor on other agents.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import count, islice, takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 import msgspec
 
 from palaver.clock import Clock
 from palaver.delivery.answers import take_word
-from palaver.delivery.dialogs import Dialogs
 from palaver.delivery.expiry import expiring
 from palaver.delivery.lane import Ability, Answer, Lane, Level, Offer
 from palaver.delivery.ledger import Ledger, Submit
-from palaver.delivery.pick import pick, within
-from palaver.delivery.taker import Mailbox, Passes, Taker
+from palaver.delivery.mailboxes import Mailboxes
+from palaver.delivery.offering import Offering
+from palaver.delivery.patience import Patience
+from palaver.delivery.pick import within
+from palaver.delivery.taker import Passes, Taker
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
-from palaver.log.state import find_mail, is_carried, read_agent, read_carried, read_entry
+from palaver.log.state import find_mail, read_agent, read_carried, read_entry
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.life import is_return
@@ -41,14 +42,14 @@ class Delivery:
         """Work that a trigger starts runs in `tasks`, whose owner waits for it."""
         self._log = log
         self._ledger = Ledger(log, submit)
-        self._dialogs = Dialogs(log, self._ledger)
         self._clock = clock
         self._tasks = tasks
-        self._mailboxes: dict[str, Mailbox] = {}
-        self._lanes: defaultdict[str, list[Lane]] = defaultdict(list)
-        self._pumps: set[str] = set()
-        self._numbers = count(1)
+        self._mailboxes = Mailboxes(log, now_ms=clock.now_ms, put_back=self._put_back)
+        self._patience = Patience(clock, self._time_changed)
+        self._offering = Offering(log, self._ledger, self._mailboxes, self._patience, clock, tasks)
+        self._lanes = self._offering.lanes
         self.deadline_changed: Callable[[], None] = lambda: None
+        """Told when something falls due sooner than before."""
         self._unsubscribe = log.subscribe(self._hear)
 
     def close(self) -> None:
@@ -62,14 +63,7 @@ class Delivery:
 
         At most `window` messages are handed out and not settled; 0 is no limit.
         """
-        return self._mailbox(agent).open(passes=passes, window=window)
-
-    def _mailbox(self, agent: str) -> Mailbox:
-        mailbox = self._mailboxes.get(agent)
-        if mailbox is None:
-            mailbox = Mailbox(self._log, agent, now_ms=self._clock.now_ms, put_back=self._put_back)
-            self._mailboxes[agent] = mailbox
-        return mailbox
+        return self._mailboxes.get(agent).open(passes=passes, window=window)
 
     def _put_back(self, agent: str) -> None:
         """Mail that was in hand is open again: for takers, for lanes, and for the clock."""
@@ -78,13 +72,8 @@ class Delivery:
         self._forget_idle(agent)
 
     def _forget_idle(self, agent: str) -> None:
-        mailbox = self._mailboxes.get(agent)
-        if mailbox is not None and mailbox.is_idle and agent not in self._lanes:
-            del self._mailboxes[agent]
-
-    def _is_in_hand(self, agent: str, seq: int) -> bool:
-        mailbox = self._mailboxes.get(agent)
-        return mailbox is not None and mailbox.has_in_hand(seq)
+        if agent not in self._lanes:
+            self._mailboxes.forget_idle(agent)
 
     # Lanes
 
@@ -92,15 +81,17 @@ class Delivery:
         """Give an agent one more way to be reached."""
         lane = Lane(agent, ability, carry)
         self._lanes[agent].append(lane)
-        self._look(agent)
+        self._offering.look(agent)
         return lane
 
     def set_level(self, lane: Lane, level: Level) -> None:
         """Take a lane's word on whether it lets mail through. What opens is looked at at once."""
+        # One that says no more than before ends a 'not now' once. From then on the clock does: no hurry.
+        is_news = level != lane.level or lane.deferrals <= 1
         lane.level = level
-        if level.is_open:
-            lane.is_deferred = False
-        self._look(lane.agent)
+        if level.is_open and is_news:
+            self._patience.resume(lane)
+        self._offering.look(lane.agent)
 
     def levels(self, agent: str) -> list[tuple[str, Level]]:
         """Give the kind and level of every lane of an agent."""
@@ -116,16 +107,16 @@ class Delivery:
         `state` is what the agent is doing as the lane knows it. Nothing is written when there is nothing. At
         most so many characters of text go, but one message in any case; 0 is no limit.
         """
-        chosen = self._choose(lane.agent, lane, state)
+        chosen = self._offering.choose(lane.agent, lane, state)
         if chosen is None or chosen[0] is not lane:
             return None
-        return await self._offer(lane, within(chosen[1], limit_text))
+        return await self._offering.offer(lane, within(chosen[1], limit_text))
 
     def arrived(self, lane: Lane, number: int) -> None:
         """An offer is where it should be; whether it was seen is still open. More can follow it."""
         if number in lane.offers:
             lane.arrived.add(number)
-            self._look(lane.agent)
+            self._offering.look(lane.agent)
 
     async def answer(
         self,
@@ -144,22 +135,26 @@ class Delivery:
         offer = lane.offers.get(number)
         if offer is None:
             return
-        await take_word(
-            self._log,
-            self._ledger,
-            lane,
-            offer.seqs,
-            answer,
-            grade=grade,
-            reason=reason,
-            evidence=evidence,
-        )
+        said = {"grade": grade, "reason": reason, "evidence": evidence}
+        await take_word(self._log, self._ledger, lane, offer.seqs, answer, **said)
+        is_keys = all(is_raw(event) for event in offer.events)
         if answer is Answer.DEFERRED:
-            lane.is_deferred = True
+            self._patience.defer(lane, is_raw=is_keys)
+        else:
+            lane.deferrals = 0
+        if not is_keys:
+            lane.are_keys_deferred = False  # What they were to wait for is over.
         lane.arrived.discard(number)
         if lane.offers.pop(number, None) is not None:
-            self._mailbox(lane.agent).put_back(lane, offer.seqs)
-        self._look(lane.agent)
+            self._mailboxes.get(lane.agent).put_back(lane, offer.seqs)
+        self._offering.look(lane.agent)
+
+    def take_up(self, lane: Lane, seqs: Sequence[int]) -> Offer | None:
+        """Give the offer that stands for what a lane's holder has had in hand since an earlier connection.
+
+        Ask for it as soon as the lane is open: what nobody has in hand is offered again, or in doubt.
+        """
+        return self._offering.take_up(lane, seqs)
 
     async def recover(self, lane: Lane, seqs: Sequence[int], answer: Answer, *, grade: str = "") -> None:
         """Take a lane's word on what it carried before this daemon started. Its holder remembered it."""
@@ -192,14 +187,14 @@ class Delivery:
             del self._lanes[lane.agent]
         seqs = [seq for offer in lane.offers.values() for seq in offer.seqs]
         lane.offers.clear()
-        self._mailbox(lane.agent).put_back(lane, seqs)  # In no hand, and submitted: nobody takes it up.
+        self._patience.forget(lane)
+        self._mailboxes.get(lane.agent).put_back(lane, seqs)  # In no hand, and submitted: nobody takes it up.
         self._forget_idle(lane.agent)
         known = read_agent(self._log.rows, lane.agent)
         if seqs and not (lane.ability.remembers and known is not None and not known.left):
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
-        if lane.is_behind_dialog:
-            await self._dialogs.release(lane.agent)
-        self._look(lane.agent)
+        await self._offering.let_go(lane.agent)
+        self._offering.look(lane.agent)
 
     # Triggers
 
@@ -212,13 +207,14 @@ class Delivery:
             elif event.type in ("agent.hello", "agent.bye") or is_return(event):
                 self._on_state(event.sender)
                 self._tasks.create_task(self._doubt(event.sender))  # A session has ended or begun.
-                self._tasks.create_task(self._let_go(event.sender))
+                self._tasks.create_task(self._offering.let_go(event.sender))
             elif event.type in ("status", "agent.paused", "agent.unpaused"):
                 self._on_state(agent_of(event))
 
     def _on_mail(self, event: Event) -> None:
         mail = deliverable(event)
         for name in mail.delivered_to:
+            self._resume(name)
             self._wake(name)
         if mail.expires:
             self.deadline_changed()
@@ -226,33 +222,31 @@ class Delivery:
             return
         place = reply_place(event)
         if place is not None and find_mail(self._log.rows, event.sender, place) is None:
-            self._settle(event.sender, [place])
+            self._mailboxes.settle(event.sender, [place])
         if dead := event.payload.get("dead"):
             assert isinstance(dead, (list, tuple))  # the broker wrote it
             self._tasks.create_task(self._ledger.dead(event, [str(path) for path in dead]))
 
     def _on_delivery(self, event: Event) -> None:
         report = msgspec.convert(event.payload, DeliveryReport)
+        self._offering.gated.hear(report)
         if report.state == State.QUEUED:
             self._wake(report.agent, is_behind=True)
             self.deadline_changed()
         elif report.state != State.SUBMITTED or report.unconfirmed:
-            self._settle(report.agent, report.messages)
-
-    def _settle(self, agent: str, seqs: Sequence[int]) -> None:
-        """The ledger says that these wait no longer, whoever has them in hand."""
-        if (mailbox := self._mailboxes.get(agent)) is not None:
-            mailbox.settle(seqs)
+            self._mailboxes.settle(report.agent, report.messages)
 
     def _on_state(self, agent: str) -> None:
+        self._resume(agent)
+        self._offering.look(agent)
+
+    def _resume(self, agent: str) -> None:
         for lane in self._lanes.get(agent, ()):
-            lane.is_deferred = False
-        self._look(agent)
+            self._patience.resume(lane)
 
     def _wake(self, agent: str, *, is_behind: bool = False) -> None:
-        if (mailbox := self._mailboxes.get(agent)) is not None:
-            mailbox.wake(is_behind=is_behind)
-        self._look(agent)
+        self._mailboxes.wake(agent, is_behind=is_behind)
+        self._offering.look(agent)
 
     async def _doubt(self, agent: str, lane: str = "") -> None:
         """What earlier lanes, or those of one kind, carried and none carries now is unconfirmed."""
@@ -261,96 +255,43 @@ class Delivery:
 
     def _lost(self, agent: str, lane: str = "") -> list[int]:
         rows = self._log.rows
-        lost = [seq for seq in read_carried(rows, agent) if not self._is_in_hand(agent, seq)]
+        lost = [seq for seq in read_carried(rows, agent) if not self._mailboxes.is_in_hand(agent, seq)]
         if lane:
             lost = [seq for seq in lost if (entry := read_entry(rows, seq, agent)) and entry.lane == lane]
         return lost
 
-    # Offering
+    # Time
 
-    def _look(self, agent: str) -> None:
-        """See whether something can go to an agent now. One look at a time for each agent."""
-        if agent in self._lanes and agent not in self._pumps:
-            self._pumps.add(agent)
-            self._tasks.create_task(self._pump(agent))
+    def _time_changed(self) -> None:
+        self.deadline_changed()
 
-    async def _pump(self, agent: str) -> None:
-        try:
-            await self._let_go(agent)
-            while (chosen := self._choose(agent)) is not None:
-                lane, events = chosen
-                if lane.level.is_open or is_raw(events[0]):
-                    await self._offer(lane, events)
-                else:
-                    await self._hold_back(lane, events)
-                await self._let_go(agent)
-        finally:
-            self._pumps.discard(agent)
+    def next_wait_s(self) -> float | None:
+        """Give how long nothing falls due, or None for ever."""
+        waits = [] if (wait_s := self._patience.next_wait_s()) is None else [wait_s]
+        if (deadline := self.next_deadline_ms()) is not None:
+            waits.append(max(0, deadline - self._clock.now_ms()) / 1000)
+        return min(waits, default=None)
 
-    def _choose(
-        self, agent: str, asking: Lane | None = None, state: AgentState | None = None
-    ) -> tuple[Lane, list[Event]] | None:
-        """Find what goes where now. No await in here: lanes change at every one."""
-        known = read_agent(self._log.rows, agent)
-        if known is not None and state is not None:
-            known = msgspec.structs.replace(known, state=state)
-        lanes = self._lanes.get(agent, [])
-        return None if known is None else pick(self._log, known, lanes, self._mailbox(agent), asking)
-
-    async def _hold_back(self, lane: Lane, events: Sequence[Event]) -> None:
-        mailbox = self._mailbox(lane.agent)
-        seqs = [event.seq for event in events]
-        mailbox.hold(lane, seqs)
-        try:
-            await self._dialogs.hold_back(lane.agent, events, lane=lane.word)
-        finally:
-            mailbox.put_back(lane, seqs)
-
-    async def _let_go(self, agent: str) -> None:
-        """Put in line again what waits behind a dialog, unless one is open now."""
-        if not any(lane.is_behind_dialog for lane in self._lanes.get(agent, ())):
-            await self._dialogs.release(agent)
-
-    async def _offer(self, lane: Lane, events: Sequence[Event]) -> Offer | None:
-        """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
-        mailbox = self._mailbox(lane.agent)
-        seqs = [event.seq for event in events]
-        mailbox.hold(lane, seqs)
-        left: set[int] = set()
-        try:
-            await self._ledger.report(lane.agent, seqs, State.SUBMITTED, lane=lane.word)
-            # Meanwhile some may have been seen or answered in another way, and the lane may have closed.
-            ours = tuple(event for event in events if self._is_carried(lane.agent, event.seq))
-            offer = Offer(next(self._numbers), ours)
-            if ours and lane.is_open:
-                left.update(offer.seqs)
-                lane.offers[offer.number] = offer
-                lane.carry(offer)
-                return offer
-            if ours:
-                reason = "the lane closed before anything left"
-                await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
-            else:
-                await asyncio.sleep(0)  # What did away with them may be written and not yet readable.
-        finally:
-            mailbox.put_back(lane, [seq for seq in seqs if seq not in left])
-        return None
-
-    def _is_carried(self, agent: str, seq: int) -> bool:
-        entry = read_entry(self._log.rows, seq, agent)
-        return entry is not None and is_carried(entry)
-
-    # Expiry
+    async def catch_up(self) -> None:
+        """Do whatever has fallen due by now."""
+        for lane in self._patience.take_deferred():
+            self._patience.resume(lane)
+            self._offering.look(lane.agent)
+        for lane in self._patience.take_shut():
+            await self._offering.hold_long(lane)
+        for lane in self._patience.take_stuck():
+            await self._offering.tell_stuck(lane)
+        await self.expire()
 
     def next_deadline_ms(self) -> int | None:
         """The Unix time at which the next message expires, or None."""
-        due = next(expiring(self._log.rows, is_in_hand=self._is_in_hand), None)
+        due = next(expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand), None)
         return None if due is None else due.moment_ms
 
     async def expire(self) -> None:
         """Write down everything whose time is over. Only queued and held mail expires."""
         now = self._clock.now_ms()
-        soonest = expiring(self._log.rows, is_in_hand=self._is_in_hand)
+        soonest = expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand)
         over = takewhile(lambda due: due.moment_ms <= now, soonest)
         while some := list(islice(over, _AT_ONCE)):
             await self._ledger.expired(some)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from palaver.model.envelope import Event
+from palaver.model.message import is_raw
 from palaver.model.terminal import DIALOG
 from palaver.model.text import LIMIT_INJECTION
 
@@ -85,7 +86,11 @@ class Lane:
     offers: dict[int, Offer] = field(default_factory=dict)
     is_open: bool = True
     is_deferred: bool = False
-    """It said 'not now': nothing is offered until the agent's state changes."""
+    """It said 'not now': nothing is offered until something is different, or the pause is over."""
+    are_keys_deferred: bool = False
+    """The same of raw keys."""
+    deferrals: int = 0
+    """How often it has said 'not now' and nothing else."""
     refused: set[int] = field(default_factory=set)
     """What it definitely refused; another lane may take it."""
     level: Level = Level()
@@ -109,9 +114,13 @@ class Lane:
     @property
     def is_shut(self) -> bool:
         """Nothing can be done with it now: neither offer, nor hold back what a dialog stops."""
-        if self.is_behind_dialog:
-            return bool(self.offers)
-        return self.is_busy or not self.level.is_open
+        return not self.is_behind_dialog and (self.is_busy or not self.level.is_open)
+
+    @property
+    def can_take_keys(self) -> bool:
+        """Raw keys can go into it now: past its gate and beside what is typed, but one after the other."""
+        is_free = not any(is_raw(event) for offer in self.offers.values() for event in offer.events)
+        return self.is_terminal and is_free and not self.are_keys_deferred
 
     @property
     def is_behind_dialog(self) -> bool:
@@ -131,6 +140,12 @@ class Lane:
     def can_reach(self, *, idle: bool) -> bool:
         """Whether it can reach the agent as it is now."""
         return self.ability.wakes_idle if idle else self.ability.reaches_busy
+
+
+def shut_terminal(lanes: Iterable[Lane], *, idle: bool) -> Lane | None:
+    """Give the terminal behind whose gate mail waits: nothing better can reach the agent now."""
+    best = next(iter(lanes_in_order(lanes, idle=idle)), None)
+    return best if best is not None and best.is_terminal and not best.level.is_open else None
 
 
 def lanes_in_order(lanes: Iterable[Lane], *, idle: bool, asking: Lane | None = None) -> list[Lane]:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 
 from palaver.delivery.expiry import Due
-from palaver.delivery.notices import notice
+from palaver.delivery.notices import held_notices, notice
 from palaver.log.api import Log
 from palaver.log.state import read_entry
 from palaver.model.delivery import State
@@ -57,11 +57,10 @@ class Ledger:
             if entry is not None and entry.unconfirmed:
                 await self._tell(event, "unconfirmed", [agent], attempt=entry.submitted)
 
-    async def held(self, agent: str, events: Sequence[Event], *, lane: str, reason: str, why: str) -> None:
-        """These cannot go now: each sender is told once, with `why` in words."""
-        await self.report(agent, [event.seq for event in events], State.HELD, lane=lane, reason=reason)
-        for event in self._which_are(State.HELD, agent, events):
-            await self._tell(event, "held", [agent], reason=why)
+    async def tell_held(self, agent: str, events: Sequence[Event], *, why: str) -> None:
+        """These cannot go now: each sender is told, with `why` in words, in one notice for all of its own."""
+        for told in held_notices(agent, events, reason=why):
+            await self._submit(told)
 
     async def refused(
         self, agent: str, events: Sequence[Event], *, lane: str, reason: str, evidence: str = ""
@@ -69,10 +68,11 @@ class Ledger:
         """These will not go at all, and their senders are told."""
         seqs = [event.seq for event in events]
         await self.report(agent, seqs, State.REFUSED, lane=lane, reason=reason, evidence=evidence)
-        for event in self._which_are(State.REFUSED, agent, events):
+        for event in self.which_are(State.REFUSED, agent, events):
             await self._tell(event, "refused", [agent], reason=reason)
 
-    def _which_are(self, state: State, agent: str, events: Sequence[Event]) -> list[Event]:
+    def which_are(self, state: State, agent: str, events: Sequence[Event]) -> list[Event]:
+        """Give those that are in a state now."""
         entries = [(event, read_entry(self._log.rows, event.seq, agent)) for event in events]
         return [event for event, entry in entries if entry is not None and entry.state == state]
 

@@ -1,7 +1,10 @@
 """What a sender is told when its message did not simply arrive. Pure: events in, words out."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from palaver.model.envelope import Event
 from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MESSAGE
@@ -39,6 +42,20 @@ def notice(
         text += f" ('pal receipts {event.seq}' shows everyone)"
         return Notify(to=event.sender, text=text, cause=event.id, kind=state)
     return Notify(to=event.sender, text=text, cause=event.id, kind=f"{state} {','.join(names)} {attempt}")
+
+
+def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterator[Notify]:
+    """Word for each sender what of its mail is held for one recipient: of much in one notice."""
+    many: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        many[event.id if event.payload.get("scope") == BROADCAST else event.sender].append(event)
+    for first, *others in many.values():
+        told = notice(first, "held", [agent], reason=reason)
+        if told is not None and others:
+            text = f"#{first.seq} and {len(others)} more are held for {agent}: {reason}"
+            told = msgspec.structs.replace(told, text=text, kind=f"{told.kind} and {len(others)}")
+        if told is not None:
+            yield told
 
 
 def _can_be_told(event: Event) -> bool:

@@ -12,6 +12,7 @@ from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
 from palaver.model.message import readable_text
+from palaver.model.text import LIMIT_INJECTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,20 @@ def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:
     return events[: max(1, fitting)]
 
 
+def behind_gate(log: Log, agent: Agent, lane: Lane, mailbox: Mailbox) -> list[Event]:
+    """Give the first of what would go through a terminal if its gate were open, whatever closed it.
+
+    What a pause keeps back does not wait for the gate.
+    """
+    paused = agent.paused or lane.level.is_paused
+    gate = Gate(idle=agent.state == AgentState.IDLE, blocked=False, paused=paused)
+    seqs = passing(log.rows, mailbox, gate, LIMIT_INJECTION, without=lane.refused)
+    return list(filter(None, map(log.event, seqs)))
+
+
 def _keys(log: Log, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:
-    """Raw keys go into a terminal past every gate, but not into the middle of what is being typed."""
-    free = next((lane for lane in lanes if lane.is_terminal and not lane.offers), None)
+    """Raw keys go into a terminal past every gate, and beside what stands in its composer."""
+    free = next((lane for lane in lanes if lane.can_take_keys), None)
     keys = None if free is None else next(mailbox.keys(), None)
     event = None if keys is None else log.event(keys.seq)
     return None if free is None or event is None else (free, [event])

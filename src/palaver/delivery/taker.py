@@ -61,10 +61,14 @@ class Mailbox:
         """Walk the open mail of one priority behind a place, in the order in which it goes, page by page.
 
         What is in hand, held, on its way through a lane or past its time is passed over; and so is what was
-        answered unread, unless it is asked for: nobody is woken for it, and whoever takes mail gets it.
+        answered unread or waits behind a gate, unless it is asked for: nobody is woken for it, and whoever
+        takes mail gets it.
         """
         states = _WITH_ANSWERED if with_answered else _QUEUED
-        lines = [self._line(priority, is_quiet, after, states) for is_quiet in (False, True)]
+        lines = [
+            self._line(priority, is_quiet, after, states, takes_gated=with_answered)
+            for is_quiet in (False, True)
+        ]
         return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
 
     def waiting_apart(self, priority: Priority, *, is_quiet: bool) -> Iterator[Mail]:
@@ -83,6 +87,7 @@ class Mailbox:
         states: frozenset[str],
         *,
         is_raw: bool = False,
+        takes_gated: bool = False,
     ) -> Iterator[Mail]:
         is_newest_first = priority is Priority.IDLE_FIRST
         prefix = mail_prefix(self.agent, priority, is_quiet=is_quiet)
@@ -94,7 +99,7 @@ class Mailbox:
                 if is_newest_first and mail.seq <= after:
                     return
                 is_over = bool(mail.expires) and mail.expires <= self._now_ms()
-                is_open = mail.state in states and mail.raw == is_raw
+                is_open = (mail.state in states or (takes_gated and mail.is_gated)) and mail.raw == is_raw
                 if is_open and not is_over and mail.seq not in self._in_hand:
                     yield mail
             if len(page) < _PAGE:

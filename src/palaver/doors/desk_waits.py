@@ -19,7 +19,7 @@ from palaver.log.api import Log
 from palaver.log.follow import follow
 from palaver.log.state import read_mail, read_mail_up_to
 from palaver.model.agent import Caller
-from palaver.model.delivery import Grade, State
+from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.mail import Mail
 from palaver.model.message import EXTERNAL
@@ -151,7 +151,7 @@ class Waits:
         if caller.kind == EXTERNAL:
             return
         for mail in waiting:
-            event = None if mail.state == State.HELD else self.log.event(mail.seq)
+            event = None if mail.is_kept_back else self.log.event(mail.seq)
             if event is not None and event.payload.get("room") == room.id:
                 yield event
 

@@ -28,7 +28,10 @@ class Lanes:
         return bool(self._lanes)
 
     async def open(self, caller: Caller, op: wire.LaneOp) -> dict[str, object]:
-        """Open a lane, and take its holder's word on what it carried before."""
+        """Open a lane, and take its holder's word on what it carried before.
+
+        What the holder still has in hand is an offer of this lane now, whose number the answer says.
+        """
         if caller.kind != INSTANCE:
             raise WhoAreYou("only an agent has lanes: join first")
         ability = Ability(
@@ -47,10 +50,11 @@ class Lanes:
 
         lane = self._services.delivery.open_lane(caller.name, ability, carry)
         self._lanes[number] = lane
+        offer = self._services.delivery.take_up(lane, op.carrying)  # No await before: it is in a hand.
         for outcome, answer in recovered:
             await self._services.delivery.recover(lane, outcome.messages, answer, grade=outcome.grade)
         await self._services.delivery.recovered(lane)
-        return {"lane": number}
+        return {"lane": number} if offer is None else {"lane": number, "offer": offer.number}
 
     async def answer(self, op: wire.AnswerOp) -> None:
         """Take the word of a lane of this connection on an offer."""

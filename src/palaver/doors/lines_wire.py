@@ -127,13 +127,17 @@ class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
 
 
 class LaneOp(WireOp, frozen=True, kw_only=True, tag="lane"):
-    """Hold a lane for the name: mail is offered on it, each offer once. `outcomes` are those of before."""
+    """Hold a lane for the name: mail is offered on it, each offer once. `outcomes` are those of before.
+
+    `carrying` is what an earlier connection offered and is still in hand: it has no outcome yet.
+    """
 
     kind: str
     reaches_busy: bool = True
     wakes_idle: bool = True
     remembers: bool = False
     outcomes: tuple["Outcome", ...] = ()
+    carrying: tuple[Place, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

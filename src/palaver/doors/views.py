@@ -11,7 +11,7 @@ import msgspec
 from palaver.broker.messages import recipients_of
 from palaver.broker.outcome import Sent
 from palaver.doors.services import Services
-from palaver.log.state import read_entry, read_mail, read_unread, read_unsure
+from palaver.log.state import find_mail, read_entry, read_mail, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
@@ -140,7 +140,15 @@ async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Ev
     events = await services.log.read(Query(targets=(name,), last=limit, limit=limit))
     events = [*_archived_mail(services, name, events, limit), *events]
     found = [(event, _state(services, event, name)) for event in events]
-    return [(_without_text(event) if state == State.HELD else event, state) for event, state in found]
+    return [
+        (_without_text(event) if _is_kept_back(services, event, name) else event, state)
+        for event, state in found
+    ]
+
+
+def _is_kept_back(services: Services, event: Event, name: str) -> bool:
+    found = find_mail(services.log.rows, name, event.seq)
+    return found is not None and found[1].is_kept_back
 
 
 async def mail_view(services: Services, name: str, limit: int) -> list[dict[str, object]]:
@@ -163,7 +171,7 @@ def open_mail(
     """
     found: list[Event] = []
     for mail in read_mail(services.log.rows, name):
-        event = None if mail.state == State.HELD or mail.raw else services.log.event(mail.seq)
+        event = None if mail.is_kept_back or mail.raw else services.log.event(mail.seq)
         if event is not None and (passes is None or passes(event)):
             found.append(event)
             if len(found) == limit:

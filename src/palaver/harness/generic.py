@@ -10,53 +10,41 @@ from typing import Final
 
 from palaver.harness.profile import Interrupt, Press, Profile
 
+_ASKING: Final = r"^\W*(?:Do you want to|Would you like to|Do you trust)\b[^\n]*\?\W*"
 _CHOICES: Final = r"yes|no|allow|deny|accept|reject|approve|cancel|always|once|continue|skip|trust|proceed"
-_ASKING: Final = (
-    r"are you sure|do you|would you|overwrite|replace|continue|proceed|confirm|trust|allow|approve|apply"
-    r"|delete|remove|install|retry|abort|accept"
-)
+_MARK: Final = r"^\W*[>❯›▸▶►●◉→*] *"
+_NUMBER: Final = r"\d{1,2}[.)] [^\n]*"
+_REST: Final = r"(?:\n[^\n]*){0,12}\Z"
+_YES_NO: Final = r"y(?:es)?\s?(?:/|\||\bor\b)\s?n(?:o)?|n(?:o)?\s?(?:/|\||\bor\b)\s?y(?:es)?"
+_SECRETS: Final = r"pass(?:word|phrase|code)|PIN|token|secret|API[ _-]?key|OTP|(?:one-time|verification) code"
+_GO_ON: Final = r"continue|proceed|confirm|accept|approve|start|begin|close|exit|finish|return|go on"
 
 PROFILE: Final = Profile(
     name="generic",
     dialogs=(
-        re.compile(
-            r"^\W*(?:Do you want to|Would you like to|Do you trust)\b[^\n]*\?\W*(?:\n[^\n]*){0,20}\Z",
-            re.MULTILINE,
-        ),
-        re.compile(r"\b[Pp]ermission required\b[^\n]*(?:\n[^\n]*){0,12}\Z"),
-        re.compile(r"\bAllow once\b[^\n]*(?:\n[^\n]*){0,8}\Z"),
-        # One of several lines with numbers is marked.
-        re.compile(
-            r"^\W*[>❯›▸▶►●◉→*] *\d+[.)] [^\n]*(?:\n\W*\d+[.)] [^\n]*)+(?:\n[^\n]*){0,12}\Z", re.MULTILINE
-        ),
-        re.compile(r"^\W*\d+[.)] [^\n]*\n\W*[>❯›▸▶►●◉→*] *\d+[.)] [^\n]*(?:\n[^\n]*){0,12}\Z", re.MULTILINE),
-        re.compile(r"^\W*[>❯›▸▶→] *1[.)] [^\n]*\b2[.)] [^\n]*(?:\n[^\n]*){0,3}\Z", re.MULTILINE),
+        re.compile(rf"{_ASKING}\n(?:[^\n]*\n){{0,3}}\W*{_NUMBER}(?:\n[^\n]*){{0,20}}\Z", re.MULTILINE),
+        re.compile(rf"{_ASKING}(?:\n[^\n]*){{0,11}}\Z", re.MULTILINE),
+        re.compile(rf"\b[Pp]ermission required\b[^\n]*{_REST}"),
+        re.compile(rf"\bAllow once\b[^\n]*{_REST}"),
+        # One of several numbered lines is marked.
+        re.compile(rf"{_MARK}{_NUMBER}(?:\n\W*{_NUMBER})+{_REST}", re.MULTILINE),
+        re.compile(rf"^\W*{_NUMBER}\n\W*[>❯›▸▶►●◉→*] *{_NUMBER}{_REST}", re.MULTILINE),
+        re.compile(rf"{_MARK}1[.)] [^\n]*\b2[.)] [^\n]*{_REST}", re.MULTILINE),
         re.compile(
             rf"^\W*[❯›▸▶►◉→] *(?:{_CHOICES})\b[^\n]*(?:\n[^\n]*){{0,8}}\Z", re.MULTILINE | re.IGNORECASE
         ),
-        re.compile(
-            r"\b(?:[Uu]se (?:the )?arrow keys|[Ee]nter to (?:confirm|select|continue|accept|approve|choose))\b"
-            r"[^\n]*(?:\n[^\n]*){0,12}\Z"
-        ),
+        re.compile(rf"\b[Uu]se (?:the )?arrow keys\b[^\n]*{_REST}"),
+        re.compile(rf"\b[Ee]nter to (?:confirm|select|choose|{_GO_ON})\b[^\n]*(?:\n[^\n]*){{0,3}}\Z"),
     ),
     prompts=(
+        re.compile(rf"(?<![\w/])(?:{_YES_NO})(?:/[\w\[\]]+)*(?![\w/])\W*$", re.IGNORECASE),
+        re.compile(rf"\b(?:{_SECRETS})\b[^:>\n]*[:>]\s*$", re.IGNORECASE),
         re.compile(
-            r"(?<![\w/])(?:y(?:es)?|n(?:o)?)\s?(?:/|\|| or )\s?(?:y(?:es)?|n(?:o)?)(?:/[\w\[\]]+)*(?![\w/])\W*$",
-            re.IGNORECASE,
+            r"\b(?:press|hit|strike)\W+(?:any key|a key|enter|return|space)\b\W*(?:key\W*)?$", re.IGNORECASE
         ),
-        re.compile(
-            r"\b(?:pass(?:word|phrase|code)|PIN|token|secret|API[ _-]?key|OTP|one-time code|verification code)\b"
-            r"[^:>\n]*[:>]\s*$",
-            re.IGNORECASE,
-        ),
-        re.compile(rf"\b(?:{_ASKING})\b[^?\n]*\?\s*$", re.IGNORECASE),
-        re.compile(
-            r"\b(?:press|hit|type)\b[^\n]{0,40}\b(?:to|for)\b[^\n]*$"
-            r"|\b(?:press|hit) (?:any key|enter|return|space)\b[^\n]*$"
-            r"|\b(?:enter|return) to (?:continue|confirm|proceed|accept|exit|quit)\b[^\n]*$",
-            re.IGNORECASE,
-        ),
-        re.compile(r"--\s?more\s?--|^\(END\)$|^:$", re.IGNORECASE),
+        re.compile(rf"\b(?:press|hit|strike)\b[^\n]{{0,30}}\bto (?:{_GO_ON})\b[^\n]*$", re.IGNORECASE),
+        re.compile(rf"\b(?:enter|return) to (?:{_GO_ON})\b[^\n]*$", re.IGNORECASE),
+        re.compile(r"--\s?more\s?--|^\(END\)\s*$", re.IGNORECASE),
     ),
     questions=(
         re.compile(r"\?[\s:>]*$"),

@@ -69,7 +69,7 @@ class Profile:
     """Any of them on the cursor's line, up to the cursor, is a question that Enter would answer; so it is on
     the line above, where the cursor's is empty or no more than a prompt."""
     questions: tuple[re.Pattern[str], ...] = ()
-    """The same for the cursor's line alone: a sentence above it may be anybody's."""
+    """The same, but above a prompt a sentence may be anybody's; only above an empty line it counts."""
     busy: tuple[re.Pattern[str], ...] = ()
     compacting: tuple[re.Pattern[str], ...] = ()
     usage_limits: tuple[re.Pattern[str], ...] = ()

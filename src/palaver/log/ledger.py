@@ -166,9 +166,10 @@ def _moved(report: DeliveryReport, ts: int, key: str, mail: Mail, counter: _Coun
     """What a step does to mail in line: it leaves the line, or stands in it in another state."""
     if report.unconfirmed or report.state not in _IN_LINE:
         return _taken_out(report.agent, key, mail, counter)
-    row = encode_row(msgspec.structs.replace(mail, state=report.state, since=ts))
-    changes: list[Change] = [(MAIL, key, row)]
-    counter.add(report.agent, (mail.state == State.HELD) - (report.state == State.HELD))
+    is_gated = report.state == State.HELD and bool(report.lane)
+    moved = msgspec.structs.replace(mail, state=report.state, since=ts, is_gated=is_gated)
+    changes: list[Change] = [(MAIL, key, encode_row(moved))]
+    counter.add(report.agent, mail.is_kept_back - moved.is_kept_back)
     if mail.expires:  # What is submitted can no longer expire; what is queued again can.
         is_open = report.state != State.SUBMITTED
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, report.agent), b"1" if is_open else None))
@@ -189,7 +190,7 @@ def _lifted(agent: str, seq: int, old: Entry, new: Entry) -> list[Change]:
 
 def _taken_out(agent: str, key: str, mail: Mail, counter: _Counter) -> list[Change]:
     """One message leaves an agent's line."""
-    counter.add(agent, 0 if mail.state == State.HELD else -1)
+    counter.add(agent, 0 if mail.is_kept_back else -1)
     changes: list[Change] = [(MAIL, key, None)]
     if mail.expires:
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))

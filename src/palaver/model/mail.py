@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from palaver.model.delivery import State
 from palaver.model.envelope import Event
 from palaver.model.message import MESSAGE, is_raw
 from palaver.model.priority import Priority, parse_priority
@@ -50,6 +51,13 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: int = 0
     raw: bool = False
     """Bytes for a terminal: nobody else takes it."""
+    is_gated: bool = False
+    """Held by the gate of a terminal: whoever fetches it itself may have it."""
+
+    @property
+    def is_kept_back(self) -> bool:
+        """Whether it is nobody's to read until it is let through."""
+        return self.state == State.HELD and not self.is_gated
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,16 +4,14 @@ import pytest
 
 from palaver.doors.hooks.permissions import PermissionBook
 from palaver.errors import BadRequest, NotFound
-from palaver.harness.hooks import read_hook
+from palaver.harness.claude_hooks import read_claude_hook
 from palaver.model.agent import Caller, Standing
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance", harness="claude")
-ASKED = read_hook(
-    "claude",
+ASKED = read_claude_hook(
     "PermissionRequest",
     {"session_id": "s", "tool_name": "Bash", "tool_input": {"command": "ls\x1b[2J"}},
 )
-assert ASKED is not None
 
 
 async def test_a_request_is_shown_harmlessly_and_kept_exactly() -> None:

@@ -75,12 +75,12 @@ class OpenCodeStage(SlowStage):
         self.until(lambda: self.state(name)[0] in ("idle", "active"))
         self.until(lambda: "native" in self.gates(name))
 
-    def sit_down(self, name: str = "nova") -> Person:
-        """A person at its terminal."""
+    def sit_down(self, name: str = "nova", last: bytes = b"commands") -> Person:
+        """A person at its terminal who has read its screen up to a word: one that nobody reads is stuck."""
         person = Person(self.home, cols=100, rows=30)
         self._people.append(person)
         person.run(f"pal attach {name} --plain")
-        person.until("┃".encode())
+        person.until(last)
         return person
 
     def end(self) -> None:

@@ -50,9 +50,8 @@ def test_a_request_is_answered_and_the_talk_goes_on_to_six_messages(both: Duo) -
     assert texts == expected
     places = [one["seq"] for one in said]
     both.claude.until(lambda: both.claude.receipt(places[0])["state"] == "answered")
-    for place in places:
-        receipt = both.claude.until_seen(place)
-        assert (receipt["lane"], receipt["grade"]) == ("native", "context"), receipt
+    assert {both.claude.until_seen(place)["lane"] for place in places} == {"native"}
+    assert both.claude.receipt(places[-1])["grade"] == "context"
     assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []
 
 
@@ -69,4 +68,4 @@ def test_nothing_is_left_of_the_two_when_they_are_killed(both: Duo) -> None:
 
     both.claude.until(lambda: both.home.ok("list", "--json").out == "")
     both.claude.until(lambda: not both.claude.processes())
-    assert both.left() == []
+    assert both.left() == [], [str(p) for p in both.left()]

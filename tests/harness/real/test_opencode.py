@@ -82,7 +82,7 @@ def test_a_dialog_stays_as_it_is_and_messages_come_after_it(opencode: OpenCodeSt
     assert opencode.still_screen() == before
     assert not made.exists()
 
-    person = opencode.sit_down()
+    person = opencode.sit_down(last=b"Reject")
     opencode.until(lambda: "Allow once" in opencode.screen())
     person.press(b"\r")
 

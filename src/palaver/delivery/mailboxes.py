@@ -1,0 +1,45 @@
+"""The mailboxes that somebody draws on now, one for each agent. What is idle is forgotten; the log has it."""
+
+from collections.abc import Callable, Sequence
+
+from palaver.delivery.taker import Mailbox
+from palaver.log.api import Log
+
+
+class Mailboxes:
+    """Every open mailbox. `put_back` is told the agent's name whenever mail is open again."""
+
+    def __init__(self, log: Log, *, now_ms: Callable[[], int], put_back: Callable[[str], None]) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._put_back = put_back
+        self._mailboxes: dict[str, Mailbox] = {}
+
+    def get(self, agent: str) -> Mailbox:
+        """Give the mailbox of an agent."""
+        mailbox = self._mailboxes.get(agent)
+        if mailbox is None:
+            mailbox = Mailbox(self._log, agent, now_ms=self._now_ms, put_back=self._put_back)
+            self._mailboxes[agent] = mailbox
+        return mailbox
+
+    def is_in_hand(self, agent: str, seq: int) -> bool:
+        """Whether somebody has a message now."""
+        mailbox = self._mailboxes.get(agent)
+        return mailbox is not None and mailbox.has_in_hand(seq)
+
+    def settle(self, agent: str, seqs: Sequence[int]) -> None:
+        """The ledger says that these wait no longer, whoever has them in hand."""
+        if (mailbox := self._mailboxes.get(agent)) is not None:
+            mailbox.settle(seqs)
+
+    def wake(self, agent: str, *, is_behind: bool) -> None:
+        """There may be something for everybody who draws on it; `is_behind` says that it may be old mail."""
+        if (mailbox := self._mailboxes.get(agent)) is not None:
+            mailbox.wake(is_behind=is_behind)
+
+    def forget_idle(self, agent: str) -> None:
+        """Forget a mailbox on which nobody draws."""
+        mailbox = self._mailboxes.get(agent)
+        if mailbox is not None and mailbox.is_idle:
+            del self._mailboxes[agent]

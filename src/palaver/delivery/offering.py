@@ -1,0 +1,172 @@
+"""Offers mail on the lanes of agents: which lane, what goes, and what its gate must hold back.
+
+One look at a time for each agent, whose cost depends neither on its backlog nor on other agents.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from palaver.clock import Clock
+from palaver.delivery.gated import Gated
+from palaver.delivery.lane import Lane, Offer, shut_terminal
+from palaver.delivery.ledger import Ledger
+from palaver.delivery.mailboxes import Mailboxes
+from palaver.delivery.patience import SHUT_S, Patience
+from palaver.delivery.pick import behind_gate, pick
+from palaver.log.api import Log
+from palaver.log.state import is_carried, read_agent, read_entry
+from palaver.model.agent import Agent
+from palaver.model.delivery import AgentState, State
+from palaver.model.envelope import Event
+from palaver.model.message import is_raw
+from palaver.model.terminal import DIALOG
+
+_SHUT_MS: Final = round(SHUT_S * 1000)
+
+
+class Offering:
+    """The lanes of every agent here, and what is on them."""
+
+    def __init__(
+        self,
+        log: Log,
+        ledger: Ledger,
+        mailboxes: Mailboxes,
+        patience: Patience,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Work that a look starts runs in `tasks`, whose owner waits for it."""
+        self._log = log
+        self._ledger = ledger
+        self._mailboxes = mailboxes
+        self._patience = patience
+        self._clock = clock
+        self._tasks = tasks
+        self._pumps: set[str] = set()
+        self._numbers = count(1)
+        self.gated: Final = Gated(log, ledger)
+        self.lanes: Final[defaultdict[str, list[Lane]]] = defaultdict(list)
+
+    def look(self, agent: str) -> None:
+        """See whether something can go to an agent now. One look at a time for each agent."""
+        if agent not in self.lanes:
+            return
+        for lane in self.lanes[agent]:
+            self._patience.watch(lane)
+        if agent not in self._pumps:
+            self._pumps.add(agent)
+            self._tasks.create_task(self._pump(agent))
+
+    async def _pump(self, agent: str) -> None:
+        try:
+            await self.let_go(agent)
+            while (chosen := self.choose(agent)) is not None:
+                lane, events = chosen
+                if lane.level.is_open or is_raw(events[0]):
+                    await self.offer(lane, events)
+                else:
+                    await self._hold_back(lane, events, DIALOG)
+                await self.let_go(agent)
+        finally:
+            self._pumps.discard(agent)
+
+    def choose(
+        self, agent: str, asking: Lane | None = None, state: AgentState | None = None
+    ) -> tuple[Lane, list[Event]] | None:
+        """Find what goes where now. No await in here: lanes change at every one."""
+        known = read_agent(self._log.rows, agent)
+        if known is not None and state is not None:
+            known = msgspec.structs.replace(known, state=state)
+        lanes = self.lanes.get(agent, [])
+        return None if known is None else pick(self._log, known, lanes, self._mailboxes.get(agent), asking)
+
+    async def offer(self, lane: Lane, events: Sequence[Event]) -> Offer | None:
+        """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
+        mailbox = self._mailboxes.get(lane.agent)
+        seqs = [event.seq for event in events]
+        mailbox.hold(lane, seqs)
+        left: set[int] = set()
+        try:
+            await self._ledger.report(lane.agent, seqs, State.SUBMITTED, lane=lane.word)
+            # Meanwhile some may have been seen or answered in another way, and the lane may have closed.
+            ours = tuple(event for event in events if self._is_carried(lane.agent, event.seq))
+            offer = Offer(next(self._numbers), ours)
+            if ours and lane.is_open:
+                left.update(offer.seqs)
+                lane.offers[offer.number] = offer
+                lane.carry(offer)
+                return offer
+            if ours:
+                reason = "the lane closed before anything left"
+                await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
+            else:
+                await asyncio.sleep(0)  # What did away with them may be written and not yet readable.
+        finally:
+            mailbox.put_back(lane, [seq for seq in seqs if seq not in left])
+        return None
+
+    def take_up(self, lane: Lane, seqs: Sequence[int]) -> Offer | None:
+        """Open an offer for what a lane carried before and still has in hand; None when that is nothing."""
+        mine = [seq for seq in seqs if self._is_carried(lane.agent, seq)]
+        free = [seq for seq in mine if not self._mailboxes.is_in_hand(lane.agent, seq)]
+        events = tuple(filter(None, map(self._log.event, free)))
+        if not events:
+            return None
+        offer = Offer(next(self._numbers), events)
+        self._mailboxes.get(lane.agent).hold(lane, offer.seqs)
+        lane.offers[offer.number] = offer
+        return offer
+
+    def _is_carried(self, agent: str, seq: int) -> bool:
+        entry = read_entry(self._log.rows, seq, agent)
+        return entry is not None and is_carried(entry)
+
+    # Behind gates
+
+    async def let_go(self, agent: str) -> None:
+        """Put in line again what no gate stops any more."""
+        lanes = self.lanes.get(agent, ())
+        is_dialog = any(lane.is_behind_dialog for lane in lanes)
+        is_shut = self._shut(read_agent(self._log.rows, agent)) is not None
+        await self.gated.release(agent, lambda reason: not (is_dialog if reason == DIALOG else is_shut))
+        if agent not in self.lanes:
+            self.gated.forget(agent)
+
+    async def hold_long(self, lane: Lane) -> None:
+        """Hold what has waited behind a closed gate for long, and come back for what has not yet."""
+        while (agent := read_agent(self._log.rows, lane.agent)) and self._shut(agent) is lane:
+            waiting = behind_gate(self._log, agent, lane, self._mailboxes.get(lane.agent))
+            since = self._clock.now_ms() - _SHUT_MS
+            if long := [event for event in waiting if event.ts <= since]:
+                await self._hold_back(lane, long, lane.level.reason)
+                continue
+            if waiting:
+                self._patience.watch_again(lane, (min(event.ts for event in waiting) - since) / 1000)
+            return
+
+    def _shut(self, agent: Agent | None) -> Lane | None:
+        if agent is None:
+            return None
+        return shut_terminal(self.lanes.get(agent.name, ()), idle=agent.state == AgentState.IDLE)
+
+    async def _hold_back(self, lane: Lane, events: Sequence[Event], reason: str) -> None:
+        mailbox = self._mailboxes.get(lane.agent)
+        seqs = [event.seq for event in events]
+        mailbox.hold(lane, seqs)
+        try:
+            await self.gated.hold_back(lane.agent, events, lane=lane.word, reason=reason)
+        finally:
+            mailbox.put_back(lane, seqs)
+
+    async def tell_stuck(self, lane: Lane) -> None:
+        """Tell the senders of what stands in the composer that a dialog is open over it."""
+        if lane.is_behind_dialog:
+            open_now = [event for offer in lane.offers.values() for event in offer.events]
+            texts = [event for event in open_now if not is_raw(event)]
+            await self.gated.tell(lane.agent, texts, reason=DIALOG)
