@@ -57,6 +57,9 @@ class Settings:
     stale_after_s: int = _setting(
         1_800, "An active agent that has said nothing for so many seconds is shown as stale; 0 is never."
     )
+    remind_after_s: int = _setting(
+        60, "So many seconds lie between two reminders of a message that expects a reply, at least."
+    )
     hints: str = _setting(
         "", "A text for every agent, behind the messages that it reads; at most 1000 bytes."
     )

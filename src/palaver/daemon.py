@@ -25,6 +25,7 @@ from palaver.doors.adopted import AdoptedDoor
 from palaver.doors.argv.commands_http import wanted_settings, write_wanted
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
+from palaver.doors.dead_sockets import DeadSockets
 from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.hooks.conversation import Conversations
@@ -173,7 +174,14 @@ class Daemon:
         self._delivery = Delivery(log, submit, clock=self._clock, tasks=tasks)
         self._delivery.deadline_changed = self._deadline_changed.set
         self._watches = Watches(log, submit, tasks=tasks)
-        self._nags = Nags(log, submit, tasks=tasks)
+        self._nags = Nags(
+            log,
+            submit,
+            clock=self._clock,
+            after_s=self._settings.remind_after_s,
+            call_later=call_later,
+            tasks=tasks,
+        )
         self._sticks = Sticks(
             log,
             submit,
@@ -250,6 +258,7 @@ class Daemon:
         await door.open()
         self._adopted = AdoptedDoor(services, doorstep, tasks)
         self._adopted.open()
+        DeadSockets(self._home, log)
         tasks.create_task(take_up_reports(services))
         await http.open(services, self._settings)
         tasks.create_task(self._expire())

@@ -105,7 +105,7 @@ class FakeDaemon:
             return {"name": self.name, "secret": said["secret"], "seat": "seat-mark", "harness": self.harness}
         if said["op"] == "lane":
             self._lanes += 1
-            return {"lane": self._lanes}
+            return {"lane": self._lanes, **({"offer": said["carrying"][0]} if "carrying" in said else {})}
         return {}
 
     def push(self, kind: str, **fields: object) -> None:
@@ -285,13 +285,17 @@ class Stage:
         await client.until_shown(b"ready")
         client.close()
 
+    async def hook(self, event: str) -> None:
+        """Have the agent say a hook's event at its socket."""
+        self.daemon.who = {"ok": True, "name": self.daemon.name, "standing": "worker", "kind": "instance"}
+        assert (await self.ask(type="hook_event", event_name=event, payload={}))["ok"] is True
+        self.daemon.who = {"ok": True, "name": "human", "standing": "human", "kind": "human"}
+
     async def open_gate(self) -> None:
         """Once the program is ready have it say by a hook that it is idle, and wait for the open gate."""
         await self.until_ready()
-        self.daemon.who = {"ok": True, "name": self.daemon.name, "standing": "worker", "kind": "instance"}
         count = len([one for one in self.daemon.said if one["op"] == "gate" and one["open"]])
-        assert (await self.ask(type="hook_event", event_name="SessionStart", payload={}))["ok"] is True
-        self.daemon.who = {"ok": True, "name": "human", "standing": "human", "kind": "human"}
+        await self.hook("SessionStart")
         if not count:
             await self.daemon.heard("gate", open=True)
 

@@ -230,6 +230,28 @@ async def test_a_turn_can_be_over_before_it_is_said_to_have_begun(stage: Stage) 
         )
 
 
+async def test_a_thread_that_is_still_being_made_is_looked_at_until_it_is_there(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server:
+        server.add_thread("one", status={"type": "notLoaded"})
+        server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
+        holder = Near(stage, server)
+        running = asyncio.create_task(holder.bus.run())
+        try:
+            await stage.daemon.heard("hold")
+            holder.codex.start()
+            await stage.daemon.heard("gate")
+            before = stage.daemon.last("gate")
+
+            server.threads["one"]["status"] = {"type": "idle"}
+
+            assert (before["open"], before["reason"]) == (False, "starting")
+            assert (await stage.daemon.heard("gate", count=2))["open"]
+        finally:
+            holder.codex.close()
+            running.cancel()
+            await asyncio.wait([running, *holder.tasks])
+
+
 async def test_a_thread_that_a_person_begins_is_the_agents_from_then_on(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")

@@ -52,8 +52,7 @@ async def test_beyond_300_characters_the_file_is_named(stage: Stage, tmp_path: P
     await stage.daemon.heard("answer", answer="seen")
 
     (file,) = (stage.home / "messages" / "luna").iterdir()
-    # Behind a path stands a blank: a program may have opened a list of files, from which Enter would choose.
-    body = "é" * count if count == 300 else f"Read {file} "
+    body = "é" * count if count == 300 else f"Read {file}"
     assert record.read_bytes() == f"\x1b[200~{HEAD}{body}\x1b[201~\r".encode()
     assert file.read_text() == "é" * count + "\n"
 
@@ -273,13 +272,48 @@ async def test_a_daemon_killed_in_the_middle_of_an_offer_hears_how_it_ended(
 
     await stage.daemon.close()
     await stage.daemon.open()
-    await stage.daemon.heard("hold", count=2)
-    assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
+    assert (await stage.daemon.heard("lane", count=2))["carrying"] == [1]
+    await stage.daemon.heard("gate", reason="dialog", count=2)
     os.kill(stage.child, signal.SIGUSR1)
 
-    lane = await stage.daemon.heard("lane", count=2)
-    assert lane["outcomes"] == [{"messages": [1], "answer": "seen", "grade": "handed"}]
+    answer = await stage.daemon.heard("answer")
+    assert (answer["lane"], answer["offer"], answer["answer"]) == (1, 1, "seen")
     assert record.read_bytes().count(b"\r") == 1
+
+
+async def test_raw_keys_go_in_beside_a_message_that_waits_behind_a_dialog(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "paste"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    stage.daemon.offer(1, "hello")
+    await stage.daemon.heard("gate", reason="dialog")
+
+    stage.daemon.offer(2, "", raw=base64.b64encode(b"y").decode(), priority="interrupt")
+    stage.daemon.offer(3, "not beside it")
+
+    assert (await stage.daemon.heard("answer", offer=2))["answer"] == "seen"
+    answer = await stage.daemon.heard("answer", offer=3)
+    assert (answer["answer"], answer["reason"]) == ("deferred", "another message is in hand")
+    await wait_until(lambda: record.read_bytes().endswith(b"DIALOG:y\n"))
+    assert b"\r" not in record.read_bytes()
+
+
+async def test_a_deferral_is_followed_by_the_level_again(stage: Stage, tmp_path: Path) -> None:
+    await start_keys(stage, tmp_path / "record")
+    folder = stage.home / "messages"
+    folder.mkdir()
+    (folder / "luna").touch()
+    gates = len([one for one in stage.daemon.said if one["op"] == "gate"])
+
+    stage.daemon.offer(1, "hello")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "its file cannot be written: File exists")
+    await stage.daemon.until(lambda: len([o for o in stage.daemon.said if o["op"] == "gate"]) > gates)
+    assert stage.daemon.last("gate")["open"] is True
 
 
 async def test_what_was_typed_when_the_program_ended_is_in_doubt(stage: Stage, tmp_path: Path) -> None:
@@ -486,6 +520,9 @@ async def test_many_messages_go_in_order_across_three_deaths_of_the_daemon(
             await stage.daemon.open()
             lane = await stage.daemon.heard("lane", count=1 + number // 2)
             told += [seq for outcome in lane.get("outcomes", []) for seq in outcome["messages"]]
+            if lane.get("carrying"):
+                await stage.daemon.heard("answer", offer=number)
+                told += lane["carrying"]
             await stage.daemon.until(lambda: stage.daemon.said[-1]["op"] == "gate")
         else:
             await stage.daemon.heard("answer", offer=number)

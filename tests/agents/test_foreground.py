@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from tests.daemon.stage import wait_until
 
-from palaver.agents.foreground import children, descendants, read_foreground
+from palaver.agents.foreground import Readers, children, descendants, read_foreground, read_readers
 from palaver.agents.gates import Foreground
 from palaver.agents.pty import Pty
 
@@ -80,3 +81,30 @@ def test_what_runs_below_a_process_is_found() -> None:
 
 def test_a_process_that_is_gone_has_no_children() -> None:
     assert children(2**22 + 1) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bash", "-c", "exec -a claude bash --norc --noprofile"],
+        ["bash", "--norc", "--noprofile", "-xO", "extglob"],
+        ["bash", "--norc", "--noprofile", "-eo", "pipefail"],
+        ["script", "-q", "/dev/null"],
+    ],
+)
+def test_a_shell_in_any_guise_is_a_shell(command: list[str]) -> None:
+    with in_terminal(*command) as (pty, pid):
+        wait_until(lambda: read_foreground(pty, pid) is Foreground.SHELL)
+
+
+def test_whether_they_wait_is_said_of_the_agent_alone_and_when_asked() -> None:
+    with in_terminal("cat") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid).is_waiting is True)
+
+        assert read_readers(pty, pid, is_asked=False) == Readers(Foreground.AGENT, is_waiting=None)
+        assert read_readers(pty, pid + 1) == Readers(Foreground.OTHER, is_waiting=None)
+
+
+def test_one_who_sleeps_does_not_wait() -> None:
+    with in_terminal("sleep", "99") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid) == Readers(Foreground.AGENT, is_waiting=False))

@@ -349,6 +349,7 @@ def ask(nova: Shell, agent: Scripted, text: str = "which one?") -> int:
 def test_who_does_not_answer_is_reminded_three_times_across_deaths_of_the_daemon_and_no_more(
     home: Home, framed: Scripted, nova: Shell
 ) -> None:
+    (home.path / "config.toml").write_text("remind_after_s = 1\n")  # for the daemons that come
     place = ask(nova, framed)
     framed.until_sent(1)
 

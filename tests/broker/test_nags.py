@@ -54,6 +54,19 @@ async def test_after_three_the_sender_is_told_and_it_is_over(bus: Bus) -> None:
     assert await nag(bus, request) is None
 
 
+async def test_who_is_at_work_again_is_left_alone_until_it_is_idle(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "which?", "@nova", expects_reply=True)
+    await goes_idle(bus, nova, request.seq)
+    await bus.submit(nova, SetStatus(state="active"))
+
+    at_work = await nag(bus, request)
+    await bus.submit(nova, SetStatus(state="idle"))
+
+    assert at_work is None
+    assert await nag(bus, request) is not None
+
+
 async def test_the_sender_is_told_when_the_recipient_stops(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)

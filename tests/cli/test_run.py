@@ -101,8 +101,12 @@ def test_detached_it_prints_the_name_and_nothing_else(home: Home, person: Person
     assert len(holders_of(home.path)) == 1
 
 
-def test_without_a_terminal_it_is_as_if_detached(home: Home, person: Person) -> None:
-    assert home.ok("run", "--name", "luna", "--", *command("lines").split()).out == "luna\n"
+@pytest.mark.parametrize("status", [0, 7])
+def test_without_a_terminal_it_waits_for_the_end_and_gives_the_status(home: Home, status: int) -> None:
+    result = home.pal("run", "--name", "luna", "--", "sh", "-c", f"exit {status}")
+
+    assert (result.status, result.out) == (status, "")
+    assert "luna runs" in result.err
 
 
 @pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/passwd", 126)])

@@ -1,7 +1,9 @@
 """A holder and its agent: one identity, that nobody else can take up, whatever happens to the daemon."""
 
 import signal
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.daemon.holder import SECRET, FakeHolder, ticket_of, words_of, words_of_person
@@ -231,3 +233,38 @@ def test_a_daemon_without_the_holder_says_that_it_is_not_connected(bus: Home, lu
     wait_until(lambda: bus.pal("peek", "luna", "--json").error["error"] == "not_found")
 
     check_output(bus.pal("status", "luna", "--json"))
+
+
+def socket_of(home: Home, name: str, *, is_live: bool) -> tuple[Path, socket.socket]:
+    """A socket where the holder of an agent has its own; one that is not live was left by a killed holder."""
+    path = home.path / "agents" / f"{name}.sock"
+    path.parent.mkdir(exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    if is_live:
+        listener.listen()
+    return path, listener
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_the_socket_that_a_killed_holder_left_goes_with_its_agent(bus: Home, *, is_live: bool) -> None:
+    with FakeHolder(bus) as holder:
+        holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", *PROGRAM)))
+        path, listener = socket_of(bus, "luna", is_live=is_live)
+        holder.ok("leave", reason="killed by SIGKILL")
+
+        with listener:
+            assert path.exists() == is_live
+
+
+def test_what_holders_left_while_no_daemon_ran_goes_with_the_next_start(bus: Home, luna: FakeHolder) -> None:
+    luna.ok("leave", reason="exited with 0")
+    bus.kill(signal.SIGKILL)
+    left, listener = socket_of(bus, "luna", is_live=False)
+    other, stranger = socket_of(bus, "stranger", is_live=False)
+
+    with listener, stranger:
+        bus.ok("up")
+
+        assert not left.exists()
+        assert other.exists()

@@ -388,6 +388,20 @@ def test_a_holder_that_goes_with_its_goodbye_has_said_enough(bus: Home, luna: Fa
     assert result.json == {"name": "luna", "reason": "killed by SIGKILL"}
 
 
+def test_a_holder_that_comes_back_to_say_how_it_ended_is_waited_for(bus: Home, luna: FakeHolder) -> None:
+    def hold() -> None:
+        asked(luna, "stop")
+        luna.again()
+        asked(luna, "stop")
+        luna.again()
+        luna.ok("leave", reason="exited with 0")
+        luna.wire.close()
+
+    result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
+
+    assert result.json == {"name": "luna", "reason": "exited with 0"}
+
+
 def test_what_a_holder_cannot_do_is_said(bus: Home, luna: FakeHolder) -> None:
     def hold() -> None:
         push = asked(luna, "stop")
@@ -439,10 +453,19 @@ def test_who_asks_is_told_when_the_holder_goes(bus: Home, luna: FakeHolder) -> N
 # An answer that is waited for
 
 
+def remind_soon(bus: Home, luna: FakeHolder) -> None:
+    """Begin again with a daemon that leaves little time between reminders."""
+    (bus.path / "config.toml").write_text("remind_after_s = 1\n")
+    bus.kill()
+    bus.ok("up")
+    luna.again()
+    luna.open_lane()
+
+
 def test_who_goes_idle_without_answering_is_reminded_until_it_answers(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
-    luna.gate(open=True)
+    remind_soon(bus, luna)
     send(nova, "which one?", "--expects-reply")
     seq = luna.offered()
     luna.answer(seq)
@@ -462,7 +485,7 @@ def test_who_goes_idle_without_answering_is_reminded_until_it_answers(
 
 
 def test_reminders_survive_the_daemon_and_end_after_three(bus: Home, luna: FakeHolder, nova: Shell) -> None:
-    luna.gate(open=True)
+    remind_soon(bus, luna)
     send(nova, "which one?", "--expects-reply")
     luna.take()
     for _ in range(3):

@@ -1,8 +1,10 @@
 """The words for a sender."""
 
+from dataclasses import replace
+
 import pytest
 
-from palaver.delivery.notices import STATES, notice
+from palaver.delivery.notices import STATES, held_notices, notice
 from palaver.model.envelope import Event
 
 
@@ -73,3 +75,17 @@ def test_two_deliveries_of_one_message_are_told_apart() -> None:
     }
 
     assert len(kinds) == 3
+
+
+def test_much_that_is_held_is_one_notice_for_its_sender_and_a_broadcast_one_of_its_own() -> None:
+    mine = [replace(message(sender_kind="instance"), seq=seq, id=str(seq)) for seq in (3, 4, 5)]
+    all_ = replace(message(sender_kind="instance", scope="broadcast"), seq=6, id="6")
+    nobodys = message(sender_kind="external", sender="script")
+
+    told = list(held_notices("nova", [*mine, all_, nobodys], reason="draft"))
+
+    assert [one.text for one in told] == [
+        "#3 and 2 more are held for nova: draft",
+        "#6 is held for nova: draft ('pal receipts 6' shows everyone)",
+    ]
+    assert [one.to for one in told] == ["luna", "luna"]

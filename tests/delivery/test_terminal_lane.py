@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_of, notices, take
 from tests.fakes import HUMAN, LIMIT_S, Bus, FakeLane, seat, texts_of
 
 from palaver.delivery.lane import Answer, LaneKind, Level
@@ -16,9 +17,6 @@ from palaver.model.request import Leave, Release, Send, SetStatus
 from palaver.model.terminal import DIALOG, Pause, Unpause
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "priority_queue.json").read_text())["cases"]
-CLOSED = Level(is_open=False, reason="draft")
-BEHIND_DIALOG = Level(is_open=False, reason=DIALOG)
-OPEN = Level()
 
 
 @pytest.fixture
@@ -29,33 +27,6 @@ async def luna(bus: Bus) -> Caller:
 @pytest.fixture
 async def nova(bus: Bus) -> Caller:
     return await bus.join("nova", holder="hash", seat=seat(7))
-
-
-def lane_of(bus: Bus, level: Level | None = OPEN) -> FakeLane:
-    return bus.open_lane("nova", LaneKind.TERMINAL, level)
-
-
-async def take(bus: Bus, lane: FakeLane, answer: Answer = Answer.SEEN, **fields: str) -> str:
-    offer = await lane.next()
-    (text,) = texts_of(offer.events)
-    await bus.delivery.answer(lane.lane, offer.number, answer, **fields)
-    return text
-
-
-async def becomes(bus: Bus, event: Event, state: str) -> None:
-    """Wait until a message is in a state for nova."""
-    news = asyncio.Event()
-    stop = bus.log.subscribe(lambda _: news.set())
-    async with asyncio.timeout(LIMIT_S):
-        while bus.state(event, "nova") != state:
-            news.clear()
-            await news.wait()
-    stop()
-
-
-async def notices(bus: Bus, name: str) -> list[str]:
-    found = await bus.log.read(Query(types=("message",)))
-    return [str(e.payload["text"]) for e in found if e.to == (name,) and e.sender == "[pal-events]"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -296,16 +267,37 @@ async def test_keys_go_past_every_gate_and_a_pause(
     assert native.is_empty
 
 
-async def test_keys_wait_for_what_is_being_typed(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_keys_are_offered_beside_what_is_being_typed_one_after_the_other(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
-    offer = await lane.next()
+    await lane.next()
+    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+
     await keys(bus)
+    first = await lane.next()
+    await keys(bus, b"n")
+    await bus.delivery.answer(lane.lane, first.number, Answer.SEEN)
+
+    assert texts_of(first.events) == ["y"]
+    assert await take(bus, lane) == "n"
+
+
+async def test_keys_that_are_deferred_wait_for_the_end_of_what_is_being_typed(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    typing = await lane.next()
+    await keys(bus)
+    await take(bus, lane, Answer.DEFERRED)
     await bus.send(luna, "more", "@nova")
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+    await bus.delivery.answer(lane.lane, typing.number, Answer.SEEN)
 
     assert await take(bus, lane) == "y"
+    assert await take(bus, lane) == "more"
 
 
 async def test_keys_that_are_refused_are_refused_for_good(bus: Bus, luna: Caller, nova: Caller) -> None:

@@ -87,3 +87,14 @@ async def test_a_holder_that_comes_again_takes_the_place_of_the_one_before() -> 
     with pytest.raises(Unavailable):
         await asking
     assert holds.get("luna") is after.hold
+
+
+async def test_who_watches_is_told_of_every_holder_that_comes_until_that_ends() -> None:
+    holds, told = Holds(), []
+    unwatch = holds.watch(lambda: told.append("came"))
+
+    Holder(holds)
+    unwatch()
+    Holder(holds, "nova")
+
+    assert told == ["came"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.usage_reset import reset_moment_ms
+from palaver.harness.usage_reset import is_limit, limit_ends_ms, reset_moment_ms
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -38,3 +38,30 @@ def test_whatever_is_said_it_is_a_moment_to_come_or_none(words: str, now_ms: int
     moment = reset_moment_ms(words, now_ms)
 
     assert moment is None or moment > now_ms - 60_000
+
+
+@pytest.mark.parametrize(
+    ("detail", "moment"),
+    [
+        ("usage limit, resets 3pm (UTC)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
+        ("usage_limit until 3pm (UTC)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
+        ("usage_limit until 1794759000", datetime.fromtimestamp(1794759000, UTC)),
+    ],
+)
+def test_a_status_says_when_a_limit_ends(detail: str, moment: datetime) -> None:
+    assert is_limit(detail)
+    assert limit_ends_ms(detail, NOW_MS) == int(moment.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    "detail", ["usage limit", "usage_limit", "usage_limit: try later", "usage limit, resets soon"]
+)
+def test_a_limit_can_have_no_end_that_is_known(detail: str) -> None:
+    assert is_limit(detail)
+    assert limit_ends_ms(detail, NOW_MS) is None
+
+
+@pytest.mark.parametrize("detail", ["", "permission: usage limit", "usage limits", "thinking"])
+def test_other_words_are_no_limit(detail: str) -> None:
+    assert not is_limit(detail)
+    assert limit_ends_ms(detail, NOW_MS) is None

@@ -315,9 +315,11 @@ def test_what_runs_below_another_program_that_holds_is_a_script(street: _Street)
     terminal.type(street.probe)
     visit = street.visit()
     doorstep = _doorstep()
+    before = doorstep.who(visit.chain, visit.claim)
 
     doorstep.holders.meet(next(process for process in visit.chain if process.pid == terminal.shell))
 
+    assert before == HUMAN
     assert doorstep.who(visit.chain, visit.claim) == SCRIPT
 
 

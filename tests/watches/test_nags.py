@@ -1,11 +1,11 @@
 """The reactor of reminders: what is due is told, once, also after a restart and a full disk."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.fakes import LIMIT_S, Bus, OpenLog, open_memory, open_sqlite, opened_bus
+from tests.fakes import HUMAN, LIMIT_S, Bus, OpenLog, open_memory, open_sqlite, opened_bus
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.errors import BadRequest, DiskFull, PalaverError
@@ -16,6 +16,20 @@ from palaver.model.request import Leave, SetStatus
 from palaver.model.terminal import FireNag
 from palaver.watches.nags import Nags
 
+AFTER_S = 60.0
+
+
+class Ring:
+    """A timer that a test lets ring."""
+
+    def __init__(self, moment_s: float, ring: Callable[[], None]) -> None:
+        self.moment_s = moment_s
+        self.ring = ring
+        self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_over = True
+
 
 class Nagged:
     """A bus with the reactor under test."""
@@ -24,12 +38,37 @@ class Nagged:
         self.bus = bus
         self.failures: list[PalaverError] = []
         self.has_failed = asyncio.Event()
+        self.rings: list[Ring] = []
         self._tasks = tasks
         self.start()
 
     def start(self) -> None:
-        self.nags = Nags(self.bus.log, self._submit, tasks=self._tasks)
+        self.nags = Nags(
+            self.bus.log,
+            self._submit,
+            clock=self.bus.clock,
+            after_s=AFTER_S,
+            call_later=self._call_later,
+            tasks=self._tasks,
+        )
         self.nags.start()
+
+    def _call_later(self, wait_s: float, ring: Callable[[], None]) -> Ring:
+        self.rings.append(Ring(self.bus.clock.monotonic_s() + wait_s, ring))
+        return self.rings[-1]
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass, and ring what is due."""
+        self.bus.clock.advance(seconds)
+        for ring in self.rings:
+            if not ring.is_over and ring.moment_s <= self.bus.clock.monotonic_s():
+                ring.is_over = True
+                ring.ring()
+
+    async def waits(self) -> None:
+        """Let the reactor come to the end of what it has heard: it then waits for a timer, or for news."""
+        for _ in range(5):
+            await self.bus.send(HUMAN, "marker", "@luna")
 
     async def _submit(self, request: FireNag) -> object:
         if self.failures:
@@ -75,7 +114,14 @@ async def test_closing_twice_or_before_the_start_is_harmless(nagged: Nagged) -> 
     nagged.nags.close()
 
     async with asyncio.TaskGroup() as tasks:
-        Nags(nagged.bus.log, nagged.bus.broker.submit, tasks=tasks).close()  # type: ignore[arg-type]  # never called
+        Nags(
+            nagged.bus.log,
+            nagged.bus.broker.submit,  # type: ignore[arg-type]  # never called
+            clock=nagged.bus.clock,
+            after_s=0,
+            call_later=asyncio.get_running_loop().call_later,
+            tasks=tasks,
+        ).close()
 
 
 async def test_who_goes_idle_is_reminded_and_the_sender_told_of_the_end(nagged: Nagged) -> None:
@@ -100,6 +146,7 @@ async def test_what_fell_due_before_a_start_is_told_then_and_once(nagged: Nagged
     (first,) = await nagged.told(1)
     nagged.nags.close()
     nagged.start()
+    nagged.bus.clock.advance(AFTER_S)
     await nagged.idle(nova, first.seq)
 
     assert [event.payload["nag"]["count"] for event in await nagged.told(2)] == [1, 2]  # type: ignore[index]  # written above
@@ -127,3 +174,69 @@ async def test_a_reminder_that_is_refused_stops_no_other(nagged: Nagged) -> None
 
     (told,) = await nagged.told(1)
     assert told.to == ("nova",)
+
+
+async def test_a_minute_lies_between_two_reminders(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    nagged.passes(7)
+    await nagged.idle(nova, first.seq)
+    await nagged.idle(nova)
+    await nagged.waits()
+
+    nagged.passes(AFTER_S - 7.001)
+    await nagged.waits()
+    early = len(await nagged.told(0))
+    nagged.passes(0.001)
+
+    assert early == 1
+    assert [ring.moment_s for ring in nagged.rings] == [AFTER_S]
+    assert len(await nagged.told(2)) == 2
+
+
+async def test_who_is_at_work_again_then_is_reminded_when_it_goes_idle(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.idle(nova, first.seq)
+    await nagged.bus.submit(nova, SetStatus(state="active"))
+    await nagged.waits()
+
+    nagged.passes(AFTER_S)
+    await nagged.waits()
+    at_work = len(await nagged.told(0))
+    await nagged.bus.submit(nova, SetStatus(state="idle"))
+
+    assert at_work == 1
+    assert len(await nagged.told(2)) == 2
+
+
+async def test_of_one_who_stops_its_sender_hears_at_once(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.idle(nova, first.seq)
+
+    await nagged.bus.submit(nova, Leave())
+
+    _, last = await nagged.told(2)
+    assert last.to == ("luna",)
+
+
+async def test_what_is_answered_meanwhile_is_not_reminded_of(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.idle(nova, first.seq)
+    await nagged.waits()
+
+    await nagged.bus.send(nova, "this", "@luna", reply_to=str(request.seq))
+    nagged.passes(AFTER_S)
+    await nagged.waits()
+
+    assert len(await nagged.told(0)) == 1

@@ -282,7 +282,7 @@ class Agent:
 
     # A newer version of this process
 
-    def keep(self, held: Held) -> Kept:
+    def keep(self, held: Held, awaiting: int | None) -> Kept:
         """Give all that the newer version needs. Nothing may happen here afterwards but the change."""
         painted = self.station.redraw()
         unsent = self.station.pump.release()
@@ -299,6 +299,7 @@ class Agent:
             remembered=self.station.screen.keep(),
             unsent=unsent,
             outcomes=self._lane.outcomes,
+            awaiting=awaiting,
             native=self._native.address,
             native_outcomes=self._native.outcomes,
             typed=tuple(self._typed),

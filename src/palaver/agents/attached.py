@@ -58,10 +58,10 @@ class Viewers:
                 viewer.show(frames)
 
     def tell(self, fields: dict[str, object]) -> None:
-        """Send a control to everybody."""
+        """Send a control that says how something is to everybody."""
         frames = control_to_bytes(fields)
         for viewer in self:
-            viewer.send(frames)
+            viewer.tell(str(fields["type"]), frames)
 
     def resume(self) -> None:
         """There is room for keys again."""
@@ -115,7 +115,9 @@ class Viewers:
 
     def left(self, viewer: Viewer) -> None:
         self._viewers.remove(viewer)
-        self.stalled.discard(viewer)
+        if viewer in self.stalled:
+            self.stalled.discard(viewer)
+            self.stage.on_gone(viewer)
         if self.owner is viewer:
             self.owner = None
         self.stage.on_viewers()

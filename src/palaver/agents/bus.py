@@ -44,8 +44,17 @@ OnHeld = Callable[[Held], Awaitable[None]]
 class Bus:
     """One connection at a time. `on_held` is awaited after each one was made."""
 
-    def __init__(self, home: str, hold: Hold, on_held: OnHeld, on_push: Callable[[Line], None]) -> None:
+    def __init__(
+        self,
+        home: str,
+        hold: Hold,
+        on_held: OnHeld,
+        on_push: Callable[[Line], None],
+        start: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`start` starts a daemon where there is none, and says whether it did; without it we do it here."""
         self._home = home
+        self._start = start
         self._hold = hold
         self._on_held = on_held
         self._on_push = on_push
@@ -55,6 +64,8 @@ class Bus:
         self._is_lost = asyncio.Event()
         self._hurry = asyncio.Event()
         self._is_hurried = False
+        self.connections = 0
+        """How many there have been: what was numbered on one of them means nothing on the next."""
         self.held: Held | None = None
         """What the first answer said; None until then."""
 
@@ -98,12 +109,22 @@ class Bus:
 
     async def _connect(self) -> None:
         self._is_lost.clear()
-        self._wire = await open_wire(self._home, self._hear, self._lose)
+        self._wire = await self._open_wire()
+        self.connections += 1
         hold = self._hold
         if self.held is not None:
             hold = msgspec.structs.replace(hold, name=self.held.name, secret=self.held.secret, ticket="")
         answer = _held(await self.ask(hold))
         self.held = msgspec.structs.replace(answer, secret=answer.secret or hold.secret)
+
+    async def _open_wire(self) -> Wire:
+        try:
+            return await open_wire(self._home, self._hear, self._lose, can_start=self._start is None)
+        except Disconnected:
+            # Who has little time left, because the agent has ended, leaves starting to others.
+            if self._start is None or self._is_hurried or not await self._start():
+                raise
+        return await open_wire(self._home, self._hear, self._lose, can_start=False)
 
     def take_up(self, held: Held) -> None:
         """Go on as who was held before, by an earlier version of this process."""

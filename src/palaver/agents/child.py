@@ -37,6 +37,11 @@ SESSION_VARIABLES: Final = frozenset(
         "GEMINI_CLI_IDE_SERVER_PORT",
         "GEMINI_CLI_IDE_WORKSPACE_PATH",
         "GEMINI_CLI_NO_RELAUNCH",
+        "CODEX_MANAGED_BY_NPM",
+        "CODEX_MANAGED_BY_BUN",
+        "CODEX_MANAGED_PACKAGE_ROOT",
+        "CODEX_INTERNAL_ORIGINATOR_OVERRIDE",
+        "AI_AGENT",
         "OPENCODE_SERVER",
         "OPENCODE_RUN_ID",
         "OPENCODE_PROCESS_ROLE",
@@ -44,7 +49,25 @@ SESSION_VARIABLES: Final = frozenset(
 )
 """What harnesses give to the processes of one session, and what must not reach another one."""
 
-_SIZE_VARIABLES: Final = frozenset({"COLUMNS", "LINES"})
+WINDOW_VARIABLES: Final = frozenset(
+    {
+        *("COLUMNS", "LINES", "TMUX", "TMUX_PANE", "STY", "WINDOW", "WINDOWID"),
+        *("TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID", "TERMINAL_EMULATOR"),
+        *(
+            "ZELLIJ",
+            "ZELLIJ_SESSION_NAME",
+            "ZELLIJ_PANE_ID",
+            "KITTY_WINDOW_ID",
+            "KITTY_PID",
+            "KITTY_LISTEN_ON",
+        ),
+        *("WEZTERM_PANE", "WEZTERM_UNIX_SOCKET", "ALACRITTY_WINDOW_ID", "ALACRITTY_SOCKET", "WT_SESSION"),
+        *("ITERM_SESSION_ID", "ITERM_PROFILE", "LC_TERMINAL", "LC_TERMINAL_VERSION", "VTE_VERSION"),
+        *("GHOSTTY_RESOURCES_DIR", "GHOSTTY_BIN_DIR", "KONSOLE_VERSION", "VSCODE_INJECTION"),
+    }
+)
+"""What belongs to the window of whoever starts it: the agent has a terminal of its own."""
+
 _DEFAULT_TERM: Final = "xterm-256color"
 _GO: Final = b"\n"
 _READ_BYTES: Final = 4096
@@ -60,6 +83,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     cwd: bytes
     environment: tuple[bytes, ...]
     umask: int = 0o022
+    last_signal: int = int(signal.SIGTERM)
+    """What it gets when its holder is killed: some programs live on behind a terminal that is hung up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +103,7 @@ def clean_environment(environment: Mapping[str, str], home: str) -> dict[str, st
     kept = {
         name: value
         for name, value in environment.items()
-        if not name.startswith(PREFIX) and name not in SESSION_VARIABLES and name not in _SIZE_VARIABLES
+        if not name.startswith(PREFIX) and name not in SESSION_VARIABLES | WINDOW_VARIABLES
     }
     if kept.get("TERM", "dumb") == "dumb":
         kept["TERM"] = _DEFAULT_TERM  # it gets a terminal now, whatever its caller had
@@ -93,8 +118,7 @@ def prepare(program: Program, slave: int) -> Waiting:
     pid = os.fork()
     if pid == 0:
         if libc is not None:
-            # A holder that is killed hangs its terminal up, and some programs live on behind that.
-            libc.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
+            libc.prctl(_SET_PARENT_DEATH_SIGNAL, program.last_signal, 0, 0, 0)
         _become(program, slave, go_read, failure_write, (go, failure))
     os.close(go_read)
     os.close(failure_write)

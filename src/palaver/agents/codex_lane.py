@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from palaver.model.delivery import Grade
 
 _SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """A thread can be heard once its file is there, which takes a moment after its first word."""
+_LOADING_PAUSE_S: Final = 2.0
+_LOADING_LOOKS: Final = 30
 _LIMIT_S: Final = 300.0
 """So long a used-up allowance is believed in when nobody says when it ends."""
 _TRIES: Final = 3
@@ -89,6 +92,7 @@ class CodexLane:
             self._give_up(f"the app-server of Codex cannot be used: {error}")
             return
         self._update()
+        self._spawn(self._wait_until_loaded())
         await self._subscribe(self._threads.current)
         try:
             await self.lane.open()
@@ -149,10 +153,7 @@ class CodexLane:
             waiting.set_result(is_in_thread)
 
     async def _look_back(self, thread: str, turn: str) -> None:
-        """Find out of the texts of a turn that is over whether it took them.
-
-        In a fresh thread a text can be taken before its news come to us: then only the thread itself knows.
-        """
+        """Ask the thread which texts a turn that is over took: of a fresh one not all news come to us."""
         shown: frozenset[str] = frozenset()
         try:
             answer = await self._client.ask(*wire.subscribe(thread))
@@ -172,6 +173,21 @@ class CodexLane:
         if found is not None and self._threads.found(found):
             self._follow(found.id)
             self._update()
+            await self._wait_until_loaded()
+
+    async def _wait_until_loaded(self) -> None:
+        """Look again at a thread that is still being made: nobody tells when that is done."""
+        for pause_s in (*_SUBSCRIBE_PAUSES_S, *repeat(_LOADING_PAUSE_S, _LOADING_LOOKS)):
+            if self.is_over or not self._threads.is_loading:
+                return
+            await asyncio.sleep(pause_s)
+            try:
+                found = await self._read(self._threads.current)
+            except PalaverError:
+                return
+            if found is not None and found.id == self._threads.current and self._threads.is_loading:
+                self._threads.found(found)
+                self._update()
 
     def _follow(self, thread: str) -> None:
         if thread and thread not in self._heard:

@@ -76,6 +76,12 @@ class Threads:
         talk = self._talks.get(self.current)
         return talk is not None and talk.is_active
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether the agent's thread is there and cannot be written to yet."""
+        talk = self._talks.get(self.current)
+        return talk is not None and not talk.is_loaded
+
     # What is told
 
     def found(self, thread: Thread) -> bool:

@@ -15,6 +15,7 @@ from palaver.agents.bus import Bus
 from palaver.agents.ending import Ending
 from palaver.agents.gates import check
 from palaver.agents.lane import Lane, clip
+from palaver.agents.message_file import read_message
 from palaver.agents.pty import Exit
 from palaver.agents.request_wire import AgentRequest, Reply, reply_to_json
 from palaver.agents.station import Station
@@ -108,7 +109,7 @@ class House:
 
     async def show(self, message_id: str) -> dict[str, object]:
         """Give what became of a message: as the ledger says, or while the daemon is away as it was here."""
-        here = self._lane.handled.get(message_id)
+        here = self._lane.find(message_id)
         try:
             told = msgspec.json.decode(
                 await self._bus.ask(Receipts(message=message_id)), type=dict[str, object]
@@ -119,11 +120,25 @@ class House:
             raise NotFound(f"message {message_id}", str(error)) from error
         if not told and here is None:
             raise NotFound(f"message {message_id}", "it was not offered here, and the bus is not running")
+        shown = {
+            "body": told.get("text", ""),
+            "status": self._state_in(told),
+            "file_path": "",
+            "priority": "",
+        }
         if here is not None:
-            message = here.message
-            told |= {"id": message.id, "from": message.sender, "priority": message.priority}
-            told |= {"body": message.text, "status": here.state, "file_path": here.file}
-        return told
+            shown |= {"id": here.id, "seq": here.seq, "from": here.sender, "priority": here.priority}
+            shown |= {"status": here.state, "file_path": here.file}
+            shown["body"] = told.get("text") or read_message(here.file) or here.beginning
+        return told | shown
+
+    def _state_in(self, told: Mapping[str, object]) -> str:
+        """Find this agent's line among the receipts of a message."""
+        receipts = told.get("receipts")
+        for line in receipts if isinstance(receipts, list) else ():
+            if isinstance(line, dict) and line.get("name") == self._name:
+                return str(line.get("state", ""))
+        return ""
 
     def attach(self, connection: socket.socket, request: AgentRequest, rest: bytes) -> None:
         """Take a person's terminal in. Its size is the agent's from now on."""

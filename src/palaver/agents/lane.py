@@ -20,8 +20,8 @@ from palaver.agents.typist import Typist
 from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import BadRequest, PalaverError
+from palaver.model.forms import LIMIT_TERMINAL, format_terminal
 from palaver.model.forms import Line as TypedLine
-from palaver.model.forms import format_terminal
 from palaver.model.priority import parse_priority
 from palaver.model.terminal import raw_from_text
 
@@ -45,9 +45,10 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The number of a lane."""
+    """The number of a lane, and of the offer that stands for what was still in hand."""
 
     lane: int
+    offer: int = 0
 
 
 _offered: Final = msgspec.json.Decoder(list[Offered]).decode
@@ -56,20 +57,35 @@ _opened: Final = msgspec.json.Decoder(Opened).decode
 
 @dataclass(slots=True)
 class Handled:
-    """A message that was offered here, and what became of it."""
+    """A message that was offered here, and what became of it. What it says lies in its file."""
 
-    message: Offered
+    id: str
+    seq: int
+    sender: str
+    priority: str
     file: str = ""
+    beginning: str = ""
+    """Of one that has no file, the first words."""
     state: str = "submitted"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _InHand:
-    """An offer that has no outcome yet."""
+    """An offer, and its end once it has one. Its numbers are those of the newest connection."""
 
     lane: int
     offer: int
-    messages: tuple[Offered, ...]
+    message: Offered
+    end: "_End | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What became of an offer."""
+
+    done: Done
+    outcome: ask.Outcome
+    evidence: str
 
 
 class Lane:
@@ -82,9 +98,8 @@ class Lane:
         self._typist = typist
         self._on_change = on_change
         self._number = 0
+        self._connection = 0
         self._in_hand: _InHand | None = None
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
         self._outcomes: list[ask.Outcome] = []
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
@@ -109,13 +124,21 @@ class Lane:
     # With each connection
 
     async def open(self) -> None:
-        """Open the lane on a new connection: first the outcomes of before, then what can come through now."""
+        """Open the lane on a new connection: first the outcomes of before, then what can come through now.
+
+        What is in hand goes on; the daemon is told of it, and hears its end as that of an offer of its own.
+        """
         self._number = 0
-        await self._at_rest.wait()
-        told = self.outcomes
-        answer = await self._bus.ask(ask.Lane(kind="terminal", remembers=True, outcomes=told))
+        told, in_hand = self.outcomes, self._in_hand
+        carrying = () if in_hand is None else (in_hand.message.seq,)
+        request = ask.Lane(kind="terminal", remembers=True, outcomes=told, carrying=carrying)
+        opened = _opened(await self._bus.ask(request))
         self._forget(told)
-        self._number, self._told = _opened(answer).lane, None
+        self._number, self._connection, self._told = opened.lane, self._bus.connections, None
+        if in_hand is not None:
+            in_hand.lane, in_hand.offer = opened.lane, opened.offer
+            if in_hand.end is not None:  # it came to its end meanwhile
+                self._spawn(self._answer(in_hand, in_hand.end))
         self._tell_level()
 
     def set_level(self, gate: Gate, *, is_paused: bool) -> None:
@@ -124,51 +147,60 @@ class Lane:
         self._tell_level()
 
     def _tell_level(self) -> None:
-        if not self._number or self._level is None or self._level == self._told:
+        if not self._is_open or self._level is None or self._level == self._told:
             return
         gate, is_paused = self._told = self._level
         self._bus.mention(
             ask.Gate(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason)
         )
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether the number is one of the connection that there is now."""
+        return self._number != 0 and self._connection == self._bus.connections
+
     # Offers
 
     def take(self, line: Line) -> None:
-        """Take an offer in hand. What cannot be read is refused, and nothing of it typed."""
-        if self._in_hand is not None:
-            reason = "another message is in hand"
-            self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="deferred", reason=reason))
-            return
+        """Take an offer in hand. What cannot be read is refused, and nothing of it typed.
+
+        A person's raw keys go in beside a message that is in hand: they may answer what it waits for.
+        """
         try:
-            messages = tuple(_offered(line.messages))
-            (message,) = messages
-            self._in_hand = _InHand(line.lane, line.offer, messages)
-            self._at_rest.clear()
-            self._typist.begin(self._prepare(message), self._end)
+            (message,) = _offered(line.messages)
+            offer = self._prepare(message)
         except (msgspec.DecodeError, ValueError, BadRequest) as error:
             _logger.warning("an offer cannot be read: %s", error)
-            self._refuse_unread(line)
-        except OSError as error:
-            self._end(Done(Answer.DEFERRED, f"its file cannot be written: {error.strerror}"), "")
+            reason = "the holder cannot read it"
+            self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
+            return
+        in_hand = _InHand(line.lane, line.offer, message)
+        if isinstance(offer, Done):
+            self._settle(in_hand, offer, "")
+        elif self._in_hand is None:
+            self._in_hand = in_hand
+            self._typist.begin(offer, self._end)
+        elif offer.is_raw:
+            self._settle(in_hand, *self._typist.press_beside(offer))
+        else:
+            self._settle(in_hand, Done(Answer.DEFERRED, "another message is in hand"), "")
 
-    def _refuse_unread(self, line: Line) -> None:
-        self._in_hand = None
-        self._at_rest.set()
-        reason = "the holder cannot read it"
-        self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
-
-    def _prepare(self, message: Offered) -> Offer:
-        """Write the file, and give what is typed."""
+    def _prepare(self, message: Offered) -> Offer | Done:
+        """Write the file, and give what is typed; or say that it cannot be done now."""
         priority = parse_priority(message.priority)
         handled = self._remember_handled(message)
         if message.raw:
             keys = raw_from_text(message.raw).decode("utf-8", "surrogateescape")
             return Offer(text=keys, priority=priority, is_raw=True)
         if message.bare:
+            handled.beginning = message.text[:LIMIT_TERMINAL]
             return Offer(text=message.text, priority=priority)
         assert self._bus.held is not None
         path = message_path(self._home, self._bus.held.name, message.id, message.ts)
-        write_message(path, message.text)
+        try:
+            write_message(path, message.text)
+        except OSError as error:
+            return Done(Answer.DEFERRED, f"its file cannot be written: {error.strerror}")
         handled.file = str(path)
         line = TypedLine(
             seq=message.seq, sender=message.sender, recipient=self._bus.held.name, text=message.text
@@ -179,45 +211,56 @@ class Lane:
         self.handled.pop(message.id, None)
         while len(self.handled) >= _LIMIT_REMEMBERED:
             del self.handled[next(iter(self.handled))]
-        handled = self.handled[message.id] = Handled(message)
+        handled = Handled(id=message.id, seq=message.seq, sender=message.sender, priority=message.priority)
+        self.handled[message.id] = handled
         return handled
 
+    def find(self, message_id: str) -> Handled | None:
+        """Give a message by its id, or by its place: `7`, `#7`."""
+        place = message_id.removeprefix("#")
+        return self.handled.get(message_id) or next(
+            (one for one in self.handled.values() if str(one.seq) == place), None
+        )
+
     def _end(self, done: Done, screen: str) -> None:
-        """Write down what became of the offer in hand, and tell."""
+        """What was in hand has come to its end."""
         assert self._in_hand is not None
         in_hand, self._in_hand = self._in_hand, None
-        for message in in_hand.messages:
-            if (handled := self.handled.get(message.id)) is not None:
-                handled.state = done.answer
-        self._on_change()  # The level goes first: the next offer follows the answer.
-        is_raw = any(message.raw for message in in_hand.messages)
-        outcome = ask.Outcome(
-            messages=tuple(message.seq for message in in_hand.messages),
-            answer=done.answer,
-            grade=done.grade or "",
-        )
-        self._outcomes.append(outcome)
-        evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if is_raw else ""
-        self._spawn(self._answer(in_hand, outcome, done, evidence))
-        self._at_rest.set()
+        self._settle(in_hand, done, screen)
 
-    async def _answer(self, in_hand: _InHand, outcome: ask.Outcome, done: Done, evidence: str) -> None:
-        if in_hand.lane != self._number:
+    def _settle(self, in_hand: _InHand, done: Done, screen: str) -> None:
+        """Write down what became of an offer, and tell."""
+        message = in_hand.message
+        if (handled := self.handled.get(message.id)) is not None:
+            handled.state = done.answer
+        self._on_change()  # The level goes first: the next offer follows the answer.
+        outcome = ask.Outcome(messages=(message.seq,), answer=done.answer, grade=done.grade or "")
+        self._outcomes.append(outcome)
+        evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if message.raw else ""
+        in_hand.end = _End(done, outcome, evidence)
+        self._spawn(self._answer(in_hand, in_hand.end))
+
+    async def _answer(self, in_hand: _InHand, end: _End) -> None:
+        if not self._is_open or in_hand.lane != self._number or not in_hand.offer:
             return  # another connection by now: it was told when its lane was opened, or will be
+        done = end.done
         request = ask.Answer(
             lane=in_hand.lane,
             offer=in_hand.offer,
             answer=done.answer,
-            grade=outcome.grade,
+            grade=end.outcome.grade,
             reason=done.reason if done.answer is not Answer.SEEN else "",
-            evidence=evidence,
+            evidence=end.evidence,
         )
         try:
             await self._bus.ask(request)
         except PalaverError as error:  # it is told again with the next lane
             _logger.info("an answer was not taken: %s: %s", error.code, error)
-        else:
-            self._forget((outcome,))
+            return
+        self._forget((end.outcome,))
+        if done.answer is Answer.DEFERRED:
+            self._told = None  # 'not now' ends when it can come through: that is said again
+            self._tell_level()
 
     # Saying
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -35,6 +36,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Where the harness's own way in will be, where it has one."""
     session: str = ""
     """The conversation that the harness goes on with, where that is known."""
+    is_awaited: bool = False
+    """Whoever starts it waits for its end, and is told the exit status."""
     is_watched: bool = False
     """Whoever starts it attaches at once, and wants to see also what ends as soon as it began."""
 
@@ -50,6 +53,22 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def start_holder(start: Start) -> str:
     """Start a holder and give the name of its agent; raises the refusal, or Disconnected when it is lost."""
+    return _start(start)[0]
+
+
+def run_to_the_end(start: Start, on_ready: Callable[[str], None]) -> int:
+    """Start a holder and wait until its agent has ended; give the status that a shell would show.
+
+    `on_ready` gets the agent's name once it runs. Raises as start_holder does.
+    """
+    name, rest = _start(start, on_ready)
+    if not rest:
+        raise Disconnected(f"the holder of {name}'s terminal was lost; see {start.home}/agents/holder.log")
+    return int(rest)
+
+
+def _start(start: Start, on_ready: Callable[[str], None] = lambda _name: None) -> tuple[str, bytes]:
+    """Start a holder; give the name of its agent and what the holder said up to its last word."""
     sent = file_with(msgspec.json.encode(start))
     ready, report = os.pipe()
     child = os.fork()
@@ -59,8 +78,9 @@ def start_holder(start: Start) -> str:
     os.close(sent)
     os.waitpid(child, 0)
     with open(ready, "rb") as file:  # noqa: PTH123 - a descriptor
-        said = file.read()
-    return _name_from(said, start.home)
+        name = _name_from(file.readline(), start.home)
+        on_ready(name)
+        return name, file.read()
 
 
 def read_start(descriptor: int) -> Start:
@@ -69,14 +89,24 @@ def read_start(descriptor: int) -> Start:
         return msgspec.json.decode(file.read(), type=Start)
 
 
-def say_ready(descriptor: int, ready: Ready) -> None:
-    """In the holder: let the caller go on. It may have gone already."""
+def say_ready(descriptor: int, ready: Ready, *, is_last: bool = True) -> None:
+    """In the holder: let the caller go on. It may have gone already. The last word ends the line to it."""
+    _say(descriptor, msgspec.json.encode(ready) + b"\n", is_last=is_last)
+
+
+def say_end(descriptor: int, status: int) -> None:
+    """In the holder: tell the caller, who waits for it, how the agent ended."""
+    _say(descriptor, b"%d" % status, is_last=True)
+
+
+def _say(descriptor: int, word: bytes, *, is_last: bool) -> None:
     try:
-        os.write(descriptor, msgspec.json.encode(ready))
+        os.write(descriptor, word)
     except BrokenPipeError:
         pass
     finally:
-        os.close(descriptor)
+        if is_last:
+            os.close(descriptor)
 
 
 def ready_error(error: PalaverError) -> Ready:

@@ -30,3 +30,11 @@ def write_message(path: Path, text: str) -> None:
     except BaseException:
         os.unlink(name)  # noqa: PTH108 - the name is what mkstemp gave
         raise
+
+
+def read_message(path: str) -> str:
+    """Give what a message said; nothing when it has no file any more."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").removesuffix("\n") if path else ""
+    except OSError:
+        return ""

@@ -64,6 +64,14 @@ class Pump:
             self._out.clear()
             self.unsent = 0
 
+    def drop_unsent(self) -> None:
+        """Forget the keys that the terminal has not taken."""
+        if self._out:
+            self._out.clear()
+            self.unsent = 0
+            self._loop.remove_writer(self._master)
+            self._on_drained()
+
     def release(self) -> bytes:
         """Let go of the terminal without closing it; give what it has not taken yet."""
         rest = b"".join(self._out)

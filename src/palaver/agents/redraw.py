@@ -13,7 +13,7 @@ from pyte.graphics import BG_AIXTERM, BG_ANSI, FG_AIXTERM, FG_ANSI, FG_BG_256
 from pyte.screens import Char
 
 from palaver.agents.glass import FAINT, Glass
-from palaver.agents.terminal import MODE_KEYPAD, Terminal
+from palaver.agents.terminal import MODE_KEYPAD, Keys, Terminal, change_keys
 
 KEPT_MODES: Final = (1, 9, MODE_KEYPAD, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2031)
 """Keys, mouse, focus and paste: what the program switched on, and a person's terminal must therefore send."""
@@ -35,6 +35,7 @@ def redraw(terminal: Terminal) -> bytes:
     if glass.margins is not None:
         parts.append(b"\x1b[%d;%dr" % (glass.margins.top + 1, glass.margins.bottom + 1))
     parts += (b"\x1b[?%d%s" % (mode, b"h" if mode in terminal.modes else b"l") for mode in KEPT_MODES)
+    parts.append(change_keys(Keys(), terminal.keys))
     if modes.DECAWM not in glass.mode:
         parts.append(b"\x1b[?7l")
     cursor = glass.cursor

@@ -32,6 +32,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     remembered: Remembered | None = None
     """None: an older version knew nothing of it."""
     unsent: bytes = b""
+    awaiting: int | None = None
+    """Where somebody waits to be told how the agent ends."""
     outcomes: tuple[Outcome, ...] = ()
     native: str = ""
     native_outcomes: tuple[Outcome, ...] = ()
@@ -46,7 +48,7 @@ def check_command() -> list[str]:
 
 def become_new(kept: Kept) -> NoReturn:
     """Run the newer version in this process; raises OSError when it cannot be run."""
-    descriptors = [kept.master, kept.listener, *(viewer.descriptor for viewer in kept.viewers)]
+    descriptors = _descriptors(kept)
     state = file_with(msgspec.json.encode(kept))
     descriptors.append(state)
     for descriptor in descriptors:
@@ -63,10 +65,15 @@ def become_new(kept: Kept) -> NoReturn:
     raise AssertionError("exec returned")
 
 
+def _descriptors(kept: Kept) -> list[int]:
+    awaiting = [] if kept.awaiting is None else [kept.awaiting]
+    return [kept.master, kept.listener, *awaiting, *(viewer.descriptor for viewer in kept.viewers)]
+
+
 def take_up(descriptor: int) -> Kept:
     """In the newer version: read what the older one knew. Its descriptors are ours alone again."""
     with open(descriptor, "rb") as file:
         kept = msgspec.json.decode(file.read(), type=Kept)
-    for kept_descriptor in (kept.master, kept.listener, *(viewer.descriptor for viewer in kept.viewers)):
+    for kept_descriptor in _descriptors(kept):
         os.set_inheritable(kept_descriptor, False)
     return kept

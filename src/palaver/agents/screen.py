@@ -5,11 +5,11 @@ so that a program which floods its terminal never waits for us. What does not fi
 is unreadable until the program has drawn it anew, and only what it said of itself is still picked out.
 """
 
-import re
 from typing import Final
 
 import msgspec
 
+from palaver.agents.backlog import Backlog, Skipped
 from palaver.agents.cursor_line import before_cursor, is_prompt, line_above, without_ours
 from palaver.agents.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
 from palaver.agents.keyboard import Draft, Keyboard
@@ -19,10 +19,6 @@ from palaver.agents.terminal import Terminal
 from palaver.harness.profile import Profile, View
 from palaver.model.delivery import AgentState
 
-BACKLOG_BYTES: Final = 128 * 1024
-"""Output that may wait to be understood."""
-KEPT_BYTES: Final = 32 * 1024
-"""What is kept of it when more comes: the newest."""
 STEP_BYTES: Final = 8 * 1024
 """What is understood in one step: a few milliseconds, some twenty where every byte scrolls the screen."""
 FRAME_LIMIT_MS: Final = 1_000
@@ -31,18 +27,6 @@ GUESS_QUIET_MS: Final = 1_000
 """Silence that must go with an idle look, for a harness that does not say what it is doing."""
 READER_LOOK_MS: Final = 1_000
 """How often a program that has shown nothing is looked at: does it wait for its terminal by now?"""
-
-_LINE_START: Final = re.compile(rb"[\r\n](?!\n)")
-_TELLING: Final = re.compile(
-    rb"\x1b\[\?[0-9;]{1,64}[hl]|\x1b\](?:0|2|7501);[^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"
-)
-"""What is picked out of skipped output: modes, titles, and the program's own status."""
-
-
-_TAME: Final = re.compile(
-    rb"\x1b(?!\[[0-9;:]{0,64}[mK]|\[\?25[hl]|\][^\x07\x1b]{0,1024}(?:\x07|\x1b\\)|\\)|[\x0b\x0c\x0e\x0f]"
-)
-"""What is not found in output that goes on line by line: anything that moves the cursor elsewhere."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +49,7 @@ class Screen:
         self._terminal = Terminal(max(cols, 1), max(rows, 1))
         self._signals = Signals(profile)
         self._keyboard = Keyboard()
-        self._backlog = bytearray()
+        self._backlog = Backlog()
         self._started_ms = started_ms
         self._is_started = False
         self._outputs = 0
@@ -79,15 +63,12 @@ class Screen:
             return
         self._outputs += 1
         self._output_ms = now_ms
-        if len(self._backlog) + len(data) > BACKLOG_BYTES:
-            self._skip(data)
-        else:
-            self._backlog += data
+        if (skipped := self._backlog.add(data)) is not None:
+            self._skip(skipped)
 
     def step(self, limit_bytes: int = STEP_BYTES) -> bool:
         """Understand a piece of what was put aside; True while more of it waits."""
-        piece = bytes(self._backlog[:limit_bytes])
-        del self._backlog[:limit_bytes]
+        piece = self._backlog.take(limit_bytes)
         for start in range(0, len(piece), STEP_BYTES):
             self._understand(piece[start : start + STEP_BYTES])
         return bool(self._backlog)
@@ -270,30 +251,17 @@ class Screen:
             else:
                 self._signals.hear_status(said)
 
-    def _skip(self, data: bytes) -> None:
-        """Too much waits: keep the newest, and of the rest only what the program said of itself."""
-        whole = bytes(self._backlog) + data
-        found = _LINE_START.search(whole, len(whole) - KEPT_BYTES)
-        cut = -1 if found is None else found.start()
-        kept_from = cut + 1 if cut >= 0 else len(whole) - KEPT_BYTES
-        self._backlog.clear()
+    def _skip(self, skipped: Skipped) -> None:
+        """Too much waited: do what is known of what is passed over, and doubt the screen where it drew."""
         # CAN ends whatever sequence the last piece broke off in.
         self._understand(b"\x18")
-        if cut >= 0 and _TAME.search(whole, 0, kept_from) is None and self._terminal.is_readable:
-            self._skip_lines(whole, kept_from)
-            return
-        for found in _TELLING.finditer(whole, 0, kept_from):
-            self._understand(found[0])
-        self._terminal.spoil()
-        self._backlog += whole[kept_from:]
-
-    def _skip_lines(self, whole: bytes, kept_from: int) -> None:
-        """Skip output that only went on line by line: what stood there has moved up, or was written over."""
-        lines = whole.count(b"\n", 0, kept_from)
-        for found in _TELLING.finditer(whole, 0, kept_from):
-            self._understand(found[0])
-        self._understand(b"\r\n" * min(lines, self._terminal.glass.lines) + b"\r\x1b[0m\x1b[2K")
-        self._backlog += whole[kept_from:]
+        for told in skipped.told:
+            self._understand(told)
+        if skipped.is_linear and self._terminal.is_readable:
+            lines = min(skipped.lines, self._terminal.glass.lines)
+            self._understand(b"\r\n" * lines + b"\r\x1b[0m\x1b[2K")
+        else:
+            self._terminal.spoil()
 
     def _is_silent(self, now_ms: int, for_ms: int) -> bool:
         return self._output_ms is None or now_ms - self._output_ms >= for_ms

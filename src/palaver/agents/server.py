@@ -21,11 +21,13 @@ from palaver.agents.request_wire import (
     reply_to_json,
     request_from_json,
 )
-from palaver.errors import NotAllowed, PalaverError, RequestError
+from palaver.errors import BadRequest, NotAllowed, PalaverError, RequestError
 
 _READ_BYTES: Final = 65536
-_LIMIT_CALLERS: Final = 128
-"""Callers that have not been served yet; one more is not taken in until one of them is."""
+LIMIT_CALLERS: Final = 128
+"""Callers that have not been served yet. One more takes the place of the one that has been silent longest."""
+REQUEST_LIMIT_S: Final = 5.0
+"""So long a caller may take to say what it wants."""
 _OPERATORS: Final = ("human", "operator")
 
 _logger: Final = logging.getLogger("palaver.holder")
@@ -58,21 +60,37 @@ class House(Protocol):
 class AgentServer:
     """Serves callers until it is cancelled. One that says nothing costs a descriptor, and nobody waits."""
 
-    def __init__(self, home: str, name: str, listener: socket.socket, house: House) -> None:
+    def __init__(
+        self,
+        home: str,
+        name: str,
+        listener: socket.socket,
+        house: House,
+        *,
+        request_limit_s: float = REQUEST_LIMIT_S,
+    ) -> None:
+        self._request_limit_s = request_limit_s
         self._home = home
         self._name = name
         self._listener = listener
         self._house = house
-        self._room = asyncio.Semaphore(_LIMIT_CALLERS)
+        self._room = asyncio.Semaphore(LIMIT_CALLERS)
+        self._silent: dict[socket.socket, asyncio.Timeout] = {}
 
     async def run(self) -> None:
         """Take callers in."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as callers:
             while True:
-                await self._room.acquire()
                 connection, _ = await self._accept(loop)
+                if self._room.locked():
+                    self._end_longest_silence()
+                await self._room.acquire()
                 callers.create_task(self._serve(connection))
+
+    def _end_longest_silence(self) -> None:
+        if (oldest := next(iter(self._silent), None)) is not None:
+            self._silent.pop(oldest).reschedule(0)
 
     async def _accept(self, loop: asyncio.AbstractEventLoop) -> tuple[socket.socket, object]:
         while True:
@@ -130,11 +148,19 @@ class AgentServer:
         return False
 
     async def _read_request(self, connection: socket.socket) -> tuple[bytes, bytes]:
+        """Read up to the end of the request. Who takes too long, or must make room, is told so."""
         loop = asyncio.get_running_loop()
         reader = RequestReader()
-        while data := await loop.sock_recv(connection, _READ_BYTES):
-            if (found := reader.feed(data)) is not None:
-                return found
+        try:
+            async with asyncio.timeout(self._request_limit_s) as limit:
+                self._silent[connection] = limit
+                while data := await loop.sock_recv(connection, _READ_BYTES):
+                    if (found := reader.feed(data)) is not None:
+                        return found
+        except TimeoutError:
+            raise BadRequest("no request came in time: send it at once, in one line") from None
+        finally:
+            self._silent.pop(connection, None)
         return reader.end(), b""
 
     # Who is asking

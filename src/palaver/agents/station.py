@@ -7,17 +7,16 @@ runs on, and people type, whether there is a daemon or not.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from palaver.agents.attached import Viewers
-from palaver.agents.foreground import read_readers
 from palaver.agents.frames_wire import control_to_bytes, data_frames
 from palaver.agents.gates import Facts, Gate, check
 from palaver.agents.input_bar import InputBar
 from palaver.agents.look import Look
 from palaver.agents.pty import Pty
 from palaver.agents.pump import Pump
+from palaver.agents.reading import LOOK_LATER_S, LOOK_SOON_S, Reading
 from palaver.agents.redraw import redraw
 from palaver.agents.request_wire import is_size
 from palaver.agents.screen import Remembered, Screen
@@ -37,13 +36,6 @@ _LIMIT_UNSENT_BYTES: Final = 256 * 1024
 """Keys that may wait for a program that does not read; then nobody's keyboard is read from."""
 _LOOK_PAUSE_S: Final = 0.02
 """So long output goes on before it is looked at again: a look costs more than the bytes."""
-
-_READER_GRACE_MS: Final = 300
-"""So long a program that reads may be busy with what it read before that counts."""
-_READER_PAUSE_S: Final = 0.1
-_DEAF_PAUSE_S: Final = 0.5
-_TAKEN_MS: Final = 20
-"""So long the system may take to hand keys on."""
 
 _ELSEWHERE: Final = "another terminal has the keyboard: take it over, or wait until it gives it up"
 
@@ -70,7 +62,6 @@ class Station:
     ) -> None:
         """`on_input` gets what was sent from an input bar, with its priority; `on_stop` ends the agent."""
         self._pty = pty
-        self._child = child
         self._profile = profile
         self._clock = clock
         self._on_level = on_level
@@ -81,11 +72,10 @@ class Station:
         self._recent = b""
         self._is_working = False
         self._timer: asyncio.TimerHandle | None = None
-        self._read_ms = -_READER_GRACE_MS
-        self._pressed_ms = -_TAKEN_MS
         self._state: dict[str, object] = {}
         self.has_been_watched = asyncio.Event()
         self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
+        self._reading = Reading(pty, child, profile, self.screen)
         self.viewers = Viewers(self)
         self.pump = Pump(pty.master, self._on_output, on_hangup, self._on_drained)
         self.typist = Typist(self, profile)
@@ -166,20 +156,20 @@ class Station:
             self._timer = None
         self._bar.go_on()
         facts = self.facts(is_interrupt=True)
+        level = self._reading.level(facts)
         look = self.look()
-        is_held = facts.has_unread and facts.now_ms - self._pressed_ms >= _TAKEN_MS
-        is_reading = facts.is_reading or facts.now_ms - self._read_ms < _READER_GRACE_MS
-        level = replace(facts, has_unread=is_held, is_reading=is_reading)
         # What stands in the composer because it is being sent does not close the gate for the next one.
         gate = check(look, level, ours=self.typist.has_typed)
-        self.hears_only_urgent = gate.reason == "deaf" and not is_held and look.state is AgentState.ACTIVE
+        self.hears_only_urgent = (
+            gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
+        )
         self._on_level(look, Gate(is_open=True, reason="deaf") if self.hears_only_urgent else gate)
         next_ms = self.screen.next_change_ms(self.now_ms())
         if next_ms is not None:
             self._look_in(max(next_ms - self.now_ms(), 1) / 1000)
         if facts.has_unread or not facts.is_reading:
-            # Nobody tells when a program begins to read.
-            self._look_in(_READER_PAUSE_S if is_reading and not is_held else _DEAF_PAUSE_S)
+            is_soon = level.is_reading and not level.has_unread
+            self._look_in(LOOK_SOON_S if is_soon else LOOK_LATER_S)
 
     # What the typist needs
 
@@ -201,31 +191,15 @@ class Station:
 
     def facts(self, *, is_interrupt: bool) -> Facts:
         """An interrupt goes past a person who has the keyboard; all else waits."""
-        now_ms = self.now_ms()
-        # A composer that can be seen says better whether somebody takes what is typed.
-        is_asked = self._profile.read_composer is None
-        readers = read_readers(self._pty, self._child, is_asked=is_asked)
-        if self.screen.awaits_reader:
-            self.screen.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
-        if readers.is_waiting is not False:
-            self._read_ms = now_ms
-        # What was written a moment ago may still be on its way into the terminal.
-        has_unread = (self._pty.unread() or 0) > 0 or now_ms - self._pressed_ms < _TAKEN_MS
-        return Facts(
-            now_ms=now_ms,
-            foreground=readers.foreground,
-            is_passthrough=self.viewers.owner is not None and not is_interrupt,
-            is_secret=self._pty.is_secret,
-            has_unread=has_unread,
-            is_reading=readers.is_waiting is not False,
-        )
+        is_passthrough = self.viewers.owner is not None and not is_interrupt
+        return self._reading.facts(self.now_ms(), is_passthrough=is_passthrough)
 
     def press(self, keys: bytes, *, is_persons: bool) -> None:
         """Write what the bus sends; a person's own keys count as typed by that person."""
         if is_persons:
             self._press_for_person(keys)
         else:
-            self._pressed_ms = self.now_ms()
+            self._reading.pressed(self.now_ms())
             self.pump.write(keys)
 
     def interrupted(self) -> None:
@@ -238,6 +212,11 @@ class Station:
         if self.viewers.can_type(viewer):
             self._press_for_person(keys)
         return self.pump.unsent <= _LIMIT_UNSENT_BYTES
+
+    def on_gone(self, viewer: Viewer) -> None:
+        """Let go of keys that a program does not read and whose owner has left."""
+        if not self.viewers.stalled:
+            self.pump.drop_unsent()
 
     def _press_for_person(self, keys: bytes) -> None:
         self.screen.human_keys(keys, self.now_ms())
@@ -323,7 +302,7 @@ class Station:
         owner = self.viewers.owner
         for viewer in self.viewers:
             word = "free" if owner is None else "own" if owner is viewer else "other"
-            viewer.send(control_to_bytes({"type": "state", **self._state, "passthrough": word}))
+            viewer.tell("state", control_to_bytes({"type": "state", **self._state, "passthrough": word}))
 
 
 def _check_human(viewer: Viewer, what: str) -> None:

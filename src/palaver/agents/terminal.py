@@ -21,6 +21,8 @@ ANSWER_LIMIT: Final = 64
 MODE_KEYPAD: Final = 66
 """The keypad sends sequences of its own; switched by this number or by an escape sequence."""
 
+_KEY_FLAGS: Final = 0b11111
+_LIMIT_KEY_FLAGS: Final = 16
 _MODE_PASTE: Final = 2004
 _MODE_FOCUS: Final = 1004
 _MODE_FRAME: Final = 2026
@@ -37,6 +39,31 @@ class Status:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How a program wants its keys written, and its cursor drawn."""
+
+    flags: int = 0
+    """Of the kitty protocol."""
+    other: int = 0
+    """The level of modifyOtherKeys."""
+    style: int = 0
+    """The shape of the cursor."""
+
+
+def change_keys(before: Keys, after: Keys) -> bytes:
+    """Give what has another terminal write its keys in another way."""
+    parts = []
+    if before.flags != after.flags:
+        # Set rather than put on top: whoever is given this again keeps no more of them.
+        parts.append(b"\x1b[=%d;1u" % after.flags)
+    if before.other != after.other:
+        parts.append(b"\x1b[>4;%dm" % after.other)
+    if before.style != after.style:
+        parts.append(b"\x1b[%d q" % after.style)
+    return b"".join(parts)
+
+
 class Terminal:
     """One emulated terminal."""
 
@@ -46,10 +73,19 @@ class Terminal:
         self.is_readable = True
         self._unreadable_at = 0
         self.modes: set[int] = set()
+        self._key_flags: list[int] = []
+        self._other_keys = 0
+        self._cursor_style = 0
         self.title = ""
         self.status: Status | None = None
         self._said: dict[type, str | Status] = {}
         self._answers: list[tuple[bool, bytes]] = []
+
+    @property
+    def keys(self) -> Keys:
+        """How the program wants its keys now."""
+        flags = self._key_flags[-1] if self._key_flags else 0
+        return Keys(flags, self._other_keys, self._cursor_style)
 
     @property
     def has_paste_mode(self) -> bool:
@@ -122,6 +158,8 @@ class Terminal:
         if word == "c":
             self.glass.reset()
             self.modes.clear()
+            self._key_flags.clear()
+            self._other_keys = self._cursor_style = 0
             self.is_readable = True
         elif word[0] in "()" and len(word) == 2:
             self.glass.define_charset(word[1], word[0])
@@ -135,10 +173,16 @@ class Terminal:
         numbers = read_numbers(params[len(private) :])
         if private == "?" and final in "hl":
             self._set_modes(numbers, is_on=final == "h")
+        elif private in (">", "<", "=") and final == "u":
+            self._set_key_flags(private, numbers)
+        elif private == ">" and final == "m" and numbers[:1] == (4,):
+            self._other_keys = min(numbers[1], 9) if len(numbers) > 1 else 0
         elif private:
             self._ask_private(private, numbers, final)
         elif final == "m":
             self.glass.select_graphic_rendition(*numbers)
+        elif final == " q":
+            self._cursor_style = min(numbers[0], 9) if numbers else 0
         elif action := SEQUENCES.get(final):
             action(self.glass, numbers)
             if final == "J" and numbers[:1] == (2,):
@@ -158,6 +202,19 @@ class Terminal:
                 self.modes.add(number)
             else:
                 self.modes.discard(number)
+
+    def _set_key_flags(self, private: str, numbers: tuple[int, ...]) -> None:
+        """Carry out a step of the kitty protocol: put flags on top, take some off, or change the topmost."""
+        first = numbers[0] if numbers else 0
+        if private == ">":
+            self._key_flags = [*self._key_flags, first & _KEY_FLAGS][-_LIMIT_KEY_FLAGS:]
+        elif private == "<":
+            del self._key_flags[-max(first, 1) :]
+        else:
+            before = self._key_flags.pop() if self._key_flags else 0
+            how = numbers[1] if len(numbers) > 1 else 1
+            changed = {1: first, 2: before | first, 3: before & ~first}.get(how, before)
+            self._key_flags.append(changed & _KEY_FLAGS)
 
     def _ask(self, numbers: tuple[int, ...], final: str) -> None:
         glass = self.glass

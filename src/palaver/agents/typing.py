@@ -12,12 +12,12 @@ Once pasted, the text is a draft of ours. It is never pasted a second time: whil
 the machine holds on to it, and sends it when the gate opens again.
 """
 
-import enum
 from collections.abc import Callable
 from typing import Final
 
 from palaver.agents.gates import PASSING, Facts, check, check_raw
-from palaver.agents.look import Composer, Look
+from palaver.agents.look import Look
+from palaver.agents.placing import Place, find_place, is_in_transcript
 from palaver.agents.steps import Answer, Done, Offer, Step, Wait, Write
 from palaver.agents.typed_text import clean_text, squeeze
 from palaver.harness.profile import Profile
@@ -41,20 +41,6 @@ _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
 _DEAF: Final = "the program does not read"
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
-_PART_LEAST: Final = 40
-"""So many characters of our text, seen alone in a composer that scrolls, are taken for ours."""
-
-
-class _Place(enum.Enum):
-    """Where our text is, after it was pasted."""
-
-    OURS = enum.auto()
-    """In the composer, alone."""
-    MIXED = enum.auto()
-    """In the composer there is something else, or more."""
-    EMPTY = enum.auto()
-    HIDDEN = enum.auto()
-    """The composer cannot be seen, or this program has none that we know."""
 
 
 class Typing:
@@ -181,16 +167,16 @@ class Typing:
             return Wait(self._profile.settle_ms - since_ms)
         gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
         match self._find(look):
-            case _Place.OURS:
+            case Place.OURS:
                 self._was_visible = True
-            case _Place.HIDDEN if not look.has_composer_rule:
+            case Place.HIDDEN if not look.has_composer_rule:
                 if self._was_visible or look.human_key_count != self._human_keys:
                     return Done(Answer.UNCONFIRMED, "something took it before it was sent")
-            case _Place.MIXED:
+            case Place.MIXED:
                 return Wait(_HOLD_MS, "draft" if gate.is_open else gate.reason)
-            case _Place.HIDDEN:
+            case Place.HIDDEN:
                 return self._wait_unseen(look, since_ms, gate.reason)
-            case _Place.EMPTY:
+            case Place.EMPTY:
                 return self._judge_vanished(look, facts, since_ms)
         if not gate.is_open:
             return self._hold(gate.reason, since_ms)
@@ -220,7 +206,7 @@ class Typing:
 
     def _judge_vanished(self, look: Look, facts: Facts, since_ms: int) -> Step:
         """The composer is empty although we pressed no Enter."""
-        if self._is_in_transcript(look):
+        if is_in_transcript(look, self._ours):
             return Done(Answer.SEEN, "somebody else sent it", Grade.HANDED)
         has_reacted = look.output_count != self._outputs
         if since_ms < _PASTE_SHOWN_MS or (not has_reacted and since_ms < _PASTE_LIMIT_MS):
@@ -239,19 +225,19 @@ class Typing:
         if not look.is_readable:
             return Wait(_LOOK_AGAIN_MS, "unreadable")
         match self._find(look):
-            case _Place.EMPTY if facts.has_unread and since_ms < _CONFIRM_LIMIT_MS:
+            case Place.EMPTY if facts.has_unread and since_ms < _CONFIRM_LIMIT_MS:
                 return Wait(_LOOK_AGAIN_MS, "deaf")
-            case _Place.EMPTY:
+            case Place.EMPTY:
                 return Done(Answer.SEEN, grade=Grade.HANDED)
-            case _Place.MIXED if self._ours not in squeeze(look.draft):
+            case Place.MIXED if self._ours not in squeeze(look.draft):
                 return Done(Answer.SEEN, grade=Grade.HANDED)
-            case _Place.HIDDEN | _Place.MIXED:
-                if self._is_in_transcript(look):
+            case Place.HIDDEN | Place.MIXED:
+                if is_in_transcript(look, self._ours):
                     return Done(Answer.SEEN, grade=Grade.HANDED)
                 if look.has_dialog or since_ms < _CONFIRM_LIMIT_MS:
                     return Wait(_HOLD_MS, "dialog" if look.has_dialog else "composer")
                 return Done(Answer.UNCONFIRMED, "the composer went out of sight")
-            case _Place.OURS:
+            case Place.OURS:
                 return self._enter_again(look, facts, since_ms)
 
     def _enter_again(self, look: Look, facts: Facts, since_ms: int) -> Step:
@@ -271,7 +257,7 @@ class Typing:
         something have moved. A terminal shows by itself what is typed, so that alone is no sign.
         """
         since_ms = facts.now_ms - self._entered_ms
-        is_ours = self._find(look) is _Place.OURS
+        is_ours = self._find(look) is Place.OURS
         if look.output_count != self._outputs and not is_ours and not facts.has_unread:
             return Done(Answer.SEEN, grade=Grade.HANDED)
         if is_ours:
@@ -280,36 +266,9 @@ class Typing:
             return Wait(_LOOK_AGAIN_MS)
         return Done(Answer.UNCONFIRMED, _DEAF if facts.has_unread else "the program does not react")
 
-    def _find(self, look: Look) -> _Place:
-        if not look.is_readable:
-            return _Place.HIDDEN
-        if not look.has_composer_rule:
-            if look.composer is Composer.DRAFT:
-                return _Place.MIXED
-            return _Place.OURS if squeeze(look.before_cursor).endswith(self._ours) else _Place.HIDDEN
-        match look.composer:
-            case Composer.EMPTY:
-                return _Place.EMPTY
-            case Composer.UNKNOWN:
-                return _Place.HIDDEN
-            case Composer.DRAFT:
-                return _Place.OURS if self._is_ours(look) else _Place.MIXED
-
-    def _is_ours(self, look: Look) -> bool:
-        seen = squeeze(look.draft)
-        if seen == self._ours:
-            return True
-        if look.human_key_count != self._human_keys:
-            return False
-        folded = self._profile.folded_paste
-        if folded is not None and folded.fullmatch(look.draft.strip()):
-            return True
-        return len(seen) >= _PART_LEAST and seen in self._ours
-
-    def _is_in_transcript(self, look: Look) -> bool:
-        return bool(self._ours) and self._ours in squeeze(look.text).replace(
-            squeeze(look.draft) or "\0", "", 1
-        )
+    def _find(self, look: Look) -> Place:
+        is_alone = look.human_key_count == self._human_keys
+        return find_place(look, self._ours, self._profile.folded_paste, can_be_part=is_alone)
 
     def _remember(self, look: Look) -> None:
         self._outputs = look.output_count

@@ -115,6 +115,20 @@ class Typist:
                 self._ask_again(step.ms)
                 return
 
+    def press_beside(self, offer: Offer) -> tuple[Done, str]:
+        """Press a person's raw keys now, whatever else is in hand; give how that ended, and the screen."""
+        if self._desk.has_unsent() or not self._desk.is_current():
+            return Done(Answer.DEFERRED, "keys still wait to be read"), ""
+        typing = Typing(offer, self._profile)
+        look = self._desk.look()
+        step = typing.step(look, self._desk.facts(is_interrupt=True))
+        if isinstance(step, Write):
+            # No await between the look above and the keys.
+            self._desk.press(step.data, is_persons=True)
+            step = typing.step(look, self._desk.facts(is_interrupt=True))
+        assert isinstance(step, Done)
+        return step, look.text
+
     def end(self, reason: str) -> None:
         """The terminal is gone: what was typed is in doubt, what was not can be offered again."""
         if self._typing is not None:

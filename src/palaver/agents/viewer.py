@@ -22,6 +22,8 @@ from palaver.errors import PalaverError
 
 _READ_BYTES: Final = 65536
 _LIMIT_OUT_BYTES: Final = 1024 * 1024
+_LIMIT_ANSWERS: Final = 256
+"""So many answers may wait for one who does not read; one more ends it: it only asks."""
 
 
 class KeptViewer(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,10 @@ class Stage(Protocol):
 
     def on_viewers(self) -> None:
         """Somebody came, went, or took the keyboard."""
+        ...
+
+    def on_gone(self, viewer: "Viewer") -> None:
+        """One has gone whose keys had no room: they are nobody's any more."""
         ...
 
 
@@ -83,6 +89,8 @@ class Viewer:
         self._loop = asyncio.get_running_loop()
         self._out: deque[memoryview] = deque()
         self._out_bytes = 0
+        self._answers = 0
+        self._news: dict[str, bytes] = {}
         self._begun: memoryview | None = None
         self._is_behind = False
         self._is_writing = False
@@ -92,11 +100,26 @@ class Viewer:
     # Towards the client
 
     def send(self, frames: bytes) -> None:
-        """Send frames that must arrive: answers and controls. There are few of them."""
+        """Send frames behind all that were sent before."""
         if self.is_open:
             self._out.append(memoryview(frames))
             self._out_bytes += len(frames)
             self._flush()
+
+    def reply(self, frames: bytes) -> None:
+        """Send the answer to a control. One that asks and asks and never reads is let go."""
+        self._answers = self._answers + 1 if self._is_writing else 0
+        if self._answers > _LIMIT_ANSWERS:
+            self.close()
+        else:
+            self.send(frames)
+
+    def tell(self, kind: str, frames: bytes) -> None:
+        """Send a control that says how something is. For one that does not read, only the newest is kept."""
+        if self.is_open and self._is_writing:
+            self._news[kind] = frames
+        else:
+            self.send(frames)
 
     def show(self, frames: bytes) -> None:
         """Send output. When it does not fit, what waits is dropped, and later the screen is shown anew."""
@@ -139,6 +162,10 @@ class Viewer:
         """Give what goes out next: the rest of what was begun, so that no frame is ever cut."""
         if self._begun is not None:
             return self._begun
+        if not self._out and self._news:
+            news, self._news = self._news, {}
+            self._out.extend(map(memoryview, news.values()))
+            self._out_bytes += sum(map(len, self._out))
         if not self._out and self._is_behind:
             self._is_behind = False
             self._out.append(memoryview(data_frames(self._room.stage.redraw())))
@@ -205,7 +232,7 @@ class Viewer:
             fields = control_from_bytes(payload)
             self._room.stage.on_control(self, fields)
         except PalaverError as error:
-            self.send(error_frame(error, fields.get("type", "")))
+            self.reply(error_frame(error, fields.get("type", "")))
 
     # The end
 

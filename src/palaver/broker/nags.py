@@ -4,6 +4,7 @@ from palaver.broker.context import Context
 from palaver.broker.outcome import Written
 from palaver.log.api import Rows
 from palaver.log.fold_nags import read_nag, read_nag_due
+from palaver.log.state import read_agent
 from palaver.model.agent import Caller
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Draft
@@ -15,15 +16,25 @@ from palaver.model.terminal import FireNag
 
 
 async def fire_nag(context: Context, caller: Caller, request: FireNag, key: bytes | None) -> Written:
-    """Write a reminder, or the last word to the sender, once; nothing when it was answered meanwhile."""
+    """Write a reminder, or the last word to the sender, once; nothing when it was answered meanwhile.
+
+    An agent that is at work again is left alone: it is looked at when it goes idle the next time.
+    """
 
     def decide(rows: Rows) -> Draft | None:
         nag = read_nag(rows, request.agent, request.request)
         due = read_nag_due(rows, request.agent, request.request)
-        return None if nag is None or due is None else _word(context, caller, nag, due)
+        if nag is None or due is None or (due.state == AgentState.IDLE and not _is_idle(rows, request.agent)):
+            return None
+        return _word(context, caller, nag, due)
 
     nag_key = f"nag/{request.agent}/{request.request}"
     return Written(event=(await context.log.commit(nag_key, decide, request_key=key)).event)
+
+
+def _is_idle(rows: Rows, agent: str) -> bool:
+    known = read_agent(rows, agent)
+    return known is not None and known.state == AgentState.IDLE
 
 
 def _word(context: Context, caller: Caller, nag: Nag, due: NagDue) -> Draft:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -44,6 +45,8 @@ class Launch:
     """The conversation that it will go on with, when that is known."""
     native: str = ""
     """Where its own way in will be, where it has one."""
+    last_signal: int = int(signal.SIGTERM)
+    """What it gets when its holder is killed."""
     is_headless: bool = False
     is_agent: bool = True
     """False: it is asked for something that is no conversation, and is run as it is."""
@@ -116,7 +119,13 @@ def prepare_opencode(
     password = kept[opencode_launch.PASSWORD]
     write_place(path, Place(port=port, user=user, password=password, began=asked))
     arguments = opencode_launch.launch_arguments(args, asked, port)
-    return Launch(argv=("opencode", *arguments), environment=kept, session=known, native=str(path))
+    return Launch(
+        argv=("opencode", *arguments),
+        environment=kept,
+        session=known,
+        native=str(path),
+        last_signal=int(signal.SIGKILL),  # asked politely it may go on for ever in a terminal that is gone
+    )
 
 
 def prepare_gemini(

@@ -5,6 +5,7 @@ The daemon has said that it may be done, by a ticket; here nothing is decided bu
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 from palaver.agents.child import Program, clean_environment
-from palaver.agents.launch import Start, start_holder
+from palaver.agents.launch import Start, run_to_the_end, start_holder
 from palaver.agents.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.agents.request_wire import is_size
 from palaver.cli.attach.attach import attach, screen_size
@@ -57,9 +58,9 @@ def parse_order(words: Sequence[str]) -> Order:
 
 
 def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -> int:
-    """Start the agent; in a terminal attach to it, else say its name. Gives the exit status.
+    """Start the agent; in a terminal attach to it, detached say its name. Gives the exit status.
 
-    Attached to its end, that is the agent's own.
+    Attached to its end, that is the agent's own. `pal run` without a terminal waits for that end, too.
     """
     order = parse_order(words)
     kept = clean_environment(environment, home)
@@ -69,7 +70,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         return _complain("the directory you are in was removed: go into another one", order, 1)
     if (status := _check_command(order, kept, cwd)) is not None:
         return status
-    session, native = order.options.get("--session", ""), ""
+    session, native, last_signal = order.options.get("--session", ""), "", int(signal.SIGTERM)
     if harness := order.options.get("--launch"):
         try:
             made = LAUNCHERS[harness](order.command[1:], session, home, kept, cwd)
@@ -78,8 +79,11 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         if not made.is_agent or made.is_headless:
             return run_headless(made, order.options["--ticket"], home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
-        native = made.native
+        native, last_signal = made.native, made.last_signal
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
+    # A harness without a screen, or an agent that is started again, is a program's, which goes on with its name.
+    is_alone = "--launch" not in order.options and "--cwd" not in order.options
+    is_awaited = not has_screen and not order.is_detached and is_alone
     cols, rows = _size()
     if has_screen:
         cols, rows = screen_size(cols, rows, environment)
@@ -88,6 +92,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         cwd=os.fsencode(cwd),
         environment=tuple(os.fsencode(f"{name}={value}") for name, value in kept.items()),
         umask=_umask(),
+        last_signal=last_signal,
     )
     start = Start(
         home=home,
@@ -98,8 +103,11 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         session=session,
         native=native,
         is_watched=has_screen,
+        is_awaited=is_awaited,
     )
     try:
+        if is_awaited:
+            return run_to_the_end(start, lambda name: _say_where(name, order))
         name = start_holder(start)
     except PalaverError as error:
         return _complain(str(error), order, 1, code=error.code)
@@ -112,6 +120,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
             _complain(str(error), order, 0, code=error.code)
     sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
     return 0
+
+
+def _say_where(name: str, order: Order) -> None:
+    if order.is_json:
+        sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n")
+        sys.stdout.flush()
+    else:
+        sys.stderr.write(f"pal: {name} runs; this ends when it does (--detach does not wait)\n")
 
 
 def _check_command(order: Order, environment: Mapping[str, str], cwd: str) -> int | None:

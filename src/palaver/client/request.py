@@ -166,6 +166,8 @@ class Lane(Request, frozen=True, kw_only=True, tag="lane"):
     wakes_idle: bool = True
     remembers: bool = False
     outcomes: tuple[Outcome, ...] = ()
+    carrying: tuple[int, ...] = ()
+    """What is still in hand from an earlier connection."""
 
 
 class Gate(Request, frozen=True, kw_only=True, tag="gate"):

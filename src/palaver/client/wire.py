@@ -141,7 +141,12 @@ class Wire(asyncio.Protocol):
 
 
 async def open_wire(
-    home: str, on_line: Callable[[Line], None], on_lost: Callable[[Wire], None], *, is_returning: bool = False
+    home: str,
+    on_line: Callable[[Line], None],
+    on_lost: Callable[[Wire], None],
+    *,
+    is_returning: bool = False,
+    can_start: bool = True,
 ) -> Wire:
     """Connect to the daemon of a home, starting it when nobody listens; raises Disconnected when that fails.
 
@@ -151,7 +156,8 @@ async def open_wire(
     pauses_s = iter(_PAUSES_S if is_returning else ())
     while True:
         try:
-            found = await _reach_aside(home, person=False if is_returning else None)
+            person = False if is_returning else None
+            found = await _reach_aside(home, person=person, can_start=can_start)
             break
         except StartError as error:
             pause_s = None if isinstance(error, NoHope) else next(pauses_s, None)
@@ -165,9 +171,9 @@ async def open_wire(
     return wire
 
 
-async def _reach_aside(home: str, *, person: bool | None) -> Socket:
+async def _reach_aside(home: str, *, person: bool | None, can_start: bool) -> Socket:
     """Reach the daemon in a thread of its own: the loop goes on meanwhile."""
-    reaching = asyncio.get_running_loop().run_in_executor(None, _reach, home, person)
+    reaching = asyncio.get_running_loop().run_in_executor(None, _reach, home, person, can_start)
     try:
         return await asyncio.shield(reaching)
     except asyncio.CancelledError:
@@ -175,8 +181,11 @@ async def _reach_aside(home: str, *, person: bool | None) -> Socket:
         raise
 
 
-def _reach(home: str, person: bool | None) -> Socket:
-    found = reach(home) or start(home, person=person)
+def _reach(home: str, person: bool | None, can_start: bool) -> Socket:
+    found = reach(home)
+    if found is None and not can_start:
+        raise NoHope(f"nobody listens at {home}/daemon.sock")
+    found = found or start(home, person=person)
     if found is None:
         raise StartError(f"the daemon of {home} was lost as soon as it had started")
     return found

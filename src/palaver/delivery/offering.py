@@ -112,14 +112,22 @@ class Offering:
         return None
 
     def take_up(self, lane: Lane, seqs: Sequence[int]) -> Offer | None:
-        """Open an offer for what a lane carried before and still has in hand; None when that is nothing."""
-        mine = [seq for seq in seqs if self._is_carried(lane.agent, seq)]
-        free = [seq for seq in mine if not self._mailboxes.is_in_hand(lane.agent, seq)]
+        """Open an offer for what a lane's holder has had in hand since before; None when that is nothing.
+
+        Where its earlier connection is not known to be lost yet, the newer one counts.
+        """
+        mailbox = self._mailboxes.get(lane.agent)
+        carried = [seq for seq in seqs if self._is_carried(lane.agent, seq)]
+        for other in [one for one in self.lanes[lane.agent] if one.ability.kind is lane.ability.kind]:
+            for offer in [offer for offer in other.offers.values() if set(offer.seqs) <= set(carried)]:
+                del other.offers[offer.number]
+                mailbox.settle(offer.seqs)
+        free = [seq for seq in carried if not mailbox.has_in_hand(seq)]
         events = tuple(filter(None, map(self._log.event, free)))
         if not events:
             return None
         offer = Offer(next(self._numbers), events)
-        self._mailboxes.get(lane.agent).hold(lane, offer.seqs)
+        mailbox.hold(lane, offer.seqs)
         lane.offers[offer.number] = offer
         return offer
 

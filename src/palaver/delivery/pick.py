@@ -4,6 +4,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
+from palaver.delivery.allowances import is_limited
 from palaver.delivery.choice import Gate, passing
 from palaver.delivery.lane import Lane, lanes_in_order
 from palaver.delivery.taker import Mailbox
@@ -38,6 +39,8 @@ def pick(
     """
     if asking is None and (keys := _keys(log, lanes, mailbox)) is not None:
         return keys
+    if is_limited(agent):
+        return None  # its mail is held until it has an allowance again
     idle, blocked = agent.state == AgentState.IDLE, agent.state == AgentState.BLOCKED
     turned_down: set[int] | None = None
     for lane in lanes_in_order(lanes, idle=idle, asking=asking):

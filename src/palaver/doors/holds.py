@@ -45,6 +45,7 @@ class Holds:
         self._meet = meet
         self._holds: dict[str, Hold] = {}
         self._numbers = count(1)
+        self._watching: list[Callable[[], None]] = []
 
     def get(self, name: str) -> Hold | None:
         """Give the hold on an agent, if somebody has it now."""
@@ -56,6 +57,13 @@ class Holds:
             self.close(before)
         self._holds[hold.name] = hold
         self._meet(hold.holder)
+        for tell in self._watching:
+            tell()
+
+    def watch(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Call `tell` whenever a holder has come to have an agent, and return what ends that."""
+        self._watching.append(tell)
+        return lambda: self._watching.remove(tell)
 
     def close(self, hold: Hold) -> None:
         """A holder is gone, and what it was asked is not answered any more. Twice is once."""

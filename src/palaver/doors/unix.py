@@ -209,9 +209,13 @@ def bind_socket(path: Path) -> socket.socket:
     return listener
 
 
-def connect_socket(path: Path) -> socket.socket:
-    """Connect to a socket file, also where its path is longer than the system's limit."""
+def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
+    """Connect to a socket file, also where its path is longer than the system's limit.
+
+    Who cannot wait gets BlockingIOError when whoever listens has too many callers already.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(can_wait)
     try:
         _at_short_path(path, connection.connect)
     except OSError:

@@ -10,6 +10,10 @@ _MOMENT: Final = re.compile(
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?\s?(?P<half>[ap]m)?(?:\s?\((?P<zone>[\w/+-]+)\))?",
     re.IGNORECASE,
 )
+_LIMIT: Final = re.compile(r"usage[ _]limit\b(?:(?:, resets| until) (?P<words>.{1,60})$)?", re.ASCII)
+"""How a status begins that says it, whatever the harness."""
+_UNIX_DIGITS: Final = 9
+_UNIX_DIGITS_MOST: Final = 11
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -44,3 +48,20 @@ def _zone(name: str | None) -> tzinfo | None:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return UTC
+
+
+def is_limit(detail: str) -> bool:
+    """Whether what an agent is doing, in the words of its status, is waiting for more allowance."""
+    return _LIMIT.match(detail) is not None
+
+
+def limit_ends_ms(detail: str, since_ms: int) -> int | None:
+    """Give the moment up to which a status of that time says that no more may be used; None when it is not.
+
+    The words are those of the harness; a long number is a Unix time in seconds.
+    """
+    found = _LIMIT.match(detail)
+    words = (found["words"] if found is not None else None) or ""
+    if words.isascii() and words.isdecimal() and _UNIX_DIGITS <= len(words) <= _UNIX_DIGITS_MOST:
+        return int(words) * 1000
+    return reset_moment_ms(words, since_ms)

@@ -4,17 +4,17 @@
     nag_due   those of them of which somebody is to be told, and why
 
 A reminder falls due in the fold itself: when its agent has seen the message and the last reminder, has not
-answered, and goes idle; or, for the sender, when the agent stops. The reminder is a message that says what it
+answered, and is idle; or, for the sender, when the agent stops. The reminder is a message that says what it
 is, and clears what made it. So no clock and no restart can make one come twice or not at all.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from palaver.log.api import Change, Rows
-from palaver.log.state import can_step, read_entry
+from palaver.log.state import can_step, read_agent, read_entry
 from palaver.model.delivery import ENDS, AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, place_of_key, reply_place
@@ -102,8 +102,13 @@ def _over(rows: Rows, agent: str, request: int) -> list[Change]:
 
 
 def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """A copy that ends unread leaves nothing to wait for; a reply that is let through is one."""
+    """A copy that ends unread leaves nothing to wait for; a reply that is let through is one.
+
+    What is seen by one who is idle may be waited for from then on.
+    """
     state = event.payload.get("state")
+    if state == State.SEEN:
+        return _by_seeing(rows, event, msgspec.convert(event.payload, DeliveryReport))
     if state not in ENDS and state != State.QUEUED:
         return []
     report = msgspec.convert(event.payload, DeliveryReport)
@@ -113,18 +118,36 @@ def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
     return _over(rows, report.author, report.answers) if moved and report.answers else []
 
 
+def _by_seeing(rows: Rows, event: Event, report: DeliveryReport) -> list[Change]:
+    known = read_agent(rows, report.agent)
+    if known is None or known.left or known.state != AgentState.IDLE:
+        return []
+    due = NagDue(state=AgentState.IDLE.value, cause=event.id, since=event.ts)
+    return _due(rows, report.agent, due, seen=frozenset(report.messages))
+
+
 def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """Who goes idle is reminded of what it has seen, unless the last reminder still waits for it."""
+    """Who goes idle is reminded of what it has seen, unless the last reminder still waits for it.
+
+    Who was idle when it saw it, and goes to work now, may well be working on the answer.
+    """
     word = str(event.payload.get("state", ""))
     if STORED_STATES.get(word, word) != AgentState.IDLE:
-        return []
-    due = encode_row(NagDue(state=AgentState.IDLE.value, cause=event.id))
+        dues = _walk(rows, NAG_DUE, f"{agent}/")
+        return [(NAG_DUE, key, None) for key, value in dues if decode_nag_due(value).since]
+    return _due(rows, agent, NagDue(state=AgentState.IDLE.value, cause=event.id))
+
+
+def _due(rows: Rows, agent: str, due: NagDue, *, seen: Container[int] = ()) -> list[Change]:
+    """Let everything be due of which an agent has seen all, or sees it now, and which is not due already."""
     changes: list[Change] = []
     for key, value in _walk(rows, NAGS, f"{agent}/"):
         nag = decode_nag(value)
-        has_seen = all(_has_seen(rows, seq, agent) for seq in (nag.request, nag.last) if seq)
-        if has_seen and rows.get(NAG_DUE, key) is None:
-            changes.append((NAG_DUE, key, due))
+        parts = [seq for seq in (nag.request, nag.last) if seq]
+        known = rows.get(NAG_DUE, key)
+        is_due = known is not None and (bool(due.since) or not decode_nag_due(known).since)
+        if not is_due and all(seq in seen or _has_seen(rows, seq, agent) for seq in parts):
+            changes.append((NAG_DUE, key, encode_row(due)))
     return changes
 
 

@@ -19,11 +19,13 @@ class Nag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The place of the last reminder: the next one waits until that was seen."""
 
 
-class NagDue(msgspec.Struct, frozen=True, kw_only=True):
+class NagDue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a reminder is due: the agent is idle, or it stopped."""
 
     state: str
     cause: str
+    since: int = 0
+    """When an agent that was idle had seen it all, in Unix ms: it has had no time for it yet."""
 
 
 decode_nag: Final = msgspec.json.Decoder(Nag).decode

@@ -1,7 +1,9 @@
 """The reactor that has reminders written which fell due. What is due, the fold says; nothing is kept here.
 
-At the start everything that is due is told, and then whatever becomes due with a status or a goodbye. A
-reminder has an id made from its cause, so telling it again is one event.
+At the start everything that is due is told, and then whatever becomes due with a status, a goodbye, or by being
+seen. Between two reminders of the same message some time passes, as it does for one who was idle when it saw
+it; then the agent must be idle still, or be so again. A reminder has an id made from its cause, so telling it
+again is one event.
 """
 
 import asyncio
@@ -9,13 +11,16 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from palaver.clock import Clock
 from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
-from palaver.log.fold_nags import due_nags
+from palaver.log.fold_nags import due_nags, read_nag, read_nag_due
+from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
-from palaver.model.subscription import BYE, STATUS
+from palaver.model.subscription import BYE, DELIVERY, STATUS
 from palaver.model.terminal import FireNag
+from palaver.watches.sticks import CallLater, Timer
 
 Submit = Callable[[FireNag], Awaitable[object]]
 """Hands a request to the broker in the name of the bus."""
@@ -26,11 +31,24 @@ _logger: Final = logging.getLogger("palaver.watches")
 class Nags:
     """Reminders of everybody here. Hears of an agent, looks at its rows, and has written what is due."""
 
-    def __init__(self, log: Log, submit: Submit, *, tasks: asyncio.TaskGroup) -> None:
-        """Its work runs in `tasks`, whose owner waits for it."""
+    def __init__(
+        self,
+        log: Log,
+        submit: Submit,
+        *,
+        clock: Clock,
+        after_s: float,
+        call_later: CallLater,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """`after_s` lies between two reminders at least. Work runs in `tasks`, whose owner waits for it."""
         self._log = log
         self._submit = submit
+        self._clock = clock
+        self._after_ms = round(after_s * 1000)
+        self._call_later = call_later
         self._tasks = tasks
+        self._timers: dict[tuple[str, int], Timer] = {}
         self._agents: set[str] = set()
         self._news = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -46,11 +64,18 @@ class Nags:
     def close(self) -> None:
         """Stop. What was not told yet is told after the next start. Closing twice is harmless."""
         self._unsubscribe()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         if self._work is not None:
             self._work.cancel()
 
     def _hear(self, events: Sequence[Event]) -> None:
-        self._agents.update(agent_of(event) for event in events if event.type in (STATUS, BYE))
+        for event in events:
+            if event.type in (STATUS, BYE):
+                self._agents.add(agent_of(event))
+            elif event.type == DELIVERY:
+                self._agents.add(str(event.payload["agent"]))
         self._news.set()  # whatever was written: there is room in the log
 
     async def _run(self) -> None:
@@ -60,8 +85,29 @@ class Nags:
             agents, self._agents = self._agents, set()
             for agent in agents:
                 for name, place in due_nags(self._log.rows, agent):
-                    if not await self._is_told(FireNag(agent=name, request=place)):
+                    if (wait_ms := self._wait_ms(name, place)) > 0:
+                        self._wait(name, place, wait_ms)
+                    elif not await self._is_told(FireNag(agent=name, request=place)):
                         self._agents.add(name)  # again with the next news
+
+    def _wait_ms(self, agent: str, place: int) -> int:
+        """Give how long a reminder must wait still. Of an agent that has stopped its sender hears at once."""
+        nag, due = read_nag(self._log.rows, agent, place), read_nag_due(self._log.rows, agent, place)
+        if nag is None or due is None or due.state != AgentState.IDLE:
+            return 0
+        last = self._log.event(nag.last) if nag.last else None
+        since = max(due.since, 0 if last is None else last.ts)
+        return since + self._after_ms - self._clock.now_ms()
+
+    def _wait(self, agent: str, place: int, wait_ms: int) -> None:
+        if (agent, place) not in self._timers:
+            wait_s = min(wait_ms, self._after_ms) / 1000
+            self._timers[agent, place] = self._call_later(wait_s, lambda: self._look_again(agent, place))
+
+    def _look_again(self, agent: str, place: int) -> None:
+        del self._timers[agent, place]
+        self._agents.add(agent)
+        self._news.set()
 
     async def _is_told(self, request: FireNag) -> bool:
         """Have one written; False while there is no room. One that is refused is done with too."""

@@ -1,6 +1,7 @@
-"""Never reads what is typed, until it is sent SIGUSR1; then it reads all of it and says how much."""
+"""Waits for what is typed and does not read it, until it is sent SIGUSR1; then it reads all and says how much."""
 
 import os
+import select
 import signal
 import sys
 import tty
@@ -8,6 +9,7 @@ import tty
 tty.setraw(0)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 os.write(1, b"ready\r\n")
+select.select([0], [], [])
 signal.sigwait([signal.SIGUSR1])
 count, last = 0, b""
 while not last.endswith(b"\r"):

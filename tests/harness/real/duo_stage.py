@@ -64,9 +64,20 @@ class Duo:
         self.home = claude.home
 
     def left(self) -> list[Path]:
-        """Every file and socket of an agent that is there: of ours, and what its harness keeps in passing."""
-        places = (self.home.path / "agents", self.claude.project / "tmp")
-        return [path for place in places for path in place.rglob("*") if not path.is_dir()]
+        """Every file and socket of an agent that is there.
+
+        But for the diary of all holders, and for what Claude Code keeps in files of its own name: killed, it
+        leaves them, with or without us.
+        """
+        agents, passing = self.home.path / "agents", self.claude.project / "tmp"
+        found = [path for path in (*agents.rglob("*"), *passing.rglob("*")) if not path.is_dir()]
+        return [path for path in found if path.name != "holder.log" and not _is_of_claude(path, passing)]
+
+
+def _is_of_claude(path: Path, passing: Path) -> bool:
+    return path.is_relative_to(passing) and path.relative_to(passing).parts[0].startswith(
+        ("claude-", "cc-socks")
+    )
 
 
 def claude_says(text: str, place: str) -> ToolCall:

@@ -50,14 +50,14 @@ class GeminiStage(SlowStage):
         """Start it in the background and wait until it can be reached."""
         words = ("pal", "gemini", "--name", name, "--detach", *arguments)
         assert run_script_as_person(self.home, f"cd {self.project} && {shlex.join(words)}").out == f"{name}\n"
-        self.until(lambda: self.state(name)[0] in ("idle", "active"))
+        self.until(lambda: self.state(name)[0] in ("idle", "active", "blocked"))
 
-    def sit_down(self, name: str = "nova") -> Person:
-        """A person at its terminal."""
+    def sit_down(self, name: str = "nova", last: bytes = b"gemini-2.5-flash") -> Person:
+        """A person at its terminal who has read its screen up to a word: one that nobody reads is stuck."""
         person = Person(self.home, cols=100, rows=30)
         self._people.append(person)
         person.run(f"pal attach {name} --plain")
-        person.until("▀▀▀▀".encode())
+        person.until(last)
         return person
 
     def end(self) -> None:

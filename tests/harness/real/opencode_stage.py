@@ -36,7 +36,7 @@ class SlowStage(ClaudeStage):
         """Look until something is so. It starts slowly, and on a busy machine very slowly."""
         end = time.monotonic() + SLOW_LIMIT_S
         while not is_so():
-            assert time.monotonic() < end, f"it never came to be so; there was {self.screen()}"
+            assert time.monotonic() < end, f"it never came to be so: {self.state()} {self.screen()}"
             time.sleep(0.05)
 
     def requests(self, count: int) -> list[Request]:
@@ -72,7 +72,7 @@ class OpenCodeStage(SlowStage):
         """Start it in the background and wait until it can be reached."""
         words = ("pal", "opencode", "--name", name, "--detach", *arguments)
         assert run_script_as_person(self.home, f"cd {self.project} && {shlex.join(words)}").out == f"{name}\n"
-        self.until(lambda: self.state(name)[0] in ("idle", "active"))
+        self.until(lambda: self.state(name)[0] in ("idle", "active", "blocked"))
         self.until(lambda: "native" in self.gates(name))
 
     def sit_down(self, name: str = "nova", last: bytes = b"commands") -> Person:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import JsonLine, end_process
+from tests.daemon.stage import JsonLine, end_process, run_as_person
 from tests.harness.real.duo_stage import CLAUDE, CODEX, Duo, claude_says, duo
 from tests.harness.real.install import installed
 from tests.harness.real.stage import reply
@@ -68,4 +68,15 @@ def test_nothing_is_left_of_the_two_when_they_are_killed(both: Duo) -> None:
 
     both.claude.until(lambda: both.home.ok("list", "--json").out == "")
     both.claude.until(lambda: not both.claude.processes())
-    assert both.left() == [], [str(p) for p in both.left()]
+    both.claude.until(lambda: not both.left())
+
+
+def test_nothing_is_left_of_the_two_when_they_are_stopped(both: Duo) -> None:
+    both.codex.start(name=CODEX)
+    both.claude.start(*MANUAL, name=CLAUDE)
+
+    told = [run_as_person(both.home, "stop", name, "--json").json["reason"] for name in (CODEX, CLAUDE)]
+
+    assert told == ["exited with 0", "exited with 0"]
+    both.claude.until(lambda: not both.claude.processes())
+    both.claude.until(lambda: not both.left())

@@ -93,7 +93,7 @@ def test_a_dialog_stays_as_it_is_and_messages_come_after_it(gemini: GeminiStage)
     assert gemini.still_screen() == before
     assert not made.exists()
 
-    gemini.sit_down().press(b"\r")
+    gemini.sit_down(last=b"suggest").press(b"\r")
 
     gemini.until(made.exists)
     gemini.until_seen(urgent)

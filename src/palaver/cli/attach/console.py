@@ -18,8 +18,11 @@ PREFIX: Final = b"\x1c"
 _KEY: Final = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO[@-~]|\x1b[^\[O\x1b]|\x1b(?=\x1b)|[^\x1b]", re.DOTALL
 )
-_MARKS: Final = re.compile(rb"\x1b\[20(?P<paste>[01])~|\x1c")
-_MARK_BYTES: Final = 6
+_MARKS: Final = re.compile(
+    rb"\x1b\[20(?P<paste>[01])~|\x1c|\x1b\[92;(?:5|69|133|197)(?::[12])?u|\x1b\[27;5;92~"
+)
+"""The ends of a paste, and the one key that is never passed on, however the program wants its keys."""
+_MARK_BYTES: Final = 11
 _ESCAPE: Final = b"\x1b"
 _ALL: Final = 1_000_000
 _PAGE: Final = 2
@@ -204,8 +207,9 @@ class Console:
             if found["paste"] is not None:
                 self._is_pasting = found["paste"] == b"0"
             elif not self._is_pasting:
-                if place > 1:
-                    yield Press(data[: place - 1])
+                begin = found.start() - len(seen) + len(data)
+                if begin > 0:
+                    yield Press(data[:begin])
                 self._rest = data[place:]
                 yield from self._leave_keys()
                 return

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from palaver.agents.terminal import Keys, change_keys
 from palaver.cli.attach.draw import change_modes, draw
 from palaver.cli.attach.own_terminal import OwnTerminal
 from palaver.cli.attach.picture import Picture
@@ -19,15 +20,16 @@ class Painter:
     def __init__(
         self,
         own: OwnTerminal,
-        look: Callable[[], tuple[Picture, frozenset[int]]],
+        look: Callable[[], tuple[Picture, frozenset[int], Keys]],
         is_half_done: Callable[[], bool],
     ) -> None:
-        """`look` gives the picture and the modes that are wanted; `is_half_done`: better not look now."""
+        """`look` gives picture, modes and keys that are wanted; `is_half_done`: better not look now."""
         self._own = own
         self._look = look
         self._is_half_done = is_half_done
         self._shown: Picture | None = None
         self._modes: frozenset[int] = frozenset()
+        self._keys = Keys()
         self._timer: asyncio.TimerHandle | None = None
         self._drawn_at = 0.0
         self._waiting_since: float | None = None
@@ -45,8 +47,9 @@ class Painter:
 
     def give_back(self, words: bytes = b"") -> None:
         """Give the terminal back without its modes; `words` stay on it."""
-        self._own.give_back(change_modes(self._modes, frozenset()), words)
-        self._shown, self._modes = None, frozenset()
+        before = change_keys(self._keys, Keys()) + change_modes(self._modes, frozenset())
+        self._own.give_back(before, words)
+        self._shown, self._modes, self._keys = None, frozenset(), Keys()
 
     def _draw(self) -> None:
         self._timer = None
@@ -59,8 +62,8 @@ class Painter:
                 self.soon()
                 return
         self._waiting_since = None
-        picture, modes = self._look()
-        data = change_modes(self._modes, modes) + draw(self._shown, picture)
-        self._shown, self._modes = picture, modes
+        picture, modes, keys = self._look()
+        data = change_modes(self._modes, modes) + change_keys(self._keys, keys) + draw(self._shown, picture)
+        self._shown, self._modes, self._keys = picture, modes, keys
         if data:
             self._own.write(data)

@@ -13,7 +13,7 @@ from palaver.agents.frames_wire import CONTROL, DATA, Frame, control_from_bytes
 from palaver.agents.pty import Exit
 from palaver.agents.redraw import KEPT_MODES
 from palaver.agents.request_wire import is_size
-from palaver.agents.terminal import Terminal
+from palaver.agents.terminal import Keys, Terminal
 from palaver.cli.attach.console import Act, Console, Meant, Mode, Press, Say
 from palaver.cli.attach.draw import print_rows
 from palaver.cli.attach.layout import agent_size, compose, has_bar, help_rows, past_rows
@@ -265,14 +265,15 @@ class Session:
 
     # Drawing
 
-    def _picture(self) -> tuple[Picture, frozenset[int]]:
-        """Give what is to be seen now, and the modes that the terminal is to have."""
+    def _picture(self) -> tuple[Picture, frozenset[int], Keys]:
+        """Give what is to be seen now, and the modes and keys that the terminal is to have."""
         picture = compose(
             self._console, self._standing, self._terminal.glass, self._past, self._cols, self._rows
         )
         is_passthrough = self._console.mode is Mode.KEYS
         modes = frozenset(self._terminal.modes & set(KEPT_MODES)) if is_passthrough else _BAR_MODES
-        return plain(picture) if self._is_ascii else picture, modes
+        keys = self._terminal.keys if is_passthrough else Keys()
+        return plain(picture) if self._is_ascii else picture, modes, keys
 
     # Signals and size
 

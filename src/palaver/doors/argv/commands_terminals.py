@@ -1,10 +1,10 @@
 """The commands for agents that run in a terminal. What needs one is done by the client and the holder."""
 
 import asyncio
-from contextlib import aclosing
 from pathlib import PurePath
 from typing import Final
 
+from palaver.doors.argv.agent_end import end_of
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import safe
 from palaver.doors.holds import KILL, PEEK, STOP
@@ -223,7 +223,7 @@ async def _end(call: Call, verb: str) -> int:
     agent = _held(call, call.parsed.positionals[0])
     try:
         async with asyncio.timeout(_END_S):
-            reason = await _ended(call, agent, verb)
+            reason = await end_of(call, agent, verb)
     except TimeoutError:
         raise Unavailable(f"{agent.name} has not ended within {_END_S:g} seconds; try 'pal kill'") from None
     if call.is_json:
@@ -231,26 +231,6 @@ async def _end(call: Call, verb: str) -> int:
     else:
         await call.say(f"{agent.name} has ended: {safe(reason)}")
     return 0
-
-
-async def _ended(call: Call, agent: Agent, verb: str) -> str:
-    """Ask the holder and pass on what it says on the way; give how the program ended."""
-    holds = call.services.holds
-    try:
-        async with aclosing(holds.ask(agent.name, verb, by=call.caller.name)) as words:
-            with call.connection.waiting():
-                async for told in words:
-                    if told.error:
-                        raise error_from_wire(told.error, told.message, {})
-                    if told.done:
-                        return str(told.ok.get("reason", "ended"))
-                    call.warn(f"{agent.name}: {safe(told.message)}")
-    except Unavailable:
-        known = call.services.broker.directory.get(agent.name)
-        if known is None or not known.left:
-            raise
-        return known.detail  # It said goodbye before it could answer.
-    raise AssertionError("the last word is done, or an error")
 
 
 def _held(call: Call, name: str) -> Agent:

@@ -1,0 +1,55 @@
+"""Starting the daemon for holders: in a process of its own, one at a time, and only where one is wanted.
+
+    python -I -m palaver.agents.daemon_start HOME
+
+A holder collects every process below it that ends, so it must not wait for children in a second place. And it
+comes back by itself: it starts nothing in a home that is gone or whose bus was stopped.
+"""
+
+import fcntl
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from palaver.client.start import StartError, ensure_daemon, find_python
+
+MODULE: Final = "palaver.agents.daemon_start"
+
+Run = Callable[[list[str]], Awaitable[int]]
+"""Runs a command and gives its exit status."""
+
+
+async def start_daemon(home: str, run: Run) -> bool:
+    """Have the daemon of a home started; False when it may not be, or another holder is at it."""
+    if not _is_wanted(home):
+        return False
+    try:
+        lock = os.open(Path(home) / "agents" / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return await run([find_python(), "-I", "-m", MODULE, home]) == 0
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+
+
+def _is_wanted(home: str) -> bool:
+    return os.path.isdir(home) and not os.path.lexists(f"{home}/down")  # noqa: PTH112 - the home as it was given
+
+
+def main() -> int:
+    """Start the daemon of the home that was named."""
+    try:
+        ensure_daemon(sys.argv[1], person=False)
+    except StartError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

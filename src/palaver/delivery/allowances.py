@@ -1,0 +1,175 @@
+"""Mail for agents whose allowance is used up: held until there is more, and its senders are told until when.
+
+What an agent's status says is all that counts, so another daemon goes on where this one ended. When the
+moment comes that the status names, the agent is said to rest; when its status says something else, or it has
+gone, what was held is in line again at once. Raw keys are not held: they were meant for a terminal.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, Protocol
+
+from palaver.clock import Clock
+from palaver.delivery.ledger import Ledger, Submit
+from palaver.errors import Unavailable
+from palaver.harness.usage_reset import is_limit, limit_ends_ms
+from palaver.log.api import Log
+from palaver.log.fold import agent_of
+from palaver.log.state import read_agent, read_agents, read_entry, read_mail
+from palaver.model.agent import Agent
+from palaver.model.delivery import AgentState, State
+from palaver.model.envelope import Event
+from palaver.model.mail import deliverable
+from palaver.model.message import MESSAGE
+
+HELD: Final = "usage limit"
+"""How the reason of what is held here begins."""
+_AT_ONCE: Final = 200
+_NEWS: Final = frozenset({"status", "agent.hello", "agent.bye"})
+
+_TRY_AGAIN_S: Final = 5.0
+
+
+class Timer(Protocol):
+    """What can be called off."""
+
+    def cancel(self) -> None: ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+Lift = Callable[[Agent], Awaitable[object]]
+"""Has written that an agent rests."""
+
+
+def is_limited(agent: Agent) -> bool:
+    """Whether an agent waits for more allowance."""
+    return not agent.left and agent.state == AgentState.BLOCKED and is_limit(agent.detail)
+
+
+class Allowances:
+    """Follows the status of every agent. Costs nothing for those that have enough."""
+
+    def __init__(
+        self,
+        log: Log,
+        submit: Submit,
+        lift: Lift,
+        *,
+        clock: Clock,
+        call_later: CallLater,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """What a change starts runs in `tasks`, whose owner waits for it."""
+        self._log = log
+        self._ledger = Ledger(log, submit)
+        self._lift = lift
+        self._clock = clock
+        self._call_later = call_later
+        self._tasks = tasks
+        self._timers: dict[str, Timer | None] = {}
+        """The agents that wait, each with the moment at which that ends where it is known."""
+        self._busy: dict[str, bool] = {}
+        """The agents whose mail is being looked at, and whether to look once more."""
+        self._is_closed = False
+        for agent in read_agents(log.rows):
+            if is_limited(agent) or self._held(agent.name):
+                self._look(agent.name)
+        self._unsubscribe = log.subscribe(self._hear)
+
+    def close(self) -> None:
+        """Stop. What is held stays so, for the next daemon."""
+        self._unsubscribe()
+        self._is_closed = True
+        for timer in filter(None, self._timers.values()):
+            timer.cancel()
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type in _NEWS:
+                agent = read_agent(self._log.rows, name := agent_of(event))
+                if name in self._timers or (agent is not None and is_limited(agent)):
+                    self._look(name)
+            elif event.type == MESSAGE or event.delivered_to:
+                for name in self._timers.keys() & set(deliverable(event).delivered_to):
+                    self._look(name)
+
+    def _look(self, name: str) -> None:
+        """See to the mail of one agent, one look at a time."""
+        if self._is_closed:
+            return
+        is_running = name in self._busy
+        self._busy[name] = is_running
+        if not is_running:
+            self._tasks.create_task(self._see_to(name))
+
+    async def _see_to(self, name: str) -> None:
+        try:
+            is_first = True
+            while is_first or self._busy[name]:
+                is_first = self._busy[name] = False
+                agent = read_agent(self._log.rows, name)
+                if agent is not None and is_limited(agent):
+                    await self._hold(agent)
+                else:
+                    await self._let_go(name)
+        except Unavailable:
+            self._call_later(_TRY_AGAIN_S, lambda: self._look(name))  # nothing is lost: it is all in the log
+        finally:
+            del self._busy[name]
+
+    async def _hold(self, agent: Agent) -> None:
+        until_ms = limit_ends_ms(agent.detail, agent.since)
+        self._plan(agent, until_ms)
+        until = "" if until_ms is None else f" until {_moment(until_ms)}"
+        while events := self._waiting(agent.name):
+            seqs = [event.seq for event in events]
+            await self._ledger.report(agent.name, seqs, State.HELD, reason=f"{HELD}{until}")
+            held = self._ledger.which_are(State.HELD, agent.name, events)
+            why = f"its allowance is used up{until}. It goes on when there is more"
+            await self._ledger.tell_held(agent.name, held, why=why)
+            if not held:
+                return  # another hand has it, or another word was faster
+
+    def _waiting(self, name: str) -> list[Event]:
+        mails = (
+            mail for mail in read_mail(self._log.rows, name) if mail.state == State.QUEUED and not mail.raw
+        )
+        return list(filter(None, (self._log.event(mail.seq) for mail in islice(mails, _AT_ONCE))))
+
+    def _plan(self, agent: Agent, until_ms: int | None) -> None:
+        """Set the clock to the end of a limit; one that is past has ended now."""
+        if (timer := self._timers.get(agent.name)) is not None:
+            timer.cancel()
+        self._timers[agent.name] = None
+        if until_ms is not None:
+            wait_s = max(0.0, (until_ms - self._clock.now_ms()) / 1000)
+
+            def end() -> None:
+                self._tasks.create_task(self._end(agent))
+
+            self._timers[agent.name] = self._call_later(wait_s, end)
+
+    async def _end(self, agent: Agent) -> None:
+        known = read_agent(self._log.rows, agent.name)
+        if known is not None and is_limited(known) and known.detail == agent.detail:
+            await self._lift(known)
+
+    async def _let_go(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        while held := self._held(name):
+            await self._ledger.report(name, held, State.QUEUED, reason="its allowance is there again")
+
+    def _held(self, name: str) -> list[int]:
+        rows = self._log.rows
+        held = (mail.seq for mail in read_mail(rows, name) if mail.is_kept_back)
+        ours = (
+            seq for seq in held if (entry := read_entry(rows, seq, name)) and entry.reason.startswith(HELD)
+        )
+        return list(islice(ours, _AT_ONCE))
+
+
+def _moment(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,80 @@
+"""Waiting for the end of an agent that its holder was asked for. Decides nothing about who may ask.
+
+A holder whose lane breaks while its program ends makes a new connection to say how that went. Whoever waits
+for the end waits for that too: what counts is the end, not the connection.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Final
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import safe
+from palaver.errors import Unavailable, error_from_wire
+from palaver.model.agent import Agent
+from palaver.model.envelope import Event
+
+BACK_S: Final = 10.0
+"""So long a holder that was lost may take to come back, or its agent to be found gone."""
+
+
+async def end_of(call: Call, agent: Agent, verb: str) -> str:
+    """Ask the holder and pass on what it says on the way; give how the program ended.
+
+    Raises Unavailable when the holder is lost, and neither it nor word of the agent's end comes after.
+    """
+    with _watching(call, agent.name) as changed:
+        while True:
+            try:
+                return await _asked(call, agent, verb)
+            except Unavailable as lost:
+                reason = await _after(call, agent, changed, lost)
+            if reason is not None:
+                return reason
+
+
+async def _asked(call: Call, agent: Agent, verb: str) -> str:
+    async with aclosing(call.services.holds.ask(agent.name, verb, by=call.caller.name)) as words:
+        with call.connection.waiting():
+            async for told in words:
+                if told.error:
+                    raise error_from_wire(told.error, told.message, {})
+                if told.done:
+                    return str(told.ok.get("reason", "ended"))
+                call.warn(f"{agent.name}: {safe(told.message)}")
+    raise AssertionError("the last word is done, or an error")
+
+
+async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavailable) -> str | None:
+    """Wait until the agent has left, and give its last word; None when its holder is back to be asked."""
+    try:
+        async with asyncio.timeout(BACK_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(agent.name)
+                if known is None or known.left:
+                    return known.detail if known is not None else "ended"
+                if call.services.holds.get(agent.name) is not None:
+                    return None
+                await changed.wait()
+    except TimeoutError:
+        raise lost from None
+
+
+@contextmanager
+def _watching(call: Call, name: str) -> Iterator[asyncio.Event]:
+    """Give an event that is set whenever an agent may have left, or may have a holder again."""
+    changed = asyncio.Event()
+
+    def hear(events: Sequence[Event]) -> None:
+        if any(event.sender == name for event in events):
+            changed.set()
+
+    unsubscribe = call.services.log.subscribe(hear)
+    unwatch = call.services.holds.watch(changed.set)
+    try:
+        yield changed
+    finally:
+        unwatch()
+        unsubscribe()

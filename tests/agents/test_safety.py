@@ -1,0 +1,276 @@
+"""Keys that must not be pressed: into shells, secrets, questions, drafts, and terminals that nobody reads."""
+
+import base64
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.agents.stage import Stage, command_of, script, wait_until
+
+HEAD = "[pal message from: nova] "
+PYTHON = [sys.executable, "-I", "-u", "-c"]
+
+
+def raw(keys: bytes) -> str:
+    return base64.b64encode(keys).decode()
+
+
+async def refused_by(stage: Stage, reason: str, *, number: int = 1) -> None:
+    """Offer a message behind a gate that is closed, and see that it comes back for that reason."""
+    await stage.daemon.heard("gate", open=False, reason=reason)
+    stage.daemon.offer(number, "hello")
+    answer = await stage.daemon.heard("answer", offer=number)
+    assert (answer["answer"], answer["reason"]) == ("deferred", reason)
+
+
+async def until_open(stage: Stage) -> None:
+    """Wait until everything can come through."""
+
+    def is_open() -> bool:
+        gates = [one for one in stage.daemon.said if one["op"] == "gate"]
+        return bool(gates) and gates[-1]["open"] and not gates[-1].get("paused")
+
+    await stage.daemon.until(is_open)
+
+
+# Who reads
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bash", "--norc", "--noprofile", "-xO", "extglob"],
+        [*PYTHON, "import os; os.execvp('bash', ['claude', '--norc', '--noprofile'])"],
+        ["script", "-q", "/dev/null"],
+    ],
+)
+async def test_a_shell_in_any_guise_gets_nothing(stage: Stage, command: list[str], tmp_path: Path) -> None:
+    await stage.start(command)
+    await stage.daemon.heard("lane")
+
+    await stage.daemon.heard("gate", open=False, reason="shell")
+    stage.daemon.offer(1, f"x; touch {tmp_path}/pwned", priority="interrupt")
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "shell")
+    assert not (tmp_path / "pwned").exists()
+
+
+async def test_a_program_that_shows_nothing_and_does_not_read_is_starting(stage: Stage) -> None:
+    await stage.start([*PYTHON, "import time; time.sleep(99)"])
+    await stage.daemon.heard("lane")
+
+    await refused_by(stage, "starting")
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+async def test_a_program_that_shows_nothing_and_reads_gets_its_mail(
+    stage: Stage, tmp_path: Path, is_raw: bool
+) -> None:
+    record = tmp_path / "record"
+    taking = "import tty; tty.setraw(0)" if is_raw else "pass"
+    reading = f"import os; f = open({str(record)!r}, 'ab', 0)\nwhile 1: f.write(os.read(0, 4096))"
+    await stage.start([*PYTHON, f"{taking}\n{reading}"])
+    await stage.daemon.heard("lane")
+
+    await until_open(stage)
+    stage.daemon.offer(1, "hello")
+
+    end = "\r" if is_raw else "\n"
+    await wait_until(lambda: record.exists() and record.read_bytes() == f"{HEAD}hello{end}".encode())
+
+
+async def test_a_program_that_has_stopped_reading_gets_nothing_until_it_reads(stage: Stage) -> None:
+    waiting = "import signal; signal.sigwait([signal.SIGUSR1])"
+    block = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])"
+    await stage.start([*PYTHON, f"{block}; print('ready'); {waiting}; input('> '); input('> ')"])
+    await stage.daemon.heard("lane")
+    await stage.until_ready()
+    await stage.hook("SessionStart")
+
+    await refused_by(stage, "deaf")
+    os.kill(stage.child, signal.SIGUSR1)
+
+    await until_open(stage)
+    stage.daemon.offer(2, "now")
+    assert (await stage.daemon.heard("answer", offer=2))["answer"] == "seen"
+
+
+async def test_keys_that_nobody_has_read_close_the_gate(stage: Stage, tmp_path: Path) -> None:
+    await stage.start(script("deaf"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+
+    stage.daemon.offer(1, "", raw=raw(b"unread"), priority="interrupt")
+    await stage.daemon.heard("answer", offer=1)
+
+    await refused_by(stage, "deaf", number=2)
+
+
+async def test_a_busy_program_that_does_not_read_can_only_be_interrupted(stage: Stage) -> None:
+    working = "import time\ntry:\n print('ready')\n while 1: time.sleep(0.05); print('.')\n"
+    stopped = "except KeyboardInterrupt: print(repr(input('stopped> ')))"
+    await stage.start([*PYTHON, working + stopped])
+    await stage.daemon.heard("lane")
+    await stage.until_ready()
+    await stage.hook("UserPromptSubmit")
+    await stage.daemon.heard("gate", open=True, paused=True, reason="deaf")
+
+    person = await stage.attach()
+    stage.daemon.offer(1, "now", priority="interrupt")
+
+    await person.until_shown(f"stopped> {HEAD}now".encode())
+
+
+# What is asked
+
+
+async def test_a_prompt_for_a_secret_gets_nothing(stage: Stage) -> None:
+    await stage.start(["bash", "-c", "echo ready; read -s -p 'Say it: ' k; echo \"GOT=$k\"; sleep 99"])
+    await stage.daemon.heard("lane")
+
+    await refused_by(stage, "secret")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bash", "-c", "select x in one two; do echo GOT $x; done"],
+        ["bash", "-c", "read -p 'Press ENTER to continue...' x; echo GOT"],
+        ["bash", "-c", "read -p 'Apply this patch to 3 files? y/n: ' x; echo GOT"],
+        ["bash", "-c", "printf '> 1. Yes\\n  2. No\\n'; read x; echo GOT"],
+    ],
+)
+async def test_a_question_gets_nothing(stage: Stage, command: list[str]) -> None:
+    await stage.start(command)
+    await stage.daemon.heard("lane")
+
+    await refused_by(stage, "dialog")
+
+
+async def test_a_message_that_ends_in_a_question_is_still_sent(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record)))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+
+    stage.daemon.offer(1, "shall we proceed? [y/n]")
+
+    assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+    assert record.read_bytes() == f"{HEAD}shall we proceed? [y/n]\r".encode()
+
+
+# What a person has begun
+
+
+@pytest.mark.parametrize("keys", [b"\x1b[A", b"abc\x1b[H\x7f\x7f\x7f", b"abc\x01\x15", b"\x10", b"\t"])
+async def test_a_line_that_a_person_may_have_begun_is_left_alone(
+    stage: Stage, tmp_path: Path, keys: bytes
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record)))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+
+    await person.press(keys)
+
+    await refused_by(stage, "draft")
+    assert record.read_bytes() == keys
+
+
+async def test_raw_keys_are_a_persons_draft(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record)))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+
+    stage.daemon.offer(1, "", raw=raw(b"my half"), priority="interrupt")
+
+    await refused_by(stage, "draft", number=2)
+    assert record.read_bytes() == b"my half"
+
+
+async def test_a_line_from_the_input_bar_waits_for_the_message_that_is_being_typed(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record)))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+
+    stage.daemon.offer(1, "hello")
+    await wait_until(lambda: b"hello" in record.read_bytes())
+    await person.control(type="input", text="PERSON LINE", priority="normal")
+    await person.until_shown(b"sent PERSON LINE")
+
+    assert record.read_bytes() == f"{HEAD}hello\rPERSON LINE\r".encode()
+    assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+
+
+async def test_a_message_waits_for_the_line_that_is_being_typed(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record)))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+
+    await person.control(type="input", text="PERSON LINE", priority="normal")
+    await wait_until(lambda: b"PERSON LINE" in record.read_bytes())
+    stage.daemon.offer(1, "hello")
+
+    assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+    assert record.read_bytes() == f"PERSON LINE\r{HEAD}hello\r".encode()
+
+
+# A newer version
+
+
+async def renew(stage: Stage) -> None:
+    holder = stage.holder
+    os.kill(holder, signal.SIGUSR2)
+    await stage.daemon.heard("lane", count=2)
+    assert "--resume-fd" in command_of(holder)
+
+
+async def test_a_newer_version_still_knows_of_a_dialog_that_the_program_told(stage: Stage) -> None:
+    says = "print('ready\\x1b]7501;state=blocked:app=x:kind=permission\\x07')"
+    await stage.start([*PYTHON, f"{says}; input()"])
+    await stage.daemon.heard("gate", reason="dialog")
+
+    await renew(stage)
+
+    await stage.daemon.heard("gate", reason="dialog", count=2)
+    stage.daemon.offer(1, "hello", lane=2)
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
+
+
+async def test_a_newer_version_still_knows_of_a_draft(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record)))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+    await person.press(b"my half line")
+    await stage.daemon.heard("gate", reason="draft")
+
+    await renew(stage)
+    await stage.daemon.heard("gate", reason="draft", count=2)
+    stage.daemon.offer(1, "hello", lane=2)
+
+    answer = await stage.daemon.heard("answer")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "draft")
+    assert record.read_bytes() == b"my half line"
+
+
+async def test_a_newer_version_still_cannot_read_a_screen_that_could_not_be_followed(stage: Stage) -> None:
+    await stage.start([*PYTHON, "print('ready\\x1b[?6h\\x1b[5d'); input()"])
+    await stage.daemon.heard("gate", reason="unreadable")
+
+    await renew(stage)
+
+    await stage.daemon.heard("gate", reason="unreadable", count=2)

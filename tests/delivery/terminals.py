@@ -1,0 +1,41 @@
+"""What tests of terminal lanes share."""
+
+import asyncio
+
+from tests.fakes import LIMIT_S, Bus, FakeLane, texts_of
+
+from palaver.delivery.lane import Answer, LaneKind, Level
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.terminal import DIALOG
+
+CLOSED = Level(is_open=False, reason="draft")
+BEHIND_DIALOG = Level(is_open=False, reason=DIALOG)
+OPEN = Level()
+
+
+def lane_of(bus: Bus, level: Level | None = OPEN) -> FakeLane:
+    return bus.open_lane("nova", LaneKind.TERMINAL, level)
+
+
+async def take(bus: Bus, lane: FakeLane, answer: Answer = Answer.SEEN, **fields: str) -> str:
+    offer = await lane.next()
+    (text,) = texts_of(offer.events)
+    await bus.delivery.answer(lane.lane, offer.number, answer, **fields)
+    return text
+
+
+async def becomes(bus: Bus, event: Event, state: str) -> None:
+    """Wait until a message is in a state for nova."""
+    news = asyncio.Event()
+    stop = bus.log.subscribe(lambda _: news.set())
+    async with asyncio.timeout(LIMIT_S):
+        while bus.state(event, "nova") != state:
+            news.clear()
+            await news.wait()
+    stop()
+
+
+async def notices(bus: Bus, name: str) -> list[str]:
+    found = await bus.log.read(Query(types=("message",)))
+    return [str(e.payload["text"]) for e in found if e.to == (name,) and e.sender == "[pal-events]"]

@@ -1,0 +1,258 @@
+"""Mail for agents whose allowance is used up: held, told, and in line again at its moment or before."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from tests.fakes import HUMAN, LIMIT_S, Bus, caller
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.delivery.allowances import Allowances
+from palaver.delivery.lane import Ability, LaneKind, Offer
+from palaver.errors import DiskFull
+from palaver.model.agent import Agent, Caller
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.request import Leave, Notify, Report, SetStatus
+
+HOUR_S = 3600.0
+NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
+
+
+class Ring:
+    """A timer that a test lets ring."""
+
+    def __init__(self, moment_s: float, ring: Callable[[], None]) -> None:
+        self.moment_s = moment_s
+        self.ring = ring
+        self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_over = True
+
+
+class Limited:
+    """A bus with the reactor under test, and an agent that can be reached."""
+
+    def __init__(self, bus: Bus, nova: Caller, tasks: asyncio.TaskGroup) -> None:
+        self.bus = bus
+        self.nova = nova
+        self.rings: list[Ring] = []
+        self.failures: list[DiskFull] = []
+        self.offered: list[Offer] = []
+        self.has_timer = asyncio.Event()
+        self._tasks = tasks
+        self.has_offer = asyncio.Event()
+        bus.delivery.open_lane("nova", NATIVE, self._carry)
+        self.start()
+
+    def start(self) -> None:
+        self.allowances = Allowances(
+            self.bus.log,
+            self._submit,
+            self._lift,
+            clock=self.bus.clock,
+            call_later=self._call_later,
+            tasks=self._tasks,
+        )
+
+    def _carry(self, offer: Offer) -> None:
+        self.offered.append(offer)
+        self.has_offer.set()
+
+    def restart(self) -> None:
+        """Another daemon takes over."""
+        self.allowances.close()
+        self.start()
+
+    async def _submit(self, request: Report | Notify) -> object:
+        if self.failures:
+            raise self.failures.pop()
+        return await self.bus.broker.submit(SYSTEM_CALLER, request)
+
+    async def _lift(self, agent: Agent) -> object:
+        return await self.bus.broker.submit(caller(agent), SetStatus(state="idle"))
+
+    def _call_later(self, wait_s: float, ring: Callable[[], None]) -> Ring:
+        self.rings.append(Ring(self.bus.clock.monotonic_s() + wait_s, ring))
+        self.has_timer.set()
+        return self.rings[-1]
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass, and ring what is due."""
+        self.bus.clock.advance(seconds)
+        for ring in list(self.rings):
+            if not ring.is_over and ring.moment_s <= self.bus.clock.monotonic_s():
+                ring.is_over = True
+                ring.ring()
+
+    async def limit(self, *, in_s: float | None = HOUR_S) -> None:
+        """Have the agent say that its allowance is used up."""
+        moment = "" if in_s is None else f" until {int(self.bus.clock.now_ms() / 1000 + in_s)}"
+        await self.bus.submit(self.nova, SetStatus(state="blocked", detail=f"usage_limit{moment}"))
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until the log says so."""
+        news = asyncio.Event()
+        stop = self.bus.log.subscribe(lambda _: news.set())
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                news.clear()
+                await news.wait()
+        stop()
+
+    async def until_state(self, event: Event, state: str) -> None:
+        await self.until(lambda: self.bus.state(event, "nova") == state)
+
+    async def told(self, count: int) -> list[str]:
+        """Wait until the bus has told so much, and give that."""
+        news = asyncio.Event()
+        stop = self.bus.log.subscribe(lambda _: news.set())
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                news.clear()
+                events = await self.bus.log.read(Query(types=("message",)))
+                said = [event.payload for event in events if event.payload.get("sender_kind") == "system"]
+                if len(said) >= count:
+                    stop()
+                    return [str(payload["text"]) for payload in said]
+                await news.wait()
+
+
+@pytest.fixture
+async def limited(bus: Bus) -> AsyncIterator[Limited]:
+    nova = await bus.join("nova")
+    async with asyncio.TaskGroup() as tasks:
+        made = Limited(bus, nova, tasks)
+        yield made
+        made.allowances.close()
+
+
+async def test_mail_is_held_with_the_moment_and_its_sender_is_told(limited: Limited) -> None:
+    luna = await limited.bus.join("luna")
+    await limited.limit()
+
+    one = await limited.bus.send(luna, "one", "@nova", priority="interrupt")
+    await limited.until_state(one, "held")
+    two = await limited.bus.send(luna, "two", "@nova")
+    await limited.until_state(two, "held")
+
+    entry = limited.bus.entry(one, "nova")
+    assert entry is not None
+    assert entry.reason.startswith("usage limit until 2")
+    assert entry.reason.endswith(" UTC")
+    assert limited.offered == []
+    told = await limited.told(2)
+    assert "is held for nova: its allowance is used up until 2" in told[0]
+
+
+async def test_what_waited_before_is_held_too(limited: Limited) -> None:
+    await limited.bus.submit(limited.nova, SetStatus(state="active"))
+    one = await limited.bus.send(HUMAN, "one", "@nova", priority="idle")
+
+    await limited.limit(in_s=None)
+
+    await limited.until_state(one, "held")
+    entry = limited.bus.entry(one, "nova")
+    assert entry is not None
+    assert entry.reason == "usage limit"
+    assert limited.rings == []
+
+
+async def test_it_goes_on_at_its_moment(limited: Limited) -> None:
+    await limited.limit()
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    limited.passes(HOUR_S + 1)
+
+    await limited.has_offer.wait()
+    assert limited.bus.agent("nova").state == "idle"
+    assert [offer.seqs for offer in limited.offered] == [(one.seq,)]
+
+
+async def test_another_daemon_goes_on_where_this_one_ended(limited: Limited) -> None:
+    await limited.limit()
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    limited.has_timer.clear()
+    limited.restart()
+    await limited.has_timer.wait()
+    assert limited.bus.state(one, "nova") == "held"
+    limited.passes(HOUR_S + 1)
+
+    await limited.until_state(one, "submitted")
+
+
+async def test_what_a_daemon_left_held_is_in_line_with_the_next(limited: Limited) -> None:
+    await limited.limit()
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+    limited.allowances.close()
+    await limited.bus.submit(limited.nova, SetStatus(state="idle"))
+
+    limited.start()
+
+    await limited.until_state(one, "submitted")
+
+
+async def test_work_that_goes_on_sooner_lets_it_go(limited: Limited) -> None:
+    await limited.limit()
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    await limited.bus.submit(limited.nova, SetStatus(state="active", detail="thinking"))
+
+    await limited.until_state(one, "submitted")
+    assert all(ring.is_over for ring in limited.rings)
+
+
+async def test_a_limit_that_was_told_anew_has_a_new_moment(limited: Limited) -> None:
+    await limited.limit()
+    await limited.has_timer.wait()
+    await limited.limit(in_s=2 * HOUR_S)
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    limited.passes(HOUR_S + 1)
+    limited.rings[0].ring()  # one that could not be called off any more
+    later = await limited.bus.send(HUMAN, "later", "@nova")
+    await limited.until_state(later, "held")
+
+    assert limited.bus.state(one, "nova") == "held"
+    limited.passes(HOUR_S)
+    await limited.until_state(one, "submitted")
+
+
+async def test_with_its_agent_gone_mail_waits_in_line(limited: Limited) -> None:
+    await limited.limit()
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    await limited.bus.submit(limited.nova, Leave(reason="done"))
+
+    await limited.until_state(one, "queued")
+
+
+async def test_what_cannot_be_written_is_tried_again(limited: Limited) -> None:
+    await limited.limit(in_s=None)
+    limited.failures.append(DiskFull("no room"))
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    async with asyncio.timeout(LIMIT_S):
+        await limited.has_timer.wait()
+
+    limited.passes(6)
+
+    await limited.until_state(one, "held")
+
+
+async def test_mail_of_others_goes_as_ever(limited: Limited) -> None:
+    await limited.bus.join("luna")
+    await limited.limit()
+
+    other = await limited.bus.send(HUMAN, "for luna", "@luna")
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    assert limited.bus.state(other, "luna") == "queued"

@@ -1,0 +1,56 @@
+"""The mailboxes that are open now."""
+
+import pytest
+from tests.fakes import FakeClock
+
+from palaver.delivery.mailboxes import Mailboxes
+from palaver.log.fold import apply
+from palaver.log.memory import MemoryLog
+
+
+@pytest.fixture
+def mailboxes() -> Mailboxes:
+    clock = FakeClock()
+    return Mailboxes(MemoryLog(apply=apply), now_ms=clock.now_ms, put_back=lambda _: None)
+
+
+def test_an_agent_has_one_mailbox(mailboxes: Mailboxes) -> None:
+    assert mailboxes.get("luna") is mailboxes.get("luna")
+    assert mailboxes.get("luna") is not mailboxes.get("nova")
+
+
+def test_what_is_in_a_hand_is_so_until_it_is_settled(mailboxes: Mailboxes) -> None:
+    mailboxes.get("luna").hold(object(), [7])
+    was = mailboxes.is_in_hand("luna", 7)
+
+    mailboxes.settle("luna", [7])
+    mailboxes.settle("nova", [7])
+
+    assert was
+    assert not mailboxes.is_in_hand("luna", 7)
+    assert not mailboxes.is_in_hand("nova", 7)
+
+
+def test_one_on_which_somebody_draws_is_not_forgotten(mailboxes: Mailboxes) -> None:
+    before = mailboxes.get("luna")
+    taker = before.open()
+
+    mailboxes.forget_idle("luna")
+    kept = mailboxes.get("luna") is before
+    taker.close()
+    mailboxes.forget_idle("luna")
+    mailboxes.forget_idle("nova")
+
+    assert kept
+    assert mailboxes.get("luna") is not before
+
+
+async def test_whoever_draws_is_woken(mailboxes: Mailboxes) -> None:
+    taker = mailboxes.get("luna").open()
+    assert taker.poll(1) == []
+
+    mailboxes.wake("nova", is_behind=False)
+    mailboxes.wake("luna", is_behind=True)
+    taker.close()
+
+    assert await taker.wait(1) == []

@@ -1,0 +1,474 @@
+"""What becomes of mail with time: after 'not now', behind a gate that stays closed, over a new connection."""
+
+import asyncio
+
+import pytest
+from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_of, notices, take
+from tests.fakes import HUMAN, LIMIT_S, Bus, FakeLane, seat, texts_of
+
+from palaver.delivery.lane import Answer, LaneKind, Level
+from palaver.errors import DiskFull
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+from palaver.model.request import Leave, Send, SetStatus
+from palaver.model.terminal import DIALOG, Pause
+
+
+@pytest.fixture
+async def luna(bus: Bus) -> Caller:
+    return await bus.join("luna")
+
+
+@pytest.fixture
+async def nova(bus: Bus) -> Caller:
+    return await bus.join("nova", holder="hash", seat=seat(7))
+
+
+async def passes(bus: Bus, seconds: float) -> None:
+    """Let time pass, as the daemon's clock does."""
+    bus.clock.advance(seconds)
+    await bus.delivery.catch_up()
+
+
+async def settled(bus: Bus) -> None:
+    """Let everything that was started come to its end: a later message of somebody else is written."""
+    for _ in range(3):
+        await bus.send(HUMAN, "marker", "@luna")
+
+
+async def told(bus: Bus, name: str) -> str:
+    """Wait for the first word of the bus to a sender."""
+    news = asyncio.Event()
+    stop = bus.log.subscribe(lambda _: news.set())
+    async with asyncio.timeout(LIMIT_S):
+        while not (words := await notices(bus, name)):
+            await news.wait()
+            news.clear()
+    stop()
+    return words[0]
+
+
+# After 'not now'
+
+
+async def test_not_now_ends_by_itself_after_a_pause(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    await take(bus, lane, Answer.DEFERRED, reason="its file cannot be written")
+
+    await passes(bus, 4.9)
+    too_early = lane.is_empty
+    await passes(bus, 0.1)
+
+    assert too_early
+    assert await take(bus, lane) == "hello"
+
+
+async def test_the_pause_doubles_up_to_a_minute_and_begins_anew_with_any_other_answer(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    waits = []
+    for _ in range(6):
+        await take(bus, lane, Answer.DEFERRED)
+        waits.append(bus.delivery.next_wait_s())
+        await passes(bus, waits[-1] or 0)
+    await take(bus, lane)
+
+    await bus.send(luna, "more", "@nova")
+    await take(bus, lane, Answer.DEFERRED)
+
+    assert waits == [5, 10, 20, 40, 60, 60]
+    assert bus.delivery.next_wait_s() == 5
+
+
+async def test_new_mail_and_a_change_of_state_end_it_at_once(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    await take(bus, lane, Answer.DEFERRED)
+
+    await bus.send(luna, "more", "@nova")
+    by_mail = await take(bus, lane, Answer.DEFERRED)
+    await bus.submit(nova, SetStatus(state="active"))
+
+    assert by_mail == "hello"
+    assert await take(bus, lane) == "hello"
+    assert await take(bus, lane) == "more"
+
+
+async def test_the_same_level_ends_it_once_and_another_level_always(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    await take(bus, lane, Answer.DEFERRED)
+
+    bus.delivery.set_level(lane.lane, OPEN)
+    await take(bus, lane, Answer.DEFERRED)
+    bus.delivery.set_level(lane.lane, OPEN)  # An agent that says so again and again is not asked in a circle.
+    await settled(bus)
+    is_asked = not lane.is_empty
+    bus.delivery.set_level(lane.lane, CLOSED)
+    bus.delivery.set_level(lane.lane, OPEN)
+
+    assert not is_asked
+    assert await take(bus, lane) == "hello"
+
+
+async def test_keys_that_were_deferred_are_tried_again_after_the_pause(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus, CLOSED)
+    await bus.submit(HUMAN, Send(text="", raw=b"y", recipient="nova"))
+    await take(bus, lane, Answer.DEFERRED)
+
+    await passes(bus, 5)
+
+    assert await take(bus, lane) == "y"
+
+
+async def test_what_expires_counts_among_what_falls_due(bus: Bus, luna: Caller, nova: Caller) -> None:
+    brief = await bus.send(luna, "brief", "@nova", expires_in_ms=3000)
+    wait_s = bus.delivery.next_wait_s()
+
+    await passes(bus, 3)
+
+    assert wait_s == 3
+    assert bus.state(brief, "nova") == "expired"
+
+
+async def test_a_lane_that_is_gone_is_waited_for_no_more(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    await take(bus, lane, Answer.DEFERRED)
+    bus.delivery.set_level(lane.lane, CLOSED)
+
+    await bus.delivery.close_lane(lane.lane)
+
+    assert bus.delivery.next_wait_s() is None
+
+
+# Behind a gate that stays closed
+
+
+async def test_what_waits_behind_a_closed_gate_for_long_is_held_and_its_sender_told(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus, CLOSED)
+    event = await bus.send(luna, "hello", "@nova")
+
+    await passes(bus, 29)
+    before = bus.state(event, "nova")
+    await passes(bus, 1)
+
+    entry = bus.entry(event, "nova")
+    assert before == "queued"
+    assert entry is not None
+    assert (entry.state, entry.reason, entry.lane) == ("held", "draft", "terminal")
+    (word,) = await notices(bus, "luna")
+    assert word.startswith(f"#{event.seq} is held for nova: its terminal lets nothing through now (draft)")
+    bus.delivery.set_level(lane.lane, OPEN)
+    assert await take(bus, lane) == "hello"
+
+
+async def test_each_message_has_its_own_time(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane_of(bus, CLOSED)
+    await passes(bus, 20)
+    late = await bus.send(luna, "late", "@nova")
+
+    await passes(bus, 10)
+    before = bus.state(late, "nova")
+    wait_s = bus.delivery.next_wait_s()
+    await passes(bus, 20)
+
+    assert (before, wait_s) == ("queued", 20)
+    assert bus.state(late, "nova") == "held"
+    assert len(await notices(bus, "luna")) == 1
+
+
+async def test_much_mail_is_told_in_one_notice_for_each_sender(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus, CLOSED)
+    one = await bus.send(luna, "one", "@nova")
+    many = [await bus.send(HUMAN, str(number), "@nova") for number in range(60)]
+
+    await passes(bus, 30)
+
+    heads = [word.partition(":")[0] for name in ("luna", "human") for word in await notices(bus, name)]
+    assert heads == [
+        f"#{one.seq} is held for nova",
+        f"#{many[0].seq} and 48 more are held for nova",
+        f"#{many[49].seq} and 10 more are held for nova",
+    ]
+    bus.delivery.set_level(lane.lane, OPEN)
+    assert [await take(bus, lane) for _ in range(61)] == ["one", *map(str, range(60))]
+
+
+async def test_nobody_is_told_twice_of_the_same_message(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus, CLOSED)
+    events = [await bus.send(luna, text, "@nova") for text in ("one", "two", "three")]
+    await passes(bus, 30)
+    bus.delivery.set_level(lane.lane, OPEN)
+    await take(bus, lane)
+    await lane.next()
+    bus.delivery.set_level(lane.lane, Level(is_open=False, reason="shell"))
+
+    await passes(bus, 30)
+
+    await becomes(bus, events[2], "held")
+    assert len(await notices(bus, "luna")) == 1
+
+
+async def test_a_pause_holds_nothing(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus, Level(is_open=False, is_paused=True, reason="passthrough"))
+    normal = await bus.send(luna, "normal", "@nova")
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+    await bus.submit(HUMAN, Pause(name="nova"))
+    bus.delivery.set_level(lane.lane, Level(is_open=False, is_paused=True, reason="passthrough"))
+
+    await passes(bus, 30)
+
+    assert (bus.state(normal, "nova"), bus.state(interrupt, "nova")) == ("queued", "held")
+
+
+async def test_what_waits_for_the_agent_and_not_for_the_gate_is_not_held(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    await bus.submit(nova, SetStatus(state="blocked"))
+    lane_of(bus, BEHIND_DIALOG)
+    idle = await bus.send(luna, "when idle", "@nova", priority="idle")
+    normal = await bus.send(luna, "normal", "@nova")
+
+    await passes(bus, 30)
+
+    assert (bus.state(idle, "nova"), bus.state(normal, "nova")) == ("queued", "held")
+
+
+async def test_where_something_better_reaches_the_agent_nothing_waits_for_the_gate(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane_of(bus, CLOSED)
+    native = bus.open_lane("nova")
+    await bus.send(luna, "one", "@nova")
+    await native.next()
+    waiting = await bus.send(luna, "two", "@nova")
+
+    await passes(bus, 30)
+
+    assert bus.state(waiting, "nova") == "queued"
+
+
+async def test_a_better_way_that_opens_lets_it_go(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane_of(bus, CLOSED)
+    held = await bus.send(luna, "hello", "@nova")
+    await passes(bus, 30)
+    assert bus.state(held, "nova") == "held"
+
+    native = bus.open_lane("nova")
+
+    assert await native.next_texts() == ["hello"]
+
+
+async def test_whoever_fetches_its_mail_gets_what_waits_behind_its_gate(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus, CLOSED)
+    held = await bus.send(luna, "hello", "@nova")
+    await passes(bus, 30)
+
+    fetched = bus.texts("nova")
+    await bus.ack(nova, held.seq)
+    bus.delivery.set_level(lane.lane, OPEN)
+    await bus.send(luna, "more", "@nova")
+
+    assert fetched == ["hello"]
+    assert await take(bus, lane) == "more"
+    assert bus.state(held, "nova") == "seen"
+
+
+async def test_what_cannot_be_let_go_now_is_let_go_later(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus, CLOSED)
+    await bus.send(luna, "hello", "@nova")
+    await passes(bus, 30)
+    bus.failure = DiskFull("no room")
+    bus.delivery.set_level(lane.lane, OPEN)
+    async with asyncio.timeout(LIMIT_S):
+        await bus.has_failed.wait()
+
+    bus.failure = None
+    bus.delivery.set_level(lane.lane, OPEN)
+
+    assert await take(bus, lane) == "hello"
+
+
+async def test_what_a_daemon_before_held_is_let_go(bus: Bus, luna: Caller, nova: Caller) -> None:
+    held = await bus.send(luna, "hello", "@nova", priority="idle")
+    braked = await bus.send(luna, "braked", "@nova")
+    await bus.report("nova", "held", held.seq, lane="terminal", reason="draft")
+    await bus.report("nova", "held", braked.seq, reason="too fast")
+
+    lane = lane_of(bus)
+
+    assert await take(bus, lane) == "hello"
+    assert bus.state(braked, "nova") == "held"
+
+
+# Over an open offer
+
+
+async def offered(bus: Bus, lane: FakeLane, luna: Caller) -> Event:
+    """A message that stands in the composer when a dialog opens."""
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    return event
+
+
+async def test_an_interrupt_behind_a_dialog_is_held_although_an_offer_is_open(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    await offered(bus, lane, luna)
+
+    interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
+
+    await becomes(bus, interrupt, "held")
+    assert (await told(bus, "luna")).startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
+
+
+async def test_the_sender_of_what_stands_in_the_composer_is_told_of_the_dialog(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    event = await offered(bus, lane, luna)
+    await bus.submit(HUMAN, Send(text="", raw=b"y", recipient="nova"))
+    await lane.next()
+
+    await passes(bus, 2)
+    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    await passes(bus, 2)
+
+    (word,) = await notices(bus, "luna")
+    assert word.startswith(f"#{event.seq} is held for nova: a dialog is open")
+    assert await notices(bus, "human") == []
+    assert bus.state(event, "nova") == "submitted"
+
+
+async def test_of_a_dialog_that_its_own_message_opened_nobody_is_told(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+
+    await passes(bus, 2)
+
+    assert await notices(bus, "luna") == []
+
+
+async def test_nobody_is_told_of_a_dialog_that_is_over(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = lane_of(bus)
+    await offered(bus, lane, luna)
+    bus.clock.advance(2)
+    lane.lane.level = OPEN
+
+    await bus.delivery.catch_up()
+
+    assert await notices(bus, "luna") == []
+
+
+async def test_what_was_answered_while_it_was_typed_is_not_typed_again(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    event = await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+
+    await bus.send(nova, "yes", reply_to=str(event.seq))
+    await bus.send(luna, "more", "@nova")
+    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+    await passes(bus, 5)
+
+    assert await take(bus, lane) == "more"
+    assert bus.state(event, "nova") == "answered"
+
+
+# Over a new connection
+
+
+def again(bus: Bus, level: Level | None = OPEN) -> FakeLane:
+    return bus.open_lane("nova", LaneKind.TERMINAL, level, remembers=True)
+
+
+async def test_what_a_holder_still_has_in_hand_is_an_offer_of_its_next_lane(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    first = again(bus)
+    event = await bus.send(luna, "hello", "@nova")
+    await first.next()
+    await bus.delivery.close_lane(first.lane)
+
+    second = again(bus)
+    offer = bus.delivery.take_up(second.lane, [event.seq])
+    await bus.delivery.recovered(second.lane)
+    await bus.send(luna, "more", "@nova")
+    await settled(bus)
+
+    assert offer is not None
+    assert texts_of(offer.events) == ["hello"]
+    assert (bus.state(event, "nova"), second.is_empty) == ("submitted", True)
+    await bus.delivery.answer(second.lane, offer.number, Answer.SEEN)
+    assert await take(bus, second) == "more"
+    assert bus.state(event, "nova") == "seen"
+
+
+async def test_the_newer_connection_counts_before_the_older_is_known_to_be_lost(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    first = again(bus)
+    event = await bus.send(luna, "hello", "@nova")
+    old = await first.next()
+
+    second = again(bus)
+    offer = bus.delivery.take_up(second.lane, [event.seq])
+    await bus.delivery.answer(first.lane, old.number, Answer.REFUSED)
+    await bus.delivery.close_lane(first.lane)
+
+    assert offer is not None
+    assert bus.state(event, "nova") == "submitted"
+    await bus.delivery.answer(second.lane, offer.number, Answer.SEEN)
+    assert bus.state(event, "nova") == "seen"
+
+
+async def test_what_is_settled_or_in_another_hand_is_not_taken_up(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    native = bus.open_lane("nova")
+    seen = await bus.send(luna, "seen", "@nova")
+    await bus.delivery.answer(native.lane, (await native.next()).number, Answer.SEEN)
+    on_its_way = await bus.send(luna, "on its way", "@nova")
+    await native.next()
+
+    lane = again(bus)
+
+    assert bus.delivery.take_up(lane.lane, [seen.seq, on_its_way.seq, 10_000]) is None
+    assert bus.delivery.take_up(lane.lane, []) is None
+
+
+async def test_an_agent_that_has_gone_leaves_nothing_behind_a_gate(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus, CLOSED)
+    held = await bus.send(luna, "hello", "@nova")
+    await passes(bus, 30)
+
+    await bus.submit(nova, Leave())
+    await bus.delivery.close_lane(lane.lane)
+
+    assert bus.state(held, "nova") == "queued"
+    reports = await bus.log.read(Query(types=("delivery",)))
+    assert [report.payload["state"] for report in reports] == ["held", "queued"]
+    assert DIALOG not in str(reports)

@@ -1,0 +1,94 @@
+"""The moments at which lanes are looked at again."""
+
+import pytest
+from tests.fakes import FakeClock
+
+from palaver.delivery.lane import Ability, Lane, LaneKind, Level, Offer
+from palaver.delivery.patience import Patience
+from palaver.model.terminal import DIALOG
+
+BEHIND_DIALOG = Level(is_open=False, reason=DIALOG)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def changes() -> list[None]:
+    return []
+
+
+@pytest.fixture
+def patience(clock: FakeClock, changes: list[None]) -> Patience:
+    return Patience(clock, lambda: changes.append(None))
+
+
+def terminal(level: Level | None = None) -> Lane:
+    lane = Lane("nova", Ability(kind=LaneKind.TERMINAL, reaches_busy=True, wakes_idle=True), lambda _: None)
+    lane.level = level or Level()
+    return lane
+
+
+def test_with_nothing_to_wait_for_there_is_no_moment(patience: Patience) -> None:
+    patience.watch(terminal())
+
+    assert patience.next_wait_s() is None
+    assert patience.take_deferred() == patience.take_shut() == patience.take_stuck() == []
+
+
+def test_not_now_of_keys_and_of_mail_are_two_things_with_one_end(patience: Patience) -> None:
+    keys, mail = terminal(), terminal()
+
+    patience.defer(keys, is_raw=True)
+    patience.defer(mail, is_raw=False)
+
+    assert (keys.are_keys_deferred, keys.is_deferred) == (True, False)
+    assert (mail.are_keys_deferred, mail.is_deferred) == (False, True)
+    for lane in (keys, mail):
+        patience.resume(lane)
+        assert not lane.are_keys_deferred
+        assert not lane.is_deferred
+    assert patience.next_wait_s() is None
+
+
+def test_a_moment_is_given_once_and_the_soonest_counts(
+    patience: Patience, clock: FakeClock, changes: list[None]
+) -> None:
+    deferred, shut = terminal(), terminal(Level(is_open=False, reason="draft"))
+    patience.watch(shut)
+    patience.watch(shut)
+    patience.defer(deferred, is_raw=False)
+
+    soonest = patience.next_wait_s()
+    clock.advance(31)
+
+    assert soonest == 5
+    assert len(changes) == 2
+    assert patience.next_wait_s() == 0
+    assert (patience.take_deferred(), patience.take_deferred()) == ([deferred], [])
+    assert (patience.take_shut(), patience.take_shut()) == ([shut], [])
+
+
+def test_what_opens_or_ends_is_watched_no_more(patience: Patience) -> None:
+    lane = terminal(BEHIND_DIALOG)
+    lane.offers[1] = Offer(1, ())
+    patience.watch(lane)
+    patience.watch(lane)
+    assert patience.next_wait_s() == 2
+
+    lane.level = Level()
+    patience.watch(lane)
+
+    assert patience.next_wait_s() is None
+
+
+def test_what_is_watched_again_waits_no_longer_than_the_first_time(patience: Patience) -> None:
+    lane = terminal(BEHIND_DIALOG)
+
+    patience.watch_again(lane, 1000)
+
+    assert patience.next_wait_s() == 30
+    patience.forget(lane)
+    assert patience.next_wait_s() is None
