@@ -15,6 +15,7 @@ from bench.stage import Stage
 _FLAT = Goal(limit=1.3)
 _HALF = Goal(limit=0.5)
 _FLOODERS = 8
+_HOOKED = "hooked"
 _DAEMON_LIMIT_MB = 80
 
 Act = Callable[[Stage[Home]], tuple[Seat, Command]]
@@ -52,6 +53,19 @@ def version_wall(small: Pair, rounds: Rounds) -> Figure:
         rounds.warm_up,
     )
     return _figure("`--version`, wall time", samples, None)
+
+
+def hook_wall(small: Pair, rounds: Rounds) -> Figure:
+    """How long a harness waits for its hook after a tool, with nothing to deliver."""
+    seat, hook = small.palaver.home.hooked(_HOOKED)
+    with seat:
+        # A hook of nobody would end at once, and mean nothing.
+        small.palaver.sender.time(small.palaver.home.send(_HOOKED, "proof-mark"))
+        seat.prove(hook, "proof-mark")
+        seat.prove(hook, "")
+        commands = {"palaver": (seat, hook), "hcom": small.hcom.checking}
+        samples = in_turn(commands, rounds.wall, rounds.warm_up)
+    return _figure("hook after a tool, nothing pending", samples, _HALF)
 
 
 def walls(small: Pair, big: Pair, rounds: Rounds) -> tuple[list[Figure], list[Growth]]:

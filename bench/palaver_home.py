@@ -55,6 +55,28 @@ class PalaverHome:
         """Let the agent join; a check asks for nothing more."""
         return self.seat(name)
 
+    def hooked(self, name: str) -> tuple[Seat, Command]:
+        """Let the agent join as a Claude Code, and give its PostToolUse hook. Whoever asks ends the seat."""
+        seat = Seat()
+        seat.time(self._command("join", "--name", name, "--harness", "claude"))
+        path = self._root / f"{name}.post.json"
+        path.write_text(
+            json.dumps(
+                {
+                    "session_id": name,
+                    "transcript_path": str(self._root / "transcript.jsonl"),
+                    "cwd": str(self._root),
+                    "hook_event_name": "PostToolUse",
+                    "permission_mode": "default",
+                    "tool_name": "Read",
+                    "tool_use_id": "toolu_1",
+                    "tool_input": {"file_path": str(self._root / "x")},
+                    "tool_response": {"ok": True},
+                }
+            )
+        )
+        return seat, Command((self._program, "hook", "claude", "PostToolUse"), self._env, path)
+
     def version(self) -> Command:
         """Print the version."""
         return self._command("--version")

@@ -48,6 +48,8 @@ def run(programs: Programs, rounds: Rounds) -> Findings:
         findings = Findings(machine=_machine(programs.folder), subjects=_subjects(programs.pal, small))
         empty_mb = small.palaver.home.daemon_mb()
         findings.figures.append(contests.version_wall(small, rounds))
+        _say("hooks")
+        findings.figures.append(contests.hook_wall(small, rounds))
         _say("sync calls")
         findings.remarks.extend(sync_remarks(small.palaver.home, small.palaver.sender, small.hcom.home))
         _measure_full(programs, small, empty_mb, rounds, findings)

@@ -20,6 +20,7 @@ from palaver import __version__
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.clock import Clock, SystemClock
 from palaver.config import Loaded, load
+from palaver.delivery.allowances import Allowances
 from palaver.delivery.delivery import Delivery
 from palaver.doors.adopted import AdoptedDoor
 from palaver.doors.argv.commands_http import wanted_settings, write_wanted
@@ -54,11 +55,12 @@ from palaver.links.watch import ProcessWatch
 from palaver.log.fold import agent_of, apply
 from palaver.log.sqlite import SqliteLog
 from palaver.log.state import read_agent, read_agents
-from palaver.model.agent import Seat
+from palaver.model.agent import Agent, Caller, Seat, standing_of_role
+from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
-from palaver.model.message import HUMAN
-from palaver.model.request import Gone, Request, Started
+from palaver.model.message import HUMAN, INSTANCE
+from palaver.model.request import Gone, Request, SetStatus, Started
 from palaver.model.setting import check_settings
 from palaver.rooms.policy import policy_from
 from palaver.routing.brakes import Brakes
@@ -149,6 +151,10 @@ class Daemon:
         async def submit(request: Request) -> object:
             return await broker.submit(SYSTEM_CALLER, request)
 
+        async def rest(agent: Agent) -> object:
+            caller = Caller(name=agent.name, standing=standing_of_role(agent.role), kind=INSTANCE)
+            return await broker.submit(caller, SetStatus(state=AgentState.IDLE))
+
         call_later, policy = asyncio.get_running_loop().call_later, policy_from(self._settings)
         self._presence = Presence(ProcessWatch(), gone, call_later)
         tokens = TokenBook(self._home)
@@ -173,6 +179,9 @@ class Daemon:
         )
         self._delivery = Delivery(log, submit, clock=self._clock, tasks=tasks)
         self._delivery.deadline_changed = self._deadline_changed.set
+        self._allowances = Allowances(
+            log, submit, rest, clock=self._clock, call_later=call_later, tasks=tasks
+        )
         self._watches = Watches(log, submit, tasks=tasks)
         self._nags = Nags(
             log,
@@ -234,8 +243,6 @@ class Daemon:
                 conversations=conversations,
                 transcripts=transcripts,
                 hints=self._settings.hints,
-                clock=self._clock,
-                call_later=call_later,
                 tasks=tasks,
             ),
             tickets=Tickets(self._clock),
@@ -271,6 +278,7 @@ class Daemon:
         self._sticks.close()
         self._desk.close()
         self._attendance.close()
+        self._allowances.close()
         self._delivery.close()
         self._broker.close()
         self._presence.close()

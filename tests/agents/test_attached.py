@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest_asyncio
 
@@ -25,6 +26,7 @@ class FakeStage:
         self.controls: list[dict[str, object]] = []
         self.has_room = True
         self.changes = 0
+        self.gone = 0
 
     def redraw(self) -> bytes:
         return SCREEN
@@ -40,6 +42,9 @@ class FakeStage:
 
     def on_viewers(self) -> None:
         self.changes += 1
+
+    def on_gone(self, viewer: Viewer) -> None:
+        self.gone += 1
 
 
 class Room:
@@ -267,3 +272,53 @@ async def test_what_was_half_sent_is_ended_by_whoever_takes_over(room: Room) -> 
     assert set(received[1:-1]) == {PIECE}
     for viewer in again:
         viewer.close()
+
+
+async def test_one_that_only_asks_and_never_reads_is_let_go(room: Room) -> None:
+    viewer, end = room.enter()
+    fill(room, viewer)
+
+    for _ in range(100):
+        if not viewer.is_open:
+            break
+        with suppress(BlockingIOError):
+            end.send(control_to_bytes({"type": "bad"}) * 10)
+        await asyncio.sleep(0)
+
+    await until(lambda: not viewer.is_open)
+    assert len(room.viewers) == 0
+
+
+async def test_of_news_for_one_that_does_not_read_only_the_newest_is_kept(room: Room) -> None:
+    viewer, end = room.enter()
+    fill(room, viewer)
+
+    for number in range(10_000):
+        room.viewers.tell({"type": "size", "cols": number, "rows": number})
+    room.viewers.tell({"type": "state", "state": "idle"})
+
+    assert viewer.is_open
+    assert viewer.out_bytes < 2 * 1024 * 1024
+    reader = FrameReader()
+    controls: list[object] = []
+    while len(controls) < 2:
+        controls += [json.loads(frame) for kind, frame in await read_frames(end, reader) if kind == CONTROL]
+    assert controls == [{"type": "size", "cols": 9_999, "rows": 9_999}, {"type": "state", "state": "idle"}]
+
+
+def fill(room: Room, viewer: Viewer) -> None:
+    """Show so much that the connection takes no more."""
+    while not viewer.is_waiting:
+        room.viewers.show(PIECE)
+
+
+async def test_keys_without_room_are_let_go_when_their_owner_leaves(room: Room) -> None:
+    _, end = room.enter()
+    room.stage.has_room = False
+    end.send(data_frames(b"one"))
+    await until(lambda: room.stage.keys)
+
+    end.close()
+    room.viewers.resume()
+
+    await until(lambda: len(room.viewers) == 0)

@@ -93,6 +93,32 @@ async def test_what_is_asked_while_the_daemon_is_away_fails_at_once(stage: Stage
         await bus.ask(Typed(text="x"))
 
 
+async def test_where_nobody_listens_a_daemon_is_started_unless_the_agent_has_ended(stage: Stage) -> None:
+    asked: list[int] = []
+
+    async def start() -> bool:
+        asked.append(1)
+        await stage.daemon.open()
+        return True
+
+    listener = Listener()
+    bus = Bus(str(stage.home), HOLD, listener.on_held, listener.pushes.put_nowait, start)
+    await stage.daemon.close()
+    task = asyncio.create_task(bus.run())
+    await listener.held()
+    assert (asked, bus.connections) == ([1], 1)
+
+    bus.hurry()
+    await stage.daemon.close()
+    await asyncio.sleep(0)
+    await stage.daemon.open()
+    await listener.held()
+
+    assert (asked, bus.connections) == ([1], 2)
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_a_dropped_connection_is_made_anew(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from palaver.agents.child import (
     SESSION_VARIABLES,
+    WINDOW_VARIABLES,
     Program,
     clean_environment,
     failure_from_bytes,
@@ -20,7 +21,15 @@ from palaver.agents.pty import Exit, Pty
 from palaver.harness.marks import MARKS
 
 NAMES = st.sampled_from(
-    [*sorted(SESSION_VARIABLES), "PALAVER_SEAT", "PALAVER_X", "PATH", "TERM", "COLUMNS", "EDITOR"]
+    [
+        *sorted(SESSION_VARIABLES | WINDOW_VARIABLES),
+        "PALAVER_SEAT",
+        "PALAVER_X",
+        "PATH",
+        "TERM",
+        "COLUMNS",
+        "EDITOR",
+    ]
 )
 
 
@@ -30,14 +39,19 @@ def test_nothing_of_another_agent_session_or_window_is_left(environment: dict[st
 
     assert {name for name in kept if name.startswith("PALAVER_")} == {"PALAVER_HOME"}
     assert kept["PALAVER_HOME"] == "/home/x/.palaver"
-    assert not SESSION_VARIABLES & set(kept)
-    assert "COLUMNS" not in kept
+    assert not (SESSION_VARIABLES | WINDOW_VARIABLES) & set(kept)
     assert kept.get("EDITOR") == environment.get("EDITOR")
     assert kept.get("PATH") == environment.get("PATH")
 
 
 def test_every_mark_of_a_harness_is_a_session_variable() -> None:
     assert set(MARKS) <= SESSION_VARIABLES
+
+
+def test_the_window_of_whoever_starts_it_is_not_the_agents() -> None:
+    outer = {"TMUX": "/tmp/tmux", "TMUX_PANE": "%1", "TERM_PROGRAM": "x", "AI_AGENT": "y", "CODEX_HOME": "/c"}
+
+    assert set(clean_environment(outer, "/h")) == {"CODEX_HOME", "PALAVER_HOME", "TERM"}
 
 
 @pytest.mark.parametrize(("term", "expected"), [("screen", "screen"), ("dumb", "xterm-256color")])

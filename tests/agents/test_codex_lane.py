@@ -351,13 +351,13 @@ async def test_what_is_in_hand_when_the_daemon_dies_is_told_to_the_next_one(stag
 async def test_a_used_up_allowance_is_told_and_lifted(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
-        limits = {"primary": {"usedPercent": 100, "resetsAt": 1}}
+        limits = {"primary": {"usedPercent": 100, "resetsAt": 1_000_000_000}}
         holder.server.tell("account/rateLimits/updated", rateLimits=limits)
 
         holder.server.end_turn("one", error={"codexErrorInfo": "usageLimitExceeded"})
         await holder.state(AgentState.BLOCKED)
 
         assert holder.codex.word is not None
-        assert holder.codex.word.detail == "usage_limit until 1"
+        assert holder.codex.word.detail == "usage_limit until 1000000000"
         await stage.daemon.heard("gate", open=False, reason="usage_limit")
         await holder.state(AgentState.IDLE)

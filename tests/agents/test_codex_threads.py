@@ -60,7 +60,7 @@ def test_nothing_comes_through_before_there_is_a_thread() -> None:
 
     assert found.word.state is AgentState.STARTING
     assert (found.level.gate.is_open, found.level.gate.reason) == (False, "starting")
-    assert (found.turn, found.is_busy, found.is_limited, found.resets_at_s) == ("", False, False, None)
+    assert (found.turn, found.is_busy, found.is_limited) == ("", False, False)
 
 
 def test_an_idle_thread_is_open() -> None:
@@ -211,7 +211,7 @@ def test_a_used_up_allowance_closes_the_gate_until_it_is_there_again() -> None:
 
     assert (found.word.state, found.word.detail) == (AgentState.BLOCKED, "usage_limit until 1900000000")
     assert found.level.gate.reason == "usage_limit"
-    assert found.resets_at_s == 1_900_000_000
+    assert found.word.detail == "usage_limit until 1900000000"
 
     found.lifted()
 
@@ -233,7 +233,6 @@ def test_when_an_allowance_is_there_again_may_be_said_to_a_person_only(message: 
     say(found, "turn/completed", turn={"id": "turn-1", "error": error})
 
     assert found.word.detail == detail
-    assert found.resets_at_s is None
 
 
 def test_a_limit_that_was_met_before_anybody_listened_is_known() -> None:

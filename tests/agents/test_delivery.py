@@ -24,6 +24,10 @@ def has_read(record: Path, text: bytes) -> bool:
     return text in record.read_bytes()
 
 
+def has_gate(stage: Stage, after: int) -> bool:
+    return any(one["op"] == "gate" and one["open"] for one in stage.daemon.said[after:])
+
+
 # What is typed
 
 
@@ -523,7 +527,8 @@ async def test_many_messages_go_in_order_across_three_deaths_of_the_daemon(
             if lane.get("carrying"):
                 await stage.daemon.heard("answer", offer=number)
                 told += lane["carrying"]
-            await stage.daemon.until(lambda: stage.daemon.said[-1]["op"] == "gate")
+            place = stage.daemon.said.index(lane)
+            await stage.daemon.until(partial(has_gate, stage, place))
         else:
             await stage.daemon.heard("answer", offer=number)
             told.append(number)

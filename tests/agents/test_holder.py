@@ -3,13 +3,16 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
-from tests.agents.stage import Stage, children_of, is_running, parent_of, script, wait_until
+from tests.agents.stage import Attached, Stage, children_of, is_running, parent_of, script, wait_until
 
-from palaver.agents.sockets import socket_path
+from palaver.agents.server import LIMIT_CALLERS, AgentServer, House
+from palaver.agents.sockets import connect, listen, socket_path
 from palaver.agents.spool import read_reports
 from palaver.errors import NotYou, PalaverError
 
@@ -527,3 +530,49 @@ async def test_a_daemon_that_comes_back_after_the_end_still_hears_of_it(stage: S
     await stage.daemon.open()
 
     assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGKILL"
+
+
+async def test_silent_callers_make_room_for_those_who_ask(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    silent = [stage.connect() for _ in range(LIMIT_CALLERS)]
+
+    status = await stage.ask(type="status")
+
+    assert status["ok"] is True
+    assert (await silent[0].reply())["error"] == "no request came in time: send it at once, in one line"
+
+
+async def test_a_caller_that_says_nothing_is_let_go(tmp_path: Path) -> None:
+    listener = listen(tmp_path / "x.sock")
+    house = cast("House", None)
+    server = asyncio.create_task(AgentServer("", "x", listener, house, request_limit_s=0.01).run())
+    caller = Attached(connect(tmp_path / "x.sock"))
+
+    refused = await caller.reply()
+
+    assert refused["ok"] is False
+    server.cancel()
+    listener.close()
+    caller.close()
+
+
+def rss_bytes(pid: int) -> int:
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+async def test_keys_that_a_program_does_not_read_go_with_their_owner(stage: Stage) -> None:
+    await stage.start(script("deaf"))
+    person = await stage.attach()
+    await person.until_shown(b"ready")
+    sending = asyncio.create_task(person.press(b"x" * (10 * 1024 * 1024)))
+    await wait_until(sending.done)
+
+    person.close()
+    os.kill(stage.child, signal.SIGUSR1)
+    other = await stage.attach()
+    await other.press(b"\r")
+
+    await other.until_shown(b"read ")
+    assert rss_bytes(stage.holder) < 60 * 1024 * 1024

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import termios
+import tty
 
 import pytest
 
@@ -74,3 +75,73 @@ def test_the_foreground_is_known_while_somebody_is_there() -> None:
     finally:
         pty.close()
         program.wait(5)
+
+
+def test_what_was_typed_and_not_read_is_counted() -> None:
+    pty, slave = Pty.open(80, 24)
+    tty.setraw(slave)
+    try:
+        os.write(pty.master, b"hello")
+        while not pty.unread():
+            os.sched_yield()
+        before = pty.unread()
+        os.read(slave, 3)
+
+        assert (before, pty.unread()) == (5, 2)
+    finally:
+        os.close(slave)
+        pty.close()
+
+
+def test_of_a_terminal_that_takes_lines_only_whole_ones_count() -> None:
+    pty, slave = Pty.open(80, 24)
+    try:
+        os.write(pty.master, b"half")
+        while os.read(pty.master, 100) != b"half":  # it is shown once the terminal has it
+            pass
+        half = pty.unread()
+        os.write(pty.master, b" whole\r")
+        while not pty.unread():
+            os.sched_yield()
+
+        assert (half, pty.unread()) == (0, len("half whole\n"))
+    finally:
+        os.close(slave)
+        pty.close()
+
+
+def test_looking_for_what_is_unread_does_not_hide_the_end() -> None:
+    pty, slave = Pty.open(80, 24)
+    os.close(slave)
+
+    pty.unread()
+
+    with pytest.raises(OSError, match="error"):
+        os.read(pty.master, 1)
+    pty.close()
+
+
+def test_a_line_that_is_not_shown_is_a_secret() -> None:
+    pty, slave = Pty.open(80, 24)
+    try:
+        plain = pty.is_secret, pty.is_raw
+        settings = termios.tcgetattr(slave)
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        hidden = pty.is_secret, pty.is_raw
+        tty.setraw(slave)
+
+        assert (plain, hidden, (pty.is_secret, pty.is_raw)) == ((False, False), (True, False), (False, True))
+    finally:
+        os.close(slave)
+        pty.close()
+
+
+def test_a_terminal_knows_its_name() -> None:
+    pty, slave = Pty.open(80, 24)
+    try:
+        assert pty.path == os.ttyname(slave)
+    finally:
+        os.close(slave)
+        pty.close()
+    assert (pty.path, pty.unread(), pty.is_secret) == ("", None, False)

@@ -5,6 +5,7 @@ import os
 import tty
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 from tests.agents.stage import LIMIT_S
 
@@ -138,3 +139,25 @@ async def test_nothing_is_written_for_no_keys(ends: Ends) -> None:
     ends.pump.write(b"")
 
     assert ends.drained == 0
+
+
+async def test_keys_that_nobody_reads_can_be_let_go(ends: Ends) -> None:
+    ends.pump.write(b"x" * 1_000_000)
+    assert ends.pump.unsent > 0
+
+    ends.pump.drop_unsent()
+
+    assert (ends.pump.unsent, ends.drained) == (0, 1)
+    ends.pump.drop_unsent()
+    assert ends.drained == 1
+
+
+async def test_output_without_an_end_is_taken_in_a_bounded_amount_at_once(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "read", lambda _fd, size: b"y" * min(size, 100))
+
+    assert ends.pump.drain_output() is False
+
+    monkeypatch.undo()
+    assert ends.pump.drain_output() is True

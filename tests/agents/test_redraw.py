@@ -23,6 +23,8 @@ PIECES = st.one_of(
         st.sampled_from([b"h", b"l"]),
     ),
     st.sampled_from([b"\x1b]2;a title\x07", b"\x1b[2;4r", b"\x1b[r"]),
+    st.sampled_from([b"\x1b[>1u", b"\x1b[>5u", b"\x1b[<u", b"\x1b[=3;2u", b"\x1b[=1;3u", b"\x1b[=7u"]),
+    st.sampled_from([b"\x1b[>4;2m", b"\x1b[>4m", b"\x1b[4 q", b"\x1b[ q"]),
 )
 
 
@@ -41,6 +43,7 @@ def behaviour(terminal: Terminal) -> object:
     return (
         terminal.modes & set(KEPT_MODES),
         terminal.title,
+        terminal.keys,
         glass.margins,
         glass.is_alternate,
         (glass.cursor.y, min(glass.cursor.x, COLS - 1), glass.cursor.hidden, glass.cursor.attrs[1:]),

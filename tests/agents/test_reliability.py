@@ -387,8 +387,8 @@ def test_an_answer_ends_the_reminders(home: Home, framed: Scripted, nova: Shell)
 
 
 def test_who_asked_is_told_when_the_agent_is_killed(home: Home, framed: Scripted, nova: Shell) -> None:
-    ask(nova, framed)
-    framed.until_sent(1)
+    place = ask(nova, framed)
+    until(lambda: receipt_of(home, place)["state"] == "seen")
 
     assert run_as_person(home, "kill", framed.name).status == 0
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.agents.terminal import ANSWER_LIMIT, Status, Terminal, parse_status
+from palaver.agents.terminal import ANSWER_LIMIT, Keys, Status, Terminal, change_keys, parse_status
 
 
 @pytest.fixture
@@ -256,3 +256,34 @@ def test_no_bytes_raise_anything(data: bytes, columns: int, rows: int, size: tup
 
     assert len(text(terminal)) == size[1]
     assert all(len(row) <= size[0] * 2 for row in text(terminal))
+
+
+def test_how_a_program_wants_its_keys_is_known() -> None:
+    terminal = Terminal(20, 5)
+    seen = []
+
+    for piece in (
+        b"\x1b[>1u",
+        b"\x1b[>5u",
+        b"\x1b[<u",
+        b"\x1b[=8;2u",
+        b"\x1b[<9u",
+        b"\x1b[>4;2m\x1b[4 q",
+        b"\x1bc",
+    ):
+        terminal.feed(piece)
+        seen.append(terminal.keys)
+
+    flags = [Keys(1), Keys(5), Keys(1), Keys(9), Keys(0)]
+    assert seen == [*flags, Keys(0, other=2, style=4), Keys()]
+
+
+@given(st.lists(st.builds(Keys, st.integers(0, 31), st.integers(0, 2), st.integers(0, 6)), min_size=1))
+def test_keys_become_those_that_are_wanted(wanted: list[Keys]) -> None:
+    terminal, before = Terminal(20, 5), Keys()
+
+    for keys in wanted:
+        terminal.feed(change_keys(before, keys))
+        before = keys
+
+    assert terminal.keys == wanted[-1]

@@ -58,10 +58,24 @@ class Hand:
         self.keys: list[bytes] = []
 
     def ask(
-        self, look: Look, *, after_ms: int = 0, foreground: Foreground = Foreground.AGENT, taken: bool = False
+        self,
+        look: Look,
+        *,
+        after_ms: int = 0,
+        foreground: Foreground = Foreground.AGENT,
+        taken: bool = False,
+        unread: bool = False,
+        reading: bool = True,
     ) -> Step:
         self.now_ms += after_ms
-        step = self.typing.step(look, Facts(now_ms=self.now_ms, foreground=foreground, is_passthrough=taken))
+        facts = Facts(
+            now_ms=self.now_ms,
+            foreground=foreground,
+            is_passthrough=taken,
+            has_unread=unread,
+            is_reading=reading,
+        )
+        step = self.typing.step(look, facts)
         if isinstance(step, Write):
             self.keys.append(step.data)
         return step
@@ -586,3 +600,74 @@ def test_what_is_deferred_left_nothing_but_a_swallowed_paste(
         step = typing.step(look, Facts(now_ms=now_ms, foreground=foreground))
         if isinstance(step, Done) and step.answer is Answer.DEFERRED:
             assert step.reason == "swallowed" or not typing.has_typed
+
+
+def test_what_the_program_has_not_read_is_not_seen_however_it_looks() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    after = replace(BLIND, output_count=3)
+    hand.ask(BLIND)
+    hand.ask(echoed, after_ms=300)
+
+    steps = [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=9_900, unread=True)]
+
+    assert steps == [Wait(100), Done(Answer.UNCONFIRMED, "the program does not read")]
+
+
+def test_it_is_seen_as_soon_as_the_program_has_read_it() -> None:
+    hand = Hand(GENERIC)
+    hand.ask(BLIND)
+    hand.ask(replace(BLIND, before_cursor=f"> {TEXT}", output_count=2), after_ms=300)
+    after = replace(BLIND, output_count=3)
+
+    assert [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=100)] == [Wait(100), SEEN]
+
+
+def test_an_empty_composer_is_believed_once_the_terminal_is_read() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    hand.ask(PASTED, after_ms=300)
+
+    assert [hand.ask(IDLE, unread=True), hand.ask(IDLE)] == [Wait(100, "deaf"), SEEN]
+
+
+def test_text_that_nobody_reads_gets_no_enter_and_is_given_up_after_a_minute() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    hand.ask(BLIND)
+
+    steps = [hand.ask(echoed, after_ms=300, unread=True), hand.ask(echoed, after_ms=59_700, unread=True)]
+
+    assert steps == [Wait(500, "deaf"), Done(Answer.UNCONFIRMED, "the program does not read")]
+    assert hand.keys == [TEXT.encode()]
+
+
+def test_nothing_is_typed_into_a_program_that_does_not_wait_for_it() -> None:
+    hand = Hand(GENERIC)
+
+    steps = [hand.ask(BLIND, reading=False), hand.ask(BLIND, after_ms=1_000, reading=False)]
+
+    assert steps == [Wait(100), Done(Answer.DEFERRED, "deaf")]
+    assert hand.keys == []
+
+
+def test_a_busy_program_that_does_not_read_is_interrupted_and_after_three_tries_gets_the_text() -> None:
+    hand = Hand(GENERIC, urgent())
+    busy = replace(BLIND, state=AgentState.ACTIVE)
+
+    for _ in range(3):
+        hand.ask(busy, after_ms=5_000, reading=False)
+    hand.ask(busy, after_ms=5_000, reading=False)
+
+    assert hand.keys == [b"\x03", b"\x03", b"\x03", TEXT.encode()]
+
+
+def test_an_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
+    hand = Hand(GENERIC, urgent())
+    hand.ask(replace(BLIND, state=AgentState.ACTIVE), reading=False)
+
+    waiting = hand.ask(BLIND, after_ms=1_000, reading=False)
+    hand.ask(BLIND, after_ms=100)
+
+    assert waiting == Wait(100)
+    assert hand.keys == [b"\x03", TEXT.encode()]

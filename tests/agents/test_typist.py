@@ -1,6 +1,7 @@
 """Carrying the plan out: each key in the step of its look, nothing while keys wait, one message at a time."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from tests.agents.stage import LIMIT_S
@@ -30,8 +31,10 @@ class FakeDesk:
         self.asked: list[bool] = []
         self.interrupts = 0
         self.now_ms = 1_000
+        self.on_current: Callable[[], None] = lambda: None
 
     def is_current(self) -> bool:
+        self.on_current()
         return self.current
 
     def has_unsent(self) -> bool:
@@ -155,3 +158,48 @@ async def test_the_end_of_the_terminal_gives_back_what_was_not_typed() -> None:
     typist.end("exited with 0")
 
     assert told.ends == [(Done(Answer.DEFERRED, "exited with 0"), "")]
+
+
+async def test_an_end_that_is_met_while_output_is_read_ends_the_message_once() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    desk.on_current = lambda: typist.end("exited with 0")
+
+    typist.begin(Offer(text="hello"), told)
+
+    assert told.ends == [(Done(Answer.DEFERRED, "exited with 0"), "")]
+    assert desk.keys == []
+
+
+async def test_a_program_that_writes_all_the_time_is_asked_again_a_little_later() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.current = False
+    typist = Typist(desk, QUICK)
+    typist.begin(Offer(text="hello"), told)
+
+    desk.current = True
+
+    assert (await told.end())[0].answer is Answer.SEEN
+
+
+async def test_raw_keys_can_be_pressed_beside_a_message_in_hand() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    typist.begin(Offer(text="hello"), told)
+
+    done, screen = typist.press_beside(Offer(text="y", is_raw=True))
+    desk.unsent = True
+    late, _ = typist.press_beside(Offer(text="y", is_raw=True))
+
+    assert (done.answer, screen) == (Answer.SEEN, "the screen")
+    assert late == Done(Answer.DEFERRED, "keys still wait to be read")
+    assert (desk.keys, desk.persons) == ([b"hello", b"y"], [False, True])
+
+
+async def test_raw_keys_beside_a_message_are_refused_where_the_agent_does_not_read() -> None:
+    desk = FakeDesk()
+    desk.foreground = Foreground.SHELL
+
+    done, _ = Typist(desk, PROFILE).press_beside(Offer(text="y", is_raw=True))
+
+    assert done == Done(Answer.REFUSED, "shell")

@@ -30,7 +30,7 @@ PYTHON = (sys.executable, "-I", "-c")
 )
 def test_one_that_reads_or_watches_its_terminal_waits(script: str) -> None:
     with in_terminal(*PYTHON, script) as (pty, pid):
-        wait_until(lambda: is_waiting(pid, pty.path))
+        wait_until(lambda: is_waiting(pid, pty.path) is True)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_one_that_sleeps_or_waits_for_something_else_does_not(script: str) -> No
 
 def test_one_that_reads_another_terminal_does_not_wait_for_this_one() -> None:
     with in_terminal("cat") as (pty, pid):
-        wait_until(lambda: is_waiting(pid, pty.path))
+        wait_until(lambda: is_waiting(pid, pty.path) is True)
 
         assert is_waiting(pid, "/dev/pts/999999") is False
 

@@ -15,7 +15,7 @@ TERMINAL = f"{SHED} {LEAVE} 'bash {{}}' /dev/null"
 ESCAPES = {
     "a session of its own": f"{SHED} setsid -f bash {{}}",
     "a terminal of its own": TERMINAL,
-    "a terminal within a terminal": f"{SHED} script -qc '{LEAVE} \"bash {{}}\" /dev/null' /dev/null",
+    "a terminal within a terminal": f"{SHED} {LEAVE} 'script -qc \"bash {{}}\" /dev/null' /dev/null",
     "in the background": f"(({SHED} nohup bash {{}} &) &)",
     "with its environment": "(setsid script -qc 'bash {}' /dev/null &)",
 }
@@ -39,7 +39,8 @@ class Held:
         paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
         file = self.home.spare_path()
         file.write_text(f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n")
-        os.write(self._feed, escape.format(file).encode() + b"\n")
+        # Nothing of it may read what the shell is fed with.
+        os.write(self._feed, f"{{ {escape.format(file)}; }} </dev/null\n".encode())
         return job.end()
 
     def holder(self) -> int:

@@ -450,6 +450,26 @@ def test_who_asks_is_told_when_the_holder_goes(bus: Home, luna: FakeHolder) -> N
     assert "has gone before it answered" in json.loads(err)["message"]
 
 
+def test_what_is_in_hand_when_the_daemon_dies_is_answered_on_the_lane_that_comes(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    luna.gate(open=True)
+    send(nova, "one")
+    place = luna.offered()["message"]["seq"]
+    send(nova, "two")
+    bus.kill()
+    bus.ok("up")
+    luna.again()
+
+    opened = luna.ok("lane", kind="terminal", remembers=True, carrying=[place])
+    luna.lane = opened["lane"]
+    luna.gate(open=True)
+    luna.answer(opened)
+
+    assert luna.take() == "two"
+    assert receipt(bus, "one")["state"] == "seen"
+
+
 # An answer that is waited for
 
 

@@ -41,6 +41,9 @@ class Limited:
         self.failures: list[DiskFull] = []
         self.offered: list[Offer] = []
         self.has_timer = asyncio.Event()
+        self.has_asked = asyncio.Event()
+        self.is_deaf = False
+        """The broker writes nothing: another step of the same message was faster."""
         self._tasks = tasks
         self.has_offer = asyncio.Event()
         bus.delivery.open_lane("nova", NATIVE, self._carry)
@@ -66,8 +69,11 @@ class Limited:
         self.start()
 
     async def _submit(self, request: Report | Notify) -> object:
+        self.has_asked.set()
         if self.failures:
             raise self.failures.pop()
+        if self.is_deaf:
+            return None
         return await self.bus.broker.submit(SYSTEM_CALLER, request)
 
     async def _lift(self, agent: Agent) -> object:
@@ -256,3 +262,25 @@ async def test_mail_of_others_goes_as_ever(limited: Limited) -> None:
     await limited.until_state(one, "held")
 
     assert limited.bus.state(other, "luna") == "queued"
+
+
+async def test_a_step_that_comes_too_late_is_left_alone(limited: Limited) -> None:
+    limited.is_deaf = True
+    await limited.limit()
+
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.has_asked.wait()
+
+    assert limited.bus.state(one, "nova") == "queued"
+
+
+async def test_nothing_is_tried_after_the_end(limited: Limited) -> None:
+    await limited.limit(in_s=None)
+    limited.failures.append(DiskFull("no room"))
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.has_timer.wait()
+
+    limited.allowances.close()
+    limited.passes(6)
+
+    assert limited.bus.state(one, "nova") == "queued"

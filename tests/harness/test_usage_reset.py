@@ -21,6 +21,8 @@ NOW_MS = int(NOW.timestamp() * 1000)
         ("15:45 (UTC)", datetime(2026, 11, 15, 15, 45, tzinfo=UTC)),
         ("Nov 20, 9:30am (Europe/Paris)", datetime(2026, 11, 20, 8, 30, tzinfo=UTC)),
         ("Jan 2 at 9am (UTC)", datetime(2027, 1, 2, 9, 0, tzinfo=UTC)),
+        ("Nov 20th, 2026 9:30 AM (UTC)", datetime(2026, 11, 20, 9, 30, tzinfo=UTC)),
+        ("Nov 2nd, 2026 9:30 AM (UTC)", datetime(2026, 11, 2, 9, 30, tzinfo=UTC)),
         ("3pm (No/Where)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
     ],
 )
@@ -28,7 +30,9 @@ def test_the_next_time_that_the_clock_shows_it(words: str, moment: datetime) -> 
     assert reset_moment_ms(words, NOW_MS) == int(moment.timestamp() * 1000)
 
 
-@pytest.mark.parametrize("words", ["", "soon", "25:00 (UTC)", "Foo 3, 9am", "Feb 30, 9am (UTC)"])
+@pytest.mark.parametrize(
+    "words", ["", "soon", "25:00 (UTC)", "Foo 3, 9am", "Feb 30, 9am (UTC)", "Nov 3, 0000 9am (UTC)"]
+)
 def test_words_that_mean_no_moment(words: str) -> None:
     assert reset_moment_ms(words, NOW_MS) is None
 
@@ -65,3 +69,9 @@ def test_a_limit_can_have_no_end_that_is_known(detail: str) -> None:
 def test_other_words_are_no_limit(detail: str) -> None:
     assert not is_limit(detail)
     assert limit_ends_ms(detail, NOW_MS) is None
+
+
+def test_a_day_that_next_year_does_not_have_is_no_moment() -> None:
+    in_march_ms = int(datetime(2028, 3, 1, tzinfo=UTC).timestamp() * 1000)
+
+    assert reset_moment_ms("Feb 29, 9am (UTC)", in_march_ms) is None

@@ -81,7 +81,37 @@ def test_who_has_seen_it_and_goes_idle_is_due() -> None:
 def test_who_has_not_seen_it_or_is_at_work_is_not_due() -> None:
     assert due_nags(folded(asked(1, "nova"), idle(2))) == []
     assert due_nags(folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, state="active"))) == []
-    assert due_nags(folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, "kira"))) == []
+    at_work = folded(asked(1, "nova"), idle(2, state="active"), reported(3, "seen", 1), idle(4, "kira"))
+    assert due_nags(at_work) == []
+    assert due_nags(folded(asked(1, "nova"), bye(2), nagged(3, 0), reported(4, "seen", 1))) == []
+
+
+def test_who_is_idle_when_it_sees_it_is_due_from_then_on_until_it_goes_to_work() -> None:
+    rows = folded(asked(1, "nova"), reported(2, "seen", 1), reported(3, "seen", 1))
+    due = read_nag_due(rows, "nova", 1)
+
+    rows.change(apply(rows, idle(4, state="active")))
+
+    assert due == NagDue(state="idle", cause="id-2", since=2)
+    assert due_nags(rows) == []
+
+
+def test_who_goes_idle_is_due_at_once_although_it_was_to_have_time() -> None:
+    rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), reported(4, "seen", 1))
+
+    assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-3")
+
+
+def test_a_reminder_that_is_seen_by_one_who_is_idle_makes_the_next_one_due() -> None:
+    rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
+
+    rows.change(apply(rows, reported(5, "seen", 4)))
+
+    assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-5", since=5)
+
+
+def test_what_somebody_sees_who_is_not_known_changes_nothing() -> None:
+    assert nag_changes(MemoryRows(), reported(1, "seen", 1, agent="nobody"), "nobody") == []
 
 
 def test_a_reminder_is_counted_and_the_next_waits_until_it_was_seen() -> None:

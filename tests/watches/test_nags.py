@@ -240,3 +240,16 @@ async def test_what_is_answered_meanwhile_is_not_reminded_of(nagged: Nagged) -> 
     await nagged.waits()
 
     assert len(await nagged.told(0)) == 1
+
+
+async def test_who_is_idle_when_it_sees_it_has_a_minute_for_the_answer(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.bus.ack(nova, request.seq)
+    await nagged.waits()
+    early = len(await nagged.told(0))
+
+    nagged.passes(AFTER_S)
+
+    assert early == 0
+    assert len(await nagged.told(1)) == 1

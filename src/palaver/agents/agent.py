@@ -4,7 +4,6 @@ It begins once its name is known and its process may run. The connection to the 
 """
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from palaver.agents.adopt import ask_daemon
 from palaver.agents.bus import Bus, Held
+from palaver.agents.farewell import Farewell
 from palaver.agents.frames_wire import control_to_bytes
 from palaver.agents.gates import Gate
 from palaver.agents.house import House
@@ -23,24 +23,19 @@ from palaver.agents.pty import Exit, Pty
 from palaver.agents.renewal import Kept
 from palaver.agents.server import AgentServer
 from palaver.agents.sockets import socket_path
-from palaver.agents.spool import Report, write_report
 from palaver.agents.station import Station
 from palaver.agents.viewer import Viewer, error_frame
-from palaver.client.request import Leave, Status, Typed
+from palaver.client.request import Status, Typed
 from palaver.client.wire import Line
 from palaver.clock import Clock
-from palaver.errors import BadRequest, PalaverError, Unavailable
+from palaver.errors import BadRequest, PalaverError
 from palaver.harness.profiles import profile_of
 from palaver.model.delivery import AgentState
 
-REPORT_LIMIT_S: Final = 3.0
-"""So long an ended agent's holder waits for a daemon that is away."""
 VIEWER_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for the terminal that it was started from."""
 _LIMIT_TYPED: Final = 100
 """Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
-
-_logger: Final = logging.getLogger("palaver.holder")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -77,7 +72,6 @@ class Agent:
         self._pty = pty
         self._bus = bus
         self._listener = listener
-        self._clock = clock
         self._spawn = spawn
         self._on_outcome = on_outcome
         self._has_ended = asyncio.Event()
@@ -85,8 +79,6 @@ class Agent:
         self._typed: list[str] = []
         self.awaits_viewer = False
         """Whoever started it is about to attach."""
-        self.is_reported = asyncio.Event()
-        """Set when nothing more is to be said about the end."""
         self._level: tuple[Look, Gate] | None = None
         self.station = Station(
             pty,
@@ -109,6 +101,9 @@ class Agent:
             on_word=self.station.check_level,
             on_change=on_outcome,
         )
+        self._farewell = Farewell(home, bus, self._lane, self._native, clock)
+        self.is_reported = self._farewell.is_said
+        """Set when nothing more is to be said about the end."""
         self._word = Word(state=AgentState.STARTING)
         self._house = House(
             name=held.name,
@@ -144,8 +139,7 @@ class Agent:
         while self._typed:
             await self._bus.ask(Typed(text=self._typed[0]))
             del self._typed[0]
-        if self._exit is not None:
-            await self._say_goodbye()
+        await self._farewell.connected()
 
     def hear(self, line: Line) -> None:
         """Take what the daemon pushes."""
@@ -162,7 +156,7 @@ class Agent:
             self._say_status()
         is_paused = self.station.viewers.owner is not None or self.station.hears_only_urgent
         self._lane.set_level(gate, is_paused=is_paused)
-        self.station.set_state({"name": self._name, "state": word.state, "detail": word.detail})
+        self.station.viewers.set_state({"name": self._name, "state": word.state, "detail": word.detail})
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
@@ -232,45 +226,7 @@ class Agent:
         self._native.ended()
         self._has_ended.set()
         self._bus.hurry()
-        self._spawn(self._report())
-
-    async def _report(self) -> None:
-        """Tell the daemon how it ended; while it is away wait a little, and then leave it in a file."""
-        try:
-            async with asyncio.timeout(REPORT_LIMIT_S):
-                await self._lane.settle()
-                await self._native.settle()
-                if self._lane.outcomes:
-                    self._bus.drop()  # the next connection begins with them
-                elif self._bus.is_connected:
-                    await self._say_goodbye()
-                await self.is_reported.wait()
-        except TimeoutError:
-            self._leave_report()
-            self.is_reported.set()
-
-    async def _say_goodbye(self) -> None:
-        try:
-            await self._bus.ask(Leave(reason=str(self._exit)))
-        except Unavailable:
-            return  # the next connection says it
-        except PalaverError as error:
-            _logger.info("nobody wants to know: %s: %s", error.code, error)
-        self.is_reported.set()
-
-    def _leave_report(self) -> None:
-        assert self._bus.held is not None
-        report = Report(
-            name=self._name,
-            secret=self._bus.held.secret,
-            reason=str(self._exit),
-            outcomes=self._lane.outcomes + self._native.outcomes,
-            ts=self._clock.now_ms(),
-        )
-        try:
-            write_report(self._home, report)
-        except OSError as error:
-            _logger.warning("the last report of %s is lost: %s", self._name, error)
+        self._spawn(self._farewell.say(str(ended)))
 
     def close(self) -> None:
         """Take the socket away and let go of the terminal."""

@@ -22,6 +22,7 @@ class Viewers:
         self.owner: Viewer | None = None
         self.stalled: set[Viewer] = set()
         self._viewers: list[Viewer] = []
+        self._state: dict[str, object] = {}
 
     def __len__(self) -> int:
         return len(self._viewers)
@@ -62,6 +63,18 @@ class Viewers:
         frames = control_to_bytes(fields)
         for viewer in self:
             viewer.tell(str(fields["type"]), frames)
+
+    def set_state(self, state: dict[str, object]) -> None:
+        """Have everybody told how the agent is, when that has changed."""
+        if state != self._state:
+            self._state = state
+            self.tell_state()
+
+    def tell_state(self) -> None:
+        """Tell everybody how the agent is, and who has the keyboard."""
+        for viewer in self:
+            word = "free" if self.owner is None else "own" if self.owner is viewer else "other"
+            viewer.tell("state", control_to_bytes({"type": "state", **self._state, "passthrough": word}))
 
     def resume(self) -> None:
         """There is room for keys again."""

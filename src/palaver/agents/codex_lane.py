@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +22,12 @@ from palaver.agents.native_word import Word
 from palaver.agents.steps import Answer, Done
 from palaver.clock import Clock
 from palaver.errors import Disconnected, PalaverError
+from palaver.harness.usage_reset import limit_ends_ms
 from palaver.model.delivery import Grade
 
 _SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """A thread can be heard once its file is there, which takes a moment after its first word."""
-_LOADING_PAUSE_S: Final = 2.0
-_LOADING_LOOKS: Final = 30
+_LOADING_PAUSES_S: Final = (*_SUBSCRIBE_PAUSES_S, *[2.0] * 30)
 _LIMIT_S: Final = 300.0
 """So long a used-up allowance is believed in when nobody says when it ends."""
 _TRIES: Final = 3
@@ -177,7 +176,7 @@ class CodexLane:
 
     async def _wait_until_loaded(self) -> None:
         """Look again at a thread that is still being made: nobody tells when that is done."""
-        for pause_s in (*_SUBSCRIBE_PAUSES_S, *repeat(_LOADING_PAUSE_S, _LOADING_LOOKS)):
+        for pause_s in _LOADING_PAUSES_S:
             if self.is_over or not self._threads.is_loading:
                 return
             await asyncio.sleep(pause_s)
@@ -245,8 +244,8 @@ class CodexLane:
             self._lift.cancel()
             self._lift = None
         if self._threads.is_limited:
-            resets_at_s = self._threads.resets_at_s
-            left_s = _LIMIT_S if resets_at_s is None else resets_at_s - self._clock.now_ms() / 1000
+            until_ms = limit_ends_ms(self._threads.word.detail, self._clock.now_ms())
+            left_s = _LIMIT_S if until_ms is None else (until_ms - self._clock.now_ms()) / 1000
             self._lift = asyncio.get_running_loop().call_later(max(left_s, 1.0), self._lifted)
 
     def _lifted(self) -> None:

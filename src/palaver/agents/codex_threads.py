@@ -202,11 +202,6 @@ class Threads:
         return talk is not None and bool(talk.limit)
 
     @property
-    def resets_at_s(self) -> int | None:
-        """The Unix time at which the agent may use more again, while it may not and that is known."""
-        return self._resets_at if self.is_limited else None
-
-    @property
     def word(self) -> Word:
         """What the agent does now."""
         talk = self._talks.get(self.current)

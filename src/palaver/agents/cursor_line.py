@@ -1,9 +1,9 @@
-"""What stands where the cursor is: the text that ends there, without what we typed ourselves. Pure."""
+"""What stands where the cursor is, without what we typed ourselves, and whether it is a question. Pure."""
 
 from typing import Final
 
 from palaver.agents.typed_text import squeeze
-from palaver.harness.profile import View
+from palaver.harness.profile import Profile, View
 
 PROMPT_ROWS: Final = 12
 
@@ -34,17 +34,25 @@ def without_ours(before: str, ours: str) -> str:
     return before
 
 
-def line_above(view: View, columns: int) -> str:
+def sees_dialog(profile: Profile, view: View, text: str, before: str, columns: int) -> bool:
+    """Whether a dialog is open: on the screen `text`, or in the line that ends `before` the cursor."""
+    if any(pattern.search(text) for pattern in profile.dialogs):
+        return True
+    rules = (*profile.prompts, *profile.questions)
+    if any(pattern.search(before) for pattern in rules):
+        return True
+    # The question may stand above the line in which it is answered.
+    above = _line_above(view, columns)
+    above_rules = rules if not before.strip() else profile.prompts if set(before) <= _PROMPT_SIGNS else ()
+    return any(pattern.search(above) for pattern in above_rules)
+
+
+def _line_above(view: View, columns: int) -> str:
     """Give the line above the cursor's, with the rows that it wrapped over; nothing when it is our own."""
     if not 0 < view.row < len(view.lines):
         return ""
     above = _wrapped(view, view.row - 1, columns, view.lines[view.row - 1])
     return "" if _OWN_HEAD in above else above
-
-
-def is_prompt(before: str) -> bool:
-    """Whether a line is no more than the signs of a prompt, or nothing."""
-    return set(before) <= _PROMPT_SIGNS
 
 
 def _wrapped(view: View, row: int, columns: int, end: str) -> str:

@@ -24,7 +24,8 @@ from palaver.agents.agent import Agent
 from palaver.agents.bus import Bus, Held
 from palaver.agents.child import Waiting, let_go, prepare, read_failure
 from palaver.agents.daemon_start import start_daemon
-from palaver.agents.launch import Ready, read_start, ready_error, say_end, say_ready
+from palaver.agents.errands import Errands
+from palaver.agents.launch import Ready, Starter, read_start, ready_error
 from palaver.agents.pty import Exit, Pty
 from palaver.agents.reaping import adopt_orphans, collect_orphans, exit_of
 from palaver.agents.renewal import Kept, become_new, check_command, take_up
@@ -50,20 +51,21 @@ class Holder:
         self._child = child
         self._command = command
         self._clock = clock
-        self._bus = Bus(home, hold, self._on_held, self._on_push, lambda: start_daemon(home, self._run_aside))
+        self._bus = Bus(
+            home, hold, self._on_held, self._on_push, lambda: start_daemon(home, self._errands.run)
+        )
         self._agent: Agent | None = None
         self._exit: Exit | None = None
         self._waiting: Waiting | None = None
-        self._ready_fd: int | None = None
+        self._starter = Starter(None, is_awaited=False)
         self._kept: Kept | None = None
         self._finished = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
-        self._awaited: dict[int, asyncio.Future[int]] = {}
+        self._errands = Errands()
         self._is_trying = False
         self._wants_renewal = False
         self._native = ""
         self._is_watched = False
-        self._is_awaited = False
 
     @classmethod
     def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder":
@@ -84,9 +86,9 @@ class Holder:
         )
         command = tuple(os.fsdecode(word) for word in start.program.argv)
         holder = cls(start.home, pty, waiting.pid, command, hold, clock)
-        holder._waiting, holder._ready_fd = waiting, ready_fd
+        holder._waiting, holder._starter = waiting, Starter(ready_fd, is_awaited=start.is_awaited)
         holder._native = start.native
-        holder._is_watched, holder._is_awaited = start.is_watched, start.is_awaited
+        holder._is_watched = start.is_watched
         return holder
 
     @classmethod
@@ -98,7 +100,7 @@ class Holder:
         holder = cls(kept.home, pty, kept.child, kept.command, hold, clock)
         holder._bus.take_up(kept.held)
         holder._kept, holder._native = kept, kept.native
-        holder._ready_fd, holder._is_awaited = kept.awaiting, kept.awaiting is not None
+        holder._starter = Starter(kept.awaiting, is_awaited=True)
         return holder
 
     async def run(self) -> None:
@@ -170,7 +172,7 @@ class Holder:
             return
         agent.awaits_viewer = self._is_watched
         self._agent = agent
-        self._say_ready(Ready(name=held.name))
+        self._starter.ready(Ready(name=held.name))
         self._spawn(self._wait_for_report(agent))
         self._reap()
 
@@ -198,31 +200,18 @@ class Holder:
         self._fail(error)
 
     def _fail(self, error: PalaverError) -> None:
-        self._say_ready(ready_error(error))
+        self._starter.ready(ready_error(error))
         self._finished.set()
-
-    def _say_ready(self, ready: Ready) -> None:
-        if self._ready_fd is not None:
-            is_last = not self._is_awaited or bool(ready.error)
-            say_ready(self._ready_fd, ready, is_last=is_last)
-            self._ready_fd = None if is_last else self._ready_fd
-
-    def _say_end(self, ended: Exit) -> None:
-        if self._ready_fd is not None:
-            say_end(self._ready_fd, ended.code)
-            self._ready_fd = None
 
     # The end
 
     def _reap(self) -> None:
         """Collect what has ended. The agent itself stays uncollected until its end is reported."""
-        for pid, status in collect_orphans(self._child).items():
-            if (awaited := self._awaited.pop(pid, None)) is not None and not awaited.done():
-                awaited.set_result(status)
+        self._errands.collected(collect_orphans(self._child))
         if self._exit is None and self._agent is not None and (ended := exit_of(self._child)) is not None:
             self._exit = ended
             self._agent.ended(ended)
-            self._say_end(ended)
+            self._starter.end(ended.code)
 
     async def _wait_for_report(self, agent: Agent) -> None:
         await agent.is_reported.wait()
@@ -245,20 +234,13 @@ class Holder:
     async def _try_new(self) -> None:
         """See that the newer version loads, and change to it when no offer is in hand."""
         self._is_trying = True
-        status = await self._run_aside(check_command())
+        status = await self._errands.run(check_command())
         self._is_trying = False
         if status:
             self._wants_renewal = False
             _logger.warning("the newer version cannot be loaded (status %d): nothing was changed", status)
         elif self._agent is not None and self._agent.is_at_rest:
             self._become_new()
-
-    async def _run_aside(self, command: list[str]) -> int:
-        """Run a command of our own and give its status; whatever ends below us is collected in one place."""
-        pid = os.posix_spawnp(command[0], command, os.environ)  # noqa: ASYNC221 - it is not waited for here
-        awaited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._awaited[pid] = awaited
-        return await awaited
 
     def _on_outcome(self) -> None:
         if self._wants_renewal and not self._is_trying:
@@ -271,7 +253,7 @@ class Holder:
         if self._exit is not None or not self._agent.is_at_rest:
             return
         try:
-            become_new(self._agent.keep(self._bus.held, self._ready_fd))
+            become_new(self._agent.keep(self._bus.held, self._starter.descriptor))
         except OSError as error:  # too late to go on as before: the terminal's traffic was let go of
             _logger.critical("the newer version cannot be run: %s", error)
             os._exit(1)

@@ -56,7 +56,7 @@ class Server:
     async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
         """Give every event of a stream. Raises NotSent or Lost.
 
-        A stream that does not begin within `first_s`, or later is silent for longer than `silence_s`, is lost.
+        A stream that does not begin within `first_s`, or is silent for longer than `silence_s`, is lost.
         """
         headers = {"Accept": "text/event-stream"}
         async with self._send("GET", path, None, headers) as (reader, answer):

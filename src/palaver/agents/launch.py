@@ -89,14 +89,27 @@ def read_start(descriptor: int) -> Start:
         return msgspec.json.decode(file.read(), type=Start)
 
 
-def say_ready(descriptor: int, ready: Ready, *, is_last: bool = True) -> None:
-    """In the holder: let the caller go on. It may have gone already. The last word ends the line to it."""
-    _say(descriptor, msgspec.json.encode(ready) + b"\n", is_last=is_last)
+class Starter:
+    """In the holder: whoever started it, and waits for a word. It may have gone already."""
 
+    def __init__(self, descriptor: int | None, *, is_awaited: bool) -> None:
+        """`is_awaited`: it waits for the end, too."""
+        self.descriptor = descriptor
+        """Where it listens; None when nothing more is to be said."""
+        self._is_awaited = is_awaited
 
-def say_end(descriptor: int, status: int) -> None:
-    """In the holder: tell the caller, who waits for it, how the agent ended."""
-    _say(descriptor, b"%d" % status, is_last=True)
+    def ready(self, ready: Ready) -> None:
+        """Let it go on."""
+        if self.descriptor is not None:
+            is_last = not self._is_awaited or bool(ready.error)
+            _say(self.descriptor, msgspec.json.encode(ready) + b"\n", is_last=is_last)
+            self.descriptor = None if is_last else self.descriptor
+
+    def end(self, status: int) -> None:
+        """Tell it how the agent ended."""
+        if self.descriptor is not None:
+            _say(self.descriptor, b"%d" % status, is_last=True)
+            self.descriptor = None
 
 
 def _say(descriptor: int, word: bytes, *, is_last: bool) -> None:

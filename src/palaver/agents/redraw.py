@@ -18,6 +18,7 @@ from palaver.agents.terminal import MODE_KEYPAD, Keys, Terminal, change_keys
 KEPT_MODES: Final = (1, 9, MODE_KEYPAD, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2031)
 """Keys, mouse, focus and paste: what the program switched on, and a person's terminal must therefore send."""
 
+_UNKNOWN_KEYS: Final = Keys(-1, -1, -1)
 _FORE: Final = {name: code for code, name in {**FG_AIXTERM, **FG_ANSI}.items()}
 _BACK: Final = {name: code for code, name in {**BG_AIXTERM, **BG_ANSI}.items()}
 _PALETTE: Final = {colour: number for number, colour in reversed(list(enumerate(FG_BG_256)))}
@@ -35,7 +36,7 @@ def redraw(terminal: Terminal) -> bytes:
     if glass.margins is not None:
         parts.append(b"\x1b[%d;%dr" % (glass.margins.top + 1, glass.margins.bottom + 1))
     parts += (b"\x1b[?%d%s" % (mode, b"h" if mode in terminal.modes else b"l") for mode in KEPT_MODES)
-    parts.append(change_keys(Keys(), terminal.keys))
+    parts.append(change_keys(_UNKNOWN_KEYS, terminal.keys))
     if modes.DECAWM not in glass.mode:
         parts.append(b"\x1b[?7l")
     cursor = glass.cursor

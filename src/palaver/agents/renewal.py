@@ -11,7 +11,7 @@ import msgspec
 
 from palaver.agents.bus import Held
 from palaver.agents.launch import MODULE, file_with
-from palaver.agents.screen import Remembered
+from palaver.agents.remembered import Remembered
 from palaver.agents.viewer import KeptViewer
 from palaver.client.request import Outcome
 from palaver.client.start import find_python

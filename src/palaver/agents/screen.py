@@ -7,14 +7,13 @@ is unreadable until the program has drawn it anew, and only what it said of itse
 
 from typing import Final
 
-import msgspec
-
 from palaver.agents.backlog import Backlog, Skipped
-from palaver.agents.cursor_line import before_cursor, is_prompt, line_above, without_ours
+from palaver.agents.cursor_line import before_cursor, sees_dialog, without_ours
 from palaver.agents.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
-from palaver.agents.keyboard import Draft, Keyboard
+from palaver.agents.keyboard import Keyboard
 from palaver.agents.look import Composer, Look
-from palaver.agents.signals import PERMISSION, Heard, Signals, Word
+from palaver.agents.remembered import Remembered
+from palaver.agents.signals import PERMISSION, Signals, Word
 from palaver.agents.terminal import Terminal
 from palaver.harness.profile import Profile, View
 from palaver.model.delivery import AgentState
@@ -27,18 +26,6 @@ GUESS_QUIET_MS: Final = 1_000
 """Silence that must go with an idle look, for a harness that does not say what it is doing."""
 READER_LOOK_MS: Final = 1_000
 """How often a program that has shown nothing is looked at: does it wait for its terminal by now?"""
-
-
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """What was known besides the cells, for the process that takes over."""
-
-    heard: Heard
-    draft: Draft
-    started_ms: int
-    is_started: bool
-    is_readable: bool
-    outputs: int
-    output_ms: int | None
 
 
 class Screen:
@@ -189,8 +176,9 @@ class Screen:
         is_readable = terminal.is_readable and not is_drawing
         draft = self._read_draft(view) if is_readable else None
         before = before_cursor(view, glass.columns)
-        asked = without_ours(before, ours)
-        has_dialog = is_readable and self._sees_dialog(text, asked, line_above(view, glass.columns))
+        has_dialog = is_readable and sees_dialog(
+            self._profile, view, text, without_ours(before, ours), glass.columns
+        )
         word = self._judge(text, draft, now_ms, has_dialog=has_dialog)
         return Look(
             state=word.state,
@@ -273,17 +261,6 @@ class Screen:
         if self._profile.has_paste and not self._terminal.has_paste_mode:
             return None
         return self._profile.read_composer(view)
-
-    def _sees_dialog(self, text: str, before: str, above: str) -> bool:
-        profile = self._profile
-        if any(pattern.search(text) for pattern in profile.dialogs):
-            return True
-        rules = (*profile.prompts, *profile.questions)
-        if any(pattern.search(before) for pattern in rules):
-            return True
-        # The question may stand above the line in which it is answered.
-        above_rules = rules if not before.strip() else profile.prompts if is_prompt(before) else ()
-        return any(pattern.search(above) for pattern in above_rules)
 
     def _judge(self, text: str, draft: str | None, now_ms: int, *, has_dialog: bool) -> Word:
         profile = self._profile

@@ -18,8 +18,9 @@ from palaver.agents.pty import Pty
 from palaver.agents.pump import Pump
 from palaver.agents.reading import LOOK_LATER_S, LOOK_SOON_S, Reading
 from palaver.agents.redraw import redraw
+from palaver.agents.remembered import Remembered
 from palaver.agents.request_wire import is_size
-from palaver.agents.screen import Remembered, Screen
+from palaver.agents.screen import Screen
 from palaver.agents.tail import LIMIT_TAIL_BYTES, unfinished
 from palaver.agents.typed_text import clean_text
 from palaver.agents.typing import PASTE_BEGIN, PASTE_END
@@ -72,7 +73,6 @@ class Station:
         self._recent = b""
         self._is_working = False
         self._timer: asyncio.TimerHandle | None = None
-        self._state: dict[str, object] = {}
         self.has_been_watched = asyncio.Event()
         self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
         self._reading = Reading(pty, child, profile, self.screen)
@@ -285,24 +285,10 @@ class Station:
         data = clean.encode("utf-8", "replace")
         self._bar.add(PASTE_BEGIN + data + PASTE_END if has_paste_mode else data)
 
-    # What watchers are told
-
     def on_viewers(self) -> None:
         self.has_been_watched.set()
         self._look_in(0)
-        self._tell_state()
-
-    def set_state(self, state: dict[str, object]) -> None:
-        """Have everybody told how the agent is, when that has changed."""
-        if state != self._state:
-            self._state = state
-            self._tell_state()
-
-    def _tell_state(self) -> None:
-        owner = self.viewers.owner
-        for viewer in self.viewers:
-            word = "free" if owner is None else "own" if owner is viewer else "other"
-            viewer.tell("state", control_to_bytes({"type": "state", **self._state, "passthrough": word}))
+        self.viewers.tell_state()
 
 
 def _check_human(viewer: Viewer, what: str) -> None:

@@ -137,6 +137,16 @@ class Viewer:
         if self._out_bytes + len(frames) <= _LIMIT_OUT_BYTES:
             self.send(frames)
 
+    @property
+    def out_bytes(self) -> int:
+        """How much waits for it, but for the newest of the news."""
+        return self._out_bytes
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it takes nothing more for now."""
+        return self._is_writing
+
     def end(self) -> None:
         """Close behind what was sent: at once when that is nothing."""
         self._is_ending = True

@@ -81,7 +81,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal = made.native, made.last_signal
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
-    # A harness without a screen, or an agent that is started again, is a program's, which goes on with its name.
+    # Without a screen a harness, or an agent that is started again, is left to itself.
     is_alone = "--launch" not in order.options and "--cwd" not in order.options
     is_awaited = not has_screen and not order.is_detached and is_alone
     cols, rows = _size()

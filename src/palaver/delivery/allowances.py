@@ -79,7 +79,7 @@ class Allowances:
         self._unsubscribe = log.subscribe(self._hear)
 
     def close(self) -> None:
-        """Stop. What is held stays so, for the next daemon."""
+        """Stop. What is held stays so, for the next daemon. Twice is once."""
         self._unsubscribe()
         self._is_closed = True
         for timer in filter(None, self._timers.values()):

@@ -7,6 +7,7 @@ from typing import Final
 
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.broker.outcome import Joined
+from palaver.delivery.allowances import is_limited
 from palaver.delivery.lane import Level
 from palaver.doors.holds import Hold, Push
 from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp
@@ -19,6 +20,7 @@ from palaver.links.process import Process, ancestors, is_alive
 from palaver.links.seats import seat_mark
 from palaver.log.state import read_session
 from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.delivery import AgentState
 from palaver.model.message import INSTANCE
 from palaver.model.request import Join
 from palaver.model.terminal import Typed
@@ -148,7 +150,9 @@ class Holding:
         known = self._services.broker.directory.get(name or next(iter(self._holds)))
         if known is None or self._services.conversations.get(known.name) is None:
             return False
-        return known.ready and known.state == state
+        # A screen at rest shows nothing of an allowance that is used up.
+        is_resting = state == AgentState.IDLE and is_limited(known)
+        return known.ready and (known.state == state or is_resting)
 
     def tell(self, op: TellOp) -> None:
         """Pass a holder's answer to whoever asked."""

@@ -6,7 +6,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _MOMENT: Final = re.compile(
-    r"(?:(?P<month>[A-Za-z]{3})[a-z]*\s+(?P<day>\d{1,2}),?\s+(?:at\s+)?)?"
+    r"(?:(?P<month>[A-Za-z]{3})[a-z]*\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?:(?P<year>\d{4}),?\s+)?"
+    r"(?:at\s+)?)?"
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?\s?(?P<half>[ap]m)?(?:\s?\((?P<zone>[\w/+-]+)\))?",
     re.IGNORECASE,
 )
@@ -33,11 +34,12 @@ def reset_moment_ms(words: str, now_ms: int) -> int | None:
         moment = now.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
         if found["month"]:
             month = _MONTHS.index(found["month"].lower()) + 1
-            moment = moment.replace(month=month, day=int(found["day"]))
+            year = int(found["year"] or moment.year)
+            moment = moment.replace(year=year, month=month, day=int(found["day"]))
+        if moment <= now and not found["year"]:
+            moment = moment.replace(year=moment.year + 1) if found["month"] else moment + timedelta(days=1)
     except ValueError:
         return None
-    if moment <= now:
-        moment = moment.replace(year=moment.year + 1) if found["month"] else moment + timedelta(days=1)
     return int(moment.timestamp() * 1000)
 
 

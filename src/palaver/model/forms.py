@@ -113,7 +113,7 @@ def format_terminal(line: Line, file: str) -> str:
 
 
 def format_one_line(line: Line, limit: int) -> tuple[str, bool]:
-    """Write a message on one line of at most `limit` characters, without a fence; say whether it is all of it.
+    """Write a message on one line of at most `limit` characters, without a fence; say if it is all.
 
     For lanes that carry lines. Line ends are shown as signs, and what is cut says where to read the rest.
     """

@@ -1,9 +1,9 @@
 """The reactor that has reminders written which fell due. What is due, the fold says; nothing is kept here.
 
-At the start everything that is due is told, and then whatever becomes due with a status, a goodbye, or by being
+At the start everything that is due is told, and then whatever becomes due with a status, a goodbye or being
 seen. Between two reminders of the same message some time passes, as it does for one who was idle when it saw
-it; then the agent must be idle still, or be so again. A reminder has an id made from its cause, so telling it
-again is one event.
+it; then the agent must be idle still, or again. A reminder has an id made from its cause, so telling it twice
+is one event.
 """
 
 import asyncio

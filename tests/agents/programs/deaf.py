@@ -1,4 +1,4 @@
-"""Waits for what is typed and does not read it, until it is sent SIGUSR1; then it reads all and says how much."""
+"""Waits for input and does not read it, until it is sent SIGUSR1; then it reads all and says how much."""
 
 import os
 import select

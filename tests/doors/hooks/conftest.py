@@ -1,7 +1,7 @@
 """A bus on each engine, and a desk for hooks on it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -29,18 +29,8 @@ class Hooks:
             conversations=self.conversations,
             transcripts=TranscriptBook(),
             hints="",
-            clock=bus.clock,
-            call_later=self._keep,
             tasks=tasks,
         )
-        self.timers: list[tuple[float, Callable[[], object]]] = []
-
-    def _keep(self, delay_s: float, callback: Callable[[], None]) -> "Hooks":
-        self.timers.append((delay_s, callback))
-        return self
-
-    def cancel(self) -> None:
-        """A timer can be called off; nobody does."""
 
     async def answer(self, caller: Caller, event: str, **fields: object) -> Answer:
         """Ask, and leave it open whether the answer leaves."""

@@ -295,30 +295,14 @@ async def test_a_long_message_is_cut_and_says_where_all_of_it_is(hooks: Hooks) -
     assert f"pal show {message.seq}" in text
 
 
-async def test_an_agent_whose_allowance_is_used_up_gets_its_mail_when_it_is_there_again(hooks: Hooks) -> None:
+async def test_a_used_up_allowance_is_told_with_the_moment_at_which_it_ends(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL)
     said = "You've hit your session limit · resets 3pm (UTC)"
+
     await hooks.hook(nova, "StopFailure", error="rate_limit", last_assistant_message=said)
-    assert hooks.bus.agent("nova").detail == "usage limit, resets 3pm (UTC)"
-    await hooks.bus.send(luna, "when you can", "@nova")
+    await hooks.bus.send(luna, "when you can", "@nova", priority="interrupt")
+
+    agent = hooks.bus.agent("nova")
+    assert (agent.state, agent.detail) == ("blocked", "usage limit, resets 3pm (UTC)")
     assert terminal.is_empty
-
-    ((delay_s, is_over),) = hooks.timers
-    is_over()
-
-    assert 0 < delay_s <= 86_400
-    assert await terminal.next_texts() == ["when you can"]
-    assert hooks.bus.agent("nova").state == "idle"
-
-
-async def test_an_agent_that_works_again_is_not_disturbed_when_its_allowance_is_there(hooks: Hooks) -> None:
-    _, nova = await pair(hooks.bus)
-    said = "resets 3pm (UTC)"
-    await hooks.hook(nova, "StopFailure", error="rate_limit", last_assistant_message=said)
-    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
-
-    hooks.timers[0][1]()
-    await hooks_started()
-
-    assert hooks.bus.agent("nova").state == "active"

@@ -6,6 +6,8 @@ import pytest
 from tests.daemon.stage import end_process
 from tests.harness.real.stage import ClaudeStage, reply, send, tool
 
+from palaver.cli.mock_model.script import Reply
+
 pytestmark = pytest.mark.harness
 
 MANUAL = ("--permission-mode", "manual", "--allowedTools", "Bash")
@@ -206,6 +208,21 @@ def test_a_conversation_that_goes_on_keeps_its_name(claude: ClaudeStage) -> None
     assert again.out == "second\n", again
     joined = [event["from"] for event in claude.home.events("--type", "agent.hello")]
     assert joined == ["nova", "nova"]
+
+
+def test_a_used_up_allowance_holds_messages_and_their_senders_are_told(claude: ClaudeStage) -> None:
+    message = "You've hit your session limit · resets 3am (UTC)"
+    error = {"type": "error", "error": {"type": "rate_limit_error", "message": message}}
+    claude.script.default = Reply(status=429, body=error)
+    claude.start("--permission-mode", "manual", "go on")
+    claude.until(lambda: claude.state() == ("blocked", "usage limit, resets 3am (UTC)"))
+    luna = claude.friend()
+
+    place = send(luna, "@nova", "--interrupt", "--", "when you can")
+    claude.until(lambda: claude.receipt(place)["state"] == "held")
+
+    assert claude.receipt(place)["reason"].endswith("03:00 UTC")
+    claude.until(lambda: f"#{place} is held for nova" in luna.ok("recv", "--json", "--peek").out)
 
 
 def test_nothing_is_left_of_a_session_that_is_killed(claude: ClaudeStage) -> None:

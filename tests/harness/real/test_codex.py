@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -263,12 +264,12 @@ def test_it_runs_without_a_terminal_to_the_end_of_a_turn(codex: CodexStage) -> N
     assert codex.state() == ("", "")
 
 
-def test_a_used_up_allowance_is_told_and_messages_wait(codex: CodexStage) -> None:
+def test_a_used_up_allowance_holds_messages(codex: CodexStage) -> None:
     error = {
         "type": "usage_limit_reached",
         "message": "No more.",
         "plan_type": "plus",
-        "resets_in_seconds": 3600,
+        "resets_at": int(time.time()) + 3600,
     }
     codex.script.add(Reply(status=429, body={"error": error}))
     codex.start("go on")
@@ -278,7 +279,8 @@ def test_a_used_up_allowance_is_told_and_messages_wait(codex: CodexStage) -> Non
     place = send(luna, "@nova", "--", "are you there?")
 
     assert codex.state()[1].startswith("usage_limit")
-    assert codex.receipt(place)["state"] == "queued"
+    codex.until(lambda: codex.receipt(place)["state"] == "held")
+    assert codex.receipt(place)["reason"].startswith("usage limit until ")
     assert len(codex.script.main) == 1
 
 

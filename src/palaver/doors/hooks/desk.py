@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.broker.broker import Broker
-from palaver.clock import Clock
 from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import Offer
 from palaver.doors.hooks.conversation import LIMIT_BLOCKS, Conversation, Conversations
@@ -21,8 +20,6 @@ from palaver.harness.claude_monitor import places_in_notice
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hooks import hook_answer_object
 from palaver.harness.instructions import instructions
-from palaver.harness.usage_reset import reset_moment_ms
-from palaver.links.presence import CallLater
 from palaver.log.api import Log
 from palaver.log.state import read_entry, read_unsure
 from palaver.model.agent import Agent, Caller
@@ -63,8 +60,6 @@ class HookDesk:
         conversations: Conversations,
         transcripts: TranscriptBook,
         hints: str,
-        clock: Clock,
-        call_later: CallLater,
         tasks: asyncio.TaskGroup,
     ) -> None:
         """`hints` go along with every message; what is written runs in `tasks`."""
@@ -74,8 +69,6 @@ class HookDesk:
         self._conversations = conversations
         self._transcripts = transcripts
         self._hints = hints
-        self._clock = clock
-        self._call_later = call_later
         self._tasks = tasks
 
     async def answer(self, caller: Caller, harness: str, news: HookNews) -> Answer:
@@ -156,7 +149,6 @@ class HookDesk:
                 await conversation.prove(answer.proven)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
-                self._wait_for_allowance(answer.caller, status, news)
             if news.step is Step.END and not news.agent_id:
                 await self._conversations.close(conversation.agent)
 
@@ -172,23 +164,6 @@ class HookDesk:
             return
         conversation.said = status
         await self._broker.submit(caller, status)
-
-    def _wait_for_allowance(self, caller: Caller, status: SetStatus, news: HookNews) -> None:
-        """Let mail through again when a used-up allowance is there again, where the harness says when."""
-        now_ms = self._clock.now_ms()
-        moment_ms = reset_moment_ms(news.resets, now_ms) if news.is_usage_limit else None
-        if moment_ms is not None:
-
-            def begin() -> None:
-                self._tasks.create_task(self._has_allowance(caller, status))
-
-            self._call_later((moment_ms - now_ms) / 1000, begin)
-
-    async def _has_allowance(self, caller: Caller, status: SetStatus) -> None:
-        known = self._broker.directory.get(caller.name)
-        if known is None or known.left or (known.state, known.detail) != (status.state, status.detail):
-            return  # it works again, or has gone
-        await self._broker.submit(caller, SetStatus(state=AgentState.IDLE))
 
     async def _bind(self, caller: Caller, news: HookNews) -> None:
         """Keep which session of the harness the agent is in: who brings it again is the same agent."""

@@ -1,0 +1,83 @@
+"""Starting the daemon for a holder: one at a time, beside it, and only where one is wanted."""
+
+import asyncio
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from palaver.agents.daemon_start import MODULE, main, start_daemon
+
+
+class Runner:
+    """Runs nothing, and says how it ended."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+        self.commands: list[list[str]] = []
+
+    async def run(self, command: list[str]) -> int:
+        self.commands.append(command)
+        await asyncio.sleep(0)
+        return self.status
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    (tmp_path / "agents").mkdir()
+    return str(tmp_path)
+
+
+async def test_it_is_started_in_a_process_of_its_own(home: str) -> None:
+    runner = Runner()
+
+    assert await start_daemon(home, runner.run)
+    ((*_, module, where),) = runner.commands
+    assert (module, where) == (MODULE, home)
+
+
+async def test_one_that_could_not_be_started_is_none(home: str) -> None:
+    assert not await start_daemon(home, Runner(status=1).run)
+
+
+async def test_of_many_holders_one_starts_it(home: str) -> None:
+    runner = Runner()
+
+    started = await asyncio.gather(*(start_daemon(home, runner.run) for _ in range(5)))
+
+    assert sorted(started) == [False, False, False, False, True]
+    assert len(runner.commands) == 1
+
+
+def test_nothing_is_started_where_the_bus_was_stopped_or_the_home_is_gone(home: str) -> None:
+    runner = Runner()
+    Path(home, "down").touch()
+
+    assert not asyncio.run(start_daemon(home, runner.run))
+    assert not asyncio.run(start_daemon(f"{home}/gone", runner.run))
+    assert runner.commands == []
+    assert not Path(home, "gone").exists()
+
+
+async def test_a_home_without_a_folder_for_agents_starts_nothing(tmp_path: Path) -> None:
+    assert not await start_daemon(str(tmp_path), Runner().run)
+
+
+def test_a_bus_that_was_stopped_is_not_started_by_it_either(
+    home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(home, "down").touch()
+    monkeypatch.setattr("sys.argv", ["x", home])
+
+    assert main() == 1
+
+
+def test_a_lock_is_let_go_with_its_process(home: str) -> None:
+    lock = os.open(f"{home}/agents/start.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    runner = Runner()
+
+    assert not asyncio.run(start_daemon(home, runner.run))
+    os.close(lock)
+    assert asyncio.run(start_daemon(home, runner.run))
