@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from palaver.doors.argv.parsed import Parsed
-from palaver.doors.argv.style import Paint, safe
+from palaver.doors.argv.style import Paint, display_width, safe, truncate
 from palaver.errors import InvalidHandoff
 
 _ARTIFACT: Final = re.compile(r"(.+):([0-9]+)(-[0-9]+)?", re.ASCII | re.DOTALL)
@@ -63,10 +63,17 @@ def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Pa
 
 
 def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> Iterator[str]:
-    """Set a label before the first part and the others below that one, nothing wider than the terminal."""
+    """Set a label before the first part and the others below that one, nothing wider than the terminal.
+
+    A label that is too long for its column has a line of its own.
+    """
     head = safe(f"{label}:")
-    first = f"  {paint.dim(head)}" + " " * max(1, _COLUMN - len(head))
     indent = " " * (2 + _COLUMN)
+    if display_width(head) < _COLUMN:
+        first = f"  {paint.dim(head)}" + " " * (_COLUMN - display_width(head))
+    else:
+        yield f"  {paint.dim(head if width is None else truncate(head, max(_NARROWEST, width - 2)))}"
+        first = indent
     for part in parts:
         for line in safe(part, keep_lines=True).splitlines() or [""]:
             room = None if width is None else max(_NARROWEST, width - len(indent))
