@@ -18,11 +18,12 @@ from palaver.harness.generic import PROFILE
         ("> ", False),
         ("(venv) $ ", False),
         ("the password was: ok, go on> ", False),
-        ("y/n ", False),
+        ("Apply it? y/n ", True),
+        ("use y/n or not> ", False),
     ],
 )
 def test_a_question_is_known_by_how_its_line_ends(line: str, is_question: bool) -> None:
-    assert any(pattern.search(line) for pattern in PROFILE.prompts) == is_question
+    assert any(rule.search(line) for rule in (*PROFILE.prompts, *PROFILE.questions)) == is_question
 
 
 def test_it_has_no_composer_rule() -> None:

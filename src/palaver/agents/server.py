@@ -84,6 +84,7 @@ class AgentServer:
             while True:
                 connection, _ = await self._accept(loop)
                 if self._room.locked():
+                    await asyncio.sleep(0)  # those who came just now have said nothing yet either
                     self._end_longest_silence()
                 await self._room.acquire()
                 callers.create_task(self._serve(connection))

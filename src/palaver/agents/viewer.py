@@ -196,9 +196,10 @@ class Viewer:
     # From the client
 
     def start(self) -> None:
-        """Begin to read, with what came behind its request."""
-        self._loop.add_reader(self.connection, self._read)
-        self._take(b"")
+        """Begin to read, with what came behind its request; nothing when it has gone already."""
+        if self.is_open:
+            self._loop.add_reader(self.connection, self._read)
+            self._take(b"")
 
     def resume(self) -> None:
         """Read again after there was no room for its keys."""
