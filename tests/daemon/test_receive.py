@@ -318,4 +318,5 @@ def test_a_room_is_meant_by_its_id_or_its_short_name(bus: Home, nova: Shell) -> 
     for word in (room, "attic", "#attic"):
         shown = bus.ok("events", "--room", word, "--all", "--json").lines
         assert [event["type"] for event in shown] == ["member_joined"]
-    assert bus.ok("events", "--room", "cellar", "--all", "--json").lines == []
+    refused = bus.pal("events", "--room", "cellar", "--all", "--json")
+    assert (refused.status, refused.error["error"]) == (1, "room_not_found")
