@@ -13,9 +13,10 @@ from palaver.agents.native import WAYS_IN, Native
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
 from palaver.agents.steps import Answer, Done
-from palaver.client.request import Hold, Outcome
+from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.model.delivery import AgentState
+from palaver.model.last_report import Outcome
 
 IDLE = Look(state=AgentState.IDLE)
 

@@ -10,10 +10,11 @@ from palaver.agents.bus import Bus, Held
 from palaver.agents.gates import OPEN, Gate
 from palaver.agents.native_lane import NativeLane, Offered, fenced
 from palaver.agents.steps import Answer, Done
-from palaver.client.request import Hold, Outcome
+from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.errors import PalaverError
 from palaver.model.delivery import Grade
+from palaver.model.last_report import Outcome
 
 SEEN = Done(Answer.SEEN, grade=Grade.CONTEXT)
 

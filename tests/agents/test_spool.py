@@ -3,8 +3,8 @@
 import stat
 from pathlib import Path
 
-from palaver.agents.spool import Report, read_reports, write_report
-from palaver.client.request import Outcome
+from palaver.agents.spool import read_reports, write_report
+from palaver.model.last_report import Outcome, Report
 
 
 def test_a_report_survives_being_written_and_read_back(tmp_path: Path) -> None:

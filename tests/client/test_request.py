@@ -11,6 +11,7 @@ from palaver.client import request as requests
 from palaver.client.request import Request, Send, request_to_json
 from palaver.doors.lines_wire import LaneOp, op_from_json
 from palaver.errors import BadText, MessageTooLarge
+from palaver.model.last_report import Outcome
 from palaver.model.text import LIMIT_FRAME_BYTES
 
 EXAMPLES = [
@@ -108,7 +109,7 @@ def test_a_line_that_the_daemon_would_not_read_is_refused() -> None:
 
 
 def test_the_daemon_reads_what_a_holder_remembers_of_before() -> None:
-    outcome = requests.Outcome(messages=(1, 2), answer="seen", grade="handed")
+    outcome = Outcome(messages=(1, 2), answer="seen", grade="handed")
 
     op = op_from_json(request_to_json(1, requests.Lane(kind="terminal", outcomes=(outcome,))))
 

@@ -8,8 +8,8 @@ from tests.agents.stage import PROGRAMS
 from tests.cli.person import holders_of
 from tests.daemon.stage import PAL, Home, end_process, new_home, wait_until
 
-from palaver.agents.spool import Report, read_reports, write_report
-from palaver.client.request import Outcome
+from palaver.agents.spool import read_reports, write_report
+from palaver.model.last_report import Outcome, Report
 
 PYTHON = str(PAL).replace("/pal", "/python")
 

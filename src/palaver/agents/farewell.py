@@ -7,10 +7,11 @@ from typing import Final
 from palaver.agents.bus import Bus
 from palaver.agents.lane import Lane
 from palaver.agents.native import Native
-from palaver.agents.spool import Report, write_report
+from palaver.agents.spool import write_report
 from palaver.client.request import Leave
 from palaver.clock import Clock
 from palaver.errors import PalaverError, Unavailable
+from palaver.model.last_report import Report
 
 REPORT_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for a daemon that is away."""

@@ -22,6 +22,7 @@ from palaver.client.wire import Line
 from palaver.errors import BadRequest, PalaverError
 from palaver.model.forms import LIMIT_TERMINAL, format_terminal
 from palaver.model.forms import Line as TypedLine
+from palaver.model.last_report import Outcome
 from palaver.model.priority import parse_priority
 from palaver.model.terminal import raw_from_text
 
@@ -84,7 +85,7 @@ class _End:
     """What became of an offer."""
 
     done: Done
-    outcome: ask.Outcome
+    outcome: Outcome
     evidence: str
 
 
@@ -100,7 +101,7 @@ class Lane:
         self._number = 0
         self._connection = 0
         self._in_hand: _InHand | None = None
-        self._outcomes: list[ask.Outcome] = []
+        self._outcomes: list[Outcome] = []
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,11 +114,11 @@ class Lane:
         return self._in_hand is None
 
     @property
-    def outcomes(self) -> tuple[ask.Outcome, ...]:
+    def outcomes(self) -> tuple[Outcome, ...]:
         """What the daemon has not heard of yet."""
         return tuple(self._outcomes)
 
-    def remember(self, outcomes: tuple[ask.Outcome, ...]) -> None:
+    def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Take up what an earlier version of this process had not told yet."""
         self._outcomes.extend(outcomes)
 
@@ -234,7 +235,7 @@ class Lane:
         if (handled := self.handled.get(message.id)) is not None:
             handled.state = done.answer
         self._on_change()  # The level goes first: the next offer follows the answer.
-        outcome = ask.Outcome(messages=(message.seq,), answer=done.answer, grade=done.grade or "")
+        outcome = Outcome(messages=(message.seq,), answer=done.answer, grade=done.grade or "")
         self._outcomes.append(outcome)
         evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if message.raw else ""
         in_hand.end = _End(done, outcome, evidence)
@@ -269,7 +270,7 @@ class Lane:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _forget(self, told: tuple[ask.Outcome, ...]) -> None:
+    def _forget(self, told: tuple[Outcome, ...]) -> None:
         self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -16,11 +16,11 @@ from palaver.agents.look import Look
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
 from palaver.agents.opencode_lane import opencode_lane
-from palaver.client.request import Outcome
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import PalaverError
 from palaver.model.delivery import AgentState
+from palaver.model.last_report import Outcome
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 Tell = Callable[[], None]

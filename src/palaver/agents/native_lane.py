@@ -19,6 +19,7 @@ from palaver.client.wire import Line
 from palaver.errors import PalaverError
 from palaver.model.forms import Line as FencedLine
 from palaver.model.forms import format_injection
+from palaver.model.last_report import Outcome
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -60,7 +61,7 @@ class NativeLane:
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._opening = asyncio.Lock()
-        self._outcomes: list[ask.Outcome] = []
+        self._outcomes: list[Outcome] = []
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,11 +75,11 @@ class NativeLane:
         return not self._is_in_hand
 
     @property
-    def outcomes(self) -> tuple[ask.Outcome, ...]:
+    def outcomes(self) -> tuple[Outcome, ...]:
         """What the daemon has not heard of yet."""
         return tuple(self._outcomes)
 
-    def remember(self, outcomes: tuple[ask.Outcome, ...]) -> None:
+    def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Take up what an earlier version of this process had not told yet."""
         self._outcomes.extend(outcomes)
 
@@ -191,14 +192,14 @@ class NativeLane:
                 # The ledger knows no such answer: a lane that ends leaves its offer in doubt.
                 self._bus.drop()
             return
-        outcome = ask.Outcome(
+        outcome = Outcome(
             messages=tuple(message.seq for message in messages), answer=done.answer, grade=done.grade or ""
         )
         self._outcomes.append(outcome)
         if lane == self._number:
             self._spawn(self._answer(lane, offer, outcome, done.reason))
 
-    async def _answer(self, lane: int, offer: int, outcome: ask.Outcome, reason: str) -> None:
+    async def _answer(self, lane: int, offer: int, outcome: Outcome, reason: str) -> None:
         request = ask.Answer(
             lane=lane, offer=offer, answer=outcome.answer, grade=outcome.grade, reason=reason
         )
@@ -214,7 +215,7 @@ class NativeLane:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _forget(self, told: tuple[ask.Outcome, ...]) -> None:
+    def _forget(self, told: tuple[Outcome, ...]) -> None:
         self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -13,8 +13,8 @@ from palaver.agents.bus import Held
 from palaver.agents.launch import MODULE, file_with
 from palaver.agents.remembered import Remembered
 from palaver.agents.viewer import KeptViewer
-from palaver.client.request import Outcome
 from palaver.client.start import find_python
+from palaver.model.last_report import Outcome
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,29 +5,15 @@ Written when the agent has ended and the daemon is away for good. Whoever takes 
 
 import os
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from palaver.client.request import Outcome
-
-_END: Final = ".report.json"
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon must still be told about one agent."""
-
-    name: str
-    secret: str
-    reason: str
-    """How the agent ended."""
-    outcomes: tuple[Outcome, ...] = ()
-    ts: int = 0
+from palaver.model.last_report import REPORT_END, Report
 
 
 def write_report(home: str, report: Report) -> Path:
     """Leave a report, whole or not at all; a later one of the same agent takes its place."""
-    path = Path(home) / "agents" / f"{report.name}{_END}"
+    path = Path(home) / "agents" / f"{report.name}{REPORT_END}"
     fresh = path.with_suffix(".new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
@@ -40,7 +26,7 @@ def write_report(home: str, report: Report) -> Path:
 def read_reports(home: str) -> list[tuple[Path, Report]]:
     """Give the reports that lie there, with their places; what cannot be read is passed over."""
     found: list[tuple[Path, Report]] = []
-    for path in sorted((Path(home) / "agents").glob(f"*{_END}")):
+    for path in sorted((Path(home) / "agents").glob(f"*{REPORT_END}")):
         try:
             found.append((path, msgspec.json.decode(path.read_bytes(), type=Report)))
         except (OSError, msgspec.DecodeError):

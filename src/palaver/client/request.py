@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.errors import BadText, MessageTooLarge
+from palaver.model.last_report import Outcome
 from palaver.model.text import LIMIT_FRAME_BYTES
 
 
@@ -148,14 +149,6 @@ class Hold(Request, frozen=True, kw_only=True, tag="hold"):
     rows: int = 0
     version: str = ""
     session: str = ""
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of messages that were carried for an earlier daemon."""
-
-    messages: tuple[int, ...]
-    answer: str
-    grade: str = ""
 
 
 class Lane(Request, frozen=True, kw_only=True, tag="lane"):

@@ -15,6 +15,7 @@ from palaver.delivery.lane import Ability, Answer, LaneKind
 from palaver.doors.services import Services
 from palaver.errors import PalaverError, Unavailable
 from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.last_report import REPORT_END, Report
 from palaver.model.message import INSTANCE
 from palaver.model.request import Leave
 
@@ -24,28 +25,15 @@ _TERMINAL: Final = Ability(kind=LaneKind.TERMINAL, reaches_busy=True, wakes_idle
 _logger: Final = logging.getLogger("palaver.doors")
 
 
-class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    messages: tuple[int, ...]
-    answer: Answer
-    grade: str = ""
-
-
-class _Report(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    secret: str
-    reason: str
-    outcomes: tuple[_Outcome, ...] = ()
-
-
 async def take_up_reports(services: Services) -> None:
     """Write down what every report says, and remove it. One that cannot be written down now stays."""
-    for path in sorted((services.home / "agents").glob("*.report.json")):
+    for path in sorted((services.home / "agents").glob(f"*{REPORT_END}")):
         try:
-            report = msgspec.json.decode(_read(path), type=_Report)
+            report = msgspec.json.decode(_read(path), type=Report)
             await _take_up(services, report)
         except Unavailable:
             continue
-        except (PalaverError, OSError, msgspec.DecodeError) as error:
+        except (PalaverError, OSError, ValueError) as error:  # msgspec refuses with one, too
             _logger.info("the report %s says nothing: %s", path.name, error)
         path.unlink(missing_ok=True)
 
@@ -55,7 +43,7 @@ def _read(path: Path) -> bytes:
         return file.read(_LIMIT_BYTES)
 
 
-async def _take_up(services: Services, report: _Report) -> None:
+async def _take_up(services: Services, report: Report) -> None:
     agent = services.broker.directory.get(report.name)
     if agent is None or not _is_holder(agent, report.secret):
         return
@@ -64,7 +52,9 @@ async def _take_up(services: Services, report: _Report) -> None:
     )  # it begins closed, and stays so
     try:
         for outcome in report.outcomes:
-            await services.delivery.recover(lane, outcome.messages, outcome.answer, grade=outcome.grade)
+            await services.delivery.recover(
+                lane, outcome.messages, Answer(outcome.answer), grade=outcome.grade
+            )
     finally:
         await services.delivery.close_lane(lane)
     if not agent.left:
