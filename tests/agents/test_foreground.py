@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from tests.daemon.stage import wait_until
 
-from palaver.agents.foreground import Readers, children, descendants, read_foreground, read_readers
+from palaver.agents.foreground import Readers, children, descendants, read_readers
 from palaver.agents.gates import Foreground
 from palaver.agents.pty import Pty
 
@@ -35,37 +35,37 @@ def in_terminal(*command: str) -> Iterator[tuple[Pty, int]]:
 
 def test_the_program_that_was_started_reads() -> None:
     with in_terminal("cat") as (pty, pid):
-        wait_until(lambda: read_foreground(pty, pid) is Foreground.AGENT)
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.AGENT)
 
 
 def test_a_plain_shell_is_told_apart() -> None:
     with in_terminal("bash", "--norc", "--noprofile", "-i") as (pty, pid):
-        wait_until(lambda: read_foreground(pty, pid) is Foreground.SHELL)
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
 
 
 def test_another_group_in_the_foreground_is_another_program() -> None:
     with in_terminal("bash", "--norc", "--noprofile", "-i") as (pty, pid):
-        wait_until(lambda: read_foreground(pty, pid) is Foreground.SHELL)
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
 
         os.write(pty.master, b"cat\r")
 
-        wait_until(lambda: read_foreground(pty, pid) is Foreground.OTHER)
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.OTHER)
 
 
 def test_a_stopped_program_reads_nothing() -> None:
     with in_terminal("cat") as (pty, pid):
-        wait_until(lambda: read_foreground(pty, pid) is Foreground.AGENT)
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.AGENT)
 
         os.kill(pid, signal.SIGSTOP)
 
-        wait_until(lambda: read_foreground(pty, pid) is Foreground.GONE)
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.GONE)
 
 
 def test_nobody_is_there_after_the_end() -> None:
     pty, slave = Pty.open(80, 24)
     os.close(slave)
 
-    assert read_foreground(pty, 1) is Foreground.GONE
+    assert read_readers(pty, 1, is_asked=False).foreground is Foreground.GONE
     pty.close()
 
 
@@ -94,7 +94,7 @@ def test_a_process_that_is_gone_has_no_children() -> None:
 )
 def test_a_shell_in_any_guise_is_a_shell(command: list[str]) -> None:
     with in_terminal(*command) as (pty, pid):
-        wait_until(lambda: read_foreground(pty, pid) is Foreground.SHELL)
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
 
 
 def test_whether_they_wait_is_said_of_the_agent_alone_and_when_asked() -> None:

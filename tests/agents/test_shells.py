@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.agents.shells import HANDING_ON, SHELLS, Process, is_plain_shell, is_shell
+from palaver.agents.shells import HANDING_ON, SHELLS, Process, is_shell
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from palaver.agents.shells import HANDING_ON, SHELLS, Process, is_plain_shell, i
     ],
 )
 def test_a_shell_that_waits_for_commands_is_plain(argv: list[str]) -> None:
-    assert is_plain_shell(argv)
+    assert is_shell(Process(argv=tuple(argv)))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_shell_that_waits_for_commands_is_plain(argv: list[str]) -> None:
     ],
 )
 def test_a_script_or_another_program_is_no_plain_shell(argv: list[str]) -> None:
-    assert not is_plain_shell(argv)
+    assert not is_shell(Process(argv=tuple(argv)))
 
 
 @pytest.mark.parametrize(

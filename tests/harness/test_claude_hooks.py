@@ -101,14 +101,14 @@ def test_a_prompt_and_what_a_sub_agent_does_are_told_apart() -> None:
     news = read("UserPromptSubmit", prompt="do it", agent_id="a1", agent_type="reviewer")
 
     assert (news.prompt, news.agent_id, news.agent_type) == ("do it", "a1", "reviewer")
-    assert news.is_model_request_next
-    assert not news.is_turn_end
+    assert news.step in (Step.PROMPT, Step.BATCH)
+    assert news.step is not Step.TURN_END
 
 
 def test_a_stop_that_a_hook_has_delayed_says_so() -> None:
     assert read("Stop", stop_hook_active=True).stop_active
     assert not read("Stop", stop_hook_active="true").stop_active
-    assert read("Stop").is_turn_end
+    assert read("Stop").step is Step.TURN_END
 
 
 def test_context_goes_only_where_it_is_taken() -> None:

@@ -29,11 +29,6 @@ class Readers:
     """Whether some process of theirs waits for it now; None when the system does not say."""
 
 
-def read_foreground(pty: Pty, child: int) -> Foreground:
-    """Say who would read what is written to the terminal in this very moment."""
-    return read_readers(pty, child, is_asked=False).foreground
-
-
 def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
     """Say who would read, and whether they wait for it, where that `is_asked`."""
     group = pty.foreground()

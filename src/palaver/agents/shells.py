@@ -4,7 +4,6 @@ A program is judged by all its names at once: the file that it runs, the name th
 and the name that it was given. What its options mean must be sure; where it is not, it is a shell.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,11 +74,6 @@ def is_shell(process: Process) -> bool:
             words = words[place + 1 :]
             break
     return _reads_commands(words) if shells <= _POSIX else _reads_commands_elsewhere(words)
-
-
-def is_plain_shell(argv: Sequence[str]) -> bool:
-    """Tell the same of a process of which no more than its arguments is known."""
-    return is_shell(Process(argv=tuple(argv)))
 
 
 def _reads_commands(words: list[str]) -> bool:

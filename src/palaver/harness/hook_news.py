@@ -73,15 +73,6 @@ class HookNews:
     resets: str = ""
     """When the allowance is there again, in the harness's words."""
 
-    @property
-    def is_turn_end(self) -> bool:
-        return self.step is Step.TURN_END
-
-    @property
-    def is_model_request_next(self) -> bool:
-        """Whether the next thing that happens is a request to the model."""
-        return self.step in (Step.PROMPT, Step.BATCH)
-
 
 def one_line(text: str, limit: int = LIMIT_DETAIL) -> str:
     """Give a text as it may stand in an event: one line, with nothing in it that is refused, and not long."""
