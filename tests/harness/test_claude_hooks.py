@@ -101,8 +101,8 @@ def test_a_prompt_and_what_a_sub_agent_does_are_told_apart() -> None:
     news = read("UserPromptSubmit", prompt="do it", agent_id="a1", agent_type="reviewer")
 
     assert (news.prompt, news.agent_id, news.agent_type) == ("do it", "a1", "reviewer")
-    assert news.step in (Step.PROMPT, Step.BATCH)
     assert news.step is not Step.TURN_END
+    assert news.step in (Step.PROMPT, Step.BATCH)
 
 
 def test_a_stop_that_a_hook_has_delayed_says_so() -> None:
