@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.agents.stage import LIMIT_S, PROGRAMS
+from tests.daemon.stage import wait_until
 
 from palaver.agents.codex_server import make_place
 from palaver.agents.codex_start import MODULE
@@ -51,20 +51,13 @@ class Beginner:
         return self.started[-1]
 
     def shown(self) -> dict[str, Any]:
-        until(lambda: self.record.exists() and self.record.read_text())
+        wait_until(lambda: self.record.exists() and self.record.read_text())
         found: dict[str, Any] = json.loads(self.record.read_text())
         return found
 
     def server(self, path: Path) -> int:
-        until(lambda: path.with_name("pid").exists() and path.with_name("pid").read_text())
+        wait_until(lambda: path.with_name("pid").exists() and path.with_name("pid").read_text())
         return int(path.with_name("pid").read_text())
-
-
-def until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -114,8 +107,8 @@ def test_the_server_ends_with_its_screen_however_that_ends(beginner: Beginner, n
     screen.send_signal(signal.SIGKILL)
     screen.wait()
 
-    until(lambda: not is_alive(server))
-    until(lambda: not path.parent.exists())
+    wait_until(lambda: not is_alive(server))
+    wait_until(lambda: not path.parent.exists())
 
 
 def test_a_server_that_does_not_come_up_is_done_without(beginner: Beginner) -> None:

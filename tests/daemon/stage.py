@@ -291,7 +291,7 @@ def finish(
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
+def wait_until(is_so: Callable[[], object]) -> None:
     """Look until something is so: for what the system shows and nobody tells."""
     end = time.monotonic() + LIMIT_S
     while not is_so():

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.log.logs import draft, put, writes
+from tests.log.logs import begun, draft, put, writes
 
 from palaver.errors import BadRequest, NameTaken
 from palaver.log.api import Commit, Decide, Log, Rows
@@ -153,7 +153,7 @@ async def test_nesting_as_deep_as_allowed_is_kept(log: Log) -> None:
 async def test_a_caller_that_gives_up_harms_nobody(log: Log) -> None:
     given_up = asyncio.ensure_future(log.commit(None, writes(draft("given up"))))
     kept = asyncio.ensure_future(log.commit(None, writes(draft("kept"))))
-    await asyncio.sleep(0)
+    await begun()
 
     given_up.cancel()
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 import pytest
-from tests.log.logs import LIMIT_S, draft, put, writes
+from tests.log.logs import LIMIT_S, begun, draft, put, writes
 
 from palaver.errors import ShuttingDown
 from palaver.log.api import LIMIT_NEWEST, Commit, Log
@@ -109,7 +109,7 @@ async def collect(log: Log, query: Query, *, after: int, number: int) -> list[Ev
 async def test_a_follower_gets_what_is_there_and_what_comes(log: Log) -> None:
     old = [await put(log) for _ in range(3)]
     following = asyncio.ensure_future(collect(log, Query(), after=old[0].seq, number=4))
-    await asyncio.sleep(0)
+    await begun()
 
     new = [await put(log) for _ in range(2)]
 
@@ -177,7 +177,7 @@ async def test_commits_that_wait_at_the_close_are_written_or_refused(log: Log) -
     heard: list[Event] = []
     log.subscribe(heard.extend)
     commits = [asyncio.ensure_future(log.commit(None, writes(draft()))) for _ in range(500)]
-    await asyncio.sleep(0)
+    await begun()
 
     async with asyncio.timeout(LIMIT_S):
         await log.close()

@@ -1,5 +1,6 @@
 """What the contract suite is made of: a fold, drafts, and logs in directories of their own."""
 
+import asyncio
 import resource
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -94,3 +95,10 @@ def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
 
 def all_rows(log: Log) -> dict[str, list[tuple[str, bytes]]]:
     return {table: log.rows.scan(table, "", limit=100_000) for table in ("count", "mail", "stick")}
+
+
+async def begun() -> None:
+    """Wait until every task that was made before this has begun."""
+    turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turn.set)
+    await turn.wait()

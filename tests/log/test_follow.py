@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import aclosing
 
-from tests.log.logs import LIMIT_S, fold, put
+from tests.log.logs import LIMIT_S, begun, fold, put
 
 from palaver.log.follow import follow
 from palaver.log.memory import MemoryLog
@@ -23,7 +23,7 @@ async def test_what_comes_while_a_follower_reads_is_not_missed() -> None:
     await put(log, "pear")
     following = asyncio.ensure_future(first(log, Query(search="apple")))
     # The follower stands in its read, which will find nothing, when the apple comes.
-    await asyncio.sleep(0)
+    await begun()
 
     apple = await put(log, "apple")
 

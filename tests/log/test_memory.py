@@ -101,7 +101,7 @@ async def test_a_log_that_closes_in_between_writes_nothing(log: MemoryLog) -> No
     heard: list[Event] = []
     log.subscribe(heard.extend)
     commit = asyncio.ensure_future(put(log))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the commit has begun and has not written: one turn of the loop, and no time
 
     await log.close()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.log.logs import LIMIT_S, draft, fold, put, writes
+from tests.log.logs import LIMIT_S, begun, draft, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import BadRequest, StorageFailed, TooSlow
@@ -48,7 +48,7 @@ async def test_all_that_wait_are_one_batch(sqlite_log: SqliteLog) -> None:
     sqlite_log.subscribe(lambda events: batches.append(len(events)))
     gate, task = await held(sqlite_log)
     commits = [asyncio.ensure_future(put(sqlite_log)) for _ in range(100)]
-    await asyncio.sleep(0)
+    await begun()
 
     gate.open()
     await asyncio.gather(task, *commits)
@@ -64,7 +64,7 @@ async def test_a_very_long_line_is_several_batches(
     sqlite_log.subscribe(lambda events: batches.append(len(events)))
     gate, task = await held(sqlite_log)
     commits = [asyncio.ensure_future(put(sqlite_log)) for _ in range(100)]
-    await asyncio.sleep(0)
+    await begun()
 
     gate.open()
     await asyncio.gather(task, *commits)
@@ -78,7 +78,7 @@ async def test_when_too_many_wait_the_next_is_refused(
     monkeypatch.setattr(writer, "LIMIT_WAITING", 10)
     gate, task = await held(sqlite_log)
     commits = [asyncio.ensure_future(put(sqlite_log)) for _ in range(11)]
-    await asyncio.sleep(0)
+    await begun()
 
     gate.open()
     results = await asyncio.gather(*commits, return_exceptions=True)
@@ -107,7 +107,7 @@ async def test_a_draft_that_spoils_the_batch_fails_alone(sqlite_log: SqliteLog, 
     good = [asyncio.ensure_future(put(sqlite_log, f"good {number}")) for number in range(5)]
     spoiled = asyncio.ensure_future(sqlite_log.commit(None, writes(bad)))
     late = asyncio.ensure_future(put(sqlite_log, "late"))
-    await asyncio.sleep(0)
+    await begun()
 
     gate.open()
     results = await asyncio.gather(task, *good, spoiled, late, return_exceptions=True)
