@@ -4,9 +4,9 @@ import asyncio
 from typing import Final
 
 from palaver.doors import lines_wire as wire
-from palaver.doors.mcp.calls import Asked, run_tool
-from palaver.doors.mcp.tools import TOOLS, Tool
 from palaver.doors.services import Services
+from palaver.doors.tools.calls import Asked, run_tool
+from palaver.doors.tools.tools import TOOLS, Tool
 from palaver.errors import ShuttingDown
 from palaver.model.agent import Caller
 

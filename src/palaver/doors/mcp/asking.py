@@ -10,8 +10,8 @@ from typing import Final
 from palaver.broker.outcome import Joined
 from palaver.doors.argv.run import marks_of
 from palaver.doors.argv.wire import Asked
-from palaver.doors.mcp.tools import Tool
 from palaver.doors.services import Services
+from palaver.doors.tools.tools import Tool
 from palaver.errors import AlreadyJoined, NotFound, WhoAreYou
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim, act_as

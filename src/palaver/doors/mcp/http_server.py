@@ -16,11 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from palaver.doors.http.callers import caller_of
 from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN
-from palaver.doors.mcp import calls
 from palaver.doors.mcp.server import Context, make_server
-from palaver.doors.mcp.tools import choose_tools
 from palaver.doors.services import Services
 from palaver.doors.tokens import Token
+from palaver.doors.tools import calls
+from palaver.doors.tools.tools import choose_tools
 from palaver.model.agent import Caller
 
 _CANCELLED: Final = calls.Answer({"error": "cancelled", "message": "the call was cancelled"}, is_refusal=True)

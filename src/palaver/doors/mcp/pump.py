@@ -16,12 +16,12 @@ import msgspec
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
-from palaver.doors.mcp import calls
 from palaver.doors.mcp import pump_wire as wire
 from palaver.doors.mcp.asking import Asking
 from palaver.doors.mcp.loading import Loader
-from palaver.doors.mcp.tools import TOOLS, Tool, choose_tools
 from palaver.doors.services import Services
+from palaver.doors.tools import calls
+from palaver.doors.tools.tools import TOOLS, Tool, choose_tools
 from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
 from palaver.harness.meta import session_in_meta
 from palaver.links.doorstep import Doorstep

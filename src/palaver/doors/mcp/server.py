@@ -16,9 +16,9 @@ from mcp_types import (
 )
 from mcp_types import Tool as SdkTool
 
-from palaver.doors.mcp.calls import Answer
-from palaver.doors.mcp.schema import input_schema
-from palaver.doors.mcp.tools import INSTRUCTIONS, Tool
+from palaver.doors.tools.calls import Answer
+from palaver.doors.tools.schema import input_schema
+from palaver.doors.tools.tools import INSTRUCTIONS, Tool
 
 Context = ServerRequestContext[Any, Any]
 Call = Callable[[Context, CallToolRequestParams], Awaitable[Answer]]

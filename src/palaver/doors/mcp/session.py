@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from palaver.doors.mcp.pump_wire import INVALID_REQUEST, PARSE_ERROR, BadLine, RequestId, has_id
 from palaver.doors.mcp.server import Call, make_server
-from palaver.doors.mcp.tools import Tool
+from palaver.doors.tools.tools import Tool
 
 Write = Callable[[bytes, RequestId | None], None]
 """Takes a line for the client, and the id of the request that it answers."""

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.mcp.arguments import checked_arguments
-from palaver.doors.mcp.schema import Param
-from palaver.doors.mcp.tools import TOOLS, Tool
+from palaver.doors.tools.arguments import checked_arguments
+from palaver.doors.tools.schema import Param
+from palaver.doors.tools.tools import TOOLS, Tool
 from palaver.errors import BadRequest
 
 TOOL = Tool(

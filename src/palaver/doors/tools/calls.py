@@ -13,9 +13,9 @@ from palaver.broker.outcome import Sent
 from palaver.doors.argv.style import safe
 from palaver.doors.hooks.tool import answer_hook, hook_input
 from palaver.doors.lines_wire import error_object
-from palaver.doors.mcp.arguments import checked_arguments
-from palaver.doors.mcp.tools import TOOLS, Tool
 from palaver.doors.services import Services
+from palaver.doors.tools.arguments import checked_arguments
+from palaver.doors.tools.tools import TOOLS, Tool
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.model.agent import Caller

@@ -7,7 +7,7 @@ Every word here is read by a model at the start of every session, so there are f
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.doors.mcp.schema import Param
+from palaver.doors.tools.schema import Param
 from palaver.errors import UsageError
 
 

@@ -7,8 +7,8 @@ that does not fit is refused with a sentence that says what would.
 from collections.abc import Mapping
 from typing import Final
 
-from palaver.doors.mcp.schema import Kind, Param
-from palaver.doors.mcp.tools import Tool
+from palaver.doors.tools.schema import Kind, Param
+from palaver.doors.tools.tools import Tool
 from palaver.errors import BadRequest
 
 _WANTED: Final[Mapping[Kind, str]] = {

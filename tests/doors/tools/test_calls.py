@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from palaver.doors.mcp.calls import WAIT_MS, Answer, Asked, call_tool
-from palaver.doors.mcp.tools import TOOLS, Tool, choose_tools
 from palaver.doors.services import Services
+from palaver.doors.tools.calls import WAIT_MS, Answer, Asked, call_tool
+from palaver.doors.tools.tools import TOOLS, Tool, choose_tools
 from palaver.errors import BadRequest, WhoAreYou
 from palaver.model.agent import Caller, Standing
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from palaver.doors.desk import Desk
-from palaver.doors.mcp.schema import input_schema
 from palaver.doors.mcp.server import make_server
-from palaver.doors.mcp.tools import GROUPS, INSTRUCTIONS, TOOLS, Tool, choose_tools
+from palaver.doors.tools.schema import input_schema
+from palaver.doors.tools.tools import GROUPS, INSTRUCTIONS, TOOLS, Tool, choose_tools
 from palaver.errors import UsageError
 
 LIMIT_BYTES = 12 * 1024
