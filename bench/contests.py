@@ -104,7 +104,7 @@ def latencies(small: Pair, rounds: Rounds) -> list[Figure]:
     """From the spawn of a send to the line on a receiver's standard output."""
     receptions = {"palaver": small.palaver.reception, "hcom": small.hcom.reception}
     waiting = waiting_latency(receptions, rounds.latency, rounds.warm_up)
-    following = following_latency(receptions, rounds.latency, rounds.warm_up)
+    following = following_latency(receptions, rounds.following, rounds.warm_up)
     return [
         _figure("send to a waiting receiver's line, p50", waiting, _HALF),
         _figure("send to a waiting receiver's line, p99", waiting, _HALF, p99=True),

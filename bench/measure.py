@@ -50,19 +50,21 @@ class Rounds:
 
     wall: int = 300
     latency: int = 500
+    following: int = 200  # a round of it lasts a quarter of a second: so often hcom looks
     flood: int = 400
     repeats: int = 3
     sdk: int = 20_000
     warm_up: int = 10
     events: int = 100_000
     receivers: int = 50
-    typed: int = 50
+    typed: int = 30
     subscriptions: int = 1_000
 
 
 QUICK = Rounds(
     wall=30,
     latency=40,
+    following=20,
     flood=80,
     repeats=1,
     sdk=2_000,

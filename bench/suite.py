@@ -25,6 +25,7 @@ from bench.syncs import sync_remarks
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CROWD_SETTLE_S = 2.0
+_BEGAN_S = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +165,5 @@ def _subjects(pal: Path, pair: Pair) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr, flush=True)
+    elapsed_s = time.monotonic() - _BEGAN_S
+    print(f"bench: {elapsed_s:4.0f} s: {text}", file=sys.stderr, flush=True)

@@ -17,18 +17,22 @@ enum {
 static void on_hook_limit(int number)
 {
     (void)number;
-    _exit(0);
+    sys_exit(0);
 }
 
 /* Nothing from here on takes longer than this. */
 static void begin_hook_limit(void)
 {
+    static bool has_begun; /* with an early start */
     int event_at = call.verb_at + 2;
-    bool is_start = event_at < call.count && !strcmp(call.all[event_at], "SessionStart");
+    bool is_start = event_at < call.count && same(call.all[event_at], "SessionStart");
 
-    signal(SIGALRM, on_hook_limit);
-    signal(SIGPIPE, SIG_IGN);
-    alarm(is_start ? HOOK_LONG_LIMIT_S : HOOK_LIMIT_S);
+    if (has_begun)
+        return;
+    has_begun = true;
+    sys_take(SIGALRM, on_hook_limit);
+    sys_take(SIGPIPE, SIG_IGN);
+    sys_alarm(is_start ? HOOK_LONG_LIMIT_S : HOOK_LIMIT_S);
 }
 
 /* Read what the harness says to its end. A terminal says nothing, and nobody must wait for it. */
@@ -36,13 +40,13 @@ static void read_hook_input(struct bytes *input)
 {
     bool too_long = false;
 
-    if (isatty(STDIN_FILENO))
+    if (sys_is_terminal(STDIN_FILENO))
         return;
     for (;;) {
-        ssize_t n;
+        long n;
         reserve(input, PIECE);
-        n = read(STDIN_FILENO, input->data + input->length, PIECE);
-        if (n < 0 && errno == EINTR)
+        n = sys_read(STDIN_FILENO, input->data + input->length, PIECE);
+        if (n == -EINTR)
             continue;
         if (n <= 0)
             break;
@@ -53,23 +57,22 @@ static void read_hook_input(struct bytes *input)
         }
     }
     if (too_long)
-        _exit(0);
+        sys_exit(0);
 }
 
 /* Receive one whole frame; false when the daemon is lost first, or it is none of ours. */
 static bool receive_answer(void)
 {
-    received.length = 0;
     for (;;) {
-        ssize_t n;
+        long n;
         if (received.length >= HEAD) {
             size_t length = get_u32(received.data + 1);
             if (received.data[0] == 'W' && length == 4) { /* a person is asked: wait so long */
                 if (received.length >= HEAD + 4) {
                     unsigned limit_s = get_u32(received.data + HEAD);
-                    alarm(limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S);
+                    sys_alarm(limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S);
                     received.length -= HEAD + 4;
-                    memmove(received.data, received.data + HEAD + 4, received.length);
+                    copy(received.data, received.data + HEAD + 4, received.length);
                     continue;
                 }
             } else if (received.data[0] != 'H' || length > FRAME_LIMIT)
@@ -78,8 +81,8 @@ static bool receive_answer(void)
                 return true;
             reserve(&received, HEAD + length - received.length);
         }
-        n = recv(wire, received.data + received.length, received.size - received.length, 0);
-        if (n < 0 && errno == EINTR)
+        n = sys_recv(wire, received.data + received.length, received.size - received.length);
+        if (n == -EINTR)
             continue;
         if (n <= 0)
             return false;
@@ -89,23 +92,26 @@ static bool receive_answer(void)
 
 static _Noreturn void run_hook(void)
 {
-    struct bytes input = {0};
+    static unsigned char room[2 * PIECE];
+    static struct bytes input = {room, 0, sizeof room, true};
     size_t length;
 
-    read_hook_input(&input);
-    wire = connect_home();
-    if (wire < 0)
-        _exit(0);
-    memcpy(request.data, "PALH", 4);
-    add_field('b', input.data, input.length);
-    send_request();
+    if (wire < 0) { /* else an early start has asked already, and its answer is a long one */
+        read_hook_input(&input);
+        copy(request.data, "PALH", 4);
+        add_field('b', input.data, input.length);
+        wire = connect_home();
+        if (wire < 0)
+            sys_exit(0);
+        send_request();
+    }
     if (!receive_answer())
-        _exit(0);
+        sys_exit(0);
     length = get_u32(received.data + 1);
     if (length) {
-        alarm(0);
+        sys_alarm(0);
         if (send_frame('A', NULL, 0))
             write_all(STDOUT_FILENO, received.data + HEAD, length);
     }
-    _exit(0);
+    sys_exit(0);
 }

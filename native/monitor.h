@@ -1,8 +1,9 @@
 /*
  * pal monitor: what a harness keeps running beside a session, so that the bus can say a line at any time. Part of pal.c.
+ * pal rewake: the same for once. What it says is put to the model when it ends with status 2.
  *
- * Unlike every other command it outlives the daemon: it waits for the next one, also after `pal down`, and never starts
- * one. It ends with the harness that started it.
+ * Unlike every other command they outlive the daemon: they wait for the next one, also after `pal down`, and never
+ * start one. They end with the harness that started them.
  */
 
 enum {
@@ -10,11 +11,35 @@ enum {
     WAIT_MOST_MS = 500,
 };
 
+/* Where the system can tell when a process ends, have it tell. Else the output that nobody reads must be enough. */
+static int watch_process(pid_t pid)
+{
+#ifdef SYS_pidfd_open
+    return above_stdio((int)syscall(SYS_pidfd_open, pid, 0));
+#else
+    (void)pid;
+    return -1;
+#endif
+}
+
+/* Take the input of the hook along. A session that prints one answer and ends would wait for us: it must not. */
+static void begin_rewake(void)
+{
+    const char *entry = getenv("CLAUDE_CODE_ENTRYPOINT");
+    struct bytes input = {0};
+
+    read_hook_input(&input);
+    if (!entry || starts(entry, "sdk"))
+        _exit(0);
+    add_field('b', input.data, input.length);
+}
+
 static _Noreturn void run_monitor(void)
 {
     pid_t parent = getppid();
     int wait_ms = WAIT_FIRST_MS;
 
+    harness = watch_process(parent);
     while (getppid() == parent) {
         wire = connect_home();
         if (wire >= 0) {

@@ -3,9 +3,10 @@
  *
  * It hands its arguments, working directory and a few chosen variables to the daemon and then does what the daemon
  * asks: read standard input, read a file, write this out, run this verb in Python, exit. It understands no verb but
- * up, down, hook, monitor, mcp and help, parses no answer, and reads nothing that it was not asked to read. It is written in C
+ * up, down, hook, monitor, rewake, mcp and help, parses no answer, and reads nothing that it was not asked to read. It is written in C
  * because it runs once for every command and every hook: the common path is one connect, one send, one read, one
- * write and one acknowledgement. src/palaver/cli/thin.py is the same client in Python; one suite tests both.
+ * write and one acknowledgement, and where it can be built so it is over before the C library would have started
+ * (early.h). src/palaver/cli/thin.py is the same client in Python; one suite tests all.
  */
 #define _GNU_SOURCE
 #define _DARWIN_C_SOURCE
@@ -69,8 +70,11 @@ static const char *const FOR_DAEMON[] = {
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", NULL,
 };
 static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+static const char SOCKET[] = "/daemon.sock"; /* in the home */
 
 extern char **environ;
+
+#include "system.h"
 
 /* Bytes that grow. The first storage may be static, so that the common path asks the system for no memory. */
 struct bytes {
@@ -84,23 +88,30 @@ static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
     const char *home;
-    bool home_given, help, foreground, json, hook, up, down, mcp, monitor;
+    bool home_given, help, foreground, json, hook, up, down, mcp, monitor, rewake;
 } call;
 
 static char cwd[PATH_MAX];
-static char *home;
+static char home[2 * PATH_MAX];
+static bool is_early; /* the C library has not started */
 
 static int wire = -1;                    /* the connection */
 static volatile sig_atomic_t speakable;  /* a frame of ours may be put on the wire now */
 static bool heard;                       /* a frame came on this connection */
+static bool said;                        /* something was written to standard output */
+static bool spawned;                     /* the daemon was started by this process, and is of its package */
 static volatile sig_atomic_t gentle;     /* the daemon wants to be told of SIGTERM and SIGHUP, and then says the end */
 static volatile sig_atomic_t ending;     /* the signal of which it was told, or is to be */
 static volatile sig_atomic_t told;
+static int harness = -1;                 /* tells when the process ends that keeps a monitor running, where that can be told */
 
-static unsigned char request_room[32768], received_room[PIECE + 8192];
+static unsigned char request_room[2 * PIECE], received_room[PIECE + 8192];
 static struct bytes request = {request_room, 0, sizeof request_room, true};
 static struct bytes received = {received_room, 0, sizeof received_room, true};
-static struct bytes token;               /* of the last output frame that was written out */
+static size_t obeyed;                    /* of what was received */
+static unsigned char token_room[1024];
+static struct bytes token = {token_room, 0, sizeof token_room, true}; /* of the last output frame that was written out */
+static int output_error;                 /* that an early start met */
 static struct bytes kept;                /* standard input as far as it was read: a repeated request asks again */
 static bool kept_all;                    /* its end was seen; a terminal must not be asked twice */
 
@@ -109,6 +120,21 @@ static struct {
     int fd; /* -1: nothing */
     uint64_t left;
 } source = {-1, 0};
+
+#ifdef PAL_EARLY
+static _Noreturn void start_library(void);
+#else
+static void start_library(void)
+{
+}
+#endif
+
+/* From here on the C library is needed. An early start ends here, and main begins; what was asked stays asked. */
+static void need_library(void)
+{
+    if (is_early)
+        start_library();
+}
 
 /* ---- Endings ---- */
 
@@ -129,10 +155,11 @@ static void write_json_text(const char *text)
 /* Say why in one line and exit with 1. A hook must never disturb its harness: it is silent, and all is well. */
 static _Noreturn void fail(const char *format, ...)
 {
-    char line[PATH_MAX + 1024];
+    char line[2 * PATH_MAX + 1024];
     va_list values;
 
-    if (call.hook)
+    need_library();
+    if (call.hook || call.rewake)
         _exit(0);
     va_start(values, format);
     vsnprintf(line, sizeof line, format, values);
@@ -152,24 +179,11 @@ static _Noreturn void fail_malformed(void)
     fail("the daemon sent something that this client (" PAL_VERSION ") does not understand");
 }
 
-/* End by the signal itself, so that the shell sees the true cause. */
-static _Noreturn void die_of(int number)
-{
-    sigset_t set;
-
-    signal(number, SIG_DFL);
-    sigemptyset(&set);
-    sigaddset(&set, number);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
-    raise(number);
-    _exit(128 + number);
-}
-
 static void tell_signal(int number)
 {
     const unsigned char frame[HEAD + 1] = {'S', 0, 0, 0, 1, (unsigned char)number};
 
-    (void)!send(wire, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sys_send(wire, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
     told = 1;
 }
 
@@ -197,13 +211,8 @@ static void on_end_limit(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction ours = {.sa_handler = on_signal}, before;
-
-    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++) {
-        sigaction(SIGNALS[i], &ours, &before);
-        if (before.sa_handler == SIG_IGN) /* nohup, or a background job of a script: it stays ignored */
-            sigaction(SIGNALS[i], &before, NULL);
-    }
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++)
+        sys_catch(SIGNALS[i], on_signal);
 }
 
 /* ---- Small things ---- */
@@ -220,13 +229,14 @@ static void reserve(struct bytes *b, size_t more)
 
     if (b->size - b->length >= more)
         return;
+    need_library();
     while (size - b->length < more)
         size *= 2;
     data = realloc(b->fixed ? NULL : b->data, size);
     if (!data)
         fail("out of memory");
     if (b->fixed)
-        memcpy(data, b->data, b->length);
+        copy(data, b->data, b->length);
     b->data = data;
     b->size = size;
     b->fixed = false;
@@ -235,8 +245,7 @@ static void reserve(struct bytes *b, size_t more)
 static void add(struct bytes *b, const void *data, size_t n)
 {
     reserve(b, n);
-    if (n)
-        memcpy(b->data + b->length, data, n);
+    copy(b->data + b->length, data, n);
     b->length += n;
 }
 
@@ -274,24 +283,17 @@ static int above_stdio(int fd)
 
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
-    higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    close(fd);
+    higher = sys_move_up(fd, STDERR_FILENO + 1);
+    sys_close(fd);
     return higher;
 }
 
 static bool is_named(const char *entry, const char *const *names)
 {
-    for (; *names; names++) {
-        size_t n = strlen(*names);
-        if (!strncmp(entry, *names, n) && entry[n] == '=')
+    for (; *names; names++)
+        if (starts(entry, *names) && entry[length_of(*names)] == '=')
             return true;
-    }
     return false;
-}
-
-static bool starts(const char *text, const char *with)
-{
-    return !strncmp(text, with, strlen(with));
 }
 
 /* ---- Arguments ---- */
@@ -302,24 +304,24 @@ static void read_arguments(int count, char **all)
     call.all = all;
     for (int i = 1; i < count; i++) {
         const char *arg = all[i];
-        if (!strcmp(arg, "--")) {
+        if (same(arg, "--")) {
             if (!call.verb_at && i + 1 < count)
                 call.verb_at = i + 1;
             break;
         }
-        if (!strcmp(arg, "--home")) {
+        if (same(arg, "--home")) {
             call.home_given = true;
             call.home = all[++i]; /* NULL at the end */
         } else if (starts(arg, "--home=")) {
             call.home_given = true;
-            call.home = arg + strlen("--home=");
-        } else if (!strcmp(arg, "--as")) {
+            call.home = arg + length_of("--home=");
+        } else if (same(arg, "--as")) {
             i++;
-        } else if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+        } else if (same(arg, "--help") || same(arg, "-h")) {
             call.help = true;
-        } else if (!strcmp(arg, "--foreground")) {
+        } else if (same(arg, "--foreground")) {
             call.foreground = true;
-        } else if (!strcmp(arg, "--json")) {
+        } else if (same(arg, "--json")) {
             call.json = true;
         } else if (!call.verb_at && arg[0] != '-') {
             call.verb_at = i;
@@ -327,14 +329,15 @@ static void read_arguments(int count, char **all)
     }
     /* Completion runs while a person types, and its script at every start of a shell: like help, it starts nothing. */
     const char *verb = call.verb_at ? all[call.verb_at] : "help";
-    if (!strcmp(verb, "help") || !strcmp(verb, "completion") || !strcmp(verb, "__complete"))
+    if (same(verb, "help") || same(verb, "completion") || same(verb, "__complete"))
         call.help = true;
     if (!call.help) { /* which never has an effect, whatever stands beside it */
-        call.hook = !strcmp(verb, "hook");
-        call.up = !strcmp(verb, "up");
-        call.down = !strcmp(verb, "down");
-        call.mcp = !strcmp(verb, "mcp");
-        call.monitor = !strcmp(verb, "monitor");
+        call.hook = same(verb, "hook");
+        call.up = same(verb, "up");
+        call.down = same(verb, "down");
+        call.mcp = same(verb, "mcp");
+        call.rewake = same(verb, "rewake");
+        call.monitor = call.rewake || same(verb, "monitor");
     }
 }
 
@@ -352,19 +355,32 @@ static const char *account_directory(void)
     return entry ? entry->pw_dir : NULL;
 }
 
+/* Put a text behind what stands in the home's name; nothing that long can be a directory. */
+static size_t add_to_home(size_t at, const char *text)
+{
+    size_t n = length_of(text);
+
+    if (at + n >= sizeof home)
+        fail("the name of the home is too long");
+    copy(home + at, text, n + 1);
+    return at + n;
+}
+
 static void find_home(void)
 {
-    const char *given = call.home, *after = "", *start = "";
-    size_t size;
+    const char *given = call.home, *after = "";
+    size_t at = 0;
 
     if (call.home_given && (!given || !*given))
         fail("--home needs a directory");
     if (!given)
-        given = getenv("PALAVER_HOME");
+        given = variable("PALAVER_HOME");
     if (!given || !*given) {
-        given = getenv("HOME");
-        if (!given || !*given)
+        given = variable("HOME");
+        if (!given || !*given) {
+            need_library();
             given = account_directory();
+        }
         if (!given)
             fail("no home directory: set HOME or PALAVER_HOME");
         after = "/.palaver";
@@ -372,21 +388,18 @@ static void find_home(void)
     if (given[0] != '/') {
         if (!cwd[0])
             fail("%s: the working directory is gone", given);
-        start = cwd;
+        at = add_to_home(add_to_home(0, cwd), "/");
     }
-    size = strlen(start) + 1 + strlen(given) + strlen(after) + 1;
-    home = malloc(size);
-    if (!home)
-        fail("out of memory");
-    snprintf(home, size, "%s%s%s%s", start, *start ? "/" : "", given, after);
+    add_to_home(add_to_home(at, given), after);
 }
 
 /* ---- The request ---- */
 
 static void add_field(char tag, const void *data, size_t n)
 {
-    unsigned char head[HEAD] = {(unsigned char)tag};
+    unsigned char head[HEAD];
 
+    head[0] = (unsigned char)tag;
     put_u32(head + 1, (uint32_t)n);
     add(&request, head, HEAD);
     add(&request, data, n);
@@ -394,30 +407,31 @@ static void add_field(char tag, const void *data, size_t n)
 
 static void build_request(void)
 {
-    unsigned char key[16];
-    char terminals[4] = "000", width[16];
-    struct winsize window = {0};
     static const int widths[] = {STDOUT_FILENO, STDERR_FILENO, STDIN_FILENO};
+    unsigned char key[16];
+    char terminals[3], width[16];
+    int columns = 0;
 
-    if (getentropy(key, sizeof key))
+    if (sys_random(key, sizeof key) != sizeof key) {
+        need_library();
         fail("no random bytes: %s", strerror(errno));
+    }
     add(&request, "PAL1R\0\0\0\0", 4 + HEAD);
     add_field('k', key, sizeof key);
-    add_field('v', PAL_VERSION, strlen(PAL_VERSION));
+    add_field('v', PAL_VERSION, length_of(PAL_VERSION));
     for (int i = 1; i < call.count; i++)
-        add_field('a', call.all[i], strlen(call.all[i]));
-    add_field('d', cwd, strlen(cwd));
+        add_field('a', call.all[i], length_of(call.all[i]));
+    add_field('d', cwd, length_of(cwd));
     for (char **entry = environ; *entry; entry++)
         if (starts(*entry, "PALAVER_") || is_named(*entry, LOCAL) || is_named(*entry, MARKS))
-            add_field('e', *entry, strlen(*entry));
+            add_field('e', *entry, length_of(*entry));
     for (int fd = 0; fd < 3; fd++)
-        if (isatty(fd))
-            terminals[fd] = '1';
-    for (int i = 0; i < 3 && !window.ws_col; i++)
+        terminals[fd] = sys_is_terminal(fd) ? '1' : '0';
+    for (int i = 0; i < 3 && !columns; i++)
         if (terminals[widths[i]] == '1')
-            ioctl(widths[i], TIOCGWINSZ, &window);
-    add_field('t', terminals, 3);
-    add_field('w', width, (size_t)snprintf(width, sizeof width, "%d", window.ws_col));
+            columns = sys_columns(widths[i]);
+    add_field('t', terminals, sizeof terminals);
+    add_field('w', width, write_number(width, (unsigned)columns));
     add_field('c', "G", 1); /* the frames beyond the first that this client understands */
 }
 
@@ -485,68 +499,107 @@ static _Noreturn void run_in_foreground(void)
     run_python("palaver.daemon", args, n);
 }
 
+/* Whether there is a word of which the client itself knows nothing, in a call of up or down. */
+static bool has_more_words(void)
+{
+    for (int i = 1; i < call.count; i++) {
+        const char *arg = call.all[i];
+        if (!strcmp(arg, "--home") || !strcmp(arg, "--as"))
+            i++;
+        else if (i != call.verb_at && strcmp(arg, "--json") && !starts(arg, "--home=") &&
+                 !(call.up && !strcmp(arg, "--foreground")))
+            return true;
+    }
+    return false;
+}
+
+/* Refuse what cannot be meant before anything is done about it. The table of commands is in Python, and asked there. */
+static void check_arguments(void)
+{
+    char **args;
+    int status;
+    pid_t child;
+
+    if (!has_more_words())
+        return;
+    args = calloc((size_t)call.count, sizeof *args);
+    if (!args)
+        fail("out of memory");
+    args[0] = "__check";
+    memcpy(args + 1, call.all + 1, (size_t)(call.count - 1) * sizeof *args);
+    child = fork();
+    if (child < 0)
+        fail("cannot run %s: %s", find_python(), strerror(errno));
+    if (!child)
+        run_python("palaver.cli", args, call.count);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (status)
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
 /* ---- Connecting ---- */
 
-/* Connect to a path that fits a socket address. */
-static int connect_at(int fd, const char *path)
+/* Connect to a path that fits a socket address; 0, or the negated error. */
+static int connect_at(int fd, const char *path, size_t n)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int result;
+    static struct sockaddr_un address;
+    long result;
 
-    strcpy(address.sun_path, path);
+    address.sun_family = AF_UNIX;
+    copy(address.sun_path, path, n + 1);
     do
-        result = connect(fd, (struct sockaddr *)&address, sizeof address);
-    while (result < 0 && errno == EINTR);
-    return result;
+        result = sys_connect(fd, &address);
+    while (result == -EINTR);
+    return (int)result;
 }
 
 /* The same by way of the opened directory, when the path is too long for an address. */
 static int connect_far(int fd)
 {
-    int directory, result, error;
+    int directory, result;
 #ifdef __linux__
     char path[64];
 
     directory = open(home, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
-        return -1;
-    snprintf(path, sizeof path, "/proc/self/fd/%d/daemon.sock", directory);
-    result = connect_at(fd, path);
-    error = errno;
+        return -errno;
+    snprintf(path, sizeof path, "/proc/self/fd/%d%s", directory, SOCKET);
+    result = connect_at(fd, path, strlen(path));
 #else
     directory = open(".", O_RDONLY | O_CLOEXEC);
-    result = directory < 0 || chdir(home) ? -1 : connect_at(fd, "daemon.sock");
-    error = errno;
+    result = directory < 0 || chdir(home) ? -errno : connect_at(fd, SOCKET + 1, strlen(SOCKET + 1));
     if (directory >= 0 && fchdir(directory))
         fail("the working directory is gone: %s", strerror(errno));
 #endif
     close(directory);
-    errno = error;
     return result;
 }
 
-/* Connect to the daemon; -1 with errno. */
+/* Connect to the daemon; a descriptor, or the negated error. */
 static int connect_home(void)
 {
-    const char *path = in_home("daemon.sock");
-    int fd, result, error;
+    char path[sizeof((struct sockaddr_un *)0)->sun_path];
+    size_t n = length_of(home), m = sizeof SOCKET;
+    int fd, result;
 
-#ifdef __linux__
-    fd = above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-#else
-    fd = above_stdio(socket(AF_UNIX, SOCK_STREAM, 0));
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &(int){1}, sizeof(int));
-#endif
-    if (fd < 0)
-        return -1;
-    result = strlen(path) < sizeof((struct sockaddr_un *)0)->sun_path ? connect_at(fd, path) : connect_far(fd);
+    if (n + m > sizeof path)
+        need_library();
+    fd = above_stdio(sys_socket());
+    if (fd < 0) {
+        result = fd;
+    } else if (n + m > sizeof path) {
+        result = connect_far(fd);
+    } else {
+        copy(path, home, n);
+        copy(path + n, SOCKET, m);
+        result = connect_at(fd, path, n + m - 1);
+    }
     if (!result)
         return fd;
-    error = errno;
-    close(fd);
-    errno = error;
-    return -1;
+    if (fd >= 0)
+        sys_close(fd);
+    return result;
 }
 
 /* Connect; -1 when nobody listens. Whoever is denied may be in a sandbox: nothing may be started for it. */
@@ -554,12 +607,14 @@ static int reach(void)
 {
     int fd = connect_home();
 
-    if (fd >= 0 || errno == ENOENT || errno == ECONNREFUSED)
+    if (fd >= 0)
         return fd;
-    if (errno == EACCES || errno == EPERM)
+    if (fd == -ENOENT || fd == -ECONNREFUSED)
+        return -1;
+    if (fd == -EACCES || fd == -EPERM)
         fail("this process may not connect to %s/daemon.sock (a sandbox?): "
              "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)", home);
-    fail("%s/daemon.sock: %s", home, strerror(errno));
+    fail("%s/daemon.sock: %s", home, strerror(-fd));
 }
 
 /* Whether a daemon holds its lock: it may do so before it listens and after it stopped listening. */
@@ -642,12 +697,15 @@ static _Noreturn void become_daemon(int ready)
 {
     char *argv[] = {find_python(), "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", "3", NULL};
     sigset_t none;
-    int null;
+    int null, notes;
 
     ready = fcntl(ready, F_DUPFD, READY_FD + 1); /* out of the way of 0 to 3 */
-    null = open("/dev/null", O_RDWR);
+    null = fcntl(open("/dev/null", O_RDWR), F_DUPFD, READY_FD + 1);
+    notes = fcntl(open(in_home("daemon.log"), O_WRONLY | O_APPEND | O_CREAT, 0600), F_DUPFD, READY_FD + 1);
     for (int fd = 0; fd < 3; fd++)
         dup2(null, fd);
+    if (notes >= 0) /* where Python says why it cannot run what it was told to */
+        dup2(notes, STDERR_FILENO);
     dup2(ready, READY_FD);
     close_from(READY_FD + 1); /* somebody may wait for the end of a pipe that was handed to us */
     for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++)
@@ -663,14 +721,39 @@ static _Noreturn void become_daemon(int ready)
     _exit(1);
 }
 
+/* The last line that a file has beyond a size; what else it has gained is for those who look into it. */
+static bool read_last_line(const char *path, off_t beyond, char *line, size_t size)
+{
+    struct stat now;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = 0;
+
+    if (fd >= 0 && !fstat(fd, &now) && now.st_size > beyond) {
+        off_t from = now.st_size - (off_t)size + 1;
+        n = pread(fd, line, size - 1, from > beyond ? from : beyond);
+    }
+    if (fd >= 0)
+        close(fd);
+    while (n > 0 && line[n - 1] == '\n')
+        n--;
+    line[n > 0 ? n : 0] = 0;
+    for (char *end = strchr(line, '\n'); end; end = strchr(line, '\n'))
+        memmove(line, end + 1, strlen(end));
+    return *line;
+}
+
 /* Start a daemon and wait until it listens or says why not. */
 static void spawn_daemon(void)
 {
     char text[4096];
+    const char *notes = in_home("daemon.log");
+    struct stat before = {0};
     size_t n = 0;
     int ends[2];
     pid_t child;
 
+    stat(notes, &before);
+    spawned = true;
     if (pipe(ends) || (child = fork()) < 0)
         fail("the daemon did not start: %s", strerror(errno));
     if (!child) {
@@ -701,7 +784,9 @@ static void spawn_daemon(void)
     text[n] = 0;
     if (n)
         fail("the daemon did not start: %s", text);
-    fail("the daemon did not start; see %s/daemon.log", home);
+    if (read_last_line(notes, before.st_size, text, sizeof text))
+        fail("the daemon did not start: %s (see %s)", text, notes);
+    fail("the daemon did not start, and said nothing: was it killed? See %s", notes);
 }
 
 /* Start the daemon, or wait for the one that another client is starting. Gives the connection, or -1. */
@@ -781,16 +866,19 @@ static bool send_all(struct iovec *parts, int count, size_t length)
     if (length > UNDIVIDED)
         speakable = 0;
     while (count) {
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-        ssize_t n = sendmsg(wire, &message, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
+        static struct msghdr message;
+        long n;
+        message.msg_iov = parts;
+        message.msg_iovlen = (size_t)count;
+        n = sys_sendmsg(wire, &message);
+        if (n == -EINTR)
             continue;
         if (n < 0) {
             sent = false;
             break;
         }
         for (; count && (size_t)n >= parts->iov_len; parts++, count--)
-            n -= (ssize_t)parts->iov_len;
+            n -= (long)parts->iov_len;
         if (count) {
             parts->iov_base = (char *)parts->iov_base + n;
             parts->iov_len -= (size_t)n;
@@ -804,10 +892,15 @@ static bool send_all(struct iovec *parts, int count, size_t length)
 
 static bool send_frame(char type, const void *payload, size_t n)
 {
-    unsigned char head[HEAD] = {(unsigned char)type};
-    struct iovec parts[] = {{head, HEAD}, {(void *)(uintptr_t)payload, n}};
+    unsigned char head[HEAD];
+    struct iovec parts[2];
 
+    head[0] = (unsigned char)type;
     put_u32(head + 1, (uint32_t)n);
+    parts[0].iov_base = head;
+    parts[0].iov_len = HEAD;
+    parts[1].iov_base = (void *)(uintptr_t)payload;
+    parts[1].iov_len = n;
     return send_all(parts, n ? 2 : 1, HEAD + n);
 }
 
@@ -821,7 +914,10 @@ static void send_request(void)
     if (request.length - 4 - HEAD > FRAME_LIMIT)
         fail("the arguments are too long");
     put_u32(request.data + 5, (uint32_t)(request.length - 4 - HEAD));
-    part = (struct iovec){request.data, request.length};
+    part.iov_base = request.data;
+    part.iov_len = request.length;
+    received.length = obeyed = 0;
+    heard = false;
     send_all(&part, 1, request.length);
     request.length = length; /* the next repeat may carry another token */
 }
@@ -920,15 +1016,17 @@ static void pump_source(void)
 static int write_all(int fd, const unsigned char *data, size_t n)
 {
     while (n) {
-        ssize_t written = write(fd, data, n);
+        long written = sys_write(fd, data, n);
         if (written >= 0) {
             data += written;
             n -= (size_t)written;
-        } else if (errno == EAGAIN) {
-            struct pollfd room = {.fd = fd, .events = POLLOUT};
-            poll(&room, 1, -1);
-        } else if (errno != EINTR) {
-            return errno;
+        } else if (written == -EAGAIN) {
+            struct pollfd room;
+            room.fd = fd;
+            room.events = POLLOUT;
+            sys_poll(&room, 1, -1);
+        } else if (written != -EINTR) {
+            return (int)-written;
         }
     }
     return 0;
@@ -941,13 +1039,19 @@ static void write_output(const unsigned char *payload, size_t n)
 
     if (n < head || n - head < (token_length = (size_t)payload[4] << 8 | payload[5]))
         fail_malformed();
+    if (token_length > sizeof token_room)
+        need_library();
     error = write_all(STDOUT_FILENO, payload + head + token_length, n - head - token_length);
     if (error == EPIPE) {
-        close(wire);
+        sys_close(wire);
         die_of(SIGPIPE);
     }
-    if (error)
+    if (error) {
+        output_error = error; /* for main to say: nothing may be written twice */
+        need_library();
         fail("standard output: %s", strerror(error));
+    }
+    said = said || n > head + token_length;
     if (token_length) { /* before the A: once the daemon counts the frame as flushed, a repeat must start behind it */
         token.length = 0;
         add(&token, payload + head, token_length);
@@ -982,7 +1086,13 @@ static _Noreturn void end_with(int status)
             pause_ms(10);
         }
     }
-    _exit(status);
+    sys_exit(call.rewake && !said ? 0 : status); /* a complaint must wake nobody */
+}
+
+/* Whether an early start is enough for a frame. */
+static bool is_common(char type)
+{
+    return type == 'O' || type == 'E' || type == 'Q';
 }
 
 /* Do what one frame asks. False: the daemon is stepping down. */
@@ -995,7 +1105,8 @@ static bool obey(char type, const unsigned char *payload, size_t n)
         write_output(payload, n);
         return true;
     case 'E':
-        write_all(STDERR_FILENO, payload, n);
+        if (!call.rewake)
+            write_all(STDERR_FILENO, payload, n);
         return true;
     case 'I':
         if (n != 4 || source.fd >= 0)
@@ -1018,6 +1129,9 @@ static bool obey(char type, const unsigned char *payload, size_t n)
         gentle = 1;
         return true;
     case 'N':
+        if (spawned)
+            fail("this pal is " PAL_VERSION ", and the package that %s starts is older: install Palaver there again, "
+                 "so that both are of one version", find_python());
         return false;
     default:
         fail_malformed();
@@ -1027,48 +1141,50 @@ static bool obey(char type, const unsigned char *payload, size_t n)
 /* Obey every whole frame that was received. What is left of a half one moves to the front. */
 static bool obey_received(void)
 {
-    size_t at = 0;
-
-    while (received.length - at >= HEAD) {
-        size_t n = get_u32(received.data + at + 1);
+    while (received.length - obeyed >= HEAD) {
+        const unsigned char *frame = received.data + obeyed;
+        size_t n = get_u32(frame + 1);
+        if (!is_common((char)frame[0]))
+            need_library();
         if (n > FRAME_LIMIT)
             fail_malformed();
-        if (received.length - at < HEAD + n)
+        if (received.length - obeyed < HEAD + n)
             break;
-        if (!obey((char)received.data[at], received.data + at + HEAD, n)) {
+        if (!obey((char)frame[0], frame + HEAD, n)) {
             end_source();
-            received.length = 0;
+            received.length = obeyed = 0;
             return false;
         }
-        at += HEAD + n;
+        obeyed += HEAD + n;
     }
-    received.length -= at;
-    memmove(received.data, received.data + at, received.length);
+    received.length -= obeyed;
+    copy(received.data, received.data + obeyed, received.length);
+    obeyed = 0;
     if (received.length >= HEAD)
         reserve(&received, HEAD + get_u32(received.data + 1) - received.length);
     return true;
 }
 
-/* Wait until the daemon says something; true when nobody can read our output any more: the harness has gone. */
+/* Wait until the daemon says something; true when the harness has gone, or nobody can read our output any more. */
 static bool is_output_lost(int limit_ms)
 {
-    struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = STDOUT_FILENO}};
+    struct pollfd ready[] = {
+        {.fd = wire, .events = POLLIN}, {.fd = STDOUT_FILENO}, {.fd = harness, .events = POLLIN},
+    };
 
-    while (poll(ready, 2, limit_ms) < 0 && errno == EINTR && !ending)
+    while (poll(ready, 3, limit_ms) < 0 && errno == EINTR && !ending)
         ;
-    return ready[1].revents & (POLLERR | POLLHUP | POLLNVAL);
+    return ready[1].revents & (POLLERR | POLLHUP | POLLNVAL) || ready[2].revents;
 }
 
 /* Serve the daemon until the connection ends. A Q or V ends the process. */
 static void serve(void)
 {
-    bool stepping_down = false;
+    bool stepping_down = !obey_received(); /* what an early start left */
 
-    received.length = 0;
-    heard = false;
     for (;;) {
-        ssize_t n;
-        if (call.monitor && is_output_lost(-1))
+        long n;
+        if (call.monitor && is_output_lost(source.fd >= 0 ? 0 : -1))
             _exit(0);
         if (source.fd >= 0) {
             struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = source.fd, .events = POLLIN}};
@@ -1079,8 +1195,8 @@ static void serve(void)
                 continue;
             }
         }
-        n = recv(wire, received.data + received.length, received.size - received.length, 0);
-        if (n < 0 && errno == EINTR)
+        n = sys_recv(wire, received.data + received.length, received.size - received.length);
+        if (n == -EINTR)
             continue;
         if (n <= 0)
             break;
@@ -1097,43 +1213,67 @@ static void serve(void)
 #include "monitor.h"
 #include "pump.h"
 
+static _Noreturn void say_version(void)
+{
+    static const unsigned char text[] = "pal " PAL_VERSION "\n";
+    int error = write_all(STDOUT_FILENO, text, sizeof text - 1);
+
+    if (error) {
+        need_library();
+        fail("standard output: %s", strerror(error));
+    }
+    sys_exit(0);
+}
+
+#ifdef PAL_EARLY
+#include "early.h"
+#endif
+
 int main(int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "--version")) {
-        static const unsigned char text[] = "pal " PAL_VERSION "\n";
-        int error = write_all(STDOUT_FILENO, text, sizeof text - 1);
-        if (error)
-            fail("standard output: %s", strerror(error));
-        return 0;
-    }
+    is_early = false;
+    if (argc > 1 && same(argv[1], "--version"))
+        say_version();
     read_arguments(argc, argv);
+    if (output_error)
+        fail("standard output: %s", strerror(output_error));
     if (call.hook)
         begin_hook_limit();
-    if (!getcwd(cwd, sizeof cwd))
+    if (!sys_cwd(cwd, sizeof cwd))
         cwd[0] = 0; /* it was removed; the daemon is told so by an empty name */
     find_home();
+    if (call.up || call.down)
+        check_arguments();
     if (call.up) {
         unlink(in_home("down"));
         if (call.foreground)
             run_in_foreground();
     }
-    build_request();
+    if (wire < 0) { /* else an early start has asked already */
+        request.length = 0;
+        build_request();
+    }
     if (call.hook)
         run_hook();
+    if (call.rewake)
+        begin_rewake();
     catch_signals();
     if (call.monitor)
         run_monitor();
     if (call.mcp)
         run_pump();
     for (int repeats = 0; repeats <= REPEATS; repeats++) {
-        wire = open_wire(repeats);
-        if (wire < 0)
-            continue;
-        send_request();
+        if (wire < 0) {
+            wire = open_wire(repeats);
+            if (wire < 0)
+                continue;
+            send_request();
+        }
         serve();
         gentle = 0;
         speakable = 0;
         close(wire);
+        wire = -1;
         if (ending) /* the daemon was lost before it could say the end */
             die_of(ending);
         if (heard)

@@ -278,7 +278,7 @@ static void pump(void)
 
 /* ---- Without one ---- */
 
-/* Look for a daemon again; start one, unless the bus was stopped on purpose. -1: there is none to be had. */
+/* Look for a daemon again; start one, unless the bus was stopped on purpose. Below 0: there is none to be had. */
 static int regain(void)
 {
     char *marker = in_home("down");
@@ -288,7 +288,7 @@ static int regain(void)
         pid_t child;
         pause_ms(20 << tries);
         fd = connect_home();
-        if (fd >= 0 || !access(marker, F_OK) || (errno != ENOENT && errno != ECONNREFUSED))
+        if (fd >= 0 || !access(marker, F_OK) || (fd != -ENOENT && fd != -ECONNREFUSED))
             break;
         child = fork(); /* what goes wrong there ends only the child */
         if (!child) {

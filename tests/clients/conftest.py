@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -27,6 +28,7 @@ LIMIT_S = 5.0
 NOBODY = 65534
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in.py")
+HAS_EARLY_START = sys.platform == "linux" and platform.machine() == "x86_64"
 
 Frame = tuple[bytes, bytes]
 
@@ -189,7 +191,7 @@ class Pal:
 
     def start_as_nobody(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start it as another user. Python first imports: that user may not read its library."""
-        if self.name == "c":
+        if self.name != "python":
             return self.start(*arguments, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
         become = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})"
         program = f"import os; from palaver.cli.thin import main; {become}; main()"
@@ -239,13 +241,18 @@ def split_fields(payload: bytes) -> list[Frame]:
 
 
 @pytest.fixture(scope="session")
-def compiled() -> Iterator[Path]:
+def compiled(build_hook: ModuleType) -> Iterator[dict[str, Path]]:
     """The C client, compiled so that a warning fails. Everybody may run it, also another user."""
     directory = Path(tempfile.mkdtemp(prefix="palaver-client-"))
     directory.chmod(0o755)
     command = ["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", f'-DPAL_VERSION="{__version__}"']
-    subprocess.run([*command, ROOT / "native" / "pal.c", "-o", directory / "pal"], check=True)
-    yield directory / "pal"
+    made = {"c": directory / "pal"}
+    subprocess.run([*command, ROOT / "native" / "pal.c", "-o", made["c"]], check=True)
+    if HAS_EARLY_START:
+        made["early"] = directory / "pal_early"
+        early = [*command, *build_hook.EARLY_FLAGS]
+        subprocess.run([*early, ROOT / "native" / "pal.c", "-o", made["early"]], check=True)
+    yield made
     shutil.rmtree(directory)
 
 
@@ -273,13 +280,18 @@ def build_hook() -> ModuleType:
     return module
 
 
-@pytest.fixture(params=["c", "python"])
+@pytest.fixture(params=["c", *(["early"] if HAS_EARLY_START else []), "python"])
 def pal(
-    request: pytest.FixtureRequest, home: Path, compiled: Path, build_hook: ModuleType, tmp_path: Path
+    request: pytest.FixtureRequest,
+    home: Path,
+    compiled: dict[str, Path],
+    build_hook: ModuleType,
+    tmp_path: Path,
 ) -> Iterator[Pal]:
     script = tmp_path / "pal.py"
     script.write_text(build_hook.PYTHON_CLIENT)
-    command = [str(compiled)] if request.param == "c" else [sys.executable, str(script)]
+    is_native = request.param in compiled
+    command = [str(compiled[request.param])] if is_native else [sys.executable, str(script)]
     client = Pal(name=request.param, command=command, home=home, notes_path=home.parent / "notes")
     yield client
     client.end_all()

@@ -1,7 +1,8 @@
 """Stands in for Python where a client runs it: notes how it was called, then plays daemon or verb as told.
 
 The note goes to PALAVER_TEST_NOTES, one JSON object a line. PALAVER_TEST_DAEMON says what the daemon does:
-`serve` (the default), `silent` (ends without a word) or a text that it reports instead of starting.
+`serve` (the default), `silent` (ends without a word), `broken` (ends with lines on standard error), `older`
+(finds every client too new) or a text that it reports instead of starting.
 """
 
 import contextlib
@@ -13,8 +14,13 @@ import sys
 
 
 def main() -> None:
-    """Note the call; a daemon serves, everything else says what it is and ends with 7."""
+    """Note the call; a daemon serves, everything else says what it is and ends with 7.
+
+    Asked whether a call can be meant it refuses only `--bogus`, with 2.
+    """
     _note()
+    if "__check" in sys.argv:
+        sys.exit(2 if "--bogus" in sys.argv else 0)
     if "palaver.daemon" in sys.argv and "--ready-fd" in sys.argv:
         _play_daemon(sys.argv[sys.argv.index("--home") + 1])
     else:
@@ -44,7 +50,9 @@ def _play_daemon(home: str) -> None:
     part = os.environ.get("PALAVER_TEST_DAEMON", "serve")
     if part == "silent":
         return
-    if part != "serve":
+    if part == "broken":
+        sys.exit("Traceback ...\nNo module named palaver")
+    if part not in ("serve", "older"):
         os.write(3, part.encode())
         return
     lock = os.open(f"{home}/daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -64,14 +72,17 @@ def _play_daemon(home: str) -> None:
     listener.settimeout(30)  # a forgotten one ends by itself
     with contextlib.suppress(TimeoutError):
         while True:
-            _answer(listener.accept()[0])
+            _answer(listener.accept()[0], is_older=part == "older")
 
 
-def _answer(wire: socket.socket) -> None:
+def _answer(wire: socket.socket, *, is_older: bool) -> None:
     """Answer any request alike. A caller that only looked is gone before it said anything."""
     with wire, wire.makefile("rb") as reader, contextlib.suppress(OSError):
         head = reader.read(9)
         reader.read(int.from_bytes(head[5:], "big"))
+        if is_older:
+            wire.sendall(_frame(b"N", b""))
+            return
         wire.sendall(_frame(b"O", b"\0\0\0\1\0\0served\n") + _frame(b"Q", b"\0"))
         reader.read()
 

@@ -34,3 +34,31 @@ def test_a_compiler_that_cannot_link_statically_is_used_all_the_same(
     monkeypatch.setenv("CC", str(compiler))
 
     assert build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3") is True
+
+
+def test_a_client_that_does_not_run_is_made_anew_without_an_early_start(
+    build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, client = tmp_path / "cc", tmp_path / "pal"
+    broken = (
+        f'case "$*" in *PAL_EARLY*) printf "#!/bin/false\\n" > {client}; chmod 755 {client}; exit 0;; esac'
+    )
+    compiler.write_text(f'#!/bin/sh\n{broken}\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+
+    is_made = build_hook.compile_client(SOURCE, client, "1.2.3")
+
+    assert (is_made, build_hook.can_talk(client)) == (True, True)
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo hello", "kill -SEGV $$"])
+def test_what_does_not_ask_the_daemon_cannot_talk(
+    build_hook: ModuleType, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_hook, "_LIMIT_S", 0.2)
+    client = tmp_path / "pal"
+    client.write_text(f"#!/bin/sh\n{script}\n")
+    client.chmod(0o755)
+
+    assert build_hook.can_talk(client) is False

@@ -46,6 +46,18 @@ def test_a_hook_hands_over_its_input_and_writes_the_answer_once_it_has_said_that
     assert process.returncode == 0
 
 
+def test_a_long_answer_is_written_whole_and_asked_for_once(pal: Pal, daemon: Daemon) -> None:
+    text = os.urandom(1000).hex().encode() * 500
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+
+    peer.send(b"H", text)
+
+    assert peer.next_frame() == (b"A", b"")
+    assert process.communicate(timeout=5) == (text, b"")
+    assert peer.rest() == []
+
+
 def test_an_empty_answer_is_no_output_and_no_word(pal: Pal, daemon: Daemon) -> None:
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)

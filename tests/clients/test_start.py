@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from palaver import __version__
 from palaver.client.start import StartError, ensure_daemon
 from palaver.harness.marks import MARKS
 
@@ -69,7 +70,9 @@ def test_the_daemon_starts_with_nothing_of_its_caller(pal: Pal, tmp_path: Path) 
     assert result.out == b"served\n"
     assert note["argv"] == ["-I", "-m", "palaver.daemon", "--home", str(pal.home), "--ready-fd", "3"]
     assert set(note["environment"]) - {"PWD", "SHLVL", "_", "OLDPWD"} == names
-    assert (note["cwd"], note["umask"], note["files"]) == ("/", 0o077, ["/dev/null"] * 3)
+    assert (note["cwd"], note["umask"]) == ("/", 0o077)
+    assert note["files"] == ["/dev/null", "/dev/null", str(pal.home / "daemon.log")]
+    assert stat.S_IMODE((pal.home / "daemon.log").stat().st_mode) == 0o600
     assert len(note["fds"]) == 5  # with the pipe, and the directory that lists them
     assert note["group"] not in (os.getsid(0), note["pid"])
 
@@ -140,7 +143,14 @@ def test_a_daemon_that_is_alive_but_does_not_listen_yet_is_waited_for(
             "the log is newer than this version\n",
             "pal: the daemon did not start: the log is newer than this version\n",
         ),
-        ("silent", "pal: the daemon did not start; see {home}/daemon.log\n"),
+        (
+            "silent",
+            "pal: the daemon did not start, and said nothing: was it killed? See {home}/daemon.log\n",
+        ),
+        (
+            "broken",
+            "pal: the daemon did not start: No module named palaver (see {home}/daemon.log)\n",
+        ),
         ("ok", "pal: the daemon did not start: ok\n"),
     ],
 )
@@ -148,6 +158,38 @@ def test_a_daemon_that_does_not_start_says_why(pal: Pal, part: str, text: str) -
     result = pal.run("list", env={"PALAVER_TEST_DAEMON": part})
 
     assert (result.status, result.out, result.err.decode()) == (1, b"", text.format(home=pal.home))
+
+
+def test_what_an_earlier_daemon_wrote_is_no_reason(pal: Pal) -> None:
+    (pal.home / "daemon.log").write_text("the disk was full\n")
+
+    result = pal.run("list", env={"PALAVER_TEST_DAEMON": "silent"})
+
+    assert b"said nothing" in result.err
+
+
+def test_of_a_long_last_line_its_end_is_said(pal: Pal, home: Path) -> None:
+    script = home.parent / "python"
+    script.write_text("#!/bin/sh\nprintf 'one\\n%9000s end\\n\\n' x >&2\n")
+
+    result = pal.run("list")
+
+    said = result.err.decode()
+    assert said.endswith(f"  x end (see {pal.home}/daemon.log)\n")
+    assert "one" not in said
+
+
+def test_a_client_that_is_newer_than_what_it_starts_says_so_at_once(pal: Pal) -> None:
+    result = pal.run("list", env={"PALAVER_TEST_DAEMON": "older"})
+
+    python = pal.environment["PALAVER_PYTHON"]
+    assert (result.status, result.out, result.err.decode()) == (
+        1,
+        b"",
+        f"pal: this pal is {__version__}, and the package that {python} starts is older: "
+        "install Palaver there again, so that both are of one version\n",
+    )
+    assert len(pal.notes()) == 1
 
 
 def test_a_missing_interpreter_is_named(pal: Pal) -> None:
@@ -279,11 +321,11 @@ def test_a_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("pal", ["c"], indirect=True)
-def test_the_interpreter_beside_the_client_is_taken(pal: Pal, compiled: Path, home: Path) -> None:
+def test_the_interpreter_beside_the_client_is_taken(pal: Pal, compiled: dict[str, Path], home: Path) -> None:
     beside = home.parent / "bin"
     beside.mkdir()
     os.link(home.parent / "python", beside / "python3")
-    (beside / "pal").write_bytes(compiled.read_bytes())
+    (beside / "pal").write_bytes(compiled["c"].read_bytes())
     (beside / "pal").chmod(0o755)
     (home.parent / "link").symlink_to(beside / "pal")
     environment = {name: value for name, value in pal.environment.items() if name != "PALAVER_PYTHON"}

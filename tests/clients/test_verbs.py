@@ -104,5 +104,45 @@ def test_up_in_the_foreground_becomes_the_daemon(pal: Pal) -> None:
 
     assert result.status == 7
     argv = ["-I", "-m", "palaver.daemon", "--home", str(pal.home), "--foreground", "--http", "h:1", "--irc=x"]
-    assert pal.notes()[0]["argv"] == argv
+    assert pal.notes()[-1]["argv"] == argv
+    assert not (pal.home / "down").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("up", "--bogus"),
+        ("--bogus", "up", "--foreground"),
+        ("up", "--", "--bogus"),
+        ("down", "--bogus"),
+        ("--json", "down", "--foreground", "--bogus"),
+    ],
+)
+def test_up_and_down_refuse_what_cannot_be_meant_before_they_do_anything(
+    pal: Pal, arguments: tuple[str, ...]
+) -> None:
+    if "up" in arguments:
+        (pal.home / "down").touch()
+
+    result = pal.run(*arguments)
+
+    assert (result.status, result.out, result.err) == (2, b"", b"")
+    assert [note["argv"] for note in pal.notes()] == [["-I", "-m", "palaver.cli", "__check", *arguments]]
+    assert (pal.home / "down").exists() == ("up" in arguments)
+    assert not (pal.home / "daemon.sock").exists()
+
+
+@pytest.mark.parametrize("word", ["--json", "--home=home", "up"])
+def test_up_asks_nobody_about_words_that_it_knows(pal: Pal, word: str) -> None:
+    result = pal.run("up", *([word] if word != "up" else []), "--as", "--bogus", cwd=pal.home.parent)
+
+    assert result.out == b"served\n"
+    assert [note["argv"][2] for note in pal.notes()] == ["palaver.daemon"]
+
+
+def test_a_python_that_is_not_there_to_be_asked_is_said(pal: Pal) -> None:
+    result = pal.run("down", "--bogus", env={"PALAVER_PYTHON": "/nowhere/python"})
+
+    assert result.status == 1
+    assert result.err.startswith(b"pal: cannot run /nowhere/python: ")
     assert not (pal.home / "down").exists()

@@ -152,7 +152,9 @@ names = st.sampled_from(
 some_names = st.lists(names, max_size=2).map(tuple)
 queries = st.builds(
     Query,
-    types=st.lists(st.sampled_from(["message", "message_sent", "status"]), max_size=2).map(tuple),
+    types=st.lists(st.sampled_from(["message", "message_sent", "status", "agent.bye"]), max_size=2).map(
+        tuple
+    ),
     agents=some_names,
     senders=some_names,
     to=some_names,
@@ -171,7 +173,7 @@ queries = st.builds(
 some_values = st.none() | names | st.just("") | st.lists(names, max_size=2) | st.just(5)
 matchable = st.builds(
     Draft,
-    type=st.sampled_from(["message", "status"]),
+    type=st.sampled_from(["message", "status", "agent.bye"]),
     sender=names,
     id=st.uuids().map(str),
     ts=st.just(TS),

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from hypothesis import HealthCheck, settings
 
 from palaver.log.api import Change, Decide, Log, Rows
+from palaver.log.pace import Pace
 from palaver.model.envelope import Draft, Event
 from palaver.model.ids import ulid
 
@@ -58,6 +59,13 @@ def draft(
         ts=TS + number,
         payload={"text": text, **payload},
     )
+
+
+class AtOnce(Pace):
+    """Has every commit made on the event loop, where nobody stands in line."""
+
+    def came(self, now_s: float) -> bool:
+        return True
 
 
 def writes(made: Draft | None) -> Decide:

@@ -16,7 +16,18 @@ from palaver.errors import RequestError
 from palaver.log.api import Change, Log
 from palaver.log.fold import _HANDLERS, SKIPPED, agent_of, apply
 from palaver.log.memory import MemoryRows
-from palaver.log.state import AGENTS, SESSIONS, read_agent, read_agents, read_line, read_session
+from palaver.log.state import (
+    AGENTS,
+    LAST_SUBAGENT,
+    SESSIONS,
+    SUBAGENTS,
+    read_agent,
+    read_agents,
+    read_last_subagent,
+    read_line,
+    read_session,
+    read_subagent,
+)
 from palaver.model.agent import Caller
 from palaver.model.delivery import can_rise
 from palaver.model.envelope import Envelope, Event
@@ -46,8 +57,22 @@ from palaver.model.request import (
     Send,
     SetStatus,
 )
+from palaver.model.subagent import BeginSubagent
 
-TABLES = (AGENTS, SESSIONS, SKIPPED, MAIL, LEDGER, UNREAD, EXPIRY, CARRIED, UNSURE, TIP)
+TABLES = (
+    AGENTS,
+    SESSIONS,
+    SUBAGENTS,
+    LAST_SUBAGENT,
+    SKIPPED,
+    MAIL,
+    LEDGER,
+    UNREAD,
+    EXPIRY,
+    CARRIED,
+    UNSURE,
+    TIP,
+)
 NAMES = ("luna", "nova", "api-luna")
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -291,6 +316,15 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
         ),
     ),
     st.tuples(st.just("[pal-events]"), st.builds(Gone, name=st.sampled_from(NAMES), reason=st.just("-"))),
+    st.tuples(
+        st.just("[pal-events]"),
+        st.builds(
+            BeginSubagent,
+            parent=st.sampled_from(NAMES),
+            key=st.sampled_from(["a1", "a2"]),
+            type=st.sampled_from(["", "x"]),
+        ),
+    ),
     st.tuples(st.just("human"), st.builds(Redeliver, message=st.sampled_from(["3", "5", "9"]))),
     st.tuples(st.just("human"), st.builds(Release, message=st.sampled_from(["3", "5", "9"]))),
     st.tuples(
@@ -362,3 +396,30 @@ def _check_lines(bus: Bus, lines: dict[tuple[int, str], str]) -> None:
 def _by_two_steps(old: str, new: str) -> bool:
     """Delivery writes too: between two looks a line can have gone back and risen again."""
     return old in ("submitted", "held") and can_rise("queued", new)
+
+
+def test_a_sub_agent_is_found_by_its_key_and_its_number_is_used_up() -> None:
+    rows = MemoryRows()
+    for place, number in enumerate((2, 1)):
+        agent = {
+            "name": f"luna_x_{number}",
+            "base": f"luna_x_{number}",
+            "parent": "luna",
+            "session": f"a{number}",
+            "harness": "claude",
+        }
+        rows.change(apply(rows, event("agent.hello", {"agent": agent}, seq=place + 1)))
+
+    assert read_subagent(rows, "luna", "a1") == "luna_x_1"
+    assert read_subagent(rows, "luna", "a3") is None
+    assert (read_last_subagent(rows, "luna_x"), read_last_subagent(rows, "luna_y")) == (2, 0)
+    assert read_session(rows, "claude", "a1") is None
+
+
+def test_a_sub_agent_whose_name_has_no_number_is_skipped_and_counted() -> None:
+    rows = MemoryRows()
+    agent = {"name": "luna_x", "base": "luna_x", "parent": "luna", "session": "a1"}
+
+    changes = apply(rows, event("agent.hello", {"agent": agent}))
+
+    assert [table for table, _, _ in changes] == [SKIPPED]

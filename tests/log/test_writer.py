@@ -1,20 +1,23 @@
 """The writer's thread: batches, what spoils them, and what it does in between."""
 
 import asyncio
+import math
 import sqlite3
 import threading
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.log.logs import LIMIT_S, begun, draft, fold, put, writes
+from tests.log.logs import LIMIT_S, AtOnce, begun, draft, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import BadRequest, StorageFailed, TooSlow
-from palaver.log import writer
+from palaver.log import upkeep, writer
 from palaver.log.api import Commit, Rows
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
+from palaver.log.upkeep import Upkeep
 from palaver.model.envelope import Draft, Event
 from palaver.model.query import Query
 
@@ -141,13 +144,13 @@ async def test_the_file_takes_over_the_journal_in_a_pause(
 ) -> None:
     monkeypatch.setattr(writer, "_IDLE_S", 0.01)
     is_done = threading.Event()
-    checkpoint = writer.Writer._checkpoint
+    checkpoint = Upkeep.checkpoint
 
-    def watched(self: writer.Writer) -> None:
+    def watched(self: Upkeep) -> None:
         checkpoint(self)
         is_done.set()
 
-    monkeypatch.setattr(writer.Writer, "_checkpoint", watched)
+    monkeypatch.setattr(Upkeep, "checkpoint", watched)
     before = (tmp_path / FILE_NAME).stat().st_size
 
     await asyncio.gather(*(put(sqlite_log, "x" * 1000) for _ in range(600)))
@@ -159,7 +162,7 @@ async def test_the_file_takes_over_the_journal_in_a_pause(
 async def test_a_long_journal_is_taken_over_without_a_pause(
     sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_PAGES_AT_MOST", 10)
+    monkeypatch.setattr(upkeep, "_PAGES_AT_MOST", 10)
     path = tmp_path / FILE_NAME
     before = path.stat().st_size
 
@@ -172,7 +175,7 @@ async def test_a_long_journal_is_taken_over_without_a_pause(
 async def test_a_reader_in_the_way_of_a_checkpoint_harms_nothing(
     sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_PAGES_AT_MOST", 10)
+    monkeypatch.setattr(upkeep, "_PAGES_AT_MOST", 10)
     await put(sqlite_log)
     reader = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
     reader.execute("BEGIN")
@@ -249,7 +252,7 @@ async def test_words_wait_for_a_search_and_are_found_by_it(sqlite_log: SqliteLog
 async def test_too_many_waiting_words_are_indexed_at_once(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "LIMIT_BEHIND", 3)
+    monkeypatch.setattr(upkeep, "LIMIT_BEHIND", 3)
 
     for number in range(8):
         await put(sqlite_log, f"word{number}")
@@ -262,13 +265,14 @@ async def test_the_write_ahead_log_is_laid_out_at_the_first_pause(
 ) -> None:
     monkeypatch.setattr(writer, "_IDLE_S", 0.001)
     is_done = threading.Event()
-    lay_out = writer.Writer._do_chores
+    do_all = Upkeep.do_all
 
-    def watched(self: writer.Writer) -> None:
-        lay_out(self)
+    def watched(self: Upkeep) -> int:
+        done = do_all(self)
         is_done.set()
+        return done
 
-    monkeypatch.setattr(writer.Writer, "_do_chores", watched)
+    monkeypatch.setattr(Upkeep, "do_all", watched)
     log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
     await put(log)
 
@@ -277,7 +281,134 @@ async def test_the_write_ahead_log_is_laid_out_at_the_first_pause(
     await put(log)
     await asyncio.to_thread(is_done.wait, LIMIT_S)
 
-    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size >= writer.WAL_BYTES
+    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size >= upkeep.WAL_BYTES
     assert await log.rebuild() == 2  # and with nothing left to do the writer simply waits
     assert len(await log.read(Query())) == 2
     await log.close()
+
+
+@pytest.fixture
+async def at_once(tmp_path: Path) -> AsyncIterator[SqliteLog]:
+    log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock(), pace=AtOnce())
+    yield log
+    await log.close()
+
+
+async def test_a_commit_at_once_is_made_where_it_is_asked_for(at_once: SqliteLog) -> None:
+    threads: list[threading.Thread] = []
+
+    def decide(rows: Rows) -> Draft:
+        threads.append(threading.current_thread())
+        return draft()
+
+    await at_once.commit(None, decide)
+
+    assert threads == [threading.current_thread()]
+
+
+async def test_those_who_hear_of_a_commit_at_once_hear_before_it_returns(at_once: SqliteLog) -> None:
+    heard: list[Event] = []
+    at_once.subscribe(heard.extend)
+
+    event = await put(at_once)
+
+    assert heard == [event]
+
+
+async def test_a_repeat_at_once_is_not_told_again(at_once: SqliteLog) -> None:
+    heard: list[Event] = []
+    first = await at_once.commit(None, writes(draft()), request_key=b"k")
+    at_once.subscribe(heard.extend)
+
+    again = await at_once.commit(None, writes(draft()), request_key=b"k")
+
+    assert (again.event, again.is_repeat, heard) == (first.event, True, [])
+
+
+async def test_who_comes_while_others_stand_in_line_is_behind_them(at_once: SqliteLog) -> None:
+    at_once._writer._in_use.acquire()
+    first = asyncio.ensure_future(put(at_once, "first"))
+    await begun()
+    at_once._writer._in_use.release()
+
+    second = await put(at_once, "second")
+
+    assert [(await first).seq, second.seq] == [1, 2]
+
+
+async def test_what_is_not_told_yet_is_told_before_what_comes_at_once(at_once: SqliteLog) -> None:
+    places: list[int] = []
+    at_once.subscribe(lambda events: places.extend(event.seq for event in events))
+    gate = Gate()
+    with at_once._writer._in_use:
+        behind_the_gate = asyncio.ensure_future(at_once.commit(None, gate))
+        first = asyncio.ensure_future(put(at_once, "first"))
+        await begun()
+    await asyncio.to_thread(gate.is_reached.wait, LIMIT_S)
+    gate.open()
+
+    await asyncio.gather(behind_the_gate, first, put(at_once, "second"))
+
+    assert places == [1, 2]
+
+
+async def test_a_refusal_at_once_is_the_callers_alone(at_once: SqliteLog) -> None:
+    def refuse(rows: Rows) -> Draft:
+        raise TooSlow("no")
+
+    with pytest.raises(TooSlow):
+        await at_once.commit(None, refuse)
+    with pytest.raises(BadRequest, match="cannot be stored"):
+        await at_once.commit(None, writes(_with(ts=2**70)))
+
+    assert (await put(at_once)).seq == 1
+
+
+async def test_the_event_loop_does_not_wait_for_another_program_that_holds_the_file(
+    at_once: SqliteLog, tmp_path: Path
+) -> None:
+    await put(at_once)
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    waiting = asyncio.ensure_future(put(at_once))
+    await begun()
+    other.execute("ROLLBACK")
+    other.close()
+
+    assert (await waiting).seq == 2
+
+
+async def test_what_can_wait_is_done_in_the_pause_after_commits_at_once(
+    at_once: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_IDLE_S", 0.01)
+    is_done = threading.Event()
+    do_all = Upkeep.do_all
+
+    def watched(self: Upkeep) -> int:
+        done = do_all(self)
+        is_done.set()
+        return done
+
+    monkeypatch.setattr(Upkeep, "do_all", watched)
+    await put(at_once, "a rare pomegranate")
+    pace = at_once._writer._pace
+    ended_s, pace.ended_s = pace.ended_s, math.inf
+    at_once._writer._nudge_thread()  # while commits go on there is no pause, and it tries again
+    pace.ended_s = ended_s
+
+    await asyncio.to_thread(is_done.wait, LIMIT_S)
+
+    assert at_once._writer._batches.words.behind == 0
+
+
+async def test_what_cannot_wait_any_more_is_done_by_the_thread(
+    at_once: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "LIMIT_BEHIND", 3)
+
+    for number in range(8):
+        await put(at_once, f"word{number}")
+
+    assert at_once._writer._batches.words.behind <= 4  # the thread writes one, and then looks after the rest

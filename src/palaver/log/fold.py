@@ -21,18 +21,22 @@ from palaver.log.fold_watches import watch_changes
 from palaver.log.ledger import moved_by_report, opened_by_envelope, opened_by_message
 from palaver.log.state import (
     AGENTS,
+    LAST_SUBAGENT,
     SESSIONS,
+    SUBAGENTS,
     find_mail,
     read_agent,
     read_agents,
     read_entry,
+    read_last_subagent,
     read_unread,
     read_unsure,
 )
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
-from palaver.model.life import LIFE, READY, is_return
+from palaver.model.life import LIFE, READY, has_agent
 from palaver.model.mail import decode_count, encode_row
+from palaver.model.subagent import split_subagent_name
 from palaver.model.task import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
 from palaver.rooms.payloads import NOTE_ADDED, NOTE_RESOLVED, ROOM_TYPES
 
@@ -85,7 +89,7 @@ def _hello(rows: Rows, event: Event) -> list[Change]:
     if isinstance(fields, Mapping):
         agent = msgspec.convert(fields, Agent)
         agent = msgspec.structs.replace(agent, since=event.ts, joined=event.ts, seq=event.seq, left=False)
-        return _sits_down(agent)
+        return _sits_down(rows, agent)
     runtime, version = str(event.payload.get("runtime", "")), str(event.payload.get("version", ""))
     return _change_agent(rows, event, runtime=runtime, version=version)
 
@@ -112,20 +116,32 @@ def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
 
 
 def _life(rows: Rows, event: Event) -> list[Change]:
-    """An agent that is back at another seat is carried whole; one that is ready is so until it goes."""
+    """An agent at another seat or in another session is carried whole; a ready one is so until it goes."""
     if event.payload.get("action") == READY:
         return _change_agent(rows, event, ready=True)
-    if not is_return(event):
+    if not has_agent(event):
         return []
     agent = msgspec.convert(event.payload["agent"], Agent)
-    return _sits_down(msgspec.structs.replace(agent, seq=event.seq))
+    return _sits_down(rows, msgspec.structs.replace(agent, seq=event.seq))
 
 
-def _sits_down(agent: Agent) -> list[Change]:
+def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
     changes: list[Change] = [(AGENTS, agent.name, _agent_row(agent))]
-    if agent.session:
+    if agent.parent:
+        changes += _as_subagent(rows, agent)
+    elif agent.session:
         changes.append((SESSIONS, f"{agent.harness}/{agent.session}", agent.name.encode()))
     return changes
+
+
+def _as_subagent(rows: Rows, agent: Agent) -> list[Change]:
+    """Keep which one it is for its harness, and that its number was used."""
+    stem, number = split_subagent_name(agent.name)
+    last = max(number, read_last_subagent(rows, stem))
+    return [
+        (SUBAGENTS, f"{agent.parent}/{agent.session}", agent.name.encode()),
+        (LAST_SUBAGENT, stem, encode_row(last)),
+    ]
 
 
 def _agent_row(agent: Agent) -> bytes:

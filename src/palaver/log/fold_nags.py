@@ -8,16 +8,17 @@ answered, and is idle; or, for the sender, when the agent stops. The reminder is
 is, and clears what made it. So no clock and no restart can make one come twice or not at all.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from palaver.log.api import Change, Rows
 from palaver.log.state import can_step, read_agent, read_entry
+from palaver.log.walk import places_of_agents, walk
 from palaver.model.delivery import ENDS, AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, place_of_key, reply_place
+from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, reply_place
 from palaver.model.message import HUMAN, INSTANCE, MESSAGE, SYSTEM
 from palaver.model.nag import Nag, NagDue, decode_nag, decode_nag_due
 from palaver.model.query import STORED_STATES
@@ -27,7 +28,6 @@ NAGS: Final = "nag"
 NAG_DUE: Final = "nag_due"
 
 _CAN_BE_TOLD: Final = frozenset({INSTANCE, HUMAN})
-_PAGE: Final = 1000
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
@@ -51,17 +51,7 @@ def read_nag_due(rows: Rows, agent: str, request: int) -> NagDue | None:
 
 def due_nags(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
     """Give agent and message of every reminder that is due: one agent's, or all."""
-    keys = (key for key, _ in _walk(rows, NAG_DUE, f"{agent}/" if agent else ""))
-    return [(key[: key.rindex("/")], place_of_key(key)) for key in keys]
-
-
-def _walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
-    after = ""
-    while page := rows.scan(table, prefix, after=after, limit=_PAGE):
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1][0]
+    return places_of_agents(rows, NAG_DUE, agent)
 
 
 def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -133,7 +123,7 @@ def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
     """
     word = str(event.payload.get("state", ""))
     if STORED_STATES.get(word, word) != AgentState.IDLE:
-        dues = _walk(rows, NAG_DUE, f"{agent}/")
+        dues = walk(rows, NAG_DUE, f"{agent}/")
         return [(NAG_DUE, key, None) for key, value in dues if decode_nag_due(value).since]
     return _due(rows, agent, NagDue(state=AgentState.IDLE.value, cause=event.id))
 
@@ -141,7 +131,7 @@ def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
 def _due(rows: Rows, agent: str, due: NagDue, *, seen: Container[int] = ()) -> list[Change]:
     """Let everything be due of which an agent has seen all, or sees it now, and which is not due already."""
     changes: list[Change] = []
-    for key, value in _walk(rows, NAGS, f"{agent}/"):
+    for key, value in walk(rows, NAGS, f"{agent}/"):
         nag = decode_nag(value)
         parts = [seq for seq in (nag.request, nag.last) if seq]
         known = rows.get(NAG_DUE, key)
@@ -159,7 +149,7 @@ def _has_seen(rows: Rows, seq: int, agent: str) -> bool:
 def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Who stops will not answer, whatever it has seen."""
     due = encode_row(NagDue(state=STOPPED, cause=event.id))
-    return [(NAG_DUE, key, due) for key, _ in _walk(rows, NAGS, f"{agent}/")]
+    return [(NAG_DUE, key, due) for key, _ in walk(rows, NAGS, f"{agent}/")]
 
 
 _Handler = Callable[[Rows, Event, str], list[Change]]

@@ -18,6 +18,7 @@ import msgspec
 
 from palaver.errors import AmbiguousRecipient, InvalidCursor, NotFound, RoomNotFound
 from palaver.log.api import Change, Rows
+from palaver.log.walk import PAGE, walk
 from palaver.model.envelope import Event
 from palaver.model.mail import decode_count, encode_row
 from palaver.rooms.apply import apply_to_room
@@ -34,7 +35,6 @@ FORMER: Final = "room.former"
 NOTES: Final = "note"
 OPEN_NOTES: Final = "note.open"
 
-_PAGE: Final = 1000
 _SHORTEST_END: Final = 4
 _NEAREST: Final = 3
 _LEAST_ALIKE: Final = 0.5
@@ -116,7 +116,7 @@ def find_room(rows: Rows, word: str) -> Room:
     wanted = word.removeprefix("#").lower()
     if (room := read_room(rows, wanted)) is not None:
         return room
-    found = [key.rpartition("/")[2] for key, _ in rows.scan(OPEN_ROOMS, f"{wanted}/", limit=_PAGE)]
+    found = [key.rpartition("/")[2] for key, _ in rows.scan(OPEN_ROOMS, f"{wanted}/", limit=PAGE)]
     if len(found) > 1:
         raise AmbiguousRecipient(f"#{wanted}", found)
     only = read_room(rows, found[0]) if found else None
@@ -159,7 +159,7 @@ def read_open_rooms(rows: Rows) -> Iterator[Room]:
 
 def read_all_rooms(rows: Rows) -> Iterator[Room]:
     """Walk all rooms there ever were, by id."""
-    return (_decode_room(value) for _, value in _walk(rows, ROOMS, ""))
+    return (_decode_room(value) for _, value in walk(rows, ROOMS, ""))
 
 
 def read_rooms_of(rows: Rows, agent: str) -> Iterator[Room]:
@@ -168,19 +168,10 @@ def read_rooms_of(rows: Rows, agent: str) -> Iterator[Room]:
 
 
 def _rooms(rows: Rows, table: str, prefix: str) -> Iterator[Room]:
-    for key, _ in _walk(rows, table, prefix):
+    for key, _ in walk(rows, table, prefix):
         room = read_room(rows, key.rpartition("/")[2])
         assert room is not None  # one event wrote both
         yield room
-
-
-def _walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
-    after = ""
-    while page := rows.scan(table, prefix, after=after, limit=_PAGE):
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1][0]
 
 
 def add_note(rows: Rows, event: Event) -> list[Change]:
@@ -219,7 +210,7 @@ def find_note(rows: Rows, room: str, word: str) -> Note:
         return note
     found = []
     if len(wanted) >= _SHORTEST_END:
-        found = [value for key, value in _walk(rows, NOTES, f"{room}/") if key.endswith(wanted)]
+        found = [value for key, value in walk(rows, NOTES, f"{room}/") if key.endswith(wanted)]
     if len(found) != 1:
         raise NotFound(f"note {word} in {room}", "several notes end so" if found else "")
     return _decode_note(found[0])

@@ -16,6 +16,7 @@ import msgspec
 
 from palaver.log.api import Change, Rows
 from palaver.log.state import can_step, read_entry
+from palaver.log.walk import places_of_agents, walk
 from palaver.model.delivery import ENDS, AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, place_of_key, reply_place
@@ -42,7 +43,6 @@ DUE: Final = "watch_due"
 SUBSCRIPTIONS: Final = "subscription"
 
 _WATCHED_FOR: Final = frozenset({INSTANCE, HUMAN})
-_PAGE: Final = 1000
 
 
 def watch_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -62,7 +62,7 @@ def read_watch(rows: Rows, agent: str, request: int) -> Watch | None:
 
 def read_watches(rows: Rows) -> Iterator[Watch]:
     """Walk all open watches, agent by agent."""
-    return (decode_watch(value) for _, value in _walk(rows, WATCHES, ""))
+    return (decode_watch(value) for _, value in walk(rows, WATCHES, ""))
 
 
 def read_due(rows: Rows, agent: str, request: int) -> Due | None:
@@ -73,8 +73,7 @@ def read_due(rows: Rows, agent: str, request: int) -> Due | None:
 
 def due_watches(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
     """Give agent and request of every watch that is to fire: one agent's, or all."""
-    keys = (key for key, _ in _walk(rows, DUE, f"{agent}/" if agent else ""))
-    return [(key[: key.rindex("/")], place_of_key(key)) for key in keys]
+    return places_of_agents(rows, DUE, agent)
 
 
 def read_subscription(rows: Rows, id: str) -> Subscription | None:
@@ -85,16 +84,7 @@ def read_subscription(rows: Rows, id: str) -> Subscription | None:
 
 def read_subscriptions(rows: Rows) -> Iterator[Subscription]:
     """Walk all subscriptions, by id."""
-    return (decode_subscription(value) for _, value in _walk(rows, SUBSCRIPTIONS, ""))
-
-
-def _walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
-    after = ""
-    while page := rows.scan(table, prefix, after=after, limit=_PAGE):
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1][0]
+    return (decode_subscription(value) for _, value in walk(rows, SUBSCRIPTIONS, ""))
 
 
 def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -166,7 +156,7 @@ def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only:
     """Mark an agent's open watches; what fell due before keeps its first cause."""
     due = encode_row(Due(state=state, cause=event.id))
     changes: list[Change] = []
-    for key, _ in _walk(rows, WATCHES, f"{agent}/"):
+    for key, _ in walk(rows, WATCHES, f"{agent}/"):
         is_owed = not is_seen_only or _has_seen(rows, place_of_key(key), agent)
         if is_owed and rows.get(DUE, key) is None:
             changes.append((DUE, key, due))

@@ -11,7 +11,7 @@ from typing import Final
 from palaver.errors import BadQuery
 from palaver.log.records import COLUMNS
 from palaver.log.search import format_search, parse_search
-from palaver.model.query import STORED_STATES, STORED_TYPES, Query
+from palaver.model.query import EXITED, GOODBYE, STORED_STATES, STORED_TYPES, Query
 
 _LIMIT_ARMS: Final = 20
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
@@ -81,9 +81,10 @@ def _add_filters(made: _Conditions, query: Query) -> None:
     _add_sieve(made, ("sender", "recipients", "delivered_to", "payload"), query.agents)
     _add_sieve(made, ("recipients", "delivered_to", "payload"), query.to)
     _add_sieve(made, ("delivered_to", "payload"), query.targets)
-    statuses = [word for stored in query.statuses for word in _same_state(stored)]
-    for names in (query.mentions, query.intents, query.files, statuses):
+    for names in (query.mentions, query.intents, query.files):
         _add_sieve(made, ("payload",), names)
+    states = [word for stored in query.statuses for word in _same_state(stored)]
+    _add_sieve(made, ("payload",), states, types=(GOODBYE,) if EXITED in states else ())
 
 
 def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
@@ -114,14 +115,18 @@ def _add_word(made: _Conditions, column: str, words: Sequence[str], *, is_found_
         made.add(f"+{column} IN ({_marks(words)})", *words)
 
 
-def _add_sieve(made: _Conditions, columns: Sequence[str], names: Iterable[str]) -> None:
-    """Let through only rows that hold one of the names somewhere."""
+def _add_sieve(
+    made: _Conditions, columns: Sequence[str], names: Iterable[str], types: Sequence[str] = ()
+) -> None:
+    """Let through only rows that hold one of the names somewhere, and all of these types."""
     plain = _plain(names)
     if plain:
         terms = [f"{column} LIKE ?" for column in columns for _ in plain]
+        terms += ["type = ?" for _ in types]
         made.add(
             f"({' OR '.join([*terms, 'blob IS NOT NULL'])})",
             *(f"%{name}%" for _ in columns for name in plain),
+            *types,
         )
 
 

@@ -20,11 +20,13 @@ from palaver.log.blobs import Blobs
 from palaver.log.guard import TIME_LIMIT_S
 from palaver.log.migrations import migrate
 from palaver.log.newest import Newest
+from palaver.log.pace import Pace
 from palaver.log.reader import Reader
 from palaver.log.records import COLUMNS, event_from_record
 from palaver.log.rows import SqliteRows
 from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from, lay_out_wal
-from palaver.log.writer import WAL_BYTES, Writer
+from palaver.log.upkeep import WAL_BYTES, Upkeep
+from palaver.log.writer import Writer
 from palaver.model.envelope import Event
 from palaver.model.query import Query
 
@@ -85,6 +87,7 @@ class SqliteLog:
         clock: Clock,
         device: str | None = None,
         sql_limit_s: float = TIME_LIMIT_S,
+        pace: Pace | None = None,
     ) -> "SqliteLog":
         """Open the log in a directory, or make it; nothing in it is scanned.
 
@@ -104,7 +107,8 @@ class SqliteLog:
             newest = Newest(last_place(connection, archives))
         except (sqlite3.Error, OSError) as error:
             raise failure_from(error) from error
-        writer = Writer(connection, batches, newest, lambda: lay_out_wal(path, WAL_BYTES))
+        upkeep = Upkeep(connection, batches.words, lambda: lay_out_wal(path, WAL_BYTES))
+        writer = Writer(connection, batches, newest, upkeep, pace or Pace())
         return cls(
             device=kept_device,
             path=path,

@@ -33,6 +33,8 @@ from palaver.model.priority import Priority
 
 AGENTS: Final = "agent"
 SESSIONS: Final = "session"
+SUBAGENTS: Final = "subagent"
+LAST_SUBAGENT: Final = "subagent_last"
 
 _LIMIT_LIST: Final = 1000
 _PAGE: Final = 200
@@ -60,6 +62,18 @@ def read_session(rows: Rows, harness: str, session: str) -> str | None:
     """Give the name under which a harness session was last here."""
     value = rows.get(SESSIONS, f"{harness}/{session}")
     return None if value is None else value.decode()
+
+
+def read_subagent(rows: Rows, parent: str, key: str) -> str | None:
+    """Give the name under which a harness's sub-agent was last here."""
+    value = rows.get(SUBAGENTS, f"{parent}/{key}")
+    return None if value is None else value.decode()
+
+
+def read_last_subagent(rows: Rows, stem: str) -> int:
+    """Give the largest number that a sub-agent of that parent and type has had; 0 when there was none."""
+    value = rows.get(LAST_SUBAGENT, stem)
+    return 0 if value is None else decode_count(value)
 
 
 def read_entry(rows: Rows, seq: int, agent: str) -> Entry | None:

@@ -18,7 +18,7 @@ _WRITER: Final = (
     "secure_delete = OFF",
     "cache_size = -4096",  # Four megabytes: enough for the ends of the indexes, which are what grows.
 )
-_BUSY_TIMEOUT_S: Final = 5.0
+BUSY_TIMEOUT_S: Final = 5.0
 _ZEROS_BYTES: Final = 1024 * 1024
 _STATEMENTS: Final = 64
 _NO_ROOM: Final = frozenset(
@@ -100,7 +100,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     # it.
     return sqlite3.connect(
         path,
-        timeout=_BUSY_TIMEOUT_S,
+        timeout=BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_STATEMENTS,

@@ -1,6 +1,7 @@
-"""The writer's thread: drains all waiting commits into one transaction, and hands the results back.
+"""The writer: drains all waiting commits into one transaction, and hands the results back.
 
-Everything that touches the writing connection happens here. What a batch is made of is in batch.py.
+Everything that touches the writing connection happens here: in a thread, and for a commit that is alone on a
+quick disk (pace.py) on the event loop itself. What a batch is made of is in batch.py.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -17,18 +19,11 @@ from palaver.errors import ShuttingDown, TooSlow
 from palaver.log.api import LIMIT_WAITING, Commit, Decide
 from palaver.log.batch import Batches, Order, Outcome
 from palaver.log.newest import Newest
-from palaver.log.storage import failure_from
-from palaver.log.words import LIMIT_BEHIND
+from palaver.log.pace import Pace
+from palaver.log.storage import BUSY_TIMEOUT_S, failure_from
+from palaver.log.upkeep import Upkeep
 
 _IDLE_S: Final = 0.2
-_PAGES_WHEN_IDLE: Final = 1_000
-_PAGES_AT_MOST: Final = 4_000
-"""How long the write-ahead log may grow until it is copied into the file: at the next pause, or at once."""
-WAL_BYTES: Final = _PAGES_AT_MOST * 4_120
-
-_PAGES_OF_A_BATCH: Final = 10
-_PAGES_OF_AN_EVENT: Final = 2
-
 _LIMIT_BATCH: Final = 2048
 """Commits in one transaction."""
 
@@ -60,38 +55,51 @@ class Writer:
 
     Each batch takes all that stand in line, costs one fsync, and comes back to the event loop in one step:
     first those who subscribed hear of it, then the commits return. When LIMIT_WAITING commits stand there,
-    the next one is refused.
+    the next one is refused. Where nobody stands in line and `pace` allows it, a commit is made at once.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, batches: Batches, newest: Newest, lay_out: Callable[[], None]
+        self,
+        connection: sqlite3.Connection,
+        batches: Batches,
+        newest: Newest,
+        upkeep: Upkeep,
+        pace: Pace,
     ) -> None:
-        """Take over the connection, on the running event loop, and start the thread.
-
-        `lay_out` prepares the files for speed; it is called once, at the first pause.
-        """
+        """Take over the connection, on the running event loop, and start the thread."""
         self._connection = connection
         self._batches = batches
         self._newest = newest
         self._loop = asyncio.get_running_loop()
         self._line: queue.SimpleQueue[_Waiting | _Errand] = queue.SimpleQueue()
         self._end: _Errand | None = None
-        self._pages = 0
-        self._lay_out: Callable[[], None] | None = lay_out
+        self._upkeep = upkeep
+        self._pace = pace
+        self._in_line = 0
+        self._nudge: asyncio.TimerHandle | None = None
+        self._is_patient = True
+        self._in_use = threading.Lock()  # The connection, with all that is kept about it.
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
 
     # What follows belongs to the event loop.
 
     async def commit(self, decide: Decide, request_key: bytes | None) -> Commit:
-        """Stand in line, and return when the batch is durable."""
+        """Commit at once, or stand in line; return when it is durable."""
         if self._end is not None:
             raise ShuttingDown(_CLOSING)
         if self._line.qsize() >= LIMIT_WAITING:
             raise TooSlow(f"{LIMIT_WAITING} commits wait for the disk; nothing was stored, try again")
-        result: asyncio.Future[Commit] = self._loop.create_future()
-        self._line.put(_Waiting(Order(decide, request_key), result))
-        return await result
+        order = Order(decide, request_key)
+        outcome = self._commit_here(order)
+        if outcome is None:
+            result: asyncio.Future[Commit] = self._loop.create_future()
+            self._in_line += 1
+            self._line.put(_Waiting(order, result))
+            return await result
+        if isinstance(outcome, Commit):
+            return outcome
+        raise outcome
 
     async def rebuild(self) -> int:
         """Fold all events anew, between two batches."""
@@ -104,13 +112,15 @@ class Writer:
     async def index(self) -> None:
         """Bring the full-text index up to the events; nothing to do when it is."""
         if self._batches.words.behind and self._end is None:
-            errand = _Errand(self._index)
+            errand = _Errand(self._upkeep.index)
             self._line.put(errand)
             await asyncio.wrap_future(errand.result)
 
     async def close(self) -> None:
         """Write what stands in line, then end the thread and close the connection."""
         if self._end is None:
+            if self._nudge is not None:
+                self._nudge.cancel()
             self._end = _Errand(self._finish, is_last=True)
             self._line.put(self._end)
         await asyncio.shield(asyncio.wrap_future(self._end.result))
@@ -123,7 +133,47 @@ class Writer:
         self._line.put(errand)
         return await asyncio.wrap_future(errand.result)
 
-    def _deliver(self, results: _Results) -> None:
+    def _commit_here(self, order: Order) -> Outcome | None:
+        """Write one order now, on the event loop; None when it has to stand in line."""
+        began_s = time.monotonic()
+        # Whoever stands in line, or has not been told yet, was first.
+        if not self._pace.came(began_s) or self._in_line or self._upkeep.is_urgent:
+            return None
+        if not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            self._be_patient(False)
+            outcome: Outcome = self._batches.write([order])[0]
+        except BaseException as error:
+            if _is_busy(error):
+                return None  # Another program holds the file, and the thread has time to wait for it.
+            outcome = failure_from(error)
+        else:
+            self._upkeep.written(1)
+        finally:
+            self._in_use.release()
+        ended_s = time.monotonic()
+        self._pace.ended(ended_s, ended_s - began_s)
+        self._nudge_later()
+        if isinstance(outcome, Commit) and outcome.event is not None and not outcome.is_repeat:
+            self._newest.add([outcome.event])
+        return outcome
+
+    def _nudge_later(self) -> None:
+        """Have the thread look after what can wait for a pause: nothing else wakes it."""
+        if self._nudge is None:
+            self._nudge = self._loop.call_later(_IDLE_S, self._nudge_thread)
+
+    def _nudge_thread(self) -> None:
+        self._nudge = None
+        if time.monotonic() - self._pace.ended_s < _IDLE_S / 2:
+            self._nudge_later()
+        else:
+            self._line.put(_Errand(self._upkeep.do_all))
+
+    def _deliver(self, results: _Results, took_s: float) -> None:
+        self._in_line -= len(results)
+        self._pace.ended(time.monotonic(), took_s)
         commits = [outcome for _, outcome in results if isinstance(outcome, Commit)]
         self._newest.add(
             [commit.event for commit in commits if commit.event is not None and not commit.is_repeat]
@@ -148,7 +198,10 @@ class Writer:
             if errand is not None and errand.result.set_running_or_notify_cancel():
                 is_running = not errand.is_last
                 try:
-                    errand.result.set_result(errand.run())
+                    with self._in_use:
+                        self._be_patient(True)
+                        done = errand.run()
+                    errand.result.set_result(done)
                 except BaseException as error:
                     errand.result.set_exception(failure_from(error))
 
@@ -166,39 +219,43 @@ class Writer:
                 break
         return waiting, item if isinstance(item, _Errand) else None
 
+    def _be_patient(self, is_patient: bool) -> None:
+        """Wait for another program that holds the file, or do not."""
+        if is_patient != self._is_patient:
+            self._connection.execute(
+                f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000 if is_patient else 0:.0f}"
+            )
+            self._is_patient = is_patient
+
     def _first(self) -> _Waiting | _Errand:
-        if self._batches.words.behind >= LIMIT_BEHIND:
-            self._index_quietly()
-        if self._pages >= _PAGES_AT_MOST:
-            self._checkpoint()
-        elif self._lay_out is not None or self._pages >= _PAGES_WHEN_IDLE or self._batches.words.behind:
+        if self._upkeep.is_urgent:
+            with self._in_use:
+                self._upkeep.do_what_is_urgent()
+        if self._upkeep.is_wanted:
             try:
                 return self._line.get(timeout=_IDLE_S)
             except queue.Empty:
-                self._do_chores()
+                with self._in_use:
+                    self._upkeep.do_all()
         return self._line.get()
-
-    def _do_chores(self) -> None:
-        """What can wait for a pause."""
-        self._index_quietly()
-        if self._pages >= _PAGES_WHEN_IDLE:
-            self._checkpoint()
-        if self._lay_out is not None:
-            with contextlib.suppress(OSError):  # No room: commits are a little slower, and that is all.
-                self._lay_out()
-            self._lay_out = None
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
         orders = [one.order for one in waiting]
-        try:
-            outcomes = self._batches.write(orders)
-        except BaseException as error:
-            # One of them, or the disk, spoiled the batch: nothing of it is written. Each for itself, then.
-            outcomes = [failure_from(error)] if len(orders) == 1 else [self._alone(order) for order in orders]
-        self._pages += _PAGES_OF_A_BATCH + _PAGES_OF_AN_EVENT * len(orders)
+        began_s = time.monotonic()
+        with self._in_use:
+            self._be_patient(True)
+            outcomes = self._together(orders)
+            self._upkeep.written(len(orders))
         results = [(one.result, outcome) for one, outcome in zip(waiting, outcomes, strict=True)]
         with contextlib.suppress(RuntimeError):  # The event loop was closed, and nobody is left to hear it.
-            self._loop.call_soon_threadsafe(self._deliver, results)
+            self._loop.call_soon_threadsafe(self._deliver, results, time.monotonic() - began_s)
+
+    def _together(self, orders: Sequence[Order]) -> list[Outcome]:
+        try:
+            return self._batches.write(orders)
+        except BaseException as error:
+            # One of them, or the disk, spoiled the batch: nothing of it is written. Each for itself, then.
+            return [failure_from(error)] if len(orders) == 1 else [self._alone(order) for order in orders]
 
     def _alone(self, order: Order) -> Outcome:
         try:
@@ -206,31 +263,17 @@ class Writer:
         except BaseException as error:
             return failure_from(error)
 
-    def _checkpoint(self) -> None:
-        self._pages = 0
-        with contextlib.suppress(sqlite3.Error):  # No room, or a reader: there will be another time.
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-    def _index(self) -> int:
-        """Index what is behind, and count the pages; whoever searches is told when that fails."""
-        count = self._batches.words.behind
-        if count:
-            self._batches.words.catch_up()
-            self._pages += _PAGES_OF_A_BATCH + count
-        return count
-
-    def _index_quietly(self) -> None:
-        with contextlib.suppress(
-            sqlite3.Error, OSError
-        ):  # No room: a search will say so, or a later time do.
-            self._index()
-
     def _remove_archived(self) -> int:
         count = self._batches.remove_archived()
-        self._pages += _PAGES_OF_A_BATCH + _PAGES_OF_AN_EVENT * count
+        self._upkeep.written(count)
         return count
 
     def _finish(self) -> int:
-        self._checkpoint()
+        self._upkeep.checkpoint()
         self._connection.close()
         return 0
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Tell whether another program holds the file. The lowest byte of a code is its kind."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY

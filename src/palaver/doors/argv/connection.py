@@ -41,17 +41,18 @@ class ArgvConnection(asyncio.Protocol):
     ) -> None:
         """`run` does the command and gives its exit status; `ended` is told when the client is gone."""
         self.peer = peer
-        self.output = Output(self._send)
+        self.output = Output(self._send, self._go)
         self._run = run
         self._tasks = tasks
         self._ended = ended
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
         self._incoming: _Incoming | None = None
         self.is_lost = False
         self._is_let_go = False
-        self._is_waiting = False
+        self._waits = 0
         self._can_end_gently = False
         self._ends_gently = False
         self.is_asked_to_end = False
@@ -125,6 +126,10 @@ class ArgvConnection(asyncio.Protocol):
         self._send(frame(b"N"))
         self._let_go()
 
+    def come_again(self) -> None:
+        """Let a client that waits for daemons ask once more: it may be somebody else by now."""
+        self._let_go()
+
     def run_here(self, *words: str) -> None:
         """Tell the client to run a command in its own process, with its own rights, and to end with that."""
         self._send(frame(b"V", b"\0".join(word.encode("utf-8", "surrogateescape") for word in words)))
@@ -176,13 +181,13 @@ class ArgvConnection(asyncio.Protocol):
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Say that the command waits for something to happen, and may be ended meanwhile."""
-        self._is_waiting = True
+        self._waits += 1
         if self._part is not None:
             self._part()
         try:
             yield
         finally:
-            self._is_waiting = False
+            self._waits -= 1
 
     def part(self, farewell: str | None) -> None:
         """The daemon stops: a command that waits ends now, any other one when it is done or begins to wait.
@@ -191,7 +196,7 @@ class ArgvConnection(asyncio.Protocol):
         """
         is_let_go = farewell is None or self.comes_back
         self._part = self._let_go if is_let_go else lambda: self._bid(farewell or "")
-        if self._is_waiting or self._task is None:
+        if self._waits or self._task is None:
             self._part()
 
     def _bid(self, farewell: str) -> None:
@@ -242,9 +247,18 @@ class ArgvConnection(asyncio.Protocol):
     # The wire
 
     def _send(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        """Have a frame sent when the command has said all that it says now: an answer is one write."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._go)
+        self._unsent.append(data)
+
+    def _go(self) -> None:
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def _close(self) -> None:
+        self._go()
         if self._transport is not None:
             self._transport.close()

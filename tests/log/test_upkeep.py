@@ -1,0 +1,109 @@
+"""What the log's file needs now and then: when it is wanted, when it is urgent, and that it is done."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palaver.log import upkeep
+from palaver.log.blobs import Blobs
+from palaver.log.migrations import migrate
+from palaver.log.storage import FILE_NAME, connect_writer
+from palaver.log.upkeep import Upkeep
+from palaver.log.words import LIMIT_BEHIND, Words
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    made = connect_writer(tmp_path / FILE_NAME)
+    migrate(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def words(connection: sqlite3.Connection, tmp_path: Path) -> Words:
+    return Words(connection, Blobs(tmp_path / "blobs"), 0)
+
+
+@pytest.fixture
+def rested(connection: sqlite3.Connection, words: Words) -> Upkeep:
+    """One for which everything is done."""
+    made = Upkeep(connection, words, lambda: None)
+    made.do_all()
+    return made
+
+
+def test_the_files_are_laid_out_once(connection: sqlite3.Connection, words: Words) -> None:
+    laid_out: list[bool] = []
+    made = Upkeep(connection, words, lambda: laid_out.append(True))
+    assert made.is_wanted
+
+    made.do_all()
+    made.do_all()
+
+    assert (laid_out, made.is_wanted) == ([True], False)
+
+
+def test_without_room_nothing_is_laid_out_and_all_goes_on(
+    connection: sqlite3.Connection, words: Words
+) -> None:
+    def fail() -> None:
+        raise OSError(28, "no room")
+
+    made = Upkeep(connection, words, fail)
+
+    made.do_all()
+
+    assert not made.is_wanted
+
+
+def test_a_long_journal_is_wanted_in_the_file_and_a_very_long_one_at_once(
+    rested: Upkeep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_PAGES_WHEN_IDLE", 20)
+    monkeypatch.setattr(upkeep, "_PAGES_AT_MOST", 40)
+
+    rested.written(5)
+    after_some = (rested.is_wanted, rested.is_urgent)
+    rested.written(5)
+    after_many = (rested.is_wanted, rested.is_urgent)
+    rested.do_what_is_urgent()
+
+    assert (after_some, after_many) == ((True, False), (True, True))
+    assert (rested.is_wanted, rested.is_urgent) == (False, False)
+
+
+def test_words_that_wait_are_wanted_and_too_many_of_them_urgent(rested: Upkeep, words: Words) -> None:
+    words.written(LIMIT_BEHIND - 1)
+    after_some = (rested.is_wanted, rested.is_urgent)
+    words.written(LIMIT_BEHIND)
+    after_many = (rested.is_wanted, rested.is_urgent)
+    rested.do_what_is_urgent()
+
+    assert (after_some, after_many) == ((True, False), (True, True))
+    assert words.behind == 0
+
+
+def test_an_index_that_cannot_be_written_waits_for_another_time_but_tells_who_searches(
+    rested: Upkeep, words: Words, connection: sqlite3.Connection
+) -> None:
+    words.written(3)
+    connection.execute("PRAGMA query_only = ON")
+
+    rested.do_all()
+    with pytest.raises(sqlite3.Error):
+        rested.index()
+    connection.execute("PRAGMA query_only = OFF")
+
+    assert (words.behind, rested.index(), words.behind) == (3, 3, 0)
+
+
+def test_a_long_journal_is_taken_over_in_a_pause(rested: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_PAGES_WHEN_IDLE", 20)
+    rested.written(5)
+
+    rested.do_all()
+
+    assert not rested.is_wanted
