@@ -1,4 +1,4 @@
-"""The home of a daemon, before it serves: one lock, its file system, its log file, its first word."""
+"""The home of a daemon: its sockets, one lock, its file system, its log file, its first word."""
 
 import asyncio
 import fcntl
@@ -6,7 +6,9 @@ import logging
 import logging.handlers
 import os
 import resource
+import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +17,8 @@ from typing import Final, TextIO
 
 from palaver.config import Settings
 
+_LIMIT_SOCKET_PATH: Final = 100
+"""Bytes of a path that every system takes as the address of a socket."""
 _LOCK_WAIT_S: Final = 10.0
 _MANY_FILES: Final = 65_536
 _LOOK_AGAIN_S: Final = 0.02
@@ -42,6 +46,39 @@ class Ready:
             self._descriptor = None
         elif self._is_foreground and word != "ok":
             sys.stderr.write(f"pal: {word}\n")
+
+
+def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
+    """Connect to a socket in a home, however long its path is; raises OSError when nobody listens there.
+
+    Who cannot wait gets BlockingIOError when whoever listens has too many callers already, and else a
+    connection that does not wait either.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(can_wait)
+    try:
+        at_short_path(path, connection.connect)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def at_short_path(path: Path, use: Callable[[str], None]) -> None:
+    """Use the path of a socket, or a short one to the same place where the system would not take it."""
+    if len(os.fsencode(path)) <= _LIMIT_SOCKET_PATH:
+        use(str(path))
+    elif sys.platform == "linux":
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            use(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+    else:  # pragma: no cover - macOS
+        with tempfile.TemporaryDirectory(prefix="pal-", dir="/tmp") as private:
+            link = Path(private) / "a"
+            link.symlink_to(path.parent)
+            use(str(link / path.name))
 
 
 def prepare_home(home: Path) -> Path:

@@ -52,6 +52,12 @@ EXAMPLES = [
     requests.Leave(reason="exited with 0"),
     requests.Hold(pid=7),
     requests.Hold(pid=7, name="luna", ticket="t", secret="s", cols=80, rows=24, version="1"),
+    requests.Accompany(harness="opencode", session="ses_1"),
+    requests.Accompany(harness="opencode", session="ses_1", cwd="/src", version="1"),
+    requests.Permission(request="per_1"),
+    requests.Permission(
+        request="per_1", name="luna", session="ses_1", tool="bash", input={"command": "x"}, outcome="gone"
+    ),
     requests.Lane(kind="terminal"),
     requests.Lane(kind="terminal", reaches_busy=False, wakes_idle=False),
     requests.Gate(lane=1, open=True),
@@ -59,6 +65,9 @@ EXAMPLES = [
     requests.Answer(lane=1, offer=2, answer="seen"),
     requests.Answer(lane=1, offer=2, answer="refused", grade="handed", reason="r", evidence="e"),
     requests.Typed(text="blue"),
+    requests.SubBegin(key="a1"),
+    requests.SubBegin(key="a1", name="luna", type="reviewer"),
+    requests.SubEnd(key="a1", name="luna", reason="done"),
     requests.Tell(ask=3),
     requests.Tell(ask=3, ok={"text": "$ "}, error="bad_request", message="no", done=False),
 ]

@@ -1,33 +1,11 @@
 """The parts of the daemon that need no process of their own."""
 
-import asyncio
-import logging
 import os
 from pathlib import Path
 
 import pytest
 
-from palaver.daemon import GuardedTasks
-from palaver.errors import DiskFull
 from palaver.home import Ready, file_system_of
-
-
-async def test_a_task_that_fails_is_written_down_and_stops_nobody_else(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.WARNING, "palaver")
-
-    async def fail(error: Exception) -> None:
-        raise error
-
-    async with GuardedTasks() as tasks:
-        tasks.create_task(fail(ValueError("a mistake")))
-        tasks.create_task(fail(DiskFull("no room")))
-        other = tasks.create_task(asyncio.sleep(0, "done"))
-
-    assert other.result() == "done"
-    assert "a mistake" in caplog.text
-    assert "disk_full: no room" in caplog.text
 
 
 def test_whoever_started_the_daemon_hears_one_word_and_then_the_end() -> None:

@@ -11,14 +11,16 @@ import os
 import select
 import signal
 import sys
-import time
 
 from palaver import __version__
 from palaver.cli.thin_call import Call, UsageError, find_home, request_fields, working_directory
 from palaver.cli.thin_input import Input
+from palaver.cli.thin_output import complain, die_of, write_all, write_out
+from palaver.cli.thin_reach import Reach
 from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame, parse_limit, parse_output, request
 from palaver.client import start
-from palaver.client.start import CAUGHT_SIGNALS, StartError
+from palaver.client.spawn import CAUGHT_SIGNALS
+from palaver.client.start import StartError
 
 TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
 if TYPE_CHECKING:
@@ -40,45 +42,51 @@ class _Client:
         directory = working_directory()
         self._call = call
         self._home = find_home(call, directory)
+        self._reach = Reach(call, self._home)
         self._fields = request_fields(call, directory)
         self._token = b""
         self._wire: start.Socket | None = None
         self._can_speak = False  # no frame of ours is half sent
         self._has_heard = False
+        self._has_said = False  # something was written to standard output
         self._is_gentle = False  # the daemon wants to be told of SIGTERM and SIGHUP, and then says the end
         self._ending = 0  # the signal of which it was told, or is to be
         self._has_told = False
         self._woken: int | None = None  # can be read once a signal came
+        self._is_monitor = call.verb in (b"monitor", b"rewake")
+        self._harness: int | None = (
+            None  # can be read once the process has ended that keeps a monitor running
+        )
         self._input = Input(self._send)
 
     def run(self) -> NoReturn:
         """Make the request, again if need be, until the daemon says how to end."""
-        if self._call.verb == b"up":
-            start.remove(f"{self._home}/down")
-            if self._call.is_foreground:
-                own = [b"--home", os.fsencode(self._home), b"--foreground"]
-                self._run_python(b"palaver.daemon", own + self._call.foreground_arguments())
+        self._reach.prepare()
         if self._call.verb == b"hook":
             from palaver.cli.thin_hook import run_hook  # only here: no other command needs it
 
             run_hook(self._home, self._fields)
+        if self._call.verb == b"rewake":
+            from palaver.cli.thin_hook import rewake_fields  # as above
+
+            self._fields = [*self._fields, *rewake_fields()]
         self._catch_signals()
         if self._call.verb == b"mcp":
             self._run_pump()
-        if self._call.verb == b"monitor":
+        if self._is_monitor:
             from palaver.cli.thin_hook import run_monitor  # as above
 
             run_monitor(self._home, self._watch)
         repeats = 0
         while repeats <= _REPEATS:
-            self._wire = self._open_wire(repeats)
+            self._wire = self._reach.open(repeats)
             repeats += 1
             if self._wire is not None:
                 self._serve(self._wire)
                 self._can_speak = self._is_gentle = False
                 self._wire.close()
                 if self._ending:  # the daemon was lost before it could say the end
-                    _die_of(self._ending)
+                    die_of(self._ending)
                 if self._has_heard:
                     repeats = 1
         raise StartError("lost the daemon")
@@ -86,40 +94,22 @@ class _Client:
     def _run_pump(self) -> NoReturn:
         from palaver.cli.thin_pump import Pump  # only here: no other command needs it
 
-        pump = Pump(self._home, self._fields, self._send, _write_out, self._use_wire, self._obey)
-        pump.run(self._open_wire(0))
+        pump = Pump(self._home, self._fields, self._send, write_out, self._use_wire, self._obey)
+        pump.run(self._reach.open(0))
 
-    def _watch(self, wire: start.Socket) -> bool:
+    def _watch(self, wire: start.Socket, harness: int | None) -> bool:
         """Serve a daemon until it is lost, in a monitor; tell whether it said anything."""
-        self._wire = wire
+        self._wire, self._harness = wire, harness
         self._serve(wire)
         self._can_speak = self._is_gentle = False
         wire.close()
         if self._ending:  # the daemon was lost before it could say the end
-            _die_of(self._ending)
+            die_of(self._ending)
         return self._has_heard
 
     def _use_wire(self, wire: start.Socket | None) -> None:
         self._wire = wire
         self._can_speak = False
-
-    def _open_wire(self, repeats: int) -> start.Socket | None:
-        """Connect by the rules of the verb; None when the daemon was lost again."""
-        if wire := start.reach(self._home):
-            return wire
-        verb = self._call.verb
-        if verb == b"help":
-            self._run_python(b"palaver.cli", self._call.arguments)
-        if verb == b"down":
-            self._end_not_running()
-        if repeats:  # somebody may be bringing it back already
-            time.sleep(0.01 * 2**repeats)
-            if wire := start.reach(self._home):
-                return wire
-        if verb == b"up":
-            return start.start(self._home, person=True)
-        # A follower that was running when the bus was stopped must not bring it back, whoever started it.
-        return start.start(self._home, person=False if repeats else None)
 
     def _serve(self, wire: start.Socket) -> None:
         """Do what the daemon asks until the connection ends. Q and V end the process."""
@@ -127,7 +117,7 @@ class _Client:
         is_stepping_down = self._has_heard = False
         self._send(request([*self._fields, (b"r", self._token)] if self._token else self._fields))
         while True:
-            if self._call.verb == b"monitor" and self._is_output_lost(wire):
+            if self._is_monitor and self._is_output_lost(wire):
                 os._exit(0)
             ready = _wait_for(wire.fileno(), self._woken, self._input.fd)
             if wire.fileno() not in ready:
@@ -152,11 +142,13 @@ class _Client:
     def _is_output_lost(self, wire: start.Socket) -> bool:
         from palaver.cli.thin_hook import is_output_lost  # only a monitor needs it
 
-        return is_output_lost(wire.fileno())
+        # While a file is read for the daemon nothing is waited for here.
+        return is_output_lost(wire.fileno(), self._harness, None if self._input.fd is None else 0)
 
     def _obey(self, kind: bytes, payload: bytes) -> bool:
         """Do what one frame asks. False: the daemon is stepping down."""
         if kind == b"N":
+            self._reach.step_aside()
             self._input.stop()
             return False
         # Not for N: a client and a daemon that each find the other too old must not go on for ever.
@@ -164,13 +156,15 @@ class _Client:
         if kind == b"O":
             self._write_output(payload)
         elif kind == b"E":
-            _write_all(2, memoryview(payload))
+            write_all(2, memoryview(b"" if self._call.verb == b"rewake" else payload))
         elif kind == b"I" and len(payload) == 4 and self._input.fd is None:
             self._input.begin_stdin(parse_limit(payload)[0])
         elif kind == b"F" and self._input.fd is None:
             self._input.begin_file(*parse_limit(payload))
         elif kind == b"V":
-            self._run_python(b"palaver.cli", payload.split(b"\0") if payload else [])
+            assert self._wire is not None
+            self._wire.close()
+            self._reach.run_python(b"palaver.cli", payload.split(b"\0") if payload else [])
         elif kind == b"Q" and len(payload) == 1:
             self._end(payload[0])
         elif kind == b"G":
@@ -182,7 +176,8 @@ class _Client:
 
     def _write_output(self, payload: bytes) -> None:
         number, token, data = parse_output(payload)
-        _write_out(data)
+        write_out(data)
+        self._has_said = self._has_said or bool(data)
         # Before the A: once the daemon counts the frame as flushed, a repeat must start behind it.
         self._token = token or self._token
         self._send(frame(b"A", number))
@@ -215,35 +210,9 @@ class _Client:
         if self._wire is not None:
             self._wire.close()
         if self._call.verb == b"down" and status == 0:
-            limit_s = time.monotonic() + start.GONE_LIMIT_S
-            while start.is_daemon_alive(self._home):
-                if time.monotonic() > limit_s:
-                    raise StartError(f"the daemon has not ended yet; see {self._home}/daemon.log")
-                time.sleep(0.01)
-        os._exit(status)
-
-    def _end_not_running(self) -> NoReturn:
-        try:
-            os.close(os.open(f"{self._home}/down", os.O_WRONLY | os.O_CREAT, 0o600))
-        except FileNotFoundError:
-            pass  # without a home there is nothing to keep down
-        except OSError as error:
-            raise StartError(f"{error.filename}: {error.strerror}") from error
-        _write_all(2, memoryview(b"pal: the bus is not running\n"))
-        os._exit(0)
-
-    def _run_python(self, module: bytes, arguments: list[bytes]) -> NoReturn:
-        """Become Python: `-I` keeps the caller's directory and PYTHON variables out."""
-        python = start.find_python()
-        os.environ["PALAVER_HOME"] = self._home
-        if self._wire is not None:
-            self._wire.close()
-        signal.setitimer(signal.ITIMER_REAL, 0)  # it would survive the exec and kill it
-        try:
-            program = [os.fsencode(python), b"-I", b"-m", module, *arguments]
-            os.execvp(python, program)  # noqa: S606 - a shell has no part in it
-        except OSError as error:
-            raise StartError(f"cannot run {python}: {error.strerror}") from error
+            self._reach.await_end()
+        # A complaint must wake nobody.
+        os._exit(0 if self._call.verb == b"rewake" and not self._has_said else status)
 
     def _catch_signals(self) -> None:
         # Without it a signal in the moment before a wait would be dealt with only after that wait.
@@ -264,10 +233,10 @@ class _Client:
         if self._can_speak and self._wire is not None and not self._has_told:
             self._tell(self._wire, number)
         if not is_end:
-            _die_of(number)
+            die_of(number)
 
     def _on_end_limit(self, _: int, __: FrameType | None) -> None:
-        _die_of(self._ending)
+        die_of(self._ending)
 
 
 def main() -> NoReturn:
@@ -276,7 +245,7 @@ def main() -> NoReturn:
     call = Call([os.fsencode(argument) for argument in sys.argv[1:]])
     try:
         if call.arguments[:1] == [b"--version"]:
-            if error := _write_all(1, memoryview(f"pal {__version__}\n".encode())):
+            if error := write_all(1, memoryview(f"pal {__version__}\n".encode())):
                 raise StartError(f"standard output: {error.strerror}")
             os._exit(0)
         if call.verb == b"hook":
@@ -286,19 +255,10 @@ def main() -> NoReturn:
         _Client(call).run()
     except (StartError, UsageError, MalformedFrameError) as error:
         # A hook must never disturb its harness: it is silent, and all is well.
-        if call.verb == b"hook":
+        if call.verb in (b"hook", b"rewake"):
             os._exit(0)
-        _write_all(2, memoryview(_complaint(error, is_json=call.is_json)))
+        complain(error, is_json=call.is_json)
         os._exit(1)
-
-
-def _complaint(error: Exception, *, is_json: bool) -> bytes:
-    if not is_json:
-        return f"pal: {error}\n".encode(errors="surrogateescape")
-    import json  # only here: it takes longer to import than all the rest
-
-    line = json.dumps({"error": "unavailable", "message": str(error)}, separators=(",", ":"))
-    return f"{line}\n".encode(errors="replace")
 
 
 def _wait_for(*sources: int | None) -> list[int]:
@@ -308,36 +268,6 @@ def _wait_for(*sources: int | None) -> list[int]:
         if source is not None:
             waiting.register(source, select.POLLIN)
     return [fd for fd, _ in waiting.poll()]
-
-
-def _write_all(fd: int, data: memoryview) -> OSError | None:
-    """Write all of it, or give the error."""
-    while data:
-        try:
-            data = data[os.write(fd, data) :]
-        except BlockingIOError:
-            room = select.poll()
-            room.register(fd, select.POLLOUT)
-            room.poll()
-        except OSError as error:
-            return error
-    return None
-
-
-def _write_out(data: memoryview) -> None:
-    """Write to standard output; a reader that has gone ends us as it ends everybody."""
-    if error := _write_all(1, data):
-        if isinstance(error, BrokenPipeError):
-            _die_of(signal.SIGPIPE)
-        raise StartError(f"standard output: {error.strerror}")
-
-
-def _die_of(number: int) -> NoReturn:
-    """End by the signal itself, so that the shell sees the true cause."""
-    signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)
 
 
 if __name__ == "__main__":

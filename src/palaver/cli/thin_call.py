@@ -1,8 +1,8 @@
 """What the thin client must know of its own call: verb, home, and what the request tells the daemon.
 
-It knows only the verbs that have rules of their own (up, down, hook, monitor, help) and checks no argument:
-that is the daemon's work. It hands on only variables that stand in a list, because others carry keys. A plain
-class, because importing dataclasses takes longer than the whole client.
+It knows only the verbs that have rules of their own (up, down, hook, monitor, rewake, help) and checks no
+argument: that is the daemon's work. It hands on only variables that stand in a list, because others carry
+keys. A plain class, because importing dataclasses takes longer than the whole client.
 """
 
 import os
@@ -60,6 +60,17 @@ class Call:
             elif verb_at is None and not argument.startswith(b"-"):
                 verb_at = at
         return verb_at
+
+    def has_more_words(self) -> bool:
+        """Whether there is a word of which the client itself knows nothing, in a call of up or down."""
+        known = (b"--json", b"--foreground") if self.verb == b"up" else (b"--json",)
+        row = enumerate(self.arguments)
+        for at, argument in row:
+            if argument in (b"--home", b"--as"):
+                next(row, None)
+            elif at != self.verb_at and argument not in known and not argument.startswith(b"--home="):
+                return True
+        return False
 
     def foreground_arguments(self) -> list[bytes]:
         """Give what stands behind `up` for the daemon itself, without what the client has already used."""

@@ -1,7 +1,8 @@
-"""`pal hook` and `pal monitor` of the Python client; native/hook.h and native/monitor.h are the same in C.
+"""`pal hook`, `pal monitor` and `pal rewake` in Python; native/hook.h and native/monitor.h are the same in C.
 
 A harness waits for a hook: it is silent and ends with 0 whatever happens, writes an answer out whole or not
-at all, and starts nothing. A monitor outlives the daemon, waits for the next one, and ends with its harness.
+at all, and starts nothing. A monitor outlives the daemon, waits for the next one, and ends with its harness;
+`rewake` is one that says something once, and what it says is put to the model when it ends with status 2.
 """
 
 from __future__ import annotations
@@ -90,27 +91,49 @@ def _ask(home: str, fields: list[tuple[bytes, bytes]]) -> bytes:
     return answer
 
 
-def run_monitor(home: str, serve: Callable[[start.Socket], bool]) -> NoReturn:
-    """Serve one daemon after the other; `serve` tells whether it said anything."""
+def rewake_fields() -> list[tuple[bytes, bytes]]:
+    """Take the input of the hook along. A session that prints one answer and ends would wait for us."""
+    content = _read_input()
+    if os.environ.get("CLAUDE_CODE_ENTRYPOINT", "sdk").startswith("sdk"):
+        os._exit(0)
+    return [(b"b", content)]
+
+
+def run_monitor(home: str, serve: Callable[[start.Socket, int | None], bool]) -> NoReturn:
+    """Serve one daemon after the other; `serve` tells whether it said anything.
+
+    It is given what can be read once the harness has ended, where the system has that.
+    """
     parent, wait_s = os.getppid(), _WAIT_FIRST_S
+    harness = _watch_process(parent)
     while os.getppid() == parent:
         try:
             wire = start.reach(home)
         except start.StartError:
             wire = None
-        if wire is not None and serve(wire):
+        if wire is not None and serve(wire, harness):
             wait_s = _WAIT_FIRST_S
-        if is_output_lost(None, wait_s):
+        if is_output_lost(None, harness, wait_s):
             break
         wait_s = min(2 * wait_s, _WAIT_MOST_S)
     os._exit(0)
 
 
-def is_output_lost(wire: int | None, limit_s: float | None = None) -> bool:
-    """Wait until the daemon says something; true when nobody can read our output: the harness has gone."""
+def _watch_process(pid: int) -> int | None:
+    try:
+        return start.above_stdio(os.pidfd_open(pid))
+    except (OSError, AttributeError):
+        return None
+
+
+def is_output_lost(wire: int | None, harness: int | None, limit_s: float | None = None) -> bool:
+    """Wait until the daemon says something; true when the harness has gone, or nobody can read our output."""
     waiting = select.poll()
     if wire is not None:
         waiting.register(wire, select.POLLIN)
+    if harness is not None:
+        waiting.register(harness, select.POLLIN)
     waiting.register(1, 0)
     lost = select.POLLERR | select.POLLHUP | select.POLLNVAL
-    return any(fd == 1 and found & lost for fd, found in waiting.poll(limit_s and limit_s * 1000))
+    found = waiting.poll(None if limit_s is None else limit_s * 1000)
+    return any(fd == harness or (fd == 1 and event & lost) for fd, event in found)

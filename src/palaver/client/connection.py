@@ -10,11 +10,10 @@ repeated with its own id, so that nothing is sent twice and nothing is missed. W
 raised as the class of `palaver.errors` that it is.
 """
 
-import asyncio
 import os
 import secrets
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,16 +28,14 @@ from palaver.client.answer import (
     fields_from_json,
     last_from_json,
     ledger_from_json,
-    mail_from_json,
     receipt_from_json,
 )
 from palaver.client.follower import Follower
-from palaver.client.inbox import Inbox
 from palaver.client.lifeline import Lifeline
+from palaver.client.mail import Mail
 from palaver.client.message import Message
 from palaver.client.receipt import Delivery, Receipt
 from palaver.client.request import (
-    Ack,
     CallTool,
     Events,
     Join,
@@ -62,10 +59,9 @@ class Connection:
     def __init__(self, home: str, join: Join) -> None:
         self._home = home
         self._lifeline = Lifeline(home, join, self._on_push, self._on_broken)
+        self._mail = Mail(self._lifeline.ask, self.send)
         self._ids = UlidSource(SystemClock(), os.urandom)
-        self._inbox = Inbox()
         self._followers: set[Follower] = set()
-        self._again: set[asyncio.Task[None]] = set()
         self._is_over = False
 
     @property
@@ -89,12 +85,15 @@ class Connection:
         try:
             await self._lifeline.close()
         finally:
-            self._inbox.waiting.end()
+            self._mail.waiting.end()
             for follower in self._followers:
                 follower.close()
 
+    def _on_push(self, line: Line) -> None:
+        self._mail.hear(line)
+
     def _on_broken(self, error: PalaverError) -> None:
-        self._inbox.waiting.end(error)
+        self._mail.waiting.end(error)
 
     # Sending
 
@@ -159,8 +158,8 @@ class Connection:
         with self._until_over():
             await self._lifeline.ask(Listen())
         if not self._is_over:
-            self._inbox.waiting.reopen()
-        async for message in self._inbox.waiting:
+            self._mail.waiting.reopen()
+        async for message in self._mail.waiting:
             yield message
 
     @contextmanager
@@ -171,34 +170,6 @@ class Connection:
         except Disconnected:
             if not self._is_over:
                 raise
-
-    def _on_push(self, line: Line) -> None:
-        mail = mail_from_json(line.message)
-        message = Message(
-            seq=mail.seq,
-            id=mail.id,
-            ts=mail.ts,
-            sender=mail.sender,
-            text=mail.text,
-            intent=mail.intent,
-            thread=mail.thread,
-            reply_to=mail.reply_to,
-            fields=fields_from_json(line.message),
-            acknowledge=self._ack,
-            answer=self.send,
-        )
-        if not self._inbox.put(message):
-            again = asyncio.get_running_loop().create_task(self._ack_again(mail.seq))
-            self._again.add(again)
-            again.add_done_callback(self._again.discard)
-
-    async def _ack(self, seq: int) -> None:
-        self._inbox.acked(seq)
-        await self._lifeline.ask(Ack(messages=(seq,)))
-
-    async def _ack_again(self, seq: int) -> None:
-        with suppress(PalaverError):  # still unread then, and handed out again with the next connection
-            await self._ack(seq)
 
     # Rooms
 

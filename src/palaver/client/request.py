@@ -89,6 +89,7 @@ class Status(Request, frozen=True, kw_only=True, tag="status"):
     """Say what I am doing."""
 
     state: str
+    name: str = ""
     detail: str = ""
     tool: str = ""
     command: str = ""
@@ -151,10 +152,20 @@ class Hold(Request, frozen=True, kw_only=True, tag="hold"):
     session: str = ""
 
 
+class Accompany(Request, frozen=True, kw_only=True, tag="accompany"):
+    """Be the companion of one session of the harness that started this process."""
+
+    harness: str
+    session: str
+    cwd: str = ""
+    version: str = ""
+
+
 class Lane(Request, frozen=True, kw_only=True, tag="lane"):
     """Have mail offered, each offer once."""
 
     kind: str
+    name: str = ""
     reaches_busy: bool = True
     wakes_idle: bool = True
     remembers: bool = False
@@ -181,6 +192,33 @@ class Answer(Request, frozen=True, kw_only=True, tag="answer"):
     grade: str = ""
     reason: str = ""
     evidence: str = ""
+
+
+class SubBegin(Request, frozen=True, kw_only=True, tag="sub_begin"):
+    """A sub-agent begins, or goes on. The answer says its name."""
+
+    key: str
+    name: str = ""
+    type: str = ""
+
+
+class SubEnd(Request, frozen=True, kw_only=True, tag="sub_end"):
+    """A sub-agent has ended."""
+
+    key: str
+    name: str = ""
+    reason: str = "ended"
+
+
+class Permission(Request, frozen=True, kw_only=True, tag="permission"):
+    """A person is asked to allow something; with an outcome, what became of that."""
+
+    request: str
+    name: str = ""
+    session: str = ""
+    tool: str = ""
+    input: dict[str, object] = {}
+    outcome: str = ""
 
 
 class Typed(Request, frozen=True, kw_only=True, tag="typed"):

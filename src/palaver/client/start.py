@@ -5,26 +5,28 @@ knows nothing of what is said on the connection. The thin client imports it on e
 little: `_socket` and `os` instead of `socket` and `pathlib`, which take longer than all the rest.
 """
 
+from __future__ import annotations
+
 import _socket
 import errno
 import fcntl
 import os
-import signal
 import sys
 import time
 
+from palaver.client.spawn import spawn
 from palaver.harness.marks import MARKS, SEAT_MARK
+
+TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Socket = _socket.socket
 
 GONE_LIMIT_S = 10.0
 """How long a daemon that is stepping down may hold its lock."""
 
-CAUGHT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
 _ADDRESS_BYTES = 104 if sys.platform == "darwin" else 108
-_READY_FD = 3
-_DAEMON_NAMES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
 class StartError(Exception):
@@ -67,10 +69,13 @@ def reach(home: str) -> Socket | None:
         raise StartError(f"{home}/daemon.sock: {error.strerror or error}") from error
 
 
-def start(home: str, *, person: bool | None = None) -> Socket | None:
+def start(
+    home: str, *, person: bool | None = None, spawned: Callable[[], None] | None = None
+) -> Socket | None:
     """Start the daemon, or wait for the one that another client is starting, and connect to it.
 
     None means that it was lost again at once. The marker of `pal down` is obeyed as in ensure_daemon.
+    `spawned` is called when it is this process that starts one.
     """
     marker = f"{home}/down"
     if os.path.lexists(marker):
@@ -84,7 +89,7 @@ def start(home: str, *, person: bool | None = None) -> Socket | None:
         raise StartError(f"{error.filename}: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _start_alone(home)
+        return _start_alone(home, spawned)
     finally:
         os.close(lock)
 
@@ -184,7 +189,7 @@ def _connect_far(wire: Socket, home: str) -> None:
             os.close(back)
 
 
-def _start_alone(home: str) -> Socket | None:
+def _start_alone(home: str, spawned: Callable[[], None] | None) -> Socket | None:
     """Start the daemon; the caller holds the lock, so nobody else does."""
     limit_s = time.monotonic() + GONE_LIMIT_S
     wire = reach(home)
@@ -193,77 +198,9 @@ def _start_alone(home: str) -> Socket | None:
         time.sleep(0.02)
         wire = reach(home)
     if wire is None:
-        _spawn(home)
+        if spawned is not None:
+            spawned()
+        if why := spawn(home, find_python()):
+            raise StartError(f"the daemon did not start{why}")
         wire = reach(home)
     return wire
-
-
-def _spawn(home: str) -> None:
-    ready, report = os.pipe()
-    try:
-        child = _fork()
-    except OSError as error:
-        raise StartError(f"the daemon did not start: {error.strerror}") from error
-    if child == 0:
-        _detach(home, report)
-    os.close(report)
-    os.waitpid(child, 0)
-    text = b""
-    while text != b"ok\n" and (piece := os.read(ready, 4096)):
-        text += piece
-    os.close(ready)
-    if not text:
-        raise StartError(f"the daemon did not start; see {home}/daemon.log")
-    if text != b"ok\n":
-        raise StartError(f"the daemon did not start: {text.decode(errors='replace').rstrip()}")
-
-
-def _fork() -> int:
-    import warnings
-
-    # Newer Pythons warn of forking beside threads. The child makes nothing but system calls, and then execs.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def _detach(home: str, report: int) -> None:
-    """In the child: become the daemon in a grandchild, so that nobody must wait for it. Never returns."""
-    python = find_python()
-    try:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        _shed(report)
-        program = [python, "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", str(_READY_FD)]
-        os.execvpe(python, program, _daemon_environment(home))  # noqa: S606 - a shell has no part in it
-    except OSError as error:
-        os.write(_READY_FD, f"cannot run {python}: {error.strerror}".encode(errors="replace"))
-    finally:
-        os._exit(1)
-
-
-def _shed(report: int) -> None:
-    """Leave behind all that is the caller's, but for the pipe on which the daemon says that it listens."""
-    report = fcntl.fcntl(report, fcntl.F_DUPFD, _READY_FD + 1)
-    null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD, _READY_FD + 1)
-    for fd in range(3):
-        os.dup2(null, fd)
-    os.dup2(report, _READY_FD)
-    # Somebody may wait for the end of a pipe that was handed to us.
-    os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
-    for number in (*CAUGHT_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.umask(0o077)
-    os.chdir("/")
-
-
-def _daemon_environment(home: str) -> dict[str, str]:
-    """The daemon serves many callers: what belongs to this one alone stays behind."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _DAEMON_NAMES or (name.startswith("PALAVER_") and name != SEAT_MARK)
-    }
-    return {**kept, "PALAVER_HOME": home}

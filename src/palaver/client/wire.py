@@ -36,6 +36,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """With `verb`, and `lines` where it applies: what a holder is asked."""
     verb: str = ""
     lines: int = 0
+    request: str = ""
+    """With `allowed`: what a person says to a request for a permission."""
+    allowed: bool = False
 
     @property
     def refusal(self) -> PalaverError:

@@ -81,19 +81,10 @@ from palaver.errors.rooms import (
     InvalidBody,
     InvalidCursor,
     InvalidEventTypeFilter,
-    InvalidHandoff,
     NotAPlace,
-    NotOwner,
-    ObserverCannotHoldTurn,
-    ParkRequiresRelease,
-    RecipientUnreachable,
     RoomClosed,
     RoomNotFound,
-    StaleLease,
-    TakeoverIneligible,
-    TakeoverNotAvailable,
     TargetActive,
-    TurnMismatch,
     UnknownMember,
     UnknownTarget,
 )
@@ -102,6 +93,17 @@ from palaver.errors.roots import (
     PalaverError,
     RequestError,
     Unavailable,
+)
+from palaver.errors.stick import (
+    InvalidHandoff,
+    NotOwner,
+    ObserverCannotHoldTurn,
+    ParkRequiresRelease,
+    RecipientUnreachable,
+    StaleLease,
+    TakeoverIneligible,
+    TakeoverNotAvailable,
+    TurnMismatch,
 )
 from palaver.errors.unavailable import (
     Disconnected,

@@ -1,0 +1,112 @@
+"""How the thin client comes to a daemon, by the rules of its verb, or becomes Python where it needs none.
+
+Help never has an effect, `down` starts nothing, `up` starts what was stopped, and both refuse what cannot be
+meant before they do anything. Knows nothing of what is said on the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from palaver import __version__
+from palaver.cli.thin_output import write_all
+from palaver.client import start
+from palaver.client.start import StartError
+
+TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from palaver.cli.thin_call import Call
+
+_NOT_FOUND = 127  # how a child ends that could not become another program
+
+
+class Reach:
+    """The way of one call to the daemon of a home."""
+
+    def __init__(self, call: Call, home: str) -> None:
+        self._call = call
+        self._home = home
+        self._has_spawned = False
+
+    def prepare(self) -> None:
+        """Do what `up` and `down` do before anybody is reached; in the foreground `up` ends here."""
+        if self._call.verb not in (b"up", b"down"):
+            return
+        if self._call.has_more_words():
+            self._check_arguments()
+        if self._call.verb == b"up":
+            start.remove(f"{self._home}/down")
+            if self._call.is_foreground:
+                own = [b"--home", os.fsencode(self._home), b"--foreground"]
+                self.run_python(b"palaver.daemon", own + self._call.foreground_arguments())
+
+    def open(self, repeats: int) -> start.Socket | None:
+        """Connect by the rules of the verb; None when the daemon was lost again."""
+        if wire := start.reach(self._home):
+            return wire
+        verb = self._call.verb
+        if verb == b"help":
+            self.run_python(b"palaver.cli", self._call.arguments)
+        if verb == b"down":
+            self._end_not_running()
+        if repeats:  # somebody may be bringing it back already
+            time.sleep(0.01 * 2**repeats)
+            if wire := start.reach(self._home):
+                return wire
+        # A follower that was running when the bus was stopped must not bring it back, whoever started it.
+        person = True if verb == b"up" else False if repeats else None
+        return start.start(self._home, person=person, spawned=self._note_spawned)
+
+    def step_aside(self) -> None:
+        """Hear that the daemon makes room for a newer one. After one of our own there is none."""
+        if self._has_spawned:
+            raise StartError(
+                f"this pal is {__version__}, and the package that {start.find_python()} starts is older: "
+                "install Palaver there again, so that both are of one version"
+            )
+
+    def await_end(self) -> None:
+        """Wait until a daemon that was told to stop has ended."""
+        limit_s = time.monotonic() + start.GONE_LIMIT_S
+        while start.is_daemon_alive(self._home):
+            if time.monotonic() > limit_s:
+                raise StartError(f"the daemon has not ended yet; see {self._home}/daemon.log")
+            time.sleep(0.01)
+
+    def run_python(self, module: bytes, arguments: list[bytes]) -> NoReturn:
+        """Become Python: `-I` keeps the caller's directory and PYTHON variables out."""
+        python = start.find_python()
+        os.environ["PALAVER_HOME"] = self._home
+        signal.setitimer(signal.ITIMER_REAL, 0)  # it would survive the exec and kill it
+        try:
+            program = [os.fsencode(python), b"-I", b"-m", module, *arguments]
+            os.execvp(python, program)  # noqa: S606 - a shell has no part in it
+        except OSError as error:
+            raise StartError(f"cannot run {python}: {error.strerror}") from error
+
+    def _note_spawned(self) -> None:
+        self._has_spawned = True
+
+    def _check_arguments(self) -> None:
+        """Ask in Python whether it can be meant, and end if not: the table of commands is slow to import."""
+        python = start.find_python()
+        program = [os.fsencode(python), b"-I", b"-m", b"palaver.cli", b"__check", *self._call.arguments]
+        status = os.spawnvp(os.P_WAIT, python, program)  # noqa: S606 - a shell has no part in it
+        if status == _NOT_FOUND:
+            raise StartError(f"cannot run {python}: it is not there")
+        if status:
+            os._exit(max(status, 1))
+
+    def _end_not_running(self) -> NoReturn:
+        try:
+            os.close(os.open(f"{self._home}/down", os.O_WRONLY | os.O_CREAT, 0o600))
+        except FileNotFoundError:
+            pass  # without a home there is nothing to keep down
+        except OSError as error:
+            raise StartError(f"{error.filename}: {error.strerror}") from error
+        write_all(2, memoryview(b"pal: the bus is not running\n"))
+        os._exit(0)

@@ -1,0 +1,64 @@
+"""The mail that is handed to one connection: made into messages, and acknowledged, again if that was lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+
+from palaver.client.answer import fields_from_json, mail_from_json
+from palaver.client.inbox import Inbox
+from palaver.client.message import Message
+from palaver.client.receipt import Receipt
+from palaver.client.request import Ack, Request
+from palaver.client.stream import Stream
+from palaver.client.wire import Line
+from palaver.errors import PalaverError
+
+Ask = Callable[[Request], Awaitable[msgspec.Raw]]
+"""Puts a request to the daemon, whichever one that is by now."""
+
+
+class Mail:
+    """What came, each message once. It stays unread on the bus until its `ack`."""
+
+    def __init__(self, ask: Ask, answer: Callable[..., Awaitable[Receipt]]) -> None:
+        """`answer` sends a reply."""
+        self._ask = ask
+        self._answer = answer
+        self._inbox = Inbox()
+        self._again: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> Stream[Message]:
+        """What has come and was not taken yet."""
+        return self._inbox.waiting
+
+    def hear(self, line: Line) -> None:
+        """Take in what the daemon pushed. One whose acknowledgement was lost is acknowledged again."""
+        mail = mail_from_json(line.message)
+        message = Message(
+            seq=mail.seq,
+            id=mail.id,
+            ts=mail.ts,
+            sender=mail.sender,
+            text=mail.text,
+            intent=mail.intent,
+            thread=mail.thread,
+            reply_to=mail.reply_to,
+            fields=fields_from_json(line.message),
+            acknowledge=self._ack,
+            answer=self._answer,
+        )
+        if not self._inbox.put(message):
+            again = asyncio.get_running_loop().create_task(self._ack_again(mail.seq))
+            self._again.add(again)
+            again.add_done_callback(self._again.discard)
+
+    async def _ack(self, seq: int) -> None:
+        self._inbox.acked(seq)
+        await self._ask(Ack(messages=(seq,)))
+
+    async def _ack_again(self, seq: int) -> None:
+        with suppress(PalaverError):  # still unread then, and handed out again with the next connection
+            await self._ack(seq)

@@ -1,0 +1,95 @@
+"""The process of a daemon: its options, its lock, its log file and its signals, around one `Daemon`.
+
+python -I -m palaver.daemon --home DIR [--ready-fd N | --foreground] [options of pal up]
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from palaver.clock import SystemClock
+from palaver.config import Loaded, load
+from palaver.daemon.daemon import Daemon
+from palaver.doors.argv.commands_http import wanted_settings, write_wanted
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.table import TABLE
+from palaver.errors import PalaverError, UsageError
+from palaver.home import Ready, allow_many_files, connect_socket, lock_home, log_to, prepare_home
+from palaver.model.setting import check_settings
+
+_logger: Final = logging.getLogger("palaver")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="palaver.daemon", allow_abbrev=False)
+    parser.add_argument("--home", required=True, type=Path)
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--foreground", action="store_true")
+    options, others = parser.parse_known_args(argv)
+    ready = Ready(options.ready_fd, is_foreground=options.foreground)
+    try:
+        wanted = wanted_settings(parse(TABLE, ["up", *others]))
+        return _run(options.home, ready, wanted, is_foreground=options.foreground)
+    except UsageError as error:
+        ready.say(str(error))
+        return 2
+    except (PalaverError, OSError) as error:
+        if not options.foreground:  # a person sees it below
+            _logger.error("did not start: %s", error)
+        ready.say(str(error))
+    except Exception as error:
+        _logger.exception("ended by a mistake of its own")
+        ready.say(f"{type(error).__name__}: {error}")
+    return 1
+
+
+def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foreground: bool) -> int:
+    os.umask(0o077)
+    home = prepare_home(home)
+    if wanted:
+        write_wanted(home, wanted)
+    loaded = load(home, os.environ)
+    check_settings(loaded.settings)
+    lock = lock_home(home, lambda: _is_listening(home))
+    if lock is None:
+        ready.say(
+            "the bus is already running" if is_foreground else f"another daemon holds {home / 'daemon.lock'}"
+        )
+        return 1
+    with lock:
+        allow_many_files()
+        log_to(home, loaded.settings, is_foreground=is_foreground)
+        asyncio.run(_serve(home, loaded, ready))
+    return 0
+
+
+async def _serve(home: Path, loaded: Loaded, ready: Ready) -> None:
+    daemon = Daemon(home, loaded, SystemClock())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_write_down)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, daemon.stop, number.name)
+    await daemon.run(ready)
+
+
+def _write_down(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    _logger.error("%s", context["message"], exc_info=context.get("exception"))
+
+
+def _is_listening(home: Path) -> bool:
+    try:
+        connect_socket(home / "daemon.sock").close()
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Everything that runs in one home, put together and taken apart again. The only file that knows every part.
+
+Read `_open` from top to bottom: who is there, the broker, the reactors, the doors. It opens no path that a
+client names, runs no program, and survives `kill -9` with nothing lost: what it has answered is in the log.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from palaver import __version__
+from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.clock import Clock
+from palaver.config import Loaded
+from palaver.daemon.due import Due
+from palaver.daemon.guarded import GuardedTasks, end_all_tasks
+from palaver.daemon.reactors import Reactors
+from palaver.daemon.roll import Roll
+from palaver.delivery.delivery import Delivery
+from palaver.doors.adopted import AdoptedDoor
+from palaver.doors.dead_places import DeadPlaces
+from palaver.doors.dead_sockets import DeadSockets
+from palaver.doors.desk import Desk
+from palaver.doors.holds import Holds
+from palaver.doors.hooks.conversation import Conversations
+from palaver.doors.hooks.desk import HookDesk
+from palaver.doors.hooks.permissions import PermissionBook
+from palaver.doors.http.server import HttpDoor
+from palaver.doors.reports import take_up_reports
+from palaver.doors.services import DOWN, REPLACED, Services
+from palaver.doors.subagents import Subagents
+from palaver.doors.tokens import TokenBook
+from palaver.doors.transcripts import TranscriptBook
+from palaver.doors.unix import UnixDoor
+from palaver.doors.views import agents_view, mail_view
+from palaver.home import Ready, wait_for_successor
+from palaver.links.attendance import AttendanceBook
+from palaver.links.consumers import Consumers
+from palaver.links.doorstep import Doorstep
+from palaver.links.places import Places
+from palaver.links.tickets import Tickets
+from palaver.log.fold import apply
+from palaver.log.sqlite import SqliteLog
+from palaver.model.agent import Seat
+from palaver.model.ids import UlidSource
+from palaver.model.request import Gone, Started
+from palaver.rooms.policy import policy_from
+from palaver.routing.brakes import Brakes
+
+_logger: Final = logging.getLogger("palaver")
+
+_FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
+
+
+class Daemon:
+    """One for each home. `run` it once."""
+
+    def __init__(self, home: Path, loaded: Loaded, clock: Clock) -> None:
+        self._home = home
+        self._loaded = loaded
+        self._settings = loaded.settings
+        self._policy = policy_from(loaded.settings)
+        self._clock = clock
+        self._stopped = asyncio.Event()
+        self._reason = ""
+
+    def stop(self, reason: str) -> None:
+        """End; the first reason counts."""
+        self._reason = self._reason or reason
+        self._stopped.set()
+
+    async def run(self, ready: Ready) -> None:
+        """Serve until stopped. `ready` is told once the door is open."""
+        sql_limit_s = self._settings.sql_timeout_ms / 1000
+        log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
+        try:
+            failure = await self._serve(log, ready)
+        finally:
+            await log.close()
+        if failure is not None:
+            raise failure
+
+    async def _serve(self, log: SqliteLog, ready: Ready) -> Exception | None:
+        """Open the doors and close them again; give what went wrong, which a task group would wrap."""
+        async with GuardedTasks() as tasks:
+            try:
+                with ExitStack() as closing:
+                    doors = await self._open(log, tasks, closing)
+                    ready.say("ok")
+                    _logger.info(
+                        "listening in %s at place %d, version %s", self._home, log.last(), __version__
+                    )
+                    await self._stopped.wait()
+                    _logger.info("stopping: %s", self._reason)
+                    await self._shut(doors)
+            except Exception as error:
+                return error
+            finally:
+                end_all_tasks()
+        return None
+
+    async def _open(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Doors":
+        """Make every part, in the order in which data walks. They are closed the other way round."""
+        middle = self._make_middle(log, tasks, closing)
+        reactors = Reactors(
+            log,
+            middle.broker,
+            middle.attendance,
+            settings=self._settings,
+            policy=self._policy,
+            clock=self._clock,
+            tasks=tasks,
+        )
+        closing.callback(reactors.close)
+        await middle.broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
+        # What follows from those who are gone by now must not stand before the start.
+        middle.roll.start()
+        subagents = Subagents(log, middle.broker, tasks)
+        closing.callback(subagents.close)
+        subagents.start()
+        reactors.start()
+        doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
+        await doors.unix.open()
+        doors.adopted.open()
+        DeadSockets(self._home, log)
+        DeadPlaces(self._home, log)
+        tasks.create_task(take_up_reports(doors.services))
+        await doors.services.http.open(doors.services, self._settings)
+        tasks.create_task(Due(reactors.delivery).run())
+        return doors
+
+    async def _shut(self, doors: "_Doors") -> None:
+        doors.unix.shut()
+        if self._reason == REPLACED:
+            await wait_for_successor(self._home)
+        await doors.services.http.close()
+        await doors.unix.close(_FAREWELL if self._reason == DOWN else None)
+
+    def _make_middle(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Middle":
+        """Make what decides, and what a decision looks at."""
+
+        def gone(name: str, seat: Seat | None, reason: str) -> None:
+            tasks.create_task(broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason, seat=seat)))
+
+        ids = UlidSource(self._clock, secrets.token_bytes)
+        if largest := log.largest_id():
+            ids.start_above(largest)
+        roll = Roll(log, gone, asyncio.get_running_loop().call_later)
+        closing.callback(roll.close)
+        tokens = TokenBook(self._home)
+        attendance = AttendanceBook(
+            log,
+            clock=self._clock,
+            is_present=roll.is_in_reach,
+            has_token=tokens.has_one_of,
+            policy=self._policy,
+        )
+        closing.callback(attendance.close)
+        broker = Broker(
+            log,
+            clock=self._clock,
+            ids=ids,
+            is_present=roll.presence.is_present,
+            draw=lambda: secrets.randbelow(1_000_000),
+            brakes=Brakes(
+                limit_hops=self._settings.brake_hops, limit_a_minute=self._settings.brake_per_minute
+            ),
+            attendance=attendance,
+            policy=self._policy,
+        )
+        closing.callback(broker.close)
+        return _Middle(roll=roll, tokens=tokens, attendance=attendance, broker=broker)
+
+    def _make_doors(
+        self,
+        log: SqliteLog,
+        middle: "_Middle",
+        delivery: Delivery,
+        subagents: Subagents,
+        tasks: GuardedTasks,
+        closing: ExitStack,
+    ) -> "_Doors":
+        """Make what turns bytes into requests, with all that doors are handed."""
+        roll, broker, http = middle.roll, middle.broker, HttpDoor(tasks)
+        conversations, transcripts = Conversations(delivery, log, tasks), TranscriptBook()
+        desk = Desk(
+            log=log,
+            broker=broker,
+            clock=self._clock,
+            attendance=middle.attendance,
+            places=Places(),
+            policy=self._policy,
+            agents=lambda: agents_view(services),
+            inbox=lambda name, limit: mail_view(services, name, limit),
+        )
+        closing.callback(desk.close)
+        services = Services(
+            home=self._home,
+            settings=self._settings,
+            origins=self._loaded.origins,
+            clock=self._clock,
+            log=log,
+            broker=broker,
+            delivery=delivery,
+            holds=Holds(roll.holders.meet),
+            conversations=conversations,
+            hooks=HookDesk(
+                log=log,
+                broker=broker,
+                delivery=delivery,
+                conversations=conversations,
+                transcripts=transcripts,
+                subagents=subagents,
+                hints=self._settings.hints,
+                tasks=tasks,
+            ),
+            subagents=subagents,
+            tickets=Tickets(self._clock),
+            seats=roll.seats,
+            presence=roll.presence,
+            attendance=middle.attendance,
+            desk=desk,
+            consumers=Consumers(self._home / "consumers"),
+            tokens=middle.tokens,
+            transcripts=transcripts,
+            permissions=PermissionBook(),
+            http=http,
+            version=__version__,
+            started_ms=self._clock.now_ms(),
+            stop=self.stop,
+            describe_doors=lambda: {"unix": str(self._home / "daemon.sock"), **http.describe()},
+        )
+        doorstep = Doorstep(roll.seats, roll.terminals, holders=roll.holders)
+        adopted = AdoptedDoor(services, doorstep, tasks)
+        closing.callback(adopted.close)
+        return _Doors(services=services, unix=UnixDoor(services, doorstep, tasks), adopted=adopted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Middle:
+    """What decides, and what a decision looks at beside the log."""
+
+    roll: Roll
+    tokens: TokenBook
+    attendance: AttendanceBook
+    broker: Broker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Doors:
+    """What is open, and what all doors are handed."""
+
+    services: Services
+    unix: UnixDoor
+    adopted: AdoptedDoor

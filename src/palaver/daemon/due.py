@@ -1,0 +1,38 @@
+"""What delivery does by time: wakes it when something falls due, such as a message that expires."""
+
+import asyncio
+import logging
+from typing import Final
+
+from palaver.delivery.delivery import Delivery
+from palaver.errors import Unavailable
+
+_TRY_AGAIN_S: Final = 1.0
+
+_logger: Final = logging.getLogger("palaver")
+
+
+class Due:
+    """The one timer of a delivery."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._has_changed = asyncio.Event()
+        delivery.deadline_changed = self._has_changed.set
+
+    async def run(self) -> None:
+        """Wake it at the next moment, and look anew when that moment changes; until cancelled."""
+        while True:
+            self._has_changed.clear()
+            try:
+                async with asyncio.timeout(self._delivery.next_wait_s()):
+                    await self._has_changed.wait()
+            except TimeoutError:
+                await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        try:
+            await self._delivery.catch_up()
+        except Unavailable as error:
+            _logger.warning("nothing could expire or be held: %s: %s", error.code, error)
+            await asyncio.sleep(_TRY_AGAIN_S)

@@ -1,0 +1,66 @@
+"""What reads the log, and asks the broker for what follows from it: delivery, allowances, watches."""
+
+import asyncio
+
+from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.clock import Clock
+from palaver.config import Settings
+from palaver.delivery.allowances import Allowances
+from palaver.delivery.delivery import Delivery
+from palaver.links.attendance import AttendanceBook
+from palaver.log.api import Log
+from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.delivery import AgentState
+from palaver.model.message import INSTANCE
+from palaver.model.request import Request, SetStatus
+from palaver.rooms.policy import Policy
+from palaver.watches.nags import Nags
+from palaver.watches.sticks import Sticks
+from palaver.watches.watches import Watches
+
+
+class Reactors:
+    """All of them. Each hears of new events at once, and takes up older ones at its start."""
+
+    def __init__(
+        self,
+        log: Log,
+        broker: Broker,
+        attendance: AttendanceBook,
+        *,
+        settings: Settings,
+        policy: Policy,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        async def submit(request: Request) -> object:
+            return await broker.submit(SYSTEM_CALLER, request)
+
+        async def rest(agent: Agent) -> object:
+            caller = Caller(name=agent.name, standing=standing_of_role(agent.role), kind=INSTANCE)
+            return await broker.submit(caller, SetStatus(state=AgentState.IDLE))
+
+        call_later = asyncio.get_running_loop().call_later
+        self.delivery = Delivery(log, submit, clock=clock, tasks=tasks)
+        self._allowances = Allowances(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
+        self._watches = Watches(log, submit, tasks=tasks)
+        after_s = settings.remind_after_s
+        self._nags = Nags(log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks)
+        self._sticks = Sticks(
+            log, submit, attendance, clock=clock, policy=policy, call_later=call_later, tasks=tasks
+        )
+        attendance.fell_silent = self._sticks.look_at
+
+    def start(self) -> None:
+        """Take up what the log has left to do."""
+        self._watches.start()
+        self._nags.start()
+        self._sticks.start()
+
+    def close(self) -> None:
+        """Hear of nothing more. What is left to do is in the log, for the next daemon."""
+        self._sticks.close()
+        self._nags.close()
+        self._watches.close()
+        self._allowances.close()
+        self.delivery.close()

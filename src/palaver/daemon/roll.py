@@ -1,0 +1,60 @@
+"""Who sits where, and who is there: kept as the state says it, for everything that must know at once."""
+
+from collections.abc import Callable, Sequence
+
+from palaver.links.holders import Holders
+from palaver.links.presence import CallLater, Presence
+from palaver.links.process import boot_id
+from palaver.links.seats import SeatIndex
+from palaver.links.terminals import HolderTerminals
+from palaver.links.watch import ProcessWatch
+from palaver.log.api import Log
+from palaver.log.fold import agent_of
+from palaver.log.state import read_agent, read_agents
+from palaver.model.agent import Agent, Seat
+from palaver.model.envelope import Event
+from palaver.model.life import AGENT_TYPES
+from palaver.model.message import HUMAN
+
+Gone = Callable[[str, Seat | None, str], None]
+
+
+class Roll:
+    """The seats, presence, terminals and holders of all agents. Empty until it starts."""
+
+    def __init__(self, log: Log, gone: Gone, call_later: CallLater) -> None:
+        """`gone` is told who is surely gone, from which seat, and why."""
+        boot = boot_id()
+        self._log = log
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self.presence = Presence(ProcessWatch(), gone, call_later)
+        self.seats = SeatIndex(boot)
+        self.terminals = HolderTerminals(boot)
+        self.holders = Holders(boot)
+
+    def start(self) -> None:
+        """Take in all that the state says, and from now on what changes, before a commit returns."""
+        self._unsubscribe = self._log.subscribe(self._follow)
+        for agent in read_agents(self._log.rows):
+            self._put(agent)
+
+    def close(self) -> None:
+        """Watch nobody any more."""
+        self._unsubscribe()
+        self.presence.close()
+
+    def is_in_reach(self, name: str) -> bool:
+        """Tell whether a member of a room is there: a person always is, whichever terminal they look at."""
+        return name == HUMAN or self.presence.is_present(name)
+
+    def _follow(self, events: Sequence[Event]) -> None:
+        for event in events:
+            is_news = event.type in AGENT_TYPES
+            if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
+                self._put(agent)
+
+    def _put(self, agent: Agent) -> None:
+        self.seats.put(agent)
+        self.presence.put(agent)
+        self.terminals.put(agent)
+        self.holders.put(agent)

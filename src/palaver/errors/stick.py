@@ -1,0 +1,122 @@
+"""What the stick of a room refuses. The caller must change something, or wait for its turn."""
+
+from palaver.errors.roots import RequestError
+
+
+class TurnMismatch(RequestError):
+    """The turn that the caller has in mind is over."""
+
+    code = "turn_mismatch"
+
+    def __init__(self, expected_turn_id: int, turn_id: int) -> None:
+        super().__init__(expected_turn_id, turn_id)
+        self.expected_turn_id = expected_turn_id
+        self.turn_id = turn_id
+
+    def __str__(self) -> str:
+        return f"this is turn {self.turn_id}, not {self.expected_turn_id}; look at the room and decide anew"
+
+
+class StaleLease(RequestError):
+    """The lease is not that of the turn, or the stick has been given up with it."""
+
+    code = "stale_lease"
+
+    def __init__(self, turn_id: int) -> None:
+        super().__init__(turn_id)
+        self.turn_id = turn_id
+
+    def __str__(self) -> str:
+        return f"turn {self.turn_id} is not held by this lease; whoever waits for a turn is given a new one"
+
+
+class NotOwner(RequestError):
+    """Somebody uses the lease of another."""
+
+    code = "not_owner"
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+    def __str__(self) -> str:
+        return f"the stick is held by {self.owner}, and only its holder can do that"
+
+
+class InvalidHandoff(RequestError):
+    """A hand-over that lacks something, or holds something else than it should."""
+
+    code = "invalid_handoff"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the hand-over's {self.field} {self.reason}"
+
+
+class TakeoverNotAvailable(RequestError):
+    """The holder, or the one for whom the stick is reserved, still has time."""
+
+    code = "takeover_not_available"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the stick cannot be taken over: {self.reason}"
+
+
+class TakeoverIneligible(RequestError):
+    """The stick may be taken over, but not by the caller."""
+
+    code = "takeover_ineligible"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"you cannot take the stick over: {self.reason}"
+
+
+class RecipientUnreachable(RequestError):
+    """The stick is to be passed to somebody who would not hear of it."""
+
+    code = "recipient_unreachable"
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(agent_id)
+        self.agent_id = agent_id
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} is not there to take the stick; release it, or pass it to somebody else"
+
+
+class ParkRequiresRelease(RequestError):
+    """The holder of the stick wants to stand aside with it."""
+
+    code = "park_requires_release"
+
+    def __init__(self, room: str) -> None:
+        super().__init__(room)
+        self.room = room
+
+    def __str__(self) -> str:
+        return f"you hold the stick of {self.room}; release or pass it before you stand aside"
+
+
+class ObserverCannotHoldTurn(RequestError):
+    """Who only looks on, or is a guest, never holds the stick."""
+
+    code = "observer_cannot_hold_turn"
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(agent_id)
+        self.agent_id = agent_id
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} looks on here and cannot hold the stick; a worker can"

@@ -1,0 +1,70 @@
+"""The one timer of a delivery."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from tests.fakes import LIMIT_S
+
+from palaver.daemon.due import Due
+from palaver.delivery.delivery import Delivery
+from palaver.errors import DiskFull
+
+
+class FakeDelivery:
+    """Says when it wants to be woken, and counts how often it was."""
+
+    def __init__(self, *waits_s: float | None) -> None:
+        self.waits_s = list(waits_s)
+        self.deadline_changed: Callable[[], None] = lambda: None
+        self.looks = asyncio.Semaphore(0)
+        self.woken = asyncio.Semaphore(0)
+        self.failure: Exception | None = None
+
+    def next_wait_s(self) -> float | None:
+        self.looks.release()
+        return self.waits_s.pop(0) if self.waits_s else None
+
+    async def catch_up(self) -> None:
+        self.woken.release()
+        if self.failure is not None:
+            raise self.failure
+
+
+async def taken(count: asyncio.Semaphore) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await count.acquire()
+
+
+async def test_delivery_is_woken_when_something_falls_due() -> None:
+    delivery = FakeDelivery(0, None)
+    running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
+
+    await taken(delivery.woken)
+    await taken(delivery.looks)
+    await taken(delivery.looks)
+
+    assert delivery.woken.locked()
+    running.cancel()
+
+
+async def test_a_moment_that_changes_is_looked_at_anew() -> None:
+    delivery = FakeDelivery(None, 0)
+    running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
+    await taken(delivery.looks)
+
+    delivery.deadline_changed()
+
+    await taken(delivery.woken)
+    running.cancel()
+
+
+async def test_a_full_disk_ends_nothing() -> None:
+    delivery = FakeDelivery(0, 0)
+    delivery.failure = DiskFull("no room")
+    running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
+
+    await taken(delivery.woken)
+
+    assert not running.done()
+    running.cancel()

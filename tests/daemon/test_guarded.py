@@ -1,0 +1,43 @@
+"""Tasks of which one that fails stops nobody else."""
+
+import asyncio
+import logging
+
+import pytest
+
+from palaver.daemon.guarded import GuardedTasks, end_all_tasks
+from palaver.errors import DiskFull
+
+
+async def test_a_task_that_fails_is_written_down_and_stops_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "palaver")
+
+    async def fail(error: Exception) -> None:
+        raise error
+
+    async with GuardedTasks() as tasks:
+        tasks.create_task(fail(ValueError("a mistake")))
+        tasks.create_task(fail(DiskFull("no room")))
+        other = tasks.create_task(asyncio.sleep(0, "done"))
+
+    assert other.result() == "done"
+    assert "a mistake" in caplog.text
+    assert "disk_full: no room" in caplog.text
+
+
+async def test_all_tasks_but_ones_own_are_ended() -> None:
+    has_begun = asyncio.Event()
+
+    async def wait() -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    async with GuardedTasks() as tasks:
+        waiting = tasks.create_task(wait())
+        await has_begun.wait()
+
+        end_all_tasks()
+
+    assert waiting.cancelled()
