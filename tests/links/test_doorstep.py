@@ -310,6 +310,20 @@ def test_what_a_holder_adopted_is_its_agent_with_a_workers_rights(street: _Stree
     assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
 
 
+def test_what_a_holder_adopted_with_the_key_of_a_sub_agent_is_that_one(street: _Street) -> None:
+    terminal = street.terminal()
+    terminal.type(f"CODEX_THREAD_ID=a1 {street.probe}")
+    visit = street.visit()
+    shell = next(process for process in visit.chain if process.pid == terminal.shell)
+    seat = Seat(pid=2**22 + 1, start=shell.start + 1, boot=boot_id(), key="a1")
+    child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", harness="codex", seat=seat, session="a1")
+
+    doorstep = _held(shell, child)
+
+    assert doorstep.who(visit.chain, visit.claim).name == "luna_x_1"
+    assert doorstep.who(visit.chain, replace(visit.claim, key="other")).name == "luna"
+
+
 def test_what_runs_below_another_program_that_holds_is_a_script(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
@@ -505,6 +519,7 @@ def test_sessions_of_one_process_are_told_apart_by_their_key(street: _Street) ->
         assert doorstep.who(visit.chain, visit.claim).name == f"agent_{session}"
         with pytest.raises(WhoAreYou, match="agent_x1, agent_x2"):
             doorstep.who(visit.chain, Claim())
+        assert doorstep.who(visit.chain, Claim(key="x3")).kind == "external"
 
 
 def test_who_joins_twice_hears_who_it_is(street: _Street) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.errors import NotPerson, NotYou, WhoAreYou
+from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.links.identity import HUMAN, SCRIPT, Claim, act_as, who_is_asking
 from palaver.links.process import Process
@@ -48,6 +48,14 @@ def _ask(
 def _mark(agent: Agent) -> dict[str, str]:
     assert agent.seat is not None
     return {SEAT_MARK: seat_mark(agent.seat, agent.name)}
+
+
+def _child(key: str, *, parent: str = "luna", harness: str = "codex", left: bool = False) -> Agent:
+    seat = Seat(pid=10, start=100, boot=BOOT, key=key)
+    name = f"{parent}_x_{key}"
+    return Agent(
+        name=name, base=name, parent=parent, by=parent, seat=seat, session=key, harness=harness, left=left
+    )
 
 
 # Rule 1
@@ -110,22 +118,11 @@ def test_of_several_seats_in_one_process_the_key_chooses(claim: Claim) -> None:
     "claim",
     [
         Claim(),
-        Claim(key="c"),
         Claim(marks={"CLAUDE_CODE_SESSION_ID": "c"}),
         Claim(marks={"CLAUDE_CODE_SESSION_ID": "a", "GEMINI_SESSION_ID": "b"}),
-        Claim(key="c", marks={"CLAUDE_CODE_SESSION_ID": "a"}),
         Claim(marks={SEAT_MARK: "x"}),
-        Claim(key="c", marks=_mark(_agent("luna", key="a"))),
     ],
-    ids=[
-        "none",
-        "unknown-key",
-        "another-harness",
-        "two-other-harnesses",
-        "unknown-key-first",
-        "unknown-mark",
-        "unknown-key-with-mark",
-    ],
+    ids=["none", "another-harness", "two-other-harnesses", "unknown-mark"],
 )
 def test_of_several_seats_without_a_fitting_key_it_is_nobody(claim: Claim) -> None:
     with pytest.raises(WhoAreYou, match=r"luna, nova") as refusal:
@@ -144,14 +141,31 @@ def test_a_mark_of_another_harness_binds_to_a_seat_with_the_lowest_rights_of_its
     assert own.standing is Standing.OPERATOR
 
 
-def test_another_session_of_the_only_seat_is_bound_to_it_and_lowered() -> None:
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim(key="c"),
+        Claim(marks={"CODEX_THREAD_ID": "c"}),
+        Claim(key="c", marks={"CLAUDE_CODE_SESSION_ID": "a"}),
+        Claim(key="c", marks=_mark(_agent("luna", key="a"))),
+    ],
+    ids=["key", "environment", "beside-another-harness", "beside-a-seats-mark"],
+)
+def test_a_session_without_a_seat_is_none_of_those_that_have_one_in_its_process(claim: Claim) -> None:
+    luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b")
+
+    for caller in (_ask(luna, claim=claim), _ask(luna, nova, claim=claim)):
+        assert (caller.name, caller.kind, caller.standing) == ("script", "external", Standing.WORKER)
+        with pytest.raises(NotYou):
+            act_as(caller, nova)
+
+
+def test_the_only_seat_of_a_process_is_meant_by_its_own_session_and_by_none() -> None:
     luna = _agent("luna", key="a", role="operator")
 
-    other = _ask(luna, claim=Claim(key="b"))
     same = _ask(luna, claim=Claim(key="a"))
     unsaid = _ask(luna)
 
-    assert (other.name, other.standing) == ("luna", Standing.WORKER)
     assert same.standing == unsaid.standing == Standing.OPERATOR
 
 
@@ -285,7 +299,8 @@ def test_no_claim_ever_raises_anybody(
 
     assert claiming.standing <= silent.standing
     if SeatIndex(BOOT, agents).nearest(chain) is not None:
-        assert claiming.name in {agent.name for agent in agents}
+        assert claiming.name in {SCRIPT.name, *(agent.name for agent in agents)}
+        assert claiming.name != SCRIPT.name or claiming.seat is not None
 
 
 @given(chain=_CHAINS, agents=_AGENTS, claim=_CLAIMS)
@@ -386,3 +401,47 @@ def test_nobody_rises_by_being_another(standing: Standing, role: str, by: str) -
         return
 
     assert caller.standing <= min(standing, standing_of_role(role))
+
+
+# Sub-agents
+
+
+@pytest.mark.parametrize(
+    ("claim", "name"),
+    [
+        (Claim(), "luna"),
+        (Claim(key="a1"), "luna_x_a1"),
+        (Claim(key="a2"), "luna_x_a2"),
+        (Claim(key="other"), "luna"),
+        (Claim(marks={"CODEX_THREAD_ID": "a1"}), "luna_x_a1"),
+        (Claim(marks={"CODEX_THREAD_ID": "other"}), "luna"),
+        (Claim(marks={"CLAUDE_CODE_SESSION_ID": "a1"}), "luna"),
+    ],
+)
+def test_only_who_brings_the_key_of_a_sub_agent_is_that_one(claim: Claim, name: str) -> None:
+    caller = _ask(_agent("luna"), _child("a1"), _child("a2"), claim=claim)
+
+    assert (caller.name, caller.standing) == (name, Standing.WORKER)
+
+
+def test_sub_agents_never_make_it_unclear_which_of_several_sessions_asks() -> None:
+    agents = [_agent("luna", key="s1"), _agent("nova", key="s2"), _child("a1"), _child("a2", parent="nova")]
+
+    assert _ask(*agents, claim=Claim(key="s2")).name == "nova"
+    assert _ask(*agents, claim=Claim(key="a2")).name == "nova_x_a2"
+    with pytest.raises(WhoAreYou) as refusal:
+        _ask(*agents)
+    assert "_x_" not in str(refusal.value)
+
+
+def test_an_agent_speaks_for_its_own_sub_agents_as_long_as_they_live() -> None:
+    luna = Caller(name="luna", standing=Standing.OPERATOR, kind="instance")
+
+    spoken = act_as(luna, _child("a1"))
+
+    assert (spoken.name, spoken.by, spoken.standing) == ("luna_x_a1", "luna", Standing.WORKER)
+    with pytest.raises(BadRequest, match="luna_x_a1 has ended"):
+        act_as(luna, _child("a1", left=True))
+    with pytest.raises(NotYou):
+        act_as(luna, _child("a1", parent="nova"))
+    assert act_as(HUMAN, _child("a1", left=True)).by == "human"

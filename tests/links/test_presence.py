@@ -230,3 +230,28 @@ def test_what_a_holder_runs_next_is_watched_anew(house: House) -> None:
     assert list(house.watch.watched) == [OTHER]
     assert house.presence.is_present("luna")
     assert house.gone == []
+
+
+def test_a_sub_agent_is_there_as_long_as_its_parent_is(house: House) -> None:
+    child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT)
+    inner = Agent(name="luna_x_1_y_1", base="luna_x_1_y_1", parent="luna_x_1", seat=SEAT)
+    for agent in (Agent(name="luna", base="luna", seat=SEAT), child, inner):
+        house.presence.put(agent)
+
+    assert all(map(house.presence.is_present, ("luna", "luna_x_1", "luna_x_1_y_1")))
+    assert list(house.watch.watched) == [SEAT]
+
+    house.watch.end(SEAT)
+
+    assert not any(map(house.presence.is_present, ("luna", "luna_x_1", "luna_x_1_y_1")))
+    assert house.gone == [("luna", SEAT, "its process ended")]
+
+
+def test_a_sub_agent_that_has_ended_is_not_there(house: House) -> None:
+    house.presence.put(Agent(name="luna", base="luna", seat=SEAT))
+    house.presence.put(Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT))
+
+    house.presence.put(Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT, left=True))
+
+    assert not house.presence.is_present("luna_x_1")
+    assert house.presence.is_present("luna")

@@ -132,3 +132,30 @@ def test_an_index_that_grew_equals_one_made_of_what_is_left(steps: list[tuple[st
     for session in ("s", "t"):
         marks = {"CLAUDE_CODE_SESSION_ID": session}
         assert grown.marked(marks) == fresh.marked(marks)
+
+
+def test_sub_agents_are_kept_apart_from_those_who_sit_in_their_process() -> None:
+    luna = _agent("luna", _seat(), session="s1")
+    child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=_seat(key="a1"), session="a1")
+    seats = SeatIndex(BOOT, [luna, child])
+
+    anchored = seats.nearest([_process(30), _process()])
+
+    assert anchored is not None
+    assert (_names(list(anchored.agents)), _names(list(anchored.subagents))) == (["luna"], ["luna_x_1"])
+    assert _names(seats.at(_process())) == ["luna"]
+    assert _names(seats.subagents_at(_seat())) == ["luna_x_1"]
+    assert seats.marked({"CLAUDE_CODE_SESSION_ID": "a1"}) == []
+
+    seats.drop("luna_x_1")
+
+    assert seats.subagents_at(_process()) == []
+
+
+def test_a_sub_agent_of_an_earlier_boot_or_without_a_seat_is_in_no_process() -> None:
+    old = Agent(name="a_x_1", base="a_x_1", parent="a", seat=_seat(boot="earlier"))
+    none = Agent(name="a_x_2", base="a_x_2", parent="a")
+    seats = SeatIndex(BOOT, [old, none])
+
+    assert seats.subagents_at(_process()) == []
+    assert not seats.is_anchor(_process())

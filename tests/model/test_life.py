@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.model.envelope import Event
-from palaver.model.life import is_echo, is_return
+from palaver.model.life import has_agent, is_echo, is_return
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ from palaver.model.life import is_echo, is_return
         ("life", "stopped", True, False),
         ("life", "ready", False, False),
         ("life", "resumed", False, True),
+        ("life", "session", False, False),
         ("life", "daemon_started", False, False),
         ("life", None, False, False),
         ("message", "started", False, False),
@@ -25,3 +26,4 @@ def test_a_moment_is_told_by_its_action(type_: str, action: object, echo: bool, 
     )
 
     assert (is_echo(event), is_return(event)) == (echo, back)
+    assert has_agent(event) == (type_ == "life" and action in ("resumed", "session"))

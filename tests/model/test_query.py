@@ -96,6 +96,14 @@ def test_a_stored_other_word_for_a_state_is_found_by_either() -> None:
     assert matches(Query(statuses=("inactive",)), event)
 
 
+@pytest.mark.parametrize("word", ["exited", "inactive"])
+def test_a_goodbye_is_found_by_the_state_it_leaves_behind(word: str) -> None:
+    event = replace(_event, type="agent.bye", payload={"reason": "left"})
+
+    assert matches(Query(statuses=(word,)), event)
+    assert not matches(Query(statuses=("idle",)), event)
+
+
 def test_a_payload_of_another_shape_is_passed_over() -> None:
     event = replace(_event, payload={"delivered_to": 5, "mentions": [1, "nova"], "thread": None})
 

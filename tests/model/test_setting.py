@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.config import Settings
-from palaver.errors import BadText, MessageTooLarge
-from palaver.model.setting import LIMIT_HINTS_BYTES, check_settings, format_value, with_setting
+from palaver.errors import BadText, MessageTooLarge, RequestError
+from palaver.model.setting import (
+    LIMIT_HINTS_BYTES,
+    check_settings,
+    format_value,
+    parse_settings,
+    with_setting,
+)
 
 KEYS = ("alpha", "beta", "gamma")
 
@@ -105,3 +111,13 @@ def test_hints_may_hold_what_a_message_may() -> None:
         check_settings(Settings(hints="\x1b[2J"))
     with pytest.raises(MessageTooLarge, match="hints"):
         check_settings(Settings(hints="x" * (LIMIT_HINTS_BYTES + 1)))
+
+
+def test_a_file_is_read_as_the_bus_reads_it_when_it_starts() -> None:
+    assert parse_settings(b"brake_hops = 7\n", "config.toml") == Settings(brake_hops=7)
+
+
+@pytest.mark.parametrize("content", [b"[", b"\xff", b"colour = 1\n", b"hints = '\xe2\x80\xae'\n"])
+def test_what_the_bus_would_refuse_to_start_with_is_refused(content: bytes) -> None:
+    with pytest.raises(RequestError):
+        parse_settings(content, "config.toml")

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +121,20 @@ def test_an_agent_answers_to_its_own_paths(name: str, paths: tuple[str, ...]) ->
 
     assert own_paths(name) == paths
     assert all(directory.by_path(path) == {name} for path in paths)
+
+
+def test_an_underscore_in_the_name_of_a_parent_does_not_divide_it() -> None:
+    child = msgspec.structs.replace(agent("my_agent_reviewer_1"), parent="my_agent")
+    directory = Directory([agent("my_agent"), child])
+
+    assert directory.by_path("agent/my_agent/reviewer_1") == {"my_agent_reviewer_1"}
+    assert directory.by_path("agent/my_agent/**") == {"my_agent", "my_agent_reviewer_1"}
+    assert "agent/my_agent/reviewer_1" in directory.paths_of("my_agent_reviewer_1")
+    assert directory.paths_of("nobody") == ("agent/nobody",)
+
+    directory.put(agent("my_agent_reviewer_1"))
+
+    assert directory.by_path("agent/my_agent/reviewer_1") == set()
 
 
 def test_a_path_with_wildcards_reaches_the_subtree() -> None:

@@ -19,13 +19,12 @@ from palaver.log.state import read_agent, read_session
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Draft, Event
-from palaver.model.life import LIFE, RESUMED, STARTED
+from palaver.model.life import LIFE, RESUMED, SESSION, STARTED
 from palaver.model.message import HUMAN
-from palaver.model.names import check_name, full_name, spare_name, split_name
+from palaver.model.names import SCRIPT_NAME, check_name, full_name, spare_name, split_name
 from palaver.model.request import Join, Register
 from palaver.model.text import check_text
 
-SCRIPT: Final = "script"
 _TRIES: Final = 10_000
 _LIMIT_WORD_BYTES: Final = 256
 _IN_USE: Final = "it is in use now; choose another with --name"
@@ -142,10 +141,11 @@ class _Wanted:
             back = msgspec.structs.replace(back, left=False, state=AgentState.IDLE, detail="", since=self.now)
         if back == known:
             return None
+        is_there = back == msgspec.structs.replace(known, session=back.session)
         return Draft(
             type=LIFE,
             sender=known.name,
-            payload={"action": RESUMED, "agent": msgspec.to_builtins(back)},
+            payload={"action": SESSION if is_there else RESUMED, "agent": msgspec.to_builtins(back)},
             id=self.id,
             ts=self.now,
         )
@@ -165,7 +165,7 @@ class _Wanted:
         is_newer = self.before is None or self.before.seq != known.seq
         if not known.left and (self.is_here or is_newer):
             raise NameTaken(known.name, _IN_USE)
-        if self.caller.kind == HUMAN or known.by == self.caller.name != SCRIPT:
+        if self.caller.kind == HUMAN or known.by == self.caller.name != SCRIPT_NAME:
             return
         is_its_session = (known.session, known.harness) == (self.request.session, self.request.harness)
         if known.left and known.session and is_its_session:
@@ -173,7 +173,7 @@ class _Wanted:
         if self.request.is_resumed and self.caller.standing >= Standing.OPERATOR:
             return
         is_worker = standing_of_role(known.role) <= Standing.WORKER
-        if self.caller.name == SCRIPT and self.request.takes_over and is_worker:
+        if self.caller.name == SCRIPT_NAME and self.request.takes_over and is_worker:
             return
         raise NameTaken(
             known.name,

@@ -9,6 +9,7 @@ from typing import Final
 
 from palaver.broker import (
     agents,
+    archive,
     bundles,
     envelopes,
     goodbyes,
@@ -21,6 +22,7 @@ from palaver.broker import (
     settings,
     status,
     stick,
+    subagents,
     subscriptions,
     tasks,
     terminals,
@@ -36,10 +38,12 @@ from palaver.model.agent import Caller, Standing
 from palaver.model.bundle import CreateBundle
 from palaver.model.envelope import Event
 from palaver.model.ids import UlidSource
+from palaver.model.life import AGENT_TYPES
 from palaver.model.message import SYSTEM
 from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
 from palaver.model.request import (
     Acknowledge,
+    Archive,
     ChangeSetting,
     Gone,
     Join,
@@ -71,6 +75,7 @@ from palaver.model.room import (
     TakeOver,
     TellKick,
 )
+from palaver.model.subagent import BeginSubagent
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.model.task import CompleteTask, CreateTask, UpdateTask
 from palaver.model.terminal import FireNag, Pause, Typed, Unpause
@@ -81,10 +86,6 @@ from palaver.routing.directory import Directory
 from palaver.routing.policy import require
 
 __all__ = ["SYSTEM_CALLER", "TABLE", "Broker", "Row"]
-
-_AGENT_EVENTS: Final = frozenset(
-    {"agent.hello", "agent.bye", "agent.paused", "agent.unpaused", "status", "life"}
-)
 
 
 def _written_by(context: Context, event: Event) -> Written:
@@ -127,11 +128,13 @@ TABLE: Final[Mapping[type, Row]] = {
     Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
     Register: Row("join --remote", Standing.WORKER, agents.register, agents.joined_by),
     Leave: Row("leave", Standing.OBSERVER, goodbyes.leave),
+    BeginSubagent: Row("begin", Standing.HUMAN, subagents.begin, agents.joined_by, is_internal=True),
     SetStatus: Row("status set", Standing.OBSERVER, status.set_status),
     Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge),
     Redeliver: Row("redeliver", Standing.HUMAN, ledger.redeliver),
     Release: Row("release", Standing.HUMAN, ledger.release),
     ChangeSetting: Row("config set", Standing.HUMAN, settings.change_setting),
+    Archive: Row("archive", Standing.OPERATOR, archive.archive),
     Subscribe: Row("events sub", Standing.OBSERVER, subscriptions.subscribe),
     Unsubscribe: Row("events unsub", Standing.OBSERVER, subscriptions.unsubscribe),
     Report: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
@@ -218,6 +221,6 @@ class Broker:
     def _follow(self, events: Sequence[Event]) -> None:
         """Keep the directory what the state says. Runs before the commit that wrote the events returns."""
         for event in events:
-            is_news = event.type in _AGENT_EVENTS
+            is_news = event.type in AGENT_TYPES
             if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
                 self.directory.put(agent)

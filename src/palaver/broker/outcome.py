@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from palaver.log.api import Archived
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
 from palaver.rooms.room import Room
@@ -71,4 +72,4 @@ class Turn:
     event: Event | None = None
 
 
-Outcome = Sent | Joined | Written | Seated | Turn
+Outcome = Sent | Joined | Written | Seated | Turn | Archived

@@ -10,7 +10,15 @@ from typing import Final
 from palaver.harness.marks import PRESENCE_MARKS, SEAT_MARK, SESSION_MARKS
 from palaver.links.environment import Environments, Surroundings
 from palaver.links.holders import Below, Holders
-from palaver.links.identity import Claim, choose_seat, seated, who_is_asking
+from palaver.links.identity import (
+    Claim,
+    choose_seat,
+    is_stranger,
+    named_subagent,
+    seated,
+    stranger_at,
+    who_is_asking,
+)
 from palaver.links.joining import Anchor, anchor_for_join
 from palaver.links.process import Process, ancestors
 from palaver.links.seats import Anchored, SeatIndex, seat_mark
@@ -74,7 +82,10 @@ class Doorstep:
             for agent in self.seats.marked(self._bound(claim, around).marks)
             if agent in agents or self._is_below(agent, chain[below.index])
         ]
-        agent = inside[0] if inside else choose_seat(Anchored(below.index, agents), claim)
+        subagents = [agent for seat in below.seats for agent in self.seats.subagents_at(seat)]
+        agent = named_subagent(subagents, claim) or (
+            inside[0] if inside else choose_seat(Anchored(below.index, agents), claim)
+        )
         limit = min(standing_of_role(one.role) for one in (*agents, *inside))
         return seated(agent, is_lowered=True, limit=limit)
 
@@ -89,6 +100,8 @@ class Doorstep:
     def _seated(
         self, chain: Sequence[Process], claim: Claim, anchored: Anchored, *, is_lowered: bool
     ) -> Caller:
+        if is_stranger(anchored, claim):
+            return stranger_at(anchored, claim)
         agent = choose_seat(anchored, claim)
         # Only rights above a worker's can be lowered: nobody else's environment is read.
         is_high = standing_of_role(agent.role) > Standing.WORKER

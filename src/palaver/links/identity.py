@@ -12,14 +12,15 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from palaver.errors import NotPerson, NotYou, WhoAreYou
-from palaver.harness.marks import MARKS, SEAT_MARK, SESSION_MARKS
+from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
+from palaver.harness.marks import MARKS, SEAT_MARK, SESSION_MARKS, SHARED_HARNESSES
 from palaver.links.process import Process
 from palaver.links.seats import Anchored, SeatIndex, seat_mark
-from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
+from palaver.model.names import SCRIPT_NAME
 
 HUMAN: Final = Caller(name="human", standing=Standing.HUMAN, kind="human")
-SCRIPT: Final = Caller(name="script", standing=Standing.WORKER, kind="external")
+SCRIPT: Final = Caller(name=SCRIPT_NAME, standing=Standing.WORKER, kind="external")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ def who_is_asking(
     """
     anchored = seats.nearest(chain)
     if anchored is not None:
+        if is_stranger(anchored, claim):
+            return stranger_at(anchored, claim)
         agent = choose_seat(anchored, claim)
         if agent in _marked_by_others(anchored.agents, claim):
             limit = min(standing_of_role(one.role) for one in anchored.agents)
@@ -72,8 +75,11 @@ def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
     """Give the one seat of an anchor that asks; raise WhoAreYou, naming all, when nothing decides.
 
     The key of a hook or call counts most, then the harness's session in the environment, then a session that
-    another harness has marked there, then the seat's mark, which the sessions of one process share.
+    another harness has marked there, then the seat's mark, which the sessions of one process share. The key
+    of a sub-agent means that one; whoever brings none, or another, is not a sub-agent.
     """
+    if (subagent := named_subagent(anchored.subagents, claim)) is not None:
+        return subagent
     agents = anchored.agents
     if len(agents) == 1:
         return agents[0]
@@ -86,6 +92,36 @@ def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
         return fitting[0]
     names = ", ".join(agent.name for agent in agents)
     raise WhoAreYou(f"this process has several seats ({names}) and no session key says which one asks")
+
+
+def is_stranger(anchored: Anchored, claim: Claim) -> bool:
+    """True for a session that has no seat in a process which several share: it is none of those that have.
+
+    Whoever took it for one of them would give it that one's mail.
+    """
+    if named_subagent(anchored.subagents, claim) is not None:
+        return False
+    return bool(anchored.agents) and all(
+        agent.harness in SHARED_HARNESSES and _is_other_session(agent, claim) for agent in anchored.agents
+    )
+
+
+def stranger_at(anchored: Anchored, claim: Claim) -> Caller:
+    """Give a session without a name as the caller: a script at a seat, with no more rights than those there.
+
+    By its seat it is known as none that may speak for others: naming another session gains nobody anything.
+    """
+    standings = [standing_of_role(agent.role) for agent in anchored.agents]
+    other, key = anchored.agents[0].seat, _key_for(anchored.agents[0], claim)
+    assert other is not None  # whoever is at an anchor has one
+    seat = Seat(pid=other.pid, start=other.start, boot=other.boot, key=key)
+    return Caller(name=SCRIPT.name, standing=min(SCRIPT.standing, *standings), kind=SCRIPT.kind, seat=seat)
+
+
+def named_subagent(subagents: Sequence[Agent], claim: Claim) -> Agent | None:
+    """Give the sub-agent whose key the caller brings, or None."""
+    named = (one for one in subagents if _key_of(one) == _key_for(one, claim) != "")
+    return next(named, None)
 
 
 def _marked_by_others(agents: Sequence[Agent], claim: Claim) -> list[Agent]:
@@ -146,8 +182,8 @@ def act_as(caller: Caller, target: Agent) -> Caller:
     """Give the caller in the name of another, or refuse. What is done is logged with `by`.
 
     The human may be anyone. A script may be a worker, also one that is away. An agent may be itself and its
-    own children, with no more rights than it has. Everybody else, a guest from a chat above all, is only
-    itself.
+    own children, with no more rights than it has; a sub-agent only as long as it lives. Everybody else, a
+    guest from a chat above all, is only itself.
     """
     if caller.name == target.name:
         return caller
@@ -166,10 +202,12 @@ def act_as(caller: Caller, target: Agent) -> Caller:
 
 
 def _check_target(caller: Caller, target: Agent, standing: Standing) -> None:
-    if caller.name == SCRIPT.name and caller.standing is SCRIPT.standing:
+    if caller.name == SCRIPT.name and caller.standing is SCRIPT.standing and caller.seat is None:
         if standing is not Standing.WORKER or target.remote:
             raise NotPerson(
                 f"a script may use --as for workers of this machine, and {target.name} is none: a person may"
             )
     elif target.by != caller.name or caller.kind != "instance":
         raise NotYou(target.name, caller.name)
+    elif target.parent and target.left:
+        raise BadRequest(f"{target.name} has ended, and nobody speaks for it any more: leave --as out")

@@ -5,15 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.errors import AlreadyJoined, BadRequest
-from palaver.harness.marks import SESSION_MARKS, harness_of
+from palaver.harness.marks import SESSION_MARKS, SHARED_HARNESSES, harness_of
 from palaver.links.environment import Surroundings
 from palaver.links.identity import Claim
 from palaver.links.process import Process
 from palaver.links.seats import SeatIndex
 from palaver.model.agent import Seat
-
-SHARED_HARNESSES: Final = frozenset({"codex", "opencode"})
-"""Harnesses of which one process runs several sessions: their seats have a key."""
 
 _ADOPTERS: Final = frozenset({"systemd", "init", "launchd"})
 

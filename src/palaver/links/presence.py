@@ -45,13 +45,20 @@ class Presence:
         self._ended: dict[str, Seat] = {}
         self._links: dict[str, int] = {}
         self._timers: dict[str, Timer] = {}
+        self._parents: dict[str, str] = {}
 
     def is_present(self, name: str) -> bool:
-        """Whether the agent's process is alive, or it has a link."""
+        """Whether the agent's process is alive, or it has a link. A sub-agent is there with its parent."""
+        while (parent := self._parents.get(name)) is not None:
+            name = parent
         return name in self._seats or name in self._links
 
     def put(self, agent: Agent) -> None:
-        """Take in an agent as the log has it now."""
+        """Take in an agent as the log has it now. Nobody waits for the end of a sub-agent: others say it."""
+        if agent.parent and not agent.left:
+            self._parents[agent.name] = agent.parent
+            return
+        self._parents.pop(agent.name, None)
         seat = None if agent.left or agent.remote else agent.seat
         if seat is not None and self._ended.get(agent.name) == seat:
             return  # Its holder still has the grace.

@@ -26,12 +26,15 @@ class Anchored:
     """Where it stands in the chain; 0 is the caller itself."""
     agents: Sequence[Agent]
     """Who sits there, by name: several where one process runs several sessions."""
+    subagents: Sequence[Agent] = ()
+    """The sub-agents of those, by name: only who brings the key of one is that one."""
 
 
 class SeatIndex:
     """The seats of the agents here, by anchor process, by seat mark and by harness session.
 
-    Agents that have left or live on another device have no seat here. A seat of an earlier boot has no
+    Agents that have left or live on another device have no seat here. Sub-agents are kept apart: they share
+    the process of their parent, and never make it unclear who asks. A seat of an earlier boot has no
     process any more; its marks still mean it.
     """
 
@@ -41,6 +44,7 @@ class SeatIndex:
         self._anchors: _Table = {}
         self._marks: _Table = {}
         self._sessions: _Table = {}
+        self._subagents: _Table = {}
         for agent in agents:
             self.put(agent)
 
@@ -66,6 +70,10 @@ class SeatIndex:
 
     def _places(self, agent: Agent) -> list[tuple[_Table, object]]:
         places: list[tuple[_Table, object]] = []
+        if agent.parent:
+            if agent.seat is not None and agent.seat.boot == self.boot:
+                places.append((self._subagents, (agent.seat.pid, agent.seat.start)))
+            return places
         if agent.seat is not None:
             places.append((self._marks, seat_mark(agent.seat, agent.name)))
             if agent.seat.boot == self.boot:
@@ -81,14 +89,21 @@ class SeatIndex:
 
     def at(self, process: Process | Seat) -> list[Agent]:
         """Give those whose anchor is this very process, by name."""
-        here = self._anchors.get((process.pid, process.start))
-        return [] if here is None else [here[name] for name in sorted(here)]
+        return self._in(self._anchors, process)
+
+    def subagents_at(self, process: Process | Seat) -> list[Agent]:
+        """Give the sub-agents inside this very process, by name."""
+        return self._in(self._subagents, process)
+
+    def _in(self, table: _Table, process: Process | Seat) -> list[Agent]:
+        here = table.get((process.pid, process.start), {})
+        return [here[name] for name in sorted(here)]
 
     def nearest(self, chain: Sequence[Process]) -> Anchored | None:
         """Give the first process of the chain that is somebody, or None."""
         for index, process in enumerate(chain):
             if self.is_anchor(process):
-                return Anchored(index, self.at(process))
+                return Anchored(index, self.at(process), self.subagents_at(process))
         return None
 
     def marked(self, marks: Mapping[str, str]) -> list[Agent]:

@@ -74,6 +74,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
     """The harness's session id, or the hash of a link's secret."""
     by: str = ""
+    parent: str = ""
+    """The agent inside whose session it is a sub-agent; `session` is then its harness's id of it."""
     left: bool = False
     paused: bool = False
     ready: bool = False

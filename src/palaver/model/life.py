@@ -1,4 +1,4 @@
-"""The moments of an agent's life, as `life` events name them. Pure.
+"""The moments of an agent's life: the events that tell of them, and how `life` events name them. Pure.
 
 `started` and `stopped` stand right behind the hello or bye that they repeat in words of their own: for those
 who follow lives. Nothing is decided by them.
@@ -14,14 +14,27 @@ STARTED: Final = "started"
 READY: Final = "ready"
 STOPPED: Final = "stopped"
 RESUMED: Final = "resumed"
+SESSION: Final = "session"
 DAEMON_STARTED: Final = "daemon_started"
 
+SEAT_TYPES: Final = frozenset({"agent.hello", "agent.bye", LIFE})
+"""By these an agent comes, goes, or is back at another seat."""
+
+AGENT_TYPES: Final = SEAT_TYPES | {"agent.paused", "agent.unpaused", "status"}
+"""By these anything changes that the state holds of an agent."""
+
 _ECHOES: Final = frozenset({STARTED, STOPPED})
+_WHOLE: Final = frozenset({RESUMED, SESSION})
 
 
 def is_echo(event: Event) -> bool:
     """Tell whether an event says again what the hello or bye before it has said."""
     return event.type == LIFE and event.payload.get("action") in _ECHOES
+
+
+def has_agent(event: Event) -> bool:
+    """Tell whether an event carries an agent as it is from then on."""
+    return event.type == LIFE and event.payload.get("action") in _WHOLE
 
 
 def is_return(event: Event) -> bool:

@@ -14,6 +14,9 @@ from palaver.model.agent import ROLES
 LIMIT_NAME: Final = 64
 """Characters of a full name without its device; it is part of a socket's path."""
 
+SCRIPT_NAME: Final = "script"
+"""What everything is called that has no name of its own and is no person."""
+
 HARNESS_WORDS: Final = ("claude", "codex", "gemini", "opencode")
 
 RESERVED: Final = frozenset(
@@ -22,7 +25,7 @@ RESERVED: Final = frozenset(
         "all",
         "human",
         "system",
-        "script",
+        SCRIPT_NAME,
         "pal",
         "guest",
         "external",

@@ -46,6 +46,10 @@ STORED_TYPES: Final = {"message_sent": "message"}
 STORED_STATES: Final = {"listening": "idle", "inactive": "exited"}
 """States that are accepted for another."""
 
+EXITED: Final = "exited"
+GOODBYE: Final = "agent.bye"
+"""The one type of event by which a state changes that its payload does not name."""
+
 
 def matches(query: Query, event: Event) -> bool:
     """Tell whether an event passes every filter but `search` and `sql`, which need the engine.
@@ -64,7 +68,7 @@ def matches(query: Query, event: Event) -> bool:
 def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iterable[str]]], ...]:
     filters = (
         (_stored(query.types, STORED_TYPES), _types),
-        (_stored(query.statuses, STORED_STATES), _statuses),
+        (_stored(query.statuses, STORED_STATES), states_of),
         (_folded(query.agents), _agents),
         (_folded(query.senders), _senders),
         (_folded(query.to), _recipients),
@@ -109,8 +113,10 @@ def _types(event: Event) -> Iterable[str]:
     return (event.type,)
 
 
-def _statuses(event: Event) -> Iterable[str]:
-    return _stored(_words(event, "state"), STORED_STATES)
+def states_of(event: Event) -> frozenset[str]:
+    """Give the states that somebody is in by this event: who says goodbye is `exited`."""
+    states = _stored(_words(event, "state"), STORED_STATES)
+    return states | {EXITED} if event.type == GOODBYE else states
 
 
 def _senders(event: Event) -> Iterable[str]:

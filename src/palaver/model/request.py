@@ -8,6 +8,7 @@ from palaver.model.envelope import Envelope
 from palaver.model.mail import DeliveryReport
 from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
 from palaver.model.room import RoomRequest
+from palaver.model.subagent import BeginSubagent
 from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.model.task import CompleteTask, CreateTask, UpdateTask
 from palaver.model.terminal import FireNag, Pause, Typed, Unpause
@@ -124,6 +125,12 @@ class ChangeSetting(msgspec.Struct, frozen=True, kw_only=True):
     old: str | int
 
 
+class Archive(msgspec.Struct, frozen=True, kw_only=True):
+    """Move the events before a place out of the log, into an archive."""
+
+    before: int
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A step of the ledger, from delivery itself."""
 
@@ -168,6 +175,7 @@ Request = (
     | Redeliver
     | Release
     | ChangeSetting
+    | Archive
     | Report
     | Notify
     | Gone
@@ -189,4 +197,5 @@ Request = (
     | CreateTask
     | UpdateTask
     | CompleteTask
+    | BeginSubagent
 )

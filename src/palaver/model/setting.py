@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Final
 
-from palaver.config import Settings
+from palaver.config import Settings, parse_file, settings_from
 from palaver.model.text import check_text
 
 LIMIT_HINTS_BYTES: Final = 1_000
@@ -21,6 +21,11 @@ def check_settings(settings: Settings) -> Settings:
     """Refuse what no agent may be given to read; the settings themselves come back."""
     check_text(settings.hints, "the setting 'hints'", LIMIT_HINTS_BYTES)
     return settings
+
+
+def parse_settings(content: bytes, name: str) -> Settings:
+    """Read a file of settings as the bus does when it starts; raises what it would refuse to start with."""
+    return check_settings(settings_from(parse_file(content, name)))
 
 
 def format_value(value: str | int) -> str:

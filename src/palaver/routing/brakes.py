@@ -11,10 +11,11 @@ from typing import Final
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
 from palaver.model.message import HUMAN
+from palaver.model.names import SCRIPT_NAME
 
 _MINUTE_MS: Final = 60_000
 _LIMIT_PAIRS: Final = 10_000
-_NOT_COUNTED: Final = frozenset({HUMAN, "script"})
+_NOT_COUNTED: Final = frozenset({HUMAN, SCRIPT_NAME})
 """Who is not counted, also when it speaks in the name of an agent under a harness."""
 
 

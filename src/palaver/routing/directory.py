@@ -43,7 +43,7 @@ class Directory:
     def put(self, agent: Agent) -> None:
         """Write an agent in, or write it anew under the same name; it keeps its place in the order."""
         old = self._agents.get(agent.name)
-        if old is not None and (old.base, old.tag, old.role) == (agent.base, agent.tag, agent.role):
+        if old is not None and _placed(old) == _placed(agent):
             self._agents[agent.name] = agent
             return
         if old is not None:
@@ -57,7 +57,7 @@ class Directory:
             self._by_tag.setdefault(agent.tag, {})[agent.name] = None
         self._by_role.setdefault(agent.role, {})[agent.name] = None
         insort(self._names, agent.name)
-        for path in own_paths(agent.name):
+        for path in own_paths(agent.name, agent.parent):
             self._paths.add(path, agent.name)
 
     def drop(self, name: str) -> None:
@@ -76,7 +76,7 @@ class Directory:
             del self._by_tag[agent.tag][agent.name]
         del self._by_role[agent.role][agent.name]
         del self._names[bisect_left(self._names, agent.name)]
-        for path in own_paths(agent.name):
+        for path in own_paths(agent.name, agent.parent):
             self._paths.remove(path, agent.name)
 
     def get(self, full_name: str) -> Agent | None:
@@ -114,6 +114,11 @@ class Directory:
         last = bisect_left(self._names, prefix + _LAST, first)
         return [self._agents[name] for name in self._names[first:last]]
 
+    def paths_of(self, name: str) -> tuple[str, ...]:
+        """Give the paths that somebody answers to by itself, in here or not."""
+        agent = self._agents.get(name)
+        return own_paths(name, "" if agent is None else agent.parent)
+
     def by_path(self, path: str) -> set[str]:
         """Give the names whose own path a delivery path reaches."""
         return self._paths.match(path)
@@ -146,11 +151,19 @@ class Directory:
         return difflib.get_close_matches(name, pool, n, _LEAST_ALIKE)
 
 
-def own_paths(name: str) -> tuple[str, ...]:
+def own_paths(name: str, parent: str = "") -> tuple[str, ...]:
     """Give the paths that an agent answers to by itself.
 
-    A sub-agent `luna_reviewer_1` also answers below its parent, as `agent/luna/reviewer_1`.
+    A sub-agent `luna_reviewer_1` also answers below its parent, as `agent/luna/reviewer_1`. An underscore in
+    the parent's own name does not divide it.
     """
-    parent, underscore, child = name.partition("_")
-    own = f"{AGENT}/{name}"
-    return (own, f"{AGENT}/{parent}/{child}") if underscore and parent and child else (own,)
+    first, _, rest = name.partition("_")
+    child = name.removeprefix(f"{parent}_") if parent else ""
+    below = [(first, rest), (parent, child)]
+    paths = [f"{AGENT}/{name}", *(f"{AGENT}/{above}/{own}" for above, own in below if above and own)]
+    return tuple(dict.fromkeys(paths))
+
+
+def _placed(agent: Agent) -> tuple[str, ...]:
+    """Give what decides where an agent is found."""
+    return agent.base, agent.tag, agent.role, agent.parent

@@ -26,7 +26,7 @@ from palaver.model.address import (
 from palaver.model.agent import Agent
 from palaver.model.message import BROADCAST, HUMAN, MENTIONS, PATH
 from palaver.model.path import AGENT
-from palaver.routing.directory import Directory, own_paths
+from palaver.routing.directory import Directory
 from palaver.routing.paths import has_wildcard
 
 _CANDIDATES: Final = 20
@@ -204,7 +204,7 @@ class _Search:
 
     def _on_path(self, path: str) -> list[str]:
         found = self._directory.by_path(path).union(self._subscribers(path))
-        if path.startswith(f"{AGENT}/") and path not in own_paths(self._sender):
+        if path.startswith(f"{AGENT}/") and path not in self._directory.paths_of(self._sender):
             found.discard(self._sender)
         if has_wildcard(path):
             found = {name for name in found if self._is_present(name)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from palaver.model.envelope import Event
-from palaver.model.query import STORED_STATES, STORED_TYPES
+from palaver.model.query import STORED_STATES, STORED_TYPES, states_of
 from palaver.model.subscription import COLLISION, Filter, Subscription, is_for, is_news
 
 _Tests = tuple[tuple[str, frozenset[str]], ...]
@@ -204,7 +204,7 @@ _FIELDS: Final[Mapping[str, tuple[_Fold, _Read]]] = {
     "files": (frozenset, lambda event: _listed(event, "file")),
     "rooms": (frozenset, lambda event: _listed(event, "room")),
     "mentions": (_names, lambda event: _listed(event, "mentions")),
-    "statuses": (_states, lambda event: _listed(event, "state")),
+    "statuses": (_states, states_of),
     "intents": (frozenset, lambda event: _listed(event, "intent")),
     "senders": (_names, lambda event: (event.sender,)),
     "targets": (_names, _targets),

@@ -18,6 +18,7 @@ from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.fold_rooms import read_open_rooms, read_room, read_rooms_of
 from palaver.model.envelope import Event
+from palaver.model.life import SEAT_TYPES
 from palaver.model.query import Query
 from palaver.model.request import Notify
 from palaver.model.room import ExpireReservation, HandOn, RetireMember, TellKick
@@ -35,7 +36,6 @@ _TRY_AGAIN_MS: Final = 1000
 _LONGEST_S: Final = 24 * 3600.0
 _LOOK_BACK: Final = 100
 """So many of the newest events of a kind are looked at after a start: what was not told is among them."""
-_AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
 
 Due = HandOn | ExpireReservation | RetireMember
 Said = Notify | TellKick
@@ -148,7 +148,7 @@ class Sticks:
         """Give the rooms in which an event can change what falls due."""
         if event.type in ROOM_TYPES and isinstance(room := event.payload.get("room"), str):
             yield room
-        elif event.type in _AGENT_EVENTS:
+        elif event.type in SEAT_TYPES:
             yield from (room.id for room in read_rooms_of(self._log.rows, agent_of(event)))
 
     def _look(self, room: Room, *, at_least_ms: int = 0) -> None:

@@ -1,0 +1,158 @@
+"""Beginning a sub-agent: who gets which name, decided on the one key `agent/<name>`.
+
+Numbers are never used again: the next one stands in the log. Two who begin at once may reach for the same
+name; one has it, and the other takes the next.
+"""
+
+import hashlib
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from palaver.broker.context import Context
+from palaver.broker.life import tell
+from palaver.broker.outcome import Joined
+from palaver.errors import BadRequest, NameTaken, NotFound
+from palaver.log.api import Rows
+from palaver.log.state import read_agent, read_last_subagent, read_subagent
+from palaver.model.agent import ROLES, Agent, Caller, standing_of_role
+from palaver.model.delivery import AgentState
+from palaver.model.envelope import Draft
+from palaver.model.life import LIFE, RESUMED, STARTED
+from palaver.model.names import check_name, full_name, split_name
+from palaver.model.subagent import BeginSubagent, subagent_name, subagent_stem
+from palaver.model.text import check_text
+
+_WORKER: Final = ROLES[0]
+_LIMIT_KEY_BYTES: Final = 256
+_BEGINS: Final = "thinking"
+"""What a sub-agent does when it begins: it was given something to do."""
+
+
+async def begin(context: Context, caller: Caller, request: BeginSubagent, key: bytes | None) -> Joined:
+    """Give a sub-agent the name that it had, or a new one.
+
+    Raises NotFound when its parent is not there, and BadName when no name can be made of the parent's.
+    """
+    if not request.key:
+        raise BadRequest("a sub-agent is known by the id that its harness has for it, and this one has none")
+    check_text(request.key, "the id of a sub-agent", _LIMIT_KEY_BYTES)
+    taken: set[str] = set()
+    while True:
+        wanted = _Wanted.of(context, request, taken)
+        try:
+            commit = await context.log.commit(
+                f"agent/{wanted.name}", wanted.decide, request_key=wanted.first_key
+            )
+        except NameTaken:
+            taken.add(wanted.name)  # another one has it by now, so the next number is asked for
+            continue
+        if commit.is_repeat:
+            continue  # it has begun meanwhile, maybe under another name: that is readable now
+        if commit.event is None:
+            return Joined(agent=wanted.found[-1], is_new=False)
+        is_new = commit.event.type == "agent.hello"
+        if is_new:
+            await tell(context, commit.event, STARTED)
+        return Joined(agent=_known(context, commit.event.sender), is_new=is_new)
+
+
+def _known(context: Context, name: str) -> Agent:
+    agent = read_agent(context.log.rows, name)
+    assert agent is not None  # a commit that wrote it has returned
+    return agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A sub-agent as it is asked for, and the name that it would have."""
+
+    request: BeginSubagent
+    name: str
+    first_key: bytes | None
+    """The key of the request by which it begins for the first time: two who ask for it at once are one."""
+    id: str
+    now: int
+    device: str
+    found: list[Agent] = field(default_factory=list)
+    """The one that lives, as the decision saw it: what was just written may not be readable here yet."""
+
+    @classmethod
+    def of(cls, context: Context, request: BeginSubagent, taken: Set[str]) -> "_Wanted":
+        rows = context.log.rows
+        had = read_subagent(rows, request.parent, request.key) or ""
+        known = read_agent(rows, had)
+        is_back = known is not None and _is_same(known, request)
+        begins = repr(("subagent", request.parent, request.key, had)).encode()
+        return cls(
+            request=request,
+            name=had if is_back else _free_name(rows, request, taken),
+            first_key=None if is_back else hashlib.sha256(begins).digest()[:16],
+            id=context.ids.next(),
+            now=context.clock.now_ms(),
+            device=context.log.device,
+        )
+
+    def decide(self, rows: Rows) -> Draft | None:
+        """Say what is written: a hello, that it sits elsewhere now, or nothing when all is as it was."""
+        parent = read_agent(rows, self.request.parent)
+        if parent is None or parent.left or parent.remote:
+            raise NotFound(f"agent {self.request.parent} here", "a sub-agent lives in its parent's session")
+        known = read_agent(rows, self.name)
+        agent = self._agent(parent)
+        if known is None:
+            return self._draft("agent.hello", agent)
+        if not _is_same(known, self.request):
+            raise NameTaken(self.name, "it is somebody else's")
+        if known.left:
+            return self._draft("agent.hello", agent)
+        if known.seat == agent.seat:
+            self.found.append(known)
+            return None
+        return self._draft(LIFE, msgspec.structs.replace(known, seat=agent.seat))
+
+    def _agent(self, parent: Agent) -> Agent:
+        parts = split_name(self.name)
+        check_name(parts.base, parts.tag)
+        seat = parent.seat
+        return Agent(
+            name=full_name(parts.base, parts.tag),
+            base=parts.base,
+            tag=parts.tag,
+            role=min(_WORKER, parent.role, key=standing_of_role),
+            harness=parent.harness,
+            device=self.device,
+            runtime=parent.runtime,
+            version=parent.version,
+            state=AgentState.ACTIVE,
+            detail=_BEGINS,
+            seat=None if seat is None else msgspec.structs.replace(seat, key=self.request.key),
+            session=self.request.key,
+            by=parent.name,
+            parent=parent.name,
+            cwd=parent.cwd,
+        )
+
+    def _draft(self, type: str, agent: Agent) -> Draft:
+        payload: dict[str, object] = {"agent": msgspec.to_builtins(agent)}
+        if type == LIFE:
+            payload["action"] = RESUMED
+        else:
+            payload |= {"runtime": agent.runtime, "version": agent.version}
+        return Draft(type=type, sender=agent.name, payload=payload, id=self.id, ts=self.now, by=agent.parent)
+
+
+def _free_name(rows: Rows, request: BeginSubagent, taken: Set[str]) -> str:
+    """Give the first name that nobody ever had and that was not just taken."""
+    stem = subagent_stem(request.parent, request.type)
+    number = read_last_subagent(rows, stem) + 1
+    while (name := subagent_name(stem, number)) in taken or read_agent(rows, name) is not None:
+        number += 1
+    return name
+
+
+def _is_same(known: Agent, request: BeginSubagent) -> bool:
+    """True unless somebody else was given the name since."""
+    return (known.parent, known.session) == (request.parent, request.key)

@@ -1,0 +1,149 @@
+"""The sub-agents that live now: whose they are, and that none outlives its parent. Every door asks here.
+
+What is durable is decided by the broker; here is only what the log says, held ready, so that a hook of a
+known sub-agent waits for no disk.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.broker.outcome import Joined
+from palaver.errors import RequestError
+from palaver.log.api import Log
+from palaver.log.fold import agent_of
+from palaver.log.state import read_subagent
+from palaver.model.agent import Agent, Caller, Seat, standing_of_role
+from palaver.model.envelope import Event
+from palaver.model.life import SEAT_TYPES
+from palaver.model.message import INSTANCE
+from palaver.model.request import Gone
+from palaver.model.subagent import BeginSubagent
+
+_LIMIT_CALLS: Final = 4096
+"""So many calls of tools are remembered; then the oldest is forgotten, and counts as the parent's."""
+
+
+class Subagents:
+    """Begins and ends sub-agents. Belongs to the loop's thread."""
+
+    def __init__(self, log: Log, broker: Broker, tasks: asyncio.TaskGroup) -> None:
+        """What is written because a parent has ended runs in `tasks`."""
+        self._log = log
+        self._broker = broker
+        self._tasks = tasks
+        self._living: dict[str, dict[str, str]] = {}
+        self._calls: dict[str, str] = {}
+        self._unsubscribe = log.subscribe(self._follow)
+
+    def start(self) -> None:
+        """Take in who was here before, and end those whose parent went while nobody looked."""
+        for agent in list(self._broker.directory.all()):
+            if agent.parent:
+                self._put(agent)
+
+    def close(self) -> None:
+        """Stop reading the log."""
+        self._unsubscribe()
+
+    def find(self, parent: str, key: str) -> Agent | None:
+        """Give a living sub-agent by the id that its harness has for it."""
+        name = self._living.get(parent, {}).get(key)
+        return None if name is None else self._broker.directory.get(name)
+
+    def was_here(self, parent: str, key: str) -> bool:
+        """Tell whether a sub-agent has begun before, whether or not it lives."""
+        return read_subagent(self._log.rows, parent, key) is not None
+
+    def of(self, parent: str) -> list[Agent]:
+        """Give the living sub-agents of an agent, the oldest first."""
+        found = map(self._broker.directory.get, self._living.get(parent, {}).values())
+        return [agent for agent in found if agent is not None]
+
+    async def begun(self, parent: str, key: str, type: str = "") -> Agent | None:
+        """Give the sub-agent of an agent, with its own name or a new one; on return that is durable.
+
+        Nothing is written for one that lives. None when the parent is not there, or no name can be made.
+        """
+        if (known := self.find(parent, key)) is not None:
+            return known
+        try:
+            request = BeginSubagent(parent=parent, key=key, type=type)
+            joined = await self._broker.submit(SYSTEM_CALLER, request)
+        except RequestError:
+            return None
+        assert isinstance(joined, Joined)
+        return joined.agent
+
+    async def ended(self, parent: str, key: str, reason: str = "ended") -> None:
+        """Write that a sub-agent has ended. Twice is once, and nobody is no error."""
+        if (agent := self.find(parent, key)) is not None:
+            await self._end(agent, reason)
+
+    async def left(self, name: str, reason: str) -> None:
+        """Write that a sub-agent has ended, by its name. One that is none, or nobody, is no error."""
+        agent = self._broker.directory.get(name)
+        if agent is not None and agent.parent and not agent.left:
+            await self._end(agent, reason)
+
+    # Calls of tools, by the id that the harness has for each
+
+    def calls(self, call: str, key: str) -> None:
+        """A sub-agent makes a call: whoever brings the id of the call is that sub-agent."""
+        self._calls.pop(call, None)
+        self._calls[call] = key
+        if len(self._calls) > _LIMIT_CALLS:
+            del self._calls[next(iter(self._calls))]
+
+    def caller_of(self, call: str) -> str:
+        """Give the key of the sub-agent that made a call; empty when it was none."""
+        return self._calls.get(call, "")
+
+    # What the log says
+
+    def _follow(self, events: Sequence[Event]) -> None:
+        for event in events:
+            agent = self._broker.directory.get(agent_of(event)) if event.type in SEAT_TYPES else None
+            if agent is None:
+                continue
+            if agent.parent:
+                self._put(agent)
+            for child in self.of(agent.name):
+                self._look_at(child, agent)
+
+    def _put(self, agent: Agent) -> None:
+        here = self._living.setdefault(agent.parent, {})
+        if not agent.left:
+            here[agent.session] = agent.name
+            self._look_at(agent, self._broker.directory.get(agent.parent))
+        elif here.get(agent.session) == agent.name:
+            del here[agent.session]
+        if not here:
+            del self._living[agent.parent]
+
+    def _look_at(self, agent: Agent, parent: Agent | None) -> None:
+        """End a sub-agent whose parent has ended, or runs in another process than it began in."""
+        if parent is None or parent.left:
+            why = f": {parent.detail}" if parent is not None and parent.detail else ""
+            self._tasks.create_task(self._end(agent, f"{agent.parent} has ended{why}"))
+        elif _process(parent.seat) != _process(agent.seat):
+            self._tasks.create_task(self._end(agent, f"{agent.parent} runs in another process now"))
+
+    async def _end(self, agent: Agent, reason: str) -> None:
+        await self._broker.submit(SYSTEM_CALLER, Gone(name=agent.name, reason=reason, seat=agent.seat))
+
+
+def _process(seat: Seat | None) -> tuple[int, int, str] | None:
+    return None if seat is None else (seat.pid, seat.start, seat.boot)
+
+
+def speaker(agent: Agent) -> Caller:
+    """Give a sub-agent as the one who asks, for what its harness says of it."""
+    return Caller(
+        name=agent.name,
+        standing=standing_of_role(agent.role),
+        kind=INSTANCE,
+        harness=agent.harness,
+        seat=agent.seat,
+    )

@@ -1,0 +1,222 @@
+"""Beginning sub-agents, on both engines."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.outcome import Joined
+from palaver.errors import BadName, BadRequest, BadText, NotAllowed, NotFound
+from palaver.model.agent import Agent
+from palaver.model.envelope import Event
+from palaver.model.life import is_echo
+from palaver.model.query import Query
+from palaver.model.request import Gone, Join, Leave
+from palaver.model.subagent import BeginSubagent
+
+
+async def begin(bus: Bus, parent: str, key: str, type: str = "reviewer") -> Joined:
+    outcome = await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent=parent, key=key, type=type))
+    assert isinstance(outcome, Joined)
+    return outcome
+
+
+async def end(bus: Bus, agent: Agent) -> None:
+    await bus.broker.submit(SYSTEM_CALLER, Gone(name=agent.name, reason="done", seat=agent.seat))
+
+
+async def written(bus: Bus, name: str) -> list[Event]:
+    return [event for event in await bus.log.read(Query(senders=(name,))) if not is_echo(event)]
+
+
+async def test_a_sub_agent_has_a_name_of_its_own_and_lives_where_its_parent_does(bus: Bus) -> None:
+    await bus.join("luna", tag="api", harness="claude", seat=seat(7), version="2")
+
+    begun = await begin(bus, "api-luna", "a1", "code-reviewer")
+
+    agent = begun.agent
+    assert begun.is_new
+    assert (agent.name, agent.base, agent.tag) == (
+        "api-luna_code_reviewer_1",
+        "luna_code_reviewer_1",
+        "api",
+    )
+    assert (agent.by, agent.parent, agent.session, agent.seat) == (
+        "api-luna",
+        "api-luna",
+        "a1",
+        seat(7, "a1"),
+    )
+    assert (agent.harness, agent.version, agent.role) == ("claude", "2", "worker")
+    assert (agent.state, agent.detail) == ("active", "thinking")
+    (hello,) = await written(bus, agent.name)
+    assert (hello.type, hello.by) == ("agent.hello", "api-luna")
+
+
+async def test_numbers_rise_and_are_never_used_again(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7))
+    first = await begin(bus, "luna", "a1")
+    await end(bus, first.agent)
+
+    later = [await begin(bus, "luna", key, type) for key, type in (("a2", "reviewer"), ("a3", ""))]
+
+    assert [one.agent.name for one in later] == ["luna_reviewer_2", "luna_sub_1"]
+
+
+async def test_a_name_that_somebody_chose_is_passed_over(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7))
+    await bus.join("luna_reviewer_1", seat=seat(8))
+
+    begun = await begin(bus, "luna", "a1")
+
+    assert begun.agent.name == "luna_reviewer_2"
+
+
+async def test_the_same_key_of_the_same_parent_is_the_same_one(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7))
+    await bus.join("nova", seat=seat(8))
+    begun = await begin(bus, "luna", "a1")
+
+    again, other = await begin(bus, "luna", "a1", "writer"), await begin(bus, "nova", "a1")
+
+    assert (again.agent, again.is_new) == (begun.agent, False)
+    assert other.agent.name == "nova_reviewer_1"
+    assert len(await written(bus, "luna_reviewer_1")) == 1
+
+
+async def test_one_that_had_ended_joins_anew_with_its_old_name(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7))
+    await end(bus, (await begin(bus, "luna", "a1")).agent)
+
+    again = await begin(bus, "luna", "a1")
+
+    assert (again.agent.name, again.is_new, again.agent.left) == ("luna_reviewer_1", True, False)
+    types = [event.type for event in await written(bus, "luna_reviewer_1")]
+    assert types == ["agent.hello", "agent.bye", "agent.hello"]
+
+
+async def test_one_whose_parent_sits_elsewhere_by_now_moves_with_it(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7), session="s", harness="claude")
+    await begin(bus, "luna", "a1")
+    bus.present.clear()
+    await bus.join("luna", seat=seat(9), session="s", harness="claude")
+
+    moved = await begin(bus, "luna", "a1")
+
+    assert (moved.agent.seat, moved.is_new) == (seat(9, "a1"), False)
+    events = await written(bus, "luna_reviewer_1")
+    assert [event.payload.get("action") for event in events] == [None, "resumed"]
+
+
+async def test_a_name_that_a_person_has_given_away_is_not_a_sub_agents_any_more(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7))
+    await end(bus, (await begin(bus, "luna", "a1")).agent)
+    await bus.broker.submit(HUMAN, Join(name="luna_reviewer_1", seat=seat(8)))
+
+    again = await begin(bus, "luna", "a1")
+
+    assert again.agent.name == "luna_reviewer_2"
+
+
+async def test_a_sub_agent_may_have_sub_agents_and_has_no_more_rights_than_its_parent(bus: Bus) -> None:
+    await bus.join("luna", role="operator", seat=seat(7))
+    await bus.join("mira", role="observer")
+
+    worker = (await begin(bus, "luna", "a1")).agent
+    inner = (await begin(bus, worker.name, "b1", "")).agent
+    watcher = (await begin(bus, "mira", "a1")).agent
+
+    assert (worker.role, watcher.role) == ("worker", "observer")
+    assert (inner.name, inner.parent) == ("luna_reviewer_1_sub_1", "luna_reviewer_1")
+    assert watcher.seat is None
+
+
+async def test_who_is_not_there_has_no_sub_agents(bus: Bus) -> None:
+    luna = await bus.join("luna", seat=seat(7))
+    await bus.broker.submit(luna, Leave())
+
+    for parent in ("luna", "nobody"):
+        with pytest.raises(NotFound, match=f"no agent {parent} here"):
+            await begin(bus, parent, "a1")
+
+
+async def test_a_key_must_be_there_and_be_a_text_and_the_name_must_fit(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7))
+    long = "x" * 60
+    await bus.join(long, seat=seat(8))
+
+    with pytest.raises(BadRequest, match="has none"):
+        await begin(bus, "luna", "")
+    with pytest.raises(BadText):
+        await begin(bus, "luna", "a\x01")
+    with pytest.raises(BadName):
+        await begin(bus, long, "a1")
+
+
+async def test_only_the_bus_itself_begins_one(bus: Bus) -> None:
+    luna = await bus.join("luna", seat=seat(7))
+
+    with pytest.raises(NotAllowed):
+        await bus.broker.submit(luna, BeginSubagent(parent="luna", key="a1"))
+
+
+async def test_those_who_begin_at_once_get_names_of_their_own(bus: Bus) -> None:
+    await bus.join("luna", seat=seat(7))
+
+    begun = await asyncio.gather(*(begin(bus, "luna", f"a{index // 2}") for index in range(10)))
+
+    names = {one.agent.session: one.agent.name for one in begun}
+    assert sorted(names.values()) == [f"luna_reviewer_{number}" for number in range(1, 6)]
+    assert all(names[one.agent.session] == one.agent.name for one in begun)
+    assert sum(one.is_new for one in begun) == 5
+
+
+_PARENTS = ("luna", "luna_a", "api-luna")
+_TYPES = ("", "a", "a_b", "b", "a-b", "sub_1")
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["begin", "end", "join", "pause"]),
+        st.sampled_from(_PARENTS),
+        st.sampled_from(["k1", "k2", "k3", "k4"]),
+        st.sampled_from(_TYPES),
+    ),
+    max_size=25,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(steps=_STEPS)
+async def test_names_never_collide_however_beginnings_are_mixed(
+    tmp_path: Path, steps: list[tuple[str, str, str, str]]
+) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus:
+        for number, parent in enumerate(_PARENTS):
+            await bus.join(parent, seat=seat(number + 1))
+        waiting: list[asyncio.Task[Joined]] = []
+        chosen: set[str] = set()
+        for step, parent, key, type in steps:
+            if step == "begin":
+                waiting.append(asyncio.create_task(begin(bus, parent, key, type)))
+            elif step == "pause":
+                await asyncio.sleep(0)
+            elif step == "join" and bus.broker.directory.get(f"{parent}_{type or 'sub'}_1") is None:
+                name = f"{parent}_{type or 'sub'}_1".replace("a-b", "a_b")
+                if bus.broker.directory.get(name) is None and not waiting:
+                    await bus.join(name, seat=seat(100 + len(chosen)))
+                    chosen.add(name)
+            elif step == "end" and waiting:
+                await end(bus, (await waiting[0]).agent)
+        begun = [one.agent for one in await asyncio.gather(*waiting)]
+
+        owners: dict[str, tuple[str, str]] = {}
+        for agent in begun:
+            assert owners.setdefault(agent.name, (agent.parent, agent.session)) == (
+                agent.parent,
+                agent.session,
+            )
+        assert len(owners) == len(set(owners.values()))
+        assert not chosen & owners.keys()

@@ -1,0 +1,241 @@
+"""Sub-agents with real daemons: scripted hooks, shells and tools of one session."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from mcp_types import CallToolResult, RequestParamsMeta
+from tests.daemon.mcp_stage import content, handshaken, pump_parameters
+from tests.daemon.stage import Home, Result, Shell, wait_until
+from tests.daemon.wires import LinesWire
+
+CHILD = "nova_reviewer_1"
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    """A session of Claude Code, as far as the bus can see."""
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova", "--harness", "claude")
+    return shell
+
+
+@pytest.fixture
+def luna(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "luna")
+    return shell
+
+
+def hook(shell: Shell, event: str, key: str = "a1", **fields: Any) -> str:
+    """Run a hook inside a sub-agent of a session, or with no key in the session itself; give what it says."""
+    inside = {"agent_id": key, "agent_type": "reviewer"} if key else {}
+    data = json.dumps({"session_id": "s1", **inside, **fields})
+    result = shell.begin_script(f"printf %s '{data}' | pal hook claude {event}").end()
+    assert (result.status, result.err) == (0, "")
+    if not result.out:
+        return ""
+    said = result.json
+    text: str = said.get("reason") or said["hookSpecificOutput"]["additionalContext"]
+    return text
+
+
+def listed(home: Home, name: str = CHILD) -> dict[str, Any]:
+    (agent,) = [one for one in home.ok("list", "-v", "--json").lines if one["name"] == name]
+    return agent
+
+
+def send(shell: Shell, *words: str) -> int:
+    place: int = shell.ok("send", "--json", *words).json["seq"]
+    return place
+
+
+def receipt(home: Home, place: int) -> tuple[str, str]:
+    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+    return line["state"], line.get("grade") or ""
+
+
+def test_a_sub_agent_is_an_agent_of_its_own_from_its_start_to_its_end(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    told = hook(nova, "SubagentStart")
+    place = send(luna, f"@{CHILD}", "--intent", "request", "--", "look here")
+    given = hook(nova, "PostToolUse")
+    hook(nova, "PostToolBatch")
+    hook(nova, "PreToolUse", tool_name="Edit", tool_input={"file_path": "/a.py"})
+
+    assert f"You are {CHILD} on Palaver" in told
+    assert given == f"<pal>[request #{place}] luna → {CHILD}: look here</pal>"
+    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: listed(bus)["detail"] == "Edit: /a.py")
+    agent = listed(bus)
+    assert (agent["by"], agent["parent"], agent["harness"], agent["role"]) == (
+        "nova",
+        "nova",
+        "claude",
+        "worker",
+    )
+
+    hook(nova, "SubagentStop")
+
+    wait_until(lambda: listed(bus).get("left") is True)
+    assert (listed(bus)["state"], listed(bus)["detail"]) == ("exited", "done")
+    wait_until(lambda: f"@luna {CHILD} is now stopped (request #{place})" in bus.texts())
+
+
+def test_the_shell_of_a_session_is_its_agents_whatever_sub_agents_it_has(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "SubagentStart")
+
+    assert nova.ok("whoami", "--json").json["name"] == "nova"
+    assert nova.ok("--as", CHILD, "whoami", "--json").json["by"] == "nova"
+    place = send(nova, "--as", CHILD, "@luna", "--", "it is me")
+    refused = luna.pal("--as", CHILD, "whoami")
+
+    (event,) = bus.events("--type", "message")
+    assert (event["seq"], event["from"], event["by"]) == (place, CHILD, "nova")
+    assert (refused.status, CHILD in refused.err) == (1, True)
+    luna.ok("send", "--reply-to", str(place), "--", "I see")
+    assert f"luna → {CHILD}: I see" in hook(nova, "PostToolUse")
+    assert hook(nova, "PostToolUse", key="") == ""
+
+    hook(nova, "SubagentStop")
+    wait_until(lambda: listed(bus).get("left") is True)
+
+    over = nova.pal("--as", CHILD, "whoami")
+    assert (over.status, "has ended" in over.err) == (1, True)
+
+
+def test_lists_show_sub_agents_below_their_parent(bus: Home, nova: Shell, luna: Shell) -> None:
+    bus.shell().ok("join", "--name", "nova2")
+    hook(nova, "SubagentStart")
+    hook(nova, "SubagentStart", key="a2")
+
+    names = [line.split("  ")[0] for line in bus.ok("list", "--text").out.splitlines()]
+
+    assert names == ["NAME", "luna", "nova", f"└ {CHILD}", "└ nova_reviewer_2", "nova2"]
+    assert "sub-agent of nova" in bus.ok("status", CHILD).out
+    assert f"sub-agents: {CHILD}, nova_reviewer_2" in bus.ok("status", "nova").out
+
+
+def test_a_sub_agent_is_neither_stopped_nor_started_again_by_itself(bus: Home, nova: Shell) -> None:
+    hook(nova, "SubagentStart")
+
+    resumed, seen = nova.pal("resume", CHILD), nova.pal("peek", CHILD)
+
+    assert (resumed.status, seen.status) == (1, 1)
+    assert f"{CHILD} is a sub-agent: only nova can go on with it" in resumed.err
+    assert "it is a sub-agent, inside the session of nova" in seen.err
+
+
+def test_a_path_below_the_parent_and_a_broadcast_reach_sub_agents(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "SubagentStart")
+
+    below = luna.ok("send", "--json", "agent/nova/*", "--", "you below").json
+    all_of_them = luna.ok("send", "--json", "agent/nova/**", "--", "all of you").json
+    base = luna.ok("send", "--json", "@nova", "--", "you alone").json
+    everybody = luna.ok("send", "--json", "everybody").json
+
+    assert below["delivered_to"] == [CHILD]
+    assert all_of_them["delivered_to"] == ["nova", CHILD]
+    assert base["delivered_to"] == ["nova"]
+    assert everybody["delivered_to"] == ["nova", CHILD]
+
+
+def test_sub_agents_end_with_the_session_and_live_through_a_crash_of_the_daemon(
+    bus: Home, nova: Shell
+) -> None:
+    hook(nova, "SubagentStart")
+    bus.kill()
+    bus.ok("up")
+
+    assert listed(bus)["present"] is True
+    assert hook(nova, "PostToolUse") == ""
+    assert nova.ok("whoami", "--json").json["name"] == "nova"
+
+    nova.close()
+
+    wait_until(lambda: listed(bus).get("left") is True)
+    assert listed(bus)["detail"] == "nova has ended: its process ended"
+
+
+def test_a_session_that_is_nobody_has_no_sub_agents(bus: Home) -> None:
+    stranger = bus.shell()
+
+    assert hook(stranger, "SubagentStart") == ""
+    assert bus.ok("list", "--json").lines == []
+
+
+async def test_a_tool_is_called_by_whoever_its_call_belongs_to(bus: Home, tmp_path: Path) -> None:
+    join = f"{bus.client} join --name nova --harness claude"
+    place = tmp_path / "work"
+    place.mkdir()
+
+    async with handshaken(pump_parameters(bus, "--tools", "rooms,hooks", script=join)) as model:
+
+        async def joined(call: str) -> str:
+            result = await model.session.call_tool(
+                "join_path",
+                {"context_path": str(place)},
+                meta=cast("RequestParamsMeta", {"claudecode/toolUseId": call}),
+            )
+            assert isinstance(result, CallToolResult)
+            return str(content(result)["agent_id"])
+
+        own = {"harness": "claude", "event": "PreToolUse", "session_id": "s1", "tool_name": "x"}
+        await model.ok("hook", **own, tool_use_id="t1", agent_id="a1", agent_type="reviewer")
+        await model.ok("hook", **own, tool_use_id="t2")
+
+        assert await joined("t1") == CHILD
+        assert await joined("t2") == "nova"
+        assert await joined("unknown") == "nova"
+
+
+def test_a_program_begins_sub_agents_and_speaks_for_them(bus: Home, luna: Shell) -> None:
+    with LinesWire(bus.path) as wire:
+        wire.ask("join", name="nova", harness="codex")
+
+        begun = wire.ask("sub_begin", key="t1", type="reviewer")["ok"]
+        again = wire.ask("sub_begin", name="nova", key="t1")["ok"]
+        lane = wire.ask("lane", name=CHILD, kind="native")["ok"]["lane"]
+        wire.ask("status", name=CHILD, state="active", detail="reading")
+        place = send(luna, f"@{CHILD}", "--", "look here")
+        offer = wire.next_line()
+
+        assert begun == again == {"name": CHILD}
+        assert (offer["name"], offer["messages"][0]["seq"], offer["lane"]) == (CHILD, place, lane)
+        assert wire.ask("whoami", name=CHILD)["ok"]["name"] == CHILD
+        assert listed(bus)["detail"] == "reading"
+        assert listed(bus)["present"] is True
+
+        assert wire.ask("sub_end", key="t1", reason="closed")["ok"] == {}
+        assert wire.ask("sub_end", key="t1")["ok"] == {}
+
+        assert (listed(bus)["left"], listed(bus)["detail"]) == (True, "closed")
+        assert wire.ask("whoami", name=CHILD)["error"] == "who_are_you"
+        assert wire.ask("sub_begin", key="")["error"] == "bad_request"
+        wait_until(
+            lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed") is True
+        )
+
+
+def test_nobody_begins_sub_agents_of_another(bus: Home, nova: Shell) -> None:
+    with LinesWire(bus.path) as wire:
+        assert wire.ask("sub_begin", key="t1")["error"] == "who_are_you"
+        assert wire.ask("sub_begin", name="nova", key="t1")["error"] == "who_are_you"
+        assert wire.ask("sub_end", name="nova", key="t1")["error"] == "who_are_you"
+
+
+def test_an_ended_one_is_only_in_the_long_list(bus: Home, nova: Shell) -> None:
+    hook(nova, "SubagentStart")
+    hook(nova, "Stop", key="", background_tasks=[])
+
+    wait_until(lambda: listed(bus).get("left") is True)
+
+    result: Result = bus.ok("list", "--text")
+    assert CHILD not in result.out
+    assert f"└ {CHILD}" in bus.ok("list", "-v", "--text").out

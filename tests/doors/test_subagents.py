@@ -1,0 +1,173 @@
+"""The sub-agents that live now, on a bus without doors."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import Bus, open_memory, open_sqlite, opened_bus, seat
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.doors import subagents as module
+from palaver.doors.subagents import Subagents, speaker
+from palaver.model.agent import Agent, Standing
+from palaver.model.query import Query
+from palaver.model.request import Gone, Leave
+from palaver.model.subagent import BeginSubagent
+
+
+class Nest:
+    """A bus, and what looks after the sub-agents on it."""
+
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+        self.bus = bus
+        self._tasks = tasks
+        self.subagents = Subagents(bus.log, bus.broker, tasks)
+
+    def anew(self) -> Subagents:
+        """What looks after them once the daemon was started again."""
+        self.subagents.close()
+        self.subagents = Subagents(self.bus.log, self.bus.broker, self._tasks)
+        return self.subagents
+
+    async def begun(self, parent: str, key: str, type: str = "x") -> Agent:
+        agent = await self.subagents.begun(parent, key, type)
+        assert agent is not None
+        return agent
+
+    async def reason(self, name: str) -> str:
+        """Why somebody has ended, once that is written."""
+        changed = asyncio.Event()
+        unsubscribe = self.bus.log.subscribe(lambda events: changed.set())
+        async with asyncio.timeout(5):
+            while not (agent := self.bus.agent(name)).left:
+                changed.clear()
+                await changed.wait()
+        unsubscribe()
+        return agent.detail
+
+
+@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
+async def nest(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Nest]:
+    async with opened_bus(request.param, tmp_path) as bus, asyncio.TaskGroup() as tasks:
+        yield Nest(bus, tasks)
+
+
+async def test_one_that_lives_is_found_without_writing(nest: Nest) -> None:
+    await nest.bus.join("luna", harness="claude", seat=seat(7))
+    begun = await nest.begun("luna", "a1")
+    before = nest.bus.log.last()
+
+    again = await nest.subagents.begun("luna", "a1")
+
+    assert again is not None
+    assert again.name == begun.name == "luna_x_1"
+    assert nest.subagents.find("luna", "a1") == again
+    assert nest.subagents.of("luna") == [again]
+    assert nest.bus.log.last() == before
+
+
+async def test_one_that_has_ended_is_not_found_and_ends_once(nest: Nest) -> None:
+    await nest.bus.join("luna", seat=seat(7))
+    await nest.begun("luna", "a1")
+
+    await nest.subagents.ended("luna", "a1", "done")
+    await nest.subagents.ended("luna", "a1", "again")
+    await nest.subagents.ended("luna", "never", "done")
+    await nest.subagents.left("luna_x_1", "again")
+    await nest.subagents.left("luna", "it is nobody's sub-agent")
+    await nest.subagents.left("nobody", "-")
+
+    assert await nest.reason("luna_x_1") == "done"
+    assert (nest.subagents.find("luna", "a1"), nest.subagents.of("luna")) == (None, [])
+    assert nest.subagents.was_here("luna", "a1")
+    assert not nest.subagents.was_here("luna", "never")
+    assert len(await nest.bus.log.read(Query(types=("agent.bye",)))) == 1
+
+
+async def test_who_cannot_have_one_gets_none(nest: Nest) -> None:
+    luna = await nest.bus.join("luna", seat=seat(7))
+    await nest.bus.broker.submit(luna, Leave())
+
+    assert await nest.subagents.begun("luna", "a1") is None
+    assert await nest.subagents.begun("nobody", "a1") is None
+
+
+async def test_all_end_with_their_parent_also_those_inside_others(nest: Nest) -> None:
+    await nest.bus.join("luna", seat=seat(7))
+    await nest.bus.join("nova", seat=seat(8))
+    await nest.begun("luna", "a1")
+    await nest.begun("luna_x_1", "b1", "y")
+    await nest.begun("nova", "a1")
+
+    await nest.bus.broker.submit(SYSTEM_CALLER, Gone(name="luna", reason="killed", seat=seat(7)))
+
+    assert await nest.reason("luna_x_1") == "luna has ended: killed"
+    assert await nest.reason("luna_x_1_y_1") == "luna_x_1 has ended: luna has ended: killed"
+    assert not nest.bus.agent("nova_x_1").left
+
+
+async def test_one_whose_parent_runs_in_another_process_ends(nest: Nest) -> None:
+    await nest.bus.join("luna", seat=seat(7), session="s", harness="claude")
+    await nest.begun("luna", "a1")
+    nest.bus.present.clear()
+
+    await nest.bus.join("luna", seat=seat(9), session="s", harness="claude")
+
+    assert await nest.reason("luna_x_1") == "luna runs in another process now"
+
+
+async def test_after_a_restart_the_living_are_known_and_orphans_end(nest: Nest) -> None:
+    await nest.bus.join("luna", seat=seat(7))
+    nova = await nest.bus.join("nova", seat=seat(8))
+    await nest.begun("luna", "a1")
+    await nest.begun("nova", "a1")
+    await nest.begun("nova", "a2")
+    await nest.subagents.ended("nova", "a2")
+    nest.subagents.close()
+    await nest.bus.broker.submit(nova, Leave(reason=""))
+
+    subagents = nest.anew()
+    subagents.start()
+
+    assert [agent.name for agent in subagents.of("luna")] == ["luna_x_1"]
+    assert await nest.reason("nova_x_1") == "nova has ended"
+    assert subagents.of("nova") == []
+
+
+async def test_two_hooks_of_a_new_one_at_once_begin_it_once(nest: Nest) -> None:
+    await nest.bus.join("luna", seat=seat(7))
+
+    both = await asyncio.gather(nest.begun("luna", "a1", "x"), nest.begun("luna", "a1", ""))
+
+    assert both[0].name == both[1].name
+
+
+async def test_a_call_of_a_tool_is_known_by_its_id_for_a_while(
+    nest: Nest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LIMIT_CALLS", 2)
+
+    for call, key in (("c1", "a1"), ("c2", "a2"), ("c1", "a1"), ("c3", "a1")):
+        nest.subagents.calls(call, key)
+
+    assert [nest.subagents.caller_of(call) for call in ("c1", "c2", "c3", "")] == ["a1", "", "a1", ""]
+
+
+async def test_a_sub_agent_speaks_with_the_rights_of_its_role(nest: Nest) -> None:
+    await nest.bus.join("luna", role="operator", harness="claude", seat=seat(7))
+
+    said = speaker(await nest.begun("luna", "a1"))
+
+    assert (said.name, said.standing, said.kind) == ("luna_x_1", Standing.WORKER, "instance")
+    assert (said.harness, said.seat, said.by) == ("claude", seat(7, "a1"), None)
+
+
+async def test_only_the_broker_decides_about_names(nest: Nest) -> None:
+    await nest.bus.join("luna", seat=seat(7))
+
+    await nest.bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="luna", key="a1", type="x"))
+
+    found = nest.subagents.find("luna", "a1")
+    assert found is not None
+    assert found.name == "luna_x_1"
