@@ -17,7 +17,8 @@ from typing import Any
 from palaver.agents.child import Program, clean_environment
 from palaver.agents.frames_wire import DATA, FrameReader, control_to_bytes, data_frames
 from palaver.agents.launch import Start, start_holder
-from palaver.agents.sockets import connect, listen, socket_path
+from palaver.agents.sockets import listen, socket_path
+from palaver.home import connect_socket
 
 LIMIT_S = 5.0
 PROGRAMS = Path(__file__).parent / "programs"
@@ -101,11 +102,15 @@ class FakeDaemon:
         writer.write(json.dumps({"req": said["req"], **answer}).encode() + b"\n")
 
     def _answer(self, said: Fields) -> Fields:
+        if said["op"] == "accompany":
+            return {"name": self.name, "seat": "seat-mark", "harness": said["harness"]}
         if said["op"] == "hold":
             return {"name": self.name, "secret": said["secret"], "seat": "seat-mark", "harness": self.harness}
         if said["op"] == "lane":
             self._lanes += 1
             return {"lane": self._lanes, **({"offer": said["carrying"][0]} if "carrying" in said else {})}
+        if said["op"] == "sub_begin":
+            return {"name": f"{said.get('name') or self.name}_{said.get('type') or 'sub'}_1"}
         return {}
 
     def push(self, kind: str, **fields: object) -> None:
@@ -262,7 +267,7 @@ class Stage:
 
     def connect(self, name: str = "luna") -> Attached:
         """Connect to an agent's socket and say nothing."""
-        client = Attached(connect(socket_path(str(self.home), name)))
+        client = Attached(connect_socket(socket_path(str(self.home), name)))
         self._clients.append(client)
         return client
 

@@ -71,6 +71,24 @@ async def test_the_first_refusal_is_raised(stage: Stage) -> None:
     assert caught.value.code == NotYou.code
 
 
+NOT_YOU = {"error": "not_you", "message": "no", "details": {"claimed": "luna", "actual": "another holder"}}
+
+
+async def test_who_is_told_that_the_agent_is_anothers_gives_up(stage: Stage) -> None:
+    listener = Listener()
+    bus = Bus(str(stage.home), HOLD, listener.on_held, listener.pushes.put_nowait)
+    task = asyncio.create_task(bus.run())
+    await listener.held()
+
+    stage.daemon.refusals["hold"] = NOT_YOU
+    bus.drop()
+
+    with pytest.raises(NotYou):
+        await asyncio.wait_for(task, LIMIT_S)
+    assert not bus.is_connected
+    assert bus.connections == 2
+
+
 async def test_what_was_asked_on_a_lost_connection_fails(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()

@@ -1,8 +1,8 @@
-"""What Codex works on and asks, in a few words."""
+"""What Codex works on, in a few words."""
 
 import pytest
 
-from palaver.agents.codex_items import asked_in, plain_command, work_of
+from palaver.agents.codex_items import edits_of, paths_in, plain_command, work_of
 from palaver.agents.native_word import Word
 from palaver.model.delivery import AgentState
 
@@ -52,18 +52,9 @@ def test_a_shell_around_a_command_is_left_out(command: str, plain: str) -> None:
     assert plain_command(command) == plain
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "asked"),
-    [
-        ("item/commandExecution/requestApproval", {"command": "bash -lc 'rm x'"}, "rm x"),
-        ("item/commandExecution/requestApproval", {"reason": "to\nsee"}, "to see"),
-        ("item/fileChange/requestApproval", {}, "/a.py"),
-        ("mcpServer/elicitation/request", {"serverName": "s", "message": "May it?"}, "May it?"),
-        ("mcpServer/elicitation/request", {"serverName": "s"}, "s"),
-        ("item/tool/requestUserInput", {}, ""),
-    ],
-)
-def test_what_is_asked_is_said_in_a_line(method: str, params: dict[str, object], asked: str) -> None:
-    works = [Word(state=AgentState.ACTIVE), Word(state=AgentState.ACTIVE, file="/a.py")]
+def test_every_file_of_a_change_is_named() -> None:
+    item = {"type": "fileChange", "changes": [{"path": "/a.py"}, {"path": "/b.py"}, {"path": ""}, 7]}
 
-    assert asked_in(method, params, works) == asked
+    assert paths_in(item) == ["/a.py", "/b.py"]
+    assert [word.file for word in edits_of(item)] == ["/b.py"]
+    assert paths_in({**item, "type": "plan"}) == []

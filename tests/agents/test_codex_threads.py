@@ -142,12 +142,118 @@ def test_a_text_of_ours_in_the_thread_is_seen() -> None:
     assert heard.seen == {"key"}
 
 
-def test_a_text_in_another_thread_proves_nothing() -> None:
+def test_a_text_is_in_the_thread_in_which_it_was_said() -> None:
     found = threads("two", "one")
 
     heard = say(found, "item/started", "two", item={"id": "u", "type": "userMessage", "clientId": "key"})
 
-    assert heard.seen == frozenset()
+    assert heard.seen == {"key"}
+    assert heard.thread == "two"
+
+
+def below(name: str, parent: str = "one", role: str | None = "explorer") -> Thread:
+    source = {"subAgent": {"thread_spawn": {"depth": 1, "parent_thread_id": parent}}}
+    return Thread(id=name, parent_thread_id=parent, agent_role=role, source=source, status=IDLE)
+
+
+def test_a_sub_agent_stands_below_the_thread_that_started_it() -> None:
+    found = threads()
+
+    assert not found.found(below("sub"))
+    assert not found.found(below("deeper", "sub", None))
+    begin(found, "sub", "turn-2")
+
+    assert found.current == "one"
+    assert found.subagents() == {"sub": ("one", "explorer"), "deeper": ("sub", "")}
+    assert (found.turn_in("sub"), found.word_of("sub").state) == ("turn-2", AgentState.ACTIVE)
+    assert found.word.state is AgentState.IDLE
+
+
+def test_a_thread_that_is_closed_takes_those_below_along() -> None:
+    found = threads()
+    found.found(below("sub"))
+    found.found(below("deeper", "sub"))
+
+    say(found, "thread/closed", "sub")
+
+    assert found.subagents() == {}
+    assert found.current == "one"
+    assert not found.has("deeper")
+
+
+def test_a_sub_agent_that_was_closed_is_there_again_when_it_is_taken_up() -> None:
+    found = threads()
+    found.found(below("sub"))
+
+    say(found, "thread/status/changed", "sub", status={"type": "notLoaded"})
+    closed = found.subagents()
+    say(found, "thread/status/changed", "sub", status=IDLE)
+
+    assert (closed, list(found.subagents())) == ({}, ["sub"])
+
+
+def test_an_answer_that_is_older_than_the_end_of_its_turn_begins_nothing() -> None:
+    found = threads()
+    begin(found)
+    say(found, "thread/status/changed", status=IDLE)
+    say(found, "turn/completed", turn={"id": "turn-1"})
+    shown = Turn(id="turn-1", status="inProgress", items=[{"type": "userMessage", "clientId": "key"}])
+
+    heard = found.begun(shown)
+
+    assert heard.seen == {"key"}
+    assert heard.ended == "turn-1"
+    assert found.word.state is AgentState.IDLE
+    assert found.has_ended(shown)
+
+
+def test_a_review_and_the_sub_agent_of_a_stranger_are_nobody() -> None:
+    found = threads()
+
+    found.found(Thread(id="review", parent_thread_id="one", source={"subAgent": "review"}, status=IDLE))
+    found.found(below("lost", "elsewhere"))
+
+    assert found.subagents() == {}
+
+
+def test_of_several_threads_only_the_one_that_was_named_is_the_agents() -> None:
+    found = Threads("one")
+    for name in ("one", "two"):
+        found.found(Thread(id=name, status=IDLE))
+
+    begin(found, "two")
+
+    assert found.current == "one"
+    assert found.word.state is AgentState.IDLE
+
+
+def test_what_is_asked_about_a_change_knows_the_change() -> None:
+    found = threads()
+    begin(found)
+    change = {"id": "i", "type": "fileChange", "changes": [{"path": "/a.py"}, {"path": "/b.py"}]}
+
+    heard = say(found, "item/started", item=change)
+    say(found, "thread/status/changed", status=ASKING)
+    say(found, "item/fileChange/requestApproval", number=3, itemId="i")
+
+    (asked,) = found.questions().values()
+    assert [word.file for word in heard.edits] == ["/b.py"]
+    assert (asked.tool, asked.text) == ("apply_patch", "/a.py, /b.py")
+    assert found.word.detail == "permission: /a.py, /b.py"
+
+    say(found, "serverRequest/resolved", requestId=3)
+
+    assert found.questions() == {}
+
+
+def test_what_is_asked_in_another_thread_is_not_the_agents() -> None:
+    found = threads("two", "one")
+
+    say(found, "thread/status/changed", "two", status=ASKING)
+    found.current = "one"
+    say(found, "item/commandExecution/requestApproval", "two", 3, command="ls")
+
+    assert found.questions() == {}
 
 
 def test_a_turn_that_is_over_takes_no_more() -> None:

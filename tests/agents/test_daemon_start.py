@@ -64,13 +64,14 @@ async def test_a_home_without_a_folder_for_agents_starts_nothing(tmp_path: Path)
     assert not await start_daemon(str(tmp_path), Runner().run)
 
 
-def test_a_bus_that_was_stopped_is_not_started_by_it_either(
-    home: str, monkeypatch: pytest.MonkeyPatch
+def test_a_bus_that_was_stopped_is_not_started_by_it_either_and_that_is_said(
+    home: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(home, "down").touch()
     monkeypatch.setattr("sys.argv", ["x", home])
 
     assert main() == 1
+    assert "stopped with 'pal down'" in capsys.readouterr().err
 
 
 def test_a_lock_is_let_go_with_its_process(home: str) -> None:

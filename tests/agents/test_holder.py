@@ -12,9 +12,10 @@ import pytest
 from tests.agents.stage import Attached, Stage, children_of, is_running, parent_of, script, wait_until
 
 from palaver.agents.server import LIMIT_CALLERS, AgentServer, House
-from palaver.agents.sockets import connect, listen, socket_path
+from palaver.agents.sockets import listen, socket_path
 from palaver.agents.spool import read_reports
 from palaver.errors import NotYou, PalaverError
+from palaver.home import connect_socket
 
 MARKED = {
     "PALAVER_SEAT": "another",
@@ -25,6 +26,8 @@ MARKED = {
     "COLUMNS": "13",
     "KEPT": "é",
 }
+
+NOT_YOU = {"error": "not_you", "message": "no", "details": {"claimed": "luna", "actual": "another holder"}}
 
 
 # What the agent is given
@@ -95,6 +98,51 @@ async def test_a_refused_hold_starts_nothing_and_says_why(stage: Stage, tmp_path
     assert caught.value.code == NotYou.code
     await wait_until(lambda: not is_running(stage.child))
     assert not (tmp_path / "found").exists()
+
+
+async def test_an_agent_that_is_anothers_on_the_bus_runs_on_and_its_terminal_is_told(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    person = await stage.attach()
+    await person.until_shown(b"ready")
+    holder, child = stage.holder, stage.child
+
+    stage.daemon.refusals["hold"] = NOT_YOU
+    await stage.daemon.close()
+    await stage.daemon.open()
+    told = await person.control_of("error")
+    await stage.daemon.heard("hold", count=2)
+    await person.press(b"still here\r")
+    await person.until_shown(b"got 'still here'")
+    later = await stage.attach()
+    state = await later.control_of("state")
+
+    log = (stage.home / "agents" / "holder.log").read_text()
+    assert (told["error"], told["about"]) == ("not_you", "bus")
+    assert told["message"] == "luna is somebody else's on the bus now: no message comes here any more"
+    assert state["detail"] == "not on the bus"
+    assert "luna runs on without the bus: not_you: " in log
+    assert is_running(child)
+
+    os.kill(child, signal.SIGKILL)
+
+    assert (await later.control_of("exited"))["signal"] == signal.SIGKILL
+    await wait_until(lambda: not is_running(holder))
+    assert read_reports(str(stage.home)) == []
+    assert len([one for one in stage.daemon.said if one["op"] == "hold"]) == 2
+
+
+async def test_an_agent_that_ended_while_the_bus_was_away_and_is_anothers_now_is_let_go(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.until_ready()
+    holder = stage.holder
+    stage.daemon.refusals["hold"] = NOT_YOU
+    await stage.daemon.close()
+
+    os.kill(stage.child, signal.SIGKILL)
+    await stage.daemon.open()
+
+    await wait_until(lambda: not is_running(holder))
+    assert not [one for one in stage.daemon.said if one["op"] == "leave"]
 
 
 async def test_a_program_that_cannot_be_run_leaves_and_says_why(stage: Stage) -> None:
@@ -547,7 +595,7 @@ async def test_a_caller_that_says_nothing_is_let_go(tmp_path: Path) -> None:
     listener = listen(tmp_path / "x.sock")
     house = cast("House", None)
     server = asyncio.create_task(AgentServer("", "x", listener, house, request_limit_s=0.01).run())
-    caller = Attached(connect(tmp_path / "x.sock"))
+    caller = Attached(connect_socket(tmp_path / "x.sock"))
 
     refused = await caller.reply()
 

@@ -172,6 +172,37 @@ async def test_an_offer_in_doubt_ends_the_lane_and_a_new_one_begins(stage: Stage
         assert [one for one in stage.daemon.said if one["op"] == "answer"] == []
 
 
+async def test_what_was_in_doubt_and_is_proven_later_is_told_with_the_next_lane(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        _, key = await carrier.texts.get()
+        carrier.dones.put_nowait(Done(Answer.UNCONFIRMED))
+        await stage.daemon.heard("lane", count=2)
+
+        carrier.lane.prove("another key")
+        carrier.lane.prove(key)
+        lane = await stage.daemon.heard("lane", count=3)
+
+        assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
+
+
+async def test_what_is_proven_while_another_is_in_hand_is_told_after_that(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        _, key = await carrier.texts.get()
+        carrier.dones.put_nowait(Done(Answer.UNCONFIRMED))
+        await stage.daemon.heard("lane", count=2)
+        stage.daemon.offer(8, "again", lane=2)
+        await carrier.texts.get()
+
+        carrier.lane.prove(key)
+        carrier.dones.put_nowait(SEEN)
+        lane = await stage.daemon.heard("lane", count=3)
+
+        assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+        assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
+
+
 async def test_a_way_in_that_is_gone_is_no_lane_any_more(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")

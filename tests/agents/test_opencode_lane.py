@@ -87,6 +87,11 @@ class Stage:
             Line(push="offer", lane=1, offer=9, messages=msgspec.Raw(json.dumps(messages).encode()))
         )
 
+    @property
+    def gates(self) -> list[said.Gate]:
+        """What was said of whether mail comes through."""
+        return [one for one in self.bus.told if isinstance(one, said.Gate)]
+
     async def answer(self) -> said.Answer:
         """Wait for what became of the offer."""
         await self.until(lambda: any(isinstance(one, said.Answer) for one in self.bus.told))
@@ -163,11 +168,14 @@ async def test_a_permission_closes_the_lane_and_is_never_answered(stage: Stage, 
 
     assert stage.lane.word is not None
     assert stage.lane.word.detail == "permission: bash: rm -r x"
-    assert stage.bus.told[-1] == said.Gate(lane=1, open=False, reason="dialog")
+    assert stage.gates[-1] == said.Gate(lane=1, open=False, reason="dialog")
+    asked = said.Permission(request="per_1", session="ses_1", tool="bash", input={"patterns": ["rm -r x"]})
+    assert asked in stage.bus.told
 
     server.say("permission.replied", sessionID="ses_1", requestID="per_1")
-    await stage.until(lambda: stage.bus.told[-1] == said.Gate(lane=1, open=True))
+    await stage.until(lambda: stage.gates[-1] == said.Gate(lane=1, open=True))
 
+    assert said.Permission(request="per_1", outcome="gone") in stage.bus.told
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
 

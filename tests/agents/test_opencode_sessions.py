@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.agents.native_word import Word
-from palaver.agents.opencode_sessions import Sessions
+from palaver.agents.opencode_sessions import Child, Sessions
 from palaver.agents.opencode_wire import (
     Manner,
     Said,
@@ -125,16 +125,46 @@ def test_a_question_is_a_dialog_too() -> None:
     assert sessions.word == THINKING
 
 
-def test_what_a_sub_agent_asks_stops_its_parent_and_what_it_does_is_the_agents() -> None:
+def test_what_a_sub_agent_asks_stops_its_parent_and_what_it_does_is_its_own() -> None:
     sessions = heard(created("a"), status("a", "busy"), created("b", "a"), status("b", "busy"))
     sessions.hear(running("b", "edit", filePath="/x/y.py"))
 
     assert sessions.current == "a"
-    assert sessions.word.file == "/x/y.py"
+    assert sessions.word == THINKING
+    assert sessions.word_of("b").file == "/x/y.py"
 
     sessions.hear(asked("b"))
 
+    assert sessions.word == sessions.word_of("b")
     assert sessions.word.state is AgentState.BLOCKED
+    assert sessions.level_of("b").gate.reason == sessions.level.gate.reason == "dialog"
+    assert list(sessions.permissions()) == ["per_1"]
+
+
+def test_a_sub_agent_lives_while_its_session_works() -> None:
+    sessions = heard(created("a"), created("c", "b", agent="deep"), created("b", "a", agent="general"))
+
+    assert sessions.children() == {}
+
+    for name in "cb":
+        sessions.hear(status(name, "busy"))
+
+    assert list(sessions.children().values()) == [Child("b", "a", "general"), Child("c", "b", "deep")]
+
+    sessions.hear(Said("session.idle", {"sessionID": "b"}))
+
+    assert list(sessions.children()) == ["c"]
+
+
+def test_a_session_that_was_named_for_good_stays_the_agents() -> None:
+    sessions = Sessions(only="a")
+
+    for said in (created("a"), created("b"), user("b", "msg_1"), status("b", "busy")):
+        sessions.hear(said)
+    sessions.choose("b")
+
+    assert sessions.current == "a"
+    assert sessions.word == IDLE
 
 
 def test_another_session_of_the_same_process_changes_nothing() -> None:
@@ -243,8 +273,65 @@ def test_a_used_up_allowance_is_told_from_a_fault_that_passes() -> None:
 
     sessions.hear(status("a", "retry", message="You've hit your weekly usage limit"))
 
-    assert sessions.word.state is AgentState.BLOCKED
+    assert sessions.word == Word(state=AgentState.BLOCKED, detail="usage limit")
     assert sessions.level.gate.reason == "usage_limit"
+
+    sessions.hear(status("a", "busy"))
+
+    assert sessions.word == THINKING
+
+
+def failed(session: str, name: str = "APIError", **data: object) -> Said:
+    return Said("session.error", {"sessionID": session, "error": {"name": name, "data": data}})
+
+
+def test_an_allowance_that_ended_a_turn_is_there_again_at_its_moment() -> None:
+    sessions = heard(created("a"), status("a", "busy"))
+    quota = failed("a", message="insufficient_quota", responseHeaders={"retry-after": "60"})
+
+    sessions.hear(quota, 1_000_000)
+    sessions.hear(status("a", "idle"))
+    sessions.limit_over(1_059_999)
+
+    assert sessions.word == Word(
+        state=AgentState.BLOCKED, detail="usage limit, resets Jan 1, 1970 00:18 (UTC)"
+    )
+    assert sessions.limit_ends_ms() == 1_060_000
+
+    sessions.limit_over(1_060_000)
+
+    assert sessions.word == IDLE
+    assert sessions.limit_ends_ms() == 0
+
+
+def test_a_turn_that_went_wrong_is_said_and_what_was_in_it_is_read_by_nobody() -> None:
+    sessions = heard(created("a"), user("a", "msg_1"), ours("a", "msg_1", "k"), status("a", "busy"))
+
+    sessions.hear(failed("a", message="bad thing"))
+    sessions.hear(status("a", "idle"))
+
+    assert sessions.word == Word(state=AgentState.IDLE, detail="error: bad thing")
+    assert sessions.level.gate.is_open
+    assert sessions.has_stopped("a")
+
+    sessions.hear(ours("a", "msg_2", "later"))
+
+    assert not sessions.has_stopped("a")
+
+
+def test_a_turn_that_a_person_broke_off_has_no_error() -> None:
+    sessions = heard(created("a"), status("a", "busy"), failed("a", "MessageAbortedError"))
+    sessions.hear(status("a", "idle"))
+
+    assert sessions.word == IDLE
+    assert sessions.has_stopped("a")
+
+
+def test_a_context_that_is_too_long_is_made_shorter_and_nothing_has_stopped() -> None:
+    sessions = heard(created("a"), status("a", "busy"), failed("a", "ContextOverflowError"))
+
+    assert sessions.word == THINKING
+    assert not sessions.has_stopped("a")
 
 
 def test_all_that_was_missed_is_taken_in_at_once() -> None:

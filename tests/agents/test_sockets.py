@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.agents.sockets import connect, listen, socket_path
+from palaver.agents.sockets import listen, socket_path
 from palaver.errors import NameTaken
+from palaver.home import connect_socket
 
 
 @pytest.fixture(params=["short", "long"])
@@ -20,7 +21,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_who_connects_reaches_the_one_who_listens(path: Path) -> None:
-    with listen(path) as listener, connect(path) as caller:
+    with listen(path) as listener, connect_socket(path) as caller:
         listener.setblocking(True)
         taken, _ = listener.accept()
         with taken:
@@ -48,7 +49,7 @@ def test_what_a_dead_holder_left_is_replaced(path: Path) -> None:
     listen(path).close()
     assert path.exists()
 
-    with listen(path), connect(path):
+    with listen(path), connect_socket(path):
         pass
 
 
@@ -56,7 +57,7 @@ def test_a_live_one_is_not_replaced(path: Path) -> None:
     with listen(path):
         with pytest.raises(NameTaken, match="api-luna"):
             listen(path)
-        with connect(path):
+        with connect_socket(path):
             pass
 
 
@@ -87,4 +88,4 @@ def test_nobody_there_is_an_error_of_the_system(path: Path) -> None:
     path.parent.mkdir()
 
     with pytest.raises(FileNotFoundError):
-        connect(path)
+        connect_socket(path)

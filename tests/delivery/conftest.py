@@ -4,13 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import Bus, OpenLog, open_memory, open_sqlite, opened_bus
-
-
-@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
-def open_log(request: pytest.FixtureRequest) -> OpenLog:
-    made: OpenLog = request.param
-    return made
+from tests.fakes import Bus, OpenLog, opened_bus
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_S, Bus, caller
+from tests.fakes import HUMAN, LIMIT_S, Bus, Ring, caller
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.delivery.allowances import Allowances
@@ -17,18 +17,6 @@ from palaver.model.request import Leave, Notify, Report, SetStatus
 
 HOUR_S = 3600.0
 NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
-
-
-class Ring:
-    """A timer that a test lets ring."""
-
-    def __init__(self, moment_s: float, ring: Callable[[], None]) -> None:
-        self.moment_s = moment_s
-        self.ring = ring
-        self.is_over = False
-
-    def cancel(self) -> None:
-        self.is_over = True
 
 
 class Limited:

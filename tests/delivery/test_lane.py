@@ -36,3 +36,11 @@ def test_a_lane_is_busy_with_an_open_offer_and_when_it_said_not_now() -> None:
 
     assert [one.is_busy for one in (free, offered, deferred)] == [False, True, True]
     assert free.word == "hook"
+
+
+def test_a_lane_that_is_spent_reaches_nobody() -> None:
+    spent, fresh = lane(LaneKind.NATIVE), lane(LaneKind.TERMINAL)
+    spent.is_spent = True
+
+    assert lanes_in_order([spent, fresh], idle=True) == [fresh]
+    assert lanes_in_order([spent, fresh], idle=False) == [fresh]

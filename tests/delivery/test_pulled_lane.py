@@ -1,13 +1,11 @@
 """Lanes that take mail in moments of their own, and offers that have arrived before they are seen."""
 
-import asyncio
-
-from tests.fakes import LIMIT_S, Bus, texts_of
+from tests.delivery.terminals import becomes
+from tests.fakes import Bus, texts_of
 
 from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level
 from palaver.model.agent import Caller
 from palaver.model.delivery import AgentState, Grade
-from palaver.model.envelope import Event
 from palaver.model.request import SetStatus
 from palaver.model.terminal import DIALOG
 
@@ -17,17 +15,6 @@ BUSY = SetStatus(state="active")
 
 def open_hook(bus: Bus, name: str) -> Lane:
     return bus.delivery.open_lane(name, HOOK, lambda offer: None)
-
-
-async def becomes(bus: Bus, event: Event, state: str) -> None:
-    """Wait until a message is in a state for nova."""
-    news = asyncio.Event()
-    stop = bus.log.subscribe(lambda _: news.set())
-    async with asyncio.timeout(LIMIT_S):
-        while bus.state(event, "nova") != state:
-            news.clear()
-            await news.wait()
-    stop()
 
 
 async def pair(bus: Bus) -> tuple[Caller, Caller]:
@@ -82,6 +69,22 @@ async def test_behind_a_dialog_an_interrupt_is_held_though_a_pulled_lane_is_ther
 
     offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
     assert offer is not None
+    assert offer.seqs == (urgent.seq,)
+    assert terminal.is_empty
+
+
+async def test_behind_a_dialog_an_interrupt_is_held_though_a_native_lane_is_open(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, SetStatus(state="blocked"))
+    native, terminal = bus.open_lane("nova", LaneKind.NATIVE), bus.open_lane("nova", LaneKind.TERMINAL)
+    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason=DIALOG))
+
+    urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
+    await becomes(bus, urgent, "held")
+    assert native.is_empty
+    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="composer"))
+
+    offer = await native.next()
     assert offer.seqs == (urgent.seq,)
     assert terminal.is_empty
 
@@ -191,3 +194,29 @@ async def test_a_lane_that_closes_while_it_asks_leaves_the_mail_in_line(bus: Bus
 
     assert await bus.delivery.draw(lane, AgentState.ACTIVE) is None
     assert bus.state(message, "nova") == "queued"
+
+
+async def test_while_an_agent_makes_its_context_shorter_only_an_interrupt_goes_in_between(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, SetStatus(state="active", detail="compacting"))
+    native = bus.open_lane("nova")
+    await bus.send(luna, "later", "@nova")
+    await bus.send(luna, "now", "@nova", priority="interrupt")
+
+    offer = await native.next()
+    assert texts_of(offer.events) == ["now"]
+    await bus.delivery.answer(native.lane, offer.number, Answer.SEEN)
+    assert native.is_empty
+    await bus.submit(nova, BUSY)
+    assert await native.next_texts() == ["later"]
+
+
+async def test_a_moment_of_its_own_counts_more_than_what_was_said_before(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    await bus.submit(nova, SetStatus(state="active", detail="compacting"))
+    lane = open_hook(bus, "nova")
+    await bus.send(luna, "look", "@nova")
+
+    offer = await bus.delivery.draw(lane, AgentState.ACTIVE)
+
+    assert offer is not None

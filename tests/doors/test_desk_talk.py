@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
-from tests.fakes import HUMAN, SCRIPT, OpenLog, open_memory, open_sqlite
+from tests.fakes import HUMAN, SCRIPT, OpenLog
 
 from palaver.doors.desk import Answer
 from palaver.errors import (
@@ -29,9 +29,8 @@ from palaver.log.api import Commit, Decide
 from palaver.log.fold_rooms import read_all_rooms
 
 
-@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    open_log: OpenLog = request.param
+@pytest.fixture
+async def stage(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Stage]:
     async with opened_stage(tmp_path, open_log=open_log) as made:
         yield made
 

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus
+from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus, seat
 
-from palaver.broker.broker import Broker
+from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.config import Settings
 from palaver.doors.services import Services
-from palaver.doors.views import agent_view, inbox_view, open_mail, recently_sent
+from palaver.doors.views import agent_view, agents_view, inbox_view, open_mail, recently_sent
 from palaver.errors import RateLimited
 from palaver.log.api import Log
 from palaver.model.delivery import Grade
-from palaver.model.request import Acknowledge, Release, SetStatus
+from palaver.model.request import Acknowledge, Gone, Release, SetStatus
+from palaver.model.subagent import BeginSubagent
 
 DAY_S = 24 * 3600
 
@@ -160,3 +161,24 @@ async def test_an_inbox_shows_that_something_is_held_and_what_it_says_once_it_is
 
     assert (before[0].payload["text"], before[1]) == ("(held)", "held")
     assert (after[0].payload["text"], after[1]) == ("too much", "queued")
+
+
+async def test_sub_agents_stand_below_their_parents_and_are_shown_for_an_hour_after_their_end(
+    bus: Bus,
+) -> None:
+    await bus.join("zoe", seat=seat(1))
+    await bus.join("luna", seat=seat(2), is_here=False)
+    for parent, key in (("zoe", "a1"), ("zoe", "a2"), ("luna", "a1"), ("zoe_sub_1", "b1")):
+        await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent=parent, key=key))
+    await bus.broker.submit(SYSTEM_CALLER, Gone(name="zoe_sub_2", reason="done", seat=seat(1, "a2")))
+
+    def names() -> list[object]:
+        return [view["name"] for view in agents_view(services(bus))]
+
+    family = ["zoe", "zoe_sub_1", "zoe_sub_1_sub_1", "zoe_sub_2", "luna", "luna_sub_1"]
+    assert names() == family
+    assert agent_view(services(bus), bus.agent("zoe_sub_1"))["parent"] == "zoe"
+
+    bus.clock.advance(3601)
+
+    assert names() == [name for name in family if name != "zoe_sub_2"]

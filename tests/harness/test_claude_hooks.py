@@ -60,7 +60,9 @@ def test_a_permission_says_what_is_asked() -> None:
         ("PreToolUse", {}, AgentState.ACTIVE, "tool_use"),
         ("PreToolUse", {"tool_name": "Plan"}, AgentState.ACTIVE, "Plan"),
         ("PreCompact", {"trigger": "auto"}, AgentState.ACTIVE, "compacting"),
-        ("SessionStart", {"source": "compact"}, AgentState.ACTIVE, "thinking"),
+        ("SessionStart", {"source": "compact"}, None, ""),
+        ("PostCompact", {"trigger": "auto"}, AgentState.ACTIVE, "thinking"),
+        ("PostCompact", {"trigger": "manual"}, AgentState.IDLE, ""),
         ("Stop", {}, AgentState.IDLE, ""),
         ("StopFailure", {"error": "server_error"}, AgentState.IDLE, ""),
         ("StopFailure", {"error": "rate_limit"}, AgentState.IDLE, ""),
@@ -128,3 +130,45 @@ def test_only_the_end_of_a_turn_can_be_kept_from_ending() -> None:
 
 def test_every_step_is_a_hook_that_is_set_up() -> None:
     assert set(STEPS) <= set(EVENTS)
+
+
+def test_a_sub_agent_begins_is_given_context_and_can_be_kept_from_ending() -> None:
+    start = read("SubagentStart", agent_id="a1", agent_type="reviewer")
+    end = read("SubagentStop", agent_id="a1", agent_type="reviewer", stop_hook_active=True)
+
+    assert (start.step, start.is_over, start.state) == (Step.START, False, None)
+    assert (end.step, end.is_over, end.state, end.stop_active) == (Step.TURN_END, True, None, True)
+    assert claude_answer("SubagentStart", "hello", "") == {
+        "hookSpecificOutput": {"hookEventName": "SubagentStart", "additionalContext": "hello"}
+    }
+    assert claude_answer("SubagentStop", "", "go on") == {"decision": "block", "reason": "go on"}
+
+
+@pytest.mark.parametrize(
+    ("event", "tasks", "is_alone"),
+    [
+        ("Stop", [], True),
+        ("Stop", [{"id": "b", "type": "shell"}, 7], True),
+        ("Stop", [{"id": "a1", "type": "subagent", "status": "running"}], False),
+        ("Stop", None, False),
+        ("Stop", "none", False),
+        ("SubagentStop", [], False),
+    ],
+)
+def test_a_session_says_at_the_end_of_its_turn_whether_sub_agents_run(
+    event: str, tasks: object, is_alone: bool
+) -> None:
+    assert read(event, background_tasks=tasks).is_alone is is_alone
+
+
+def test_a_sub_agent_has_a_transcript_of_its_own_beside_its_sessions() -> None:
+    whole = {"transcript_path": "/p/s1.jsonl"}
+
+    assert read("PreToolUse", **whole).transcript == "/p/s1.jsonl"
+    assert read("PreToolUse", **whole, agent_id="a1").transcript == "/p/s1/subagents/agent-a1.jsonl"
+    assert read("SubagentStop", **whole, agent_id="a1", agent_transcript_path="/x").transcript == "/x"
+    assert read("PreToolUse", transcript_path="", agent_id="a1").transcript == ""
+
+
+def test_a_call_of_a_tool_has_its_id() -> None:
+    assert read("PreToolUse", tool_name="Bash", tool_use_id="toolu_1").call == "toolu_1"

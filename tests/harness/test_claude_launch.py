@@ -5,7 +5,13 @@ import json
 import pytest
 
 from palaver.harness.claude_hooks import EVENTS
-from palaver.harness.claude_launch import ClaudeCall, claude_args, plugin_files, read_claude_args
+from palaver.harness.claude_launch import (
+    ClaudeCall,
+    claude_args,
+    has_waker,
+    plugin_files,
+    read_claude_args,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +46,33 @@ def test_the_users_arguments_go_along_as_they_are() -> None:
 
 
 def test_a_known_session_goes_on_unless_the_arguments_name_one() -> None:
-    assert claude_args(["x"], "/p", session="s1") == ["--plugin-dir=/p", "--resume", "s1", "x"]
+    assert claude_args(["--model=m"], "/p", session="s1") == [
+        "--plugin-dir=/p",
+        "--resume",
+        "s1",
+        "--model=m",
+    ]
     assert claude_args(["-c"], "/p", session="s1") == ["--plugin-dir=/p", "-c"]
     assert claude_args(["-r", "s2"], "/p", session="s1") == ["--plugin-dir=/p", "-r", "s2"]
+
+
+@pytest.mark.parametrize(
+    ("args", "kept"),
+    [
+        (["begin"], []),
+        (["--verbose", "begin"], ["--verbose"]),
+        (["--model", "opus", "begin"], ["--model", "opus"]),
+        (["--model=opus", "begin", "--ide"], ["--model=opus", "--ide"]),
+        (
+            ["--allowedTools", "Bash", "Read", "--model", "opus"],
+            ["--allowedTools", "Bash", "Read", "--model", "opus"],
+        ),
+        (["--verbose", "--", "--begin"], ["--verbose"]),
+        (["--of-tomorrow", "value"], ["--of-tomorrow", "value"]),
+    ],
+)
+def test_a_conversation_that_goes_on_is_not_begun_again(args: list[str], kept: list[str]) -> None:
+    assert claude_args(args, "/p", session="s1") == ["--plugin-dir=/p", "--resume", "s1", *kept]
 
 
 def test_what_is_no_conversation_is_left_alone() -> None:
@@ -54,10 +84,34 @@ def test_the_plugin_sets_up_every_hook_a_monitor_and_the_tools() -> None:
 
     hooks = files["hooks/hooks.json"]["hooks"]
     assert list(hooks) == list(EVENTS)
-    assert hooks["Stop"] == [
-        {"hooks": [{"type": "command", "command": "exec '/opt/my pal' hook claude Stop", "timeout": 10}]}
+    assert hooks["PreCompact"] == [
+        {
+            "hooks": [
+                {"type": "command", "command": "exec '/opt/my pal' hook claude PreCompact", "timeout": 10}
+            ]
+        }
     ]
     (monitor,) = files["monitors/monitors.json"]
     assert monitor["command"] == "exec '/opt/my pal' monitor"
     assert files[".mcp.json"] == {"mcpServers": {"palaver": {"command": "/opt/my pal", "args": ["mcp"]}}}
     assert files[".claude-plugin/plugin.json"]["name"] == "palaver"
+
+
+def test_where_a_session_may_rest_something_waits_that_can_wake_it() -> None:
+    hooks = json.loads(plugin_files("/opt/my pal")["hooks/hooks.json"])["hooks"]
+
+    waking = {
+        event: [one["command"] for one in group["hooks"] if one.get("asyncRewake")]
+        for event, (group,) in hooks.items()
+    }
+    assert {event: found for event, found in waking.items() if found} == {
+        event: [f"exec '/opt/my pal' rewake {event}"]
+        for event in ("SessionStart", "UserPromptSubmit", "Stop")
+    }
+
+
+def test_a_session_that_prints_one_answer_and_ends_is_woken_by_nothing() -> None:
+    assert has_waker("claude", {"CLAUDE_CODE_ENTRYPOINT": "cli"})
+    assert not has_waker("claude", {"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"})
+    assert not has_waker("claude", {})
+    assert not has_waker("codex", {"CLAUDE_CODE_ENTRYPOINT": "cli"})

@@ -68,7 +68,6 @@ def test_an_entry_has_its_moment_and_all_of_its_lines() -> None:
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        (line(type="assistant", isSidechain=True, message={"content": "x"}), []),
         (line(type="assistant", message={"content": [{"type": "thinking", "thinking": "hm"}]}), []),
         (line(type="assistant", message="x"), []),
         (line(type="assistant", uuid="u", message={"content": "x"}), ["assistant: x"]),
@@ -111,3 +110,11 @@ def test_a_running_one_says_which_session_it_is_in() -> None:
     assert session_in_registry(b'{"pid": 7, "sessionId": "s2"}', 7) == "s2"
     assert session_in_registry(b'{"pid": 8, "sessionId": "s2"}', 7) == ""
     assert session_in_registry(b"", 7) == ""
+
+
+def test_what_sub_agents_said_is_passed_over_but_in_a_file_of_their_own() -> None:
+    own = line(type="user", isSidechain=False, message={"content": "go"})
+    aside = line(type="assistant", isSidechain=True, message={"id": "m1", "content": "x"})
+
+    assert outline(READER, [b"[]\n", own, aside]) == ["user: go"]
+    assert outline(READER, [line(type="summary"), aside]) == ["assistant: x"]

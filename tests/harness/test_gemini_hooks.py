@@ -97,3 +97,26 @@ def test_whatever_is_in_a_hook_it_can_be_read(event: str, data: dict[str, object
 
     assert news is not None
     assert "\n" not in news.detail
+
+
+def test_the_tool_that_is_a_sub_agent_opens_and_closes_what_cannot_be_told_apart() -> None:
+    call = {"tool_name": "invoke_agent", "tool_input": {"agent_name": "codebase_investigator"}}
+
+    assert read_gemini_hook("BeforeTool", call).delegates == 1
+    assert read_gemini_hook("AfterTool", call).delegates == -1
+    assert read_gemini_hook("Notification", call).delegates == 0
+    assert read_gemini_hook("BeforeTool", {"tool_name": "read_file"}).delegates == 0
+
+
+def test_a_turn_without_an_answer_proves_nothing_and_still_ends() -> None:
+    failed = read_gemini_hook("AfterAgent", {"prompt_response": "[no response text]"})
+    answered = read_gemini_hook("AfterAgent", {"prompt_response": "well"})
+
+    assert (failed.step, failed.state, failed.is_failed) == (Step.ASIDE, AgentState.IDLE, True)
+    assert (answered.step, answered.state, answered.is_failed) == (Step.TURN_END, AgentState.IDLE, False)
+
+
+def test_only_a_session_that_was_cleared_takes_no_text_when_it_starts() -> None:
+    assert read_gemini_hook("SessionStart", {"source": "clear"}).is_deaf
+    assert not read_gemini_hook("SessionStart", {"source": "startup"}).is_deaf
+    assert not read_gemini_hook("BeforeAgent", {"source": "clear"}).is_deaf

@@ -3,7 +3,7 @@
 import re
 
 from palaver.doors.argv.table import COMMANDS
-from palaver.harness.instructions import instructions
+from palaver.harness.instructions import instructions, subagent_instructions
 
 LIMIT_TOKENS = 300
 
@@ -24,3 +24,14 @@ def test_the_instructions_are_short_and_name_the_agent_and_five_commands() -> No
 def test_what_may_never_have_been_read_is_told_by_its_numbers() -> None:
     assert "maybe never read: #3, #8" in instructions("nova", unsure=[3, 8])
     assert "#20, #21" not in instructions("nova", unsure=range(1, 30))
+
+
+def test_a_sub_agent_is_told_whose_it_is_and_how_to_speak_under_its_own_name() -> None:
+    text = subagent_instructions("nova_reviewer_1", "nova")
+
+    commands = re.findall(r"^- pal (?:--as nova_reviewer_1 )?([a-z]+)", text, re.MULTILINE)
+    assert len(re.findall(r"\w+|[^\w\s]", text)) < LIMIT_TOKENS
+    assert len(text) / 4 < LIMIT_TOKENS
+    assert "You are nova_reviewer_1 on Palaver" in text
+    assert "a sub-agent of nova" in text
+    assert commands == ["list", "send", "send", "show"]

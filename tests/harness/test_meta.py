@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.meta import session_in_meta
+from palaver.harness.meta import call_in_meta, session_in_arguments, session_in_meta
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
@@ -53,3 +53,15 @@ def test_what_names_no_session_is_nothing(meta: dict[str, object] | None) -> Non
 )
 def test_whatever_a_client_puts_there_gives_a_text(meta: dict[str, object]) -> None:
     assert isinstance(session_in_meta(meta), str)
+
+
+def test_a_call_of_claude_code_has_its_id_in_the_meta() -> None:
+    assert call_in_meta({"claudecode/toolUseId": "toolu_1", "progressToken": 2}) == "toolu_1"
+    assert [call_in_meta(meta) for meta in (None, {}, {"claudecode/toolUseId": 7})] == ["", "", ""]
+
+
+def test_a_session_among_the_arguments_is_taken_out_of_them() -> None:
+    assert session_in_arguments({"text": "hello", "palaver_session": "ses_1"}) == ("ses_1", {"text": "hello"})
+    assert session_in_arguments({"text": "hello", "palaver_session": 7}) == ("", {"text": "hello"})
+    assert session_in_arguments({"text": "hello"}) == ("", {"text": "hello"})
+    assert session_in_arguments(None) == ("", None)

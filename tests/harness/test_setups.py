@@ -42,6 +42,8 @@ def test_the_plugin_of_claude_code_runs_the_client_with_its_home_too() -> None:
     (monitor,) = json.loads(own["plugin/monitors/monitors.json"])
     server = json.loads(own["plugin/.mcp.json"])["mcpServers"]["palaver"]
     assert commands == [["exec", *PAL, "hook", "claude", event, "--installed"] for event in hooks]
+    waking = shlex.split(hooks["Stop"][0]["hooks"][1]["command"])
+    assert waking == ["exec", *PAL, "rewake", "Stop", "--installed"]
     assert shlex.split(monitor["command"]) == ["exec", *PAL, "monitor"]
     assert [server["command"], *server["args"]] == [*PAL, "mcp"]
     assert not [text for text in own.values() if "pal-goes-here" in text]

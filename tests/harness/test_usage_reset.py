@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.usage_reset import is_limit, limit_ends_ms, reset_moment_ms
+from palaver.harness.usage_reset import fix_limit, is_limit, limit_ends_ms, reset_moment_ms
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -75,3 +75,25 @@ def test_a_day_that_next_year_does_not_have_is_no_moment() -> None:
     in_march_ms = int(datetime(2028, 3, 1, tzinfo=UTC).timestamp() * 1000)
 
     assert reset_moment_ms("Feb 29, 9am (UTC)", in_march_ms) is None
+
+
+def test_a_limit_can_end_so_many_seconds_after_it_was_said() -> None:
+    assert limit_ends_ms("usage limit, resets in 90s", NOW_MS) == NOW_MS + 90_000
+    assert limit_ends_ms("usage limit, resets in a while", NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    "detail", ["usage limit", "usage limit: flash; Stop?", "usage limit, resets in 90s", ""]
+)
+def test_what_names_no_day_or_a_near_moment_is_left_as_it_is(detail: str) -> None:
+    assert fix_limit(detail, NOW_MS) == detail
+
+
+@given(st.integers(120, 10**8), st.integers(0, 4 * 10**12))
+def test_a_limit_that_was_fixed_means_the_same_moment_whenever_it_is_read(seconds: int, now_ms: int) -> None:
+    fixed = fix_limit(f"usage limit, resets in {seconds}s", now_ms)
+
+    ends_ms = limit_ends_ms(fixed, now_ms + 10**9)
+    assert ends_ms is not None
+    assert 0 <= ends_ms - (now_ms + seconds * 1000) < 60_000
+    assert ends_ms == limit_ends_ms(fixed, now_ms)

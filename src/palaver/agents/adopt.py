@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from palaver.agents.sockets import connect
 from palaver.errors import Disconnected
+from palaver.home import connect_socket
 
 _LIMIT_S: Final = 10.0
 _READ_BYTES: Final = 65536
@@ -69,7 +69,7 @@ async def _exchange(home: str, descriptor: int, line: bytes) -> bytes:
 async def _connect(path: Path) -> socket.socket:
     while True:
         try:
-            return connect(path, can_wait=False)
+            return connect_socket(path, can_wait=False)
         except BlockingIOError:  # many callers are before us
             await asyncio.sleep(_PAUSE_S)
 

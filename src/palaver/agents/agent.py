@@ -4,6 +4,7 @@ It begins once its name is known and its process may run. The connection to the 
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -34,8 +35,11 @@ from palaver.model.delivery import AgentState
 
 VIEWER_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for the terminal that it was started from."""
+_OFF_THE_BUS: Final = "not on the bus"
 _LIMIT_TYPED: Final = 100
 """Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
+
+_logger: Final = logging.getLogger("palaver.holder")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -77,6 +81,7 @@ class Agent:
         self._has_ended = asyncio.Event()
         self._exit: Exit | None = None
         self._typed: list[str] = []
+        self._is_disowned = False
         self.awaits_viewer = False
         """Whoever started it is about to attach."""
         self._level: tuple[Look, Gate] | None = None
@@ -147,16 +152,33 @@ class Agent:
             self._native.take(line, self._lane.take)
         elif line.push == "control":
             self._house.control(line)
+        elif line.push == "decision":
+            self._native.decide(line)
+
+    def disown(self, refusal: PalaverError) -> None:
+        """Run on without the bus, which says that the name is another's. Whoever is attached is told."""
+        _logger.error("%s runs on without the bus: %s: %s", self._name, refusal.code, refusal)
+        self._is_disowned = True
+        self._farewell.forget()
+        sentence = f"{self._name} is somebody else's on the bus now: no message comes here any more"
+        self.station.viewers.tell(
+            {"type": "error", "error": refusal.code, "message": sentence, "about": "bus"}
+        )
+        self._show_state()
+
+    def _show_state(self) -> None:
+        detail = _OFF_THE_BUS if self._is_disowned else self._word.detail
+        self._house.set_state(self._word.state, detail)
+        self.station.viewers.set_state({"name": self._name, "state": self._word.state, "detail": detail})
 
     def _set_level(self, look: Look, gate: Gate) -> None:
         word, gate = self._native.see(look, gate)
-        self._house.set_state(word.state, word.detail)
         if word != self._word:
             self._word = word
             self._say_status()
+        self._show_state()
         is_paused = self.station.viewers.owner is not None or self.station.hears_only_urgent
         self._lane.set_level(gate, is_paused=is_paused)
-        self.station.viewers.set_state({"name": self._name, "state": word.state, "detail": word.detail})
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:

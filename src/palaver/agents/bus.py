@@ -1,7 +1,7 @@
 """A holder's way to the bus: one agent, held across restarts of the daemon. Knows no meaning of requests.
 
-It never gives up: while there is no daemon it tries again, less and less often. What was asked on a lost
-connection fails, and whoever asked says it anew on the next one.
+While there is no daemon it tries again, less and less often, and gives up only when the daemon says that the
+agent is another's. What was asked on a lost connection fails, and whoever asked says it anew on the next one.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from palaver.client.request import Hold, Request, request_to_json
+from palaver.client.request import Accompany, Hold, Request, request_to_json
 from palaver.client.wire import Line, Wire, open_wire
-from palaver.errors import Disconnected, PalaverError, Unavailable
+from palaver.errors import Disconnected, NotYou, PalaverError, Unavailable
 
 _PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _LONGEST_PAUSE_S: Final = 5.0
@@ -34,6 +34,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
     harness: str = ""
     device: str = ""
+    unsure: tuple[int, ...] = ()
+    """Messages of before of which nobody knows whether they were read."""
 
 
 _held: Final = msgspec.json.Decoder(Held).decode
@@ -47,7 +49,7 @@ class Bus:
     def __init__(
         self,
         home: str,
-        hold: Hold,
+        hold: Hold | Accompany,
         on_held: OnHeld,
         on_push: Callable[[Line], None],
         start: Callable[[], Awaitable[bool]] | None = None,
@@ -75,7 +77,10 @@ class Bus:
         return self._wire is not None
 
     async def run(self) -> None:
-        """Hold the agent until cancelled. Raises the refusal when the first attempt is refused for good."""
+        """Hold the agent until cancelled. Raises what the first attempt is refused with; later NotYou.
+
+        Who is told that the agent is another's would be told so for ever: its secret does not change.
+        """
         pauses_s = chain(_PAUSES_S, repeat(_LONGEST_PAUSE_S))
         while True:
             try:
@@ -88,7 +93,7 @@ class Bus:
                 self.drop()
                 await self._pause(next(pauses_s))
             except PalaverError as refusal:
-                if self.held is None:
+                if self.held is None or isinstance(refusal, NotYou):
                     raise
                 _logger.warning("refused: %s: %s", refusal.code, refusal)
                 self.drop()
@@ -112,10 +117,11 @@ class Bus:
         self._wire = await self._open_wire()
         self.connections += 1
         hold = self._hold
-        if self.held is not None:
+        if self.held is not None and isinstance(hold, Hold):
             hold = msgspec.structs.replace(hold, name=self.held.name, secret=self.held.secret, ticket="")
         answer = _held(await self.ask(hold))
-        self.held = msgspec.structs.replace(answer, secret=answer.secret or hold.secret)
+        secret = hold.secret if isinstance(hold, Hold) else ""
+        self.held = msgspec.structs.replace(answer, secret=answer.secret or secret)
 
     async def _open_wire(self) -> Wire:
         try:
@@ -132,11 +138,12 @@ class Bus:
 
     def resized(self, cols: int, rows: int) -> None:
         """Say with the next connection how large the terminal is."""
+        assert isinstance(self._hold, Hold)  # nobody else has one
         self._hold = msgspec.structs.replace(self._hold, cols=cols, rows=rows)
 
     def bind(self, session: str) -> None:
         """Say which session of its harness the agent is in, now and with every connection to come."""
-        if session == self._hold.session:
+        if session == self._hold.session or isinstance(self._hold, Accompany):
             return
         self._hold = msgspec.structs.replace(self._hold, session=session)
         if self._wire is not None and self.held is not None:

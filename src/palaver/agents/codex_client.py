@@ -1,7 +1,7 @@
 """A second client of a Codex app-server, beside the person's own screen: it asks, and it hears.
 
 The server asks its clients too, for permissions above all. Those are a person's to answer: here they are
-heard and never answered, and there is nothing that could write such an answer.
+heard, and what a person has said is passed on. Nothing is answered by itself.
 """
 
 import asyncio
@@ -72,6 +72,12 @@ class CodexClient:
             return await answer
         finally:
             del self._calls[number]
+
+    def answer(self, question: int | str, result: dict[str, object]) -> None:
+        """Pass on a person's word on what the server asks; raises Disconnected. It says when it is taken."""
+        if self._socket is None:
+            raise Disconnected("the app-server is gone")
+        self._socket.send(wire.to_json(wire.Reply(id=question, result=result)))
 
     def _hear(self, data: bytes) -> None:
         try:

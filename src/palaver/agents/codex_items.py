@@ -1,10 +1,10 @@
-"""What Codex works on and what it asks, as its app-server says it, in a few words. Pure.
+"""What Codex works on, as its app-server says it, in a few words. Pure.
 
 The names of tools are those that its hooks use. What is no work (texts, thoughts, plans) gives nothing.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from palaver.agents.native_word import Word
@@ -15,6 +15,8 @@ from palaver.model.delivery import AgentState
 _UNSTEERABLE: Final = frozenset({"contextCompaction", "enteredReviewMode"})
 """Work during which Codex takes no text."""
 _SHELL_WORDS: Final = 3
+BASH: Final = "Bash"
+PATCH: Final = "apply_patch"
 
 
 def work_of(item: Mapping[str, object]) -> Word | None:
@@ -22,11 +24,9 @@ def work_of(item: Mapping[str, object]) -> Word | None:
     kind = item.get("type")
     match kind:
         case "commandExecution":
-            return _at_work("Bash", command=plain_command(text_in(item, "command")))
+            return _at_work(BASH, command=plain_command(text_in(item, "command")))
         case "fileChange":
-            changes = item.get("changes")
-            paths = [text_in(map_of(one), "path") for one in changes] if isinstance(changes, list) else []
-            return _at_work("apply_patch", file=next(filter(None, paths), ""))
+            return _at_work(PATCH, file=next(iter(paths_in(item)), ""))
         case "mcpToolCall":
             return _at_work(f"{text_in(item, 'server')}.{text_in(item, 'tool')}")
         case "dynamicToolCall" | "collabAgentToolCall":
@@ -61,18 +61,17 @@ def plain_command(command: str) -> str:
     return command
 
 
-def asked_in(method: str, params: Mapping[str, object], works: Iterable[Word]) -> str:
-    """Say in a few words what a person is asked."""
-    match method:
-        case "item/commandExecution/requestApproval":
-            found = plain_command(text_in(params, "command"))
-        case "item/fileChange/requestApproval":
-            found = next((work.file for work in works if work.file), "")
-        case "mcpServer/elicitation/request":
-            found = text_in(params, "message", "serverName")
-        case _:
-            found = ""
-    return one_line(found or text_in(params, "reason"))
+def paths_in(item: Mapping[str, object]) -> list[str]:
+    """Give the files that a piece of work changes."""
+    changes = item.get("changes")
+    if item.get("type") != "fileChange" or not isinstance(changes, list):
+        return []
+    return [path for one in changes if (path := text_in(map_of(one), "path"))]
+
+
+def edits_of(item: Mapping[str, object]) -> list[Word]:
+    """Give one word for each file but the first, which is the word for all of it."""
+    return [_at_work(PATCH, file=path) for path in paths_in(item)[1:]]
 
 
 def map_of(value: object) -> Mapping[str, object]:

@@ -2,13 +2,12 @@
 
 Idle, a message starts a turn. Busy with a tool, it goes along with what the tool gives. While the model
 speaks only an interrupt goes in, because it stops the model. While a person is asked something nothing does.
-That a text is in the thread is proven by the server's own word on it. When the server is lost, so is this
-lane: what was in hand stays in doubt.
+That a text is in the thread is proven by the server's own word on it. Its sub-agents have lanes of their own.
+When the server is lost, so are all of them: what was in hand stays in doubt.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -16,23 +15,23 @@ from typing import Any, Final
 from palaver.agents import codex_wire as wire
 from palaver.agents.bus import Bus
 from palaver.agents.codex_client import CodexClient, Refused
-from palaver.agents.codex_threads import Heard, Threads, keys_of
+from palaver.agents.codex_permissions import CodexPermissions
+from palaver.agents.codex_subagents import CodexSubagents
+from palaver.agents.codex_texts import Texts, UnknownQuestion
+from palaver.agents.codex_threads import Threads
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
 from palaver.agents.steps import Answer, Done
+from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import Disconnected, PalaverError
 from palaver.harness.usage_reset import limit_ends_ms
-from palaver.model.delivery import Grade
 
 _SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """A thread can be heard once its file is there, which takes a moment after its first word."""
 _LOADING_PAUSES_S: Final = (*_SUBSCRIBE_PAUSES_S, *[2.0] * 30)
 _LIMIT_S: Final = 300.0
 """So long a used-up allowance is believed in when nobody says when it ends."""
-_TRIES: Final = 3
-_ENDED: Final = 20
-"""Turns whose end is remembered: it can be heard before the word that they began."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -51,20 +50,23 @@ class CodexLane:
         spawn: Spawn,
         on_word: Callable[[], None],
         on_change: Callable[[], None],
+        only: str = "",
     ) -> None:
-        """`on_word`: the agent's state has changed, or this lane has come or gone."""
+        """`on_word`: the agent's state has changed, or this lane has come or gone.
+
+        `only` names the one thread that is the agent's, in a server that others use too.
+        """
         self._bus = bus
         self._clock = clock
         self._spawn = spawn
         self._on_word = on_word
         self._client = CodexClient(path, self._hear, self._lose)
-        self._threads = Threads()
+        self._threads = Threads(only)
         self._heard: set[str] = set()
         """The threads whose news come to us."""
-        self._in_thread: dict[str, asyncio.Future[bool]] = {}
-        """Texts on their way, by key: True when they are in the thread, False when they never will be."""
-        self._turn_of: dict[str, str] = {}
-        self._ended: deque[str] = deque(maxlen=_ENDED)
+        self._texts = Texts(self._client, self._threads, spawn, self._on_begun)
+        self._subagents = CodexSubagents(self._threads, self._texts, bus, spawn, on_change)
+        self._permissions = CodexPermissions(self._client, self._threads, bus, self._subagents.name_of)
         self._lift: asyncio.TimerHandle | None = None
         self._has_started = False
         self.is_over = False
@@ -73,11 +75,33 @@ class CodexLane:
         """What the agent does, while we know."""
         self.lane = NativeLane(bus, self._carry, on_change)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in hand."""
+        return self.lane.is_at_rest
+
     def start(self) -> None:
         """Reach the server. The person's own screen must have reached it before: the first one names it."""
         if not self._has_started:
             self._has_started = True
             self._spawn(self._run())
+
+    # The bus
+
+    def connected(self) -> None:
+        """The bus knows of us anew: tell it all that it must know beside the state."""
+        self._subagents.connected()
+        self._permissions.connected()
+
+    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
+        """Take an offer that is for the agent or for one below it; any other goes to whom it is for."""
+        self.lane.claim(line, lambda other: self._subagents.claim(other, otherwise))
+
+    def decide(self, line: Line) -> None:
+        """Take a person's word on what is asked."""
+        self._permissions.decide(line)
+
+    # The server
 
     async def _run(self) -> None:
         try:
@@ -121,8 +145,8 @@ class CodexLane:
             _logger.warning("%s", reason)
         if self._lift is not None:
             self._lift.cancel()
-        for waiting in self._in_thread.values():
-            waiting.cancel()
+        self._texts.close()
+        self._subagents.close()
         self.lane.close()
         self._on_word()
 
@@ -131,37 +155,14 @@ class CodexLane:
     def _hear(self, said: wire.Said) -> None:
         before = self._threads.current
         heard = self._threads.hear(said)
-        self._take(heard)
+        self._texts.take(heard)
         if heard.stranger:
             self._spawn(self._meet(heard.stranger))
         if self._threads.current != before or self._threads.is_busy:
             self._follow(self._threads.current)
+        for word in heard.edits:
+            self._say(word)
         self._update()
-
-    def _take(self, heard: Heard) -> None:
-        for key in heard.seen:
-            self._settle(key, is_in_thread=True)
-        if heard.ended:
-            self._ended.append(heard.ended)
-            if heard.ended in self._turn_of.values():
-                self._spawn(self._look_back(self._threads.current, heard.ended))
-
-    def _settle(self, key: str, *, is_in_thread: bool) -> None:
-        waiting = self._in_thread.get(key)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(is_in_thread)
-
-    async def _look_back(self, thread: str, turn: str) -> None:
-        """Ask the thread which texts a turn that is over took: of a fresh one not all news come to us."""
-        shown: frozenset[str] = frozenset()
-        try:
-            answer = await self._client.ask(*wire.subscribe(thread))
-            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
-            shown = frozenset(key for one in (page.data if page is not None else ()) for key in keys_of(one))
-        except (PalaverError, Refused) as error:
-            _logger.info("the end of a turn of thread %s cannot be looked at: %s", thread, error)
-        for key in [key for key, one in self._turn_of.items() if one == turn]:
-            self._settle(key, is_in_thread=key in shown)
 
     async def _meet(self, thread: str) -> None:
         """Look at a thread that is new to us."""
@@ -169,9 +170,15 @@ class CodexLane:
             found = await self._read(thread)
         except PalaverError:
             return
-        if found is not None and self._threads.found(found):
+        if found is None:
+            return
+        is_new = self._threads.found(found)
+        if is_new:
             self._follow(found.id)
-            self._update()
+        elif self._threads.has(found.id):
+            self._follow_below(found.id)
+        self._update()
+        if is_new:
             await self._wait_until_loaded()
 
     async def _wait_until_loaded(self) -> None:
@@ -193,6 +200,21 @@ class CodexLane:
             self._heard.add(thread)
             self._spawn(self._subscribe(thread))
 
+    def _follow_below(self, thread: str) -> None:
+        """Hear of a sub-agent: its news come by themselves, and what was before them is asked for."""
+        self._spawn(self._catch_up(thread))
+
+    async def _catch_up(self, thread: str) -> None:
+        try:
+            answer = await self._client.ask(*wire.subscribe(thread))
+            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
+        except (PalaverError, Refused) as error:
+            _logger.info("what a sub-agent has begun is not known: %s", error)
+            return
+        for turn in page.data if page is not None and self._threads.has(thread) else ():
+            self._texts.take(self._threads.begun(turn, thread))
+        self._update()
+
     async def _subscribe(self, thread: str) -> None:
         """Hear the news of a thread, and of no other. A fresh one can be heard only after its first word."""
         self._heard.add(thread)
@@ -202,7 +224,7 @@ class CodexLane:
                 subscribed = wire.result_as(answer, wire.Subscribed)
                 break
             except Refused as refusal:
-                can_come = self._threads.is_busy or bool(self._in_thread)
+                can_come = self._threads.is_busy or self._texts.are_any
                 if refusal.is_unknown or not can_come or not pause_s:
                     self._heard.discard(thread)  # again when something happens in it
                     return
@@ -212,9 +234,11 @@ class CodexLane:
                 return
         if thread == self._threads.current:
             page = subscribed.initial_turns_page
-            self._threads.found(subscribed.thread)
-            for turn in page.data if page is not None else ():
-                self._take(self._threads.begun(turn))
+            turns = page.data if page is not None else []
+            if not any(map(self._threads.has_ended, turns)):  # else what we have heard is newer
+                self._threads.found(subscribed.thread)
+            for turn in turns:
+                self._texts.take(self._threads.begun(turn, thread))
             self._update()
         for other in self._heard - {thread, self._threads.current}:
             self._heard.discard(other)
@@ -232,7 +256,12 @@ class CodexLane:
         self.lane.set_level(level.gate, is_paused=level.is_paused)
         if self._threads.current:
             self._bus.bind(self._threads.current)
-        word = self._threads.word
+        if not self.is_over:
+            self._subagents.look()
+            self._permissions.look()
+            self._say(self._threads.word)
+
+    def _say(self, word: Word) -> None:
         if word != self.word and not self.is_over:
             self.word = word
             self._plan_lift()
@@ -255,44 +284,14 @@ class CodexLane:
     # What we say
 
     async def _carry(self, text: str, key: str) -> Done:
-        waiting = self._in_thread[key] = asyncio.get_running_loop().create_future()
         try:
-            for _ in range(_TRIES):
-                level = self._threads.level
-                if not level.gate.is_open:
-                    return Done(Answer.DEFERRED, level.gate.reason)
-                try:
-                    await self._say(text, key)
-                    break
-                except Refused as refusal:
-                    if refusal.is_unknown:
-                        self._give_up(f"this Codex takes no mail by its app-server: {refusal}")
-                        return Done(Answer.DEFERRED, str(refusal))
-                    reason = str(refusal)
-            else:
-                return Done(Answer.DEFERRED, reason)
-            if await waiting:
-                return Done(Answer.SEEN, grade=Grade.CONTEXT)
-            return Done(Answer.DEFERRED, "its turn was ended before it took the message")
-        except (Disconnected, asyncio.CancelledError):
-            return Done(Answer.UNCONFIRMED, "the app-server is lost")
-        finally:
-            del self._in_thread[key]
-            self._turn_of.pop(key, None)
+            return await self._texts.put(self._threads.current, text, key)
+        except UnknownQuestion as error:
+            self._give_up(f"this Codex takes no mail by its app-server: {error}")
+            return Done(Answer.DEFERRED, str(error))
 
-    async def _say(self, text: str, key: str) -> None:
-        """Put the text into the turn that runs, or begin one with it."""
-        thread, turn = self._threads.current, self._threads.turn
-        if turn:
-            self._turn_of[key] = turn
-            await self._client.ask(*wire.steer_turn(thread, turn, text, key))
-            return
-        answer = await self._client.ask(*wire.start_turn(thread, text, key))
-        started = wire.result_as(answer, wire.Started)
-        self._turn_of[key] = started.turn.id
-        if started.turn.id in self._ended:
-            await self._look_back(thread, started.turn.id)
-        elif thread == self._threads.current:
-            self._take(self._threads.begun(started.turn))
+    def _on_begun(self, thread: str) -> None:
+        """A text of ours has begun a turn."""
+        if thread == self._threads.current:
             self._follow(thread)
-            self._update()
+        self._update()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from palaver.agents.codex_place import PREFIX
-from palaver.agents.sockets import connect
+from palaver.home import connect_socket
 
 START_LIMIT_S: Final = 20.0
 LOG: Final = "server.log"
@@ -74,7 +74,7 @@ def make_place(path: Path) -> None:
 def listens(path: Path) -> bool:
     """Whether somebody takes callers at a socket."""
     try:
-        connect(path, can_wait=False).close()
+        connect_socket(path, can_wait=False).close()
     except BlockingIOError:
         return True
     except OSError:

@@ -1,9 +1,10 @@
 """Starts Codex in its terminal: first a server of its own, then its screen in this very process.
 
-    python -I -m palaver.agents.codex_start ADDRESS -- codex ARGUMENTS...
+    python -I -m palaver.agents.codex_start ADDRESS [--hooks] -- codex ARGUMENTS...
 
 The server is a child of the screen, so all that it runs is the agent, and it ends with the screen. Where it
-cannot be had, Codex runs without it: mail is then typed.
+cannot be had, Codex runs without it: mail is then typed. With `--hooks`, which a person has agreed to, it has
+hooks for this session.
 """
 
 import json
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from palaver.agents.codex_server import LOG, start_server
-from palaver.agents.sockets import connect
 from palaver.client.wire import default_home
 from palaver.harness.codex_launch import SANDBOX_TIP, instructions_in, launch_settings, plan_launch
+from palaver.harness.codex_trust import hook_settings
 from palaver.harness.instructions import instructions
+from palaver.home import connect_socket
 
 MODULE: Final = "palaver.agents.codex_start"
+HOOKS: Final = "--hooks"
 
 _ASK_LIMIT_S: Final = 2.0
 _CANNOT_RUN: Final = 126
@@ -28,12 +31,13 @@ _LIMIT_SAID: Final = 500
 
 def main(words: list[str]) -> NoReturn:
     """Become Codex."""
-    address, command = words[0], words[words.index("--") + 1 :]
+    address, has_hooks = words[0], HOOKS in words[: words.index("--")]
+    command = words[words.index("--") + 1 :]
     home = default_home()
     told = f"{instructions(_own_name(home))}\n{SANDBOX_TIP}"
     if theirs := _own_settings():
         told = f"{theirs}\n\n{told}"
-    settings = launch_settings(_pal(), home)
+    settings = (*launch_settings(_pal(), home), *(hook_settings(_pal(), home) if has_hooks else ()))
     launch = plan_launch(command[1:], address=address, settings=settings, told=told)
     if launch.server and not _has_server(command[0], launch.server, Path(address)):
         launch = plan_launch(command[1:], address="", settings=settings, told=told)
@@ -47,7 +51,7 @@ def main(words: list[str]) -> NoReturn:
 def _own_name(home: str) -> str:
     """Ask the bus who we are: the seat is ours already."""
     try:
-        with connect(Path(home) / "daemon.sock") as asking, asking.makefile("rb") as answers:
+        with connect_socket(Path(home) / "daemon.sock") as asking, asking.makefile("rb") as answers:
             asking.settimeout(_ASK_LIMIT_S)
             asking.sendall(b'{"req":1,"op":"whoami"}\n')
             return str(json.loads(answers.readline())["ok"]["name"])

@@ -1,7 +1,7 @@
 """What is said to the app-server of Codex, and what it says: JSON-RPC without its version word. Pure.
 
-Nothing here answers a request of the server: those are questions to a person, about permissions above all.
-There is no way to write such an answer.
+A request of the server is a question to a person, about permissions above all. What answers it (`Reply`) is a
+person's word, and is written where such a word comes in and nowhere else.
 """
 
 from typing import Final, TypeVar
@@ -29,6 +29,13 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     method: str
 
 
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's word on a question of the server."""
+
+    id: int | str
+    result: dict[str, object]
+
+
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """One message of the server: an answer, its refusal, news, or a question (an id and a method)."""
 
@@ -40,7 +47,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_question(self) -> bool:
-        """Whether the server asks something. It is never answered here."""
+        """Whether the server asks something."""
         return bool(self.method) and self.id is not None
 
 
@@ -64,7 +71,7 @@ def said_from_json(data: bytes) -> Said:
         raise BadRequest(f"the app-server said what cannot be read: {error}") from error
 
 
-def to_json(message: Call | Notice) -> bytes:
+def to_json(message: Call | Notice | Reply) -> bytes:
     """Write one message."""
     return _encode(message)
 
@@ -129,7 +136,8 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     id: str
     ephemeral: bool = False
     parent_thread_id: str | None = None
-    thread_source: str | None = None
+    agent_role: str | None = None
+    source: object = None
     recency_at: int | None = None
     created_at: int | None = None
     status: dict[str, object] = {}
@@ -138,6 +146,13 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def is_ours(self) -> bool:
         """Whether a person works in it: neither a title's, nor a sub-agent's."""
         return not self.ephemeral and self.parent_thread_id is None
+
+    @property
+    def is_subagent(self) -> bool:
+        """Whether an agent has started it to work for it: no review, no summary, no title."""
+        made = self.source.get("subAgent") if isinstance(self.source, dict) else None
+        is_spawned = isinstance(made, dict) and "thread_spawn" in made
+        return is_spawned and not self.ephemeral and self.parent_thread_id is not None
 
     @property
     def moment(self) -> int:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from palaver.agents.typed_text import squeeze
+from palaver.harness.hook_states import PERMISSION
 from palaver.harness.profile import Profile, View
 
 PROMPT_ROWS: Final = 12
@@ -32,6 +33,13 @@ def without_ours(before: str, ours: str) -> str:
             return before[:place]
         left -= not sign.isspace()
     return before
+
+
+def dialog_asked(profile: Profile, view: View, text: str, before: str, columns: int) -> str | None:
+    """Say what an open dialog is about; None when there is none. The arguments are those of `sees_dialog`."""
+    if profile.read_dialog is not None and (asked := profile.read_dialog(view)) is not None:
+        return asked
+    return PERMISSION if sees_dialog(profile, view, text, before, columns) else None
 
 
 def sees_dialog(profile: Profile, view: View, text: str, before: str, columns: int) -> bool:

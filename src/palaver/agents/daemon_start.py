@@ -46,7 +46,8 @@ def main() -> int:
     """Start the daemon of the home that was named."""
     try:
         ensure_daemon(sys.argv[1], person=False)
-    except StartError:
+    except StartError as error:
+        sys.stderr.write(f"{error}\n")  # the log of holders
         return 1
     return 0
 

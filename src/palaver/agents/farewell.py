@@ -29,6 +29,7 @@ class Farewell:
         self._native = native
         self._clock = clock
         self._reason = ""
+        self._is_wanted = True
         self.is_said = asyncio.Event()
         """Set when nothing more is to be said about the end."""
 
@@ -39,13 +40,22 @@ class Farewell:
             async with asyncio.timeout(REPORT_LIMIT_S):
                 await self._lane.settle()
                 await self._native.settle()
-                if self._lane.outcomes:
+                if not self._is_wanted:
+                    self.is_said.set()
+                elif self._lane.outcomes:
                     self._bus.drop()  # the next connection begins with them
                 elif self._bus.is_connected:
                     await self.connected()
                 await self.is_said.wait()
         except TimeoutError:
-            self._leave_report()
+            if self._is_wanted:
+                self._leave_report()
+            self.is_said.set()
+
+    def forget(self) -> None:
+        """Say nothing: the bus knows the agent as somebody else's."""
+        self._is_wanted = False
+        if self._reason:
             self.is_said.set()
 
     async def connected(self) -> None:

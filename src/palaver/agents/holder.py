@@ -22,13 +22,14 @@ from typing import Any, Final
 from palaver import __version__
 from palaver.agents.agent import Agent
 from palaver.agents.bus import Bus, Held
+from palaver.agents.changeover import Changeover
 from palaver.agents.child import Waiting, let_go, prepare, read_failure
 from palaver.agents.daemon_start import start_daemon
 from palaver.agents.errands import Errands
 from palaver.agents.launch import Ready, Starter, read_start, ready_error
 from palaver.agents.pty import Exit, Pty
 from palaver.agents.reaping import adopt_orphans, collect_orphans, exit_of
-from palaver.agents.renewal import Kept, become_new, check_command, take_up
+from palaver.agents.renewal import Kept, become_new, take_up
 from palaver.agents.sockets import listen, socket_path
 from palaver.client.request import Hold, Leave
 from palaver.client.wire import Line
@@ -62,8 +63,7 @@ class Holder:
         self._finished = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
         self._errands = Errands()
-        self._is_trying = False
-        self._wants_renewal = False
+        self._changeover = Changeover(self._errands.run, self._become_new)
         self._native = ""
         self._is_watched = False
 
@@ -135,7 +135,11 @@ class Holder:
             try:
                 await self._bus.run()
             except PalaverError as refusal:
-                self._fail(refusal)
+                if self._agent is None:
+                    self._fail(refusal)
+                else:  # an agent runs on without the bus, and its terminal can be used
+                    self._agent.disown(refusal)
+                return
             except Exception:  # without a daemon an agent runs on, but not for ever
                 _logger.exception("the connection to the daemon went wrong")
                 await asyncio.sleep(_PAUSE_S)
@@ -188,7 +192,7 @@ class Holder:
             clock=self._clock,
             spawn=self._spawn,
             on_hangup=self._reap,
-            on_outcome=self._on_outcome,
+            on_outcome=self._changeover.look,
             renew=self._renew,
             native=self._native,
         )
@@ -227,24 +231,8 @@ class Holder:
 
     def _renew(self) -> None:
         """Become the newer version as soon as nothing is in hand."""
-        if not self._wants_renewal and self._agent is not None and self._exit is None:
-            self._wants_renewal = True
-            self._spawn(self._try_new())
-
-    async def _try_new(self) -> None:
-        """See that the newer version loads, and change to it when no offer is in hand."""
-        self._is_trying = True
-        status = await self._errands.run(check_command())
-        self._is_trying = False
-        if status:
-            self._wants_renewal = False
-            _logger.warning("the newer version cannot be loaded (status %d): nothing was changed", status)
-        elif self._agent is not None and self._agent.is_at_rest:
-            self._become_new()
-
-    def _on_outcome(self) -> None:
-        if self._wants_renewal and not self._is_trying:
-            asyncio.get_running_loop().call_soon(self._become_new)
+        if self._agent is not None and self._exit is None:
+            self._spawn(self._changeover.ask())
 
     def _become_new(self) -> None:
         """Change, in one step: nothing is read or written between what is kept and the exec."""

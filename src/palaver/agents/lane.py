@@ -4,17 +4,17 @@ One offer at a time. What became of an offer is remembered until the daemon has 
 a lane is opened only once the message in hand has come to its end, and the outcomes go along with it.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from palaver.agents.bus import Bus
 from palaver.agents.gates import Gate
 from palaver.agents.message_file import message_path, write_message
+from palaver.agents.saying import Saying
 from palaver.agents.steps import Answer, Done, Offer
 from palaver.agents.typist import Typist
 from palaver.client import request as ask
@@ -104,7 +104,7 @@ class Lane:
         self._outcomes: list[Outcome] = []
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._saying = Saying()
         self.handled: dict[str, Handled] = {}
         """The last messages offered here, by id."""
 
@@ -139,7 +139,7 @@ class Lane:
         if in_hand is not None:
             in_hand.lane, in_hand.offer = opened.lane, opened.offer
             if in_hand.end is not None:  # it came to its end meanwhile
-                self._spawn(self._answer(in_hand, in_hand.end))
+                self._saying.begin(self._answer(in_hand, in_hand.end))
         self._tell_level()
 
     def set_level(self, gate: Gate, *, is_paused: bool) -> None:
@@ -239,7 +239,7 @@ class Lane:
         self._outcomes.append(outcome)
         evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if message.raw else ""
         in_hand.end = _End(done, outcome, evidence)
-        self._spawn(self._answer(in_hand, in_hand.end))
+        self._saying.begin(self._answer(in_hand, in_hand.end))
 
     async def _answer(self, in_hand: _InHand, end: _End) -> None:
         if not self._is_open or in_hand.lane != self._number or not in_hand.offer:
@@ -267,16 +267,10 @@ class Lane:
 
     async def settle(self) -> None:
         """Wait until all that was being said is said, or the connection lost."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._saying.settle()
 
     def _forget(self, told: tuple[Outcome, ...]) -> None:
         self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def clip(text: str, limit_bytes: int) -> str:

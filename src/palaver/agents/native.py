@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from palaver.agents.bus import Bus
 from palaver.agents.codex_lane import CodexLane
 from palaver.agents.gates import Gate
+from palaver.agents.limit import LimitWatch
 from palaver.agents.look import Look
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
@@ -43,8 +44,21 @@ class WayIn(Protocol):
     def is_over(self) -> bool:
         """It is gone for good, or could never be reached."""
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in hand, for the agent or one of its sub-agents."""
+
     def start(self) -> None:
         """Reach the harness, once it is up; again is nothing."""
+
+    def connected(self) -> None:
+        """The bus knows of us anew: tell it all that it must know beside the state."""
+
+    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
+        """Take an offer that is for this way in, and give any other to whom it is for."""
+
+    def decide(self, line: Line) -> None:
+        """Take a person's word on what the harness asks leave for."""
 
     def close(self) -> None:
         """Let go of the harness."""
@@ -59,7 +73,7 @@ def _codex(address: str, bus: Bus, clock: Clock, spawn: Spawn, on_word: Tell, on
 
 
 def _opencode(address: str, bus: Bus, clock: Clock, spawn: Spawn, on_word: Tell, on_change: Tell) -> WayIn:
-    return opencode_lane(Path(address), bus, spawn=spawn, on_word=on_word, on_change=on_change)
+    return opencode_lane(Path(address), bus, clock=clock, spawn=spawn, on_word=on_word, on_change=on_change)
 
 
 WAYS_IN: Final[dict[str, Make]] = {"codex": _codex, "opencode": _opencode}
@@ -84,13 +98,14 @@ class Native:
         self.address = address
         self._bus = bus
         self._spawn = spawn
+        self._limit = LimitWatch(clock, on_word)
         make = WAYS_IN.get(harness) if address else None
         self._way = make(address, bus, clock, spawn, on_word, on_change) if make is not None else None
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is in hand."""
-        return self._way is None or self._way.lane.is_at_rest
+        return self._way is None or self._way.is_at_rest
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -108,6 +123,7 @@ class Native:
             self._way.lane.lose()  # the numbers of lanes are those of a connection
             if self._way.word is not None:
                 self._spawn(self._open(self._way.lane))
+            self._way.connected()
 
     async def _open(self, lane: NativeLane) -> None:
         try:
@@ -120,11 +136,16 @@ class Native:
         if self._way is None:
             otherwise(line)
         else:
-            self._way.lane.claim(line, otherwise)
+            self._way.claim(line, otherwise)
+
+    def decide(self, line: Line) -> None:
+        """Take a person's word on what the harness asks."""
+        if self._way is not None:
+            self._way.decide(line)
 
     def see(self, look: Look, gate: Gate) -> tuple[Word, Gate]:
         """Give what the agent does and what may be typed: the harness knows the first better."""
-        seen = Word(state=look.state, detail=look.reason)
+        seen = self._limit.see(Word(state=look.state, detail=look.reason))
         way = self._way
         if way is None or way.is_over or look.state is AgentState.EXITED:
             return seen, gate
@@ -142,6 +163,7 @@ class Native:
 
     def ended(self) -> None:
         """The agent has ended: let go of its way in."""
+        self._limit.close()
         if self._way is not None:
             self._way.lane.end()
             self._way.close()

@@ -6,20 +6,24 @@ How a text gets into the harness is the affair of whoever carries it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
 from palaver.agents.bus import Bus
 from palaver.agents.gates import Gate
+from palaver.agents.saying import Saying
 from palaver.agents.steps import Answer, Done
 from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import PalaverError
+from palaver.model.delivery import Grade
 from palaver.model.forms import Line as FencedLine
 from palaver.model.forms import format_injection
 from palaver.model.last_report import Outcome
+
+_LIMIT_DOUBTFUL: Final = 100
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -51,9 +55,10 @@ _opened: Final = msgspec.json.Decoder(_Opened).decode
 class NativeLane:
     """Offers in, answers out. `carry` is asked with one offer at a time."""
 
-    def __init__(self, bus: Bus, carry: Carry, on_change: Callable[[], None]) -> None:
-        """`on_change` is told whenever an offer came to its end."""
+    def __init__(self, bus: Bus, carry: Carry, on_change: Callable[[], None], *, name: str = "") -> None:
+        """`on_change` is told whenever an offer came to its end. `name` is whose lane, else the one held."""
         self._bus = bus
+        self._name = name
         self._carry = carry
         self._on_change = on_change
         self._number = 0
@@ -62,9 +67,11 @@ class NativeLane:
         self._at_rest.set()
         self._opening = asyncio.Lock()
         self._outcomes: list[Outcome] = []
+        self._doubtful: dict[str, tuple[int, ...]] = {}
+        """What left without a proof, by its key."""
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._saying = Saying()
         self._is_closed = False
         self._early: list[tuple[Line, Callable[[Line], None]]] | None = None
         """Offers that came while the lane's number was on its way; None when it is not."""
@@ -108,7 +115,7 @@ class NativeLane:
         early: list[tuple[Line, Callable[[Line], None]]] = []
         self._early = early
         try:
-            answer = await self._bus.ask(ask.Lane(kind="native", outcomes=told))
+            answer = await self._bus.ask(ask.Lane(kind="native", name=self._name, outcomes=told))
         finally:
             self._early = None
         self._forget(told)
@@ -133,16 +140,14 @@ class NativeLane:
     def end(self) -> None:
         """The agent has ended, and what it says last ends the lane too: what is in hand stays in doubt."""
         self._number, self._is_closed = 0, True
-        for task in list(self._tasks):
-            task.cancel()
+        self._saying.cancel()
 
     def close(self) -> None:
         """The way in is gone. What is in hand has no outcome, and a lane that is open ends in doubt."""
         if self._is_closed:
             return
         self._is_closed = True
-        for task in list(self._tasks):
-            task.cancel()
+        self._saying.cancel()
         if self._number:
             self._number = 0
             self._bus.drop()  # The lane ends with its connection; the next one has no such lane.
@@ -172,16 +177,18 @@ class NativeLane:
             return
         self._is_in_hand = True
         self._at_rest.clear()
-        self._spawn(self._bring(line.lane, line.offer, messages))
+        self._saying.begin(self._bring(line.lane, line.offer, messages))
 
     async def _bring(self, lane: int, offer: int, messages: tuple[Offered, ...]) -> None:
         assert self._bus.held is not None
-        done = Done(Answer.UNCONFIRMED)
+        done, key = Done(Answer.UNCONFIRMED), f"pal-{messages[0].id}-{offer}"
         try:
-            text = fenced(messages, self._bus.held.name)
-            done = await self._carry(text, f"pal-{messages[0].id}-{offer}")
+            text = fenced(messages, self._name or self._bus.held.name)
+            done = await self._carry(text, key)
         finally:
             self._is_in_hand = False
+            if done.answer is Answer.UNCONFIRMED:
+                self._doubt(key, tuple(message.seq for message in messages))
             self._end(lane, offer, messages, done)
             self._at_rest.set()
 
@@ -197,7 +204,24 @@ class NativeLane:
         )
         self._outcomes.append(outcome)
         if lane == self._number:
-            self._spawn(self._answer(lane, offer, outcome, done.reason))
+            self._saying.begin(self._answer(lane, offer, outcome, done.reason))
+
+    def _doubt(self, key: str, messages: tuple[int, ...]) -> None:
+        self._doubtful[key] = messages
+        while len(self._doubtful) > _LIMIT_DOUBTFUL:
+            del self._doubtful[next(iter(self._doubtful))]
+
+    def prove(self, key: str) -> None:
+        """Something that was in doubt is in a request to the model after all: the daemon is told.
+
+        Outcomes of before are told when a lane is opened, so with nothing in hand it is opened anew.
+        """
+        messages = self._doubtful.pop(key, None)
+        if messages is None or self._is_closed:
+            return
+        self._outcomes.append(Outcome(messages=messages, answer=Answer.SEEN, grade=Grade.CONTEXT))
+        if not self._is_in_hand:
+            self._bus.drop()
 
     async def _answer(self, lane: int, offer: int, outcome: Outcome, reason: str) -> None:
         request = ask.Answer(
@@ -209,19 +233,15 @@ class NativeLane:
             _logger.info("an answer was not taken: %s: %s", error.code, error)
         else:
             self._forget((outcome,))
+            if self._outcomes and not self._is_in_hand and not self._is_closed:
+                self._bus.drop()  # what was proven meanwhile is told with the next lane
 
     async def settle(self) -> None:
         """Wait until all that was being said is said, or the connection lost."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._saying.settle()
 
     def _forget(self, told: tuple[Outcome, ...]) -> None:
         self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def fenced(messages: tuple[Offered, ...], recipient: str) -> str:

@@ -2,8 +2,9 @@
 
 It listens on a port of this machine, behind a password that was drawn for it. Idle, a text wakes it; busy, it
 goes along with its next step; a person's draft stays. Its events say what its sessions do, and when the model
-was asked with a text of ours. While a person is asked something nothing is put to it, and no permission is
-ever answered here. When the server is lost for good, so is this lane, and the terminal is left.
+was asked with a text of ours. While a person is asked something nothing is put to it, and a permission is
+answered only by a person's own word. When the server is lost for good, so is this lane, and the terminal is
+left.
 """
 
 import asyncio
@@ -17,12 +18,16 @@ from palaver.agents.bus import Bus
 from palaver.agents.http_client import Lost, NotSent, Server
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
-from palaver.agents.opencode_place import read_place, write_told
+from palaver.agents.opencode_children import Children
+from palaver.agents.opencode_permissions import Permissions
+from palaver.agents.opencode_place import read_place, write_holder, write_told
 from palaver.agents.opencode_sessions import Sessions
+from palaver.agents.opencode_texts import Asking, Texts
 from palaver.agents.steps import Answer, Done
+from palaver.client.wire import Line
+from palaver.clock import Clock, SystemClock
 from palaver.errors import PalaverError
 from palaver.harness.opencode_launch import Began
-from palaver.model.delivery import Grade
 
 START_LIMIT_S: Final = 120.0
 """So long it may take until its server listens."""
@@ -35,8 +40,6 @@ _SILENCE_S: Final = 45.0
 """It says every ten seconds that it is there."""
 _PAUSE_S: Final = 0.2
 _LIMIT_MESSAGES: Final = 100
-_NOT_FOUND: Final = 404
-_SEEN: Final = Done(Answer.SEEN, grade=Grade.CONTEXT)
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -45,28 +48,42 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class OpenCodeLane:
-    """One OpenCode, from its start to its end."""
+    """One OpenCode, from its start to its end; or, where `only` names one, a single session of it."""
 
     def __init__(
         self,
-        server: Server,
+        server: Asking,
         began: Began,
         bus: Bus,
         *,
         spawn: Spawn,
         on_word: Callable[[], None],
         on_change: Callable[[], None],
+        only: str = "",
+        clock: Clock | None = None,
+        on_child: Callable[[str, str], None] = lambda session, name: None,
     ) -> None:
-        """`on_word`: the agent's state may have changed, or this lane has come or gone."""
+        """`on_word`: the agent's state may have changed, or this lane has come or gone.
+
+        `on_child` is told the session and the name of each sub-agent.
+        """
         self._server = server
         self._began = began
         self._bus = bus
         self._spawn = spawn
         self._on_word = on_word
-        self._sessions = Sessions(wire.Manner(agent=began.agent, provider=began.provider, model=began.model))
-        self._waiting: dict[str, tuple[str, asyncio.Future[Done]]] = {}
-        """Texts on their way, by key: their session, and what became of them."""
+        self._clock = clock or SystemClock()
+        manner = wire.Manner(agent=began.agent, provider=began.provider, model=began.model)
+        self._sessions = Sessions(manner, only=only)
+        self._texts = Texts(server, self._sessions, self._prove)
+        self._children = Children(
+            bus, self._sessions, self._texts, spawn=spawn, on_change=on_change, on_child=on_child
+        )
+        self._permissions = Permissions(
+            server, self._sessions, bus, spawn=spawn, name_of=self._children.name_of
+        )
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._is_there = False
         self.is_over = False
         """It is gone for good, or could never be reached."""
@@ -82,6 +99,11 @@ class OpenCodeLane:
         """The session that texts are put to, empty while there is none."""
         return self._sessions.current
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in hand, for the agent or one of its sub-agents."""
+        return self.lane.is_at_rest and self._children.is_at_rest
+
     def start(self) -> None:
         """Reach the server, once it listens; again is nothing."""
         if self._task is None:
@@ -92,6 +114,23 @@ class OpenCodeLane:
         if self._task is not None:
             self._task.cancel()
         self._give_up()
+
+    # The bus
+
+    def connected(self) -> None:
+        """The bus knows of us anew: tell it all that it must know beside the state."""
+        self._children.connected()
+        self._permissions.connected()
+
+    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
+        """Take an offer that is for one of the lanes here, and give any other to whom it is for."""
+        self.lane.claim(line, lambda other: self._children.claim(other, otherwise))
+
+    def decide(self, line: Line) -> None:
+        """Take a person's word on what is asked."""
+        self._permissions.decide(line)
+
+    # The server
 
     async def _run(self) -> None:
         """Follow the server until it is lost for good."""
@@ -115,6 +154,8 @@ class OpenCodeLane:
     def _give_up(self) -> None:
         if not self.is_over:
             self.is_over, self._is_there = True, False
+            self._set_timer(0)
+            self._children.close()
             self.lane.close()
             self._on_word()
 
@@ -128,7 +169,7 @@ class OpenCodeLane:
                 await self._look_around()
                 self._come()
             else:
-                self._sessions.hear(said)
+                self._sessions.hear(said, self._clock.now_ms())
                 self._settle()
 
     async def _look_around(self) -> None:
@@ -137,18 +178,16 @@ class OpenCodeLane:
         sessions.listed(await self._get(wire.SESSIONS))
         if not sessions.current:
             sessions.choose(self._first_session())
-        sessions.statuses(await self._get(wire.STATUSES))
+        sessions.statuses(await self._get(wire.STATUSES), self._clock.now_ms())
         sessions.questions(await self._get(wire.PERMISSIONS), is_permission=True)
         sessions.questions(await self._get(wire.QUESTIONS), is_permission=False)
-        for session in {session for session, _ in self._waiting.values()} | {sessions.current} - {""}:
+        for session in self._texts.sessions | {sessions.current} - {""}:
             current = sessions.current
             for said in wire.said_in_messages(await self._get(wire.messages_path(session, _LIMIT_MESSAGES))):
                 sessions.hear(said)
             sessions.choose(current)
         self._settle()
-        for key, (_, future) in list(self._waiting.items()):
-            if not sessions.has_text(key) and not future.done():
-                future.set_result(Done(Answer.DEFERRED, "OpenCode has not taken it"))
+        self._texts.missed()
 
     def _first_session(self) -> str:
         began = self._began
@@ -175,19 +214,34 @@ class OpenCodeLane:
             _logger.info("the native lane waits for the daemon: %s", error)
 
     def _settle(self) -> None:
-        """Let go of every text that the model was asked with, and tell what is new."""
+        """Let go of what has come to its end, and tell what is new."""
         if self._sessions.current:
             self._bus.bind(self._sessions.current)
-        for key in self._sessions.take_seen():
-            if (waiting := self._waiting.get(key)) is not None and not waiting[1].done():
-                waiting[1].set_result(_SEEN)
+        self._texts.settle()
         if self._is_there:
             self._tell()
 
     def _tell(self) -> None:
         level = self._sessions.level
         self.lane.set_level(level.gate, is_paused=level.is_paused)
+        self._children.look()
+        self._permissions.look()
+        self._set_timer(self._sessions.limit_ends_ms())
         self._on_word()
+
+    def _set_timer(self, ends_ms: int) -> None:
+        """Look again when an allowance is there again; 0 for never."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if ends_ms:
+            wait_s = max(0, ends_ms - self._clock.now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._limit_over)
+
+    def _limit_over(self) -> None:
+        self._timer = None
+        self._sessions.limit_over(self._clock.now_ms())
+        self._settle()
 
     # Texts
 
@@ -195,26 +249,13 @@ class OpenCodeLane:
         """Put a text to the session, and wait until the model was asked with it."""
         try:
             session = self._sessions.current or await self._begin_session()
-            future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
-            self._waiting[key] = session, future
-            done = await self._put(session, text, key) or await future
+            return await self._texts.put(session, text, key)
         except (NotSent, Lost) as error:
-            done = Done(Answer.DEFERRED, f"OpenCode does not answer: {error}")
-        finally:
-            self._waiting.pop(key, None)
-        return done
+            return Done(Answer.DEFERRED, f"OpenCode does not answer: {error}")
 
-    async def _put(self, session: str, text: str, key: str) -> Done | None:
-        """Send a text; None when it is there, or may be: then the events say what became of it."""
-        body = wire.prompt_body(text, key, self._sessions.manner)
-        try:
-            head, _ = await self._server.ask("POST", wire.prompt_path(session), body)
-        except Lost:
-            return None
-        if head.status == _NOT_FOUND and session == self._sessions.current:
-            self._sessions.hear(wire.Said("session.deleted", {"sessionID": session}))
-            return Done(Answer.DEFERRED, "its session was deleted")
-        return None if head.is_ok else Done(Answer.REFUSED, f"OpenCode answered {head.status}")
+    def _prove(self, key: str) -> None:
+        self.lane.prove(key)
+        self._children.prove(key)
 
     async def _begin_session(self) -> str:
         """Begin a session where there is none yet, and have the terminal show it: a person's draft stays."""
@@ -231,7 +272,13 @@ class OpenCodeLane:
 
 
 def opencode_lane(
-    path: Path, bus: Bus, *, spawn: Spawn, on_word: Callable[[], None], on_change: Callable[[], None]
+    path: Path,
+    bus: Bus,
+    *,
+    spawn: Spawn,
+    on_word: Callable[[], None],
+    on_change: Callable[[], None],
+    clock: Clock | None = None,
 ) -> OpenCodeLane:
     """Make the lane of a place, and tell its agent its name before it starts.
 
@@ -240,10 +287,11 @@ def opencode_lane(
     place = read_place(path)
     server = Server(place.port, place.user, place.password) if place else Server(0, "", "")
     began = place.began if place else Began()
-    made = OpenCodeLane(server, began, bus, spawn=spawn, on_word=on_word, on_change=on_change)
+    made = OpenCodeLane(server, began, bus, spawn=spawn, on_word=on_word, on_change=on_change, clock=clock)
     made.is_over = place is None
     if bus.held is not None:
         try:
+            write_holder(path)
             write_told(path, bus.held.name)
         except OSError as error:
             _logger.warning("%s is not told about the bus: %s", bus.held.name, error)

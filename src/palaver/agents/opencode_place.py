@@ -24,6 +24,8 @@ from palaver.harness.opencode_launch import Began
 _PREFIX: Final = "opencode-"
 _FILE: Final = "server.json"
 _TOLD: Final = "instructions.md"
+_HOLDER: Final = "holder"
+"""Says which process takes the folder away; where that was killed, the daemon does."""
 _STALE_S: Final = 300.0
 _BUSY_S: Final = 1.0
 
@@ -68,6 +70,11 @@ def told_path(path: Path) -> Path:
 def write_told(path: Path, name: str) -> None:
     """Tell the agent of a place its name. Raises OSError."""
     _write(told_path(path), instructions(name).encode() + b"\n")
+
+
+def write_holder(path: Path) -> None:
+    """Say that this process has the place. Raises OSError."""
+    _write(path.with_name(_HOLDER), b"%d" % os.getpid())
 
 
 def _write(path: Path, content: bytes) -> None:

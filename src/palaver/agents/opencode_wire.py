@@ -1,7 +1,7 @@
 """What is said to the server of OpenCode 1.18 and what it says: paths, bodies, events, messages. Pure.
 
-Only what is used is read; all else is passed over, so a newer OpenCode may say more. Permissions are read and
-never answered: there is no word for that in here.
+Only what is used is read; all else is passed over, so a newer OpenCode may say more. A permission is given
+for this once, or not: there is no word in here that would give it for good.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,9 +54,26 @@ def prompt_path(session: str) -> str:
     return f"{SESSIONS}/{quote(session, safe='')}/prompt_async"
 
 
+def session_path(session: str) -> str:
+    """Where a session is."""
+    return f"{SESSIONS}/{quote(session, safe='')}"
+
+
 def messages_path(session: str, limit: int) -> str:
     """Where the last messages of a session are."""
     return f"{SESSIONS}/{quote(session, safe='')}/message?limit={limit}"
+
+
+def reply_path(request: str) -> str:
+    """Where one request for a permission is answered."""
+    return f"{PERMISSIONS}/{quote(request, safe='')}/reply"
+
+
+def reply_body(*, is_allowed: bool) -> bytes:
+    """Write a person's answer to one request: this once, or no."""
+    if is_allowed:
+        return _encode({"reply": "once"})
+    return _encode({"reply": "reject", "message": "A person said no."})
 
 
 def prompt_body(text: str, key: str, manner: Manner) -> bytes:

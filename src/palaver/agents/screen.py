@@ -8,12 +8,13 @@ is unreadable until the program has drawn it anew, and only what it said of itse
 from typing import Final
 
 from palaver.agents.backlog import Backlog, Skipped
-from palaver.agents.cursor_line import before_cursor, sees_dialog, without_ours
+from palaver.agents.cursor_line import before_cursor, dialog_asked, without_ours
 from palaver.agents.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
 from palaver.agents.keyboard import Keyboard
+from palaver.agents.limit import limit_said
 from palaver.agents.look import Composer, Look
 from palaver.agents.remembered import Remembered
-from palaver.agents.signals import PERMISSION, Signals, Word
+from palaver.agents.signals import Signals, Word
 from palaver.agents.terminal import Terminal
 from palaver.harness.profile import Profile, View
 from palaver.model.delivery import AgentState
@@ -176,14 +177,13 @@ class Screen:
         is_readable = terminal.is_readable and not is_drawing
         draft = self._read_draft(view) if is_readable else None
         before = before_cursor(view, glass.columns)
-        has_dialog = is_readable and sees_dialog(
-            self._profile, view, text, without_ours(before, ours), glass.columns
-        )
-        word = self._judge(text, draft, now_ms, has_dialog=has_dialog)
+        rest = without_ours(before, ours)
+        asked = dialog_asked(self._profile, view, text, rest, glass.columns) if is_readable else None
+        word = self._judge(view, text, draft, now_ms, asked=asked)
         return Look(
             state=word.state,
             reason=word.reason,
-            has_dialog=has_dialog or word.state is AgentState.BLOCKED,
+            has_dialog=asked is not None or word.state is AgentState.BLOCKED,
             composer=Composer.UNKNOWN
             if draft is None
             else Composer.DRAFT
@@ -262,12 +262,12 @@ class Screen:
             return None
         return self._profile.read_composer(view)
 
-    def _judge(self, text: str, draft: str | None, now_ms: int, *, has_dialog: bool) -> Word:
+    def _judge(self, view: View, text: str, draft: str | None, now_ms: int, *, asked: str | None) -> Word:
         profile = self._profile
         if self._exit is not None:
             return Word(AgentState.EXITED, self._exit)
-        if has_dialog:
-            return Word(AgentState.BLOCKED, PERMISSION)
+        if asked is not None:
+            return Word(AgentState.BLOCKED, asked)
         self._is_started = self._is_started or self._has_started(draft, now_ms)
         word = self._signals.word
         if word is not None and word.state is AgentState.BLOCKED:
@@ -279,8 +279,7 @@ class Screen:
         if word is None:
             word = self._guess(text, now_ms)
         if word.state is AgentState.IDLE and not word.reason:
-            limited = any(pattern.search(text) for pattern in profile.usage_limits)
-            return Word(AgentState.IDLE, "usage_limit") if limited else word
+            return Word(AgentState.IDLE, limit_said(profile, view, text))
         return word
 
     def _guess(self, text: str, now_ms: int) -> Word:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from palaver.agents.sockets import connect
 from palaver.agents.websocket_wire import (
     CLOSE,
     PING,
@@ -20,6 +19,7 @@ from palaver.agents.websocket_wire import (
     split_answer,
 )
 from palaver.errors import BadRequest, Disconnected
+from palaver.home import connect_socket
 
 _OPEN_LIMIT_S: Final = 10.0
 _GONE: Final = "the other end has closed"
@@ -101,7 +101,7 @@ async def open_websocket(
     """Connect to a socket, however long its path; raises Disconnected when nobody there speaks WebSocket."""
     loop = asyncio.get_running_loop()
     try:
-        plain = connect(path, can_wait=False)
+        plain = connect_socket(path, can_wait=False)
     except OSError as error:
         raise Disconnected(f"nobody listens at {path}: {error.strerror}") from error
     _, websocket = await loop.create_unix_connection(lambda: WebSocket(on_text, on_lost), sock=plain)

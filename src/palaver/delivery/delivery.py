@@ -15,6 +15,7 @@ import msgspec
 from palaver.clock import Clock
 from palaver.delivery.answers import take_word
 from palaver.delivery.expiry import expiring
+from palaver.delivery.gated import ASLEEP
 from palaver.delivery.lane import Ability, Answer, Lane, Level, Offer
 from palaver.delivery.ledger import Ledger, Submit
 from palaver.delivery.mailboxes import Mailboxes
@@ -95,11 +96,11 @@ class Delivery:
 
     def levels(self, agent: str) -> list[tuple[str, Level]]:
         """Give the kind and level of every lane of an agent."""
-        return [(lane.word, lane.level) for lane in self._lanes.get(agent, ())]
+        return [(lane.word, lane.level) for lane in self._lanes.get(agent, ()) if not lane.is_spent]
 
     def can_wake(self, agent: str) -> bool:
         """Whether some lane can reach the agent while it is idle."""
-        return any(lane.ability.wakes_idle for lane in self._lanes.get(agent, ()))
+        return any(lane.can_reach(idle=True) for lane in self._lanes.get(agent, ()))
 
     async def draw(self, lane: Lane, state: AgentState, *, limit_text: int = 0) -> Offer | None:
         """Offer now what may go through a lane that asks for it, and give the offer; None for nothing.
@@ -107,6 +108,7 @@ class Delivery:
         `state` is what the agent is doing as the lane knows it. Nothing is written when there is nothing. At
         most so many characters of text go, but one message in any case; 0 is no limit.
         """
+        await self._offering.gated.release(lane.agent, lambda reason: reason == ASLEEP)  # it is awake
         chosen = self._offering.choose(lane.agent, lane, state)
         if chosen is None or chosen[0] is not lane:
             return None

@@ -1,6 +1,7 @@
 """What waits behind the gate of a terminal: held, its senders told once, and in line again when it is over.
 
-An interrupt behind a dialog is held at once; other mail when it has waited for long. Unlike what a brake
+An interrupt behind a dialog is held at once; other mail when it has waited for long, and so is mail for an
+agent at rest that nothing can wake. Unlike what a brake
 holds, this comes back by itself: when the gate opens, when the terminal is gone or something better can reach
 the agent, and when another daemon finds it held. Whoever fetches its mail itself gets it meanwhile.
 """
@@ -18,7 +19,10 @@ from palaver.model.mail import DeliveryReport
 from palaver.model.terminal import DIALOG
 
 _AT_ONCE: Final = 200
+ASLEEP: Final = "asleep"
+"""The reason for what waits for an agent at rest that nothing can wake."""
 _WHY_DIALOG: Final = "a dialog is open in its terminal. It goes on when that is answered"
+_WHY_ASLEEP: Final = "it rests, and nothing can wake it. It is given it with its next prompt"
 _WHY: Final = "its terminal lets nothing through now ({reason}). It goes on when that is over"
 
 
@@ -53,7 +57,8 @@ class Gated:
         """Tell the senders of what stands behind a gate; those who know already are passed over."""
         told = self._told.setdefault(agent, set())
         news = [event for event in events if event.seq not in told]
-        why = _WHY_DIALOG if reason == DIALOG else _WHY.format(reason=reason or "closed")
+        known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP}
+        why = known.get(reason) or _WHY.format(reason=reason or "closed")
         await self._ledger.tell_held(agent, news, why=why)
         told.update(event.seq for event in news)
 

@@ -5,7 +5,7 @@ then it stays submitted, unconfirmed. No clock sends anything twice.
 """
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -96,6 +96,8 @@ class Lane:
     level: Level = Level()
     arrived: set[int] = field(default_factory=set)
     """Open offers that are where they should be, though not proven to be seen: more can follow them."""
+    is_spent: bool = False
+    """It carries nothing more, and is there only until it is known what became of what it carried."""
 
     def __post_init__(self) -> None:
         if self.is_terminal:
@@ -139,13 +141,19 @@ class Lane:
 
     def can_reach(self, *, idle: bool) -> bool:
         """Whether it can reach the agent as it is now."""
-        return self.ability.wakes_idle if idle else self.ability.reaches_busy
+        return not self.is_spent and (self.ability.wakes_idle if idle else self.ability.reaches_busy)
 
 
-def shut_terminal(lanes: Iterable[Lane], *, idle: bool) -> Lane | None:
-    """Give the terminal behind whose gate mail waits: nothing better can reach the agent now."""
+def shut_lane(lanes: Sequence[Lane], *, idle: bool) -> Lane | None:
+    """Give the lane behind which mail waits: a terminal whose gate is closed, with nothing better beside it.
+
+    Where nothing can wake an agent that rests, it is the one that takes mail in moments of its own.
+    """
     best = next(iter(lanes_in_order(lanes, idle=idle)), None)
-    return best if best is not None and best.is_terminal and not best.level.is_open else None
+    if best is None:
+        pulled = (lane for lane in lanes if lane.ability.is_pulled and not lane.is_spent)
+        return next(pulled, None) if idle else None
+    return best if best.is_terminal and not best.level.is_open else None
 
 
 def lanes_in_order(lanes: Iterable[Lane], *, idle: bool, asking: Lane | None = None) -> list[Lane]:

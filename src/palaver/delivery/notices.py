@@ -8,9 +8,8 @@ import msgspec
 
 from palaver.model.envelope import Event
 from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MESSAGE
+from palaver.model.names import SCRIPT_NAME
 from palaver.model.request import Notify
-
-SCRIPT: Final = "script"
 
 _SENTENCES: Final[Mapping[str, str]] = {
     "held": "#{seq} is held for {names}: {reason}",
@@ -62,4 +61,4 @@ def _can_be_told(event: Event) -> bool:
     """Scripts have no mail, and the bus does not talk to itself."""
     if event.type == MESSAGE:
         return event.payload.get("sender_kind") in (INSTANCE, HUMAN)
-    return event.sender != SCRIPT
+    return event.sender != SCRIPT_NAME

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from palaver.clock import Clock
-from palaver.delivery.gated import Gated
-from palaver.delivery.lane import Lane, Offer, shut_terminal
+from palaver.delivery.gated import ASLEEP, Gated
+from palaver.delivery.lane import Lane, Offer, shut_lane
 from palaver.delivery.ledger import Ledger
 from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.patience import SHUT_S, Patience
@@ -57,8 +57,9 @@ class Offering:
         """See whether something can go to an agent now. One look at a time for each agent."""
         if agent not in self.lanes:
             return
+        shut = self._shut(read_agent(self._log.rows, agent))
         for lane in self.lanes[agent]:
-            self._patience.watch(lane)
+            self._patience.watch(lane, is_asleep=lane is shut)
         if agent not in self._pumps:
             self._pumps.add(agent)
             self._tasks.create_task(self._pump(agent))
@@ -82,7 +83,7 @@ class Offering:
         """Find what goes where now. No await in here: lanes change at every one."""
         known = read_agent(self._log.rows, agent)
         if known is not None and state is not None:
-            known = msgspec.structs.replace(known, state=state)
+            known = msgspec.structs.replace(known, state=state, detail="")
         lanes = self.lanes.get(agent, [])
         return None if known is None else pick(self._log, known, lanes, self._mailboxes.get(agent), asking)
 
@@ -152,7 +153,7 @@ class Offering:
             waiting = behind_gate(self._log, agent, lane, self._mailboxes.get(lane.agent))
             since = self._clock.now_ms() - _SHUT_MS
             if long := [event for event in waiting if event.ts <= since]:
-                await self._hold_back(lane, long, lane.level.reason)
+                await self._hold_back(lane, long, lane.level.reason if lane.is_terminal else ASLEEP)
                 continue
             if waiting:
                 self._patience.watch_again(lane, (min(event.ts for event in waiting) - since) / 1000)
@@ -161,7 +162,7 @@ class Offering:
     def _shut(self, agent: Agent | None) -> Lane | None:
         if agent is None:
             return None
-        return shut_terminal(self.lanes.get(agent.name, ()), idle=agent.state == AgentState.IDLE)
+        return shut_lane(self.lanes.get(agent.name, ()), idle=agent.state == AgentState.IDLE)
 
     async def _hold_back(self, lane: Lane, events: Sequence[Event], reason: str) -> None:
         mailbox = self._mailboxes.get(lane.agent)

@@ -43,9 +43,12 @@ class Patience:
         lane.is_deferred = lane.are_keys_deferred = False
         self._deferred.pop(lane, None)
 
-    def watch(self, lane: Lane) -> None:
-        """Look at what waits behind the gate of a lane, and at what is open on it, once that has lasted."""
-        if lane.level.is_open:
+    def watch(self, lane: Lane, *, is_asleep: bool = False) -> None:
+        """Look at what waits behind the gate of a lane, and at what is open on it, once that has lasted.
+
+        `is_asleep`: it is open, and the agent rests where nothing can wake it.
+        """
+        if lane.level.is_open and not is_asleep:
             self._shut.pop(lane, None)
         elif lane not in self._shut:
             self._set(self._shut, lane, SHUT_S)

@@ -8,6 +8,7 @@ from palaver.delivery.allowances import is_limited
 from palaver.delivery.choice import Gate, passing
 from palaver.delivery.lane import Lane, lanes_in_order
 from palaver.delivery.taker import Mailbox
+from palaver.harness.hook_states import COMPACTING
 from palaver.log.api import Log
 from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState
@@ -41,11 +42,12 @@ def pick(
         return keys
     if is_limited(agent):
         return None  # its mail is held until it has an allowance again
-    idle, blocked = agent.state == AgentState.IDLE, agent.state == AgentState.BLOCKED
+    idle = agent.state == AgentState.IDLE
+    blocked = agent.state == AgentState.BLOCKED or _is_compacting(agent)
     turned_down: set[int] | None = None
     for lane in lanes_in_order(lanes, idle=idle, asking=asking):
-        if lane.ability.is_pulled and lane is not asking and blocked and _has_dialog(lanes):
-            continue  # its moments do not come before the dialog is answered: who waits behind that is told
+        if blocked and lane is not asking and not lane.is_behind_dialog and _has_dialog(lanes):
+            continue  # nothing of it is read before the dialog is answered: who waits behind that is told
         if lane.is_shut or turned_down == set() or (lane.ability.is_pulled and lane is not asking):
             return None
         paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog
@@ -81,6 +83,11 @@ def behind_gate(log: Log, agent: Agent, lane: Lane, mailbox: Mailbox) -> list[Ev
     gate = Gate(idle=agent.state == AgentState.IDLE, blocked=False, paused=paused)
     seqs = passing(log.rows, mailbox, gate, LIMIT_INJECTION, without=lane.refused)
     return list(filter(None, map(log.event, seqs)))
+
+
+def _is_compacting(agent: Agent) -> bool:
+    """Whether an agent makes its context shorter: what comes now would be in neither of the two."""
+    return agent.state == AgentState.ACTIVE and agent.detail == COMPACTING
 
 
 def _keys(log: Log, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:

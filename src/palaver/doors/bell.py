@@ -7,13 +7,12 @@ rings in the rooms of which it is a member. Nobody polls.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.model.envelope import Event
-
-_AGENT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life", "status"})
+from palaver.model.life import AGENT_TYPES
 
 
 class Timer(Protocol):
@@ -66,7 +65,7 @@ class Bell:
             room = event.payload.get("room")
             if isinstance(room, str):
                 self.ring(room)
-            if event.type in _AGENT_EVENTS:
+            if event.type in AGENT_TYPES:
                 for one in self._rooms_of(agent_of(event)):
                     self.ring(one)
 

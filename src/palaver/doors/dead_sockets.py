@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from palaver.doors.unix import connect_socket
+from palaver.home import connect_socket
 from palaver.log.api import Log
 from palaver.log.state import read_agent
 from palaver.model.envelope import Event

@@ -12,14 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from palaver.doors.lines_hold_wire import HoldOp
+from palaver.doors.lines_beside_wire import AccompanyOp
+from palaver.doors.lines_hold_wire import HoldOp, SubBeginOp, SubEndOp
 from palaver.doors.lines_ops import Session
 from palaver.doors.lines_wire import JoinOp, LeaveOp, LineReader, Op, error_line, op_from_json, req_of
 from palaver.errors import BadRequest, PalaverError
 from palaver.links.link import Link
 from palaver.model.text import LIMIT_FRAME_BYTES
 
-_CHANGES_WHO: Final = (JoinOp, HoldOp, LeaveOp)
+_CHANGES_WHO: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp)
 _LIMIT_RUNNING: Final = 4096
 """Requests of one connection that are under way at once; the others wait in line."""
 

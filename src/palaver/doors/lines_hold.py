@@ -15,6 +15,7 @@ from palaver.doors.lines_lanes import Lanes
 from palaver.doors.lines_names import Names
 from palaver.doors.services import Services
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError
+from palaver.harness.claude_registry import LOOKED_UP
 from palaver.links.joining import anchor_for_child
 from palaver.links.process import Process, ancestors, is_alive
 from palaver.links.seats import seat_mark
@@ -27,6 +28,8 @@ from palaver.model.terminal import Typed
 from palaver.model.text import check_text
 
 _LIMIT_REASON_BYTES: Final = 256
+_DRAWING_MS: Final = 1500
+"""So long a dialog may take from its hook to the screen."""
 
 See = Callable[[], list[Process]]
 """Gives the process that asks and its parents."""
@@ -148,11 +151,15 @@ class Holding:
         if name not in self._holds and not (name == "" and len(self._holds) == 1):
             return False
         known = self._services.broker.directory.get(name or next(iter(self._holds)))
-        if known is None or self._services.conversations.get(known.name) is None:
+        conversation = None if known is None else self._services.conversations.get(known.name)
+        if known is None or conversation is None:
             return False
+        if known.state == AgentState.BLOCKED and not conversation.has_said(known):
+            return False  # it was seen on the screen, and so is what it is now
         # A screen at rest shows nothing of an allowance that is used up.
         is_resting = state == AgentState.IDLE and is_limited(known)
-        return known.ready and (known.state == state or is_resting)
+        is_early = is_before_dialog(known, state, self._services.clock.now_ms())
+        return known.ready and (known.state == state or is_resting or is_early)
 
     def tell(self, op: TellOp) -> None:
         """Pass a holder's answer to whoever asked."""
@@ -170,6 +177,15 @@ class Holding:
         """The connection is gone, and with it all its holds."""
         for hold in self._holds.values():
             self._services.holds.close(hold)
+
+
+def is_before_dialog(known: Agent, state: str, now_ms: int) -> bool:
+    """Tell whether a screen at rest is the one from before a dialog that a hook has just announced.
+
+    Only where it is looked up later whether the dialog is still there: a person may be that fast.
+    """
+    is_new = known.state == AgentState.BLOCKED and now_ms - known.since < _DRAWING_MS
+    return is_new and state == AgentState.IDLE and known.harness in LOOKED_UP
 
 
 def _child(pid: int) -> list[Process]:

@@ -58,6 +58,20 @@ class TypedOp(WireOp, frozen=True, kw_only=True, tag="typed"):
     text: str
 
 
+class SubBeginOp(WireOp, frozen=True, kw_only=True, tag="sub_begin"):
+    """A sub-agent of the named agent begins, or goes on: `key` is the id that its harness has for it."""
+
+    key: str
+    type: str = ""
+
+
+class SubEndOp(WireOp, frozen=True, kw_only=True, tag="sub_end"):
+    """A sub-agent of the named agent has ended."""
+
+    key: str
+    reason: str = "ended"
+
+
 class TellOp(WireOp, frozen=True, kw_only=True, tag="tell"):
     """Answer what was asked in a `control` push; with `done` false a word on the way, `message`."""
 

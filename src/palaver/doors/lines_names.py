@@ -3,15 +3,20 @@
 import hashlib
 import secrets
 from collections.abc import Callable
+from typing import Final
 
 from palaver.broker.outcome import Joined
 from palaver.doors import lines_wire as wire
+from palaver.doors.lines_hold_wire import SubBeginOp, SubEndOp
 from palaver.doors.services import Services
-from palaver.errors import WhoAreYou
+from palaver.errors import BadRequest, WhoAreYou
 from palaver.links.link import Link
-from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.message import INSTANCE
 from palaver.model.request import Join, Leave
+from palaver.model.text import check_text
+
+_LIMIT_REASON_BYTES: Final = 1024
 
 Look = Callable[[], Caller]
 """Says who is behind the connection now: the process itself, or the agent it belongs to."""
@@ -32,6 +37,7 @@ class Names:
         """Who asks: one of the names opened here, or the process itself. Without a name, the only one opened.
 
         A name that has left, or that somebody else has taken over since, is no longer this connection's.
+        Whoever may speak for an agent may speak for its sub-agents, as long as they live.
         """
         names = self._link.names
         if not name:
@@ -47,6 +53,9 @@ class Names:
         own = self._own()
         if name == own.name:
             return own
+        agent = self._services.broker.directory.get(name)
+        if agent is not None and agent.parent and not agent.left:
+            return _inside(self.caller(agent.parent), agent)
         raise WhoAreYou(f"this connection has not opened the name {name}: join first")
 
     def _own(self) -> Caller:
@@ -84,9 +93,10 @@ class Names:
             self._services.presence.link_opened(agent.name)
         return {"name": agent.name, "secret": secret, "device": self._services.log.device}
 
-    def take(self, agent: Agent) -> None:
+    def take(self, agent: Agent, standing: Standing | None = None) -> None:
         """Speak for an agent from now on, at most with the standing of whoever is behind the connection."""
-        standing = min(standing_of_role(agent.role), self._own().standing)
+        if standing is None:
+            standing = min(standing_of_role(agent.role), self._own().standing)
         self._link.open_name(agent.name, standing)
         self._callers[agent.name] = Caller(name=agent.name, standing=standing, kind=INSTANCE)
         self._proofs[agent.name] = _proof_of(agent)
@@ -101,10 +111,40 @@ class Names:
             self._services.presence.link_closed(caller.name)
         return caller.name
 
+    async def begin_subagent(self, op: SubBeginOp) -> dict[str, object]:
+        """Give a sub-agent of one of the names its own name, and say which."""
+        parent = self._parent(op.name)
+        agent = await self._services.subagents.begun(parent, op.key, op.type)
+        if agent is None:
+            raise BadRequest(
+                f"no sub-agent of {parent} can begin: it has left, its name is too long, or there is no key"
+            )
+        return {"name": agent.name}
+
+    async def end_subagent(self, op: SubEndOp) -> str:
+        """Write that a sub-agent of one of the names has ended, and say which; empty when it was not."""
+        check_text(op.reason, "the reason", _LIMIT_REASON_BYTES)
+        parent, subagents = self._parent(op.name), self._services.subagents
+        known = subagents.find(parent, op.key)
+        await subagents.ended(parent, op.key, op.reason)
+        return "" if known is None else known.name
+
+    def _parent(self, name: str) -> str:
+        caller = self.caller(name)
+        if caller.kind != INSTANCE:
+            raise WhoAreYou("only an agent has sub-agents: join first")
+        return caller.name
+
     def close(self) -> None:
         """The connection is gone: its names have one link fewer."""
         for name in self._linked:
             self._services.presence.link_closed(name)
+
+
+def _inside(parent: Caller, agent: Agent) -> Caller:
+    """Give a sub-agent as the caller, with at most the standing of whoever speaks for its parent."""
+    standing = min(standing_of_role(agent.role), parent.standing)
+    return Caller(name=agent.name, standing=standing, kind=INSTANCE, harness=agent.harness, seat=agent.seat)
 
 
 def _proof_of(agent: Agent) -> str:

@@ -12,8 +12,10 @@ from palaver.broker.outcome import Sent
 from palaver.delivery.taker import Taker
 from palaver.doors import lines_wire as wire
 from palaver.doors.argv.style import safe
+from palaver.doors.lines_beside import AskedOnLines, Companions, Place
+from palaver.doors.lines_beside_wire import AccompanyOp, PermissionOp
 from palaver.doors.lines_hold import Holding, See
-from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp
+from palaver.doors.lines_hold_wire import GateOp, HoldOp, SubBeginOp, SubEndOp, TellOp, TypedOp
 from palaver.doors.lines_lanes import Lanes
 from palaver.doors.lines_names import Look, Names
 from palaver.doors.lines_tools import Tools
@@ -45,15 +47,17 @@ class Session:
     """One connection's names, listeners, followers and lanes; all of them end with the link."""
 
     def __init__(
-        self, services: Services, link: Link, look: Look, see: See, tasks: asyncio.TaskGroup
+        self, services: Services, link: Link, look: Look, see: See, tasks: asyncio.TaskGroup, place: Place
     ) -> None:
-        """`look` says who is behind the connection now, and `see` gives its processes."""
+        """`look` says who is behind the connection now, `see` gives its processes, `place` where it sits."""
         self._services = services
         self._link = link
         self._tasks = tasks
         self._names = Names(services, link, look)
         self._lanes = Lanes(services, self._push_soon)
         self._holding = Holding(services, self._names, self._lanes, see, self._control_soon)
+        self._companions = Companions(services, self._names, see, place)
+        self._asked = AskedOnLines(services, self._decision_soon, tasks.create_task)
         self._tools = Tools(services)
         self._listeners: dict[str, tuple[Taker, asyncio.Task[None]]] = {}
         self._work: set[asyncio.Task[None]] = set()
@@ -97,7 +101,8 @@ class Session:
                 request = SetStatus(
                     state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
                 )
-                if not self._holding.is_said_better(op.name, op.state):
+                # No hook of every harness names the files that are changed, and none may be left out.
+                if op.file or not self._holding.is_said_better(op.name, op.state):
                     await self._submit(op.name, request)
             case wire.EventsOp():
                 return await self._events(op)
@@ -119,6 +124,15 @@ class Session:
                 await self._holding.typed(op)
             case TellOp():
                 self._holding.tell(op)
+            case SubBeginOp():
+                return await self._names.begin_subagent(op)
+            case SubEndOp():
+                if ended := await self._names.end_subagent(op):
+                    await self._lanes.close(ended)
+            case AccompanyOp():
+                return await self._companions.accompany(op)
+            case PermissionOp():
+                return await self._asked.hear(self._names.caller(op.name), op)
             case _:
                 assert_never(op)
         return {}
@@ -161,6 +175,9 @@ class Session:
 
     def _control_soon(self, fields: Mapping[str, object]) -> None:
         self._push_soon(wire.push_line("control", fields))
+
+    def _decision_soon(self, fields: Mapping[str, object]) -> None:
+        self._push_soon(wire.push_line("decision", fields))
 
     def _push_soon(self, line: bytes) -> None:
         self._spawn(self._push(line))
@@ -211,6 +228,7 @@ class Session:
         """The daemon stops: lanes and names are left as they are, for their holders to take up again."""
         self._is_let_go = True
         self._tools.end()
+        self._asked.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks.create_task(work)
@@ -220,6 +238,7 @@ class Session:
 
     def _end(self) -> None:
         self._tools.end()
+        self._asked.close()
         for taker, _ in self._listeners.values():
             taker.close()
         for task in list(self._work):

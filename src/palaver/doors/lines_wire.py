@@ -11,7 +11,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp, WireOp
+from palaver.doors.lines_beside_wire import AccompanyOp, PermissionOp
+from palaver.doors.lines_hold_wire import GateOp, HoldOp, SubBeginOp, SubEndOp, TellOp, TypedOp, WireOp
 from palaver.errors import BadRequest, PalaverError
 from palaver.model.text import LIMIT_FRAME_BYTES
 
@@ -180,6 +181,10 @@ Op = (
     | GateOp
     | TypedOp
     | TellOp
+    | SubBeginOp
+    | SubEndOp
+    | AccompanyOp
+    | PermissionOp
 )
 
 _decoder: Final[msgspec.json.Decoder[Op]] = msgspec.json.Decoder(Op)

@@ -13,6 +13,7 @@ from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.http.server import HttpDoor
+from palaver.doors.subagents import Subagents
 from palaver.doors.tokens import TokenBook
 from palaver.doors.transcripts import TranscriptBook
 from palaver.links.attendance import AttendanceBook
@@ -46,6 +47,7 @@ class Services:
     holds: Holds
     conversations: Conversations
     hooks: "HookDesk"
+    subagents: Subagents
     tickets: Tickets
     seats: SeatIndex
     presence: Presence

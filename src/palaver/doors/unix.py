@@ -5,10 +5,8 @@ lines of JSON. Another user's process is refused.
 """
 
 import asyncio
-import os
 import socket
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -21,6 +19,7 @@ from palaver.doors.hooks.asking import HookAsking
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
 from palaver.doors.hooks.connection import HookConnection
 from palaver.doors.lines import LinesConnection
+from palaver.doors.lines_beside import Place
 from palaver.doors.lines_names import Look
 from palaver.doors.lines_ops import Session
 from palaver.doors.lines_wire import error_line
@@ -28,20 +27,20 @@ from palaver.doors.mcp.loading import Loader
 from palaver.doors.mcp.pump import PumpConnection, PumpDoor
 from palaver.doors.mcp.pump_wire import MAGIC as PUMP_MAGIC
 from palaver.doors.services import Services
-from palaver.errors import BadRequest, PalaverError
+from palaver.errors import BadRequest, PalaverError, WhoAreYou
+from palaver.home import at_short_path
 from palaver.links.doorstep import Doorstep
-from palaver.links.identity import Claim
+from palaver.links.identity import SCRIPT, Claim
 from palaver.links.link import Link
 from palaver.links.outbox import Outbox
 from palaver.links.peer import Peer, peer_of
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
+from palaver.model.life import SEAT_TYPES
 
 _BACKLOG: Final = 512
-_LIMIT_SOCKET_PATH: Final = 100
 _FAMILY: Final = MAGIC[:3]
 _MAGICS: Final = (MAGIC, PUMP_MAGIC, HOOK_MAGIC)
-_SEAT_EVENTS: Final = frozenset({"agent.hello", "agent.bye", "life"})
 _STOP_GRACE_S: Final = 3.0
 """How long requests that are under way may take when the daemon stops."""
 
@@ -118,9 +117,9 @@ class UnixDoor:
             hook.attach(transport, first[len(HOOK_MAGIC) :])
             return hook
         look = self._look_at(peer)
-        link = Link(id=str(next(self._ids)), caller=look(), outbox=Outbox())
+        link = Link(id=str(next(self._ids)), caller=self._first_look(look), outbox=Outbox())
         link.on_close(peer.close)
-        session = Session(self._services, link, look, peer.chain, self._tasks)
+        session = Session(self._services, link, look, peer.chain, self._tasks, self._place_of(peer))
         lines = LinesConnection(link, session, self._tasks, self._ended)
         self._connections.add(lines)
         lines.attach(transport, first)
@@ -140,8 +139,18 @@ class UnixDoor:
 
         return look
 
+    def _first_look(self, look: Look) -> Caller:
+        """Let one in that could be several: each of its requests says which one, or is refused."""
+        try:
+            return look()
+        except WhoAreYou:
+            return SCRIPT
+
+    def _place_of(self, peer: Peer) -> Place:
+        return lambda key: self._doorstep.place(peer.chain(), Claim(key=key))
+
     def _follow_seats(self, events: Sequence[Event]) -> None:
-        if any(event.type in _SEAT_EVENTS for event in events):
+        if any(event.type in SEAT_TYPES for event in events):
             self._seats_changed += 1
 
     def _ended(self, connection: _Connection) -> None:
@@ -201,35 +210,9 @@ def bind_socket(path: Path) -> socket.socket:
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _at_short_path(path, listener.bind)
+        at_short_path(path, listener.bind)
         path.chmod(0o600)
     except OSError:
         listener.close()
         raise
     return listener
-
-
-def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
-    """Connect to a socket file, also where its path is longer than the system's limit.
-
-    Who cannot wait gets BlockingIOError when whoever listens has too many callers already.
-    """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.setblocking(can_wait)
-    try:
-        _at_short_path(path, connection.connect)
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-def _at_short_path(path: Path, use: Callable[[str], None]) -> None:
-    if len(os.fsencode(path)) <= _LIMIT_SOCKET_PATH or sys.platform != "linux":
-        use(str(path))
-        return
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        use(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)

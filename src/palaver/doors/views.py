@@ -22,6 +22,7 @@ _LATELY: Final = 200
 """How many of one's own messages are looked at for who has read the last one."""
 _RECENT: Final = 3
 _DAY_MS: Final = 24 * 3600 * 1000
+_ENDED_MS: Final = 3600 * 1000
 _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
@@ -46,6 +47,8 @@ def agent_view(services: Services, agent: Agent) -> dict[str, object]:
         view["pid"] = agent.seat.pid
     if agent.by:
         view["by"] = agent.by
+    if agent.parent:
+        view["parent"] = agent.parent
     if agent.left:
         view["left"] = True
     if agent.paused:
@@ -65,9 +68,27 @@ def _is_stale(services: Services, agent: Agent) -> bool:
 
 
 def agents_view(services: Services) -> list[dict[str, object]]:
-    """Give everybody, those present first, by name."""
-    views = [agent_view(services, agent) for agent in services.broker.directory.all()]
-    return sorted(views, key=lambda view: (not view["present"], str(view["name"])))
+    """Give everybody, those present first, by name; sub-agents stand below their parents.
+
+    They come and go: those that have ended are shown for an hour.
+    """
+    since = services.clock.now_ms() - _ENDED_MS
+    shown = (
+        one for one in services.broker.directory.all() if not (one.parent and one.left and one.since < since)
+    )
+    families = [(_family(services, agent), agent) for agent in shown]
+    families.sort(key=lambda one: (not services.presence.is_present(one[0][0]), one[0]))
+    return [agent_view(services, agent) for _, agent in families]
+
+
+def _family(services: Services, agent: Agent) -> tuple[str, ...]:
+    """Give the names from the one that is nobody's sub-agent down to an agent."""
+    names = [agent.name]
+    above: Agent | None = agent
+    while above is not None and above.parent:
+        names.append(above.parent)
+        above = services.broker.directory.get(above.parent)
+    return tuple(reversed(names))
 
 
 def caller_view(services: Services, caller: Caller) -> dict[str, object]:

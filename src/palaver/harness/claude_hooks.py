@@ -18,10 +18,12 @@ STEPS: Final[Mapping[str, Step]] = {
     "PostToolBatch": Step.BATCH,
     "Stop": Step.TURN_END,
     "SessionEnd": Step.END,
+    "SubagentStart": Step.START,
+    "SubagentStop": Step.TURN_END,
 }
 
 CONTEXT_EVENTS: Final = frozenset(
-    {"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolBatch"}
+    {"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolBatch", "SubagentStart"}
 )
 """Where a text can be given that is in the next request to the model."""
 
@@ -40,9 +42,12 @@ EVENTS: Final = (
     "Stop",
     "StopFailure",
     "SessionEnd",
+    "SubagentStart",
+    "SubagentStop",
 )
 """The hooks that are set up."""
 
+_SUBAGENT_END: Final = "SubagentStop"
 _EDITS: Final = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
 _WHAT: Final = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "prompt")
 _LIMIT_PROMPT: Final = 64 * 1024
@@ -73,10 +78,13 @@ def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
         tool=one_line(tool) if event == "PreToolUse" else "",
         command=one_line(text_in(given, "command"), LIMIT_COMMAND) if event == "PreToolUse" else "",
         file=_edited(event, tool, given),
-        transcript=text_in(data, "transcript_path"),
+        transcript=_transcript(data),
         cwd=text_in(data, "cwd"),
-        agent_id=text_in(data, "agent_id"),
+        agent_id=one_line(text_in(data, "agent_id")),
         agent_type=text_in(data, "agent_type"),
+        call=one_line(text_in(data, "tool_use_id")),
+        is_over=event == _SUBAGENT_END,
+        is_alone=event == "Stop" and _is_alone(data.get("background_tasks")),
         prompt=text_in(data, "prompt")[:_LIMIT_PROMPT] if event == "UserPromptSubmit" else "",
         permission={"tool": tool, "input": given} if event == "PermissionRequest" else None,
         result_of={"tool": tool, "input": given} if STEPS.get(event) is Step.RESULT else None,
@@ -88,7 +96,7 @@ def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
 
 def claude_answer(event: str, context: str, block_reason: str) -> Mapping[str, object] | None:
     """Give what to say back; None for nothing. A hook that takes no context is given none."""
-    if block_reason and event == "Stop":
+    if block_reason and event in ("Stop", _SUBAGENT_END):
         return {"decision": "block", "reason": block_reason}
     if context and event in CONTEXT_EVENTS:
         return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
@@ -104,7 +112,9 @@ def _state(
     if event == "PostToolBatch":
         return AgentState.ACTIVE, THINKING
     if event == "SessionStart" and text_in(data, "source") == "compact":
-        return AgentState.ACTIVE, THINKING
+        return None, ""  # it goes on with its turn, or rests: what comes behind it says which
+    if event == "PostCompact" and text_in(data, "trigger") == "manual":
+        return AgentState.IDLE, ""
     found = hook_state(event, kind)
     if found is None or event == "SessionEnd":  # the process may go on with another session, or says its end
         return None, SESSION_END if event == "SessionEnd" else ""
@@ -117,6 +127,22 @@ def _state(
     if event == "PreCompact":
         return state, COMPACTING
     return state, reason
+
+
+def _transcript(data: Mapping[str, object]) -> str:
+    """Give the file of the conversation; that of a sub-agent has a place of its own beside the session's."""
+    whole, agent = text_in(data, "transcript_path"), text_in(data, "agent_id")
+    if not agent:
+        return whole
+    beside = f"{whole.removesuffix('.jsonl')}/subagents/agent-{agent}.jsonl" if whole else ""
+    return text_in(data, "agent_transcript_path") or beside
+
+
+def _is_alone(tasks: object) -> bool:
+    """True when a session that ends its turn says what runs on in the background, and no sub-agent does."""
+    return isinstance(tasks, list) and not any(
+        isinstance(task, Mapping) and task.get("type") == "subagent" for task in tasks
+    )
 
 
 def _edited(event: str, tool: str, given: Mapping[str, object]) -> str:

@@ -16,6 +16,11 @@ PLUGIN: Final = "palaver"
 _HOOK_LIMIT_S: Final = 10
 """The client gives up long before this."""
 
+_WAKING: Final = ("SessionStart", "UserPromptSubmit", "Stop")
+"""Behind these a session may rest, also when a person stops its turn: something waits to wake it, once."""
+_WAIT_LIMIT_S: Final = 2_000_000
+"""As long as a harness can count in milliseconds, or nearly."""
+
 _PERSON_LIMIT_S: Final = 3700
 """While a person is asked, when that is wanted; else this hook ends as soon as the others."""
 
@@ -82,6 +87,26 @@ _WITH_VALUE: Final = frozenset(
 )
 """Options whose next word is a value, so that a prompt is not taken for one, nor a value for an option."""
 
+_SEVERAL: Final = frozenset(
+    {
+        *("--add-dir", "--allowedTools", "--allowed-tools", "--betas", "--disallowedTools"),
+        *("--disallowed-tools", "--mcp-config", "--tools"),
+    }
+)
+"""Options that take every word up to the next option."""
+_ALONE: Final = _CONTINUE | {
+    *("--allow-dangerously-skip-permissions", "--bare", "--chrome", "--dangerously-skip-permissions"),
+    *(
+        "--disable-slash-commands",
+        "--fork-session",
+        "--ide",
+        "--no-chrome",
+        "--strict-mcp-config",
+        "--verbose",
+    ),
+}
+"""Options without a value."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaudeCall:
@@ -127,7 +152,33 @@ def claude_args(args: Sequence[str], plugin: str, *, session: str = "") -> list[
         return list(args)
     again = ["--resume", session] if session and not asked.session and not asked.is_last else []
     # In one word: an option that takes several values must not take the prompt for one.
-    return [f"--plugin-dir={plugin}", *again, *args]
+    return [f"--plugin-dir={plugin}", *again, *(_without_prompt(args) if session else args)]
+
+
+def _without_prompt(args: Sequence[str]) -> list[str]:
+    """Leave out what was said first: a conversation that goes on has heard it.
+
+    What follows an option that is not known here may be its value, and stays.
+    """
+    kept: list[str] = []
+    place = 0
+    while place < len(args) and args[place] != "--":
+        name, equals, _ = args[place].partition("=")
+        end = place + 1
+        if name.startswith("-") and not equals and name not in _ALONE:
+            limit = len(args) if name in _SEVERAL else end + 1
+            while end < min(limit, len(args)) and not args[end].startswith("-"):
+                end += 1
+        if name.startswith("-"):
+            kept += args[place:end]
+        place = end
+    return kept
+
+
+def has_waker(harness: str, environment: Mapping[str, str]) -> bool:
+    """Whether a hook ran in a session beside which something waits that can wake it: not one that prints."""
+    entry = environment.get("CLAUDE_CODE_ENTRYPOINT", "")
+    return harness == "claude" and entry != "" and not entry.startswith("sdk")
 
 
 def plugin_files(pal: str) -> Mapping[str, str]:
@@ -141,7 +192,8 @@ def plugin_files(pal: str) -> Mapping[str, str]:
                         "type": "command",
                         "command": f"exec {program} hook claude {event}",
                         "timeout": _PERSON_LIMIT_S if event == "PermissionRequest" else _HOOK_LIMIT_S,
-                    }
+                    },
+                    *([_rewake(program, event)] if event in _WAKING else []),
                 ]
             }
         ]
@@ -160,6 +212,18 @@ def plugin_files(pal: str) -> Mapping[str, str]:
         "hooks/hooks.json": _json({"description": description, "hooks": hooks}),
         "monitors/monitors.json": _json([monitor]),
         ".mcp.json": _json({"mcpServers": {PLUGIN: {"command": pal, "args": ["mcp"]}}}),
+    }
+
+
+def _rewake(program: str, event: str) -> dict[str, object]:
+    """Give the hook that wakes a session where no monitor runs; beside a monitor it ends at once."""
+    return {
+        "type": "command",
+        "command": f"exec {program} rewake {event}",
+        "asyncRewake": True,
+        "rewakeMessage": "Messages from Palaver:",
+        "rewakeSummary": "messages from Palaver",
+        "timeout": _WAIT_LIMIT_S,
     }
 
 

@@ -1,8 +1,8 @@
-"""What Claude Code does with the lines of a monitor, as its version 2.1 does it. Pure.
+"""What Claude Code does with the lines of a monitor, and of a hook that wakes it. Pure: its version 2.1.
 
-A line is cut after 500 characters, and lines that come together after 3,000. The session is shown them as a
-prompt of its own, of which a hook is told first: so the hook can add what was cut, and it is known that they
-arrived.
+A line of a monitor is cut after 500 characters, and lines that come together after 3,000; what a hook says
+that wakes is not cut, and stands there as it is. The session is shown them as a prompt of its own, of which a
+hook is told first: so the hook can add what was cut, and it is known that they arrived.
 """
 
 import re
@@ -16,8 +16,17 @@ LIMIT_LINE: Final = 480
 LIMIT_TOGETHER: Final = 2800
 LIMIT_MESSAGES: Final = 10
 """More at once would leave too little room for each."""
+LIMIT_WAKE: Final = 6000
+"""Of all that wakes a session at once; the hook of that prompt adds what is longer."""
 
-_NOTICE: Final = re.compile(r"<task-notification>.*?<event>(.*?)</event>", re.DOTALL)
+_NOTICE: Final = re.compile(
+    r"<task-notification>(?:(?!</task-notification>).)*?<event>(?P<lines>.*?)</event>"
+    r"|<task-notification>\s*<summary>[^<]*</summary>\s*</task-notification>\s*"
+    r"<system-reminder>(?P<said>.*?)</system-reminder>",
+    re.DOTALL,
+)
+_FRAME: Final = re.compile(r"<(?=\s*/?\s*(?:system-reminder|task-notification|event)\b)", re.IGNORECASE)
+"""What a message must not end or begin: the words around it are Claude Code's own."""
 _PLACE: Final = re.compile(
     rf"^\[(?:(?:{'|'.join(INTENTS)})(?::[^\n]{{1,300}}?)?|thread:[^\n]{{1,300}}?|new message) #(\d{{1,18}})"
     r"(?::[A-Za-z0-9]+)?\] ",
@@ -31,8 +40,21 @@ def monitor_lines(messages: Sequence[Line]) -> list[tuple[str, bool]]:
     return [format_one_line(message, limit) for message in messages]
 
 
+def wake_lines(messages: Sequence[Line]) -> list[tuple[str, bool]]:
+    """Write messages as the lines that wake a session; say of each whether it is all of the message.
+
+    In front of them stands a line of the caller's: the first one is put behind words of Claude Code's own.
+    """
+    limit = LIMIT_WAKE // max(1, len(messages))
+    written = [format_one_line(message, limit) for message in messages]
+    shown = [(text, _FRAME.sub(r"<\\", text), is_whole) for text, is_whole in written]
+    return [(safe, is_whole and safe == text) for text, safe, is_whole in shown]
+
+
 def places_in_notice(prompt: str) -> frozenset[int]:
     """Give the messages whose lines a prompt shows; none when it is not such a prompt."""
     return frozenset(
-        int(found[1]) for notice in _NOTICE.finditer(prompt) for found in _PLACE.finditer(notice[1])
+        int(found[1])
+        for notice in _NOTICE.finditer(prompt)
+        for found in _PLACE.finditer(notice["lines"] or notice["said"] or "")
     )

@@ -2,7 +2,7 @@
 
 Each block of an answer has a line of its own; lines with the same message id are one turn. Branches that a
 person left by going back stay in the file, and are read where they stand. What sub-agents said on the side is
-passed over, and so is all that Claude Code keeps for itself.
+passed over, unless it is the file of one, and so is all that Claude Code keeps for itself.
 """
 
 import re
@@ -34,9 +34,15 @@ class ClaudeTranscript:
 
     def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
         gathering = Gathering()
+        is_of_subagent: bool | None = None
         for line in lines:
             whole = read_object(line)
-            if whole is not None and whole.get("isSidechain") is not True:
+            if whole is None:
+                continue
+            is_aside = whole.get("isSidechain") is True
+            if is_of_subagent is None and "isSidechain" in whole:
+                is_of_subagent = is_aside
+            if not is_aside or is_of_subagent:
                 yield from _read(gathering, whole)
         yield from gathering.rest()
 

@@ -1,7 +1,8 @@
 """The hooks of Gemini CLI, as its version 0.61 calls them: what each says, what can be said back. Pure.
 
 No hook stands between the results of several tools and the request that holds them: a text that went along
-with a result is known to have been read when the turn ends.
+with a result is known to have been read when the turn ends. The hooks of its sub-agents look like those of
+the session: what tells them apart is that they come while the tool runs that is the sub-agent.
 """
 
 from collections.abc import Mapping
@@ -34,6 +35,11 @@ EVENTS: Final = (
 )
 """The hooks that are set up. `PreCompress` is not: it comes before every turn, compressed or not."""
 
+_SUBAGENT: Final = "invoke_agent"
+"""The tool that is a sub-agent."""
+_DELEGATES: Final = {"BeforeTool": 1, "AfterTool": -1}
+_NO_ANSWER: Final = "[no response text]"
+"""The answer of a turn in which the model said nothing: most often the request failed."""
 _EDITS: Final = frozenset({"replace", "write_file", "edit"})
 _WHAT: Final = (
     "command",
@@ -54,16 +60,21 @@ def read_gemini_hook(event: str, data: Mapping[str, object]) -> HookNews:
     tool, given = text_in(data, "tool_name"), _map(data.get("tool_input"))
     state, detail = _state(event, data, tool, given)
     is_call = event == "BeforeTool"
+    # A turn that failed shows that nothing was read, and is not kept going.
+    is_failed = event == "AfterAgent" and text_in(data, "prompt_response") == _NO_ANSWER
     return HookNews(
         event=event,
-        step=STEPS.get(event, Step.ASIDE),
+        step=Step.ASIDE if is_failed else STEPS.get(event, Step.ASIDE),
+        is_failed=is_failed,
         session=one_line(text_in(data, "session_id")),
         source=text_in(data, "source"),
+        is_deaf=event == "SessionStart" and text_in(data, "source") == "clear",
         state=state,
         detail=detail,
         tool=one_line(tool) if is_call else "",
         command=one_line(text_in(given, "command"), LIMIT_COMMAND) if is_call else "",
         file=one_line(text_in(given, "file_path"), LIMIT_COMMAND) if is_call and tool in _EDITS else "",
+        delegates=_DELEGATES.get(event, 0) if tool == _SUBAGENT else 0,
         transcript=text_in(data, "transcript_path"),
         cwd=text_in(data, "cwd"),
         prompt=text_in(data, "prompt")[:_LIMIT_PROMPT] if event == "BeforeAgent" else "",

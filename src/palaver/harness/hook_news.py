@@ -50,6 +50,8 @@ class HookNews:
     session: str = ""
     source: str = ""
     """Why a session starts: `startup`, `resume`, `clear`, `compact`."""
+    is_deaf: bool = False
+    """A session starts here and takes no text: what it must know is given with its first prompt."""
     state: AgentState | None = None
     """None: it says nothing about what the agent is doing."""
     detail: str = ""
@@ -62,11 +64,25 @@ class HookNews:
     agent_id: str = ""
     """Set inside a sub-agent: the conversation is its own, not that of the session."""
     agent_type: str = ""
+    delegates: int = 0
+    """1 where a tool begins that is a sub-agent whose own hooks carry no mark, -1 where it ends."""
+    call: str = ""
+    """The harness's id of the call of a tool that this is about."""
+    is_over: bool = False
+    """A sub-agent ends with this, unless it is told to go on."""
+    is_alone: bool = False
+    """No sub-agent of the session runs any more."""
     prompt: str = ""
+    is_new: bool = False
+    """The session was nobody before this, and is to be told its name."""
+    is_woken: bool = False
+    """Something of the harness comes up with this session that can wake it."""
     permission: Mapping[str, object] | None = None
     """What a person is asked to allow."""
     result_of: Mapping[str, object] | None = None
     """The tool that has ended, and its input: what it was asked leave for is settled."""
+    is_failed: bool = False
+    """The turn has ended without an answer: what was put to the model in it may be gone."""
     stop_active: bool = False
     """The turn goes on only because a hook wanted it."""
     is_usage_limit: bool = False

@@ -25,6 +25,9 @@ PRESENCE_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Variables that say no more than that a harness is somewhere above."""
 
+SHARED_HARNESSES: Final = frozenset({"codex", "opencode"})
+"""Those of which one process runs several sessions: their seats have a key."""
+
 MARKS: Final[tuple[str, ...]] = tuple(
     name for table in (PRESENCE_MARKS, SESSION_MARKS) for names in table.values() for name in names
 )

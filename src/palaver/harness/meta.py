@@ -21,6 +21,8 @@ META_KEYS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 A text on the way may hold JSON.
 """
 
+SESSION_ARGUMENT: Final = "palaver_session"
+_CALL: Final = "claudecode/toolUseId"
 _LIMIT_KEY: Final = 256
 
 
@@ -33,6 +35,22 @@ def session_in_meta(meta: Mapping[str, object] | None) -> str:
             if found := _at(meta, place):
                 return found
     return ""
+
+
+def call_in_meta(meta: Mapping[str, object] | None) -> str:
+    """Give the id that Claude Code has for a call of a tool, or nothing. Its hooks tell whose call it is."""
+    return _at(meta, (_CALL,)) if meta else ""
+
+
+def session_in_arguments(arguments: Mapping[str, object] | None) -> tuple[str, dict[str, object] | None]:
+    """Give the session that stands among the arguments of a call, and the arguments without it.
+
+    A plugin of OpenCode can change the arguments of a call and nothing else of it.
+    """
+    if arguments is None or SESSION_ARGUMENT not in arguments:
+        return "", None if arguments is None else dict(arguments)
+    rest = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
+    return _at(arguments, (SESSION_ARGUMENT,)), rest
 
 
 def _at(meta: Mapping[str, object], place: tuple[str, ...]) -> str:

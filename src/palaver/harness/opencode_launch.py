@@ -106,17 +106,19 @@ def launch_arguments(arguments: Sequence[str], began: Began, port: int) -> tuple
 
 
 def launch_environment(
-    environment: Mapping[str, str], *, password: str, mcp: Sequence[str], instructions: str
+    environment: Mapping[str, str], *, password: str, mcp: Sequence[str], instructions: str, shell: str = ""
 ) -> dict[str, str]:
     """Give what is added to the environment; a password that a person has set stays.
 
-    `mcp` is the command of our tools, `instructions` a file or nothing. Settings that are in the environment
-    already are kept, and where they cannot be read ours are left out.
+    `mcp` is the command of our tools, `instructions` a file or nothing, `shell` what its agents' commands run
+    in. Settings that are in the environment already are kept, and where they cannot be read ours are left
+    out.
     """
-    added = {PASSWORD: environment.get(PASSWORD) or password}
+    added = {PASSWORD: environment.get(PASSWORD) or password} if password else {}
     server = {_SERVER: {"type": "local", "command": list(mcp), "enabled": True}}
     told = [instructions] if instructions else []
-    ours = {"mcp": server, "instructions": told}
+    in_shell = {"shell": shell} if shell else {}
+    ours = {"mcp": server, "instructions": told, **in_shell}
     if not environment.get(CONTENT):
         return {**added, CONTENT: json.dumps(ours)}
     try:
@@ -130,5 +132,6 @@ def launch_environment(
         **theirs,
         "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
         "instructions": [*(files if isinstance(files, list) else []), *told],
+        **in_shell,
     }
     return {**added, CONTENT: json.dumps(merged)}

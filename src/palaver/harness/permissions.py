@@ -11,7 +11,7 @@ from typing import Final
 from palaver.harness.hook_news import text_in
 
 _EVENT: Final = "PermissionRequest"
-_WHAT: Final = ("command", "file_path", "notebook_path", "url", "query", "pattern", "prompt")
+_WHAT: Final = ("command", "file_path", "filepath", "notebook_path", "url", "query", "pattern", "prompt")
 ANSWERABLE: Final = frozenset({"claude"})
 """The harnesses that can be answered."""
 

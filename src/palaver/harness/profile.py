@@ -65,6 +65,12 @@ class Profile:
     has no composer that we know, and what a person types is told from their keys."""
     dialogs: tuple[re.Pattern[str], ...] = ()
     """Any of them on the screen is an open dialog."""
+    read_dialog: Callable[[View], str | None] | None = None
+    """Says what an open dialog is about, in the words of a status; None where none can be seen. Beside
+    `dialogs`, for a program that shows which of its dialogs it is."""
+    read_limit: Callable[[View], str] | None = None
+    """Says that the last turn ended because the allowance is used up, in the words of a status: `usage limit`
+    or `usage limit, resets 3pm (UTC)`; nothing where it did not."""
     prompts: tuple[re.Pattern[str], ...] = ()
     """Any of them on the cursor's line, up to the cursor, is a question that Enter would answer; so it is on
     the line above, where the cursor's is empty or no more than a prompt."""

@@ -8,10 +8,11 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
-from palaver.harness import claude_launch, codex_hooks, gemini_hooks
+from palaver.harness import claude_launch, codex_hooks, gemini_hooks, opencode_plugin
 from palaver.harness.json_text import PLAIN, Dialect, parse_json
 from palaver.harness.merging import (
     Addition,
@@ -30,6 +31,10 @@ INSTALLED: Final = "--installed"
 _SERVER: Final = "palaver"
 _TABLE: Final = "mcp_servers.palaver"
 _HOOK_LIMIT_S: Final = 10
+_END_LIMIT_S: Final = 3
+"""More Codex allows no hook at the end of a session."""
+_COMPANION_LIMIT_S: Final = 30 * 24 * 3600
+"""A session that goes on for longer is woken no more when it rests."""
 _MARKETPLACE: Final = "palaver"
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -59,8 +64,15 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What is left for the person to do, or to know."""
 
 
-def setup_for(harness: str, pal: Sequence[str], own_folder: str) -> Setup:
-    """Say what a harness gets; `pal` is the client with its home, where that is not the usual one."""
+def setup_for(harness: str, pal: Sequence[str], own_folder: str, companion: Sequence[str] = ()) -> Setup:
+    """Say what a harness gets; `pal` is the client with its home, where that is not the usual one.
+
+    `companion` is what runs beside a harness that has a plugin or a hook for it; without it there is none.
+    """
+    if harness == "codex":
+        return _codex(pal, companion)
+    if harness == "opencode" and companion:
+        return _opencode_with_plugin(pal, own_folder, companion)
     return _SETUPS[harness](pal, own_folder)
 
 
@@ -122,7 +134,8 @@ def _fill(value: object, pal: Sequence[str]) -> None:
             value["command"], value["args"] = pal[0], [*pal[1:], *value.get("args", [])]
         elif isinstance(command, str):
             filled = command.replace(_SLOT, shlex.join(pal))
-            value["command"] = f"{filled} {INSTALLED}" if " hook " in command else filled
+            is_hook = " hook " in command or " rewake " in command
+            value["command"] = f"{filled} {INSTALLED}" if is_hook else filled
         for one in value.values():
             _fill(one, pal)
     elif isinstance(value, list):
@@ -130,15 +143,20 @@ def _fill(value: object, pal: Sequence[str]) -> None:
             _fill(one, pal)
 
 
-def _codex(pal: Sequence[str], own_folder: str) -> Setup:
+def _codex(pal: Sequence[str], companion: Sequence[str]) -> Setup:
     server = (
         f"command = {_toml(pal[0])}",
         f"args = [{', '.join(map(_toml, (*pal[1:], 'mcp')))}]",
     )
     hooks = tuple(
-        Addition(path=("hooks", event), value={"hooks": [_hook("codex", pal, event, _HOOK_LIMIT_S)]})
+        Addition(path=("hooks", event), value={"hooks": [_hook("codex", pal, event, _codex_limit_s(event))]})
         for event in codex_hooks.EVENTS
     )
+    if companion:
+        # It goes on beside the session, and Codex ends it together with that.
+        beside = {"type": "command", "command": f"exec {shlex.join(companion)}", "async": True}
+        entry = {"matcher": "startup|resume|clear", "hooks": [{**beside, "timeout": _COMPANION_LIMIT_S}]}
+        hooks = (*hooks, Addition(path=("hooks", "SessionStart"), value=entry))
     return Setup(
         changes=(Change(file="config.toml", lines=server), Change(file="hooks.json", additions=hooks)),
         advice=(
@@ -161,6 +179,21 @@ def _opencode(pal: Sequence[str], own_folder: str) -> Setup:
     )
 
 
+def _opencode_with_plugin(pal: Sequence[str], own_folder: str, companion: Sequence[str]) -> Setup:
+    (tools,) = _opencode(pal, own_folder).changes
+    address = f"file://{quote(f'{own_folder}/{opencode_plugin.FILE}')}"
+    plugin = Addition(path=("plugin",), value=address)
+    return Setup(
+        changes=(Change(file=tools.file, additions=(*tools.additions, plugin)),),
+        own={opencode_plugin.FILE: opencode_plugin.plugin_source(companion)},
+        advice=(
+            "Sessions of OpenCode that start from now on are on the bus from their first prompt on. With a "
+            "plugin OpenCode waits at its start until it has fetched its own package for plugins once; "
+            "without a network that takes long.",
+        ),
+    )
+
+
 def _gemini(pal: Sequence[str], own_folder: str) -> Setup:
     hooks = tuple(
         Addition(path=("hooks", event), value={"hooks": [_hook("gemini", pal, event, _HOOK_LIMIT_S * 1000)]})
@@ -178,13 +211,17 @@ def _gemini(pal: Sequence[str], own_folder: str) -> Setup:
     )
 
 
-_SETUPS: Final = {"claude": _claude, "codex": _codex, "opencode": _opencode, "gemini": _gemini}
+_SETUPS: Final = {"claude": _claude, "opencode": _opencode, "gemini": _gemini}
 
 
 def _hook(harness: str, pal: Sequence[str], event: str, timeout: int) -> dict[str, object]:
     command = f"exec {shlex.join(pal)} hook {harness} {event} {INSTALLED}"
     named = {"name": "palaver"} if harness == "gemini" else {}
     return {**named, "type": "command", "command": command, "timeout": timeout}
+
+
+def _codex_limit_s(event: str) -> int:
+    return _END_LIMIT_S if event == "SessionEnd" else _HOOK_LIMIT_S
 
 
 def _toml(value: str) -> str:

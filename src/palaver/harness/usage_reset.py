@@ -13,8 +13,12 @@ _MOMENT: Final = re.compile(
 )
 _LIMIT: Final = re.compile(r"usage[ _]limit\b(?:(?:, resets| until) (?P<words>.{1,60})$)?", re.ASCII)
 """How a status begins that says it, whatever the harness."""
+_FROM_THEN: Final = re.compile(r"in (?P<seconds>\d{1,8})s", re.ASCII)
 _UNIX_DIGITS: Final = 9
 _UNIX_DIGITS_MOST: Final = 11
+_MINUTE_MS: Final = 60_000
+_NEAR_MS: Final = 2 * _MINUTE_MS
+_NOON: Final = 12
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -60,10 +64,26 @@ def is_limit(detail: str) -> bool:
 def limit_ends_ms(detail: str, since_ms: int) -> int | None:
     """Give the moment up to which a status of that time says that no more may be used; None when it is not.
 
-    The words are those of the harness; a long number is a Unix time in seconds.
+    The words are those of the harness; a long number is a Unix time in seconds, `in 90s` counts from then.
     """
     found = _LIMIT.match(detail)
     words = (found["words"] if found is not None else None) or ""
     if words.isascii() and words.isdecimal() and _UNIX_DIGITS <= len(words) <= _UNIX_DIGITS_MOST:
         return int(words) * 1000
+    if (wait := _FROM_THEN.fullmatch(words)) is not None:
+        return since_ms + int(wait["seconds"]) * 1000
     return reset_moment_ms(words, since_ms)
+
+
+def fix_limit(detail: str, now_ms: int) -> str:
+    """Say the same of a limit with the day and minute that are meant, so that it holds whenever it is read.
+
+    What names no moment, or one that is near, stays as it is. Seconds are rounded up.
+    """
+    ends_ms = limit_ends_ms(detail, now_ms)
+    if ends_ms is None or ends_ms - now_ms < _NEAR_MS:
+        return detail
+    moment = datetime.fromtimestamp(-(-ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
+    month, half = _MONTHS[moment.month - 1].capitalize(), "am" if moment.hour < _NOON else "pm"
+    clock = f"{moment.hour % _NOON or _NOON}:{moment.minute:02}{half}"
+    return f"usage limit, resets {month} {moment.day}, {moment.year}, {clock} (UTC)"

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, nowhere
 
 from palaver.broker import bundles, messages
 from palaver.broker.context import Context
@@ -23,10 +23,7 @@ from palaver.doors.argv.table_bundle import BUNDLE_COMMANDS, SEND_OPTIONS
 from palaver.doors.argv.wire import Asked, FrameReader, frame
 from palaver.doors.services import Services
 from palaver.doors.transcripts import TranscriptBook
-from palaver.links.doorstep import Doorstep
-from palaver.links.identity import Claim
 from palaver.links.peer import Peer
-from palaver.links.seats import SeatIndex
 from palaver.log.api import Change, Rows
 from palaver.log.fold_bundles import made_bundle
 from palaver.log.memory import MemoryLog
@@ -86,6 +83,8 @@ class Client(asyncio.Transport):
                 self.err += payload
             elif kind == b"V":
                 self.verb = payload.split(b"\0")
+            elif kind == b"Q":
+                assert payload == b"\0"
             else:
                 self._send_file(int.from_bytes(payload[:4], "big"), payload[4:].decode())
 
@@ -177,8 +176,9 @@ class Stage:
     async def run(self, *words: str) -> Answer:
         """Run `pal bundle ...` as the door would."""
         call, client = self.call("bundle", *words)
-        status = await _HANDLERS[words[0]](call, Doorstep(seats=SeatIndex("boot")))
+        status = await _HANDLERS[words[0]](call)
         assert status == 0
+        call.connection.exit(status)
         return Answer(out=client.out, err=client.err.decode())
 
     def call(self, *words: str, key: bytes | None = None) -> tuple[Call, Client]:
@@ -206,8 +206,7 @@ class Stage:
             connection=connection,
             asked=asked,
             parsed=parse(TABLE, words),
-            claim=Claim(marks={}),
-            chain=(),
+            place=nowhere,
             caller=self.caller,
         )
         return call, client

@@ -134,3 +134,20 @@ def test_who_waits_for_a_person_says_what_it_asks() -> None:
     assert "blocked: permission: Bash: rm" in asking
     assert "\x1b" not in asking
     assert "blocked:" not in silent
+
+
+def test_sub_agents_stand_below_their_parents_a_step_further_in() -> None:
+    views = [
+        agent(),
+        agent(name="luna_x_1", parent="luna"),
+        agent(name="luna_x_1_y_1", parent="luna_x_1"),
+        agent(name="nova"),
+        agent(name="kira_x_1", parent="kira"),
+    ]
+    expected = ["luna", "└ luna_x_1", "  └ luna_x_1_y_1", "nova", "kira_x_1"]
+
+    short = short_table(views, NOW, width=None, paint=PLAIN)
+    long = long_table(views, [], NOW, name="luna", width=None, paint=PLAIN)
+
+    for lines in (short, long):
+        assert [line.split(" idle")[0].rstrip() for line in lines[1:]] == expected

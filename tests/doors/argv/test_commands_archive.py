@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, nowhere
 
+from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_archive import archive, export
@@ -23,15 +24,13 @@ from palaver.doors.argv.table_log import LOG_COMMANDS
 from palaver.doors.argv.wire import Asked, FrameReader, frame
 from palaver.doors.services import Services
 from palaver.errors import NotAllowed, UsageError
-from palaver.links.doorstep import Doorstep
-from palaver.links.identity import Claim
 from palaver.links.peer import Peer
-from palaver.links.seats import SeatIndex
 from palaver.log.api import Log
 from palaver.log.fold import apply
 from palaver.log.sqlite import SqliteLog
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Draft, Event, decode_event
+from palaver.model.ids import UlidSource
 
 HUMAN = Caller(name="human", standing=Standing.HUMAN, kind="human")
 OPERATOR = Caller(name="kira", standing=Standing.OPERATOR, kind="instance")
@@ -56,10 +55,15 @@ class Client(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def close(self) -> None:
+        pass
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         for kind, payload in self._reader.feed(bytes(data)):
             if kind == b"E":
                 self.err += payload.decode()
+                continue
+            if kind == b"Q":
                 continue
             number, size = struct.unpack_from(">IH", payload)
             self.out += payload[6 + size :]
@@ -73,6 +77,7 @@ class Parts:
     home: Path
     log: Log
     clock: Clock
+    broker: Broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Stage:
     home: Path
     log: SqliteLog
     clock: FakeClock
+    broker: Broker
     caller: Caller = HUMAN
     is_terminal: bool = False
     stored: list[Event] = field(default_factory=list)
@@ -129,15 +135,15 @@ class Stage:
             width=80,
         )
         call = Call(
-            services=cast(Services, Parts(self.home, self.log, self.clock)),
+            services=cast(Services, Parts(self.home, self.log, self.clock, self.broker)),
             connection=connection,
             asked=asked,
             parsed=parse(TABLE, words),
-            claim=Claim(marks={}),
-            chain=(),
+            place=nowhere,
             caller=self.caller,
         )
-        assert await HANDLERS[words[0]](call, Doorstep(seats=SeatIndex("boot"))) == 0
+        assert await HANDLERS[words[0]](call) == 0
+        connection.exit(0)
         return Answer(client.out.decode(), client.err)
 
 
@@ -146,7 +152,9 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     """A log with an event a day for six days; now is a day behind the last of them."""
     clock = FakeClock()
     log = await SqliteLog.open(tmp_path, apply=apply, clock=clock)
-    made = Stage(tmp_path, log, clock)
+    ids = UlidSource(clock, bytes)
+    broker = Broker(log, clock=clock, ids=ids, is_present=lambda name: False, draw=lambda: 0)
+    made = Stage(tmp_path, log, clock, broker)
     for day in range(6):
         await made.put(f"day {day}")
         clock.advance(DAY_MS / 1000)

@@ -23,8 +23,6 @@ from palaver.errors import (
     UnknownRecipient,
     UsageError,
 )
-from palaver.links.doorstep import Doorstep
-from palaver.links.seats import SeatIndex
 from palaver.model.agent import Agent, Caller
 from palaver.model.bundle import LIMIT_FILE_BYTES, bundle_from_payload, file_content
 from palaver.model.envelope import Event
@@ -345,7 +343,7 @@ async def test_the_client_takes_the_transcript_of_a_harness_and_asks_again(stage
     stage.transcripts.tell("luna", "/t/s1.jsonl")
     call, client = stage.call("bundle", "create", "How", "--transcript", "1-2", "--transcript", "luna:3:full")
 
-    status = await create(call, Doorstep(seats=SeatIndex("boot")))
+    status = await create(call)
 
     verb, order, *words = (word.decode() for word in client.verb)
     assert (status, verb) == (0, "__excerpts")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import pytest
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, nowhere
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.connection import ArgvConnection
@@ -23,7 +23,6 @@ from palaver.doors.argv.spec import Command
 from palaver.doors.argv.style import display_width
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
-from palaver.links.identity import Claim
 from palaver.model.agent import Caller, Standing
 
 NOW = 1_700_000_000_000  # 22:13:20 in London
@@ -55,8 +54,7 @@ def call(*, width: int = 80, is_terminal: bool = True) -> Call:
         connection=cast(ArgvConnection, None),
         asked=asked,
         parsed=Parsed(command=Command(path=("x",), summary="x")),
-        claim=Claim(marks={}),
-        chain=(),
+        place=nowhere,
         caller=Caller(name="luna", standing=Standing.WORKER, kind="instance"),
     )
 

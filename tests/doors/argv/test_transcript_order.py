@@ -89,3 +89,12 @@ def test_the_secret_of_a_link_is_no_session() -> None:
 def test_where_there_is_none_it_is_said_what_to_do(agent: Agent, complaint: str) -> None:
     with pytest.raises(NotFound, match=complaint):
         known(agent)
+
+
+def test_the_process_of_a_sub_agent_tells_nothing_of_its_transcript() -> None:
+    seat = Seat(pid=7, start=1, boot="b", key="a1")
+    child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", harness="claude", seat=seat, session="a1")
+
+    known = known_session(child, path="/p/a1.jsonl", is_present=True, is_own=True)
+
+    assert (known.session, known.path, known.pid, known.is_own) == ("a1", "/p/a1.jsonl", 0, False)

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import Bus, OpenLog, open_memory, open_sqlite, opened_bus
+from tests.fakes import Bus, OpenLog, opened_bus
 
 from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.subagents import Subagents
 from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.hooks import read_hook
 from palaver.model.agent import Caller
@@ -22,12 +23,14 @@ class Hooks:
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self.bus = bus
         self.conversations = Conversations(bus.delivery, bus.log, tasks)
+        self.subagents = Subagents(bus.log, bus.broker, tasks)
         self.desk = HookDesk(
             log=bus.log,
             broker=bus.broker,
             delivery=bus.delivery,
             conversations=self.conversations,
             transcripts=TranscriptBook(),
+            subagents=self.subagents,
             hints="",
             tasks=tasks,
         )
@@ -62,12 +65,6 @@ def text_of(answer: Answer) -> str:
     if isinstance(output, dict):
         return str(output["additionalContext"])
     return str(answer.said.get("reason", ""))
-
-
-@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
-def open_log(request: pytest.FixtureRequest) -> OpenLog:
-    made: OpenLog = request.param
-    return made
 
 
 @pytest.fixture

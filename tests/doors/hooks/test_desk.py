@@ -121,7 +121,7 @@ async def test_a_start_gives_no_mail_where_a_lane_can_wake_the_agent(hooks: Hook
 
     assert "look" not in await hooks.hook(nova, "SessionStart", source="startup")
     assert terminal.is_empty
-    assert "look" in await hooks.hook(nova, "SessionStart", source="compact")
+    assert "look" not in await hooks.hook(nova, "SessionStart", source="compact")
 
 
 async def test_a_start_gives_mail_where_nothing_else_could(hooks: Hooks) -> None:

@@ -2,23 +2,25 @@
 
 import asyncio
 import json
-import os
-import shlex
-import shutil
 import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from tests.cli.person import Person
-from tests.daemon.stage import run_script_as_person
-from tests.harness.real.stage import LIMIT_S, ClaudeStage, HarnessHome, bus
+from tests.harness.real.harness_stage import (
+    LIMIT_S,
+    HarnessHome,
+    HarnessStage,
+    bus,
+    new_folder,
+    reply,
+)
+from tests.harness.real.processes import processes_of
 
 from palaver.agents.codex_client import CodexClient
 from palaver.agents.codex_server import listens
 from palaver.agents.codex_wire import Said, ThreadRead, result_as, start_turn
-from palaver.cli.mock_model.script import Script, ToolCall
+from palaver.cli.mock_model.script import Reply, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel, mock_model
 from palaver.harness.codex_launch import launch_settings
 
@@ -41,55 +43,42 @@ trust_level = "trusted"
 """
 
 
-class CodexHome(HarnessHome):
-    """A home in which Codex finds the scripted model."""
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**super().environment, "MOCK_API_KEY": "dummy"}
-
-
-class CodexStage(ClaudeStage):
+class CodexStage(HarnessStage):
     """One Codex, its model, and others who write to it."""
 
-    def start(self, *arguments: str, name: str = "nova") -> None:
-        """Start it in the background and wait until it can be reached."""
-        words = ("pal", "codex", "--name", name, "--detach", *arguments)
-        assert run_script_as_person(self.home, f"cd {self.project} && {shlex.join(words)}").out == f"{name}\n"
-        self.until(lambda: self.state(name)[0] in ("idle", "active"))
+    harness = "codex"
+    lanes = ("native", "terminal")
+    resume = ("resume", "--last")
+    sign = "›".encode()
+    question = "Would you like to run"
+    tools_sign = '"mcp__palaver'
+    own_files = (".codex/config.toml", ".codex/hooks.json")
+    leaves = ("codex-",)
 
-    def sit_down(self, name: str = "nova") -> Person:
-        """A person at its terminal."""
-        person = Person(self.home, cols=100, rows=30)
-        self._people.append(person)
-        person.run(f"pal attach {name} --plain")
-        person.until("›".encode())
-        return person
+    def words(self, prompt: str, *, asks: bool) -> tuple[str, ...]:
+        allowed = () if asks else ("-s", "danger-full-access", "-a", "never")
+        return (*allowed, *([prompt] if prompt else []))
 
-    @property
-    def pal(self) -> str:
-        """Our own command: a login shell may find another one, or none."""
-        found = shutil.which("pal", path=self.home.environment["PATH"])
-        assert found is not None
-        return found
+    def shell(self, command: str) -> ToolCall:
+        return shell_call(command)
+
+    def asking_to_make(self, path: Path) -> ToolCall:
+        return ask_first(f"touch {path}")
+
+    def bus_replies(self, name: str, **given: object) -> list[Reply]:
+        """Its tools come a moment after its start."""
+        return [reply("", bus_call(name, **given), awaits=self.tools_sign)]
+
+    def composer(self, text: str) -> str:
+        return f"› {text}"
+
+    def dialog(self) -> str:
+        _, asked, below = self.screen().partition(self.question)
+        return asked + below if "Press enter to confirm" in below else ""
 
     def processes_at(self, place: Path) -> list[int]:
         """Those whose command line names a folder, but for ourselves."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    words = (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if str(place).encode() in words:
-                    found.append(int(entry.name))
-        return found
-
-    @property
-    def places(self) -> list[Path]:
-        """The folders of servers that there are."""
-        return list((self.home.path / "agents" / "native").glob("*"))
+        return [pid for pid, line in processes_of(place).items() if str(place) in line]
 
 
 def shell_call(command: str, **given: object) -> ToolCall:
@@ -110,13 +99,10 @@ def bus_call(name: str, **given: object) -> ToolCall:
 @contextmanager
 def codex_stage(program: Path) -> Iterator[CodexStage]:
     """All of it, ended with the block: processes, terminals, files."""
-    folder = Path(tempfile.mkdtemp(prefix="pal-real-"))
-    for name in ("account/.codex", "tmp", "bin"):
-        (folder / name).mkdir(parents=True)
-    (folder / "bin" / "codex").symlink_to(program.resolve())
+    folder = new_folder(program)
     with mock_model(Script()) as model:
         write_settings(folder, model)
-        home = CodexHome(folder / "home", model)
+        home = HarnessHome(folder / "home", model, "codex")
         with bus(home) as people:
             stage = CodexStage(home, model, people)
             load_tools(home)
@@ -140,6 +126,7 @@ def load_tools(home: HarnessHome) -> None:
 def write_settings(folder: Path, model: MockModel) -> None:
     """Have Codex find its model."""
     path = folder / "account" / ".codex" / "config.toml"
+    path.parent.mkdir()
     path.write_text(SETTINGS.format(url=model.url, folder=folder))
 
 

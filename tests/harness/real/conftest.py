@@ -4,11 +4,14 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
-from tests.harness.real.install import installed
-from tests.harness.real.stage import ClaudeStage, claude_stage
+from tests.harness.real.claude_stage import ClaudeStage, claude_stage
+from tests.harness.real.duo_stage import Duo
+from tests.harness.real.harness_stage import HarnessStage
+from tests.harness.real.install import NOT_TESTED, installed
+from tests.harness.real.report import report_on
 
 if not os.environ.get("PALAVER_HARNESS"):
     collect_ignore_glob = ["test_*.py"]
@@ -16,6 +19,29 @@ if not os.environ.get("PALAVER_HARNESS"):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "harness: runs a real harness against a scripted model")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failure what can be seen of it: once its stage is taken down nothing is."""
+    report = yield
+    if report.failed and call.when == "call":
+        for given in getattr(item, "funcargs", {}).values():
+            if isinstance(given, HarnessStage | Duo):
+                report.sections.extend(report_on(given.home, given.scripts))
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """Say in the last lines what was not tested: among many skips nobody would see it."""
+    yield
+    reasons = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
+    missing = sorted({f"{NOT_TESTED}{one.partition(NOT_TESTED)[2]}" for one in reasons if NOT_TESTED in one})
+    for line in missing:
+        terminalreporter.write_line(line.rstrip("')\""), red=True, bold=True)
 
 
 @pytest.fixture

@@ -1,20 +1,13 @@
 """One bus, Claude Code and Codex on it, and for each a model that answers whoever writes to it."""
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.harness.real.codex_stage import (
-    CodexHome,
-    CodexStage,
-    bus_call,
-    load_tools,
-    shell_call,
-    write_settings,
-)
-from tests.harness.real.stage import ClaudeStage, bus, reply, tool, write_account
+from tests.harness.real.claude_stage import ClaudeStage, write_account
+from tests.harness.real.codex_stage import CodexStage, bus_call, load_tools, shell_call, write_settings
+from tests.harness.real.harness_stage import HarnessHome, bus, new_folder, reply, tool
 
 from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
 from palaver.cli.mock_model.server import mock_model
@@ -63,21 +56,14 @@ class Duo:
         self.codex = codex
         self.home = claude.home
 
+    @property
+    def scripts(self) -> list[Script]:
+        """What was asked of their models."""
+        return [self.claude.script, self.codex.script]
+
     def left(self) -> list[Path]:
-        """Every file and socket of an agent that is there.
-
-        But for the diary of all holders, and for what Claude Code keeps in files of its own name: killed, it
-        leaves them, with or without us.
-        """
-        agents, passing = self.home.path / "agents", self.claude.project / "tmp"
-        found = [path for path in (*agents.rglob("*"), *passing.rglob("*")) if not path.is_dir()]
-        return [path for path in found if path.name != "holder.log" and not _is_of_claude(path, passing)]
-
-
-def _is_of_claude(path: Path, passing: Path) -> bool:
-    return path.is_relative_to(passing) and path.relative_to(passing).parts[0].startswith(
-        ("claude-", "cc-socks")
-    )
+        """Every file and socket of an agent that is there."""
+        return [path for path in self.claude.left() if path in self.codex.left()]
 
 
 def claude_says(text: str, place: str) -> ToolCall:
@@ -94,17 +80,13 @@ def codex_says(text: str, place: str) -> ToolCall:
 @contextmanager
 def duo(claude: Path, codex: Path, claude_lines: Sequence[str], codex_lines: Sequence[str]) -> Iterator[Duo]:
     """All of it, ended with the block: processes, terminals, files."""
-    folder = Path(tempfile.mkdtemp(prefix="pal-real-"))
-    for name in ("account/.codex", "tmp", "bin"):
-        (folder / name).mkdir(parents=True)
-    (folder / "bin" / "claude").symlink_to(claude.resolve())
-    (folder / "bin" / "codex").symlink_to(codex.resolve())
+    folder = new_folder(claude, codex)
     write_account(folder)
     asked = Talker(rf"#(\d+)[^\]]*\] {CODEX} → {CLAUDE}: ", claude_says, claude_lines)
     answering = CodexTalker(rf"#(\d+)[^\]]*\] {CLAUDE} → {CODEX}: ", codex_says, codex_lines)
     with mock_model(asked) as claude_model, mock_model(answering) as codex_model:
         write_settings(folder, codex_model)
-        home = CodexHome(folder / "home", claude_model)
+        home = HarnessHome(folder / "home", claude_model, "claude", "codex")
         with bus(home) as people:
             load_tools(home)
             yield Duo(ClaudeStage(home, claude_model, people), CodexStage(home, codex_model, people))

@@ -1,70 +1,54 @@
-"""A home, a scripted model, and Gemini CLI with nothing of whoever runs the tests."""
+"""Gemini CLI: how it is started here, and what it looks like."""
 
-import json
-import os
-import shlex
-import signal
-import tempfile
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cli.person import Person, holders_of
-from tests.daemon.stage import run_script_as_person
-from tests.harness.real.opencode_stage import SlowStage
-from tests.harness.real.stage import HarnessHome, bus
+from tests.harness.real.harness_stage import HarnessHome, HarnessStage, bus, new_folder, reply, tool
 
-from palaver.cli.mock_model.script import Script
-from palaver.cli.mock_model.server import MockModel, mock_model
+from palaver.cli.doctor.accounts import account_for
+from palaver.cli.mock_model.script import Reply, Script, ToolCall
+from palaver.cli.mock_model.server import mock_model
 
-SETTINGS = {
-    "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
-    "telemetry": {"enabled": False},
-    "privacy": {"usageStatisticsEnabled": False},
-    "general": {"enableAutoUpdate": False},
-    "model": {"name": "gemini-2.5-flash"},
-}
+SHELL = "run_shell_command"
+_FRAME = re.compile(r"^╭.*?^╰[^\n]*", re.MULTILINE | re.DOTALL)
 
 
-class GeminiHome(HarnessHome):
-    """A home in which Gemini CLI asks nobody but the scripted model."""
-
-    def __init__(self, path: Path, model: MockModel) -> None:
-        super().__init__(path, model)
-        self._url = model.url
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            **super().environment,
-            "GEMINI_API_KEY": "dummy",
-            "GOOGLE_GEMINI_BASE_URL": self._url,
-            "GEMINI_TELEMETRY_ENABLED": "false",
-        }
-
-
-class GeminiStage(SlowStage):
+class GeminiStage(HarnessStage):
     """One Gemini CLI, its model, and others who write to it."""
 
-    def start(self, *arguments: str, name: str = "nova") -> None:
-        """Start it in the background and wait until it can be reached."""
-        words = ("pal", "gemini", "--name", name, "--detach", *arguments)
-        assert run_script_as_person(self.home, f"cd {self.project} && {shlex.join(words)}").out == f"{name}\n"
-        self.until(lambda: self.state(name)[0] in ("idle", "active", "blocked"))
+    harness = "gemini"
+    lanes = ("hook", "terminal")
+    resume = ("--resume", "latest")
+    sign = b"gemini-2.5-flash"
+    question = "Allow once"
+    tools_sign = "mcp_palaver_send"
+    own_files = (".gemini/settings.json",)
+    leaves = ("gemini-",)
 
-    def sit_down(self, name: str = "nova", last: bytes = b"gemini-2.5-flash") -> Person:
-        """A person at its terminal who has read its screen up to a word: one that nobody reads is stuck."""
-        person = Person(self.home, cols=100, rows=30)
-        self._people.append(person)
-        person.run(f"pal attach {name} --plain")
-        person.until(last)
-        return person
+    def words(self, prompt: str, *, asks: bool) -> tuple[str, ...]:
+        mode = "default" if asks else "yolo"
+        return ("--approval-mode", mode, *(("-i", prompt) if prompt else ()))
 
-    def end(self) -> None:
-        """Have its holder end it, and wait until nothing of it is there."""
-        for holder in holders_of(self.home.path):
-            os.kill(holder, signal.SIGTERM)
-        self.until(lambda: not holders_of(self.home.path))
+    def shell(self, command: str) -> ToolCall:
+        return tool(SHELL, command=command)
+
+    def asking_to_make(self, path: Path) -> ToolCall:
+        return tool(SHELL, command=f"touch {path}")
+
+    def bus_replies(self, name: str, **given: object) -> list[Reply]:
+        return [reply("", tool(f"mcp_palaver_{name}", **given), awaits=f"mcp_palaver_{name}")]
+
+    def composer(self, text: str) -> str:
+        return f"> {text}"
+
+    def dialog(self) -> str:
+        """The frame at the left edge in which it asks."""
+        return next((one for one in _FRAME.findall(self.screen()) if self.question in one), "")
+
+    def is_ready(self, name: str) -> bool:
+        return "terminal" in self.gates(name) and self.state(name)[0] in ("idle", "active", "blocked")
 
     @property
     def settings(self) -> Path:
@@ -75,12 +59,11 @@ class GeminiStage(SlowStage):
 @contextmanager
 def gemini_stage(program: Path) -> Iterator[GeminiStage]:
     """All of it, ended with the block: processes, terminals, files."""
-    folder = Path(tempfile.mkdtemp(prefix="pal-real-"))
-    for name in ("account/.gemini", "tmp", "bin"):
-        (folder / name).mkdir(parents=True)
-    (folder / "bin" / "gemini").symlink_to(program.resolve())
-    (folder / "account" / ".gemini" / "settings.json").write_text(json.dumps(SETTINGS))
+    folder = new_folder(program)
     with mock_model(Script()) as model:
-        home = GeminiHome(folder / "home", model)
+        for name, text in account_for("gemini", model.url, str(folder)).files.items():
+            (folder / "account" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "account" / name).write_text(text)
+        home = HarnessHome(folder / "home", model, "gemini")
         with bus(home) as people:
             yield GeminiStage(home, model, people)

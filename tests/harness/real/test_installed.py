@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.daemon.stage import Home
+from tests.harness.real.claude_stage import claude_stage
+from tests.harness.real.harness_stage import LIMIT_S, bus, new_folder, send, tool
 from tests.harness.real.install import installed
-from tests.harness.real.stage import claude_stage, send, tool
 
 from palaver.cli.doctor.accounts import Account, account_for
 from palaver.cli.install_harness import settings_path
@@ -22,13 +21,18 @@ from palaver.cli.mock_model.server import mock_model
 
 pytestmark = pytest.mark.harness
 
-LIMIT_S = 60.0
 RUNS = {
     "claude": ("-p", "go"),
     "codex": ("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", "go"),
     "gemini": ("-p", "go", "--approval-mode", "yolo"),  # else it leaves out what it would have to ask for
 }
 OTHERS = {**RUNS, "opencode": ("run", "go")}
+
+
+class SlowHome(Home):
+    """A home beside which a harness runs."""
+
+    limit_s = LIMIT_S
 
 
 class Stage:
@@ -45,7 +49,7 @@ class Stage:
     def start(self) -> "subprocess.Popen[bytes]":
         """Start it as its user would, without `pal`."""
         environment = {
-            "PATH": f"{self.program.parent}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{self.program.parent}:{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder / "tmp"),
             "TERM": "xterm-256color",
@@ -83,22 +87,17 @@ class Stage:
 
 @contextmanager
 def stage(harness: str) -> Iterator[Stage]:
-    folder = Path(tempfile.mkdtemp(prefix="pal-real-")).resolve()
-    for name in ("tmp", "project"):
-        (folder / name).mkdir()
+    folder = new_folder()
+    (folder / "project").mkdir()
     (folder / "project/README").write_text("nothing\n")
     with mock_model(Script()) as model:
         account = account_for(harness, model.url, str(folder / "project"))
         for name, text in account.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-        home = Home(folder / ".palaver")
-        home.ok("up")
-        try:
+        home = SlowHome(folder / ".palaver")
+        with bus(home):
             yield Stage(harness, folder, home, account, model.script)
-        finally:
-            home.close()
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def until(is_so: Callable[[], bool]) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import JsonLine, run_as_person
+from tests.harness.real.claude_stage import ClaudeStage, claude_stage
+from tests.harness.real.harness_stage import reply, send, tool
 from tests.harness.real.install import installed
-from tests.harness.real.stage import ClaudeStage, claude_stage, reply, send, tool
 
 pytestmark = pytest.mark.harness
 

@@ -8,6 +8,7 @@ from palaver.model.delivery import AgentState
 
 AgentView = Mapping[str, object]
 
+_BELOW: Final = "└ "
 _GAPS: Final = len("  " * 3)
 _LEAST_ROOM: Final = 30
 _LIMIT_TEXT: Final = 30
@@ -26,18 +27,29 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
         Column(title="ROLE"),
         Column(title="HARNESS"),
     ]
+    names = _indented(views)
     rows = [
         [
-            str(view["name"]),
+            name,
             _state_with_reason(view, now_ms),
             _age(view, now_ms),
             str(view["unread"] or ""),
             str(view["role"]),
             str(view["harness"] or ""),
         ]
-        for view in views
+        for name, view in zip(names, views, strict=True)
     ]
     return lay_out(columns, rows, width=width, paint=paint)
+
+
+def _indented(views: Sequence[AgentView]) -> list[str]:
+    """Give the names; that of a sub-agent stands a step further in than its parent's above it."""
+    depths: dict[object, int] = {}
+    shown = []
+    for view in views:
+        depth = depths[view["name"]] = depths.get(view.get("parent"), -1) + 1
+        shown.append(f"{'  ' * (depth - 1)}{_BELOW if depth else ''}{view['name']}")
+    return shown
 
 
 def long_table(
@@ -54,7 +66,8 @@ def long_table(
     `own` is what the caller has written, under its name, when it is none of the agents.
     """
     heads = [
-        (str(view["name"]), state_words(view, now_ms), str(view["unread"]), view["recent"]) for view in views
+        (name, state_words(view, now_ms), str(view["unread"]), view["recent"])
+        for name, view in zip(_indented(views), views, strict=True)
     ]
     notes = [_seat(view, now_ms) for view in views]
     if own:

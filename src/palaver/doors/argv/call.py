@@ -18,8 +18,7 @@ from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.errors import NotFound, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of
-from palaver.links.identity import Claim
-from palaver.links.process import Process
+from palaver.links.joining import Anchor
 from palaver.log.follow import follow
 from palaver.model.agent import Agent, Caller
 from palaver.model.envelope import Event
@@ -29,6 +28,9 @@ from palaver.model.query import Query
 _encode: Final = msgspec.json.Encoder().encode
 EXIT_NOTHING: Final = 3
 """A command waited in vain."""
+
+Place = Callable[[int | None], Anchor]
+"""Chooses where the caller sits down when it joins, with the process it names or without, or refuses."""
 
 _DEFAULT_WIDTH: Final = 80
 _FILE: Final = "--file"
@@ -42,8 +44,7 @@ class Call:
     connection: ArgvConnection
     asked: Asked
     parsed: Parsed
-    claim: Claim
-    chain: tuple[Process, ...]
+    place: Place
     caller: Caller
 
     @property

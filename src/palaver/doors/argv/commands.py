@@ -18,6 +18,7 @@ from palaver.doors.argv import (
     commands_monitor,
     commands_permissions,
     commands_recv,
+    commands_rewake,
     commands_rooms,
     commands_send,
     commands_stick,
@@ -28,9 +29,8 @@ from palaver.doors.argv import (
     commands_transcript,
 )
 from palaver.doors.argv.call import Call
-from palaver.links.doorstep import Doorstep
 
-Handler = Callable[[Call, Doorstep], Awaitable[int]]
+Handler = Callable[[Call], Awaitable[int]]
 
 HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("up",): commands_bus.up,
@@ -63,6 +63,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("gemini",): commands_harness.gemini,
     ("hook",): commands_harness.hook,
     ("monitor",): commands_monitor.monitor,
+    ("rewake",): commands_rewake.rewake,
     ("pending",): commands_permissions.pending,
     ("approve",): commands_permissions.approve,
     ("deny",): commands_permissions.deny,

@@ -5,26 +5,26 @@ from palaver.doors.argv.agent_page import long_table, short_table
 from palaver.doors.argv.call import Call
 from palaver.doors.views import agents_view, caller_view, last_sent, recently_sent
 from palaver.errors import AlreadyJoined
-from palaver.links.doorstep import Doorstep
 from palaver.links.seats import seat_mark
 from palaver.log.state import read_unread, read_unsure
+from palaver.model.names import SCRIPT_NAME
 from palaver.model.request import Join, Leave, Register, SetStatus
 
 
-async def join(call: Call, doorstep: Doorstep) -> int:
+async def join(call: Call) -> int:
     """Give the caller's process a name, or make an agent of another machine known."""
     if remote := call.parsed.value("--remote"):
         joined = await call.services.broker.submit(call.caller, Register(name=remote), key=call.asked.key)
     else:
-        joined = await _sit_down(call, doorstep)
+        joined = await _sit_down(call)
     assert isinstance(joined, Joined)
     return await _say_joined(call, joined)
 
 
-async def _sit_down(call: Call, doorstep: Doorstep) -> Outcome:
+async def _sit_down(call: Call) -> Outcome:
     parsed, broker = call.parsed, call.services.broker
     try:
-        anchor = doorstep.place(call.chain, call.claim, parsed.number("--pid"))
+        anchor = call.place(parsed.number("--pid"))
     except AlreadyJoined:
         # A client that lost the daemon asks again, and is somebody because it has joined with this very key.
         joined = await broker.outcome(Join, call.asked.key)
@@ -68,7 +68,7 @@ async def _say_joined(call: Call, joined: Joined) -> int:
     return 0
 
 
-async def leave(call: Call, doorstep: Doorstep) -> int:
+async def leave(call: Call) -> int:
     """Give the caller's name up."""
     await call.services.broker.submit(call.caller, Leave(), key=call.asked.key)
     if call.is_json:
@@ -78,7 +78,7 @@ async def leave(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def whoami(call: Call, doorstep: Doorstep) -> int:
+async def whoami(call: Call) -> int:
     """Show who the caller is to the others."""
     view = caller_view(call.services, call.caller)
     if call.is_json:
@@ -89,13 +89,13 @@ async def whoami(call: Call, doorstep: Doorstep) -> int:
         parts.append(f"seat at process {view['pid']}")
     if "by" in view:
         parts.append(f"spoken for by {view['by']}")
-    if call.caller.name == "script":
+    if call.caller.name == SCRIPT_NAME:
         parts.append("not joined: 'pal join' gives this process a name")
     await call.say(", ".join(parts))
     return 0
 
 
-async def list_agents(call: Call, doorstep: Doorstep) -> int:
+async def list_agents(call: Call) -> int:
     """Show who is on the bus; with --verbose also those who left, and who has read what was sent lately."""
     services, is_verbose = call.services, call.parsed.has("--verbose")
     views = [view for view in agents_view(services) if is_verbose or "left" not in view]
@@ -121,7 +121,7 @@ async def list_agents(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def set_status(call: Call, doorstep: Doorstep) -> int:
+async def set_status(call: Call) -> int:
     """Say what the caller is doing."""
     state = call.parsed.positionals[0]
     request = SetStatus(

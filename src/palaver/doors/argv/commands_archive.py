@@ -10,25 +10,25 @@ from palaver.doors.argv.filters import moment_from, query_from
 from palaver.doors.argv.style import safe
 from palaver.doors.argv.table_archive import FORMATS
 from palaver.errors import UsageError
-from palaver.links.doorstep import Doorstep
+from palaver.log.api import Archived
 from palaver.log.pages import pages
 from palaver.model.agent import Standing
 from palaver.model.envelope import Event, encode_event
 from palaver.model.markdown import MarkdownPage
 from palaver.model.query import Query
 from palaver.model.redact import redact_event
+from palaver.model.request import Archive
 from palaver.routing.policy import require
 
 _PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000
 
 
-async def archive(call: Call, doorstep: Doorstep) -> int:
+async def archive(call: Call) -> int:
     """Move what lies before a place or a time into a file."""
-    require(call.caller, Standing.OPERATOR, "archive")
-    log = call.services.log
-    before = min(await _place(call), log.last() + 1)
-    moved = await log.archive(before)
+    before = min(await _place(call), call.services.log.last() + 1)
+    moved = await call.services.broker.submit(call.caller, Archive(before=before), key=call.asked.key)
+    assert isinstance(moved, Archived)
     if call.is_json:
         path = None if moved.path is None else str(moved.path)
         await call.say_json({"archived": moved.count, "last": moved.last, "file": path})
@@ -41,7 +41,7 @@ async def archive(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def export(call: Call, doorstep: Doorstep) -> int:
+async def export(call: Call) -> int:
     """Write all that passes the filters, archived or not, page by page."""
     is_redacted = not call.parsed.has("--no-redact")
     if not is_redacted:

@@ -26,7 +26,6 @@ from palaver.doors.argv.excerpts import let_client_take, read_excerpts
 from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.argv.table_bundle import CONTENT_OPTIONS, DEFAULT_BUNDLES
 from palaver.errors import MessageTooLarge, NotFound, NotPerson, UsageError
-from palaver.links.doorstep import Doorstep
 from palaver.log.fold_bundles import read_newest_bundles, read_parents
 from palaver.model.bundle import (
     LIMIT_BUNDLE_BYTES,
@@ -55,7 +54,7 @@ from palaver.model.transcript import (
 )
 
 
-async def create(call: Call, doorstep: Doorstep) -> int:
+async def create(call: Call) -> int:
     """Make a bundle of what the options say."""
     if let_client_take(call):
         return 0
@@ -92,7 +91,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
     return msgspec.structs.replace(request, bundle_id=str(made.payload["bundle_id"]))
 
 
-async def show(call: Call, doorstep: Doorstep) -> int:
+async def show(call: Call) -> int:
     """Show what a bundle holds, with --full all of it."""
     log, is_full = call.services.log, call.parsed.has("--full")
     event = find_bundle(log, call.parsed.positionals[0])
@@ -111,7 +110,7 @@ async def show(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def list_bundles(call: Call, doorstep: Doorstep) -> int:
+async def list_bundles(call: Call) -> int:
     """Show the newest bundles, the newest last."""
     limit = call.parsed.number("--limit") or DEFAULT_BUNDLES
     found = read_newest_bundles(call.services.log.rows, limit)
@@ -137,7 +136,7 @@ async def list_bundles(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def cat(call: Call, doorstep: Doorstep) -> int:
+async def cat(call: Call) -> int:
     """Print the files of a bundle and of those it builds on, the oldest first; or one, byte for byte."""
     reference, *paths = call.parsed.positionals
     bundle = bundle_from_payload(find_bundle(call.services.log, reference).payload)

@@ -21,11 +21,10 @@ from palaver.doors.services import DOWN
 from palaver.doors.terminal_view import terminal_lines, terminal_view
 from palaver.doors.views import agent_view, daemon_view
 from palaver.errors import StorageFailed
-from palaver.links.doorstep import Doorstep
 from palaver.log.fold import SKIPPED
 from palaver.log.fold_rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.log.fold_tasks import read_tasks
-from palaver.model.agent import Standing
+from palaver.model.agent import Agent, Standing
 from palaver.model.mail import decode_count
 from palaver.model.query import Query
 from palaver.routing.policy import require
@@ -35,7 +34,7 @@ _OFFERED = 20
 """How many of a kind completion offers, the newest first."""
 
 
-async def up(call: Call, doorstep: Doorstep) -> int:
+async def up(call: Call) -> int:
     """Say that the bus is up: the client has seen to it. Opens or shuts the HTTP door if that is asked."""
     await change_http(call)
     view = daemon_view(call.services)
@@ -47,7 +46,7 @@ async def up(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def down(call: Call, doorstep: Doorstep) -> int:
+async def down(call: Call) -> int:
     """Stop the bus, and leave word that it is meant to stay down."""
     require(call.caller, Standing.WORKER, "down")
     marker = call.services.home / "down"
@@ -60,7 +59,7 @@ async def down(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def status(call: Call, doorstep: Doorstep) -> int:
+async def status(call: Call) -> int:
     """Show the daemon, or one agent."""
     now = call.services.clock.now_ms()
     if call.parsed.positionals:
@@ -73,6 +72,7 @@ async def status(call: Call, doorstep: Doorstep) -> int:
         lines = [
             f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
             f"role {agent.role}" + (f", harness {safe(agent.harness)}" if agent.harness else ""),
+            *_family_lines(call, agent),
             f"{view['unread']} unread, {'present' if view['present'] else 'not present'}",
             *terminal_lines(view),
         ]
@@ -99,7 +99,14 @@ async def status(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def doctor(call: Call, doorstep: Doorstep) -> int:
+def _family_lines(call: Call, agent: Agent) -> list[str]:
+    """Say whose sub-agent an agent is, and which sub-agents it has now."""
+    lines = [f"sub-agent of {agent.parent}"] if agent.parent else []
+    children = [child.name for child in call.services.subagents.of(agent.name)]
+    return [*lines, f"sub-agents: {', '.join(children)}"] if children else lines
+
+
+async def doctor(call: Call) -> int:
     """Look for trouble. Each finding says what to do; the status is 1 when something needs doing."""
     findings = [
         *_check_home(call.services.home),
@@ -179,13 +186,13 @@ def _check_http(call: Call) -> list[Finding]:
     return [(True, f"HTTP at {door.where}", "")] if door.where else []
 
 
-async def completion(call: Call, doorstep: Doorstep) -> int:
+async def completion(call: Call) -> int:
     """Print the completion script of a shell."""
     await call.say(completion_script(call.parsed.positionals[0]))
     return 0
 
 
-async def complete_words(call: Call, doorstep: Doorstep) -> int:
+async def complete_words(call: Call) -> int:
     """Answer a completion script: one candidate a line."""
     words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
     rows = call.services.log.rows

@@ -2,10 +2,9 @@
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_rooms import room_of
-from palaver.links.doorstep import Doorstep
 
 
-async def chat(call: Call, doorstep: Doorstep) -> int:
+async def chat(call: Call) -> int:
     """Open a conversation in the room that is meant."""
     room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
     state = await call.services.desk.get_room_state(call.caller, room_id=room)

@@ -13,17 +13,15 @@ from palaver.config import (
     Settings,
     check_key,
     parse_file,
-    settings_from,
     typed,
 )
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
 from palaver.doors.argv.style import safe
 from palaver.errors import PalaverError
-from palaver.links.doorstep import Doorstep
 from palaver.model.agent import Standing
 from palaver.model.request import ChangeSetting
-from palaver.model.setting import check_settings, format_value, with_setting
+from palaver.model.setting import format_value, parse_settings, with_setting
 from palaver.routing.policy import require
 
 NEXT_START: Final = "takes effect when the bus starts again: pal down, pal up"
@@ -32,7 +30,7 @@ _INDENT: Final = "    "
 _WIDEST: Final = 100
 
 
-async def list_settings(call: Call, doorstep: Doorstep) -> int:
+async def list_settings(call: Call) -> int:
     """Show every setting with its value, where that comes from, and what it means."""
     coming = _coming(call)
     for key in KEYS:
@@ -43,7 +41,7 @@ async def list_settings(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def get_setting(call: Call, doorstep: Doorstep) -> int:
+async def get_setting(call: Call) -> int:
     """Show the value that one setting has now."""
     key = call.parsed.positionals[0]
     check_key(key)
@@ -57,7 +55,7 @@ async def get_setting(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def set_setting(call: Call, doorstep: Doorstep) -> int:
+async def set_setting(call: Call) -> int:
     """Write one setting into the file, and into the log that it was changed."""
     require(call.caller, Standing.HUMAN, "config set")
     key, text = call.parsed.positionals
@@ -66,7 +64,7 @@ async def set_setting(call: Call, doorstep: Doorstep) -> int:
     name = str(home / FILE_NAME)
     old = typed(key, parse_file(content, name).get(key, DEFAULTS[key]))
     changed = with_setting(content.decode(), key, value).encode()
-    check_settings(settings_from(parse_file(changed, name)))
+    parse_settings(changed, name)
     write_settings_file(home, changed)
     request = ChangeSetting(key=key, value=value, old=old)
     await call.services.broker.submit(call.caller, request, key=call.asked.key)
@@ -79,7 +77,7 @@ async def set_setting(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def edit_settings(call: Call, doorstep: Doorstep) -> int:
+async def edit_settings(call: Call) -> int:
     """Let the client open the file in the person's own editor."""
     require(call.caller, Standing.HUMAN, "config edit")
     call.connection.run_here("config", "edit")
@@ -90,7 +88,7 @@ def _coming(call: Call) -> Settings | None:
     """Give what the file says now, which holds from the next start on; None when it cannot be used."""
     name = str(call.services.home / FILE_NAME)
     try:
-        return check_settings(settings_from(parse_file(read_settings_file(call.services.home), name)))
+        return parse_settings(read_settings_file(call.services.home), name)
     except PalaverError as error:
         call.warn(f"the bus would not start again: {safe(str(error))}")
         return None

@@ -4,17 +4,16 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import ago
 from palaver.doors.tokens import Token, TokenBook
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson
-from palaver.links.doorstep import Doorstep
 from palaver.model.agent import Standing, standing_of_role
 from palaver.model.message import EXTERNAL
 
 
-async def mcp(call: Call, doorstep: Doorstep) -> int:
+async def mcp(call: Call) -> int:
     """Refuse a client that does not pump: it is older than this command."""
     raise BadRequest("this client cannot serve MCP: install the one that belongs to this bus")
 
 
-async def create_token(call: Call, doorstep: Doorstep) -> int:
+async def create_token(call: Call) -> int:
     """Make a token and print it, this once."""
     words = call.parsed.positionals
     if not words and call.caller.kind == EXTERNAL:
@@ -36,7 +35,7 @@ async def create_token(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def list_tokens(call: Call, doorstep: Doorstep) -> int:
+async def list_tokens(call: Call) -> int:
     """Show every token without what is secret of it."""
     now = call.services.clock.now_ms()
     tokens = _book(call).all()
@@ -52,7 +51,7 @@ async def list_tokens(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def revoke_token(call: Call, doorstep: Doorstep) -> int:
+async def revoke_token(call: Call) -> int:
     """Make tokens worthless."""
     word = call.parsed.positionals[0].removeprefix("@").lower()
     meant = [token for token in _book(call).all() if word in (token.id, token.name)]

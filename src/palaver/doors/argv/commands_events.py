@@ -12,7 +12,6 @@ from palaver.doors.argv.follower import following
 from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.table_log import DEFAULT_EVENTS
 from palaver.errors import UsageError
-from palaver.links.doorstep import Doorstep
 from palaver.log.follow import follow
 from palaver.log.pages import pages, place_before_newest
 from palaver.model.query import Query
@@ -22,7 +21,7 @@ _ALL_SHOWN: Final = b"shown"
 """The token of a wait that is over."""
 
 
-async def events(call: Call, doorstep: Doorstep) -> int:
+async def events(call: Call) -> int:
     """Read the log; with --wait or --follow also what is yet to come."""
     query = _query(call, call.parsed)
     _tell_of_archive(call, query)

@@ -2,29 +2,28 @@
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_terminals import launch
-from palaver.links.doorstep import Doorstep
 
 
-async def claude(call: Call, doorstep: Doorstep) -> int:
+async def claude(call: Call) -> int:
     """Let the client start Claude Code."""
     return launch(call, "claude", tuple(call.parsed.after or ()))
 
 
-async def codex(call: Call, doorstep: Doorstep) -> int:
+async def codex(call: Call) -> int:
     """Let the client start Codex."""
     return launch(call, "codex", tuple(call.parsed.after or ()))
 
 
-async def opencode(call: Call, doorstep: Doorstep) -> int:
+async def opencode(call: Call) -> int:
     """Let the client start OpenCode."""
     return launch(call, "opencode", tuple(call.parsed.after or ()))
 
 
-async def gemini(call: Call, doorstep: Doorstep) -> int:
+async def gemini(call: Call) -> int:
     """Let the client start Gemini CLI."""
     return launch(call, "gemini", tuple(call.parsed.after or ()))
 
 
-async def hook(call: Call, doorstep: Doorstep) -> int:
+async def hook(call: Call) -> int:
     """Say nothing to a client that asks for a hook as for a command: it is older than the door of hooks."""
     return 0

@@ -3,10 +3,9 @@
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.parse import format_argv
 from palaver.errors import UsageError
-from palaver.links.doorstep import Doorstep
 
 
-async def install(call: Call, doorstep: Doorstep) -> int:
+async def install(call: Call) -> int:
     """Let the client do it in its own process."""
     if call.parsed.positionals[0] != "skill" and len(call.parsed.positionals) > 1:
         raise UsageError("a folder goes with the skill only; a harness says itself where its settings are")

@@ -6,14 +6,13 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import Column, ago, lay_out, safe
 from palaver.doors.argv.table_messages import DEFAULT_INBOX
 from palaver.doors.views import inbox_view, message_view, receipt_lines, receipts_view
-from palaver.links.doorstep import Doorstep
 from palaver.model.delivery import Grade, State
 from palaver.model.envelope import Event, encode_event
 from palaver.model.message import readable_text
 from palaver.model.request import Acknowledge, Redeliver, Release
 
 
-async def inbox(call: Call, doorstep: Doorstep) -> int:
+async def inbox(call: Call) -> int:
     """Show the newest messages, read or not."""
     limit = call.parsed.number("--limit") or DEFAULT_INBOX
     found = await inbox_view(call.services, call.owner, limit)
@@ -40,7 +39,7 @@ async def inbox(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def show(call: Call, doorstep: Doorstep) -> int:
+async def show(call: Call) -> int:
     """Show one message or event in full."""
     event = find_event(call.services.log, call.parsed.positionals[0])
     is_mail = event.type == "message" or bool(event.delivered_to)
@@ -65,7 +64,7 @@ async def show(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def receipts(call: Call, doorstep: Doorstep) -> int:
+async def receipts(call: Call) -> int:
     """Show what became of a message, a line for each recipient."""
     event = find_message(call.services.log, call.parsed.positionals[0])
     if call.is_json:
@@ -94,7 +93,7 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
     return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
 
 
-async def ack(call: Call, doorstep: Doorstep) -> int:
+async def ack(call: Call) -> int:
     """Mark messages to the caller as seen."""
     name = call.owner
     events = [find_message(call.services.log, reference) for reference in call.parsed.positionals]
@@ -109,14 +108,14 @@ async def ack(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def release(call: Call, doorstep: Doorstep) -> int:
+async def release(call: Call) -> int:
     """Put a message in line that is held."""
     reference = call.parsed.positionals[0]
     await call.services.broker.submit(call.caller, Release(message=reference), key=call.asked.key)
     return await _say_queued(call, reference, "is in line now")
 
 
-async def redeliver(call: Call, doorstep: Doorstep) -> int:
+async def redeliver(call: Call) -> int:
     """Put a message in line again for those who may not have it."""
     reference = call.parsed.positionals[0]
     await call.services.broker.submit(call.caller, Redeliver(message=reference), key=call.asked.key)

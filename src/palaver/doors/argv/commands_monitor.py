@@ -11,10 +11,10 @@ from typing import Final
 
 from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Offer
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.looking_after import looked_after
 from palaver.doors.argv.message_page import injection_line
 from palaver.errors import WhoAreYou
 from palaver.harness.claude_monitor import LIMIT_MESSAGES, monitor_lines
-from palaver.links.doorstep import Doorstep
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.message import INSTANCE
@@ -22,7 +22,7 @@ from palaver.model.message import INSTANCE
 ABILITY: Final = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True, limit=LIMIT_MESSAGES)
 
 
-async def monitor(call: Call, doorstep: Doorstep) -> int:
+async def monitor(call: Call) -> int:
     """Carry the caller's mail until its session ends. When the bus stops, the client waits for the next."""
     if call.caller.kind != INSTANCE:
         raise WhoAreYou("only an agent has mail that could come: join first with 'pal join'")
@@ -30,7 +30,8 @@ async def monitor(call: Call, doorstep: Doorstep) -> int:
     unsubscribe = call.services.log.subscribe(watching.follow)
     call.connection.comes_back = True
     try:
-        return await watching.run()
+        async with looked_after(call):
+            return await watching.run()
     finally:
         unsubscribe()
         await watching.close()

@@ -8,18 +8,20 @@ from palaver.broker.permissions import check_person
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import ago, safe
 from palaver.doors.hooks.permissions import Pending
-from palaver.errors import Unavailable
-from palaver.links.doorstep import Doorstep
+from palaver.errors import BadRequest, Unavailable
 from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState
 from palaver.model.permission import ALLOW, DENY, AnswerPermission
 
-_ARRIVE_S: Final = 5.0
+_ARRIVE_S: Final = 30.0
+"""So long a harness may take to say that it has a person's word; some are asked again first."""
 _NOT_ASKING: Final = "usage limit"
 """How the detail of an agent begins that waits for no person."""
+_ASKING: Final = "usage limit: "
+"""How it begins where a person is asked what to do about that."""
 
 
-async def pending(call: Call, doorstep: Doorstep) -> int:
+async def pending(call: Call) -> int:
     """Show what is asked, those first that can be answered."""
     now, services = call.services.clock.now_ms(), call.services
     asked = services.permissions.all()
@@ -44,31 +46,30 @@ async def pending(call: Call, doorstep: Doorstep) -> int:
             ]
         )
     for agent in others:
-        where = (
-            f"answer at its terminal: pal attach {agent.name}" if agent.holder else "answer at its terminal"
-        )
         await call.say_lines(
             [
                 f"{safe(agent.name)} is blocked: {safe(agent.detail) or 'it does not say on what'}",
-                f"    since {ago(now - agent.since)}, {where}",
+                f"    since {ago(now - agent.since)}, {_where(agent)}",
             ]
         )
     return 0
 
 
-async def approve(call: Call, doorstep: Doorstep) -> int:
+async def approve(call: Call) -> int:
     """Say yes."""
     return await _answer(call, is_allowed=True)
 
 
-async def deny(call: Call, doorstep: Doorstep) -> int:
+async def deny(call: Call) -> int:
     """Say no."""
     return await _answer(call, is_allowed=False)
 
 
 async def _answer(call: Call, *, is_allowed: bool) -> int:
     check_person(call.caller)
-    one = call.services.permissions.take(call.parsed.positionals[0].lower())
+    asked = call.parsed.positionals[0].lower()
+    _check_answerable(call, asked)
+    one = call.services.permissions.take(asked)
     request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
     try:
         await call.services.broker.submit(call.caller, request, key=call.asked.key)
@@ -89,12 +90,26 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     return 0
 
 
+def _check_answerable(call: Call, asked: str) -> None:
+    """Say where to answer, when somebody is named who asks at its own terminal only."""
+    agent = call.services.broker.directory.get(asked)
+    names = {one.agent for one in call.services.permissions.all()}
+    if agent is not None and _is_asking(call, agent, names):
+        raise BadRequest(
+            f"{agent.name} asks at its own terminal, where no answer from here reaches it: {_where(agent)}"
+        )
+
+
+def _where(agent: Agent) -> str:
+    return f"answer at its terminal: pal attach {agent.name}" if agent.holder else "answer at its terminal"
+
+
 def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
     return (
         agent.state == AgentState.BLOCKED
         and not agent.left
         and agent.name not in names
-        and not agent.detail.startswith(_NOT_ASKING)
+        and not (agent.detail.startswith(_NOT_ASKING) and not agent.detail.startswith(_ASKING))
         and call.services.presence.is_present(agent.name)
     )
 

@@ -13,7 +13,6 @@ from palaver.doors.argv.commands_peek import peek
 from palaver.doors.argv.mail_output import batches, count_rest, mail_filter, show, tips_for_agent, told_tips
 from palaver.doors.argv.table_messages import DEFAULT_RECV
 from palaver.doors.lines_wire import Place
-from palaver.links.doorstep import Doorstep
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.request import Acknowledge
@@ -22,7 +21,7 @@ _tokens: Final = msgspec.json.Decoder(list[Place])
 _encode: Final = msgspec.json.Encoder().encode
 
 
-async def recv(call: Call, doorstep: Doorstep) -> int:
+async def recv(call: Call) -> int:
     """Take what waits, or wait for it; with --follow go on for ever."""
     name = call.owner
     limit = call.parsed.number("--limit") or DEFAULT_RECV

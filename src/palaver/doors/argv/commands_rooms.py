@@ -7,7 +7,6 @@ from palaver.doors.argv.style import safe
 from palaver.doors.argv.table_rooms import DEFAULT_NOTES
 from palaver.doors.desk import Answer
 from palaver.errors import BadRequest, RoomNotFound, UsageError
-from palaver.links.doorstep import Doorstep
 from palaver.model.room import LeaveRoom
 from palaver.model.text import LIMIT_BODY_BYTES
 
@@ -53,7 +52,7 @@ async def text_from_stdin(call: Call, limit_bytes: int) -> str:
         raise BadRequest("standard input is not UTF-8; nothing was done") from None
 
 
-async def join(call: Call, doorstep: Doorstep) -> int:
+async def join(call: Call) -> int:
     """Become a member of the room at a path."""
     answer = await call.services.desk.join_path(
         call.caller,
@@ -68,14 +67,14 @@ async def join(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def leave(call: Call, doorstep: Doorstep) -> int:
+async def leave(call: Call) -> int:
     """Be a member no longer."""
     room = await room_of(call, _path(call, ""))
     answer = await call.services.desk.leave_room(call.caller, room_id=room, key=call.asked.key)
     return await _said(call, answer, f"you have left {room}")
 
 
-async def list_rooms(call: Call, doorstep: Doorstep) -> int:
+async def list_rooms(call: Call) -> int:
     """Show the rooms, or those around a path."""
     path = _path(call, "")
     answer = await call.services.desk.list_rooms(
@@ -90,7 +89,7 @@ async def list_rooms(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def state(call: Call, doorstep: Doorstep) -> int:
+async def state(call: Call) -> int:
     """Show one room as it is now."""
     answer = await call.services.desk.get_room_state(
         call.caller, room_id=await room_of(call, _path(call, ""))
@@ -102,7 +101,7 @@ async def state(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def kick(call: Call, doorstep: Doorstep) -> int:
+async def kick(call: Call) -> int:
     """Remove a member."""
     name, *rest = call.parsed.positionals
     room = await room_of(call, rest[0] if rest else "")
@@ -118,7 +117,7 @@ async def kick(call: Call, doorstep: Doorstep) -> int:
     return await _said(call, answer, f"{answer.get('target_agent_id', name)} was removed from {room}{had_it}")
 
 
-async def close(call: Call, doorstep: Doorstep) -> int:
+async def close(call: Call) -> int:
     """Close a room for good."""
     room = await room_of(call, _path(call, ""))
     answer = await call.services.desk.close_room(
@@ -127,7 +126,7 @@ async def close(call: Call, doorstep: Doorstep) -> int:
     return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
 
 
-async def add_note(call: Call, doorstep: Doorstep) -> int:
+async def add_note(call: Call) -> int:
     """Leave a note."""
     room = await room_of(call)
     turn = call.parsed.number("--turn")
@@ -137,7 +136,7 @@ async def add_note(call: Call, doorstep: Doorstep) -> int:
     return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is kept in {room}")
 
 
-async def list_notes(call: Call, doorstep: Doorstep) -> int:
+async def list_notes(call: Call) -> int:
     """Show the notes of a room."""
     limit = call.parsed.number("--limit")
     answer = await call.services.desk.list_notes(
@@ -154,7 +153,7 @@ async def list_notes(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def resolve_note(call: Call, doorstep: Doorstep) -> int:
+async def resolve_note(call: Call) -> int:
     """Say that a note is done with."""
     answer = await call.services.desk.resolve_note(
         call.caller,

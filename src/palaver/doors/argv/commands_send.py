@@ -11,12 +11,11 @@ from palaver.doors.argv.commands_rooms import named_room
 from palaver.doors.argv.excerpts import let_client_take
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
-from palaver.links.doorstep import Doorstep
 from palaver.model.request import Send
 from palaver.model.text import LIMIT_BODY_BYTES
 
 
-async def send(call: Call, doorstep: Doorstep) -> int:
+async def send(call: Call) -> int:
     """Store a message for everybody it is meant for, and say where it went."""
     parsed = call.parsed
     if parsed.has("--title") and not parsed.has("--dry-run") and let_client_take(call):

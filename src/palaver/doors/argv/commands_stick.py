@@ -5,16 +5,14 @@ from typing import Final
 from palaver.doors.argv.call import EXIT_NOTHING, Call
 from palaver.doors.argv.commands_rooms import room_of, room_of_repeat, text_from_stdin
 from palaver.doors.argv.handoff_page import handoff_from
+from palaver.doors.argv.refusal import EXIT_REFUSED
 from palaver.doors.argv.room_events_page import event_lines
 from palaver.doors.argv.room_page import lease_lines, not_yet_line, turn_lines
 from palaver.doors.argv.style import Paint, safe, wants_colour
 from palaver.doors.argv.timeouts import timeout_ms
 from palaver.doors.desk import Answer
 from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError
-from palaver.links.doorstep import Doorstep
 from palaver.log.fold_rooms import find_room
-
-EXIT_REFUSED: Final = 1
 
 _YOUR_TURN: Final = "your_turn"
 _OWNER_IDLE: Final = "owner_idle"
@@ -23,7 +21,7 @@ _HANDOVER_WAITS: Final = "auto_claim_disabled"
 _LIMIT_HANDOFF_BYTES: Final = 1024 * 1024
 
 
-async def wait(call: Call, doorstep: Doorstep) -> int:
+async def wait(call: Call) -> int:
     """Wait until the stick is the caller's."""
     timeout = timeout_ms(call.parsed, "--timeout")
     clock = call.services.clock
@@ -53,7 +51,7 @@ async def wait(call: Call, doorstep: Doorstep) -> int:
         _murmur(call, str(answer.get("hint", "")))
 
 
-async def claim(call: Call, doorstep: Doorstep) -> int:
+async def claim(call: Call) -> int:
     """Take the stick if it is free; ask once."""
     answer = await call.services.desk.wait_for_turn(
         call.caller,
@@ -65,7 +63,7 @@ async def claim(call: Call, doorstep: Doorstep) -> int:
     return await _turn(call, answer)
 
 
-async def heartbeat(call: Call, doorstep: Doorstep) -> int:
+async def heartbeat(call: Call) -> int:
     """Say that the holder is at work."""
     room = await room_of(call)
     lease, turn = await _lease(call, room)
@@ -79,7 +77,7 @@ async def heartbeat(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def release(call: Call, doorstep: Doorstep) -> int:
+async def release(call: Call) -> int:
     """Give the stick back."""
     room = await room_of(call)
     handoff = await _handoff(call)
@@ -95,7 +93,7 @@ async def release(call: Call, doorstep: Doorstep) -> int:
     return await _given(call, answer)
 
 
-async def pass_on(call: Call, doorstep: Doorstep) -> int:
+async def pass_on(call: Call) -> int:
     """Pass the stick to one member."""
     room = await room_of(call)
     handoff = await _handoff(call)
@@ -113,7 +111,7 @@ async def pass_on(call: Call, doorstep: Doorstep) -> int:
     return await _given(call, answer)
 
 
-async def takeover(call: Call, doorstep: Doorstep) -> int:
+async def takeover(call: Call) -> int:
     """Take the stick from one who lost it."""
     reason = call.parsed.value("--reason")
     if not reason:

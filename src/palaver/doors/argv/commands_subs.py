@@ -10,7 +10,6 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.filters import files_from
 from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.style import Column, ago, lay_out, safe
-from palaver.links.doorstep import Doorstep
 from palaver.log.fold_watches import read_subscriptions, read_watches
 from palaver.model.subscription import (
     BLOCKED,
@@ -44,7 +43,7 @@ _OPTIONS: Final = {
 _PRESETS_WITH_NAMES: Final = (IDLE, STOPPED, BLOCKED)
 
 
-async def subscribe(call: Call, doorstep: Doorstep) -> int:
+async def subscribe(call: Call) -> int:
     """Have events told to the caller, or to another."""
     preset = _preset(call.parsed)
     request = Subscribe(
@@ -68,7 +67,7 @@ async def subscribe(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def subscriptions(call: Call, doorstep: Doorstep) -> int:
+async def subscriptions(call: Call) -> int:
     """Show what the caller, or with --all everybody, is told of."""
     rows = call.services.log.rows
     owner = None if call.parsed.has("--all") else call.owner
@@ -92,7 +91,7 @@ async def subscriptions(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def unsubscribe(call: Call, doorstep: Doorstep) -> int:
+async def unsubscribe(call: Call) -> int:
     """End a subscription or a watch."""
     written = await call.services.broker.submit(
         call.caller, Unsubscribe(id=call.parsed.positionals[0]), key=call.asked.key

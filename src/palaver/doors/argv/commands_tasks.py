@@ -10,7 +10,6 @@ from palaver.doors.argv.style import Column, ago, lay_out, safe
 from palaver.doors.argv.table_tasks import DEFAULT_TASKS
 from palaver.doors.views import sent_view
 from palaver.errors import UsageError
-from palaver.links.doorstep import Doorstep
 from palaver.log.fold_tasks import read_tasks
 from palaver.model.task import COMPLETED, OVER, CompleteTask, CreateTask, Task, TaskRequest, UpdateTask
 
@@ -18,7 +17,7 @@ _PAGE: Final = 500
 _SINGULAR: Final = {"--status", "--title", "--description", "--assignee"}
 
 
-async def create(call: Call, doorstep: Doorstep) -> int:
+async def create(call: Call) -> int:
     """Make a task and tell those it is for."""
     parsed = call.parsed
     request = CreateTask(
@@ -31,7 +30,7 @@ async def create(call: Call, doorstep: Doorstep) -> int:
     return await _ask(call, request, "created")
 
 
-async def update(call: Call, doorstep: Doorstep) -> int:
+async def update(call: Call) -> int:
     """Change what is given of a task."""
     parsed = call.parsed
     if not any(map(parsed.has, _SINGULAR)):
@@ -47,7 +46,7 @@ async def update(call: Call, doorstep: Doorstep) -> int:
     return await _ask(call, request, "updated")
 
 
-async def complete(call: Call, doorstep: Doorstep) -> int:
+async def complete(call: Call) -> int:
     """Say that a task is done."""
     parsed = call.parsed
     request = CompleteTask(
@@ -58,7 +57,7 @@ async def complete(call: Call, doorstep: Doorstep) -> int:
     return await _ask(call, request, "completed")
 
 
-async def list_tasks(call: Call, doorstep: Doorstep) -> int:
+async def list_tasks(call: Call) -> int:
     """Show the newest tasks that pass the filters, the newest last."""
     limit = call.parsed.number("--limit") or DEFAULT_TASKS
     found = _newest(call, limit)
@@ -85,7 +84,7 @@ async def list_tasks(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def show(call: Call, doorstep: Doorstep) -> int:
+async def show(call: Call) -> int:
     """Show one task with all that is known of it."""
     task = find_task(call.services.log, call.parsed.positionals[0])
     if call.is_json:

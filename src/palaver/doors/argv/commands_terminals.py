@@ -19,7 +19,6 @@ from palaver.errors import (
     UsageError,
     error_from_wire,
 )
-from palaver.links.doorstep import Doorstep
 from palaver.links.environment import HARNESS_WORDS
 from palaver.links.tickets import Ticket
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
@@ -38,7 +37,7 @@ _END_S: Final = 120.0
 """A holder ends its program well within this, whatever the program does."""
 
 
-async def run(call: Call, doorstep: Doorstep) -> int:
+async def run(call: Call) -> int:
     """Judge whether this agent may be, and let the client run it."""
     parsed = call.parsed
     require(call.caller, Standing.WORKER, "run")
@@ -80,12 +79,14 @@ def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
     return _let_run(call, ticket, is_again=False)
 
 
-async def resume(call: Call, doorstep: Doorstep) -> int:
+async def resume(call: Call) -> int:
     """Let the client start again what ran under a name."""
     agent = call.agent(call.parsed.positionals[0])
     caller = call.caller
     if caller.standing < Standing.OPERATOR and not _has_started(caller, agent):
         raise NotAllowed("resume", caller.standing.word, "operator, or whoever started it")
+    if agent.parent:
+        raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can go on with it")
     if not agent.argv:
         raise BadRequest(f"{agent.name} was not started with 'pal run', so nobody knows what to start again")
     if not agent.left and call.services.presence.is_present(agent.name):
@@ -119,8 +120,21 @@ def _let_run(call: Call, ticket: Ticket, *, is_again: bool, session: str = "") -
     if argv[: len(LAUNCHED)] == LAUNCHED:
         argv = argv[len(LAUNCHED) :]
         words += ["--launch", argv[0], *(["--session", session] if session else [])]
+        words += ["--hooks", _hooks_of(call, is_again=is_again)] if argv[0] == "codex" else []
     call.connection.run_here(*words, "--", *argv)
     return 0
+
+
+def _hooks_of(call: Call, *, is_again: bool) -> str:
+    """Say which hooks Codex may have: only a person is asked, and only a person can agree.
+
+    Who resumes it is asked nothing: what was agreed to before holds.
+    """
+    if not call.services.settings.codex_hooks or (not is_again and call.parsed.has("--no-hooks")):
+        return "off"
+    if is_again or call.caller.kind != HUMAN or call.caller.by is not None:
+        return "known"
+    return "again" if call.parsed.has("--hooks") else "ask"
 
 
 def _check_command(argv: tuple[str, ...], cwd: str) -> None:
@@ -161,7 +175,7 @@ def _harness_of(argv: tuple[str, ...]) -> str:
     return program if program in HARNESS_WORDS else ""
 
 
-async def attach(call: Call, doorstep: Doorstep) -> int:
+async def attach(call: Call) -> int:
     """Let the client sit down at an agent's terminal. Its keyboard is the human's alone."""
     if call.caller.kind != HUMAN or call.caller.by is not None:
         raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
@@ -170,7 +184,7 @@ async def attach(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def peek(call: Call, doorstep: Doorstep) -> int:
+async def peek(call: Call) -> int:
     """Print the screen of an agent."""
     lines = call.parsed.number("--lines") or 0
     if not 0 <= lines <= _LIMIT_LINES:
@@ -186,12 +200,12 @@ async def peek(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def pause(call: Call, doorstep: Doorstep) -> int:
+async def pause(call: Call) -> int:
     """Hand an agent nothing but interrupts."""
     return await _set_paused(call, is_paused=True)
 
 
-async def unpause(call: Call, doorstep: Doorstep) -> int:
+async def unpause(call: Call) -> int:
     """Hand an agent its mail again."""
     return await _set_paused(call, is_paused=False)
 
@@ -208,12 +222,12 @@ async def _set_paused(call: Call, *, is_paused: bool) -> int:
     return 0
 
 
-async def stop(call: Call, doorstep: Doorstep) -> int:
+async def stop(call: Call) -> int:
     """End an agent, politely first."""
     return await _end(call, STOP)
 
 
-async def kill(call: Call, doorstep: Doorstep) -> int:
+async def kill(call: Call) -> int:
     """End an agent at once."""
     return await _end(call, KILL)
 
@@ -237,5 +251,6 @@ def _held(call: Call, name: str) -> Agent:
     agent = call.agent(name)
     if call.services.holds.get(agent.name) is None:
         hint = "its holder is not connected" if agent.holder and not agent.left else "'pal run' gives it one"
+        hint = f"it is a sub-agent, inside the session of {agent.parent}" if agent.parent else hint
         raise NotFound(f"terminal of {agent.name}", hint)
     return agent

@@ -9,7 +9,6 @@ from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.argv.table_threads import DEFAULT_THREADS
 from palaver.doors.views import message_view
 from palaver.errors import NotFound
-from palaver.links.doorstep import Doorstep
 from palaver.log.fold_threads import read_thread, read_threads
 from palaver.log.pages import pages
 from palaver.model.envelope import Event
@@ -18,7 +17,7 @@ from palaver.model.query import Query
 _PAGE: Final = 500
 
 
-async def list_threads(call: Call, doorstep: Doorstep) -> int:
+async def list_threads(call: Call) -> int:
     """Show the threads written in last, the newest first."""
     limit = call.parsed.number("--limit") or DEFAULT_THREADS
     threads = read_threads(call.services.log.rows, limit)
@@ -49,7 +48,7 @@ async def list_threads(call: Call, doorstep: Doorstep) -> int:
     return 0
 
 
-async def show_thread(call: Call, doorstep: Doorstep) -> int:
+async def show_thread(call: Call) -> int:
     """Show a thread from its first message to its last, page by page."""
     name = call.parsed.positionals[0]
     if read_thread(call.services.log.rows, name) is None:

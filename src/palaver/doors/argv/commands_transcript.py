@@ -12,14 +12,13 @@ from palaver.doors.argv.transcript_order import (
     order_to_word,
 )
 from palaver.errors import UsageError
-from palaver.links.doorstep import Doorstep
 from palaver.model.agent import Agent
 from palaver.model.transcript import Level, parse_span
 
 _LIMIT_SEARCH: Final = 1000
 
 
-async def transcript(call: Call, doorstep: Doorstep) -> int:
+async def transcript(call: Call) -> int:
     """Let the client print a part of an agent's transcript."""
     parsed = call.parsed
     name, *ranges = parsed.positionals

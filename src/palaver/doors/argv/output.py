@@ -23,9 +23,10 @@ _WRITES: Final = re.compile(rb"\+([0-9]{1,9})")
 class Output:
     """What a command writes, in order. Belongs to the loop's thread."""
 
-    def __init__(self, send: Callable[[bytes], None]) -> None:
-        """`send` puts a frame on the wire and does not wait."""
+    def __init__(self, send: Callable[[bytes], None], go: Callable[[], None] = lambda: None) -> None:
+        """`send` has a frame sent, soon, and does not wait; `go` says that nothing is added to it now."""
         self._send = send
+        self._go = go
         self._in_flight: deque[tuple[int, int, Callable[[], None] | None]] = deque()
         self._bytes_in_flight = 0
         self._number = 0
@@ -79,4 +80,5 @@ class Output:
 
     async def _change(self) -> None:
         self._changed.clear()
+        self._go()
         await self._changed.wait()

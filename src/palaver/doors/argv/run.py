@@ -1,10 +1,10 @@
 """From a request to its command: parse, find out who asks, run, answer. Here alone refusals are caught."""
 
-import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from palaver.doors.argv.call import Call, check_utf8
@@ -13,10 +13,10 @@ from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.help import render_help
 from palaver.doors.argv.parse import parse, trace
 from palaver.doors.argv.parsed import Parsed
+from palaver.doors.argv.refusal import before_the_text, format_refusal, status_of
 from palaver.doors.argv.style import Paint, safe, wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked
-from palaver.doors.lines_wire import error_object
 from palaver.doors.services import REPLACED, Services
 from palaver.errors import NotFound, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
@@ -24,9 +24,6 @@ from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim, act_as
 from palaver.links.process import Process
 from palaver.model.agent import Caller, Standing
-
-EXIT_REFUSED: Final = 1
-EXIT_USAGE: Final = 2
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _SERVED_BY_ANY_VERSION: Final = frozenset({("help",), ("down",)})
@@ -69,7 +66,7 @@ class ArgvDoor:
         """A person's newer client brings its own daemon; but help has no effect, and `down` needs none."""
         if not is_newer(asked.version, self.services.version):
             return False
-        words = _before_the_text(asked.argv)
+        words = before_the_text(asked.argv)
         if not words or _HELP & set(words) or _verb(asked) in _SERVED_BY_ANY_VERSION:
             return False
         caller = self.doorstep.who(self._chain(connection), Claim(marks=marks_of(asked.environment)))
@@ -84,13 +81,12 @@ class ArgvDoor:
             connection=connection,
             asked=asked,
             parsed=parsed,
-            claim=claim,
-            chain=chain,
+            place=partial(self.doorstep.place, chain, claim),
             caller=self._acting(self.doorstep.who(chain, claim), parsed),
         )
         if parsed.command.path[0] not in _NO_SIGN:
             self.services.attendance.saw(call.caller.name)
-        return await HANDLERS[parsed.command.path](call, self.doorstep)
+        return await HANDLERS[parsed.command.path](call)
 
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:
         """Give the caller's processes, up to the first that is somebody unless all are wanted.
@@ -127,11 +123,7 @@ def is_newer(theirs: str, ours: str) -> bool:
 
 def _verb(asked: Asked) -> tuple[str, ...]:
     """Give the command that a line means, as far as it can be understood."""
-    return trace(TABLE, _before_the_text(asked.argv)).entry.command.path
-
-
-def _before_the_text(argv: Sequence[str]) -> Sequence[str]:
-    return argv[: argv.index("--")] if "--" in argv else argv
+    return trace(TABLE, before_the_text(asked.argv)).entry.command.path
 
 
 async def _help(connection: ArgvConnection, asked: Asked, parsed: Parsed) -> None:
@@ -142,10 +134,6 @@ async def _help(connection: ArgvConnection, asked: Asked, parsed: Parsed) -> Non
 
 
 def _complain(connection: ArgvConnection, asked: Asked, error: PalaverError) -> int:
-    if "--json" in _before_the_text(asked.argv):
-        # Words of the caller may be no UTF-8; this codec writes them as escapes, and never fails.
-        connection.write_error(json.dumps(error_object(error)) + "\n")
-    else:
-        paint = Paint(asked.stderr_is_terminal and wants_colour(asked.environment))
-        connection.write_error(f"{paint.red('pal:')} {safe(str(error), keep_lines=True)}\n")
-    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_REFUSED
+    paint = Paint(asked.stderr_is_terminal and wants_colour(asked.environment))
+    connection.write_error(format_refusal(asked.argv, error, paint))
+    return status_of(error)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from palaver.doors.argv.options import ROLE, TAG
 from palaver.doors.argv.spec import Command, Option, Positional
 
 _GROUP: Final = "Agents"
@@ -18,13 +19,8 @@ AGENT_COMMANDS: Final = (
         ),
         options=(
             Option(name="--name", metavar="NAME", help="The name to have: small letters, digits and _."),
-            Option(name="--tag", metavar="TAG", help="Put it in a group: with tag api, luna is api-luna."),
-            Option(
-                name="--role",
-                metavar="ROLE",
-                help="What it is here for; worker unless a person says otherwise.",
-                choices=("worker", "operator", "orchestrator", "observer"),
-            ),
+            TAG,
+            ROLE,
             Option(
                 name="--harness",
                 metavar="HARNESS",

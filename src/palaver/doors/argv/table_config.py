@@ -52,7 +52,7 @@ CONFIG_COMMANDS: Final = (
         path=("config", "edit"),
         group=_GROUP,
         summary="Open the file of settings in your editor.",
-        description="Uses $VISUAL or $EDITOR, and says afterwards what is wrong with the file, if anything.",
+        description="Uses $VISUAL or $EDITOR. What the bus would not start with is not saved.",
         examples=(("pal config edit", "change several at once"),),
     ),
 )

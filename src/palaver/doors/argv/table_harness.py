@@ -2,20 +2,17 @@
 
 from typing import Final
 
+from palaver.doors.argv.options import DETACH, NAME, ROLE, TAG
 from palaver.doors.argv.spec import Command, Option, Positional
 
 _GROUP: Final = "Harnesses"
 
-_OPTIONS: Final = (
-    Option(name="--name", metavar="NAME", help="The name to have; otherwise a free one is given."),
-    Option(name="--tag", metavar="TAG", help="Put it in a group: with tag api, luna is api-luna."),
-    Option(
-        name="--role",
-        metavar="ROLE",
-        help="What it is here for; worker unless a person says otherwise.",
-        choices=("worker", "operator", "orchestrator", "observer"),
-    ),
-    Option(name="--detach", help="Leave it in the background and print its name."),
+_OPTIONS: Final = (NAME, TAG, ROLE, DETACH)
+
+_CODEX_OPTIONS: Final = (
+    *_OPTIONS,
+    Option(name="--no-hooks", help="Give it no hooks, whatever was agreed to."),
+    Option(name="--hooks", help="Ask again whether it may run hooks of Palaver."),
 )
 
 HARNESS_COMMANDS: Final = (
@@ -49,7 +46,7 @@ HARNESS_COMMANDS: Final = (
         ),
         rest="ARGS...",
         hands_on=True,
-        options=_OPTIONS,
+        options=_CODEX_OPTIONS,
         examples=(
             ("pal codex", "a session in this folder"),
             ("pal codex --name nova -m gpt-6-sol", "with a name of your choice, and an option of its own"),
@@ -115,5 +112,14 @@ HARNESS_COMMANDS: Final = (
         path=("monitor",),
         summary="Print a line for each message as it comes, for a harness that keeps this running.",
         is_hidden=True,
+    ),
+    Command(
+        path=("rewake",),
+        summary="Wait for messages, print them and end with status 2, for a harness that is woken by that.",
+        is_hidden=True,
+        positionals=(Positional(name="EVENT", help="The hook that leaves this running, such as Stop."),),
+        options=(
+            Option(name="--installed", help="It was set up by 'pal install', and not for one session."),
+        ),
     ),
 )

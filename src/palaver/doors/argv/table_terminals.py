@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from palaver.doors.argv.options import DETACH, NAME, ROLE, TAG
 from palaver.doors.argv.spec import Command, Option, Positional
 
 _GROUP: Final = "Terminals"
 
 _NAME: Final = Positional(name="NAME", help="The agent, by its full name.", completes="agents")
-_DETACH: Final = Option(name="--detach", help="Leave it in the background and print its name.")
 
 TERMINAL_COMMANDS: Final = (
     Command(
@@ -21,21 +21,16 @@ TERMINAL_COMMANDS: Final = (
         ),
         rest="COMMAND...",
         options=(
-            Option(name="--name", metavar="NAME", help="The name to have; otherwise a free one is given."),
-            Option(name="--tag", metavar="TAG", help="Put it in a group: with tag api, luna is api-luna."),
-            Option(
-                name="--role",
-                metavar="ROLE",
-                help="What it is here for; worker unless a person says otherwise.",
-                choices=("worker", "operator", "orchestrator", "observer"),
-            ),
+            NAME,
+            TAG,
+            ROLE,
             Option(
                 name="--harness",
                 metavar="HARNESS",
                 help="What the program is; otherwise known by its name.",
                 completes="harnesses",
             ),
-            _DETACH,
+            DETACH,
         ),
         examples=(
             ("pal run --name luna -- claude", "an agent that you see and that stays when you go"),
@@ -124,7 +119,7 @@ TERMINAL_COMMANDS: Final = (
             "operator or a person."
         ),
         positionals=(_NAME,),
-        options=(_DETACH,),
+        options=(DETACH,),
         examples=(("pal resume luna", "luna is back"),),
     ),
 )

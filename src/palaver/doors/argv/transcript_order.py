@@ -64,6 +64,8 @@ def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) ->
             f"{what} is not known; those of {', '.join(TRANSCRIPTS)} can be read, and for a bundle a file of "
             "JSON lines that --transcript-file names",
         )
+    if agent.parent:  # the process and its environment tell of the parent's session
+        is_present = is_own = False
     pid = agent.seat.pid if agent.seat is not None and is_present else 0
     session = "" if agent.link else agent.session
     return KnownSession(

@@ -1,8 +1,10 @@
 """Whose hook it is: the agent at whose process the harness runs, and no other session inside it.
 
-A session that is nobody yet sits down when it starts, where its harness is found above the hook.
+A session that is nobody yet sits down when it starts, where its harness is found above the hook. One whose
+hooks were set up later, or whose bus was, sits down with its next prompt.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from palaver.broker.outcome import Joined
@@ -12,6 +14,7 @@ from palaver.doors.hooks.desk import Answer, HookDesk
 from palaver.doors.hooks.permissions import PermissionDesk
 from palaver.doors.services import Services
 from palaver.errors import AlreadyJoined, BadRequest
+from palaver.harness.claude_launch import has_waker
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hooks import read_hook
 from palaver.harness.setups import INSTALLED
@@ -24,6 +27,8 @@ from palaver.model.message import INSTANCE
 from palaver.model.request import Join
 
 _VERB: Final = "hook"
+_STARTED_TWICE: Final = frozenset({"gemini"})
+"""Harnesses that start themselves again as a child, which then changes its session without a word."""
 
 
 class HookAsking:
@@ -49,12 +54,17 @@ class HookAsking:
         caller = self._doorstep.who(chain, claim)
         if caller.kind != INSTANCE:
             caller = await self._sit_down(peer, caller, claim, harness, news)
+            news = replace(news, is_new=True)
+        news = replace(news, is_woken=has_waker(harness, asked.environment))
         if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
             return None
         if is_installed and self._has_its_own(caller):
             return None
-        self.permissions.hear(caller, news)
-        return await self.desk.answer(caller, harness, news)
+        speaks = await self.desk.speakers.of(caller, news)
+        if speaks is None:
+            return None
+        self.permissions.hear(*speaks)
+        return await self.desk.answer(speaks[0], harness, speaks[1])
 
     def _has_its_own(self, caller: Caller) -> bool:
         """True for an agent that `pal` has started: it was given hooks then, and must not be heard twice."""
@@ -65,7 +75,7 @@ class HookAsking:
         self, peer: Peer, caller: Caller, claim: Claim, harness: str, news: HookNews
     ) -> Caller:
         """Give a session that starts a name, the one it had before if it had one."""
-        if news.step is not Step.START:
+        if news.step not in (Step.START, Step.PROMPT) or news.agent_id:
             return caller
         chain = tuple(peer.chain())
         try:
@@ -88,9 +98,14 @@ class HookAsking:
         if anchored is None:
             return False
         between = chain[1 : anchored.index]
-        if not any(self._doorstep.environments.look(process).harness for process in between):
+        look = self._doorstep.environments.look
+        if not any(look(process).harness for process in between):
+            return False
+        # Its own second process was started with what the first one had, and by nobody in between.
+        is_own = len(between) == 1 and look(between[0]).marks == look(chain[anchored.index]).marks
+        if is_own and caller.harness in _STARTED_TWICE:
             return False
         known = self._services.broker.directory.get(caller.name)
         if known is None or known.session in ("", news.session):
             return False
-        return news.step is not Step.START or news.source == "startup"
+        return news.step is not Step.START or news.source == "startup" or bool(news.agent_id)

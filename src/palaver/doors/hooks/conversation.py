@@ -11,9 +11,11 @@ from typing import Final
 
 from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level, Offer
+from palaver.doors.hooks.natives import Natives
 from palaver.doors.hooks.trail import Trail
 from palaver.harness.hook_news import HookNews, Step
 from palaver.log.api import Log
+from palaver.model.agent import Agent
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.request import SetStatus
@@ -30,9 +32,11 @@ class Conversation:
     agent: str
     lane: Lane
     delivery: Delivery
-    natives: list[Lane] = field(default_factory=list)
+    natives: Natives = field(default_factory=Natives)
     """Lanes of the harness itself that are open beside: what goes through them is proven here too."""
     blocks: int = 0
+    heard: int = 0
+    """How many hooks have come."""
     cut: set[int] = field(default_factory=set)
     """Messages of which such a lane could carry only the beginning."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -40,22 +44,34 @@ class Conversation:
     newest: SetStatus | None = None
     """What the agent is doing, as the last hook had it; what is older and not written yet is skipped."""
     said: SetStatus | None = None
+    owes_instructions: bool = False
+    """Its session has begun and could not be told who it is."""
+    delegated: int = 0
+    """So many sub-agents run whose hooks look like the session's own: nobody knows whose result it is."""
     trail: Trail = field(default_factory=Trail)
     _proven: set[int] = field(default_factory=set)
 
     def hear(self, news: HookNews) -> frozenset[int]:
         """Take a hook in; gives what is now proven to have been in a request to the model."""
+        self.heard += 1
         if news.step is Step.PROMPT and not news.agent_id:
             self.blocks = 0
-        return self.trail.hear(news)
+        is_within = news.step in (Step.CALL, Step.RESULT, Step.ASIDE)
+        self.delegated = max(self.delegated + news.delegates, 0) if is_within else 0
+        return self.trail.hear(news) | self.natives.hear(news)
+
+    def has_said(self, agent: Agent) -> bool:
+        """Whether what is known of the agent's state was said by a hook."""
+        return self.said is not None and (self.said.state, self.said.detail) == (agent.state, agent.detail)
 
     def arrived(self, places: Iterable[int]) -> None:
         """These stand in a prompt that the harness is about to put to its model."""
         found = frozenset(places)
         self.trail.give(Step.PROMPT, found)
-        for lane in self.natives:
+        for lane in self.natives.lanes:
             for number, offer in list(lane.offers.items()):
                 if found.intersection(offer.seqs):
+                    self.natives.arrived(lane)
                     self.delivery.arrived(lane, number)
 
     def given(self, offer: Offer, step: Step) -> None:
@@ -75,7 +91,7 @@ class Conversation:
         """Have written that these were seen: by offers, and alone where no offer is open any more."""
         self._proven |= places
         loose = set(places)
-        for lane in (self.lane, *self.natives):
+        for lane in (self.lane, *self.natives.lanes):
             for number, offer in list(lane.offers.items()):
                 loose.difference_update(offer.seqs)
                 if self._proven.issuperset(offer.seqs):
@@ -85,6 +101,8 @@ class Conversation:
         self._proven -= loose
         if loose:
             await self.delivery.recover(self.lane, sorted(loose), Answer.SEEN, grade=Grade.CONTEXT)
+        for lane in self.natives.take_settled():
+            await self.delivery.close_lane(lane)
 
 
 class Conversations:
@@ -94,7 +112,7 @@ class Conversations:
         self._delivery = delivery
         self._tasks = tasks
         self._of: dict[str, Conversation] = {}
-        self._natives: dict[str, list[Lane]] = {}
+        self._natives: dict[str, Natives] = {}
         log.subscribe(self._follow)
 
     def _follow(self, events: Sequence[Event]) -> None:
@@ -112,22 +130,35 @@ class Conversations:
         if known is not None:
             return known, False
         lane = self._delivery.open_lane(agent, HOOK, lambda offer: None)
-        natives = self._natives.setdefault(agent, [])
-        made = self._of[agent] = Conversation(agent, lane, self._delivery, natives)
+        made = self._of[agent] = Conversation(agent, lane, self._delivery, self.natives(agent))
         return made, True
+
+    def natives(self, agent: str) -> Natives:
+        """Give what an agent's harness has beside hooks, now or later. `let_go` must follow."""
+        return self._natives.setdefault(agent, Natives())
+
+    def let_go(self, agent: str) -> None:
+        """Forget what is empty."""
+        if agent not in self._of and agent in self._natives and self._natives[agent].is_empty:
+            del self._natives[agent]
 
     def add_native(self, lane: Lane) -> None:
         """A lane of the harness itself is open: what goes through it can be proven by hooks."""
-        self._natives.setdefault(lane.agent, []).append(lane)
+        natives = self.natives(lane.agent)
+        natives.monitors.append(lane)
+        natives.end_wake()
 
     def remove_native(self, lane: Lane) -> None:
         """That lane is gone."""
-        self._natives[lane.agent].remove(lane)
-        if not self._natives[lane.agent] and lane.agent not in self._of:
-            del self._natives[lane.agent]
+        self._natives[lane.agent].monitors.remove(lane)
+        self.let_go(lane.agent)
 
     async def close(self, agent: str) -> None:
         """The session is over: what was given and not proven is unconfirmed."""
         if (known := self._of.pop(agent, None)) is not None:
             known.trail.forget()
-            await self._delivery.close_lane(known.lane)
+            for lane, number in known.natives.arrivals():
+                await self._delivery.answer(lane, number, Answer.UNCONFIRMED)
+            for lane in (known.lane, *known.natives.take_left()):
+                await self._delivery.close_lane(lane)
+            self.let_go(agent)

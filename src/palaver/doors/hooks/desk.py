@@ -11,21 +11,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.broker.broker import Broker
+from palaver.delivery.allowances import is_limited
 from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import Offer
 from palaver.doors.hooks.conversation import LIMIT_BLOCKS, Conversation, Conversations
+from palaver.doors.hooks.speakers import Speakers
 from palaver.doors.hooks.words import LIMIT_TEXT, mail_text
+from palaver.doors.subagents import Subagents
 from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.claude_monitor import places_in_notice
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hooks import hook_answer_object
-from palaver.harness.instructions import instructions
+from palaver.harness.instructions import instructions, subagent_instructions
 from palaver.log.api import Log
 from palaver.log.state import read_entry, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.request import Join, SetStatus
+from palaver.model.terminal import DIALOG
 
 _logger: Final = logging.getLogger("palaver.doors")
 
@@ -59,6 +63,7 @@ class HookDesk:
         delivery: Delivery,
         conversations: Conversations,
         transcripts: TranscriptBook,
+        subagents: Subagents,
         hints: str,
         tasks: asyncio.TaskGroup,
     ) -> None:
@@ -68,6 +73,7 @@ class HookDesk:
         self._delivery = delivery
         self._conversations = conversations
         self._transcripts = transcripts
+        self.speakers: Final = Speakers(subagents)
         self._hints = hints
         self._tasks = tasks
 
@@ -100,11 +106,20 @@ class HookDesk:
         if news.step is Step.START:
             if news.source in _NEW_CONTEXT:
                 conversation.trail.forget()
-            unsure = read_unsure(self._log.rows, conversation.agent)
-            return (instructions(conversation.agent, unsure=unsure),)
+            conversation.owes_instructions = news.is_deaf
+            return () if news.is_deaf else (self._instructions(conversation.agent),)
+        is_owed = conversation.owes_instructions and news.step is Step.PROMPT
+        conversation.owes_instructions = conversation.owes_instructions and not is_owed
+        told = (self._instructions(conversation.agent),) if news.is_new or is_owed else ()
         if news.step is Step.PROMPT and (places := places_in_notice(news.prompt)):
-            return (self._arrived(conversation, places),)
-        return ()
+            return (*told, self._arrived(conversation, places))
+        return told
+
+    def _instructions(self, name: str) -> str:
+        known = self._broker.directory.get(name)
+        if known is not None and known.parent:
+            return subagent_instructions(name, known.parent)
+        return instructions(name, unsure=read_unsure(self._log.rows, name))
 
     def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
         """Lines of the agent's monitor are being put to its model: add the text of those that were cut."""
@@ -116,14 +131,14 @@ class HookDesk:
         return self._text(conversation.agent, cut)
 
     async def _mail(self, conversation: Conversation, news: HookNews) -> Offer | None:
-        if news.agent_id or news.step not in _CARRIERS:
+        if news.agent_id or news.is_deaf or news.step not in _CARRIERS or conversation.delegated:
             return None
         delivery = self._delivery
         if news.step is Step.TURN_END:
             if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
                 return None
             return await delivery.draw(conversation.lane, AgentState.IDLE, limit_text=LIMIT_TEXT)
-        if news.step is Step.START and news.source != "compact" and delivery.can_wake(conversation.agent):
+        if news.step is Step.START and (news.is_woken or delivery.can_wake(conversation.agent)):
             return None  # it would lie there until somebody writes a prompt
         return await delivery.draw(conversation.lane, AgentState.ACTIVE, limit_text=LIMIT_TEXT)
 
@@ -149,8 +164,11 @@ class HookDesk:
                 await conversation.prove(answer.proven)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
-            if news.step is Step.END and not news.agent_id:
+            is_lost = news.is_failed and conversation.trail.has_open
+            if (news.step is Step.END or is_lost) and not news.agent_id:
                 await self._conversations.close(conversation.agent)
+            if not (news.is_over and answer.said and has_left):
+                await self.speakers.ended(answer.caller, news)
 
     async def _say(self, caller: Caller, conversation: Conversation, status: SetStatus) -> None:
         """Write what the agent is doing, unless that is known or a newer hook says better."""
@@ -162,8 +180,19 @@ class HookDesk:
         is_same = (known.state, known.detail) == (status.state, status.detail)
         if is_same and conversation.said == status:
             return
+        if status.state == AgentState.IDLE and _is_limited_on_screen(known, conversation):
+            return
+        if status.state != AgentState.BLOCKED and not status.file and self._has_dialog(known, conversation):
+            return
         conversation.said = status
         await self._broker.submit(caller, status)
+
+    def _has_dialog(self, known: Agent, conversation: Conversation) -> bool:
+        """True while the agent's terminal shows a dialog of which no hook has told: a late one is no news."""
+        if known.state != AgentState.BLOCKED or conversation.has_said(known):
+            return False
+        levels = self._delivery.levels(known.name)
+        return any(not level.is_open and level.reason == DIALOG for _, level in levels)
 
     async def _bind(self, caller: Caller, news: HookNews) -> None:
         """Keep which session of the harness the agent is in: who brings it again is the same agent."""
@@ -177,6 +206,11 @@ class HookDesk:
         ):
             return
         await self._broker.submit(caller, _same_with(known, news.session))
+
+
+def _is_limited_on_screen(known: Agent, conversation: Conversation) -> bool:
+    """True when only the agent's terminal shows a used-up allowance: the end of a turn is not its end."""
+    return bool(known.holder) and is_limited(known) and not conversation.has_said(known)
 
 
 def _same_with(known: Agent, session: str) -> Join:

@@ -73,6 +73,14 @@ class Pending:
             self.arrived.set_result(has_it)
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a request. None: nobody here has answered, and the harness asks its own user."""
+
+    is_allowed: bool | None
+    message: str = ""
+
+
 _OVER: Final = frozenset({Step.START, Step.PROMPT, Step.BATCH, Step.TURN_END, Step.END})
 """Behind these nothing of the turn waits for leave any more."""
 
@@ -147,11 +155,16 @@ class PermissionDesk:
 
     async def open(self, answer: Answer) -> Pending | None:
         """Take in what an agent asks leave for; None when nobody is to be waited for."""
-        news, caller, services = answer.news, answer.caller, self._services
-        if not services.settings.approvals or news.permission is None:
-            return None
+        news, caller = answer.news, answer.caller
         if not permission_answer(caller.harness, news.event, is_allowed=False, message=""):
             return None  # the harness has no way to be answered
+        return await self.take(caller, news)
+
+    async def take(self, caller: Caller, news: HookNews) -> Pending | None:
+        """Take in what an agent asks leave for, however it is answered; None when it is not to be."""
+        services = self._services
+        if not services.settings.approvals or news.permission is None:
+            return None
         wait_ms = min(services.settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
         pending = services.permissions.add(news, caller, services.clock.now_ms(), wait_ms)
         if pending is None:
@@ -172,9 +185,18 @@ class PermissionDesk:
         return pending
 
     async def decision(self, pending: Pending) -> dict[str, object]:
-        """Wait for a person's word and give what goes back to the harness; nothing when there is none.
+        """Wait for a person's word and give what goes back to the harness; nothing when there is none."""
+        verdict = await self.verdict(pending)
+        if verdict.is_allowed is None:
+            return {}
+        return permission_answer(
+            pending.harness, "PermissionRequest", is_allowed=verdict.is_allowed, message=verdict.message
+        )
 
-        Leaves when the agent goes. When the time is over the answer is no.
+    async def verdict(self, pending: Pending, *, is_told: bool = False) -> Verdict:
+        """Wait for a person's word. Leaves when the agent goes. When the time is over the answer is no.
+
+        `is_told`: whoever asks says itself what the agent does afterwards.
         """
         services = self._services
 
@@ -188,27 +210,29 @@ class PermissionDesk:
             await asyncio.wait({pending.decided}, timeout=wait_s)
             while pending.is_taken and not pending.decided.done():
                 await asyncio.wait({pending.decided})  # it is being written down
-            return await self._closed(pending)
+            return await self._closed(pending, is_told=is_told)
         finally:
             unsubscribe()
             services.permissions.close(pending, "it is over")
 
-    async def _closed(self, pending: Pending) -> dict[str, object]:
+    async def _closed(self, pending: Pending, *, is_told: bool) -> Verdict:
         book = self._services.permissions
         if not pending.decided.done():
             pending.decided.set_result(None)
             book.close(pending, "nobody answered it in time, so it was denied")
             await self._write(pending, DENY, "timeout")
-            await self._goes_on(pending, is_allowed=False)
-            return self._said(pending, is_allowed=False, message="nobody answered in time")
+            if not is_told:
+                await self._goes_on(pending, is_allowed=False)
+            return Verdict(is_allowed=False, message="nobody answered in time")
         is_allowed = pending.decided.result()
         if is_allowed is None:
             book.close(pending, "it was answered elsewhere, or its session has gone")
             await self._write(pending, NOTHING, "gone")
-            return {}
+            return Verdict(is_allowed=None)
         book.close(pending, "it was answered already")
-        await self._goes_on(pending, is_allowed=is_allowed)
-        return self._said(pending, is_allowed=is_allowed, message="" if is_allowed else "a person said no")
+        if not is_told:
+            await self._goes_on(pending, is_allowed=is_allowed)
+        return Verdict(is_allowed=is_allowed, message="" if is_allowed else "a person said no")
 
     async def _goes_on(self, pending: Pending, *, is_allowed: bool) -> None:
         """Write that the agent is blocked no more; its next hook says better what it does."""
@@ -218,9 +242,6 @@ class PermissionDesk:
             return
         detail = one_line(pending.text) if is_allowed else THINKING
         await broker.submit(pending.caller, SetStatus(state=AgentState.ACTIVE, detail=detail))
-
-    def _said(self, pending: Pending, *, is_allowed: bool, message: str) -> dict[str, object]:
-        return permission_answer(pending.harness, "PermissionRequest", is_allowed=is_allowed, message=message)
 
     async def _write(self, pending: Pending, decision: str, reason: str) -> None:
         request = ClosePermission(name=pending.agent, permission=pending.id, decision=decision, reason=reason)

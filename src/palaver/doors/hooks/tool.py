@@ -40,4 +40,5 @@ async def answer_hook(
     news = read_hook(harness, event, data)
     if news is None or caller.kind != INSTANCE or caller.harness != harness:
         return None
-    return await desk.answer(caller, harness, news)
+    speaks = await desk.speakers.of(caller, news)
+    return None if speaks is None else await desk.answer(speaks[0], harness, speaks[1])

@@ -28,6 +28,11 @@ class Trail:
         self._gathering: dict[int, None] = {}
         """Given with a result while others may still run."""
 
+    @property
+    def has_open(self) -> bool:
+        """Whether something was given of which nothing is known yet."""
+        return bool(self._next or self._gathering)
+
     def give(self, step: Step, places: Iterable[int]) -> None:
         """These were given to the harness at a hook of that kind."""
         kept = self._gathering if step is Step.RESULT else self._next

@@ -5,6 +5,7 @@ nobody yet and joins a room sits down first, as `pal join` would have it.
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final
 
 from palaver.broker.outcome import Joined
@@ -13,6 +14,7 @@ from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.doors.tools.tools import Tool
 from palaver.errors import AlreadyJoined, NotFound, WhoAreYou
+from palaver.harness.meta import call_in_meta, session_in_meta
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim, act_as
 from palaver.links.peer import Peer
@@ -35,6 +37,10 @@ class Asking:
         self._peer = peer
         self._marks = marks_of(asked.environment)
         self._as_name = as_name
+
+    def session(self, meta: Mapping[str, object] | None) -> str:
+        """Give the key of the session, or of the sub-agent, from which a call comes; empty: none is named."""
+        return session_in_meta(meta) or self._services.subagents.caller_of(call_in_meta(meta))
 
     async def who(self, tool: Tool, session: str, key: bytes) -> Caller:
         """Name the caller of a tool; `session` is what its `_meta` says, `key` that of the call."""

@@ -23,7 +23,7 @@ from palaver.doors.services import Services
 from palaver.doors.tools import calls
 from palaver.doors.tools.tools import TOOLS, Tool, choose_tools
 from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
-from palaver.harness.meta import session_in_meta
+from palaver.harness.meta import session_in_arguments
 from palaver.links.doorstep import Doorstep
 from palaver.links.peer import Peer
 
@@ -197,15 +197,16 @@ class PumpConnection(asyncio.Protocol):
         known = self._open.get(context.request_id) if context.request_id is not None else None
         number = known.line.number if known is not None else 0
         key = hashlib.sha256(asked.key + number.to_bytes(4, "big")).digest()[:16]
-        session = session_in_meta(cast("dict[str, object] | None", context.meta))
+        named, arguments = session_in_arguments(params.arguments)
+        session = asking.session(cast("dict[str, object] | None", context.meta)) or named
         if params.name == calls.HOOK:
-            session = session or str((params.arguments or {}).get("session_id") or "")
+            session = session or str((arguments or {}).get("session_id") or "")
         return await calls.call_tool(
             self._door.services,
             self._offered,
             calls.Asked(
                 tool=params.name,
-                arguments=params.arguments,
+                arguments=arguments,
                 who=lambda tool: asking.who(tool, session, key),
                 cwd=asked.cwd,
                 key=key,

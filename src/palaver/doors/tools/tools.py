@@ -64,6 +64,7 @@ HOOK_VALUES: Final = (
     "stop_hook_active",
     "agent_id",
     "agent_type",
+    "tool_use_id",
     "notification_type",
     "cwd",
     "transcript_path",

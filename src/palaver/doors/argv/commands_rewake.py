@@ -1,0 +1,169 @@
+"""`pal rewake`: what a hook of Claude Code leaves running, so that a session at rest can be woken once.
+
+A native lane of one offer, for where no monitor runs: beside one it ends at once, and it ends when a newer
+one waits. While the agent works hooks carry its mail. Whatever is wrong it is silent and ends with 0.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from palaver.delivery.delivery import Delivery
+from palaver.delivery.lane import NOT_YET, Ability, Answer, Lane, LaneKind, Level, Offer
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.looking_after import looked_after
+from palaver.doors.argv.message_page import injection_line
+from palaver.doors.hooks.natives import Natives, Wake
+from palaver.harness.claude_monitor import LIMIT_MESSAGES, wake_lines
+from palaver.harness.hook_news import Step
+from palaver.harness.hooks import read_hook
+from palaver.harness.setups import INSTALLED
+from palaver.model.envelope import Event
+from palaver.model.life import SEAT_TYPES
+from palaver.model.message import INSTANCE
+
+ABILITY: Final = Ability(kind=LaneKind.NATIVE, reaches_busy=False, wakes_idle=True, limit=LIMIT_MESSAGES)
+WAKES: Final = 2
+"""The status by which the harness puts what was said to its model."""
+_HARNESS: Final = "claude"
+_WAITED: Final = b"w"
+"""Brought by a client that has waited with an earlier daemon."""
+_SAID: Final = b"-"
+"""Brought by a client that has said something, and lost the daemon before it was told to end."""
+_HEAD: Final = "New messages:"
+"""The harness may put words of its own before the first line."""
+_MONITOR_S: Final = 3.0
+"""So long a session that starts is given to bring its monitor up."""
+_NAME_S: Final = 5.0
+"""So long a session that starts may take until it has a name."""
+_ARRIVAL_S: Final = 30.0
+"""So long nothing overtakes what has left. It is said no second time, whatever became of it."""
+
+
+async def rewake(call: Call) -> int:
+    """Wait for mail of the caller, and wake it. When the bus stops, the client waits for the next."""
+    call.connection.comes_back = True
+    if call.asked.resume == _SAID:
+        return WAKES
+    news = read_hook(_HARNESS, call.parsed.positionals[0], call.asked.body)
+    is_start = news is not None and news.step is Step.START
+    if call.caller.kind != INSTANCE:
+        if is_start and await _is_somebody_new(call):
+            call.connection.come_again()
+        return 0
+    if call.caller.harness != _HARNESS or _has_its_own(call):
+        return 0
+    waiting = _Waiter(call)
+    unsubscribe = call.services.log.subscribe(waiting.follow)
+    try:
+        is_new = news is not None and is_start and news.source in ("startup", "resume")
+        return await waiting.run(is_new=is_new and call.asked.resume != _WAITED)
+    finally:
+        unsubscribe()
+        await waiting.close()
+
+
+def _has_its_own(call: Call) -> bool:
+    """True for an agent that `pal` has started, when this was set up by `pal install`: it has another one."""
+    known = call.services.broker.directory.get(call.caller.name)
+    return call.parsed.has(INSTALLED) and known is not None and bool(known.holder)
+
+
+async def _is_somebody_new(call: Call) -> bool:
+    """Wait until somebody has joined: it may be the session whose first hook is on its way, too."""
+    joined = asyncio.Event()
+
+    def follow(events: Sequence[Event]) -> None:
+        if any(event.type in SEAT_TYPES for event in events):
+            joined.set()
+
+    unsubscribe = call.services.log.subscribe(follow)
+    try:
+        async with asyncio.timeout(_NAME_S):
+            with call.connection.waiting():
+                return await joined.wait()
+    except TimeoutError:
+        return False
+    finally:
+        unsubscribe()
+
+
+class _Waiter:
+    """One process that waits, and its lane."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._agent = call.caller.name
+        self._offers: asyncio.Queue[Offer | None] = asyncio.Queue()
+        self._natives: Natives = call.services.conversations.natives(self._agent)
+        self._wake = Wake(lambda: self._offers.put_nowait(None))
+
+    def follow(self, events: Sequence[Event]) -> None:
+        """End with the agent."""
+        if any(event.type == "agent.bye" and event.sender == self._agent for event in events):
+            self._wake.end()
+
+    async def run(self, *, is_new: bool) -> int:
+        """Give the status to end with."""
+        if self._natives.monitors:
+            return 0
+        self._natives.wait(self._wake)
+        await self._call.write(b"", _WAITED)
+        delivery = self._call.services.delivery
+        self._wake.lane = lane = delivery.open_lane(self._agent, ABILITY, self._offers.put_nowait)
+        if is_new:  # closed it keeps mail from being typed meanwhile
+            delivery.set_level(lane, NOT_YET)
+            if await self._ends_soon():
+                return 0
+            delivery.set_level(lane, Level())
+        await delivery.recovered(lane)
+        async with looked_after(self._call):
+            with self._call.connection.waiting():
+                offer = await self._offers.get()
+        return 0 if offer is None else await self._say(lane, offer)
+
+    async def _ends_soon(self) -> bool:
+        try:
+            async with asyncio.timeout(_MONITOR_S):
+                with self._call.connection.waiting():
+                    await self._offers.get()
+                return True
+        except TimeoutError:
+            return False
+
+    async def _say(self, lane: Lane, offer: Offer) -> int:
+        services = self._call.services
+        self._natives.leave(self._wake)
+        written = wake_lines([injection_line(one, self._agent, services.log.device) for one in offer.events])
+        if (conversation := services.conversations.get(self._agent)) is not None:
+            is_whole = zip(offer.seqs, written, strict=True)
+            conversation.cut.update(seq for seq, (_, whole) in is_whole if not whole)
+        text = "\n".join([_HEAD, *(line for line, _ in written), ""])
+        wait_s = 0.0  # a client that goes before it has said it all holds nothing up
+        try:
+            await self._call.write(text.encode("utf-8", "backslashreplace"), _SAID)
+            await self._call.connection.output.flushed()
+            wait_s = _ARRIVAL_S
+        finally:
+            self._call.connection.spawn(let_pass(services.delivery, lane, wait_s))
+        return WAKES
+
+    async def close(self) -> None:
+        """What was not handed to the client never left; of the rest the hooks will tell."""
+        services, lane = self._call.services, self._wake.lane
+        self._natives.forget(self._wake)
+        if lane is not None and lane not in self._natives.left:
+            while not self._offers.empty():
+                if (offer := self._offers.get_nowait()) is not None:
+                    reason = "it ended before anything left"
+                    await services.delivery.answer(lane, offer.number, Answer.DEFERRED, reason=reason)
+            await services.delivery.close_lane(lane)
+        services.conversations.let_go(self._agent)
+
+
+async def let_pass(delivery: Delivery, lane: Lane, wait_s: float) -> None:
+    """Let other lanes carry mail again, when what left has not arrived by then."""
+    await asyncio.sleep(wait_s)
+    if lane.is_open and not lane.is_spent:
+        lane.is_spent = True
+        delivery.set_level(lane, Level())

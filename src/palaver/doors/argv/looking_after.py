@@ -1,0 +1,29 @@
+"""While a client waits beside a harness: it also reads for the daemon what the harness says of itself."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from palaver.doors.argv.call import Call
+from palaver.doors.hooks.doubts import Doubts
+from palaver.harness.claude_registry import LOOKED_UP
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+
+@asynccontextmanager
+async def looked_after(call: Call) -> AsyncIterator[None]:
+    """Have what the caller is said to do looked at where hooks leave it in doubt, while a block lasts."""
+    if call.caller.harness not in LOOKED_UP:
+        yield
+        return
+    looking = asyncio.ensure_future(Doubts(call.services, call.caller.name, call.connection.read_file).run())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        (ended,) = await asyncio.gather(looking, return_exceptions=True)
+        if isinstance(ended, Exception):
+            _logger.error("nobody looked after %s any more", call.caller.name, exc_info=ended)

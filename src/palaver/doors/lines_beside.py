@@ -1,0 +1,148 @@
+"""The companions of sessions that `pal` did not start, and what people are asked at harnesses that tell us.
+
+A companion sits its session down at the harness that started it, and at no other process. A request for a
+permission is a person's to answer, as everywhere; without the setting nothing waits here at all.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from palaver.broker.outcome import Joined
+from palaver.doors.hooks.permissions import Pending, PermissionDesk
+from palaver.doors.lines_beside_wire import GONE, TAKEN, AccompanyOp, PermissionOp
+from palaver.doors.lines_names import Names
+from palaver.doors.services import Services
+from palaver.errors import BadRequest, PalaverError
+from palaver.harness.hook_news import HookNews
+from palaver.links.identity import SCRIPT
+from palaver.links.joining import Anchor
+from palaver.links.process import Process
+from palaver.links.seats import seat_mark
+from palaver.log.state import read_unsure
+from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+from palaver.model.message import INSTANCE
+from palaver.model.request import Join
+
+Place = Callable[[str], Anchor]
+"""Says where a session with this key sits, seen from the process that asks; refuses what is somebody."""
+See = Callable[[], list[Process]]
+Push = Callable[[Mapping[str, object]], None]
+"""Sends one `decision` push off and does not wait."""
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Companions:
+    """The sessions that one connection accompanies."""
+
+    def __init__(self, services: Services, names: Names, see: See, place: Place) -> None:
+        self._services = services
+        self._names = names
+        self._see = see
+        self._place = place
+
+    async def accompany(self, op: AccompanyOp) -> dict[str, object]:
+        """Give a session its name, the one it had before if it had one."""
+        agent = self._seated(op) or await self._sit_down(op)
+        assert agent.seat is not None  # both ways give it one
+        self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER))
+        return {
+            "name": agent.name,
+            "seat": seat_mark(agent.seat, agent.name),
+            "role": agent.role,
+            "tag": agent.tag,
+            "harness": agent.harness,
+            "device": self._services.log.device,
+            "unsure": read_unsure(self._services.log.rows, agent.name),
+        }
+
+    def _seated(self, op: AccompanyOp) -> Agent | None:
+        """Find a session that has its seat already: its companion comes again."""
+        parents = self._see()[1:2]
+        at = self._services.seats.at(parents[0]) if parents else []
+        return next((one for one in at if _is_session(one, op) and not one.holder), None)
+
+    async def _sit_down(self, op: AccompanyOp) -> Agent:
+        anchor = self._place(op.session)
+        parents = self._see()[1:2]
+        is_parent = bool(parents) and (parents[0].pid, parents[0].start) == (
+            anchor.seat.pid,
+            anchor.seat.start,
+        )
+        if anchor.harness != op.harness or not is_parent:
+            raise BadRequest(f"a companion is started by {op.harness} itself, and this process was not")
+        request = Join(
+            harness=op.harness, seat=anchor.seat, session=op.session, cwd=op.cwd, version=op.version
+        )
+        joined = await self._services.broker.submit(SCRIPT, request)
+        assert isinstance(joined, Joined)
+        return joined.agent
+
+
+class AskedOnLines:
+    """The requests for permissions that one connection has told of. They end with it."""
+
+    def __init__(self, services: Services, push: Push, spawn: Spawn) -> None:
+        self._services = services
+        self._desk = PermissionDesk(services)
+        self._push = push
+        self._spawn = spawn
+        self._open: dict[tuple[str, str], Pending] = {}
+
+    async def hear(self, caller: Caller, op: PermissionOp) -> dict[str, object]:
+        """Take in that something is asked, or what became of it. The answer has the id, if there is one."""
+        if caller.kind != INSTANCE:
+            raise BadRequest("only an agent asks leave: join first")
+        key = caller.name, op.request
+        if op.outcome:
+            self._settle(key, op.outcome)
+            return {}
+        if (known := self._open.get(key)) is not None:
+            return {"id": known.id}
+        agent = self._services.broker.directory.get(caller.name)
+        asking = Caller(
+            name=caller.name,
+            standing=caller.standing,
+            kind=INSTANCE,
+            harness=agent.harness if agent is not None else "",
+        )
+        asked = {"tool": op.tool, "input": op.input}
+        pending = await self._desk.take(asking, HookNews(event="", session=op.session, permission=asked))
+        if pending is None:
+            return {"id": None}
+        self._open[key] = pending
+        self._spawn(self._wait(key, pending))
+        return {"id": pending.id}
+
+    async def _wait(self, key: tuple[str, str], pending: Pending) -> None:
+        """Bring a person's word to the harness, once there is one."""
+        name, request = key
+        try:
+            verdict = await self._desk.verdict(pending, is_told=True)
+            if verdict.is_allowed is not None:
+                self._push({"name": name, "request": request, "allowed": verdict.is_allowed})
+                await asyncio.wait({pending.arrived})
+        except PalaverError:
+            pass  # the log is closing: the harness asks at its own terminal
+        finally:
+            pending.leave()
+            self._open.pop(key, None)
+
+    def _settle(self, key: tuple[str, str], outcome: str) -> None:
+        if (pending := self._open.get(key)) is None:
+            return
+        if outcome == TAKEN:
+            pending.arrive(has_it=True)
+        elif outcome == GONE:
+            pending.leave()
+        else:
+            raise BadRequest(f"a request is {TAKEN} or {GONE} in the end, not {outcome!r}")
+
+    def close(self) -> None:
+        """The connection is gone: what it told of is asked at the harness's own terminal."""
+        for pending in list(self._open.values()):
+            pending.leave()
+
+
+def _is_session(agent: Agent, op: AccompanyOp) -> bool:
+    return agent.seat is not None and agent.seat.key == op.session and agent.harness == op.harness

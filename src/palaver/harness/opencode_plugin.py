@@ -1,0 +1,127 @@
+"""The plugin that `pal install opencode` gives to OpenCode 1.18. Pure: a text of JavaScript.
+
+It runs inside OpenCode and knows nothing of the bus. It keeps one companion process for each folder, passes
+on what happens in its sessions, and asks OpenCode what the companion wants asked. Whatever goes wrong with
+the companion, OpenCode goes on: no hook waits longer than half a second, and that once for each session.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+FILE: Final = "palaver.js"
+
+_SOURCE: Final = r"""// Written by Palaver ('pal install opencode'); 'pal uninstall opencode' takes it away.
+import { spawn } from "node:child_process"
+
+const COMMAND = __COMMAND__
+const HEARD = new Set([
+  "session.created", "session.updated", "session.deleted", "session.status", "session.idle", "session.error",
+  "session.compacted", "permission.asked", "permission.replied", "question.asked", "question.replied",
+  "question.rejected", "message.updated", "message.part.updated", "tui.session.select",
+])
+const AGAIN_MS = [1000, 5000, 30000, 120000]
+const LIMIT_LINE = 8 * 1024 * 1024
+const FIRST_MS = 500
+
+// Text of the model as it grows, and results of tools, are of no use here and can be long.
+const shortened = (event) => {
+  const part = event.properties?.part
+  if (event.type !== "message.part.updated" || !part) return event
+  const short = { ...part }
+  if (part.type === "text" || part.type === "reasoning") short.text = ""
+  if (part.state) short.state = { status: part.state.status, input: part.state.input }
+  return { type: event.type, properties: { ...event.properties, part: short } }
+}
+
+export const Palaver = async ({ client, directory }) => {
+  let child, starts = 0, isOver = false
+  const told = new Map(), awaited = new Map()
+
+  const write = (value) => {
+    const pipe = child?.stdin
+    if (!pipe || pipe.destroyed || pipe.writableLength > LIMIT_LINE) return
+    try { pipe.write(JSON.stringify(value) + "\n") } catch {}
+  }
+  const answer = async ({ ask, method, path, body }) => {
+    try {
+      const options = { method, url: path }
+      if (body !== undefined && body !== null) {
+        options.body = body
+        options.headers = { "content-type": "application/json" }
+      }
+      const found = await client._client.request(options)
+      write({ answer: ask, status: found.response?.status ?? 0, body: found.data ?? null })
+    } catch { write({ answer: ask, status: 0, body: null }) }
+  }
+  const hear = (line) => {
+    let said
+    try { said = JSON.parse(line) } catch { return }
+    if (said.ask) void answer(said)
+    else if (said.session) {
+      told.set(said.session, said.told)
+      awaited.get(said.session)?.()
+      awaited.delete(said.session)
+    }
+  }
+  const start = () => {
+    if (isOver) return
+    const begun = Date.now()
+    try {
+      child = spawn(COMMAND[0], [...COMMAND.slice(1), directory], { stdio: ["pipe", "pipe", "ignore"] })
+    } catch { return }
+    let rest = ""
+    child.stdin.on("error", () => {})
+    child.stdout.setEncoding("utf8")
+    child.stdout.on("data", (data) => {
+      const lines = (rest + data).split("\n")
+      rest = lines.pop()
+      if (rest.length > LIMIT_LINE) rest = ""
+      lines.forEach(hear)
+    })
+    child.on("error", () => {})
+    child.on("close", (code) => {
+      child = undefined
+      told.clear()
+      if (code === 3) isOver = true // the bus has another way to these sessions
+      if (Date.now() - begun > 60000) starts = 0
+      const timer = setTimeout(start, AGAIN_MS[Math.min(starts++, AGAIN_MS.length - 1)])
+      timer.unref?.()
+    })
+    child.unref?.()
+    child.stdin.unref?.()
+    child.stdout.unref?.()
+  }
+  start()
+
+  return {
+    event: async ({ event }) => { if (HEARD.has(event.type)) write({ event: shortened(event) }) },
+    "chat.message": async (input) => {
+      if (!child || told.has(input.sessionID)) return
+      write({ begun: input.sessionID })
+      await new Promise((done) => {
+        awaited.set(input.sessionID, done)
+        setTimeout(done, FIRST_MS)
+      })
+      if (!told.has(input.sessionID)) told.set(input.sessionID, "")
+    },
+    "experimental.chat.system.transform": async (input, output) => {
+      const text = told.get(input.sessionID)
+      if (text) output.system.push(text)
+    },
+    "tool.execute.before": async (input, output) => {
+      if (input.tool.startsWith("palaver_") && output.args) output.args.palaver_session = input.sessionID
+    },
+    "shell.env": async (input, output) => {
+      if (input.sessionID) output.env.OPENCODE_SESSION_ID = input.sessionID
+      if (process.env.OPENCODE_SERVER_PASSWORD) output.env.OPENCODE_SERVER_PASSWORD = ""
+    },
+    dispose: async () => { isOver = true; child?.stdin?.end() },
+  }
+}
+"""
+
+
+def plugin_source(companion: Sequence[str]) -> str:
+    """Give the plugin; `companion` is the command that it runs, with the folder as one argument more."""
+    return _SOURCE.replace("__COMMAND__", json.dumps(list(companion)))

@@ -1,0 +1,94 @@
+"""A holder's half beside a Codex that is not one: a bus, and a lane that is on it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.agents.codex_fake import FakeCodex, fake_codex
+from tests.agents.stage import LIMIT_S, Stage
+from tests.fakes import FakeClock
+
+from palaver.agents.bus import Bus, Held
+from palaver.agents.codex_lane import CodexLane
+from palaver.client.request import Hold
+from palaver.client.wire import Line
+from palaver.model.delivery import AgentState
+
+TOOL = {"id": "a", "type": "commandExecution", "command": "make"}
+
+
+class Near:
+    """A holder's half: a bus, and a lane that is on it."""
+
+    def __init__(self, stage: Stage, server: FakeCodex) -> None:
+        self.daemon = stage.daemon
+        self.server = server
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.news = asyncio.Event()
+        self.others: list[Line] = []
+        """Offers that were for another lane."""
+        hold = Hold(pid=1, ticket="ticket", secret="secret")
+        self.bus = Bus(str(stage.home), hold, self._on_held, self._on_push)
+        self.codex = CodexLane(
+            server.path,
+            self.bus,
+            clock=FakeClock(),
+            spawn=self._spawn,
+            on_word=self.news.set,
+            on_change=self.news.set,
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _on_held(self, held: Held) -> None:
+        self.codex.lane.lose()
+        if self.codex.word is not None:
+            self._spawn(self.codex.lane.open())
+        self.codex.connected()
+
+    def _on_push(self, line: Line) -> None:
+        if line.push == "decision":
+            self.codex.decide(line)
+        else:
+            self.codex.claim(line, self.others.append)
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                self.news.clear()
+                await self.news.wait()
+
+    async def state(self, state: AgentState) -> None:
+        await self.until(lambda: self.codex.word is not None and self.codex.word.state is state)
+
+
+@asynccontextmanager
+async def near(stage: Stage, *threads: str) -> AsyncIterator[Near]:
+    """A lane that is open, with the bus there and a server with these threads."""
+    async with fake_codex(stage.home) as server:
+        for thread in threads or ("one",):
+            server.add_thread(thread)
+        holder = Near(stage, server)
+        running = asyncio.create_task(holder.bus.run())
+        try:
+            await stage.daemon.heard("hold")
+            holder.codex.start()
+            await stage.daemon.heard("lane", kind="native")
+            yield holder
+        finally:
+            holder.codex.close()
+            running.cancel()
+            await asyncio.wait([running, *holder.tasks])
+
+
+async def work(holder: Near) -> None:
+    """Have a turn run, with a tool in it."""
+    holder.server.turns["one"] = {"id": "turn-9", "status": "inProgress", "items": []}
+    holder.server.set_status("one", "active")
+    holder.server.tell("turn/started", threadId="one", turn={"id": "turn-9"})
+    holder.server.tell("item/started", threadId="one", item=TOOL)
+    await holder.until(lambda: holder.codex.word is not None and holder.codex.word.tool == "Bash")

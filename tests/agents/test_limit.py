@@ -1,0 +1,112 @@
+"""A used-up allowance that only a screen shows."""
+
+import asyncio
+
+from tests.fakes import FakeClock
+
+from palaver.agents.limit import GRACE_MS, LimitWatch
+from palaver.agents.native_word import Word
+from palaver.model.delivery import AgentState
+
+SHOWN = Word(state=AgentState.IDLE, detail="usage limit, resets in 90s")
+ASKED = Word(state=AgentState.BLOCKED, detail="usage limit: flash; Keep trying / Stop?")
+ACTIVE = Word(state=AgentState.ACTIVE)
+IDLE = Word(state=AgentState.IDLE)
+
+
+async def test_it_is_blocked_until_the_moment_that_was_meant_when_it_was_first_seen() -> None:
+    clock = FakeClock()
+    watch = LimitWatch(clock, lambda: None)
+
+    first = watch.see(SHOWN)
+    clock.advance(60)
+    later = watch.see(SHOWN)
+    clock.advance(30)
+    behind = watch.see(SHOWN)
+    watch.close()
+
+    assert first == later == Word(state=AgentState.BLOCKED, detail=SHOWN.detail)
+    assert behind == IDLE
+
+
+async def test_a_moment_that_is_far_is_said_with_its_day() -> None:
+    watch = LimitWatch(FakeClock(), lambda: None)
+
+    seen = watch.see(Word(state=AgentState.IDLE, detail="usage limit, resets in 7200s"))
+    watch.close()
+
+    assert seen.state is AgentState.BLOCKED
+    assert seen.detail.endswith("(UTC)")
+
+
+async def test_its_end_is_told() -> None:
+    told = asyncio.Event()
+    watch = LimitWatch(FakeClock(), told.set)
+
+    watch.see(Word(state=AgentState.IDLE, detail="usage limit, resets in 0s"))
+
+    async with asyncio.timeout(5):
+        await told.wait()
+    watch.close()
+
+
+async def test_one_without_an_end_lasts_until_something_else_is_seen() -> None:
+    clock = FakeClock()
+    watch = LimitWatch(clock, lambda: None)
+    watch.see(Word(state=AgentState.IDLE, detail="usage limit"))
+    clock.advance(100_000)
+
+    still = watch.see(Word(state=AgentState.IDLE, detail="usage limit"))
+
+    assert still == Word(state=AgentState.BLOCKED, detail="usage limit")
+    assert watch.see(ACTIVE) == ACTIVE
+    assert watch.see(IDLE) == IDLE
+
+
+async def test_the_same_limit_after_work_begins_anew() -> None:
+    clock = FakeClock()
+    watch = LimitWatch(clock, lambda: None)
+    watch.see(SHOWN)
+    clock.advance(100)
+    assert watch.see(SHOWN) == IDLE
+    watch.see(ACTIVE)
+
+    again = watch.see(SHOWN)
+    watch.close()
+
+    assert again.state is AgentState.BLOCKED
+
+
+async def test_the_answer_to_a_dialog_counts_when_it_is_seen_what_came_of_it() -> None:
+    clock = FakeClock()
+    watch = LimitWatch(clock, lambda: None)
+    assert watch.see(ASKED) == ASKED
+
+    just_answered = watch.see(ACTIVE)
+    clock.advance(GRACE_MS / 1000)
+    at_work = watch.see(ACTIVE)
+    watch.close()
+
+    assert just_answered == ASKED
+    assert at_work == ACTIVE
+    assert watch.see(ACTIVE) == ACTIVE
+
+
+async def test_a_turn_that_ends_behind_such_a_dialog_ends_the_waiting() -> None:
+    watch = LimitWatch(FakeClock(), lambda: None)
+    watch.see(ASKED)
+    watch.see(ACTIVE)
+
+    stopped = watch.see(SHOWN)
+
+    assert stopped == Word(state=AgentState.BLOCKED, detail=SHOWN.detail)
+    watch.see(ASKED)
+    assert watch.see(IDLE) == IDLE
+    assert watch.see(ACTIVE) == ACTIVE
+    watch.close()
+
+
+async def test_what_is_known_of_other_programs_is_no_reason_to_hold_their_mail() -> None:
+    known = Word(state=AgentState.IDLE, detail="usage_limit")
+
+    assert LimitWatch(FakeClock(), lambda: None).see(known) == known

@@ -1,0 +1,170 @@
+"""What hooks leave in doubt is looked up, slowly, and only then."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import cast
+
+from tests.doors.hooks.conftest import LIMIT_S, Hooks
+from tests.doors.hooks.test_desk import BASH, pair
+
+from palaver.doors.hooks.doubts import Doubts
+from palaver.doors.services import Services
+from palaver.doors.transcripts import TranscriptBook
+from palaver.errors import NotFound
+from palaver.model.agent import Caller
+from palaver.model.request import Leave, SetStatus
+
+PID = 7
+
+
+class Desk:
+    """A client beside a harness: what it is asked to read, and what it finds there."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.found: asyncio.Queue[dict[str, object] | None] = asyncio.Queue()
+        self.transcripts = TranscriptBook()
+        self.services = cast(
+            "Services",
+            SimpleNamespace(
+                log=hooks.bus.log,
+                broker=hooks.bus.broker,
+                clock=hooks.bus.clock,
+                conversations=hooks.conversations,
+                transcripts=self.transcripts,
+            ),
+        )
+
+    async def read(self, path: str, limit_bytes: int) -> bytes:
+        self.asked.put_nowait(path)
+        found = await self.found.get()
+        if found is None:
+            raise NotFound(f"way to read {path}", "it is not there")
+        return json.dumps({"pid": PID, **found}).encode()
+
+    async def next(self) -> str:
+        """Wait until it is asked to read, and say what."""
+        async with asyncio.timeout(LIMIT_S):
+            return await self.asked.get()
+
+    async def becomes(self, state: str, detail: str = "") -> None:
+        """Wait until the agent is said to do this."""
+        bus, changed = self.hooks.bus, asyncio.Event()
+        unsubscribe = bus.log.subscribe(lambda _: changed.set())
+        async with asyncio.timeout(LIMIT_S):
+            while (bus.agent("nova").state, bus.agent("nova").detail) != (state, detail):
+                changed.clear()
+                await changed.wait()
+        unsubscribe()
+
+
+@asynccontextmanager
+async def looking(hooks: Hooks) -> AsyncIterator[Desk]:
+    desk = Desk(hooks)
+    doubts = asyncio.ensure_future(Doubts(desk.services, "nova", desk.read, pauses_s=(0.0,)).run())
+    try:
+        yield desk
+    finally:
+        doubts.cancel()
+        await asyncio.gather(doubts, return_exceptions=True)
+
+
+async def working(hooks: Hooks) -> Caller:
+    _, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
+    return nova
+
+
+async def test_a_turn_that_a_person_stopped_is_over(hooks: Hooks) -> None:
+    await working(hooks)
+
+    async with looking(hooks) as desk:
+        desk.transcripts.tell("nova", "/x/.claude/projects/-x/s1.jsonl")
+        assert await desk.next() == f"/x/.claude/sessions/{PID}.json"
+        desk.found.put_nowait({"status": "busy"})
+        await desk.next()
+        desk.found.put_nowait({"status": "shell"})
+
+        await desk.becomes("idle")
+
+
+async def test_a_dialog_that_was_denied_is_closed(hooks: Hooks) -> None:
+    nova = await working(hooks)
+    await hooks.hook(nova, "PermissionRequest", **BASH)
+
+    async with looking(hooks) as desk:
+        await desk.next()
+        desk.found.put_nowait({"status": "waiting", "waitingFor": "permission prompt"})
+        await desk.next()
+        assert hooks.bus.agent("nova").state == "blocked"
+        desk.found.put_nowait({"status": "idle"})
+
+        await desk.becomes("idle")
+
+
+async def test_what_a_hook_says_meanwhile_is_believed(hooks: Hooks) -> None:
+    nova = await working(hooks)
+
+    async with looking(hooks) as desk:
+        await desk.next()
+        await hooks.hook(nova, "PreToolUse", **BASH)
+        desk.found.put_nowait({"status": "idle"})
+        await desk.next()
+
+        assert (hooks.bus.agent("nova").state, hooks.bus.agent("nova").detail) == ("active", "Bash: ls")
+        desk.found.put_nowait({"status": "busy"})
+
+
+async def test_a_file_that_is_not_there_or_says_nothing_leaves_all_as_it_is(hooks: Hooks) -> None:
+    await working(hooks)
+
+    async with looking(hooks) as desk:
+        nothing: list[dict[str, object] | None] = [None, {"status": "dreaming"}, {"status": "idle", "pid": 8}]
+        for found in nothing:
+            await desk.next()
+            desk.found.put_nowait(found)
+        await desk.next()
+
+        assert hooks.bus.agent("nova").state == "active"
+
+
+async def test_what_an_earlier_daemon_missed_is_looked_up_once(hooks: Hooks) -> None:
+    _, nova = await pair(hooks.bus)
+    await hooks.bus.submit(nova, SetStatus(state="idle"))
+
+    async with looking(hooks) as desk:
+        await desk.next()
+        desk.found.put_nowait({"status": "busy"})
+
+        await desk.becomes("active", "thinking")
+
+
+async def test_who_rests_or_waits_for_more_allowance_is_in_no_doubt(hooks: Hooks) -> None:
+    nova = await working(hooks)
+    await hooks.hook(nova, "Stop")
+
+    async with looking(hooks) as desk:
+        await hooks.hook(nova, "StopFailure", error="billing_error")
+        await hooks.hook(nova, "UserPromptSubmit", prompt="go on")
+        await desk.next()
+
+        assert desk.asked.empty()
+        assert hooks.bus.agent("nova").state == "active"
+
+
+async def test_it_ends_with_the_agent(hooks: Hooks) -> None:
+    nova = await working(hooks)
+    desk = Desk(hooks)
+    doubts = asyncio.ensure_future(Doubts(desk.services, "nova", desk.read, pauses_s=(0.0,)).run())
+    await desk.next()
+    desk.found.put_nowait({"status": "busy"})
+
+    await hooks.bus.submit(nova, Leave())
+    desk.found.put_nowait({"status": "busy"})
+
+    async with asyncio.timeout(LIMIT_S):
+        await doubts

@@ -1,0 +1,130 @@
+"""Hooks of Gemini CLI on a bus: what its sub-agents and its failed turns must not take along."""
+
+from tests.doors.hooks.conftest import Hooks, text_of
+from tests.fakes import Bus, seat
+
+from palaver.delivery.lane import LaneKind, Level
+from palaver.harness.hooks import read_hook
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.request import SetStatus
+
+SHELL = {"tool_name": "run_shell_command", "tool_input": {"command": "ls"}}
+AGENT = {"tool_name": "invoke_agent", "tool_input": {"agent_name": "generalist"}}
+FAILED = {"prompt_response": "[no response text]"}
+
+
+async def pair(bus: Bus) -> tuple[Caller, Caller]:
+    return await bus.join("luna"), await bus.join("nova", harness="gemini", seat=seat(7))
+
+
+async def hook(hooks: Hooks, caller: Caller, event: str, **fields: object) -> str:
+    """Call a hook of Gemini CLI whose answer arrives, and give the text in it."""
+    news = read_hook("gemini", event, {"session_id": "s1", **fields})
+    assert news is not None
+    answer = await hooks.desk.answer(caller, "gemini", news)
+    await hooks.settle(answer)
+    return text_of(answer)
+
+
+def state(bus: Bus, event: Event) -> str:
+    entry = bus.entry(event, "nova")
+    return "queued" if entry is None else entry.state
+
+
+async def test_what_waits_does_not_go_into_a_sub_agent_and_comes_with_its_result(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hook(hooks, nova, "BeforeAgent", prompt="go")
+    await hook(hooks, nova, "BeforeTool", **AGENT)
+    message = await hooks.bus.send(luna, "look here", "@nova")
+
+    inside = [
+        await hook(hooks, nova, "BeforeTool", **SHELL),
+        await hook(hooks, nova, "AfterTool", **SHELL),
+    ]
+
+    assert inside == ["", ""]
+    assert state(hooks.bus, message) == "queued"
+    assert "look here" in await hook(hooks, nova, "AfterTool", **AGENT)
+
+
+async def test_of_two_sub_agents_the_last_result_brings_it(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hook(hooks, nova, "BeforeTool", **AGENT)
+    await hook(hooks, nova, "BeforeTool", **AGENT)
+    await hooks.bus.send(luna, "look here", "@nova")
+
+    first = await hook(hooks, nova, "AfterTool", **AGENT)
+
+    assert first == ""
+    assert "look here" in await hook(hooks, nova, "AfterTool", **AGENT)
+
+
+async def test_a_sub_agent_that_was_cut_off_is_over_with_its_turn(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hook(hooks, nova, "BeforeTool", **AGENT)
+    await hook(hooks, nova, "BeforeAgent", prompt="something else")
+    await hooks.bus.send(luna, "look here", "@nova")
+
+    assert "look here" in await hook(hooks, nova, "AfterTool", **SHELL)
+
+
+async def test_a_failed_turn_is_not_kept_going_and_proves_nothing(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    given = await hooks.bus.send(luna, "with the prompt", "@nova")
+    assert "with the prompt" in await hook(hooks, nova, "BeforeAgent", prompt="go")
+    waiting = await hooks.bus.send(luna, "at the end", "@nova")
+
+    said = await hook(hooks, nova, "AfterAgent", **FAILED)
+
+    assert said == ""
+    assert state(hooks.bus, waiting) == "queued"
+    assert hooks.bus.agent("nova").state == "idle"
+    await hook(hooks, nova, "BeforeAgent", prompt="again")
+    await hook(hooks, nova, "AfterAgent", prompt_response="well")
+    assert state(hooks.bus, given) == "submitted"
+    assert state(hooks.bus, waiting) == "seen"
+
+
+async def test_the_end_of_a_turn_is_not_the_end_of_a_limit_that_its_terminal_shows(hooks: Hooks) -> None:
+    _, nova = await pair(hooks.bus)
+    held = await hooks.bus.join("kira", harness="gemini", seat=seat(8), holder="h")
+    for agent in (nova, held):
+        await hook(hooks, agent, "BeforeAgent", prompt="go")
+        await hooks.bus.broker.submit(agent, SetStatus(state="blocked", detail="usage limit: x; Stop?"))
+
+    for agent in (nova, held):
+        await hook(hooks, agent, "AfterAgent", prompt_response="well")
+
+    assert hooks.bus.agent("nova").state == "idle"
+    assert hooks.bus.agent("kira").state == "blocked"
+
+
+async def test_a_cleared_session_takes_no_text_and_is_told_with_its_first_prompt(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.bus.send(luna, "look here", "@nova")
+
+    cleared = await hook(hooks, nova, "SessionStart", source="clear")
+    first = await hook(hooks, nova, "BeforeAgent", prompt="go")
+    second = await hook(hooks, nova, "BeforeAgent", prompt="go on")
+
+    assert cleared == ""
+    assert "You are nova on Palaver" in first
+    assert "look here" in first
+    assert second == ""
+
+
+async def test_a_late_hook_does_not_hide_a_dialog_that_the_terminal_shows(hooks: Hooks) -> None:
+    _, nova = await pair(hooks.bus)
+    await hook(hooks, nova, "BeforeAgent", prompt="go")
+    terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL)
+    await hooks.bus.broker.submit(nova, SetStatus(state="blocked", detail="dialog: a loop"))
+    hooks.bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="dialog"))
+
+    await hook(hooks, nova, "AfterAgent", prompt_response="well")
+    shown = hooks.bus.agent("nova").state
+    hooks.bus.delivery.set_level(terminal.lane, Level())
+    await hook(hooks, nova, "BeforeTool", **SHELL)
+
+    assert shown == "blocked"
+    assert hooks.bus.agent("nova").state == "active"

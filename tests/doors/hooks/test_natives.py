@@ -1,0 +1,147 @@
+"""What a harness has beside its hooks: monitors, and wakes that happen once."""
+
+from tests.doors.hooks.conftest import Hooks
+from tests.doors.hooks.test_desk import BASH, grade, pair
+from tests.fakes import Bus, FakeLane
+
+from palaver.delivery.lane import LaneKind, lanes_in_order
+from palaver.doors.hooks.natives import Natives, Wake
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+
+
+def woken(*events: Event) -> str:
+    """The prompt that a harness makes of what wakes it."""
+    lines = "\n".join(f"[new message #{event.seq}] luna → nova: x" for event in events)
+    return (
+        "<task-notification>\n<summary>messages from Palaver</summary>\n</task-notification>\n"
+        f"<system-reminder>\nMessages from Palaver: New messages:\n{lines}\n</system-reminder>"
+    )
+
+
+async def leaving(hooks: Hooks, luna: Caller, text: str = "look") -> tuple[Event, FakeLane]:
+    """Have a message leave by a wake."""
+    lane = hooks.bus.open_lane("nova", LaneKind.NATIVE, reaches_busy=False)
+    await hooks.bus.send(luna, text, "@nova")
+    (message,) = (await lane.next()).events
+    hooks.conversations.natives("nova").leave(Wake(lambda: None, lane.lane))
+    return message, lane
+
+
+def unconfirmed(bus: Bus, message: Event) -> bool:
+    entry = bus.entry(message, "nova")
+    assert entry is not None
+    return entry.unconfirmed
+
+
+def test_a_newer_one_that_waits_ends_the_one_before() -> None:
+    ended: list[str] = []
+    natives = Natives()
+    first, second = Wake(lambda: ended.append("first")), Wake(lambda: ended.append("second"))
+    natives.wait(first)
+
+    natives.wait(second)
+    natives.forget(first)
+
+    assert ended == ["first"]
+    assert natives.wake is second
+    natives.end_wake()
+    natives.end_wake()
+    assert ended == ["first", "second"]
+    assert natives.is_empty
+
+
+async def test_what_woke_a_session_is_proven_by_its_prompt_and_the_answer(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "SessionStart", source="startup")
+    message, lane = await leaving(hooks, luna)
+
+    assert lane.lane.is_busy
+    await hooks.hook(nova, "UserPromptSubmit", prompt=woken(message))
+    assert lane.lane.is_spent
+    assert grade(hooks.bus, message) == ("submitted", "native", "")
+    await hooks.hook(nova, "Stop")
+
+    assert grade(hooks.bus, message) == ("seen", "native", "context")
+    assert not lane.lane.is_open
+    assert hooks.conversations.natives("nova").is_empty
+
+
+async def test_what_went_with_results_is_proven_by_the_next_prompt_of_somebody_else(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "SessionStart", source="startup")
+    message, lane = await leaving(hooks, luna)
+    for event in ("PreToolUse", "PostToolUse", "PostToolBatch"):
+        await hooks.hook(nova, event, **BASH)
+    await hooks.hook(nova, "PreToolUse", agent_id="a1", **BASH)
+    assert lanes_in_order([lane.lane], idle=True) == [lane.lane]
+
+    await hooks.hook(nova, "Stop")
+    assert lanes_in_order([lane.lane], idle=True) == []
+    assert grade(hooks.bus, message)[0] == "submitted"
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go on")
+
+    assert grade(hooks.bus, message) == ("seen", "native", "context")
+
+
+async def test_what_still_waits_at_the_end_of_a_turn_is_not_proven_by_another_prompt(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "SessionStart", source="startup")
+    message, lane = await leaving(hooks, luna)
+
+    await hooks.hook(nova, "Stop")
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go on")
+
+    assert lane.lane.is_spent
+    assert grade(hooks.bus, message)[0] == "submitted"
+    await hooks.hook(nova, "UserPromptSubmit", prompt=woken(message))
+    await hooks.hook(nova, "Stop")
+    assert grade(hooks.bus, message) == ("seen", "native", "context")
+
+
+async def test_with_its_session_what_left_and_is_not_proven_is_unconfirmed(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "SessionStart", source="startup")
+    ended: list[str] = []
+    message, lane = await leaving(hooks, luna)
+    hooks.conversations.natives("nova").wait(Wake(lambda: ended.append("waits")))
+
+    await hooks.hook(nova, "SessionEnd", reason="clear")
+
+    assert ended == ["waits"]
+    assert unconfirmed(hooks.bus, message)
+    assert not lane.lane.is_open
+
+
+async def test_with_its_session_what_a_monitor_has_shown_is_unconfirmed_and_what_is_under_way_is_not(
+    hooks: Hooks,
+) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "SessionStart", source="startup")
+    monitor = hooks.bus.open_lane("nova")
+    hooks.conversations.add_native(monitor.lane)
+    shown = await hooks.bus.send(luna, "one", "@nova")
+    await monitor.next()
+    lines = f"[new message #{shown.seq}] luna → nova: one"
+    notice = f"<task-notification>\n<event>{lines}</event>\n</task-notification>"
+    await hooks.hook(nova, "UserPromptSubmit", prompt=notice)
+    under_way = await hooks.bus.send(luna, "two", "@nova")
+    await monitor.next()
+
+    await hooks.hook(nova, "SessionEnd", reason="clear")
+
+    assert unconfirmed(hooks.bus, shown)
+    assert not unconfirmed(hooks.bus, under_way)
+
+
+async def test_a_monitor_leaves_nothing_to_what_waits(hooks: Hooks) -> None:
+    await pair(hooks.bus)
+    ended: list[str] = []
+    hooks.conversations.natives("nova").wait(Wake(lambda: ended.append("waits")))
+    monitor = hooks.bus.open_lane("nova")
+
+    hooks.conversations.add_native(monitor.lane)
+
+    assert ended == ["waits"]
+    hooks.conversations.remove_native(monitor.lane)
+    assert hooks.conversations.natives("nova").is_empty

@@ -1,0 +1,74 @@
+"""What an agent in a terminal must do, whoever it is: a real harness, or a program that stands in for one."""
+
+from tests.harness.real.harness_stage import HarnessStage, send
+
+
+def wakes_one_that_rests(stage: HarnessStage, lane: str) -> tuple[int, str]:
+    """See a message wake it, once; give its place and what it was told."""
+    stage.begin(lane=lane)
+    luna = stage.friend()
+
+    place = send(luna, "@nova", "--intent", "request", "--", "please look at the build")
+
+    asked = stage.told("please look at the build")
+    assert stage.count("please look at the build", asked) == 1
+    receipt = stage.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == (lane, stage.grades[lane])
+    return place, asked
+
+
+def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
+    """See a dialog stay, and what came meanwhile arrive after it, once; till then the ledger says why."""
+    stage.begin_asking(lane)
+    luna = stage.friend()
+    stage.until(stage.dialog)
+    stage.until(lambda: stage.state()[0] == "blocked")
+    before = stage.dialog()
+
+    normal = send(luna, "@nova", "--", "a normal one")
+    urgent = send(luna, "@nova", "--interrupt", "--", "an urgent one: y")
+    stage.until(lambda: stage.receipt(urgent)["state"] == "held")
+
+    assert stage.receipt(urgent)["reason"] == "dialog"
+    assert stage.receipt(normal)["state"] == "queued"
+    stage.until(lambda: f"#{urgent} is held for nova" in luna.ok("recv", "--json", "--peek").out)
+    assert stage.dialog() == before
+    assert not stage.has_leave()
+
+    stage.give_leave()
+
+    stage.until(stage.has_leave)
+    stage.until_seen(urgent)
+    stage.until_seen(normal)
+    stage.told("an urgent one: y")
+    stage.told("a normal one")
+    stage.until_idle()
+    asked = stage.all_told()
+    assert [stage.count(text, asked) for text in ("a normal one", "an urgent one: y")] == [1, 1]
+
+
+def leaves_a_draft_as_it_was(stage: HarnessStage, lane: str) -> None:
+    """See what a person has begun to write stay, and go out when the person sends it."""
+    stage.begin(asks=True, lane=lane)
+    luna = stage.friend()
+    person = stage.sit_down()
+    person.press(b"half a thou")
+    stage.until(lambda: stage.composer("half a thou") in stage.screen())
+
+    place = send(luna, "@nova", "--", "are you there?")
+    if lane == "native":
+        stage.until_seen(place)
+        stage.until_idle()
+    else:
+        stage.until(lambda: stage.gates()["terminal"] == "draft")
+        assert stage.receipt(place)["state"] == "queued"
+
+    assert stage.composer("half a thou") in stage.screen()
+
+    person.press(b"ght")
+    stage.until(lambda: stage.composer("half a thought") in stage.screen())
+    person.press(b"\r")
+
+    stage.told("half a thought")
+    assert stage.count("are you there?", stage.told("are you there?")) == 1
+    stage.until_seen(place)

@@ -1,0 +1,109 @@
+"""An app-server of Codex that was not started by us, and a client of it that has conversations there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.cli.person import Person
+from tests.harness.real.codex_stage import CodexStage
+from tests.harness.real.harness_stage import LIMIT_S
+from tests.harness.real.install import installed
+
+from palaver.agents.codex_client import CodexClient
+from palaver.agents.codex_server import listens
+from palaver.agents.codex_wire import Said, ThreadRead, result_as, start_turn
+
+
+class Server:
+    """A server, and somebody who talks there and never answers what it asks."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self._folder = folder
+        self._news = asyncio.Event()
+        self.said: list[Said] = []
+        """Every word of the server so far."""
+        self.client = CodexClient(path, self._hear, lambda error: None)
+
+    def _hear(self, said: Said) -> None:
+        self.said.append(said)
+        self._news.set()
+
+    async def until(self, method: str, thread: str = "", count: int = 1) -> Said:
+        """Wait until the server has said something of a thread so often, and give the last of it."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                self._news.clear()
+                found = [one for one in self.said if one.method == method]
+                found = [one for one in found if thread in ("", one.params.get("threadId"))]
+                if len(found) >= count:
+                    return found[-1]
+                await self._news.wait()
+
+    async def begin(self, **given: object) -> str:
+        """Begin a conversation in which nobody is asked, and give its id."""
+        params = {"cwd": str(self._folder), "approvalPolicy": "never", "sandbox": "danger-full-access"}
+        answer = await self.client.ask("thread/start", {**params, **given})
+        return result_as(answer, ThreadRead).thread.id
+
+    async def start(self, thread: str, text: str) -> None:
+        """Begin a turn."""
+        await self.client.ask(*start_turn(thread, text, "test"))
+
+    async def turn(self, thread: str, text: str) -> None:
+        """Have a turn, from beginning to end."""
+        before = sum(one.method == "turn/completed" for one in self._of(thread))
+        await self.start(thread, text)
+        await self.until("turn/completed", thread, before + 1)
+
+    def _of(self, thread: str) -> list[Said]:
+        return [one for one in self.said if one.params.get("threadId") == thread]
+
+    async def answer(self, method: str, **params: object) -> bytes:
+        """Ask the server something, and give its answer as it came."""
+        return bytes(await self.client.ask(method, dict(params)))
+
+
+@asynccontextmanager
+async def app_server(stage: CodexStage, *words: str, path: Path | None = None) -> AsyncIterator[Server]:
+    """A server with these arguments: at a place of its own, or at the one where every plain Codex looks."""
+    place = path or stage.project / "shared.sock"
+    listen = f"unix://{place}" if path is None else "unix://"
+    process = await asyncio.create_subprocess_exec(
+        *(str(installed("codex")), "app-server", "--listen", listen, *words),
+        env={name: value for name, value in stage.home.environment.items() if not name.startswith("PALAVER")},
+        cwd=stage.project,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    server = Server(place, stage.project)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while not listens(place):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.05)
+        await server.client.open()
+        yield server
+    finally:
+        server.client.close()
+        process.terminate()
+        try:
+            async with asyncio.timeout(LIMIT_S / 10):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def looked(is_so: Callable[[], object]) -> None:
+    """Look until something is so, while the server is listened to."""
+    async with asyncio.timeout(LIMIT_S):
+        while not await asyncio.to_thread(is_so):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.05)
+
+
+def person_at_shell(stage: CodexStage) -> Person:
+    """A person at a terminal of their own, who stays as long as the stage does."""
+    person = Person(stage.home, cols=120, rows=40)
+    stage._people.append(person)
+    return person

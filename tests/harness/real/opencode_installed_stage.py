@@ -1,0 +1,144 @@
+"""OpenCode started as its user would, without `pal`, after `pal install opencode`."""
+
+import json
+import shlex
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pyte
+import pytest
+from tests.cli.person import Person
+from tests.daemon.stage import JsonLine
+from tests.harness.real.harness_stage import HarnessHome, bus, new_folder
+from tests.harness.real.install import NOT_TESTED, PINNED, cache_folder
+from tests.harness.real.opencode_stage import OpenCodeStage
+
+from palaver.agents.opencode_place import free_port
+from palaver.cli.doctor.accounts import account_for
+from palaver.cli.mock_model.script import Script
+from palaver.cli.mock_model.server import mock_model
+
+COLS, ROWS = 100, 30
+LIMIT_S = 600
+
+
+@cache
+def plugin_package() -> Path:
+    """Give the package that OpenCode wants beside every plugin, where it would fetch it itself."""
+    version = PINNED["opencode"][1]
+    folder = cache_folder() / f"opencode-plugin-{version}"
+    if not (folder / "node_modules").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        words = ["npm", "install", "--save-exact", "--no-fund", "--no-audit", "--prefix", str(folder)]
+        what = f"@opencode-ai/plugin@{version}"
+        try:
+            done = subprocess.run([*words, what], capture_output=True, timeout=LIMIT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            pytest.skip(f"{NOT_TESTED}: opencode: {what} cannot be had: {error}")
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            pytest.skip(f"{NOT_TESTED}: opencode: {what} cannot be had: {done.stderr[-200:]!r}")
+    return folder
+
+
+class InstalledStage(OpenCodeStage):
+    """One OpenCode that knows of the bus only by what was installed."""
+
+    port_ = 0
+
+    def open_terminal(self, *arguments: str, sign: str = "commands") -> Person:
+        """A person who starts it in a window, and waits until that shows a word."""
+        person = Person(self.home, cols=COLS, rows=ROWS, term="xterm-256color")
+        self._people.append(person)
+        words = shlex.join(("opencode", *arguments))
+        person.press(f"unset PALAVER_HOME; cd {self.project}; exec {words}\r".encode())
+        self.until(lambda: sign in self.shown(person))
+        return person
+
+    def shown(self, person: Person) -> str:
+        """What stands in a person's window now."""
+        person.drain()
+        screen = pyte.Screen(COLS, ROWS)
+        pyte.ByteStream(screen).feed(person.shown)
+        return "\n".join(row.rstrip() for row in screen.display)
+
+    def serve(self) -> "subprocess.Popen[bytes]":
+        """Start it with a server and no terminal: one process with many sessions."""
+        self.port_ = free_port()
+        environment = {**self.home.environment}
+        environment.pop("PALAVER_HOME", None)
+        process = subprocess.Popen(
+            ["opencode", "serve", "--port", str(self.port_)],
+            env=environment,
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            executable=str(self.project / "bin" / "opencode"),
+        )
+        self.until(self._is_listening)
+        return process
+
+    def _is_listening(self) -> bool:
+        try:
+            self.ask("GET", "/global/health")
+        except OSError:
+            return False
+        return True
+
+    def ask(self, method: str, path: str, body: object = None) -> object:
+        """Ask its server, as its user may."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        address = f"http://127.0.0.1:{self.port_}{path}"
+        request = urllib.request.Request(address, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found = answer.read()
+        return json.loads(found) if found else None
+
+    def begin_session(self, prompt: str) -> str:
+        """Begin a session, and put something to it."""
+        made = self.ask("POST", "/session", {})
+        assert isinstance(made, dict)
+        parts = [{"type": "text", "text": prompt}]
+        self.ask("POST", f"/session/{made['id']}/prompt_async", {"parts": parts})
+        return str(made["id"])
+
+    def agents(self) -> dict[str, str]:
+        """The agents of OpenCode that are there, by their sessions."""
+        here = {one["name"] for one in self.home.ok("list", "--json").lines}
+        known = [one["payload"]["agent"] for one in self.home.events("--type", "agent.hello")]
+        return {
+            str(one.get("session", "")): str(one["name"])
+            for one in known
+            if _is_ours(one) and one["name"] in here
+        }
+
+    def companions(self) -> list[str]:
+        """What runs beside it."""
+        return [line for line in self.processes() if "opencode_companion" in line]
+
+
+def _is_ours(agent: JsonLine) -> bool:
+    return agent.get("harness") == "opencode" and not agent.get("parent")
+
+
+@contextmanager
+def installed_stage(program: Path) -> Iterator[InstalledStage]:
+    """All of it, ended with the block: processes, terminals, files."""
+    package = plugin_package()
+    folder = new_folder(program)
+    with mock_model(Script()) as model:
+        home = HarnessHome(folder / "home", model, "opencode")
+        with bus(home) as people:
+            stage = InstalledStage(home, model, people)
+            shutil.copytree(package, stage.settings.parent, symlinks=True)
+            (text,) = account_for("opencode", model.url, "").files.values()
+            stage.settings.write_text(json.dumps({**json.loads(text), "permission": {"edit": "ask"}}))
+            home.ok("install", "opencode", "--yes")
+            yield stage

@@ -1,0 +1,34 @@
+"""The processes that were started for what lies in one folder, whoever started them."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from tests.daemon.stage import end_process
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """Give the command line of everything that runs and names a folder: in its words or its environment."""
+    mark = os.fsencode(folder)
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError):  # it has ended meanwhile
+            words = (entry / "cmdline").read_bytes()
+            if words and (mark in words or mark in (entry / "environ").read_bytes()):
+                found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
+
+
+def end_processes_of(folder: Path) -> None:
+    """End them all; what was just starting comes to light in the next look."""
+    while found := processes_of(folder):
+        for pid in found:
+            end_process(pid, signal.SIGKILL)
+
+
+def parent_of(pid: int) -> int:
+    """The process above another."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,0 +1,248 @@
+"""The life of a Claude Code session: it stays the same agent, whatever becomes of its conversation."""
+
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.cli.person import Person
+from tests.daemon.stage import run_as_person
+from tests.harness.real.claude_stage import ClaudeStage
+from tests.harness.real.claude_versions import UserStage, user_stage
+from tests.harness.real.harness_stage import PATIENCE_S, reply, send
+from tests.harness.real.unheld import Unheld
+
+from palaver.cli.mock_model.script import Reply
+
+pytestmark = pytest.mark.harness
+
+
+@pytest.fixture
+def claude() -> Iterator[UserStage]:
+    """A home in which the bus runs and Claude Code can be started, with `pal` and without."""
+    with user_stage() as stage:
+        yield stage
+
+
+def write(claude: ClaudeStage, person: Person, text: str) -> None:
+    """Have a person put something to it, once it stands in the composer."""
+    person.press(text.encode())
+    claude.until(lambda: claude.composer(text) in claude.screen())
+    person.press(b"\r")
+
+
+def first_words(claude: ClaudeStage) -> None:
+    """Start it with a prompt, and wait until that is answered and written down: what is not cannot go on."""
+    claude.begin("first words")
+    claude.until(lambda: "● done" in claude.screen())
+    claude.until_idle()
+    claude.until(lambda: "first words" in claude.home.pal("transcript", "nova", "--json").out)
+
+
+def lives(claude: ClaudeStage, name: str = "nova") -> list[str]:
+    """The moments of its life so far."""
+    found = claude.home.ok("events", "--type", "life", "--from", name, "--json").lines
+    return [event["payload"]["action"] for event in found]
+
+
+def session(claude: ClaudeStage, name: str = "nova") -> str:
+    """The conversation that the bus believes it is in."""
+    found = claude.home.ok("events", "--type", "life", "--from", name, "--json").lines
+    agents = [event["payload"]["agent"] for event in found if event["payload"]["action"] == "session"]
+    return str(agents[-1]["session"]) if agents else ""
+
+
+def transcript(claude: ClaudeStage, name: str = "nova") -> str:
+    """What `pal transcript` shows of it."""
+    return claude.home.ok("transcript", name, "--json").out
+
+
+def is_told_once(claude: ClaudeStage, text: str) -> bool:
+    """Whether the model was told something, and in no request twice."""
+    counts = [one.conversation.count(text) for one in claude.script.main]
+    return max(counts) == 1
+
+
+def end(claude: ClaudeStage) -> None:
+    """End its session, as a person would from elsewhere."""
+    assert run_as_person(claude.home, "stop", "nova").status == 0
+    claude.until(lambda: claude.state()[0] in ("exited", ""))
+
+
+def test_a_first_session_starts_and_is_not_resumed(claude: ClaudeStage) -> None:
+    first_words(claude)
+
+    assert sorted(lives(claude)) == ["ready", "session", "started"]
+
+
+def test_behind_clear_it_is_the_same_agent_in_another_conversation(claude: ClaudeStage) -> None:
+    first_words(claude)
+    luna = claude.friend()
+    before = session(claude)
+    assert run_as_person(claude.home, "pause", "nova").status == 0
+    place = send(luna, "@nova", "--", "it waits for a new day")
+
+    write(claude, claude.sit_down(), "/clear")
+    claude.until(lambda: session(claude) != before)
+    assert claude.receipt(place)["state"] == "queued"
+    assert run_as_person(claude.home, "unpause", "nova").status == 0
+
+    assert claude.until_seen(place)["grade"] == "context"
+    assert is_told_once(claude, "it waits for a new day")
+    told = claude.script.main[-1].conversation
+    assert "first words" not in told
+    assert "You are nova on Palaver" in told
+    claude.until_idle()
+    assert "resumed" not in lives(claude)
+    assert "it waits for a new day" in transcript(claude)
+    assert "first words" not in transcript(claude)
+
+
+def test_while_it_makes_its_context_shorter_mail_waits_and_then_comes_once(claude: ClaudeStage) -> None:
+    first_words(claude)
+    luna = claude.friend()
+    claude.script.add(reply("what it was about", gate="compacting"))
+    write(claude, claude.sit_down(), "/compact")
+    claude.until(lambda: claude.state() == ("active", "compacting"))
+
+    place = send(luna, "@nova", "--", "in the middle of it")
+    later = send(luna, "@luna", "--", "to myself")
+    luna.ok("recv", "--json")
+    assert claude.receipt(later)["state"] == "seen"
+    assert claude.receipt(place)["state"] == "queued"
+    claude.script.open("compacting")
+
+    assert claude.until_seen(place)["grade"] == "context"
+    assert is_told_once(claude, "in the middle of it")
+    claude.until_idle()
+    assert sorted(lives(claude)) == ["ready", "session", "started"]
+
+
+def test_when_its_context_is_shorter_it_rests(claude: ClaudeStage) -> None:
+    first_words(claude)
+    claude.script.add(reply("what it was about", gate="compacting"))
+    write(claude, claude.sit_down(), "/compact")
+    claude.until(lambda: claude.state() == ("active", "compacting"))
+
+    claude.script.open("compacting")
+
+    claude.until_idle()
+    states = claude.home.ok("events", "--type", "status", "--from", "nova", "--json").lines
+    assert json.dumps(states[-1]["payload"]) == '{"state": "idle"}'
+
+
+@pytest.mark.parametrize("how", ["--resume ID", "--continue", "--continue --fork-session", "pal resume"])
+def test_a_conversation_that_goes_on_is_the_same_agent_with_the_mail_that_waited(
+    claude: ClaudeStage, how: str
+) -> None:
+    first_words(claude)
+    luna = claude.friend()
+    before = session(claude)
+    end(claude)
+    place = send(luna, "@nova", "--", "while you were away")
+
+    if how == "pal resume":
+        claude.launch("pal", "resume", "nova", "--detach")
+    else:
+        words = how.replace("ID", before).split()
+        claude.launch("pal", "claude", "--detach", *words, *claude.words("", asks=False))
+
+    assert claude.until_seen(place)["grade"] == "context"
+    assert is_told_once(claude, "while you were away")
+    assert "first words" in claude.script.main[-1].conversation
+    claude.until_idle()
+    assert [one["name"] for one in claude.home.ok("list", "--json").lines] == ["luna", "nova"]
+    shown = transcript(claude)
+    assert "first words" in shown
+    assert "while you were away" in shown
+    if "fork" in how:
+        claude.until(lambda: session(claude) != before)
+
+
+def test_a_conversation_that_is_chosen_from_its_own_list_keeps_the_agent(claude: ClaudeStage) -> None:
+    first_words(claude)
+    luna = claude.friend()
+    first = session(claude)
+    person = claude.sit_down()
+    write(claude, person, "/clear")
+    claude.until(lambda: session(claude) != first)
+    write(claude, person, "second words")
+    claude.until(lambda: len(claude.script.main) == 2)
+    claude.until_idle()
+
+    write(claude, person, "/resume")
+    claude.until(lambda: "first words" in claude.screen())
+    while session(claude) != first:
+        person.press(b"\r")
+        claude.wait(lambda: session(claude) == first, 2 * PATIENCE_S)
+    place = send(luna, "@nova", "--", "which one are you in?")
+
+    claude.until_seen(place)
+    assert is_told_once(claude, "which one are you in?")
+    told = claude.script.main[-1].conversation
+    assert "first words" in told
+    assert "second words" not in told
+    claude.until_idle()
+    assert "second words" not in transcript(claude)
+    assert [one["name"] for one in claude.home.ok("list", "--json").lines] == ["luna", "nova"]
+
+
+# Where no holder sees the screen
+
+
+def test_a_turn_that_its_user_stopped_is_over_and_a_message_wakes_it(claude: UserStage) -> None:
+    session = Unheld(claude)
+    luna = claude.friend()
+    claude.script.add(reply("thinking", gate="busy"))
+    session.write("ponder")
+    claude.requests(2)
+    claude.until(lambda: session.state == "active")
+
+    session.person.press(b"\x1b")
+
+    claude.until(lambda: session.state == "idle")
+    place = send(luna, f"@{session.name}", "--", "what about this?")
+    claude.until_seen(place)
+    assert is_told_once(claude, "what about this?")
+
+
+def test_a_dialog_that_its_user_denied_is_closed(claude: UserStage) -> None:
+    session = Unheld(claude)
+    claude.script.add(reply("I need a file", claude.asking_to_make(claude.project / "made.txt")))
+    session.write("make")
+    claude.until(lambda: session.state == "blocked")
+    session.person.until(b"3.")
+
+    while session.state != "idle":
+        session.person.press(b"\x1b")
+        claude.wait(lambda: session.state == "idle", 2 * PATIENCE_S)
+
+    assert not (claude.project / "made.txt").exists()
+
+
+def test_a_turn_that_failed_is_over(claude: UserStage) -> None:
+    session = Unheld(claude)
+    error = {"type": "error", "error": {"type": "api_error", "message": "boom"}}
+    claude.script.add(Reply(status=500, body=error))
+    session.write("fail")
+    claude.requests(2)
+
+    claude.until(lambda: session.state == "idle")
+    session.write("again")
+    claude.requests(3)
+    claude.until(lambda: session.state == "idle")
+
+
+def test_what_it_does_is_known_again_after_the_bus_was_away(claude: UserStage) -> None:
+    session = Unheld(claude)
+    claude.script.add(reply("thinking", gate="busy"))
+    session.write("ponder")
+    claude.requests(2)
+    claude.until(lambda: session.state == "active")
+
+    claude.home.kill(signal.SIGKILL)
+    claude.script.open("busy")
+    session.person.until(b"thinking")
+    claude.home.ok("up")
+
+    claude.until(lambda: session.state == "idle")

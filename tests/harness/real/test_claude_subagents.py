@@ -1,0 +1,169 @@
+"""Sub-agents of Claude Code itself, launched with `pal claude`, and a scripted model."""
+
+import subprocess
+
+import pytest
+from tests.daemon.stage import run_script_as_person
+from tests.harness.real.claude_stage import ClaudeStage
+from tests.harness.real.harness_stage import reply, send, tool
+
+from palaver.cli.mock_model.script import Reply, Request, Rule
+
+pytestmark = pytest.mark.harness
+
+CHILD = "nova_general_purpose_1"
+GREETING = f"You are {CHILD} on Palaver"
+"""Stands in every request of the sub-agent's, and in no other."""
+ALLOWED = "Bash,Agent,mcp__plugin_palaver_palaver__join_path"
+
+
+def delegate(*, in_background: bool = False) -> Reply:
+    """Ask a sub-agent to do something."""
+    call = tool(
+        "Agent",
+        description="look",
+        prompt="look into the build",
+        subagent_type="general-purpose",
+        run_in_background=in_background,
+    )
+    return reply("I delegate", call)
+
+
+def begin(claude: ClaudeStage, *of_child: Reply) -> subprocess.Popen[bytes]:
+    """Start a session that delegates to a sub-agent, and goes on when that one is done."""
+    claude.script.add(delegate(), reply("all done"))
+    return start(claude, *of_child)
+
+
+def start(claude: ClaudeStage, *of_child: Reply) -> subprocess.Popen[bytes]:
+    """Start a session; its sub-agent has a script of its own."""
+    claude.script.add_rules(*(Rule(pattern=GREETING, reply=one) for one in of_child))
+    return claude.begin_headless("--name", "nova", "-p", "go", "--allowedTools", ALLOWED)
+
+
+def end(claude: ClaudeStage, running: subprocess.Popen[bytes]) -> None:
+    """Let the session come to its end."""
+    out, _ = running.communicate(timeout=20)
+    assert running.returncode == 0
+    assert out.endswith(b"all done\n")
+
+
+def asked_by(claude: ClaudeStage, *, child: bool) -> list[Request]:
+    """The requests of the sub-agent, or those of its parent."""
+    return [request for request in claude.script.main if (GREETING in request.conversation) == child]
+
+
+def until_asked(claude: ClaudeStage, count: int) -> list[Request]:
+    """Wait until the sub-agent's model was asked so often."""
+    claude.until(lambda: len(asked_by(claude, child=True)) >= count)
+    return asked_by(claude, child=True)
+
+
+def bash(command: str, gate: str = "") -> Reply:
+    return reply("working", tool("Bash", command=command, description="x"), gate=gate)
+
+
+def test_mail_of_a_sub_agent_is_in_its_own_request_and_never_in_its_parents(claude: ClaudeStage) -> None:
+    luna = claude.friend()
+    claude.script.add(delegate(in_background=True), reply("I rest"), reply("all done"))
+    running = start(claude, bash("echo one", gate="busy"), bash("echo two"), reply("looked", gate="end"))
+    until_asked(claude, 1)
+    claude.until(lambda: len(asked_by(claude, child=False)) == 2)
+    listed = {agent["name"]: agent for agent in claude.home.ok("list", "--json").lines}
+
+    place = send(luna, f"@{CHILD}", "--intent", "request", "--", "look at the second test")
+    claude.script.open("busy")
+
+    assert listed[CHILD]["by"] == listed[CHILD]["parent"] == "nova"
+    assert (
+        f"[request #{place}] luna → {CHILD}: look at the second test"
+        in until_asked(claude, 2)[1].conversation
+    )
+    receipt = claude.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
+    until_asked(claude, 3)
+    claude.script.open("end")
+    end(claude, running)
+    assert not any("look at the second test" in one.conversation for one in asked_by(claude, child=False))
+    transcript = claude.home.ok("transcript", CHILD).out
+    assert "looked" in transcript
+    assert "I delegate" not in transcript
+    assert ended(claude) == "done"
+
+
+def test_the_shell_stays_its_parents_and_a_sub_agent_says_its_name_there(claude: ClaudeStage) -> None:
+    luna = claude.friend()
+    words = f"pal whoami; pal --as {CHILD} whoami; pal --as {CHILD} send @luna -- it is me"
+    running = begin(claude, bash(words), reply("looked"))
+
+    end(claude, running)
+
+    shown = until_asked(claude, 2)[1].conversation
+    assert '"nova, standing worker, seat at process' in shown
+    assert f"{CHILD}, standing worker" in shown
+    assert "spoken for by nova" in shown
+    (message,) = luna.ok("recv", "--json").lines
+    assert (message["from"], message["text"]) == (CHILD, "it is me")
+    (event,) = claude.home.ok("events", "--type", "message", "--json").lines
+    assert event["by"] == "nova"
+
+
+def test_the_tools_know_which_sub_agent_calls(claude: ClaudeStage) -> None:
+    place = claude.project / "work"
+    place.mkdir()
+    call = tool("mcp__plugin_palaver_palaver__join_path", context_path=str(place))
+    running = begin(claude, reply("joining", call), reply("looked"))
+
+    end(claude, running)
+
+    shown = until_asked(claude, 2)[1].conversation.replace("\\", "")
+    assert f'"agent_id":"{CHILD}"' in shown.replace(" ", "")
+    (joined,) = claude.home.ok("events", "--type", "member_joined", "--json").lines
+    assert joined["from"] == CHILD
+
+
+def test_a_sub_agent_that_would_end_goes_on_with_a_message(claude: ClaudeStage) -> None:
+    luna = claude.friend()
+    running = begin(claude, reply("nearly done", gate="busy"), reply("read it"))
+    until_asked(claude, 1)
+
+    place = send(luna, f"@{CHILD}", "--", "one more thing")
+    claude.script.open("busy")
+
+    end(claude, running)
+    assert f"#{place}] luna → {CHILD}: one more thing" in until_asked(claude, 2)[1].conversation
+    receipt = claude.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
+
+
+def test_the_mail_of_a_session_stays_its_own_and_its_sub_agents_end_when_it_is_killed(
+    claude: ClaudeStage,
+) -> None:
+    claude.script.add(delegate(in_background=True), reply("I rest"), reply("I have read it"))
+    claude.script.add_rules(Rule(pattern=GREETING, reply=bash("echo one", gate="busy")))
+    claude.start("--permission-mode", "manual", "--allowedTools", ALLOWED)
+    luna = claude.friend()
+    person = claude.sit_down()
+    person.press(b"do it")
+    claude.until(lambda: "do it" in claude.screen())
+    person.press(b"\r")
+    until_asked(claude, 1)
+    claude.until(lambda: claude.state()[0] == "idle")
+
+    place = send(luna, "@nova", "--", "this is for you alone")
+
+    claude.until_seen(place)
+    assert "this is for you alone" in asked_by(claude, child=False)[2].conversation
+    assert "this is for you alone" not in asked_by(claude, child=True)[0].conversation
+    assert claude.state(CHILD)[0] == "active"
+
+    run_script_as_person(claude.home, "pal kill nova")
+
+    claude.until(lambda: ended(claude))
+    assert ended(claude).startswith("nova has ended: ")
+
+
+def ended(claude: ClaudeStage) -> str:
+    """Why the sub-agent has ended; empty as long as it lives."""
+    found = {agent["name"]: agent for agent in claude.home.ok("list", "-v", "--json").lines}[CHILD]
+    return str(found["detail"]) if found.get("left") else ""

@@ -1,0 +1,170 @@
+"""The hooks that `pal codex` gives Codex for one session with a person's leave, and what there is without."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import run_script_as_person
+from tests.harness.real.codex_server import app_server, person_at_shell
+from tests.harness.real.codex_stage import CodexStage, codex_stage, shell_call
+from tests.harness.real.harness_stage import NAME, reply, send
+from tests.harness.real.install import installed
+
+from palaver.harness.codex_trust import EVENTS, hook_settings
+
+pytestmark = pytest.mark.harness
+
+QUESTION = b"Do you trust these?"
+
+
+@pytest.fixture
+def codex() -> Iterator[CodexStage]:
+    """A home in which the bus runs and Codex can be started."""
+    with codex_stage(installed("codex")) as stage:
+        yield stage
+
+
+def has_hooks_of_its_own(codex: CodexStage) -> bool:
+    """Whether a hook stands in the user's own settings; Codex writes other things there."""
+    folder = codex.account / ".codex"
+    return "hook" in (folder / "config.toml").read_text() or (folder / "hooks.json").exists()
+
+
+def launch_as_person(codex: CodexStage, answer: bytes, *words: str) -> None:
+    """Have a person start it at a terminal of their own, and say this when asked."""
+    person = person_at_shell(codex)
+    person.run(f"cd {codex.project} && pal codex --name {NAME} --detach {' '.join(words)}")
+    person.until(QUESTION)
+    person.press(answer)
+    person.until(f"\n{NAME}\r\n".encode())
+    person.press(b"exit\r")
+    codex.until(lambda: codex.is_ready(NAME))
+
+
+def by_hooks(codex: CodexStage) -> list[str]:
+    """What hooks alone say of an agent that uses its shell: the tool and the command in one."""
+    found = [one["payload"].get("detail", "") for one in codex.home.events("--type", "status")]
+    return [one for one in found if one.startswith("Bash: ")]
+
+
+def test_codex_itself_finds_the_hooks_trusted_and_no_others(codex: CodexStage) -> None:
+    asyncio.run(_look_at_hooks(codex))
+
+
+async def _look_at_hooks(codex: CodexStage) -> None:
+    settings = hook_settings(codex.pal, str(codex.home.path))
+    other = settings[1].replace("UserPromptSubmit", "SessionStart")
+    async with app_server(codex, "-c", other, *settings) as server:
+        answer = await server.answer("hooks/list", cwds=[str(codex.project)])
+
+    (found,) = json.loads(answer)["data"]
+    trusted = {one["eventName"].lower() for one in found["hooks"] if one["trustStatus"] == "trusted"}
+    assert trusted == {event.lower() for event in EVENTS}
+    assert [one["trustStatus"] for one in found["hooks"] if one["eventName"] == "sessionStart"] == [
+        "untrusted"
+    ]
+    assert (found["warnings"], found["errors"]) == ([], [])
+
+
+def test_a_person_is_asked_once_and_then_hooks_run(codex: CodexStage) -> None:
+    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+
+    launch_as_person(codex, b"y\r", "go")
+
+    codex.until(lambda: by_hooks(codex) == ["Bash: echo first"])
+    codex.until_idle()
+    codex.end()
+
+    codex.script.add(reply("working", shell_call("echo second")), reply("done"))
+    codex.start("go", name="vega")
+
+    codex.until(lambda: by_hooks(codex)[1:] == ["Bash: echo second"])
+    assert not has_hooks_of_its_own(codex)
+
+
+def test_one_who_says_no_is_not_asked_again(codex: CodexStage) -> None:
+    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+    launch_as_person(codex, b"n\r", "go")
+    codex.requests(2)
+    codex.until_idle()
+    codex.end()
+
+    person = person_at_shell(codex)
+    person.run(f"cd {codex.project} && pal codex --name vega --detach")
+    person.until(b"\nvega\r\n")
+
+    assert QUESTION not in person.shown
+    assert by_hooks(codex) == []
+
+
+def test_nobody_is_asked_without_a_terminal_and_then_there_are_no_hooks(codex: CodexStage) -> None:
+    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+
+    codex.start("go")
+
+    codex.requests(2)
+    codex.until_idle()
+    assert by_hooks(codex) == []
+
+
+def agree(codex: CodexStage) -> None:
+    """Have a person agree, and start nothing that goes on."""
+    launch_as_person(codex, b"y\r")
+    codex.end()
+
+
+def test_a_headless_session_is_given_messages_by_its_hooks(codex: CodexStage) -> None:
+    agree(codex)
+    waiting, there = codex.project / "go", codex.project / "there"
+    command = f"touch {there}; while [ ! -e {waiting} ]; do sleep 0.05; done"
+    codex.script.add(reply("working", shell_call(command)), reply("after"))
+    words = ("--name", "vega", "exec", "--skip-git-repo-check", "-s", "danger-full-access", "go")
+    running = codex.begin_headless(*words)
+    codex.until(there.exists)
+
+    place = send(codex.friend(), "@vega", "--", "stop at the second test")
+    waiting.touch()
+
+    assert running.wait(60) == 0
+    assert "stop at the second test" in codex.script.main[-1].conversation
+    receipt = codex.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
+
+
+def test_a_session_can_be_started_without_the_hooks_that_were_agreed_to(codex: CodexStage) -> None:
+    agree(codex)
+    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+
+    script = f"cd {codex.project} && pal codex --name {NAME} --no-hooks --detach go"
+    assert run_script_as_person(codex.home, script).out == f"{NAME}\n"
+
+    codex.requests(2)
+    codex.until_idle()
+    assert by_hooks(codex) == []
+
+
+def test_with_hooks_messages_come_in_once_and_files_are_named(codex: CodexStage) -> None:
+    agree(codex)
+    one, two = (codex.project / name for name in ("one.txt", "two.txt"))
+    patch = f"*** Begin Patch\n*** Add File: {one}\n+x\n*** Add File: {two}\n+y\n*** End Patch"
+    waiting, there = codex.project / "go", codex.project / "there"
+    command = f"touch {there}; while [ ! -e {waiting} ]; do sleep 0.05; done"
+    codex.script.add(reply("", shell_call("sleep 1")))  # of a fresh thread not all news come at once
+    codex.script.add(reply("", shell_call(f"apply_patch <<'EOF'\n{patch}\nEOF")))
+    codex.script.add(reply("working", shell_call(command)), reply("done"))
+    codex.start("-s", "danger-full-access", "-a", "never", "go")
+    codex.until(there.exists)
+
+    place = send(codex.friend(), "@nova", "--", "nonce-4711")
+    codex.until(lambda: codex.receipt(place)["state"] == "submitted")
+    waiting.touch()
+
+    assert codex.until_seen(place)["grade"] == "context"
+    codex.until_idle()
+    assert two.exists()
+    assert codex.script.main[-1].conversation.count("nonce-4711") == 1
+    assert codex.script.main[-1].conversation.count("You are nova on Palaver") == 1
+    found = [one["payload"].get("file") for one in codex.home.events("--type", "status")]
+    assert {Path(file).name for file in found if file} == {"one.txt", "two.txt"}

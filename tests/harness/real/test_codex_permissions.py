@@ -1,0 +1,185 @@
+"""What Codex itself asks leave for: shown to people, and answered from elsewhere by a person's own word."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import JsonLine, run_as_person
+from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, shell_call
+from tests.harness.real.harness_stage import reply, send
+from tests.harness.real.install import installed
+
+pytestmark = pytest.mark.harness
+
+ASKING = ("-s", "read-only", "-a", "on-request")
+"""So that a person is asked about every change of a file."""
+
+
+@pytest.fixture
+def quiet() -> Iterator[CodexStage]:
+    """A bus that answers nothing, as it is unless somebody wants it otherwise."""
+    with codex_stage(installed("codex")) as stage:
+        yield stage
+
+
+@pytest.fixture
+def codex(quiet: CodexStage) -> CodexStage:
+    """A bus on which agents wait for a person's word."""
+    quiet.home.ok("down")
+    quiet.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    return quiet
+
+
+def pending(codex: CodexStage) -> JsonLine:
+    """Wait until something can be answered, and give what is shown of it."""
+    codex.until(lambda: any(one["id"] for one in codex.home.ok("pending", "--json").lines))
+    (shown,) = codex.home.ok("pending", "--json").lines
+    return shown
+
+
+def asked(codex: CodexStage, made: Path) -> JsonLine:
+    """Have it ask leave to run a command."""
+    codex.script.add(reply("may I?", ask_first(f"touch {made}")), reply("so be it"))
+    codex.start("make it")
+    shown = pending(codex)
+    codex.until(codex.dialog)
+    return shown
+
+
+def test_what_a_person_allows_is_done(codex: CodexStage) -> None:
+    made = codex.project / "made.txt"
+    shown = asked(codex, made)
+    assert (shown["agent"], shown["harness"], shown["tool"]) == ("nova", "codex", "Bash")
+    assert shown["input"]["command"] == f"touch {made}"
+    assert shown["input"]["cwd"] == str(codex.project)
+    assert shown["input"]["reason"] == "to see"
+    assert codex.state() == ("blocked", f"permission: touch {made}")
+    assert not made.exists()
+
+    said = run_as_person(codex.home, "approve", shown["id"])
+
+    assert (said.status, said.err) == (0, "")
+    codex.until(made.exists)
+    codex.until_idle()
+    assert codex.home.ok("pending", "--json").lines == []
+    assert codex.question not in codex.screen()
+    answered = codex.home.events("--type", "permission.answered")
+    assert [(one["from"], one["payload"]["decision"]) for one in answered] == [("human", "allow")]
+
+
+def test_what_a_person_denies_is_not_done_and_the_turn_goes_on(codex: CodexStage) -> None:
+    made = codex.project / "made.txt"
+    shown = asked(codex, made)
+
+    said = run_as_person(codex.home, "deny", shown["id"])
+
+    assert said.status == 0
+    assert "rejected" in codex.requests(2)[1].conversation
+    codex.until_idle()
+    assert not made.exists()
+
+
+def test_no_agent_can_answer(codex: CodexStage) -> None:
+    made = codex.project / "made.txt"
+    shown = asked(codex, made)
+    luna = codex.friend()
+    before = codex.dialog()
+
+    said = luna.pal("approve", shown["id"], "--json")
+
+    assert (said.status, said.error["error"]) == (1, "not_allowed")
+    assert codex.dialog() == before
+    assert not made.exists()
+
+
+def test_what_is_answered_at_its_terminal_is_asked_no_more(codex: CodexStage) -> None:
+    made = codex.project / "made.txt"
+    shown = asked(codex, made)
+
+    codex.answer_dialog(codex.sit_down())
+
+    codex.until(made.exists)
+    codex.until(lambda: codex.home.ok("pending", "--json").lines == [])
+    late = run_as_person(codex.home, "deny", shown["id"], "--json")
+    assert (late.status, late.error["error"]) == (1, "not_found")
+    assert "answered elsewhere" in late.error["message"]
+
+
+def test_a_change_of_files_is_shown_whole(codex: CodexStage) -> None:
+    made = codex.project / "made.txt"
+    patch = f"*** Begin Patch\n*** Add File: {made}\n+a line of it\n*** End Patch"
+    codex.script.add(reply("", shell_call(f"apply_patch <<'EOF'\n{patch}\nEOF")), reply("done"))
+    codex.start(*ASKING, "patch it")
+
+    shown = pending(codex)
+
+    assert (shown["tool"], shown["input"]["file_path"]) == ("apply_patch", str(made))
+    (change,) = shown["input"]["changes"]
+    assert (change["path"], change["diff"]) == (str(made), "a line of it\n")
+    assert codex.state() == ("blocked", f"permission: {made}")
+    assert "a line of it" in codex.home.ok("pending").out
+
+    assert run_as_person(codex.home, "approve", shown["id"]).status == 0
+
+    codex.until(made.exists)
+    assert made.read_text() == "a line of it\n"
+
+
+def test_nobody_in_time_is_a_no(quiet: CodexStage) -> None:
+    quiet.home.ok("down")
+    quiet.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "1"})
+    made = quiet.project / "made.txt"
+    quiet.script.add(reply("may I?", ask_first(f"touch {made}")), reply("so be it"))
+
+    quiet.start("make it")
+
+    assert "rejected" in quiet.requests(2)[1].conversation
+    assert not made.exists()
+    (answered,) = quiet.home.events("--type", "permission.answered")
+    assert (answered["payload"]["decision"], answered["payload"]["reason"]) == ("deny", "timeout")
+
+
+def test_a_daemon_that_dies_meanwhile_leaves_the_question_to_the_terminal(codex: CodexStage) -> None:
+    made = codex.project / "made.txt"
+    first = asked(codex, made)
+    before = codex.dialog()
+
+    codex.home.ok("down")
+    codex.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+
+    again = pending(codex)
+    assert again["input"] == first["input"]
+    assert codex.dialog() == before
+    assert run_as_person(codex.home, "approve", again["id"]).status == 0
+    codex.until(made.exists)
+
+
+def test_with_approvals_off_the_bus_answers_nothing_whatever_comes(quiet: CodexStage) -> None:
+    made = quiet.project / "made.txt"
+    quiet.script.add(reply("may I?", ask_first(f"touch {made}")))
+    quiet.start("make it")
+    quiet.until(quiet.dialog)
+    quiet.until(lambda: quiet.state() == ("blocked", f"permission: touch {made}"))
+    luna, before = quiet.friend(), quiet.screen()
+
+    normal = send(luna, "@nova", "--", "y")
+    urgent = send(luna, "@nova", "--interrupt", "--", "y\n")
+    idle = send(luna, "@nova", "--priority", "idle", "--", "yes")
+    quiet.until(lambda: quiet.receipt(urgent)["state"] == "held")
+    (shown,) = quiet.home.ok("pending", "--json").lines
+    said = run_as_person(quiet.home, "approve", "0", "--json")
+
+    assert (shown["agent"], shown["id"], shown["answerable"]) == ("nova", None, False)
+    assert shown["text"] == f"permission: touch {made}"
+    assert said.error["error"] == "not_found"
+    assert quiet.receipt(urgent)["reason"] == "dialog"
+    assert {quiet.receipt(one)["state"] for one in (normal, idle)} == {"queued"}
+    assert quiet.screen() == before
+    assert not made.exists()
+    assert quiet.home.events("--type", "permission.asked") == []
+
+    quiet.answer_dialog(quiet.sit_down())
+
+    quiet.until(made.exists)
+    for place in (normal, urgent, idle):
+        assert quiet.until_seen(place)["grade"] == "context"

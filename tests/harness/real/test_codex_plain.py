@@ -1,0 +1,166 @@
+"""Codex started plainly after `pal install codex`: woken when it rests, and each thread has its own mail."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.daemon.stage import run_as_person
+from tests.harness.real.codex_server import Server, app_server, looked
+from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, shell_call
+from tests.harness.real.harness_stage import reply, send
+from tests.harness.real.install import installed
+
+from palaver.agents.codex_companion import shared_server
+
+pytestmark = pytest.mark.harness
+
+COMPANION = "palaver.agents.codex_companion"
+EVERY_HOOK = "hooks.state"
+
+
+@pytest.fixture
+def codex() -> Iterator[CodexStage]:
+    """A home in which the bus runs, and a Codex that was told of it once."""
+    with codex_stage(installed("codex")) as stage:
+        stage.home.ok("install", "codex", "--yes")
+        yield stage
+
+
+def run(codex: CodexStage, flow: Callable[[CodexStage, Server], Coroutine[Any, Any, None]]) -> None:
+    """Have the server that every plain Codex shares, with its hooks trusted as a person would have them."""
+
+    async def all_of_it() -> None:
+        place = shared_server(codex.home.environment)
+        async with app_server(codex, path=place) as server:
+            await trust(codex, server)
+            await flow(codex, server)
+
+    asyncio.run(all_of_it())
+
+
+async def trust(codex: CodexStage, server: Server) -> None:
+    """Do what Codex does when a person has looked at its hooks and said yes."""
+    listed = json.loads(await server.answer("hooks/list", cwds=[str(codex.project)]))
+    states = {one["key"]: {"trusted_hash": one["currentHash"]} for one in listed["data"][0]["hooks"]}
+    assert listed["data"][0]["warnings"] == []
+    edit = {"keyPath": EVERY_HOOK, "value": states, "mergeStrategy": "upsert"}
+    await server.answer("config/batchWrite", edits=[edit])
+
+
+def agents(codex: CodexStage) -> list[str]:
+    return [one["name"] for one in codex.home.ok("list", "--json").lines if one["harness"] == "codex"]
+
+
+def companions(codex: CodexStage) -> list[int]:
+    """Those that stand beside a session of this account."""
+    mark = b"HOME=" + os.fsencode(codex.account)
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if COMPANION.encode() in words and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(int(pid))
+    return found
+
+
+async def begin(codex: CodexStage, server: Server, **given: object) -> tuple[str, str]:
+    """Begin a session that is on the bus and can be woken, and give its thread and its name."""
+    known = set(agents(codex))
+    thread = await server.begin(**given)
+    codex.script.add(reply("hello"))
+    await server.turn(thread, "hello")
+    await looked(lambda: set(agents(codex)) - known)
+    (name,) = set(agents(codex)) - known
+    await looked(lambda: "native" in codex.gates(name))
+    return thread, name
+
+
+def test_a_session_that_rests_is_woken(codex: CodexStage) -> None:
+    run(codex, _wake)
+    codex.until(lambda: not companions(codex))
+
+
+async def _wake(codex: CodexStage, server: Server) -> None:
+    thread, name = await begin(codex, server)
+    luna = await asyncio.to_thread(codex.friend)
+
+    place = await asyncio.to_thread(send, luna, f"@{name}", "--", "nonce-4711")
+
+    await server.until("turn/completed", thread, 2)
+    assert "nonce-4711" in codex.script.main[-1].conversation
+    receipt = await asyncio.to_thread(codex.until_seen, place)
+    assert (receipt["lane"], receipt["grade"]) == ("native", "context")
+    await looked(lambda: codex.state(name)[0] == "idle")
+    assert len(companions(codex)) == 1
+
+
+def test_two_sessions_of_one_server_never_have_each_others_mail(codex: CodexStage) -> None:
+    run(codex, _two)
+
+
+async def _two(codex: CodexStage, server: Server) -> None:
+    found = [await begin(codex, server) for _ in range(2)]
+    luna = await asyncio.to_thread(codex.friend)
+    before = len(codex.script.main)
+
+    for _, name in found:
+        await asyncio.to_thread(send, luna, f"@{name}", "--", f"only for {name}")
+    for thread, _ in found:
+        await server.until("turn/completed", thread, 2)
+
+    asked = [one.conversation for one in codex.script.main[before:]]
+    names = [name for _, name in found]
+    for own, other in (names, names[::-1]):
+        (mine,) = [one for one in asked if f"You are {own} on Palaver" in one]
+        assert f"only for {own}" in mine
+        assert f"only for {other}" not in mine
+    assert len(companions(codex)) == 2
+
+
+def test_hooks_of_two_sessions_give_each_its_own(codex: CodexStage) -> None:
+    run(codex, _two_busy)
+
+
+async def _two_busy(codex: CodexStage, server: Server) -> None:
+    found = [await begin(codex, server) for _ in range(2)]
+    luna = await asyncio.to_thread(codex.friend)
+    for pid in companions(codex):
+        os.kill(pid, 9)  # hooks alone are left
+    for _, name in found:
+        await looked(lambda name=name: "native" not in codex.gates(name))  # type: ignore[misc]
+    for _, name in found:
+        await asyncio.to_thread(send, luna, f"@{name}", "--", f"only for {name}")
+
+    for (thread, own), (_, other) in (found, found[::-1]):
+        codex.script.add(reply("", shell_call("echo work")), reply("done"))
+        await server.turn(thread, "go on")
+
+        asked = codex.script.main[-1].conversation
+        assert f"only for {own}" in asked
+        assert f"only for {other}" not in asked
+
+
+def test_what_it_asks_is_answered_by_a_person_from_elsewhere(codex: CodexStage) -> None:
+    codex.home.ok("down")
+    codex.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    run(codex, _ask)
+
+
+async def _ask(codex: CodexStage, server: Server) -> None:
+    thread, name = await begin(codex, server, approvalPolicy="on-request", sandbox="workspace-write")
+    made = codex.project / "made.txt"
+    codex.script.add(reply("may I?", ask_first(f"touch {made}")), reply("so be it"))
+    await server.start(thread, "make it")
+    await looked(lambda: any(one["id"] for one in codex.home.ok("pending", "--json").lines))
+    (shown,) = codex.home.ok("pending", "--json").lines
+
+    said = await asyncio.to_thread(run_as_person, codex.home, "approve", shown["id"])
+
+    assert (shown["agent"], shown["tool"], said.status) == (name, "Bash", 0)
+    await server.until("turn/completed", thread, 2)
+    assert made.exists()

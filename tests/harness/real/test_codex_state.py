@@ -1,0 +1,115 @@
+"""What the app-server says of a Codex without a hook: tool, command, files, compaction, allowance, end."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+from tests.daemon.stage import JsonLine
+from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, shell_call
+from tests.harness.real.harness_stage import reply, send
+from tests.harness.real.install import installed
+from tests.harness.real.processes import processes_of
+
+from palaver.cli.mock_model.script import Reply
+
+pytestmark = pytest.mark.harness
+
+FREE = ("-s", "danger-full-access", "-a", "never")
+
+
+@pytest.fixture
+def codex() -> Iterator[CodexStage]:
+    """A home in which the bus runs and Codex can be started."""
+    with codex_stage(installed("codex")) as stage:
+        yield stage
+
+
+def said(codex: CodexStage) -> list[JsonLine]:
+    """What it was said to be doing, in order."""
+    found = codex.home.events("--type", "status", "--agent", "nova")
+    return [one["payload"] for one in found]
+
+
+def test_tools_commands_and_every_file_are_said(codex: CodexStage) -> None:
+    one, two = (codex.project / name for name in ("one.txt", "two.txt"))
+    patch = f"*** Begin Patch\n*** Add File: {one}\n+x\n*** Add File: {two}\n+y\n*** End Patch"
+    codex.script.add(reply("", shell_call("echo a-command")))
+    codex.script.add(reply("", shell_call(f"apply_patch <<'EOF'\n{patch}\nEOF")), reply("done"))
+
+    codex.start(*FREE, "go")
+
+    codex.requests(3)
+    codex.until_idle()
+    assert [(one["tool"], one["command"]) for one in said(codex) if "command" in one] == [
+        ("Bash", "echo a-command")
+    ]
+    edits = [(one["tool"], one["file"]) for one in said(codex) if "file" in one]
+    assert sorted(edits) == [("apply_patch", str(one)), ("apply_patch", str(two))]
+    assert one.exists()
+    assert two.exists()
+
+
+def test_a_compaction_is_said_and_messages_wait_for_its_end(codex: CodexStage) -> None:
+    codex.script.add(reply("first"))
+    codex.start(*FREE, "go")
+    codex.requests(1)
+    codex.until_idle()
+    codex.script.aside = reply("a summary", gate="summary")  # no tools are offered with it
+    person = codex.sit_down()
+
+    person.press(b"/compact")
+    codex.until(lambda: "/compact" in codex.screen())
+    person.press(b"\r")
+    codex.until(lambda: codex.state() == ("active", "compacting"))
+    place = send(codex.friend(), "@nova", "--", "are you there?")
+    codex.until(lambda: codex.gates()["native"] == "compacting")
+
+    assert codex.receipt(place)["state"] == "queued"
+    codex.script.aside = reply("a title")
+    codex.script.open("summary")
+    assert codex.until_seen(place)["grade"] == "context"
+
+
+def test_a_used_up_allowance_says_when_it_ends(codex: CodexStage) -> None:
+    ends = int(time.time()) + 3600
+    error = {"type": "usage_limit_reached", "message": "No more.", "plan_type": "plus", "resets_at": ends}
+    codex.script.add(Reply(status=429, body={"error": error}))
+
+    codex.start(*FREE, "go")
+
+    codex.until(lambda: codex.state()[0] == "blocked")
+    place = send(codex.friend(), "@nova", "--", "are you there?")
+    codex.until(lambda: codex.receipt(place)["state"] == "held")
+    reason = str(codex.receipt(place)["reason"])
+    until = datetime.strptime(reason, "usage limit until %Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+    assert abs(until.timestamp() - ends) <= 60
+    assert len(codex.script.main) == 1
+
+
+@pytest.mark.parametrize("victim", ["holder", "screen", "server", "daemon"])
+def test_whoever_is_killed_nothing_is_left(codex: CodexStage, victim: str) -> None:
+    made = codex.project / "made.txt"
+    codex.script.add(reply("", ask_first(f"touch {made}")))
+    codex.start("make it")
+    codex.until(codex.dialog)
+    found = processes_of(codex.home.path)
+    if victim == "daemon":
+        codex.home.kill(signal.SIGKILL)
+        os.kill(next(pid for pid, line in found.items() if "palaver.agents.holder" in line), signal.SIGKILL)
+    else:
+        mark = {"holder": "palaver.agents.holder", "screen": "--remote", "server": "app-server"}[victim]
+        for pid in [pid for pid, line in found.items() if mark in line and "codex_start" not in line]:
+            with suppress(ProcessLookupError):  # it goes with the one before
+                os.kill(pid, signal.SIGKILL)
+    if victim == "server":
+        codex.end()
+
+    codex.until_gone()
+    codex.until(lambda: not codex.places)
+    codex.until(lambda: not codex.left() or victim in ("holder", "daemon"))
+    assert [path for path in codex.left() if path.is_socket() and "native" in str(path)] == []
+    assert not made.exists()

@@ -1,0 +1,218 @@
+"""What holds for every harness, said once: the real programs, launched with `pal`, and a scripted model.
+
+A lane is a way in: `native` and `hook` as `pal HARNESS` opens them, `terminal` alone as `pal run` does. What
+a harness does not have is skipped by name, with the reason. What only one of them has is in its own file.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import JsonLine, Shell, run_script_as_person
+from tests.harness.real.behaviours import (
+    leaves_a_dialog_as_it_is,
+    leaves_a_draft_as_it_was,
+    wakes_one_that_rests,
+)
+from tests.harness.real.claude_stage import claude_stage
+from tests.harness.real.codex_stage import codex_stage
+from tests.harness.real.gemini_stage import gemini_stage
+from tests.harness.real.harness_stage import HarnessStage, reply, send
+from tests.harness.real.install import installed
+from tests.harness.real.opencode_stage import opencode_stage
+
+pytestmark = pytest.mark.harness
+
+STAGES: dict[str, Callable[[Path], AbstractContextManager[HarnessStage]]] = {
+    "claude": claude_stage,
+    "codex": codex_stage,
+    "opencode": opencode_stage,
+    "gemini": gemini_stage,
+}
+MISSING = {
+    ("claude", "hook"): "beside hooks Claude Code always has something that wakes it: see its own file",
+    ("codex", "hook"): "Codex runs hooks with a person's leave alone, and 'pal codex' asks for none",
+    ("opencode", "hook"): "OpenCode runs no commands at moments of its own, so it has no lane of hooks",
+    ("gemini", "native"): "Gemini CLI lets nobody into a session that runs, so it has no lane of its own",
+}
+
+
+def by_lane(*lanes: str) -> pytest.MarkDecorator:
+    """Run a test for every harness in each of these ways in."""
+    cases = []
+    for harness in STAGES:
+        for lane in lanes:
+            why = MISSING.get((harness, lane))
+            marks = [pytest.mark.skip(reason=why)] if why else []
+            cases.append(pytest.param(harness, lane, id=f"{harness}-{lane}", marks=marks))
+    return pytest.mark.parametrize(("stage", "lane"), cases, indirect=["stage"])
+
+
+every_harness = pytest.mark.parametrize("stage", STAGES, indirect=True)
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> Iterator[HarnessStage]:
+    """A home in which the bus runs and this harness can be started."""
+    with STAGES[request.param](installed(request.param)) as made:
+        yield made
+
+
+def statuses(stage: HarnessStage) -> list[JsonLine]:
+    """All that was said of what it does."""
+    return stage.home.events("--type", "status", "--agent", "nova")
+
+
+def is_in_doubt(sender: Shell, place: int) -> bool:
+    """Whether a sender was told that nobody knows what became of a message."""
+    return f"#{place} " in sender.ok("recv", "--json", "--peek").out
+
+
+@by_lane("native", "terminal")
+def test_a_message_wakes_one_that_rests(stage: HarnessStage, lane: str) -> None:
+    names = set(stage.own_settings())
+
+    place, asked = wakes_one_that_rests(stage, lane)
+
+    if lane == "native":
+        assert f"[request #{place}] luna → nova: please look at the build" in asked
+        assert asked.count("You are nova on Palaver") == 1
+    settings = stage.own_settings()
+    assert set(settings) == names
+    assert not any(b"palaver" in text for text in settings.values())
+
+
+@by_lane("native", "hook")
+def test_a_message_reaches_one_that_works_before_its_turn_ends(stage: HarnessStage, lane: str) -> None:
+    working = reply("working", stage.shell("echo the-result"), gate="busy")
+    stage.script.add(working, reply("I stop", awaits="stop at the second test"))
+    stage.begin("go on", lane=lane)
+    stage.requests(1)
+    luna = stage.friend()
+    stage.until(lambda: stage.state()[0] == "active")
+
+    place = send(luna, "@nova", "--", "stop at the second test")
+    stage.script.open("busy")
+
+    asked = stage.told("stop at the second test")
+    assert "the-result" in asked
+    assert asked.count("stop at the second test") == 1
+    receipt = stage.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == (lane, "context")
+    stage.until(lambda: any(one["payload"].get("command") == "echo the-result" for one in statuses(stage)))
+
+
+@by_lane("native", "hook", "terminal")
+def test_a_dialog_stays_as_it_is_and_messages_come_after_it(stage: HarnessStage, lane: str) -> None:
+    leaves_a_dialog_as_it_is(stage, lane)
+
+
+@by_lane("native", "terminal")
+def test_a_draft_stays_as_it_was(stage: HarnessStage, lane: str) -> None:
+    leaves_a_draft_as_it_was(stage, lane)
+
+
+@by_lane("native", "hook")
+def test_the_end_of_a_turn_hands_over_what_waits_and_never_loops(stage: HarnessStage, lane: str) -> None:
+    rounds = range(5)
+    stage.script.add(*(reply(f"nearly done {number}", gate=f"gate {number}") for number in rounds))
+    stage.begin("go on", lane=lane)
+    luna = stage.friend()
+
+    places = []
+    for number in rounds:
+        stage.requests(number + 1)
+        places.append(send(luna, "@nova", "--", f"one more thing {number}"))
+        stage.script.open(f"gate {number}")
+
+    for place in places:
+        stage.until_seen(place)
+    stage.until_idle()
+    send(luna, "@nova", "--", "and the last one")
+    asked = stage.told("and the last one")
+    assert [stage.count(f"one more thing {number}", asked) for number in rounds] == [1] * len(rounds)
+    assert len(stage.script.main) <= len(rounds) + 2
+
+
+@every_harness
+def test_its_shell_and_its_tools_are_the_same_agent_and_answer_a_request(stage: HarnessStage) -> None:
+    luna = stage.friend()
+    from_shell = stage.shell(f"{stage.pal} send @luna -- from a shell")
+    stage.script.add(reply("let me see", from_shell, gate="busy"))
+    stage.begin()
+    asked = send(luna, "@nova", "--intent", "request", "--", "how is the build?")
+    stage.requests(1)
+
+    stage.script.add(*stage.bus_replies("send", text="it is green", to="@luna", reply_to=str(asked)))
+    stage.script.open("busy")
+
+    stage.until(lambda: stage.receipt(asked)["state"] == "answered")
+    got = [(one["from"], one["text"]) for one in luna.ok("recv", "--json").lines]
+    assert got == [("nova", "from a shell"), ("nova", "it is green")]
+
+
+@every_harness
+def test_a_turn_goes_on_without_the_daemon_and_nothing_is_lost(stage: HarnessStage) -> None:
+    stage.script.add(reply("working", stage.shell("true"), gate="busy"), reply("after", awaits="welcome"))
+    stage.begin("go on")
+    stage.requests(1)
+    luna = stage.friend()
+    stage.until(lambda: stage.state()[0] == "active")
+    before = send(luna, "@nova", "--", "in hand")
+
+    stage.home.kill(signal.SIGKILL)
+    stage.script.open("busy")
+    stage.requests(2)
+    stage.home.ok("up")
+
+    place = send(stage.friend("kira"), "@nova", "--", "welcome back")
+
+    assert stage.count("welcome back", stage.told("welcome back")) == 1
+    stage.until_seen(place)
+    stage.until_idle()
+    times = stage.count("in hand", stage.script.main[-1].conversation)
+    stage.until(lambda: (times, stage.receipt(before)["state"]) == (1, "seen") or is_in_doubt(luna, before))
+    assert times <= 1
+
+
+@pytest.mark.parametrize("ended", ["killed", "its holder killed", "asked to end"])
+@every_harness
+def test_nothing_is_left_of_one_that_ends(stage: HarnessStage, ended: str) -> None:
+    stage.begin_asking("")
+    stage.until(stage.dialog)
+    assert stage.left()
+
+    pid = stage.pid() if ended == "killed" else stage.holder()
+    os.kill(pid, signal.SIGTERM if ended == "asked to end" else signal.SIGKILL)
+
+    stage.until(lambda: stage.state()[0] in ("exited", ""))
+    stage.until_gone()
+    stage.until_clean()
+    assert not stage.has_leave()
+
+
+@pytest.mark.parametrize("how", ["its own way", "pal resume"])
+@every_harness
+def test_a_conversation_that_goes_on_keeps_its_name(stage: HarnessStage, how: str) -> None:
+    stage.script.add(reply("first answer"))
+    stage.begin("begin the work")
+    stage.until(lambda: "first answer" in stage.screen())
+    stage.until_idle()
+    stage.end()
+
+    if how == "pal resume":
+        begun = run_script_as_person(stage.home, "pal resume nova --detach")
+    else:
+        begun = stage.home.ok(stage.harness, "--detach", *stage.resume, cwd=stage.project)
+
+    assert begun.out == "nova\n"
+    stage.until(lambda: stage.is_ready("nova"))
+    stage.until_idle()
+    place = send(stage.friend(), "@nova", "--", "do you remember?")
+    asked = stage.told("do you remember?")
+    assert "first answer" in asked
+    assert asked.count("begin the work") == 1
+    stage.until_seen(place)

@@ -1,0 +1,152 @@
+"""What Gemini CLI asks a person before and beside its work: seen, named, never typed into."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.stage import run_as_person
+from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
+from tests.harness.real.harness_stage import PATIENCE_S, reply, send, tool
+from tests.harness.real.install import installed
+
+pytestmark = pytest.mark.harness
+
+TRUST = "dialog: Do you trust the files in this folder?"
+LOOP = "dialog: A potential loop was detected"
+
+
+@pytest.fixture
+def gemini() -> Iterator[GeminiStage]:
+    """A home in which the bus runs and Gemini CLI can be started."""
+    with gemini_stage(installed("gemini")) as stage:
+        yield stage
+
+
+def change(gemini: GeminiStage, section: str, **given: object) -> None:
+    """Change the user's own settings before it is started."""
+    found = json.loads(gemini.settings.read_bytes())
+    found.setdefault(section, {}).update(given)
+    gemini.settings.write_text(json.dumps(found))
+
+
+def asks(gemini: GeminiStage, question: str) -> str:
+    """Wait until a question is known to the bus, and give its dialog."""
+    gemini.until(lambda: gemini.state() == ("blocked", question))
+    gemini.until(lambda: gemini.gates()["terminal"] == "dialog")
+    return gemini.screen()
+
+
+def test_a_folder_that_is_not_trusted_yet_is_asked_about_and_the_message_comes_after(
+    gemini: GeminiStage,
+) -> None:
+    gemini.script.add(reply("I am awake"))
+    change(gemini, "security", folderTrust={"enabled": True})
+    gemini.start()
+    luna = gemini.friend()
+    before = asks(gemini, TRUST)
+
+    urgent = send(luna, "@nova", "--interrupt", "--", "an urgent one")
+    gemini.until(lambda: gemini.receipt(urgent)["state"] == "held")
+
+    assert gemini.receipt(urgent)["reason"] == "dialog"
+    assert gemini.screen() == before
+    assert f"nova is blocked: {TRUST}" in gemini.home.ok("pending").out
+    assert TRUST in gemini.home.ok("list").out
+    assert TRUST in gemini.home.ok("status", "nova").out
+
+    gemini.answer_dialog(gemini.sit_down(last=b"Trust folder"), "● 1. Trust folder")
+
+    gemini.told("an urgent one")
+    gemini.until_seen(urgent)
+
+
+def test_a_loop_that_was_detected_stops_the_agent_until_a_person_has_chosen(gemini: GeminiStage) -> None:
+    same = tool("list_directory", dir_path=".")
+    gemini.script.add(*[reply("", same)] * 8, reply("read"))
+    gemini.start("--approval-mode", "yolo", "-i", "go on")
+    before = asks(gemini, LOOP)
+
+    place = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
+    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+
+    assert gemini.receipt(place)["reason"] == "dialog"
+    assert gemini.screen() == before
+    assert f"nova is blocked: {LOOP}" in gemini.home.ok("pending").out
+
+    gemini.answer_dialog(gemini.sit_down(last=b"Disable loop"), "● 1. Keep loop")
+
+    gemini.told("are you there?")
+    gemini.until_seen(place)
+    gemini.until_idle()
+
+
+def test_a_menu_that_a_person_has_open_is_not_typed_into(gemini: GeminiStage) -> None:
+    gemini.script.add(reply("read"))
+    gemini.start()
+    person = gemini.sit_down()
+    person.press(b"/theme")
+    gemini.until(lambda: "> /theme" in gemini.screen())
+    gemini.until(lambda: gemini.gates()["terminal"] == "draft")
+    while gemini.gates()["terminal"] == "draft":
+        person.press(b"\r")
+        gemini.wait(lambda: gemini.gates()["terminal"] != "draft", PATIENCE_S)
+    before = asks(gemini, "dialog: Select Theme")
+
+    place = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
+    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+
+    assert gemini.screen() == before
+
+    person.press(b"\x1b")
+
+    gemini.told("are you there?")
+    gemini.until_seen(place)
+
+
+def test_without_an_account_it_asks_for_one_and_its_key_is_not_typed(gemini: GeminiStage) -> None:
+    found = json.loads(gemini.settings.read_bytes())
+    del found["security"]["auth"]
+    gemini.settings.write_text(json.dumps(found))
+    gemini.launch(
+        *("env", "-u", "GEMINI_API_KEY", "pal", "gemini", "--name", "nova", "--detach"),
+    )
+    asks(gemini, "dialog: How would you like to authenticate for this project?")
+    place = send(gemini.friend(), "@nova", "--interrupt", "--", "a secret")
+    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+
+    person = gemini.sit_down(last=b"Vertex")
+    person.press(b"\x1b[B")
+    gemini.until(lambda: "● 2. Use Gemini API Key" in gemini.screen())
+    person.press(b"\r")
+
+    asks(gemini, "dialog: Enter Gemini API Key")
+    assert "a secret" not in gemini.screen()
+    assert gemini.receipt(place)["state"] == "held"
+
+
+def test_what_it_asks_leave_for_is_shown_and_can_be_answered_at_its_terminal_only(
+    gemini: GeminiStage,
+) -> None:
+    made = gemini.project / "made.txt"
+    gemini.script.add(reply("", tool("run_shell_command", command=f"touch {made}")), reply("made"))
+    assert run_as_person(gemini.home, "config", "set", "approvals", "1").status == 0
+    gemini.home.ok("down")
+    gemini.home.ok("up")
+    gemini.start("--approval-mode", "default", "-i", "make it")
+    asks(gemini, f"permission: touch {made}")
+
+    shown = gemini.home.ok("pending").out
+    (pending,) = gemini.home.ok("pending", "--json").lines
+    approved = run_as_person(gemini.home, "approve", "nova")
+
+    assert f"nova is blocked: permission: touch {made}" in shown
+    assert "answer at its terminal: pal attach nova" in shown
+    assert (pending["id"], pending["answerable"], pending["text"]) == (
+        None,
+        False,
+        f"permission: touch {made}",
+    )
+    assert approved.status == 1
+    assert "nova asks at its own terminal, where no answer from here reaches it" in approved.err
+    assert "pal attach nova" in approved.err
+    assert not made.exists()

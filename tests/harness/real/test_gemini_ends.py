@@ -1,0 +1,76 @@
+"""Gemini CLI starts itself a second time as a child: nothing of either runs on, however it ends."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
+from tests.harness.real.install import installed
+from tests.harness.real.processes import parent_of, processes_of
+
+pytestmark = pytest.mark.harness
+
+
+@pytest.fixture
+def gemini() -> Iterator[GeminiStage]:
+    """A home in which the bus runs and Gemini CLI can be started."""
+    with gemini_stage(installed("gemini")) as stage:
+        yield stage
+
+
+def child_of(gemini: GeminiStage) -> int:
+    """The second process of Gemini CLI, below the first."""
+    found: list[int] = []
+
+    def is_there() -> bool:
+        first = gemini.pid()
+        found[:] = [
+            pid
+            for pid, line in processes_of(gemini.home.path.parent).items()
+            if "gemini" in line and pid != first and parent_of(pid) == first
+        ]
+        return bool(found)
+
+    gemini.until(is_there)
+    return found[0]
+
+
+def kill_holder(gemini: GeminiStage) -> None:
+    os.kill(gemini.holder(), signal.SIGKILL)
+
+
+def kill_first(gemini: GeminiStage) -> None:
+    os.kill(gemini.pid(), signal.SIGKILL)
+
+
+def kill_second(gemini: GeminiStage) -> None:
+    os.kill(child_of(gemini), signal.SIGKILL)
+
+
+def stop(gemini: GeminiStage) -> None:
+    os.kill(gemini.holder(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("end", [kill_holder, kill_first, kill_second, stop], ids=lambda one: one.__name__)
+def test_nothing_runs_on_however_it_ends(gemini: GeminiStage, end: Callable[[GeminiStage], None]) -> None:
+    gemini.start()
+    child_of(gemini)
+
+    end(gemini)
+
+    gemini.until_gone()
+    gemini.until(lambda: gemini.state()[0] in ("exited", ""))
+
+
+def test_nothing_runs_on_of_one_that_ended_while_the_daemon_was_dead(gemini: GeminiStage) -> None:
+    gemini.start()
+    holder, child = gemini.holder(), child_of(gemini)
+
+    gemini.home.kill(signal.SIGKILL)
+    os.kill(holder, signal.SIGKILL)
+
+    gemini.until(lambda: not os.path.exists(f"/proc/{child}"))
+    gemini.until_gone()
+    gemini.home.ok("up")
+    gemini.until(lambda: gemini.state()[0] in ("exited", ""))

@@ -1,0 +1,172 @@
+"""Gemini CLI across its commands and settings: the name stays, mail is neither lost nor doubled."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.cli.person import Person
+from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
+from tests.harness.real.harness_stage import PATIENCE_S, reply, send, tool
+from tests.harness.real.install import installed
+
+from palaver.cli.mock_model.script import Reply
+
+pytestmark = pytest.mark.harness
+
+REPORT = {"SummaryOfFindings": "found it", "ExplorationTrace": [], "RelevantLocations": []}
+"""What the sub-agent that looks around must give in the end."""
+
+
+@pytest.fixture
+def gemini() -> Iterator[GeminiStage]:
+    """A home in which the bus runs and Gemini CLI can be started."""
+    with gemini_stage(installed("gemini")) as stage:
+        yield stage
+
+
+def session(gemini: GeminiStage) -> str:
+    """The conversation that it is in, as the log has it."""
+    found = [one["payload"].get("agent", {}) for one in gemini.home.events("--type", "life")]
+    return str([one["session"] for one in found if one.get("session")][-1])
+
+
+def say(gemini: GeminiStage, person: Person, words: str) -> None:
+    """Have a person type a line, once the composer shows that it is theirs."""
+    person.press(words.encode())
+    gemini.until(lambda: gemini.gates()["terminal"] == "draft" and words in gemini.screen())
+    while gemini.gates()["terminal"] == "draft":
+        person.press(b"\r")
+        gemini.wait(lambda: gemini.gates()["terminal"] != "draft", PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        {"useBackgroundColor": False},
+        {"accessibility": {"screenReader": True}},
+        {"hideBanner": True, "hideFooter": True, "hideWindowTitle": True},
+        {"useAlternateBuffer": True},
+    ],
+    ids=["no_background", "screen_reader", "bare", "alternate"],
+)
+def test_a_message_is_typed_whatever_the_composer_looks_like(
+    gemini: GeminiStage, view: dict[str, object]
+) -> None:
+    settings = json.loads(gemini.settings.read_bytes())
+    gemini.settings.write_text(json.dumps({**settings, "ui": view}))
+    gemini.script.add(reply("I am awake"), reply("again"))
+    gemini.start()
+    luna = gemini.friend()
+    gemini.until(lambda: gemini.state() == ("idle", ""))
+
+    first = send(luna, "@nova", "--", "please look at the build\n\nand at the tests")
+    asked = gemini.told("[pal message from: luna] please look at the build")
+    receipt = gemini.until_seen(first)
+
+    assert "and at the tests" in asked
+    assert (receipt["lane"], receipt["grade"]) == ("terminal", "handed")
+    gemini.until_idle()
+
+    person = gemini.sit_down(last=b"message")
+    person.press(b"half a thought")
+    gemini.until(lambda: gemini.gates()["terminal"] == "draft")
+    second = send(luna, "@nova", "--", "are you there?")
+
+    assert gemini.receipt(second)["state"] == "queued"
+    assert "half a thought" in gemini.screen()
+    person.press(b"\x7f" * len("half a thought"))
+    gemini.told("are you there?")
+
+
+def test_what_is_sent_while_a_sub_agent_works_goes_to_its_parent(gemini: GeminiStage) -> None:
+    gemini.script.add(
+        reply("", tool("invoke_agent", agent_name="codebase_investigator", prompt="look around")),
+        reply("", tool("list_directory", dir_path="."), gate="inside"),
+        reply("", tool("complete_task", report=REPORT)),
+        reply("the end"),
+    )
+    gemini.start("--approval-mode", "yolo", "-i", "go on")
+    gemini.requests(2)
+
+    place = send(gemini.friend(), "@nova", "--", "for the parent")
+    gemini.script.open("inside")
+
+    asked = gemini.requests(4)
+    assert "for the parent" not in asked[2].conversation
+    assert "for the parent" in asked[3].conversation
+    receipt = gemini.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
+
+
+def test_a_cleared_conversation_keeps_the_name_and_gets_its_mail_once(gemini: GeminiStage) -> None:
+    gemini.script.add(reply("what was before"), reply("second"))
+    gemini.start("-i", "an older question")
+    gemini.requests(1)
+    gemini.until_idle()
+    before = session(gemini)
+
+    say(gemini, gemini.sit_down(), "/clear")
+    gemini.until(lambda: session(gemini) != before)
+    gemini.until_idle()
+    place = send(gemini.friend(), "@nova", "--", "are you there?")
+
+    asked = gemini.told("are you there?")
+    assert "what was before" not in asked
+    assert "You are nova on Palaver" in asked
+    assert asked.count("are you there?") == 1
+    gemini.until_seen(place)
+    gemini.until_idle()
+    shown = gemini.home.ok("transcript", "nova").out
+    assert "are you there?" in shown
+    assert "an older question" not in shown
+
+
+def test_nothing_is_typed_while_it_compresses_and_the_message_comes_after(gemini: GeminiStage) -> None:
+    gemini.script.add(reply("first"), reply("read"))
+    gemini.script.aside = Reply(text="<state_snapshot>short</state_snapshot>", gate="compress")
+    gemini.start("-i", "go on")
+    gemini.requests(1)
+    gemini.until_idle()
+
+    say(gemini, gemini.sit_down(), "/compress")
+    gemini.until(lambda: gemini.state() == ("active", "compacting"))
+    gemini.until(lambda: gemini.gates()["terminal"] == "compacting")
+    place = send(gemini.friend(), "@nova", "--", "are you there?")
+
+    assert gemini.receipt(place)["state"] == "queued"
+
+    def is_compressed() -> bool:
+        gemini.script.open("compress")
+        return "Compressing" not in gemini.screen()
+
+    gemini.until(is_compressed)
+    asked = gemini.told("are you there?")
+    assert asked.count("are you there?") == 1
+    gemini.until_seen(place)
+    gemini.until_idle()
+
+
+def test_an_older_conversation_that_is_taken_up_inside_keeps_the_name(gemini: GeminiStage) -> None:
+    gemini.script.add(reply("the older answer"), reply("the newer answer"), reply("read"))
+    gemini.start("-i", "an older question")
+    gemini.requests(1)
+    gemini.until_idle()
+    gemini.end()
+    gemini.start("-i", "a newer question")
+    gemini.requests(2)
+    gemini.until_idle()
+    before = session(gemini)
+    person = gemini.sit_down()
+
+    say(gemini, person, "/resume")
+    gemini.until(lambda: gemini.state() == ("blocked", "dialog: Chat Sessions"))
+    person.press(b"\x1b[B")
+    gemini.until(lambda: "❯ #1 " not in gemini.screen() or "❯ #2 " in gemini.screen())
+    place = send(gemini.friend(), "@nova", "--interrupt", "--", "do you remember?")
+    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    person.press(b"\r")
+
+    gemini.told("do you remember?")
+    gemini.until_seen(place)
+    gemini.until_idle()
+    assert session(gemini) != before

@@ -1,0 +1,203 @@
+"""OpenCode itself, started without `pal` after `pal install opencode`, and a scripted model."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.harness.real.harness_stage import reply, send, tool
+from tests.harness.real.install import installed
+from tests.harness.real.opencode_installed_stage import InstalledStage, installed_stage
+
+pytestmark = pytest.mark.harness
+
+
+@pytest.fixture
+def opencode() -> Iterator[InstalledStage]:
+    """A home in which the bus runs, and an OpenCode that knows of it."""
+    with installed_stage(installed("opencode")) as stage:
+        yield stage
+
+
+def only_agent(opencode: InstalledStage) -> str:
+    opencode.until(lambda: len(opencode.agents()) == 1)
+    (name,) = opencode.agents().values()
+    return name
+
+
+def test_an_idle_session_is_woken_and_a_draft_stays(opencode: InstalledStage) -> None:
+    opencode.script.add(reply("first"), reply("I am awake"))
+    person = opencode.open_terminal("--prompt", "begin")
+    opencode.requests(1)
+    name = only_agent(opencode)
+    opencode.until(lambda: opencode.state(name)[0] == "idle")
+    person.press(b"half a thou")
+    opencode.until(lambda: "half a thou" in opencode.shown(person))
+
+    place = send(opencode.friend(), f"@{name}", "--", "are you there?")
+
+    assert "are you there?" in opencode.requests(2)[1].conversation
+    assert f"You are {name} on Palaver" in opencode.script.main[0].conversation
+    receipt = opencode.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == ("native", "context")
+    opencode.until(lambda: "I am awake" in opencode.shown(person))
+    assert "half a thou" in opencode.shown(person)
+    assert len(opencode.companions()) == 1
+
+
+def test_a_busy_session_is_reached_with_its_next_step_and_a_dialog_stays(opencode: InstalledStage) -> None:
+    made = opencode.project / "made.txt"
+    opencode.script.add(
+        reply("", tool("bash", command="echo the-result", description="x"), gate="busy"),
+        reply("", opencode.asking_to_make(made)),
+        reply("made"),
+        reply("read"),
+    )
+    person = opencode.open_terminal("--prompt", "begin")
+    opencode.requests(1)
+    name = only_agent(opencode)
+    luna = opencode.friend()
+    opencode.until(lambda: opencode.state(name) == ("active", "thinking"))
+
+    early = send(luna, f"@{name}", "--", "stop at the second")
+    opencode.until(lambda: opencode.receipt(early)["state"] == "submitted")
+    opencode.script.open("busy")
+
+    asked = opencode.requests(2)[1].conversation
+    assert "the-result" in asked
+    assert "stop at the second" in asked
+    assert opencode.until_seen(early)["grade"] == "context"
+
+    opencode.until(lambda: opencode.state(name) == ("blocked", f"permission: edit: {made}"))
+    opencode.until(lambda: "Allow once" in opencode.shown(person))
+    late = send(luna, f"@{name}", "--", "a normal one")
+    urgent = send(luna, f"@{name}", "--interrupt", "--", "an urgent one")
+    opencode.until(lambda: opencode.receipt(urgent)["state"] == "held")
+    assert opencode.receipt(urgent)["reason"] == "dialog"
+    assert opencode.receipt(late)["state"] == "queued"
+    (shown,) = opencode.home.ok("pending", "--json").lines
+    assert (shown["agent"], shown["id"]) == (name, None)
+    assert "Allow once" in opencode.shown(person)
+    assert not made.exists()
+
+    person.press(b"\r")
+
+    assert opencode.until_seen(urgent)["grade"] == "context"
+    assert opencode.until_seen(late)["grade"] == "context"
+    assert made.exists()
+    assert opencode.script.main[-1].conversation.count("a normal one") == 1
+
+
+def test_sessions_of_one_process_never_have_each_others_mail(opencode: InstalledStage) -> None:
+    opencode.script.default = reply("read")
+    process = opencode.serve()
+    try:
+        first, second = opencode.begin_session("I am the first"), opencode.begin_session("I am the second")
+        opencode.until(lambda: {first, second} <= opencode.agents().keys())
+        names = opencode.agents()
+        luna = opencode.friend()
+        for name in names.values():
+            opencode.until(lambda name=name: opencode.state(name)[0] == "idle")  # type: ignore[misc]  # kept
+
+        one = send(luna, f"@{names[first]}", "--", "for-number-one")
+        two = send(luna, f"@{names[second]}", "--", "for-number-two")
+
+        opencode.until_seen(one)
+        opencode.until_seen(two)
+        told = [request.conversation for request in opencode.script.main]
+        assert all("I am the first" in text for text in told if "for-number-one" in text)
+        assert all("I am the second" in text for text in told if "for-number-two" in text)
+        whoami = tool(
+            "bash", command=f"{opencode.pal} --home {opencode.home.path} whoami --json", description="x"
+        )
+        opencode.script.add(reply("", whoami))
+        send(luna, f"@{names[second]}", "--", "who are you?")
+        assert f'\\"name\\":\\"{names[second]}\\"' in opencode.told('\\"kind\\":')
+        opencode.until(lambda: opencode.state(names[second])[0] == "idle")
+        opencode.script.add(reply("", tool("palaver_send", text="by a tool", to="@luna")))
+        send(luna, f"@{names[first]}", "--", "say something")
+        opencode.until(lambda: "by a tool" in opencode.home.texts())
+        sent = [
+            one for one in opencode.home.events("--type", "message") if one["payload"]["text"] == "by a tool"
+        ]
+        assert [one["from"] for one in sent] == [names[first]]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_it_goes_on_without_a_daemon_and_is_on_the_bus_when_there_is_one(opencode: InstalledStage) -> None:
+    opencode.script.add(reply("first"), reply("second"), reply("awake"))
+    opencode.home.ok("down")
+    process = opencode.serve()
+    try:
+        session = opencode.begin_session("nobody is there")
+        opencode.requests(1)
+
+        opencode.home.ok("up")
+        opencode.until(lambda: session in opencode.agents())
+        name = opencode.agents()[session]
+        opencode.home.kill(signal.SIGKILL)
+        opencode.ask(
+            "POST", f"/session/{session}/prompt_async", {"parts": [{"type": "text", "text": "go on"}]}
+        )
+        opencode.requests(2)
+        opencode.home.ok("up")
+
+        opencode.until(lambda: opencode.agents().get(session) == name)
+        place = send(opencode.friend(), f"@{name}", "--", "welcome back")
+        assert opencode.until_seen(place)["grade"] == "context"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_hung_daemon_holds_no_turn_up(opencode: InstalledStage) -> None:
+    opencode.script.add(reply("first"))
+    daemon = opencode.home.pid
+    process = opencode.serve()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        opencode.begin_session("go on")
+
+        opencode.requests(1)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+def test_nothing_is_left_of_one_that_was_killed(opencode: InstalledStage) -> None:
+    opencode.script.add(reply("first"))
+    process = opencode.serve()
+    session = opencode.begin_session("go on")
+    opencode.until(lambda: session in opencode.agents())
+
+    process.kill()
+    process.wait()
+
+    opencode.until_gone()
+    opencode.until(lambda: session not in opencode.agents())
+
+
+def test_one_that_pal_has_started_hears_everything_once(opencode: InstalledStage) -> None:
+    opencode.script.add(reply("first"), reply("second"))
+    opencode.start("--prompt", "begin")
+    opencode.requests(1)
+    opencode.until(lambda: opencode.state()[0] == "idle")
+
+    place = send(opencode.friend(), "@nova", "--", "only once")
+
+    assert opencode.until_seen(place)["lane"] == "native"
+    assert opencode.script.main[-1].conversation.count("only once") == 1
+    assert list(opencode.agents().values()) == ["nova"]
+
+
+def test_what_was_installed_can_be_put_back(opencode: InstalledStage) -> None:
+    with_ours = opencode.settings.read_text()
+
+    opencode.home.ok("uninstall", "opencode", "--yes")
+
+    assert "palaver" in with_ours
+    assert "palaver" not in opencode.settings.read_text()
+    assert not (opencode.home.path / "install" / "opencode").exists()

@@ -1,0 +1,103 @@
+"""What OpenCode's own `task` tool starts: sub-agents, each with its own name, mail and state."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.harness.real.harness_stage import reply, send, tool
+from tests.harness.real.install import installed
+from tests.harness.real.opencode_installed_stage import installed_stage
+from tests.harness.real.opencode_stage import OpenCodeStage, opencode_stage
+
+from palaver.cli.mock_model.script import Reply, Rule
+
+pytestmark = pytest.mark.harness
+
+CHILD = "SUBPROMPT"
+"""What the parent tells it, and so what stands in all of its requests."""
+
+
+@pytest.fixture
+def opencode() -> Iterator[OpenCodeStage]:
+    """A home in which the bus runs and OpenCode can be started."""
+    with opencode_stage(installed("opencode")) as stage:
+        yield stage
+
+
+def task() -> Reply:
+    return reply("", tool("task", description="look", prompt=f"{CHILD} look at it", subagent_type="general"))
+
+
+def child_says(opencode: OpenCodeStage, *replies: Reply) -> None:
+    """Have the sub-agent's model answer so; to its parent's this is never said by a user."""
+    opencode.script.add_rules(
+        *(Rule(pattern=rf'"role": ?"user", ?"content": ?"{CHILD}', reply=one) for one in replies)
+    )
+
+
+def test_mail_for_a_sub_agent_goes_into_its_own_session(opencode: OpenCodeStage) -> None:
+    child_says(
+        opencode,
+        reply("", tool("bash", command="echo sub-result", description="x"), gate="busy"),
+        reply("sub done"),
+    )
+    opencode.script.add(task(), reply("parent done"))
+    opencode.start("--prompt", "go on")
+    opencode.until(lambda: opencode.state("nova_general_1")[0] == "active")
+    luna = opencode.friend()
+
+    place = send(luna, "@nova_general_1", "--", "for the child alone")
+    opencode.until(lambda: opencode.receipt(place)["state"] == "submitted")
+    opencode.script.open("busy")
+
+    told = opencode.told("for the child alone")
+    assert CHILD in told
+    assert "sub-result" in told
+    receipt = opencode.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == ("native", "context")
+    opencode.until(lambda: opencode.state("nova_general_1")[0] in ("", "exited"))
+    opencode.until_idle()
+    assert "for the child alone" not in opencode.script.main[-1].conversation
+    status = [one for one in opencode.home.events("--type", "status") if one["payload"].get("command")]
+    assert [(one["from"], one["payload"]["command"]) for one in status] == [
+        ("nova_general_1", "echo sub-result")
+    ]
+
+
+def test_what_a_sub_agent_asks_blocks_it_and_is_seen_at_its_parent(opencode: OpenCodeStage) -> None:
+    made = opencode.project / "made.txt"
+    child_says(opencode, reply("", opencode.asking_to_make(made)), reply("sub done"))
+    opencode.script.add(task(), reply("parent done"))
+    opencode.start("--prompt", "go on")
+
+    asked = ("blocked", f"permission: edit: {made}")
+    opencode.until(lambda: opencode.state("nova_general_1") == asked)
+    opencode.until(lambda: opencode.state() == asked)
+    opencode.until(lambda: "Allow once" in opencode.screen())
+    place = send(opencode.friend(), "@nova_general_1", "--", "while it asks")
+    shown = {one["agent"] for one in opencode.home.ok("pending", "--json").lines}
+    assert "nova_general_1" in shown
+    assert opencode.receipt(place)["state"] == "queued"
+    assert not made.exists()
+
+    opencode.answer_dialog(opencode.sit_down(last=b"Reject"))
+
+    opencode.until(made.exists)
+    opencode.until_idle()
+
+
+def test_the_shell_of_a_sub_agent_is_the_sub_agent_where_the_plugin_is_installed() -> None:
+    with installed_stage(installed("opencode")) as opencode:
+        whoami = f"{opencode.pal} --home {opencode.home.path} whoami --json"
+        child_says(opencode, reply("", tool("bash", command=whoami, description="x")), reply("sub done"))
+        opencode.script.add(task(), reply("parent done"))
+        process = opencode.serve()
+        try:
+            session = opencode.begin_session("go on")
+
+            told = opencode.told('\\"kind\\":')
+            name = opencode.agents()[session]
+            assert f'\\"name\\":\\"{name}_general_1\\"' in told
+            assert f"You are {name}_general_1" in told
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,88 @@
+"""What a running Claude Code says of itself, and which states of the hooks that ends."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.claude_registry import (
+    LIMIT_COMPACTING_MS,
+    Registered,
+    Rest,
+    corrected,
+    is_doubtful,
+    read_registered,
+    registry_path,
+)
+from palaver.model.delivery import AgentState
+
+
+def written(**fields: object) -> bytes:
+    """The file as the version 2.1.325 writes it."""
+    return json.dumps(
+        {"pid": 7, "sessionId": "s1", "kind": "interactive", "entrypoint": "cli", **fields}
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"status": "idle"}, Registered(rest=Rest.RESTING)),
+        ({"status": "shell"}, Registered(rest=Rest.RESTING)),
+        ({"status": "busy"}, Registered(rest=Rest.BUSY)),
+        (
+            {"status": "waiting", "waitingFor": "permission prompt"},
+            Registered(rest=Rest.WAITING, waits_for="permission prompt"),
+        ),
+        ({"status": "waiting", "waitingFor": None}, Registered(rest=Rest.WAITING)),
+        ({"status": "dreaming"}, None),
+        ({}, None),
+        ({"status": "idle", "pid": 8}, None),
+        ({"status": 3}, None),
+    ],
+)
+def test_what_a_file_says(fields: dict[str, object], found: Registered | None) -> None:
+    assert read_registered(written(**fields), 7) == found
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_such_file_says_nothing(content: bytes) -> None:
+    assert read_registered(content, 7) is None
+
+
+def test_the_file_lies_beside_the_transcripts_that_a_hook_has_told() -> None:
+    told = "/x/projects/mine/.claude/projects/-x/s1.jsonl"
+
+    assert registry_path(told, "/home/me", 7) == "/x/projects/mine/.claude/sessions/7.json"
+    assert registry_path("", "/home/me", 7) == "/home/me/.claude/sessions/7.json"
+
+
+RESTING, BUSY = Registered(rest=Rest.RESTING), Registered(rest=Rest.BUSY)
+WAITING = Registered(rest=Rest.WAITING, waits_for="permission prompt")
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "since_ms", "found", "said"),
+    [
+        ("active", "thinking", 0, RESTING, (AgentState.IDLE, "")),
+        ("blocked", "permission: Write: x", 0, RESTING, (AgentState.IDLE, "")),
+        ("idle", "", 0, RESTING, None),
+        ("active", "compacting", LIMIT_COMPACTING_MS - 1, RESTING, None),
+        ("active", "compacting", LIMIT_COMPACTING_MS, RESTING, (AgentState.IDLE, "")),
+        ("active", "thinking", 0, BUSY, None),
+        ("blocked", "permission: Bash: make", 0, BUSY, (AgentState.ACTIVE, "tool_use")),
+        ("idle", "", 0, BUSY, (AgentState.ACTIVE, "thinking")),
+        ("active", "thinking", 0, WAITING, (AgentState.BLOCKED, "permission prompt")),
+        ("active", "thinking", 0, Registered(rest=Rest.WAITING), (AgentState.BLOCKED, "a question")),
+        ("blocked", "permission: Write: x", 0, WAITING, None),
+    ],
+)
+def test_what_is_over_is_put_right_and_nothing_else(
+    state: str, detail: str, since_ms: int, found: Registered, said: tuple[AgentState, str] | None
+) -> None:
+    assert corrected(state, detail, since_ms, found) == said
+
+
+def test_only_what_can_end_without_a_hook_is_in_doubt() -> None:
+    assert [state for state in AgentState if is_doubtful(state)] == [AgentState.ACTIVE, AgentState.BLOCKED]

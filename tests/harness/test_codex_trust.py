@@ -1,0 +1,51 @@
+"""The hooks that Codex is given for one session: its own hashes, and arguments that it reads as TOML."""
+
+import tomllib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.harness.codex_hooks import EVENTS as INSTALLED
+from palaver.harness.codex_trust import EVENTS, hook_command, hook_settings, hooks_digest, trusted_hash
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+
+
+def read(settings: tuple[str, ...]) -> dict[str, object]:
+    """Read settings as Codex does: each is a path and a value of TOML."""
+    found: dict[str, object] = {}
+    for flag, word in zip(settings[::2], settings[1::2], strict=True):
+        assert flag == "-c"
+        key, _, value = word.partition("=")
+        found[key] = tomllib.loads(f"value = {value}")["value"]
+    return found
+
+
+def test_a_hash_is_the_one_that_codex_makes() -> None:
+    found = trusted_hash("/opt/pal", "/home/pat/.palaver", "SessionEnd")
+
+    # As Codex 0.166.0 said it itself for this hook.
+    assert found == "sha256:3c774979fb9ee239560a77cac841fb3bdbd246cc87733d6a6fcfa0e62b746120"
+
+
+def test_only_hooks_that_codex_has_are_given() -> None:
+    assert set(EVENTS) < set(INSTALLED)
+
+
+@given(TEXTS, TEXTS)
+def test_each_hook_is_given_with_its_own_hash(pal: str, home: str) -> None:
+    found = read(hook_settings(pal, home))
+
+    states = found.pop("hooks.state")
+    assert isinstance(states, dict)
+    assert list(found) == [f"hooks.{event}" for event in EVENTS]
+    for event, (key, state) in zip(EVENTS, states.items(), strict=True):
+        hook = {"type": "command", "command": hook_command(pal, home, event), "timeout": 3}
+        assert found[f"hooks.{event}"] == [{"hooks": [hook]}]
+        assert key.startswith("/<session-flags>/config.toml:")
+        assert state == {"trusted_hash": trusted_hash(pal, home, event)}
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_leave_for_one_program_is_none_for_another(pal: str, other: str, home: str) -> None:
+    assert (hooks_digest(pal, home) == hooks_digest(other, home)) == (pal == other)
