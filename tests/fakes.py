@@ -12,6 +12,7 @@ from palaver.broker.outcome import Joined, Sent, Written
 from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import Ability, Lane, LaneKind, Level, Offer
 from palaver.errors import Unavailable
+from palaver.links.joining import Anchor
 from palaver.log.api import Log
 from palaver.log.fold import apply
 from palaver.log.memory import MemoryLog
@@ -52,6 +53,18 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         self._now_ms += round(seconds * 1000)
         self._monotonic_s += seconds
+
+
+class Ring:
+    """A timer that a test lets ring."""
+
+    def __init__(self, moment_s: float, ring: Callable[[], None]) -> None:
+        self.moment_s = moment_s
+        self.ring = ring
+        self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_over = True
 
 
 def seat(pid: int, key: str = "") -> Seat:
@@ -284,3 +297,8 @@ async def opened_bus(open_log: OpenLog, directory: Path) -> AsyncIterator[Bus]:
             bus.close()
     finally:
         await log.close()
+
+
+def nowhere(pid: int | None) -> Anchor:
+    """For commands that never join: where the caller would sit down."""
+    raise AssertionError("only a join asks where its caller sits down")

@@ -97,6 +97,7 @@ class Settings:
     approvals_wait_s: int = _setting(
         120, "How many seconds it waits; when nobody has answered by then it is denied. At most 3600."
     )
+    codex_hooks: int = _setting(1, "With 0 'pal codex' gives Codex no hooks, and asks nobody whether it may.")
     room_wakes: str = _setting(
         "human", "Whose messages to a whole room wake everybody in it: human, everyone or nobody."
     )

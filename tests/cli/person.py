@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.daemon.stage import LIMIT_S, Home, end_process
+from tests.daemon.stage import Home, end_process
 
 _SIZE = struct.Struct("HHHH")
 
@@ -26,6 +26,7 @@ class Person:
         self._master, slave = pty.openpty()
         self.resize(cols, rows)
         self.shown = b""
+        self._limit_s = home.limit_s
         starter = subprocess.Popen(
             ["setsid", "--fork", "--ctty", "bash", "--norc", "--noprofile"],
             stdin=slave,
@@ -34,7 +35,7 @@ class Person:
             cwd=home.path.parent,
             env={**home.environment, "PS1": "", "HISTFILE": "", "TERM": term},
         )
-        assert starter.wait(LIMIT_S) == 0
+        assert starter.wait(self._limit_s) == 0
         os.close(slave)
         self.is_open = True
 
@@ -50,11 +51,19 @@ class Person:
 
     def until(self, text: bytes) -> None:
         """Read until the terminal has shown a text."""
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + self._limit_s
         while text not in self.shown:
             ready, _, _ = select.select([self._master], [], [], max(0, end - time.monotonic()))
             assert ready, f"{text!r} never came; there was {self.shown[-2000:]!r}"
             self.shown += os.read(self._master, 65536)
+
+    def drain(self) -> None:
+        """Read what is there, and wait for nothing: a terminal that nobody reads from takes no keys."""
+        while self.is_open and select.select([self._master], [], [], 0)[0]:
+            try:
+                self.shown += os.read(self._master, 65536)
+            except OSError:  # whoever ran in it has closed it
+                return
 
     def close(self) -> None:
         """Close the window: whoever runs in it is hung up on."""

@@ -1,17 +1,24 @@
 """A person's editor on the file of settings."""
 
 import stat
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from palaver.cli.edit import edit_settings
 from palaver.config import KEYS, Settings, load_settings
+from palaver.model.setting import parse_settings
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
+
+
+def files(folder: Path) -> list[str]:
+    """The settings in a home, and what is left of copies."""
+    return sorted(one.name for one in folder.glob("config*"))
 
 
 def editor(folder: Path, *lines: str) -> dict[str, str]:
@@ -27,8 +34,11 @@ def test_the_editor_is_given_the_file_behind_its_own_arguments(tmp_path: Path, f
 
     status = edit_settings(tmp_path, editor(tmp_path))
 
+    first, given = (tmp_path / "an editor.asked").read_text().splitlines()
     assert status == 0
-    assert (tmp_path / "an editor.asked").read_text() == f"--wait\n{file}\n"
+    assert first == "--wait"
+    assert fnmatch(given, f"{tmp_path}/config.*.toml")
+    assert files(tmp_path) == ["config.toml"]
 
 
 def test_visual_is_taken_before_editor(tmp_path: Path) -> None:
@@ -37,13 +47,22 @@ def test_visual_is_taken_before_editor(tmp_path: Path) -> None:
     assert edit_settings(tmp_path, environment) == 1
 
 
-def test_a_file_that_is_not_there_is_made_and_names_every_setting(tmp_path: Path, file: Path) -> None:
-    status = edit_settings(tmp_path, {"EDITOR": "true"})
+def test_where_there_is_no_file_every_setting_is_named(tmp_path: Path, file: Path) -> None:
+    environment = editor(tmp_path, 'cp "$2" "$0.seen"')
 
+    status = edit_settings(tmp_path, environment)
+
+    shown = (tmp_path / "an editor.seen").read_text()
     assert status == 0
+    assert [key for key in KEYS if f"# {key} = " in shown] == list(KEYS)
+    assert parse_settings(shown.encode(), "") == Settings()
+    assert not file.exists()
+
+
+def test_only_its_owner_reads_what_was_saved(tmp_path: Path, file: Path) -> None:
+    edit_settings(tmp_path, editor(tmp_path, 'echo "brake_hops = 7" >>"$2"'))
+
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert [key for key in KEYS if f"# {key} = " in file.read_text()] == list(KEYS)
-    assert load_settings(tmp_path, {}) == Settings()
 
 
 def test_what_was_changed_holds_from_the_next_start_on(
@@ -70,17 +89,76 @@ def test_what_was_changed_holds_from_the_next_start_on(
         ("[", "toml"),
     ],
 )
-def test_it_is_said_what_is_wrong_with_the_file(
+def test_what_the_bus_would_refuse_is_not_saved(
     tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str], line: str, named: str
 ) -> None:
-    file.write_text(line)
+    file.write_text("brake_hops = 1\n")
 
-    status = edit_settings(tmp_path, {"EDITOR": "true"})
+    status = edit_settings(tmp_path, editor(tmp_path, f'echo "{line}" >"$2"'))
 
     said = capsys.readouterr().err.splitlines()
+    (kept,) = tmp_path.glob("config.*.toml")
     assert status == 1
     assert named in said[0]
-    assert said[-1] == "pal: the bus will not start like this; 'pal config edit' opens it again"
+    assert said[-3:] == [
+        "pal: the bus would not start like this",
+        "pal: nothing was saved",
+        f"pal: {file} is as it was; what you wrote is in {kept}",
+    ]
+    assert file.read_text() == "brake_hops = 1\n"
+    assert kept.read_text() == f"{line}\n"
+
+
+def test_what_is_wrong_can_be_mended_at_once(tmp_path: Path, file: Path) -> None:
+    asked: list[str] = []
+
+    def again(question: str) -> bool:
+        asked.append(question)
+        return True
+
+    wrong, right = 'echo "colour = 1" >"$2"', 'echo "brake_hops = 7" >"$2"'
+    mending = editor(tmp_path, f'grep -q colour "$2" && {right} || {wrong}')
+
+    status = edit_settings(tmp_path, mending, again)
+
+    assert status == 0
+    assert asked == ["Edit it again? [Y/n] "]
+    assert file.read_text() == "brake_hops = 7\n"
+    assert files(tmp_path) == ["config.toml"]
+
+
+def test_what_somebody_else_saved_meanwhile_is_not_overwritten(
+    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("brake_hops = 1\n")
+    environment = editor(tmp_path, f'echo "brake_hops = 2" >"{file}"; echo "brake_hops = 3" >"$2"')
+
+    status = edit_settings(tmp_path, environment)
+
+    assert status == 1
+    assert "changed the settings meanwhile" in capsys.readouterr().err
+    assert file.read_text() == "brake_hops = 2\n"
+
+
+def test_a_copy_that_the_editor_took_away_changes_nothing(
+    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("brake_hops = 1\n")
+
+    status = edit_settings(tmp_path, editor(tmp_path, 'rm "$2"'))
+
+    assert status == 1
+    assert capsys.readouterr().err.endswith(f"pal: {file} is as it was\n")
+    assert file.read_text() == "brake_hops = 1\n"
+
+
+def test_a_home_in_which_nothing_can_be_written_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = edit_settings(tmp_path / "gone", {"EDITOR": "true"})
+
+    assert status == 1
+    assert "No such file or directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["/nowhere/vi", "'", "false"])
@@ -91,6 +169,7 @@ def test_an_editor_that_does_not_run_or_fails_is_said(
 
     assert status == 1
     assert capsys.readouterr().err.startswith(f"pal: {word}")
+    assert files(tmp_path) == []
 
 
 def test_without_a_choice_it_is_vi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

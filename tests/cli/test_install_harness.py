@@ -196,6 +196,24 @@ def test_what_cannot_be_added_to_stays_as_it_is(
     assert path.read_bytes() == text.encode("latin-1")
 
 
+def test_a_file_that_was_not_there_before_is_said_to_be_removed(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex/config.toml").write_text('model = "x"\n')
+    run("install", "codex", "--yes")
+    capsys.readouterr()
+
+    run("uninstall", "codex", "--print")
+    run("uninstall", "codex", "--yes")
+
+    said = capsys.readouterr().out
+    assert "hooks.json would be removed: it was not there before\n" in said
+    assert "hooks.json removed: it was not there before\n" in said
+    assert "config.toml put back\n" in said
+    assert not (tmp_path / ".codex/hooks.json").exists()
+
+
 def test_what_was_not_installed_cannot_be_removed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("uninstall", "claude", "--yes") == 1
     assert "nothing to put back" in capsys.readouterr().err

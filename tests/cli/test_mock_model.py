@@ -48,6 +48,18 @@ def test_every_wire_carries_text_and_calls(wire: str) -> None:
     assert "Bash" not in second
 
 
+def test_a_reply_is_kept_back_until_a_request_holds_what_it_awaits() -> None:
+    script = Script([Reply(text="now I know", awaits="the news"), Reply(text="after")])
+    script.pastime = lambda number: Reply(text=f"waiting {number}")
+
+    said = [
+        script.take(Request(wire="chat", is_main=True, body={}, text=text)).text
+        for text in ("nothing", "still nothing", "here is the news", "and so on")
+    ]
+
+    assert said == ["waiting 1", "waiting 2", "now I know", "after"]
+
+
 def test_side_requests_use_up_no_reply_and_rules_go_first() -> None:
     script = Script([Reply(text="main")], [Rule(pattern="special", reply=Reply(text="by a rule"))])
 
@@ -91,3 +103,16 @@ def test_the_conversation_of_a_request_can_be_searched() -> None:
 
     assert "luna → nova" in request.conversation
     assert Request(wire="chat", is_main=True, body={}, text="").conversation == ""
+
+
+def test_gemini_is_answered_in_one_piece_where_it_asks_for_that() -> None:
+    script = Script()
+    script.aside = Reply(text="all of it", calls=(CALL,))
+    with mock_model(script) as model:
+        status, said = post(model, "/v1beta/models/m:generateContent", {"contents": []})
+
+    (candidate,) = json.loads(said)["candidates"]
+    assert (status, candidate["finishReason"]) == (200, "STOP")
+    parts = candidate["content"]["parts"]
+    assert "".join(part.get("text", "") for part in parts) == "all of it"
+    assert [part["functionCall"]["name"] for part in parts if "functionCall" in part] == ["Bash"]

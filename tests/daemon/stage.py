@@ -60,6 +60,9 @@ def check_output(result: Result) -> Result:
 class Home:
     """One home. Everything started in it is ended with it."""
 
+    limit_s = LIMIT_S
+    """So long a command may take. A home in which something slow runs has a limit of its own."""
+
     def __init__(self, path: Path, client: str = PAL) -> None:
         self.path = path
         self.client = client
@@ -106,7 +109,7 @@ class Home:
     def pal(self, *arguments: str | bytes, content: bytes | None = None, **options: Any) -> Result:
         """Run the client to its end."""
         stdin = subprocess.DEVNULL if content is None else subprocess.PIPE
-        return finish(self.start(*arguments, stdin=stdin, **options), content)
+        return finish(self.start(*arguments, stdin=stdin, **options), content, self.limit_s)
 
     def ok(self, *arguments: str | bytes, **options: Any) -> Result:
         """Run a command that must not fail."""
@@ -179,7 +182,7 @@ class Shell:
 
     def begin_script(self, script: str) -> "Job":
         """Start any line of shell under this shell."""
-        job = Job(self.home.spare_path())
+        job = Job(self.home.spare_path(), self.home.limit_s)
         paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
         line = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n"
         assert self.process.stdin is not None
@@ -207,8 +210,9 @@ class Shell:
 class Job:
     """A command under a shell. Its ends are pipes, so that reading waits for what it says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limit_s: float = LIMIT_S) -> None:
         folder.mkdir()
+        self._limit_s = limit_s
         self.paths = {name: folder / name for name in ("out", "err", "status")}
         self._files: dict[str, int] = {}
         self._rest: dict[str, bytes] = {}
@@ -241,7 +245,7 @@ class Job:
         """Take in what there is, from everywhere: what is not read holds the command up."""
         assert wanted not in self._ended, f"{wanted} has ended"
         names = {file: name for name, file in self._files.items() if name not in self._ended}
-        ready, _, _ = select.select(list(names), [], [], LIMIT_S)
+        ready, _, _ = select.select(list(names), [], [], self._limit_s)
         assert ready, f"nothing came on {wanted}"
         for file in ready:
             part = os.read(file, 1 << 20)
@@ -270,7 +274,7 @@ def run_as_person(
 
 def run_script_as_person(home: Home, script: str, *, env: Mapping[str, str] | None = None) -> Result:
     """Run lines of shell in the foreground of a terminal, with nothing above but the first process."""
-    job = Job(home.spare_path())
+    job = Job(home.spare_path(), home.limit_s)
     paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
     script = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}"
     with terminal() as slave:
@@ -279,7 +283,7 @@ def run_script_as_person(home: Home, script: str, *, env: Mapping[str, str] | No
             stdin=slave,
             env={**home.environment, **(env or {})},
         )
-        assert starter.wait(LIMIT_S) == 0
+        assert starter.wait(home.limit_s) == 0
         return job.end()
 
 

@@ -59,6 +59,7 @@ TRIED_ELSEWHERE = frozenset(
         "peek",
         "pending",
         "resume",
+        "rewake",
         "room",
         "run",
         "stick",

@@ -248,3 +248,23 @@ def test_an_installed_hook_is_passed_over_only_beside_those_of_a_session(bus: Ho
     said = nova.begin_script("echo '{}' | pal hook claude PostToolUse --installed").end()
 
     assert "look here" in said.out
+
+
+def test_who_asks_at_its_own_terminal_only_is_answered_there(bus: Home, nova: Shell) -> None:
+    nova.ok("status", "set", "blocked", "--detail", "dialog: Which of the two?")
+
+    said = run_as_person(bus, "approve", "nova", "--json")
+
+    assert (said.status, said.error["error"]) == (1, "bad_request")
+    assert "nova asks at its own terminal, where no answer from here reaches it" in said.error["message"]
+
+
+def test_a_limit_is_shown_among_what_is_asked_only_where_a_person_is_asked(bus: Home, nova: Shell) -> None:
+    nova.ok("status", "set", "blocked", "--detail", "usage limit, resets 3pm (UTC)")
+    waits = bus.ok("pending", "--json").lines
+    nova.ok("status", "set", "blocked", "--detail", "usage limit: flash; Keep trying / Stop?")
+
+    (asks,) = bus.ok("pending", "--json").lines
+
+    assert waits == []
+    assert (asks["agent"], asks["text"]) == ("nova", "usage limit: flash; Keep trying / Stop?")

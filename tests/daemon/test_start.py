@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,44 @@ def test_a_setting_that_does_not_exist_keeps_the_daemon_from_starting(home: Home
 
     assert refused.status == 1
     assert refused.err.startswith("pal: the daemon did not start: there is no setting 'loglevel'")
+    assert "did not start: there is no setting 'loglevel'" in (home.path / "daemon.log").read_text()
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_an_option_that_does_not_exist_is_refused_before_anything_is_done(
+    home: Home, verb: str, form: tuple[str, ...]
+) -> None:
+    home.path.mkdir(mode=0o700)
+    if verb == "up":
+        (home.path / "down").touch()
+
+    refused = home.pal(verb, "--bogus", *form)
+
+    assert refused.status == 2
+    assert f"pal {verb} has no option '--bogus'" in refused.err
+    assert refused.err.startswith('{"error": "usage"' if form else "pal: ")
+    assert [one.name for one in home.path.iterdir()] == (["down"] if verb == "up" else [])
+
+
+def test_an_address_that_is_none_is_refused_before_anything_is_done(home: Home) -> None:
+    refused = home.pal("up", "--http", "nowhere at all")
+
+    assert refused.status == 1
+    assert "nowhere at all" in refused.err
+    assert not home.path.exists()
+
+
+def test_a_python_without_palaver_says_so_where_it_is_waited_for_and_in_the_log(home: Home) -> None:
+    python = home.path.parent / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # it finds nothing that was installed
+    python.chmod(0o755)
+
+    refused = home.pal("list", env={"PALAVER_PYTHON": str(python)})
+
+    assert refused.status == 1
+    assert "No module named" in refused.err
+    assert "No module named" in (home.path / "daemon.log").read_text()
 
 
 def test_a_socket_that_cannot_be_made_is_said_by_the_client_that_started_the_daemon(home: Home) -> None:

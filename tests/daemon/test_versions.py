@@ -58,6 +58,16 @@ def test_a_persons_newer_client_replaces_the_daemon_and_is_answered_by_its_own(b
     assert found["pid"] == bus.pid != first
 
 
+def test_a_newer_client_of_an_older_package_says_what_to_do(bus: Home, newer: str) -> None:
+    refused = run_as_person(bus, "status", client=newer, env={"PALAVER_PYTHON": sys.executable})
+
+    assert refused.status == 1
+    assert refused.err == (
+        f"pal: this pal is {NEWER}, and the package that {sys.executable} starts is older: "
+        "install Palaver there again, so that both are of one version\n"
+    )
+
+
 def test_a_verb_that_only_the_newer_daemon_knows_reaches_it(bus: Home, newer: str) -> None:
     first = bus.pid
 

@@ -47,13 +47,30 @@ def connect(home: Path) -> socket.socket:
     return wire
 
 
-class ThinWire:
-    """A thin client of which a test says every word."""
+class Wire:
+    """A connection to the daemon of a home, closed at the end of its block."""
 
     def __init__(self, home: Path) -> None:
         self.wire = connect(home)
-        self.wire.sendall(b"PAL1")
         self._reader = self.wire.makefile("rb")
+
+    def close(self) -> None:
+        self._reader.close()
+        self.wire.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ThinWire(Wire):
+    """A thin client of which a test says every word."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.wire.sendall(b"PAL1")
 
     def send(self, data: bytes) -> None:
         self.wire.sendall(data)
@@ -104,23 +121,12 @@ class ThinWire:
             pass
         return True
 
-    def close(self) -> None:
-        self._reader.close()
-        self.wire.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class LinesWire:
+class LinesWire(Wire):
     """A program at the door that speaks lines of JSON."""
 
     def __init__(self, home: Path) -> None:
-        self.wire = connect(home)
-        self._reader = self.wire.makefile("rb")
+        super().__init__(home)
         self._number = 0
 
     def send(self, data: bytes) -> None:
@@ -144,13 +150,3 @@ class LinesWire:
         while (line := self.next_line()).get("req") != number or "push" in line:
             assert line, "the daemon closed the connection"
         return line
-
-    def close(self) -> None:
-        self._reader.close()
-        self.wire.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from tests.fakes import HUMAN, SCRIPT
+from tests.fakes import HUMAN, SCRIPT, nowhere
 from tests.watches.conftest import Watched
 
 from palaver.doors.argv.call import Call
@@ -17,8 +17,6 @@ from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.errors import NotFound, UsageError, WhoAreYou
-from palaver.links.doorstep import Doorstep
-from palaver.links.identity import Claim
 from palaver.model.agent import Caller
 
 
@@ -42,12 +40,11 @@ class Shell:
             connection=cast(ArgvConnection, SimpleNamespace(output=self)),
             asked=cast(Asked, asked),
             parsed=parsed,
-            claim=Claim(marks={}),
-            chain=(),
+            place=nowhere,
             caller=self._caller,
         )
         self._printed.clear()
-        status = await HANDLERS[parsed.command.path](call, cast(Doorstep, None))
+        status = await HANDLERS[parsed.command.path](call)
         assert status == 0
         return b"".join(self._printed).decode()
 

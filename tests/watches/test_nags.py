@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_S, Bus, OpenLog, open_memory, open_sqlite, opened_bus
+from tests.fakes import HUMAN, LIMIT_S, Bus, OpenLog, Ring, opened_bus
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.errors import BadRequest, DiskFull, PalaverError
@@ -17,18 +17,6 @@ from palaver.model.terminal import FireNag
 from palaver.watches.nags import Nags
 
 AFTER_S = 60.0
-
-
-class Ring:
-    """A timer that a test lets ring."""
-
-    def __init__(self, moment_s: float, ring: Callable[[], None]) -> None:
-        self.moment_s = moment_s
-        self.ring = ring
-        self.is_over = False
-
-    def cancel(self) -> None:
-        self.is_over = True
 
 
 class Nagged:
@@ -100,9 +88,8 @@ class Nagged:
         return [event for event in events if "nag" in event.payload]
 
 
-@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
-async def nagged(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Nagged]:
-    open_log: OpenLog = request.param
+@pytest.fixture
+async def nagged(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Nagged]:
     async with opened_bus(open_log, tmp_path) as bus, asyncio.TaskGroup() as tasks:
         made = Nagged(bus, tasks)
         yield made

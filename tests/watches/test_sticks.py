@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.doors.room_stage import HANDOFF, Stage, opened_stage
-from tests.fakes import HUMAN, OpenLog, open_memory, open_sqlite
+from tests.fakes import HUMAN, OpenLog
 
 from palaver.doors.desk import Answer
 from palaver.errors import DiskFull, NotFound
@@ -22,9 +22,8 @@ PRESENCE_S = 4 * 3600
 LEASE_S = 45 * 60
 
 
-@pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    open_log: OpenLog = request.param
+@pytest.fixture
+async def stage(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Stage]:
     async with opened_stage(tmp_path, open_log=open_log) as made:
         made.sticks.start()
         yield made

@@ -15,7 +15,8 @@ from palaver.doors.argv.completion import complete, completion_script
 from palaver.doors.argv.help import render_help
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.parsed import Parsed
-from palaver.doors.argv.style import wants_colour
+from palaver.doors.argv.refusal import format_refusal, status_of
+from palaver.doors.argv.style import Paint, wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.errors import PalaverError, UsageError
 
@@ -36,13 +37,14 @@ def main() -> int:
         from palaver.cli.doctor import doctor  # help and completion need none of it
 
         return doctor.main(sys.argv[2:])
+    if sys.argv[1:2] == ["__check"]:
+        return _check(sys.argv[2:])
     if sys.argv[1:2] in (["__run"], ["__attach"]):
         return _at_terminal(sys.argv[1], sys.argv[2:])
     try:
         parsed = parse(TABLE, sys.argv[1:])
     except UsageError as error:
-        sys.stderr.write(f"pal: {error}\n")
-        return 2
+        return _refuse(sys.argv[1:], error)
     if parsed.command.path == ("config", "edit") and not parsed.is_help:
         # The client says where the bus lives, however that was found out.
         return edit_settings(Path(os.environ["PALAVER_HOME"]), os.environ)
@@ -63,6 +65,23 @@ def main() -> int:
         sys.stderr.write(f"pal: standard output: {error.strerror}\n")
         os._exit(1)  # what cannot be written now cannot be written at the end either
     return 0
+
+
+def _check(words: list[str]) -> int:
+    """See for the client whether a call of `up` or `down` can be meant, before it does anything."""
+    from palaver.doors.argv.commands_http import wanted_settings  # help and completion need none of it
+
+    try:
+        wanted_settings(parse(TABLE, words))
+    except PalaverError as error:
+        return _refuse(words, error)
+    return 0
+
+
+def _refuse(words: list[str], error: PalaverError) -> int:
+    paint = Paint(sys.stderr.isatty() and wants_colour(os.environ))
+    sys.stderr.write(format_refusal(words, error, paint))
+    return status_of(error)
 
 
 def _at_terminal(verb: str, words: list[str]) -> int:

@@ -1,52 +1,118 @@
-"""`pal config edit`, in the client's own process: a person's editor on the file of settings. Asks nothing."""
+"""`pal config edit`, in the client's own process: a person's editor on a copy of the settings.
+
+The copy takes the place of the file only when the bus would start with it, and the file is still what it was.
+"""
 
 import os
+import secrets
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from palaver.config import DEFAULTS, FILE_NAME, KEYS, MEANINGS, load_settings
-from palaver.errors import PalaverError
-from palaver.model.setting import check_settings, format_value
+from palaver.config import DEFAULTS, FILE_NAME, KEYS, MEANINGS
+from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
+from palaver.errors import PalaverError, Unavailable
+from palaver.model.setting import format_value, parse_settings
 
 _HEAD: Final = """\
 # The settings of Palaver, each with its default. Take the # away to change one.
 # The bus reads this file when it starts.
 """
 
+Ask = Callable[[str], bool]
 
-def edit_settings(home: Path, environment: Mapping[str, str]) -> int:
-    """Open the file, wait for the editor, and say what is wrong with what it left. Gives the exit status."""
-    path = home / FILE_NAME
+
+def edit_settings(home: Path, environment: Mapping[str, str], ask: Ask | None = None) -> int:
+    """Open the settings, wait for the editor, and put what it left in their place. Gives the exit status.
+
+    What is wrong with it is said, and `ask` asks whether to edit it again; by default the person at the
+    terminal is asked. The file stays as it was until what the editor left can be used.
+    """
     editor = environment.get("VISUAL") or environment.get("EDITOR") or "vi"
     try:
-        before = _content(path)
-        status = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
-        after = path.read_bytes()
-    except (OSError, ValueError) as error:
-        return _complain(f"{editor}: {error}")
-    if status:
-        return _complain(f"{editor} ended with status {status}; {path} is as it left it")
+        copy = _Copy(home)
+    except (OSError, PalaverError) as error:
+        return _complain(str(error))
     try:
-        check_settings(load_settings(home, {}))
-    except PalaverError as error:
-        return _complain(f"{error}\nthe bus will not start like this; 'pal config edit' opens it again")
-    is_same = after == before
-    word = "nothing was changed" if is_same else "takes effect when the bus starts again: pal down, pal up"
+        is_changed = copy.edit(editor, ask or _ask)
+    except (OSError, ValueError, PalaverError) as error:
+        return _complain(f"{error}\n{copy.left()}")
+    word = "takes effect when the bus starts again: pal down, pal up" if is_changed else "nothing was changed"
     sys.stdout.write(f"{word}\n")
     return 0
 
 
-def _content(path: Path) -> bytes:
-    """Give what the file holds; where there is none, make one that says what could be set."""
-    if not path.exists():
-        lines = (f"\n# {MEANINGS[key]}\n# {key} = {format_value(DEFAULTS[key])}\n" for key in KEYS)
-        with open(path, "x", encoding="utf-8", opener=_private) as file:
-            file.write(_HEAD + "".join(lines))
-    return path.read_bytes()
+class _Copy:
+    """The settings of a home as they are edited, in a file beside their own."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._file = home / FILE_NAME
+        self._copy = home / f"config.{secrets.token_hex(4)}.toml"
+        self._before = read_settings_file(home)
+        self._opened = self._before or _every_setting()
+        with open(self._copy, "xb", opener=_private) as file:
+            file.write(self._opened)
+
+    def edit(self, editor: str, ask: Ask) -> bool:
+        """Have it edited until the bus would take it, and tell whether anything has changed."""
+        self._run(editor)
+        while (refusal := self._refusal()) is not None:
+            _complain(f"{refusal}\nthe bus would not start like this")
+            if not ask("Edit it again? [Y/n] "):
+                raise Unavailable("nothing was saved")
+            self._run(editor)
+        content = self._copy.read_bytes()
+        if content != self._opened:
+            if read_settings_file(self._home) != self._before:
+                raise Unavailable("somebody else has changed the settings meanwhile")
+            write_settings_file(self._home, content)
+        self._copy.unlink()
+        return content != self._opened
+
+    def left(self) -> str:
+        """Say what is left of it, in a sentence. What the person wrote stays."""
+        try:
+            if self._copy.read_bytes() != self._opened:
+                return f"{self._file} is as it was; what you wrote is in {self._copy}"
+            self._copy.unlink()
+        except FileNotFoundError:
+            pass  # the editor has taken it away
+        return f"{self._file} is as it was"
+
+    def _run(self, editor: str) -> None:
+        try:
+            status = subprocess.run([*shlex.split(editor), str(self._copy)], check=False).returncode
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"{editor}: {error}") from error
+        if status:
+            raise Unavailable(f"{editor} ended with status {status}")
+
+    def _refusal(self) -> PalaverError | None:
+        try:
+            parse_settings(self._copy.read_bytes(), str(self._file))
+        except PalaverError as refusal:
+            return refusal
+        return None
+
+
+def _every_setting() -> bytes:
+    """Give a file that changes nothing and says what could be set."""
+    lines = (f"\n# {MEANINGS[key]}\n# {key} = {format_value(DEFAULTS[key])}\n" for key in KEYS)
+    return (_HEAD + "".join(lines)).encode()
+
+
+def _ask(question: str) -> bool:
+    """Ask the person at the terminal; where there is none, or none answers, it is a no."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input(question).strip().lower() in ("", "y", "yes")
+    except (EOFError, KeyboardInterrupt):
+        return False
 
 
 def _private(path: str, flags: int) -> int:

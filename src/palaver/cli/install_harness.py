@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from palaver.agents import codex_companion, opencode_companion
 from palaver.cli.install_record import (
     Record,
     Written,
@@ -28,6 +29,7 @@ from palaver.cli.install_record import (
     write_record,
 )
 from palaver.cli.launch import find_pal
+from palaver.client.start import find_python
 from palaver.doors.argv.parsed import Parsed
 from palaver.harness.merging import Made
 from palaver.harness.setups import Change, Setup, merge_change, setup_for, unmerge_change
@@ -35,6 +37,8 @@ from palaver.harness.setups import Change, Setup, merge_change, setup_for, unmer
 _LIMIT_BYTES: Final = 16 * 1024 * 1024
 _MODE: Final = 0o600
 _YES: Final = frozenset({"y", "yes"})
+_REMOVED: Final = "removed: it was not there before"
+_COMPANIONS: Final = {"codex": codex_companion.MODULE, "opencode": opencode_companion.MODULE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,8 @@ class Plan:
 def install_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Set a harness up, if whoever asks says so."""
     harness, home = parsed.positionals[0], Path(environment["PALAVER_HOME"])
-    setup = setup_for(harness, _client(environment, home), str(own_folder(home, harness)))
+    own = str(own_folder(home, harness))
+    setup = setup_for(harness, _client(environment, home), own, _companion(harness, home))
     try:
         known = read_record(home, harness)
         plans = [_plan_install(harness, change, known, environment) for change in setup.changes]
@@ -117,6 +122,12 @@ def _client(environment: Mapping[str, str], home: Path) -> tuple[str, ...]:
     """Give the client, with its home where that is not the one it looks into by itself."""
     usual = Path(environment.get("HOME") or Path.home()) / ".palaver"
     return (find_pal(),) if home == usual else (find_pal(), "--home", str(home))
+
+
+def _companion(harness: str, home: Path) -> tuple[str, ...]:
+    """Give what a harness runs beside its sessions; nothing where it runs no such thing."""
+    module = _COMPANIONS.get(harness)
+    return (find_python(), "-I", "-m", module, "--home", str(home)) if module is not None else ()
 
 
 def _plan_install(harness: str, change: Change, known: Record | None, environment: Mapping[str, str]) -> Plan:
@@ -264,7 +275,8 @@ def _say(
     parsed: Parsed, plans: Sequence[Plan], word: str, setup: Setup | None = None, *, is_short: bool = False
 ) -> int:
     for plan in plans:
-        said = word if plan.before != plan.after else "is up to date" if setup else plan.word or "stays"
+        done = word if plan.after is not None else word.replace("put back", _REMOVED)
+        said = done if plan.before != plan.after else "is up to date" if setup else plan.word or "stays"
         if parsed.form == "json":
             line = {"path": str(plan.path), "result": said, "diff": "\n".join(difference(plan))}
             sys.stdout.write(json.dumps(line | ({"note": plan.word} if plan.word else {})) + "\n")

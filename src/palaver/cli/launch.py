@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from palaver.agents.codex_place import codex_address, last_codex_session
+from palaver.agents.codex_start import HOOKS
 from palaver.agents.codex_start import MODULE as CODEX_START
 from palaver.agents.gemini_place import gemini_home, last_gemini_session
 from palaver.agents.opencode_place import (
@@ -27,6 +28,7 @@ from palaver.agents.opencode_place import (
     told_path,
     write_place,
 )
+from palaver.agents.opencode_shell import write_shell
 from palaver.client.start import find_python
 from palaver.harness import codex_launch, gemini_launch, opencode_launch
 from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
@@ -74,16 +76,26 @@ def prepare_claude(
 
 
 def prepare_codex(
-    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+    args: Sequence[str],
+    session: str,
+    home: str,
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    has_hooks: Callable[[str], bool] = lambda pal: False,
 ) -> Launch:
-    """Make Codex ready: it is started by a process that gives it a server of its own. Raises OSError."""
+    """Make Codex ready: it is started by a process that gives it a server of its own. Raises OSError.
+
+    `has_hooks` says whether a person has agreed to its hooks; it is asked only for a conversation.
+    """
     asked = codex_launch.read_arguments(args)
     if asked.kind is codex_launch.Kind.OTHER:
         return Launch(argv=("codex", *args), environment=dict(environment), is_agent=False)
     pal = find_pal()
     is_screen = asked.kind is codex_launch.Kind.SCREEN
     native = codex_address(home) if is_screen and not asked.is_alone else ""
-    starter = (find_python(), "-I", "-m", CODEX_START, native)
+    hooks = (HOOKS,) if not asked.is_remote and has_hooks(pal) else ()
+    starter = (find_python(), "-I", "-m", CODEX_START, native, *hooks)
     return Launch(
         argv=(*starter, "--", "codex", *codex_launch.resumed(args, session)),
         environment=with_pal(environment, home, pal),
@@ -105,9 +117,10 @@ def prepare_opencode(
     path = new_place(home) if asked.has_terminal else None
     added = opencode_launch.launch_environment(
         environment,
-        password=secrets.token_hex(16),
+        password=secrets.token_hex(16) if path is not None else "",
         mcp=(pal, "mcp"),
         instructions=str(told_path(path)) if path is not None else "",
+        shell=write_shell(path.parent, environment, cwd) if path is not None else "",
     )
     kept = with_pal({**environment, **added}, home, pal)
     known = last_opencode_session(environment, cwd) if asked.is_continued else asked.session

@@ -18,13 +18,14 @@ from palaver.agents.launch import Start, run_to_the_end, start_holder
 from palaver.agents.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.agents.request_wire import is_size
 from palaver.cli.attach.attach import attach, screen_size
+from palaver.cli.consent import has_codex_hooks
 from palaver.cli.headless import run_headless
-from palaver.cli.launch import LAUNCHERS
+from palaver.cli.launch import LAUNCHERS, Launch, prepare_codex
 from palaver.errors import PalaverError
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
-_WITH_VALUE: Final = ("--ticket", "--name", "--harness", "--cwd", "--launch", "--session")
+_WITH_VALUE: Final = ("--ticket", "--name", "--harness", "--cwd", "--launch", "--session", "--hooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     session, native, last_signal = order.options.get("--session", ""), "", int(signal.SIGTERM)
     if harness := order.options.get("--launch"):
         try:
-            made = LAUNCHERS[harness](order.command[1:], session, home, kept, cwd)
+            made = _prepare(harness, order, session, home, kept, cwd)
         except OSError as error:
             return _complain(f"{harness} cannot be set up: {error}", order, 1)
         if not made.is_agent or made.is_headless:
@@ -120,6 +121,22 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
             _complain(str(error), order, 0, code=error.code)
     sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
     return 0
+
+
+def _prepare(
+    harness: str, order: Order, session: str, home: str, environment: Mapping[str, str], cwd: str
+) -> Launch:
+    if harness != "codex":
+        return LAUNCHERS[harness](order.command[1:], session, home, environment, cwd)
+    word = order.options.get("--hooks", "")
+    return prepare_codex(
+        order.command[1:],
+        session,
+        home,
+        environment,
+        cwd,
+        has_hooks=lambda pal: has_codex_hooks(word, pal, home),
+    )
 
 
 def _say_where(name: str, order: Order) -> None:

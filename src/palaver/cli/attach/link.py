@@ -7,8 +7,9 @@ from typing import Final
 
 from palaver.agents.frames_wire import Frame, FrameReader, control_to_bytes, data_frames
 from palaver.agents.request_wire import AgentRequest, Reply, reply_from_json, request_to_json
-from palaver.agents.sockets import connect, socket_path
+from palaver.agents.sockets import socket_path
 from palaver.errors import BadRequest, NotFound, PalaverError
+from palaver.home import connect_socket
 
 _READ_BYTES: Final = 16 * 1024
 """What is taken in at once: a few milliseconds of drawing, and then a key has its turn."""
@@ -22,7 +23,7 @@ def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> tuple
     Raises the refusal when there is no such terminal, or it is not for whoever asks.
     """
     try:
-        wire = connect(socket_path(home, name))
+        wire = connect_socket(socket_path(home, name))
     except OSError as error:
         raise NotFound(f"terminal of {name}", "'pal list' shows who is there") from error
     try:

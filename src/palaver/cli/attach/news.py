@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from palaver.agents.sockets import connect
 from palaver.client.request import Events, ListAgents, Request, request_to_json
 from palaver.client.wire import Line, Wire
+from palaver.home import connect_socket
 
 _PAUSE_S: Final = 0.5
 _CALM_S: Final = 0.05
@@ -60,7 +60,7 @@ async def watch(home: str, name: str, tell: Tell) -> None:
 
 async def _open(home: str, watcher: "_Watcher") -> Wire | None:
     try:
-        plain = connect(Path(home) / "daemon.sock", can_wait=False)
+        plain = connect_socket(Path(home) / "daemon.sock", can_wait=False)
     except OSError:
         return None
     loop = asyncio.get_running_loop()

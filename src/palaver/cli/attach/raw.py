@@ -156,6 +156,8 @@ class _Session:
             status = fields.get("status")
             self._status = status if isinstance(status, int) else 1
             self._is_over = True
+        elif (fields["type"], fields.get("about")) == ("error", "bus"):
+            _write_all(2, f"\r\npal: {fields.get('message')}\r\n".encode())
 
     def _send(self, frames: bytes) -> None:
         self._out += frames

@@ -16,16 +16,15 @@ from palaver.agents.request_wire import is_size
 from palaver.agents.terminal import Keys, Terminal
 from palaver.cli.attach.console import Act, Console, Meant, Mode, Press, Say
 from palaver.cli.attach.draw import print_rows
+from palaver.cli.attach.keys import KeyReader
 from palaver.cli.attach.layout import agent_size, compose, has_bar, help_rows, past_rows
 from palaver.cli.attach.link import Link
 from palaver.cli.attach.news import Page, watch
-from palaver.cli.attach.own_terminal import IN, OwnTerminal
+from palaver.cli.attach.own_terminal import OwnTerminal
 from palaver.cli.attach.painter import Painter
 from palaver.cli.attach.picture import BLANK, Picture, Row, plain, screen_rows
 from palaver.cli.attach.status_line import Standing
 
-_READ_BYTES: Final = 65536
-_HALF_KEY_S: Final = 0.05
 _NOTICE_S: Final = 8.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _BAR_MODES: Final = frozenset({2004})
@@ -54,10 +53,9 @@ class Session:
         self._console.page = max(self.agent_size[1] - 1, 1)
         self._standing = Standing(name)
         self._past: list[Row] = []
-        self._half_key: asyncio.TimerHandle | None = None
+        self._keys = KeyReader(self._console, self._do, lambda: self._end(Ending()))
         self._notice_timer: asyncio.TimerHandle | None = None
         self._said = ""
-        self._is_reading = False
 
     @property
     def agent_size(self) -> tuple[int, int]:
@@ -79,7 +77,7 @@ class Session:
                 news = tasks.create_task(watch(self._home, self._console.name, self._on_page))
                 self._link.start(rest)
                 self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
-                self._read_keys(is_wanted=True)
+                self._keys.read(is_wanted=True)
                 self._painter.soon()
                 try:
                     ending = await self._over
@@ -88,7 +86,7 @@ class Session:
             words = self._last_words() if ending.exit is not None else b""
             return ending
         finally:
-            self._read_keys(is_wanted=False)
+            self._keys.read(is_wanted=False)
             self._painter.give_back(words)
             self._link.close()
 
@@ -105,35 +103,6 @@ class Session:
             )
 
     # Keys
-
-    def _read_keys(self, *, is_wanted: bool) -> None:
-        if is_wanted != self._is_reading:
-            self._is_reading = is_wanted
-            if is_wanted:
-                self._loop.add_reader(IN, self._on_keys)
-            else:
-                self._loop.remove_reader(IN)
-
-    def _on_keys(self) -> None:
-        try:
-            data = os.read(IN, _READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:  # the terminal was closed
-            self._end(Ending())
-            return
-        if self._half_key is not None:
-            self._half_key.cancel()
-            self._half_key = None
-        self._do(self._console.feed(data))
-        if self._console.has_half:
-            self._half_key = self._loop.call_later(_HALF_KEY_S, self._settle)
-
-    def _settle(self) -> None:
-        self._half_key = None
-        self._do(self._console.settle())
 
     def _do(self, meant: Iterable[Meant]) -> None:
         notice = self._console.notice
@@ -189,7 +158,7 @@ class Session:
         elif kind == CONTROL:
             self._on_control(control_from_bytes(payload))
         self._painter.soon()
-        self._read_keys(is_wanted=not self._link.is_full)
+        self._keys.read(is_wanted=not self._link.is_full)
 
     def _on_control(self, fields: dict[str, object]) -> None:
         console = self._console

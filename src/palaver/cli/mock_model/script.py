@@ -7,7 +7,7 @@ such, are answered apart. Rules are tried first.
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,9 +31,13 @@ class Reply:
     calls: tuple[ToolCall, ...] = ()
     gate: str = ""
     """Nothing but the beginning is sent until this gate is opened: so long the model is busy."""
+    awaits: str = ""
+    """Kept back until a request holds this text. Until then the model passes the time."""
     status: int = 0
     """Answer with an error of HTTP instead, and `body`."""
     body: Mapping[str, object] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """What goes with an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,10 @@ class Script:
         self._rules = [[rule, rule.times] for rule in rules]
         self._opened: set[str] = set()
         self._requests: list[Request] = []
+        self._pastimes = 0
         self.default = Reply(text="done")
+        self.pastime: Callable[[int], Reply] = lambda number: self.default
+        """What the model says while it waits for what a reply awaits: a call of a tool, or its turn ends."""
         self.aside = Reply(text="mock")
 
     def take(self, request: Request) -> Reply:
@@ -90,12 +97,22 @@ class Script:
                     return rule.reply
             if not request.is_main:
                 return self.aside
-            return self._replies.pop(0) if self._replies else self.default
+            if not self._replies:
+                return self.default
+            if self._replies[0].awaits not in request.text:
+                self._pastimes += 1
+                return self.pastime(self._pastimes)
+            return self._replies.pop(0)
 
     def add(self, *replies: Reply) -> None:
         """Put replies behind those that are left."""
         with self._changed:
             self._replies.extend(replies)
+
+    def add_rules(self, *rules: Rule) -> None:
+        """Put rules behind those there are."""
+        with self._changed:
+            self._rules.extend([rule, rule.times] for rule in rules)
 
     def open(self, gate: str) -> None:
         """Let a reply go on that waits at a gate, now or later."""

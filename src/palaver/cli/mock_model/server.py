@@ -7,17 +7,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from types import MappingProxyType
 from typing import Final
 
 from palaver.cli.mock_model.script import HOLD_LIMIT_S, Reply, Request, Script
-from palaver.cli.mock_model.wires import WIRES, Message
+from palaver.cli.mock_model.wires import WIRES, Message, gemini_whole
 
 _ROUTES: Final = (
     (re.compile(r"/messages\Z"), "anthropic"),
     (re.compile(r"/responses\Z"), "responses"),
     (re.compile(r"/chat/completions\Z"), "chat"),
-    (re.compile(r":streamGenerateContent\Z"), "gemini"),
+    (re.compile(r":(?:streamG|g)enerateContent\Z"), "gemini"),
 )
+_WHOLE: Final = ":generateContent"
+"""Asks for an answer in one piece."""
 _COUNTS: Final = {"/count_tokens": "input_tokens", ":countTokens": "totalTokens"}
 _MODELS: Final = {
     "object": "list",
@@ -115,9 +118,13 @@ class _Caller(BaseHTTPRequestHandler):
 
     def _reply(self, request: Request, reply: Reply) -> None:
         if reply.status:
-            self._json(reply.body, reply.status)
+            self._json(reply.body, reply.status, reply.headers)
             return
         stream = WIRES[request.wire](request.body, reply, lambda prefix: f"{prefix}{next(self.numbers):024d}")
+        if self._path.endswith(_WHOLE):
+            self.script.wait_at(reply.gate, HOLD_LIMIT_S if reply.gate else 0)
+            self._json(gemini_whole(stream), 200)
+            return
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("cache-control", "no-cache")
@@ -151,9 +158,13 @@ class _Caller(BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.flush()
 
-    def _json(self, content: Mapping[str, object], status: int) -> None:
+    def _json(
+        self, content: Mapping[str, object], status: int, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         data = json.dumps(content).encode()
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()

@@ -179,6 +179,18 @@ def gemini(body: Mapping[str, object], reply: Reply, ids: Ids) -> Stream:
     return Stream((), (*rest, chunk({"text": ""}, "STOP")))
 
 
+def gemini_whole(stream: Stream) -> Mapping[str, object]:
+    """The same as one answer of Gemini generateContent."""
+    parts: list[object] = []
+    whole: dict[str, object] = {}
+    for _, chunk in (*stream.first, *stream.rest):
+        assert isinstance(chunk, dict)  # as they are made above
+        parts += chunk["candidates"][0]["content"]["parts"]
+        whole = dict(chunk)
+    answer = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
+    return {**whole, "candidates": [answer]}
+
+
 def _typed(event: Mapping[str, object]) -> Message:
     return str(event["type"]), event
 

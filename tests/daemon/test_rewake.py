@@ -1,0 +1,166 @@
+"""What waits to wake a session, with real daemons: it says something once, and it is never in the way."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+from tests.daemon.stage import Home, Shell, end_process, wait_until
+
+TERMINAL = {"CLAUDE_CODE_ENTRYPOINT": "cli"}
+WAKES = 2
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    """A session of Claude Code at rest, as far as the bus can see."""
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova", "--harness", "claude")
+    hook(shell, "SessionStart", source="startup")
+    return shell
+
+
+@pytest.fixture
+def luna(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "luna")
+    return shell
+
+
+def hook(shell: Shell, event: str, **fields: str) -> None:
+    content = json.dumps({"session_id": "s1", **fields})
+    assert shell.begin_script(f"printf %s '{content}' | pal hook claude {event}").end().status == 0
+
+
+def waiting(bus: Home, event: str = "Stop", source: str = "") -> "subprocess.Popen[bytes]":
+    """Have something wait for nova, as a hook would leave it, and wait until it can wake."""
+    before = bus.ok("status", "nova", "--json").json.get("gates")
+    process = bus.start("rewake", event, "--as", "nova", env=TERMINAL, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"session_id": "s1", "source": source}).encode())
+    process.stdin.close()
+    process.stdin = None
+    wait_until(lambda: before != bus.ok("status", "nova", "--json").json.get("gates") or is_native(bus))
+    return process
+
+
+def is_native(bus: Home) -> bool:
+    gates = bus.ok("status", "nova", "--json").json.get("gates") or []
+    return any(gate["lane"] == "native" for gate in gates)
+
+
+def send(shell: Shell, *words: str) -> int:
+    place: int = shell.ok("send", "--json", "@nova", *words).json["seq"]
+    return place
+
+
+def receipt(home: Home, place: int) -> tuple[str, str]:
+    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+    return line["state"], line.get("lane") or ""
+
+
+def test_it_says_what_comes_and_ends_so_that_the_session_wakes(bus: Home, nova: Shell, luna: Shell) -> None:
+    process = waiting(bus)
+
+    place = send(luna, "--intent", "request", "--", "first\nsecond line")
+
+    out, err = process.communicate(timeout=5)
+    line = f"[request #{place}] luna → nova: first ⏎ second line"
+    assert (out.decode(), err) == (f"New messages:\n{line}\n", b"")
+    assert process.returncode == WAKES
+    assert receipt(bus, place) == ("submitted", "native")
+
+
+def test_while_the_session_works_it_says_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
+    process = waiting(bus)
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "--", "at work?")
+    assert receipt(bus, place) == ("queued", "")
+
+    hook(nova, "Stop", stop_hook_active="false")
+
+    assert process.wait(5) == WAKES
+
+
+def test_beside_a_monitor_it_has_nothing_to_do(bus: Home, nova: Shell, luna: Shell) -> None:
+    monitor = bus.start("monitor", "--as", "nova")
+    wait_until(lambda: is_native(bus))
+
+    result = bus.pal("rewake", "Stop", "--as", "nova", content=b"{}", env=TERMINAL)
+
+    assert (result.status, result.out, result.err) == (0, "", "")
+    place = send(luna, "--", "hello")
+    assert monitor.stdout is not None
+    assert monitor.stdout.readline().decode() == f"[new message #{place}] luna → nova: hello\n"
+
+
+def test_it_ends_when_a_monitor_comes_up(bus: Home, nova: Shell) -> None:
+    process = waiting(bus, "SessionStart", "startup")
+
+    bus.start("monitor", "--as", "nova")
+
+    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_a_newer_one_takes_its_place(bus: Home, nova: Shell, luna: Shell) -> None:
+    first = waiting(bus)
+
+    second = waiting(bus)
+
+    assert first.communicate(timeout=5) == (b"", b"")
+    assert first.returncode == 0
+    send(luna, "--", "hello")
+    assert second.wait(5) == WAKES
+
+
+@pytest.mark.parametrize("event", ["SessionEnd", "leave"])
+def test_it_ends_with_the_session(bus: Home, nova: Shell, event: str) -> None:
+    process = waiting(bus)
+
+    if event == "leave":
+        nova.ok("leave")
+    else:
+        hook(nova, event, reason="clear")
+
+    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_it_goes_on_with_the_next_daemon(bus: Home, nova: Shell, luna: Shell) -> None:
+    process = waiting(bus)
+    bus.kill(signal.SIGKILL)
+    bus.ok("up")
+    wait_until(lambda: is_native(bus))
+
+    place = send(luna, "--", "back again")
+
+    out, _ = process.communicate(timeout=5)
+    assert (out.decode(), process.returncode) == (
+        f"New messages:\n[new message #{place}] luna → nova: back again\n",
+        WAKES,
+    )
+
+
+def test_one_that_is_killed_with_something_to_say_holds_nothing_up(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    process = waiting(bus)
+    process.send_signal(signal.SIGSTOP)
+    lost = send(luna, "--", "said to nobody")
+    wait_until(lambda: receipt(bus, lost) == ("submitted", "native"))
+
+    end_process(process.pid, signal.SIGKILL)
+
+    again = waiting(bus)
+    place = send(luna, "--", "and now?")
+    out, _ = again.communicate(timeout=5)
+    assert out.decode() == f"New messages:\n[new message #{place}] luna → nova: and now?\n"
+    assert receipt(bus, lost) == ("submitted", "native")
+
+
+@pytest.mark.parametrize("words", [("rewake", "Stop"), ("rewake", "Stop", "--as", "luna"), ("rewake",)])
+def test_for_whoever_has_no_session_it_ends_at_once(bus: Home, luna: Shell, words: tuple[str, ...]) -> None:
+    result = bus.pal(*words, content=b"no json", env=TERMINAL)
+
+    assert (result.status, result.out, result.err) == (0, "", "")

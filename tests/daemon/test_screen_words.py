@@ -1,0 +1,68 @@
+"""Two tell what an agent in a terminal does, its hooks and its holder: who is believed, and when."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.holder import FakeHolder, ticket_of, words_of
+from tests.daemon.stage import Home, wait_until
+
+ASKED = "usage limit: flash; Keep trying / Stop?"
+LEFT = "usage limit, resets Nov 16, 2126, 8:00am (UTC)"
+
+
+@pytest.fixture
+def luna(bus: Home) -> Iterator[FakeHolder]:
+    """A Gemini CLI that a holder has."""
+    words = ("run", "--name", "luna", "--harness", "gemini", "--", "bash")
+    with FakeHolder(bus) as holder:
+        yield holder.hold(ticket_of(words_of(bus, *words)))
+
+
+def hook(luna: FakeHolder, event: str, **fields: object) -> None:
+    """Have a hook called below the agent."""
+    said = json.dumps({"session_id": "s1", **fields})
+    assert luna.run(f"echo '{said}' | pal hook gemini {event}").status == 0
+
+
+def is_known(bus: Home, state: str, detail: str = "") -> bool:
+    (agent,) = [one for one in bus.ok("list", "--json").lines if one["name"] == "luna"]
+    return (agent["state"], agent["detail"] or "") == (state, detail)
+
+
+def test_what_a_hook_said_of_a_dialog_is_not_replaced_by_what_a_screen_shows_of_it(
+    bus: Home, luna: FakeHolder
+) -> None:
+    luna.ok("status", state="idle")
+    details = {"type": "exec", "command": "touch x"}
+    hook(luna, "Notification", notification_type="ToolPermission", details=details)
+    wait_until(lambda: is_known(bus, "blocked", "permission: touch x"))
+
+    luna.ok("status", state="blocked", detail="permission")
+
+    assert is_known(bus, "blocked", "permission: touch x")
+
+
+def test_what_only_the_screen_shows_is_believed_step_by_step(bus: Home, luna: FakeHolder) -> None:
+    luna.ok("status", state="idle")
+    hook(luna, "BeforeAgent", prompt="go")
+    wait_until(lambda: is_known(bus, "active", "thinking"))
+
+    for state, detail in (("blocked", ASKED), ("blocked", LEFT), ("idle", "")):
+        luna.ok("status", state=state, detail=detail)
+
+        assert is_known(bus, state, detail)
+
+
+def test_the_end_of_a_turn_does_not_end_a_limit_that_the_screen_shows(bus: Home, luna: FakeHolder) -> None:
+    luna.ok("status", state="idle")
+    hook(luna, "BeforeAgent", prompt="go")
+    wait_until(lambda: is_known(bus, "active", "thinking"))
+    luna.ok("status", state="blocked", detail=LEFT)
+
+    hook(luna, "AfterAgent", prompt_response="well")
+    hook(luna, "BeforeTool", tool_name="read_file")
+
+    wait_until(lambda: is_known(bus, "active", "read_file"))
+    states = [one["payload"]["state"] for one in bus.events("--type", "status")]
+    assert states[-2:] == ["blocked", "active"]
