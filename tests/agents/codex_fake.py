@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from palaver.agents.websocket_wire import CLOSE, TEXT, Frame, FrameReader, accept_for, frame_to_bytes
+from palaver.agents.net.websocket_wire import CLOSE, TEXT, Frame, FrameReader, accept_for, frame_to_bytes
 
 LIMIT_S = 5.0
 

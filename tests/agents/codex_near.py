@@ -10,7 +10,7 @@ from tests.agents.stage import LIMIT_S, Stage
 from tests.fakes import FakeClock
 
 from palaver.agents.bus import Bus, Held
-from palaver.agents.codex_lane import CodexLane
+from palaver.agents.codex.lane import CodexLane
 from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.model.delivery import AgentState

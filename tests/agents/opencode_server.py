@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from palaver.agents.http_wire import basic_auth
+from palaver.agents.net.http_wire import basic_auth
 
 PASSWORD = "a secret"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from palaver.agents.screen import Screen
+from palaver.agents.terminal.screen import Screen
 from palaver.harness.profiles import profile_of
 
 FOLDER = Path(__file__).parent / "recordings"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from palaver.agents.child import Program, clean_environment
-from palaver.agents.frames_wire import DATA, FrameReader, control_to_bytes, data_frames
 from palaver.agents.launch import Start, start_holder
 from palaver.agents.sockets import listen, socket_path
+from palaver.agents.watching.frames_wire import DATA, FrameReader, control_to_bytes, data_frames
 from palaver.home import connect_socket
 
 LIMIT_S = 5.0

@@ -17,7 +17,7 @@ from palaver.agents.child import (
     let_go,
     prepare,
 )
-from palaver.agents.pty import Exit, Pty
+from palaver.agents.terminal.pty import Exit, Pty
 from palaver.harness.marks import MARKS
 
 NAMES = st.sampled_from(

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from tests.agents.recorded import Recording, Scene
 
-from palaver.agents.gates import Facts, Foreground, check
-from palaver.agents.look import Look
-from palaver.agents.typed_text import squeeze
+from palaver.agents.terminal.gates import Facts, Foreground, check
+from palaver.agents.terminal.look import Look
+from palaver.agents.terminal.typed_text import squeeze
 
 FOLDER = Path(__file__).parent / "screens" / "gemini"
 SETTLED_MS = 10_000

@@ -7,12 +7,12 @@ from tests.agents.stage import Stage
 from tests.fakes import FakeClock
 
 from palaver.agents.bus import Bus
-from palaver.agents.gates import OPEN
-from palaver.agents.look import Look
 from palaver.agents.native import WAYS_IN, Native
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
-from palaver.agents.steps import Answer, Done
+from palaver.agents.terminal.gates import OPEN
+from palaver.agents.terminal.look import Look
+from palaver.agents.typing.steps import Answer, Done
 from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.model.delivery import AgentState

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from tests.agents.stage import LIMIT_S, Stage
 
 from palaver.agents.bus import Bus, Held
-from palaver.agents.gates import OPEN, Gate
 from palaver.agents.native_lane import NativeLane, Offered, fenced
-from palaver.agents.steps import Answer, Done
+from palaver.agents.terminal.gates import OPEN, Gate
+from palaver.agents.typing.steps import Answer, Done
 from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.errors import PalaverError

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agents.test_frames_wire import cut
+from tests.agents.watching.test_frames_wire import cut
 
-from palaver.agents.frames_wire import DATA, frame
 from palaver.agents.request_wire import (
     REQUEST_TYPES,
     AgentRequest,
@@ -21,6 +20,7 @@ from palaver.agents.request_wire import (
     request_from_json,
     request_to_json,
 )
+from palaver.agents.watching.frames_wire import DATA, frame
 from palaver.errors import BadRequest, MessageTooLarge
 from palaver.model.priority import PRIORITY_WORDS
 from palaver.model.text import LIMIT_FRAME_BYTES

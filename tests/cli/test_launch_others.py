@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from palaver.agents.opencode_place import read_place, told_path
+from palaver.agents.opencode.place import read_place, told_path
 from palaver.cli.launch import LAUNCHERS, Launch
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.daemon.stage import Home
 
-from palaver.agents.opencode_companion import MODULE
+from palaver.agents.opencode.companion import MODULE
 from palaver.client.start import find_python
 
 LIMIT_S = 5.0

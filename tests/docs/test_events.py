@@ -13,6 +13,7 @@ from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, open_memory, opened_bus, sea
 from palaver.broker.broker import SYSTEM_CALLER, TABLE
 from palaver.broker.outcome import Joined
 from palaver.errors import RateLimited
+from palaver.log.api import Archived
 from palaver.model.agent import Caller
 from palaver.model.bundle import BundleFile, CreateBundle
 from palaver.model.envelope import Envelope, Event

@@ -3,7 +3,7 @@
 import json
 import re
 
-from palaver.agents.opencode_sessions import _HEARD
+from palaver.agents.opencode.sessions import _HEARD
 from palaver.harness.opencode_plugin import plugin_source
 
 

@@ -13,19 +13,19 @@ from typing import Any, Final
 from palaver.agents.adopt import ask_daemon
 from palaver.agents.bus import Bus, Held
 from palaver.agents.farewell import Farewell
-from palaver.agents.frames_wire import control_to_bytes
-from palaver.agents.gates import Gate
 from palaver.agents.house import House
 from palaver.agents.lane import Lane
-from palaver.agents.look import Look
 from palaver.agents.native import Native
 from palaver.agents.native_word import Word
-from palaver.agents.pty import Exit, Pty
 from palaver.agents.renewal import Kept
 from palaver.agents.server import AgentServer
 from palaver.agents.sockets import socket_path
 from palaver.agents.station import Station
-from palaver.agents.viewer import Viewer, error_frame
+from palaver.agents.terminal.gates import Gate
+from palaver.agents.terminal.look import Look
+from palaver.agents.terminal.pty import Exit, Pty
+from palaver.agents.watching.frames_wire import control_to_bytes
+from palaver.agents.watching.viewer import Viewer, error_frame
 from palaver.client.request import Status, Typed
 from palaver.client.wire import Line
 from palaver.clock import Clock

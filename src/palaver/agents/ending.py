@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from palaver.agents.foreground import descendants
+from palaver.agents.terminal.foreground import descendants
 from palaver.harness.profile import Press
 
 TERM_GRACE_S: Final = 5.0

@@ -27,10 +27,10 @@ from palaver.agents.child import Waiting, let_go, prepare, read_failure
 from palaver.agents.daemon_start import start_daemon
 from palaver.agents.errands import Errands
 from palaver.agents.launch import Ready, Starter, read_start, ready_error
-from palaver.agents.pty import Exit, Pty
 from palaver.agents.reaping import adopt_orphans, collect_orphans, exit_of
 from palaver.agents.renewal import Kept, become_new, take_up
 from palaver.agents.sockets import listen, socket_path
+from palaver.agents.terminal.pty import Exit, Pty
 from palaver.client.request import Hold, Leave
 from palaver.client.wire import Line
 from palaver.clock import Clock, SystemClock

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import msgspec
 
-from palaver.agents.attached import LIMIT_CLIENTS
 from palaver.agents.bus import Bus
 from palaver.agents.ending import Ending
-from palaver.agents.gates import check
 from palaver.agents.lane import Lane, clip
 from palaver.agents.message_file import read_message
-from palaver.agents.pty import Exit
 from palaver.agents.request_wire import AgentRequest, Reply, reply_to_json
 from palaver.agents.station import Station
+from palaver.agents.terminal.gates import check
+from palaver.agents.terminal.pty import Exit
+from palaver.agents.watching.attached import LIMIT_CLIENTS
 from palaver.client.request import Receipts, Tell
 from palaver.client.wire import Line
 from palaver.clock import Clock

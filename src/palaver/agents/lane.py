@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from palaver.agents.bus import Bus
-from palaver.agents.gates import Gate
 from palaver.agents.message_file import message_path, write_message
 from palaver.agents.saying import Saying
-from palaver.agents.steps import Answer, Done, Offer
-from palaver.agents.typist import Typist
+from palaver.agents.terminal.gates import Gate
+from palaver.agents.typing.steps import Answer, Done, Offer
+from palaver.agents.typing.typist import Typist
 from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import BadRequest, PalaverError

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from palaver.agents.bus import Bus
-from palaver.agents.codex_lane import CodexLane
-from palaver.agents.gates import Gate
+from palaver.agents.codex.lane import CodexLane
 from palaver.agents.limit import LimitWatch
-from palaver.agents.look import Look
 from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Word
-from palaver.agents.opencode_lane import opencode_lane
+from palaver.agents.opencode.lane import opencode_lane
+from palaver.agents.terminal.gates import Gate
+from palaver.agents.terminal.look import Look
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import PalaverError

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from palaver.agents.bus import Bus
-from palaver.agents.gates import Gate
 from palaver.agents.saying import Saying
-from palaver.agents.steps import Answer, Done
+from palaver.agents.terminal.gates import Gate
+from palaver.agents.typing.steps import Answer, Done
 from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import PalaverError

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from palaver.agents.gates import Gate
+from palaver.agents.terminal.gates import Gate
 from palaver.model.delivery import AgentState
 
 

@@ -6,8 +6,8 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from palaver.agents.foreground import children
-from palaver.agents.pty import Exit
+from palaver.agents.terminal.foreground import children
+from palaver.agents.terminal.pty import Exit
 
 _SET_CHILD_SUBREAPER: Final = 36
 

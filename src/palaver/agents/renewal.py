@@ -11,8 +11,8 @@ import msgspec
 
 from palaver.agents.bus import Held
 from palaver.agents.launch import MODULE, file_with
-from palaver.agents.remembered import Remembered
-from palaver.agents.viewer import KeptViewer
+from palaver.agents.terminal.remembered import Remembered
+from palaver.agents.watching.viewer import KeptViewer
 from palaver.client.start import find_python
 from palaver.model.last_report import Outcome
 

@@ -9,23 +9,23 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from palaver.agents.attached import Viewers
-from palaver.agents.frames_wire import control_to_bytes, data_frames
-from palaver.agents.gates import Facts, Gate, check
-from palaver.agents.input_bar import InputBar
-from palaver.agents.look import Look
-from palaver.agents.pty import Pty
-from palaver.agents.pump import Pump
-from palaver.agents.reading import LOOK_LATER_S, LOOK_SOON_S, Reading
-from palaver.agents.redraw import redraw
-from palaver.agents.remembered import Remembered
 from palaver.agents.request_wire import is_size
-from palaver.agents.screen import Screen
-from palaver.agents.tail import LIMIT_TAIL_BYTES, unfinished
-from palaver.agents.typed_text import clean_text
-from palaver.agents.typing import PASTE_BEGIN, PASTE_END
-from palaver.agents.typist import Typist
-from palaver.agents.viewer import Viewer
+from palaver.agents.terminal.gates import Facts, Gate, check
+from palaver.agents.terminal.look import Look
+from palaver.agents.terminal.pty import Pty
+from palaver.agents.terminal.pump import Pump
+from palaver.agents.terminal.reading import LOOK_LATER_S, LOOK_SOON_S, Reading
+from palaver.agents.terminal.redraw import redraw
+from palaver.agents.terminal.remembered import Remembered
+from palaver.agents.terminal.screen import Screen
+from palaver.agents.terminal.tail import LIMIT_TAIL_BYTES, unfinished
+from palaver.agents.terminal.typed_text import clean_text
+from palaver.agents.typing.input_bar import InputBar
+from palaver.agents.typing.typing import PASTE_BEGIN, PASTE_END
+from palaver.agents.typing.typist import Typist
+from palaver.agents.watching.attached import Viewers
+from palaver.agents.watching.frames_wire import control_to_bytes, data_frames
+from palaver.agents.watching.viewer import Viewer
 from palaver.clock import Clock
 from palaver.errors import BadRequest, NotAllowed
 from palaver.harness.profile import Profile

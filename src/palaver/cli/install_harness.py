@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from palaver.agents import codex_companion, opencode_companion
+from palaver.agents.codex import companion as codex_companion
+from palaver.agents.opencode import companion as opencode_companion
 from palaver.cli.install_record import (
     Record,
     Written,

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from palaver.agents.codex_place import codex_address, last_codex_session
-from palaver.agents.codex_start import HOOKS
-from palaver.agents.codex_start import MODULE as CODEX_START
+from palaver.agents.codex.place import codex_address, last_codex_session
+from palaver.agents.codex.start import HOOKS
+from palaver.agents.codex.start import MODULE as CODEX_START
 from palaver.agents.gemini_place import gemini_home, last_gemini_session
-from palaver.agents.opencode_place import (
+from palaver.agents.opencode.place import (
     Place,
     free_port,
     last_opencode_session,
@@ -28,7 +28,7 @@ from palaver.agents.opencode_place import (
     told_path,
     write_place,
 )
-from palaver.agents.opencode_shell import write_shell
+from palaver.agents.opencode.shell import write_shell
 from palaver.client.start import find_python
 from palaver.harness import codex_launch, gemini_launch, opencode_launch
 from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args

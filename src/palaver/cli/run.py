@@ -15,8 +15,8 @@ import msgspec
 
 from palaver.agents.child import Program, clean_environment
 from palaver.agents.launch import Start, run_to_the_end, start_holder
-from palaver.agents.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.agents.request_wire import is_size
+from palaver.agents.terminal.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.cli.attach.attach import attach, screen_size
 from palaver.cli.consent import has_codex_hooks
 from palaver.cli.headless import run_headless

@@ -15,7 +15,7 @@ from palaver.model.envelope import Event
 
 _FOLDERS: Final = "agents/native/*"
 _HOLDER: Final = "holder"
-"""The file with the number of the process, as `agents/opencode_place.py` writes it."""
+"""The file with the number of the process, as `agents/opencode/place.py` writes it."""
 
 
 class DeadPlaces:

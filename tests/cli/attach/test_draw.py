@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyte.screens import Char
 
-from palaver.agents.glass import FAINT
-from palaver.agents.redraw import KEPT_MODES
-from palaver.agents.terminal import Terminal
+from palaver.agents.terminal.glass import FAINT
+from palaver.agents.terminal.redraw import KEPT_MODES
+from palaver.agents.terminal.terminal import Terminal
 from palaver.cli.attach.draw import change_modes, draw, print_rows
 from palaver.cli.attach.picture import BLANK, Picture, Row, screen_rows, text_row
 

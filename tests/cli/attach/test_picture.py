@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.agents.terminal import Terminal
+from palaver.agents.terminal.terminal import Terminal
 from palaver.cli.attach.picture import (
     REVERSED,
     Picture,

@@ -10,9 +10,9 @@ from tests.harness.real.codex_stage import CodexStage
 from tests.harness.real.harness_stage import LIMIT_S
 from tests.harness.real.install import installed
 
-from palaver.agents.codex_client import CodexClient
-from palaver.agents.codex_server import listens
-from palaver.agents.codex_wire import Said, ThreadRead, result_as, start_turn
+from palaver.agents.codex.client import CodexClient
+from palaver.agents.codex.server import listens
+from palaver.agents.codex.wire import Said, ThreadRead, result_as, start_turn
 
 
 class Server:

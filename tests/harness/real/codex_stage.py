@@ -17,9 +17,9 @@ from tests.harness.real.harness_stage import (
 )
 from tests.harness.real.processes import processes_of
 
-from palaver.agents.codex_client import CodexClient
-from palaver.agents.codex_server import listens
-from palaver.agents.codex_wire import Said, ThreadRead, result_as, start_turn
+from palaver.agents.codex.client import CodexClient
+from palaver.agents.codex.server import listens
+from palaver.agents.codex.wire import Said, ThreadRead, result_as, start_turn
 from palaver.cli.mock_model.script import Reply, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel, mock_model
 from palaver.harness.codex_launch import launch_settings

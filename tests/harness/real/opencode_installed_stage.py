@@ -18,7 +18,7 @@ from tests.harness.real.harness_stage import HarnessHome, bus, new_folder
 from tests.harness.real.install import NOT_TESTED, PINNED, cache_folder
 from tests.harness.real.opencode_stage import OpenCodeStage
 
-from palaver.agents.opencode_place import free_port
+from palaver.agents.opencode.place import free_port
 from palaver.cli.doctor.accounts import account_for
 from palaver.cli.mock_model.script import Script
 from palaver.cli.mock_model.server import mock_model

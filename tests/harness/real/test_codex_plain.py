@@ -15,11 +15,11 @@ from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, s
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
-from palaver.agents.codex_companion import shared_server
+from palaver.agents.codex.companion import shared_server
 
 pytestmark = pytest.mark.harness
 
-COMPANION = "palaver.agents.codex_companion"
+COMPANION = "palaver.agents.codex.companion"
 EVERY_HOOK = "hooks.state"
 
 

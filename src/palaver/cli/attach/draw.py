@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from palaver.agents.redraw import KEPT_MODES, graphics
-from palaver.agents.terminal import MODE_KEYPAD
+from palaver.agents.terminal.redraw import KEPT_MODES, graphics
+from palaver.agents.terminal.terminal import MODE_KEYPAD
 from palaver.cli.attach.picture import BLANK, Picture, Row
 
 _GAP: Final = 6

@@ -7,8 +7,8 @@ for as long as something is asked or said.
 from collections.abc import Sequence
 from typing import Final
 
-from palaver.agents.glass import Glass
 from palaver.agents.request_wire import MIN_ROWS
+from palaver.agents.terminal.glass import Glass
 from palaver.cli.attach.console import Console, Mode
 from palaver.cli.attach.picture import (
     BLANK,

@@ -5,9 +5,9 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from palaver.agents.frames_wire import Frame, FrameReader, control_to_bytes, data_frames
 from palaver.agents.request_wire import AgentRequest, Reply, reply_from_json, request_to_json
 from palaver.agents.sockets import socket_path
+from palaver.agents.watching.frames_wire import Frame, FrameReader, control_to_bytes, data_frames
 from palaver.errors import BadRequest, NotFound, PalaverError
 from palaver.home import connect_socket
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from palaver.agents.terminal import Keys, change_keys
+from palaver.agents.terminal.terminal import Keys, change_keys
 from palaver.cli.attach.draw import change_modes, draw
 from palaver.cli.attach.own_terminal import OwnTerminal
 from palaver.cli.attach.picture import Picture

@@ -9,7 +9,7 @@ from typing import Final
 from pyte.screens import Char
 from wcwidth import wcwidth
 
-from palaver.agents.glass import Glass
+from palaver.agents.terminal.glass import Glass
 from palaver.doors.argv.style import display_width
 
 BLANK: Final = Char(" ")

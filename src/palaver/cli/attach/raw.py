@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
-from palaver.agents.frames_wire import (
+from palaver.agents.watching.frames_wire import (
     CONTROL,
     DATA,
     FrameReader,

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from palaver.agents.frames_wire import CONTROL, DATA, Frame, control_from_bytes
-from palaver.agents.pty import Exit
-from palaver.agents.redraw import KEPT_MODES
 from palaver.agents.request_wire import is_size
-from palaver.agents.terminal import Keys, Terminal
+from palaver.agents.terminal.pty import Exit
+from palaver.agents.terminal.redraw import KEPT_MODES
+from palaver.agents.terminal.terminal import Keys, Terminal
+from palaver.agents.watching.frames_wire import CONTROL, DATA, Frame, control_from_bytes
 from palaver.cli.attach.console import Act, Console, Meant, Mode, Press, Say
 from palaver.cli.attach.draw import print_rows
 from palaver.cli.attach.keys import KeyReader

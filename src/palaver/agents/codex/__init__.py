@@ -1,0 +1,1 @@
+"""Codex's own way in: its app-server, its threads, and what brings mail into them."""

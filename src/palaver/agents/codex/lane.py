@@ -1,0 +1,297 @@
+"""Codex's own way in: a second client of its app-server that brings mail into the thread a person works in.
+
+Idle, a message starts a turn. Busy with a tool, it goes along with what the tool gives. While the model
+speaks only an interrupt goes in, because it stops the model. While a person is asked something nothing does.
+That a text is in the thread is proven by the server's own word on it. Its sub-agents have lanes of their own.
+When the server is lost, so are all of them: what was in hand stays in doubt.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+from palaver.agents.bus import Bus
+from palaver.agents.codex import wire
+from palaver.agents.codex.client import CodexClient, Refused
+from palaver.agents.codex.permissions import CodexPermissions
+from palaver.agents.codex.subagents import CodexSubagents
+from palaver.agents.codex.texts import Texts, UnknownQuestion
+from palaver.agents.codex.threads import Threads
+from palaver.agents.native_lane import NativeLane
+from palaver.agents.native_word import Word
+from palaver.agents.typing.steps import Answer, Done
+from palaver.client.wire import Line
+from palaver.clock import Clock
+from palaver.errors import Disconnected, PalaverError
+from palaver.harness.usage_reset import limit_ends_ms
+
+_SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""A thread can be heard once its file is there, which takes a moment after its first word."""
+_LOADING_PAUSES_S: Final = (*_SUBSCRIBE_PAUSES_S, *[2.0] * 30)
+_LIMIT_S: Final = 300.0
+"""So long a used-up allowance is believed in when nobody says when it ends."""
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class CodexLane:
+    """From the moment the app-server can be reached until it is gone."""
+
+    def __init__(
+        self,
+        path: Path,
+        bus: Bus,
+        *,
+        clock: Clock,
+        spawn: Spawn,
+        on_word: Callable[[], None],
+        on_change: Callable[[], None],
+        only: str = "",
+    ) -> None:
+        """`on_word`: the agent's state has changed, or this lane has come or gone.
+
+        `only` names the one thread that is the agent's, in a server that others use too.
+        """
+        self._bus = bus
+        self._clock = clock
+        self._spawn = spawn
+        self._on_word = on_word
+        self._client = CodexClient(path, self._hear, self._lose)
+        self._threads = Threads(only)
+        self._heard: set[str] = set()
+        """The threads whose news come to us."""
+        self._texts = Texts(self._client, self._threads, spawn, self._on_begun)
+        self._subagents = CodexSubagents(self._threads, self._texts, bus, spawn, on_change)
+        self._permissions = CodexPermissions(self._client, self._threads, bus, self._subagents.name_of)
+        self._lift: asyncio.TimerHandle | None = None
+        self._has_started = False
+        self.is_over = False
+        """It is gone for good, or could never be reached."""
+        self.word: Word | None = None
+        """What the agent does, while we know."""
+        self.lane = NativeLane(bus, self._carry, on_change)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in hand."""
+        return self.lane.is_at_rest
+
+    def start(self) -> None:
+        """Reach the server. The person's own screen must have reached it before: the first one names it."""
+        if not self._has_started:
+            self._has_started = True
+            self._spawn(self._run())
+
+    # The bus
+
+    def connected(self) -> None:
+        """The bus knows of us anew: tell it all that it must know beside the state."""
+        self._subagents.connected()
+        self._permissions.connected()
+
+    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
+        """Take an offer that is for the agent or for one below it; any other goes to whom it is for."""
+        self.lane.claim(line, lambda other: self._subagents.claim(other, otherwise))
+
+    def decide(self, line: Line) -> None:
+        """Take a person's word on what is asked."""
+        self._permissions.decide(line)
+
+    # The server
+
+    async def _run(self) -> None:
+        try:
+            await self._client.open()
+            loaded = wire.result_as(await self._client.ask(*wire.list_loaded()), wire.Loaded)
+            found = [await self._read(thread) for thread in loaded.data]
+            ours = sorted((one for one in found if one is not None), key=lambda one: one.moment)
+            for thread in ours:
+                self._threads.found(thread)
+        except (PalaverError, Refused) as error:
+            self._give_up(f"the app-server of Codex cannot be used: {error}")
+            return
+        self._update()
+        self._spawn(self._wait_until_loaded())
+        await self._subscribe(self._threads.current)
+        try:
+            await self.lane.open()
+        except PalaverError as error:
+            _logger.info("the native lane waits for the daemon: %s", error)
+
+    async def _read(self, thread: str) -> wire.Thread | None:
+        try:
+            answer = await self._client.ask(*wire.read_thread(thread))
+        except Refused:
+            return None  # it has ended meanwhile
+        return wire.result_as(answer, wire.ThreadRead).thread
+
+    def close(self) -> None:
+        """Let go of the server."""
+        self._client.close()
+        self._give_up("")
+
+    def _lose(self, error: Disconnected) -> None:
+        self._give_up(f"the app-server of Codex is lost: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        if self.is_over:
+            return
+        self.is_over, self.word = True, None
+        if reason:
+            _logger.warning("%s", reason)
+        if self._lift is not None:
+            self._lift.cancel()
+        self._texts.close()
+        self._subagents.close()
+        self.lane.close()
+        self._on_word()
+
+    # What the server says
+
+    def _hear(self, said: wire.Said) -> None:
+        before = self._threads.current
+        heard = self._threads.hear(said)
+        self._texts.take(heard)
+        if heard.stranger:
+            self._spawn(self._meet(heard.stranger))
+        if self._threads.current != before or self._threads.is_busy:
+            self._follow(self._threads.current)
+        for word in heard.edits:
+            self._say(word)
+        self._update()
+
+    async def _meet(self, thread: str) -> None:
+        """Look at a thread that is new to us."""
+        try:
+            found = await self._read(thread)
+        except PalaverError:
+            return
+        if found is None:
+            return
+        is_new = self._threads.found(found)
+        if is_new:
+            self._follow(found.id)
+        elif self._threads.has(found.id):
+            self._follow_below(found.id)
+        self._update()
+        if is_new:
+            await self._wait_until_loaded()
+
+    async def _wait_until_loaded(self) -> None:
+        """Look again at a thread that is still being made: nobody tells when that is done."""
+        for pause_s in _LOADING_PAUSES_S:
+            if self.is_over or not self._threads.is_loading:
+                return
+            await asyncio.sleep(pause_s)
+            try:
+                found = await self._read(self._threads.current)
+            except PalaverError:
+                return
+            if found is not None and found.id == self._threads.current and self._threads.is_loading:
+                self._threads.found(found)
+                self._update()
+
+    def _follow(self, thread: str) -> None:
+        if thread and thread not in self._heard:
+            self._heard.add(thread)
+            self._spawn(self._subscribe(thread))
+
+    def _follow_below(self, thread: str) -> None:
+        """Hear of a sub-agent: its news come by themselves, and what was before them is asked for."""
+        self._spawn(self._catch_up(thread))
+
+    async def _catch_up(self, thread: str) -> None:
+        try:
+            answer = await self._client.ask(*wire.subscribe(thread))
+            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
+        except (PalaverError, Refused) as error:
+            _logger.info("what a sub-agent has begun is not known: %s", error)
+            return
+        for turn in page.data if page is not None and self._threads.has(thread) else ():
+            self._texts.take(self._threads.begun(turn, thread))
+        self._update()
+
+    async def _subscribe(self, thread: str) -> None:
+        """Hear the news of a thread, and of no other. A fresh one can be heard only after its first word."""
+        self._heard.add(thread)
+        for pause_s in (*_SUBSCRIBE_PAUSES_S, 0.0):
+            try:
+                answer = await self._client.ask(*wire.subscribe(thread))
+                subscribed = wire.result_as(answer, wire.Subscribed)
+                break
+            except Refused as refusal:
+                can_come = self._threads.is_busy or self._texts.are_any
+                if refusal.is_unknown or not can_come or not pause_s:
+                    self._heard.discard(thread)  # again when something happens in it
+                    return
+                await asyncio.sleep(pause_s)
+            except PalaverError as error:
+                _logger.info("no news of thread %s: %s", thread, error)
+                return
+        if thread == self._threads.current:
+            page = subscribed.initial_turns_page
+            turns = page.data if page is not None else []
+            if not any(map(self._threads.has_ended, turns)):  # else what we have heard is newer
+                self._threads.found(subscribed.thread)
+            for turn in turns:
+                self._texts.take(self._threads.begun(turn, thread))
+            self._update()
+        for other in self._heard - {thread, self._threads.current}:
+            self._heard.discard(other)
+            self._spawn(self._leave(other))
+
+    async def _leave(self, thread: str) -> None:
+        try:
+            await self._client.ask(*wire.unsubscribe(thread))
+        except (PalaverError, Refused) as error:
+            _logger.info("still hearing of thread %s: %s", thread, error)
+
+    def _update(self) -> None:
+        """Tell what has changed."""
+        level = self._threads.level
+        self.lane.set_level(level.gate, is_paused=level.is_paused)
+        if self._threads.current:
+            self._bus.bind(self._threads.current)
+        if not self.is_over:
+            self._subagents.look()
+            self._permissions.look()
+            self._say(self._threads.word)
+
+    def _say(self, word: Word) -> None:
+        if word != self.word and not self.is_over:
+            self.word = word
+            self._plan_lift()
+            self._on_word()
+
+    def _plan_lift(self) -> None:
+        """Try again when more may be used: as soon as that is said to be so."""
+        if self._lift is not None:
+            self._lift.cancel()
+            self._lift = None
+        if self._threads.is_limited:
+            until_ms = limit_ends_ms(self._threads.word.detail, self._clock.now_ms())
+            left_s = _LIMIT_S if until_ms is None else (until_ms - self._clock.now_ms()) / 1000
+            self._lift = asyncio.get_running_loop().call_later(max(left_s, 1.0), self._lifted)
+
+    def _lifted(self) -> None:
+        self._threads.lifted()
+        self._update()
+
+    # What we say
+
+    async def _carry(self, text: str, key: str) -> Done:
+        try:
+            return await self._texts.put(self._threads.current, text, key)
+        except UnknownQuestion as error:
+            self._give_up(f"this Codex takes no mail by its app-server: {error}")
+            return Done(Answer.DEFERRED, str(error))
+
+    def _on_begun(self, thread: str) -> None:
+        """A text of ours has begun a turn."""
+        if thread == self._threads.current:
+            self._follow(thread)
+        self._update()

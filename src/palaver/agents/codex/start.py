@@ -1,0 +1,90 @@
+"""Starts Codex in its terminal: first a server of its own, then its screen in this very process.
+
+    python -I -m palaver.agents.codex.start ADDRESS [--hooks] -- codex ARGUMENTS...
+
+The server is a child of the screen, so all that it runs is the agent, and it ends with the screen. Where it
+cannot be had, Codex runs without it: mail is then typed. With `--hooks`, which a person has agreed to, it has
+hooks for this session.
+"""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+from palaver.agents.codex.server import LOG, start_server
+from palaver.client.wire import default_home
+from palaver.harness.codex_launch import SANDBOX_TIP, instructions_in, launch_settings, plan_launch
+from palaver.harness.codex_trust import hook_settings
+from palaver.harness.instructions import instructions
+from palaver.home import connect_socket
+
+MODULE: Final = "palaver.agents.codex.start"
+HOOKS: Final = "--hooks"
+
+_ASK_LIMIT_S: Final = 2.0
+_CANNOT_RUN: Final = 126
+_LIMIT_SAID: Final = 500
+
+
+def main(words: list[str]) -> NoReturn:
+    """Become Codex."""
+    address, has_hooks = words[0], HOOKS in words[: words.index("--")]
+    command = words[words.index("--") + 1 :]
+    home = default_home()
+    told = f"{instructions(_own_name(home))}\n{SANDBOX_TIP}"
+    if theirs := _own_settings():
+        told = f"{theirs}\n\n{told}"
+    settings = (*launch_settings(_pal(), home), *(hook_settings(_pal(), home) if has_hooks else ()))
+    launch = plan_launch(command[1:], address=address, settings=settings, told=told)
+    if launch.server and not _has_server(command[0], launch.server, Path(address)):
+        launch = plan_launch(command[1:], address="", settings=settings, told=told)
+    try:
+        os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - a shell has no part in it
+    except OSError as error:
+        sys.stderr.write(f"pal: {command[0]} cannot be run: {error.strerror}\n")
+        sys.exit(_CANNOT_RUN)
+
+
+def _own_name(home: str) -> str:
+    """Ask the bus who we are: the seat is ours already."""
+    try:
+        with connect_socket(Path(home) / "daemon.sock") as asking, asking.makefile("rb") as answers:
+            asking.settimeout(_ASK_LIMIT_S)
+            asking.sendall(b'{"req":1,"op":"whoami"}\n')
+            return str(json.loads(answers.readline())["ok"]["name"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return "an agent"
+
+
+def _own_settings() -> str:
+    """Give what a person's own settings tell every agent: ours goes behind it, and not in its place."""
+    folder = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
+    try:
+        return instructions_in(Path(folder, "config.toml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _pal() -> str:
+    """Find our own command: beside the Python that runs this, or wherever the caller finds it."""
+    beside = Path(sys.executable).with_name("pal")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("pal") or "pal"
+
+
+def _has_server(program: str, arguments: tuple[str, ...], path: Path) -> bool:
+    """Start the server; say on the terminal what went wrong."""
+    try:
+        if start_server([program, *arguments], path):
+            return True
+        said = path.with_name(LOG).read_bytes()[-_LIMIT_SAID:].decode("utf-8", "replace").strip()
+    except OSError as error:
+        said = str(error)
+    sys.stderr.write(f"pal: no server of its own for Codex, so messages are typed: {said}\n")
+    return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,133 @@
+"""Texts on their way into the threads of a Codex: put there by its app-server, and proven by its own word.
+
+Idle, a text starts a turn; busy, it goes into the turn that runs. A turn that is over without it is looked at
+once more; one that was ended before it took a text never will.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from palaver.agents.codex import wire
+from palaver.agents.codex.client import CodexClient, Refused
+from palaver.agents.codex.threads import Heard, Threads, keys_of
+from palaver.agents.typing.steps import Answer, Done
+from palaver.errors import Disconnected, PalaverError
+from palaver.model.delivery import Grade
+
+_TRIES: Final = 3
+_ENDED: Final = 20
+"""Turns whose end is remembered: it can be heard before the word that they began."""
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+@dataclass(slots=True, eq=False)
+class _Text:
+    """One text. `is_in` is True when it is in its thread, False when it never will be."""
+
+    thread: str
+    is_in: "asyncio.Future[bool]"
+    turn: str = ""
+
+
+class UnknownQuestion(Exception):
+    """This Codex takes no texts by its app-server. It never leaves the lane."""
+
+
+class Texts:
+    """What was put to the threads of one server and is not proven yet."""
+
+    def __init__(
+        self, client: CodexClient, threads: Threads, spawn: Spawn, on_begun: Callable[[str], None]
+    ) -> None:
+        """`on_begun` is told of the thread in which a text has just begun a turn."""
+        self._client = client
+        self._threads = threads
+        self._spawn = spawn
+        self._on_begun = on_begun
+        self._texts: dict[str, _Text] = {}
+        self._ended: deque[str] = deque(maxlen=_ENDED)
+
+    @property
+    def are_any(self) -> bool:
+        """Whether some are on their way."""
+        return bool(self._texts)
+
+    def close(self) -> None:
+        """The server is lost: nobody knows what became of them."""
+        for text in self._texts.values():
+            text.is_in.cancel()
+
+    def take(self, heard: Heard) -> None:
+        """Take in what the server has said."""
+        for key in heard.seen:
+            self._settle(key, heard.thread, is_in=True)
+        if heard.ended:
+            self._ended.append(heard.ended)
+            if any(text.turn == heard.ended for text in self._texts.values()):
+                self._spawn(self._look_back(heard.thread, heard.ended))
+
+    def _settle(self, key: str, thread: str, *, is_in: bool) -> None:
+        text = self._texts.get(key)
+        if text is not None and text.thread == thread and not text.is_in.done():
+            text.is_in.set_result(is_in)
+
+    async def _look_back(self, thread: str, turn: str) -> None:
+        """Ask the thread which texts a turn that is over took: of a fresh one not all news come to us."""
+        shown: frozenset[str] = frozenset()
+        try:
+            answer = await self._client.ask(*wire.subscribe(thread))
+            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
+            shown = frozenset(key for one in (page.data if page is not None else ()) for key in keys_of(one))
+        except (PalaverError, Refused) as error:
+            _logger.info("the end of a turn of thread %s cannot be looked at: %s", thread, error)
+        for key in [key for key, text in self._texts.items() if text.turn == turn]:
+            self._settle(key, thread, is_in=key in shown)
+
+    async def put(self, thread: str, text: str, key: str) -> Done:
+        """Put a text to a thread and say what became of it. Raises UnknownQuestion where that cannot be."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._texts[key] = _Text(thread, waiting)
+        try:
+            for _ in range(_TRIES):
+                level = self._threads.level_of(thread)
+                if not level.gate.is_open:
+                    return Done(Answer.DEFERRED, level.gate.reason)
+                try:
+                    await self._say(thread, text, key)
+                    break
+                except Refused as refusal:
+                    if refusal.is_unknown:
+                        raise UnknownQuestion(str(refusal)) from refusal
+                    reason = str(refusal)
+            else:
+                return Done(Answer.DEFERRED, reason)
+            if await waiting:
+                return Done(Answer.SEEN, grade=Grade.CONTEXT)
+            return Done(Answer.DEFERRED, "its turn was ended before it took the message")
+        except (Disconnected, asyncio.CancelledError):
+            return Done(Answer.UNCONFIRMED, "the app-server is lost")
+        finally:
+            del self._texts[key]
+
+    async def _say(self, thread: str, text: str, key: str) -> None:
+        """Put the text into the turn that runs, or begin one with it."""
+        known, turn = self._texts[key], self._threads.turn_in(thread)
+        if turn:
+            known.turn = turn
+            await self._client.ask(*wire.steer_turn(thread, turn, text, key))
+            return
+        answer = await self._client.ask(*wire.start_turn(thread, text, key))
+        started = wire.result_as(answer, wire.Started)
+        known.turn = started.turn.id
+        if started.turn.id in self._ended:
+            await self._look_back(thread, started.turn.id)
+        elif self._threads.has(thread):
+            self.take(self._threads.begun(started.turn, thread))
+            self._on_begun(thread)

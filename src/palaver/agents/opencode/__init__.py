@@ -1,0 +1,1 @@
+"""OpenCode's own way in: its server, its sessions, and what brings mail into them."""

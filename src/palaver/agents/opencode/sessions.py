@@ -1,0 +1,256 @@
+"""What the server of OpenCode says of its sessions, made into one state. Pure: it hears, and is asked.
+
+Of all sessions in a process one is the agent's: the one that a person, or a text of ours, was last put to,
+or one that was named for good. Sessions below it are its sub-agents: what they ask stops it too, and what
+they do is their own. What other sessions do changes nothing here, and proves nothing about a text that was
+put to this one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.agents.native_word import Level, Word
+from palaver.agents.opencode.limits import USAGE_LIMIT
+from palaver.agents.opencode.talk import Asked, Talk
+from palaver.agents.opencode.wire import AS_IT_LIKES, Manner, Said, as_list, as_map
+from palaver.agents.terminal.gates import OPEN, Gate
+from palaver.harness.hook_news import text_in
+from palaver.harness.hook_states import COMPACTING
+from palaver.model.delivery import AgentState
+from palaver.model.terminal import DIALOG
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A sub-agent that works now: its session, the session that started it, and what kind it is."""
+
+    session: str
+    parent: str
+    kind: str
+
+
+class Sessions:
+    """Every session of one process. `current` is the agent's, empty while there is none."""
+
+    def __init__(self, manner: Manner = AS_IT_LIKES, *, only: str = "") -> None:
+        """`manner` is that of a session that is yet to begin; `only` is the agent's, whatever happens."""
+        self._talks: dict[str, Talk] = {only: Talk()} if only else {}
+        self._manner = manner
+        self._only = only
+        self._seen: set[str] = set()
+        self.current = only
+
+    # What is told
+
+    def listed(self, found: object) -> None:
+        """Take in the sessions that there are."""
+        for info in as_list(found):
+            self._take_info(info)
+
+    def statuses(self, found: object, now_ms: int = 0) -> None:
+        """Take in what every session does; one that is not named does nothing."""
+        told = as_map(found)
+        for name, talk in self._talks.items():
+            talk.set_status(as_map(told.get(name)), now_ms)
+
+    def questions(self, found: object, *, is_permission: bool) -> None:
+        """Take in everything of one kind that people are asked now."""
+        event = "permission.asked" if is_permission else "question.asked"
+        for talk in self._talks.values():
+            talk.forget_questions("per" if is_permission else "que")
+        for asked in as_list(found):
+            self.hear(Said(event, asked))
+
+    def choose(self, session: str) -> None:
+        """Take a session for the agent's."""
+        if session and not self._only:
+            self._talks.setdefault(session, Talk())
+            self.current = session
+
+    def newest(self, since_ms: int, *, by_creation: bool = False) -> str:
+        """Give the session that was last worked in, or begun, since then; nothing when there is none."""
+
+        def moment(talk: Talk) -> int:
+            return talk.created_ms if by_creation else talk.updated_ms
+
+        roots = {name: moment(talk) for name, talk in self._talks.items() if not talk.parent}
+        found = max(roots, key=roots.__getitem__, default="")
+        return found if found and roots[found] >= since_ms else ""
+
+    def hear(self, said: Said, now_ms: int = 0) -> None:
+        """Take in one event, at the moment when it was heard."""
+        about = said.about
+        if said.type in ("session.created", "session.updated"):
+            name = self._take_info(as_map(about.get("info")))
+            if said.type == "session.created" and name and not self._talks[name].parent:
+                self.choose(name)
+            return
+        session = text_in(about, "sessionID")
+        if not session:
+            return
+        if said.type == "session.deleted":
+            self._talks.pop(session, None)
+            self.current = "" if session == self.current else self.current
+            return
+        if (hear := _HEARD.get(said.type)) is not None:
+            hear(self, self._talks.setdefault(session, Talk()), about, now_ms)
+
+    def limit_over(self, now_ms: int) -> None:
+        """Let an allowance be there again whose moment has come."""
+        for talk in self._talks.values():
+            if talk.limit is not None and 0 < talk.limit.ends_ms <= now_ms and not talk.is_busy:
+                talk.limit = None
+
+    def _take_info(self, info: Mapping[str, object]) -> str:
+        if name := text_in(info, "id"):
+            self._talks.setdefault(name, Talk()).take_info(info)
+        return name
+
+    def _hear_status(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        talk.set_status(as_map(about.get("status")), now_ms)
+
+    def _hear_idle(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        talk.set_status({}, now_ms)
+
+    def _hear_error(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        talk.fail(as_map(about.get("error")), now_ms)
+
+    def _hear_select(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        if not talk.parent:
+            self.choose(text_in(about, "sessionID"))
+
+    def _hear_compacted(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        talk.is_compacting = False
+
+    def _hear_permission(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        talk.ask_permission(about)
+
+    def _hear_question(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        talk.ask_question(about)
+
+    def _hear_answered(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        talk.answered(text_in(about, "requestID"))
+
+    def _hear_message(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        if talk.take_message(as_map(about.get("info"))) and not talk.parent:
+            self.choose(text_in(about, "sessionID"))
+
+    def _hear_part(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
+        self._seen |= talk.take_part(as_map(about.get("part")))
+
+    # What is asked
+
+    def manner_of(self, session: str) -> Manner:
+        """How a session answers."""
+        talk = self._talks.get(session)
+        return talk.manner if talk is not None and talk.manner != AS_IT_LIKES else self._manner
+
+    @property
+    def manner(self) -> Manner:
+        """How the agent's session answers."""
+        return self.manner_of(self.current)
+
+    def take_seen(self) -> frozenset[str]:
+        """Give the keys of the texts that are in a request to the model now, once."""
+        seen, self._seen = frozenset(self._seen), set()
+        return seen
+
+    def has_text(self, key: str) -> bool:
+        """Tell whether a text of ours is in a session, and no model has seen it yet."""
+        return any(key in talk.texts for talk in self._talks.values())
+
+    def has_stopped(self, session: str) -> bool:
+        """Tell whether a session rests because its last turn was broken off: nobody reads what is in it."""
+        talk = self._talks.get(session)
+        return talk is None or (talk.is_stopped and not talk.is_busy)
+
+    def limit_ends_ms(self) -> int:
+        """Give the next moment at which an allowance is there again; 0 when none is known."""
+        ends = (talk.limit.ends_ms for talk in self._family() if talk.limit is not None and not talk.is_busy)
+        return min((end for end in ends if end), default=0)
+
+    def permissions(self) -> dict[str, Asked]:
+        """Give everything that a person is asked to allow, in the agent's session and below it."""
+        return {name: one for talk in self._family() for name, one in talk.permissions.items()}
+
+    def children(self) -> dict[str, Child]:
+        """Give the sub-agents that work now, by their sessions; one that started another stands before it."""
+        found = {
+            name: Child(name, talk.parent, talk.kind)
+            for name, talk in self._below(self.current)
+            if name != self.current and talk.is_busy
+        }
+        return dict(sorted(found.items(), key=lambda item: self._depth(item[0])))
+
+    @property
+    def word(self) -> Word:
+        """What the agent does now. What its sub-agents ask stops it too."""
+        return self.word_of(self.current)
+
+    def word_of(self, session: str) -> Word:
+        """What a session does now, with what those below it ask."""
+        own = self._talks.get(session, Talk()).word
+        if own.state is AgentState.BLOCKED:
+            return own
+        asked = self._asked_below(session)
+        return Word(state=AgentState.BLOCKED, detail=asked) if asked else own
+
+    @property
+    def level(self) -> Level:
+        """What can come through now. A busy session takes a text with its next step."""
+        return self.level_of(self.current)
+
+    def level_of(self, session: str) -> Level:
+        """What can come through to a session now."""
+        talk = self._talks.get(session, Talk())
+        if self._asked_below(session):
+            return Level(Gate(is_open=False, reason=DIALOG))
+        if talk.limit is not None:
+            return Level(Gate(is_open=False, reason=USAGE_LIMIT))
+        if talk.is_compacting:
+            return Level(Gate(is_open=False, reason=COMPACTING))
+        return Level(OPEN)
+
+    def _asked_below(self, session: str) -> str:
+        return next((what for _, talk in self._below(session) for what in talk.asked.values()), "")
+
+    def _family(self) -> Iterator[Talk]:
+        """The agent's session, and those of its sub-agents."""
+        return (talk for _, talk in self._below(self.current))
+
+    def _below(self, session: str) -> Iterator[tuple[str, Talk]]:
+        """A session, and all below it."""
+        for name, talk in self._talks.items():
+            if session and session in self._line(name):
+                yield name, talk
+
+    def _line(self, session: str) -> list[str]:
+        """A session and those above it; one that is above itself ends it."""
+        line: list[str] = []
+        while session and session not in line:
+            line.append(session)
+            talk = self._talks.get(session)
+            session = talk.parent if talk is not None else ""
+        return line
+
+    def _depth(self, session: str) -> int:
+        return len(self._line(session))
+
+
+_Hear = Callable[[Sessions, Talk, Mapping[str, object], int], None]
+
+_HEARD: Final[Mapping[str, _Hear]] = {
+    "session.status": Sessions._hear_status,
+    "session.idle": Sessions._hear_idle,
+    "session.error": Sessions._hear_error,
+    "session.compacted": Sessions._hear_compacted,
+    "tui.session.select": Sessions._hear_select,
+    "permission.asked": Sessions._hear_permission,
+    "permission.replied": Sessions._hear_answered,
+    "question.asked": Sessions._hear_question,
+    "question.replied": Sessions._hear_answered,
+    "question.rejected": Sessions._hear_answered,
+    "message.updated": Sessions._hear_message,
+    "message.part.updated": Sessions._hear_part,
+}

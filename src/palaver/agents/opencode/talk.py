@@ -1,0 +1,213 @@
+"""One session of OpenCode as it is now, from what its server says of it. Pure: it hears, and is asked.
+
+It knows nothing of other sessions: which one is the agent's, and whose sub-agent one is, `opencode_sessions`
+works out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.agents.native_word import Word
+from palaver.agents.opencode.limits import Limit, error_text, limit_in_error, limit_in_retry
+from palaver.agents.opencode.wire import AS_IT_LIKES, Manner, as_list, as_map, key_of, manner_of
+from palaver.harness.hook_news import LIMIT_COMMAND, one_line, text_in
+from palaver.harness.hook_states import COMPACTING, PERMISSION, THINKING
+from palaver.model.delivery import AgentState
+
+QUESTION: Final = "question"
+_EDITS: Final = frozenset({"edit", "write", "multiedit", "patch"})
+_WHAT: Final = ("command", "filePath", "path", "pattern", "url", "query", "description")
+_LIMIT_ANSWERS: Final = 200
+"""Messages of the model that are remembered in each session; then the oldest is forgotten."""
+_NO_PROOF: Final = frozenset({"patch", "snapshot", "compaction", "subtask", "agent", "file"})
+"""Parts that are in a message without a word of the model."""
+_BROKEN_OFF: Final = "MessageAbortedError"
+_GOES_ON: Final = "ContextOverflowError"
+"""It makes its context shorter then, by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a person is asked to allow: what OpenCode calls it, and all that it says of it."""
+
+    request: str
+    session: str
+    tool: str
+    given: Mapping[str, object]
+
+
+def asked_of(about: Mapping[str, object]) -> Asked:
+    """Read a request for a permission, as its event and the list of all have it."""
+    patterns = about.get("patterns")
+    given = {**as_map(about.get("metadata")), "patterns": patterns if isinstance(patterns, list) else []}
+    return Asked(
+        request=text_in(about, "id"),
+        session=text_in(about, "sessionID"),
+        tool=text_in(about, "permission"),
+        given=given,
+    )
+
+
+@dataclass(slots=True)
+class Talk:
+    """One session."""
+
+    parent: str = ""
+    kind: str = ""
+    """As which of OpenCode's agents it works."""
+    manner: Manner = AS_IT_LIKES
+    status: Mapping[str, object] = field(default_factory=dict)
+    works: dict[str, Word] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
+    """What people are asked, in words, by its name."""
+    permissions: dict[str, Asked] = field(default_factory=dict)
+    is_compacting: bool = False
+    limit: Limit | None = None
+    error: str = ""
+    """With what its last turn ended."""
+    is_stopped: bool = False
+    """Its last turn was broken off: nobody reads what is in it until the next one."""
+    updated_ms: int = 0
+    created_ms: int = 0
+    texts: dict[str, str] = field(default_factory=dict)
+    """Texts of ours that no model has seen yet: key and message."""
+    answers: dict[str, str] = field(default_factory=dict)
+    """Messages of the model, and the last one before each that it had seen."""
+
+    @property
+    def is_busy(self) -> bool:
+        return self.status.get("type") in ("busy", "retry")
+
+    @property
+    def word(self) -> Word:
+        """What it does now, whatever its sub-agents do."""
+        if asked := next(iter(self.asked.values()), ""):
+            return Word(state=AgentState.BLOCKED, detail=asked)
+        if self.limit is not None:
+            return Word(state=AgentState.BLOCKED, detail=self.limit.detail)
+        if not self.is_busy:
+            return Word(state=AgentState.IDLE, detail=self.error)
+        if self.status.get("type") == "retry":
+            said = text_in(self.status, "message")
+            return Word(state=AgentState.ACTIVE, detail=one_line(f"tries again: {said}"))
+        if self.is_compacting:
+            return Word(state=AgentState.ACTIVE, detail=COMPACTING)
+        works = list(self.works.values())
+        return works[-1] if works else Word(state=AgentState.ACTIVE, detail=THINKING)
+
+    # What is told
+
+    def take_info(self, info: Mapping[str, object]) -> None:
+        """Take in what a list, or an event, says of the session itself."""
+        time = as_map(info.get("time"))
+        self.parent = text_in(info, "parentID")
+        self.kind = text_in(info, "agent") or self.kind
+        self.manner = manner_of(info) if info.get("agent") else self.manner
+        self.created_ms, self.updated_ms = _number(time.get("created")), _number(time.get("updated"))
+
+    def set_status(self, status: Mapping[str, object], now_ms: int) -> None:
+        """Take in whether it works. A turn that began is not limited, and has not failed."""
+        self.status = status
+        if status.get("type") == "busy":
+            self.limit, self.error, self.is_stopped = None, "", False
+        elif status.get("type") == "retry":
+            self.limit = limit_in_retry(status, now_ms)
+        else:
+            self.works.clear()
+            self.asked.clear()
+            self.permissions.clear()
+            self.is_compacting = False
+
+    def fail(self, error: Mapping[str, object], now_ms: int) -> None:
+        """Take in with what a turn ended; one that a person broke off has no error."""
+        name = text_in(error, "name")
+        self.is_stopped = name != _GOES_ON
+        if name in (_GOES_ON, _BROKEN_OFF):
+            return
+        self.limit = limit_in_error(error, now_ms)
+        self.error = "" if self.limit is not None else error_text(error)
+
+    def ask_permission(self, about: Mapping[str, object]) -> None:
+        one = asked_of(about)
+        what = text_in(one.given, "command", "filepath", "url")
+        what = what or ", ".join(str(pattern) for pattern in as_texts(one.given["patterns"]))
+        self.asked[one.request] = one_line(": ".join(filter(None, (PERMISSION, one.tool, what))))
+        self.permissions[one.request] = one
+
+    def ask_question(self, about: Mapping[str, object]) -> None:
+        first = next(iter(as_list(about.get("questions"))), {})
+        self.asked[text_in(about, "id")] = one_line(
+            ": ".join(filter(None, (QUESTION, text_in(first, "question"))))
+        )
+
+    def answered(self, request: str) -> None:
+        """A person has answered, wherever."""
+        self.asked.pop(request, None)
+        self.permissions.pop(request, None)
+
+    def forget_questions(self, prefix: str) -> None:
+        """All that is asked of one kind is about to be told anew."""
+        self.asked = {name: what for name, what in self.asked.items() if not name.startswith(prefix)}
+        self.permissions = {
+            name: one for name, one in self.permissions.items() if not name.startswith(prefix)
+        }
+
+    def take_message(self, info: Mapping[str, object]) -> bool:
+        """Take in a message, and say whether it is one that was put to the session just now."""
+        name, role = text_in(info, "id"), text_in(info, "role")
+        if role == "user":
+            self.manner = manner_of(info) if info.get("agent") else self.manner
+            is_new = name not in self.answers.values() and "summary" not in info
+            self.is_stopped = self.is_stopped and not is_new
+            return is_new
+        if role == "assistant" and (before := text_in(info, "parentID")):
+            self.answers.pop(name, None)
+            while len(self.answers) >= _LIMIT_ANSWERS:
+                del self.answers[next(iter(self.answers))]
+            self.answers[name] = before
+        return False
+
+    def take_part(self, part: Mapping[str, object]) -> set[str]:
+        """Take in a part of a message, and give the keys of the texts that it proves to be seen."""
+        kind, message = text_in(part, "type"), text_in(part, "messageID")
+        if key := key_of(part):
+            if message not in self.answers:
+                self.texts[key] = message
+                self.is_stopped = False
+        elif kind == "compaction":
+            self.is_compacting = True
+        elif kind == "tool":
+            self._take_tool(part)
+        if message not in self.answers or kind in _NO_PROOF:
+            return set()
+        # A word of the model, which was asked with all that stood before it. Names of messages rise.
+        known = {key for key, text in self.texts.items() if text <= self.answers[message]}
+        self.texts = {key: text for key, text in self.texts.items() if key not in known}
+        return known
+
+    def _take_tool(self, part: Mapping[str, object]) -> None:
+        name, state = text_in(part, "id"), as_map(part.get("state"))
+        self.works.pop(name, None)
+        if state.get("status") == "running":
+            self.works[name] = _work(text_in(part, "tool"), as_map(state.get("input")))
+
+
+def as_texts(value: object) -> list[object]:
+    """Give the members of a list; none for anything else."""
+    return list(value) if isinstance(value, list) else []
+
+
+def _work(tool: str, given: Mapping[str, object]) -> Word:
+    what = text_in(given, *_WHAT)
+    return Word(
+        state=AgentState.ACTIVE,
+        detail=one_line(f"{tool}: {what}" if what else tool),
+        tool=one_line(tool),
+        command=one_line(text_in(given, "command"), LIMIT_COMMAND),
+        file=one_line(text_in(given, "filePath"), LIMIT_COMMAND) if tool in _EDITS else "",
+    )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

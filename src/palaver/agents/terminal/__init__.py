@@ -1,0 +1,1 @@
+"""What a terminal shows, and whether something may be typed into it: bytes, cells, keys, processes."""

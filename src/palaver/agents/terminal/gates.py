@@ -1,0 +1,150 @@
+"""Whether a key may be written to a terminal now. Pure: the same look and facts give the same answer.
+
+A gate opens on positive proof only. What is not known is closed, and whoever asks must write in the same
+step: an answer of a moment ago is worth nothing.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.agents.terminal.look import Composer, Look
+from palaver.agents.terminal.shells import Process, is_shell
+from palaver.model.delivery import AgentState
+
+HUMAN_QUIET_MS: Final = 500
+"""How long a person must have left the keyboard alone."""
+HUMAN_SHOWN_MS: Final = 5_000
+"""How long a person's key may take to show: until then nobody knows what it did."""
+
+
+REASONS: Final = (
+    *("exited", "gone", "shell", "foreground"),
+    *("secret", "unreadable", "dialog", "compacting", "starting", "deaf", "passthrough", "human"),
+    *("draft", "composer"),
+)
+"""Every word that a closed gate can say, the strongest first."""
+
+PASSING: Final = frozenset({"unreadable", "composer", "deaf", "human"})
+"""Reasons that often pass within a moment: a frame half drawn, a key just pressed."""
+
+
+class Foreground(enum.StrEnum):
+    """Who reads what is written to the terminal."""
+
+    AGENT = "agent"
+    SHELL = "shell"
+    OTHER = "other"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the screen cannot show, as it is in this very step."""
+
+    now_ms: int
+    foreground: Foreground
+    is_passthrough: bool = False
+    """A person has taken the keyboard."""
+    is_secret: bool = False
+    """The terminal takes a line and shows nothing of it: somebody is asked for a secret."""
+    has_unread: bool = False
+    """What was typed before waits in the terminal: the program has not read it."""
+    is_reading: bool = True
+    """False when it is sure that no process waits for what is typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The answer; `reason` is one word and empty when open."""
+
+    is_open: bool
+    reason: str = ""
+
+
+OPEN: Final = Gate(is_open=True)
+
+
+def check(look: Look, facts: Facts, *, ours: bool = False, needs_reader: bool = True) -> Gate:
+    """Say whether text or Enter may be written. `ours`: the draft in the composer is our own.
+
+    `needs_reader`: false for keys that the terminal itself understands, such as Ctrl-C. When several of the
+    `REASONS` hold, the first is given.
+    """
+    closed = (
+        _check_process(look, facts)
+        or _check_screen(look, facts, needs_reader=needs_reader)
+        or _check_person(look, facts)
+        or _check_composer(look, ours=ours)
+    )
+    return Gate(is_open=False, reason=closed) if closed else OPEN
+
+
+def check_raw(look: Look, facts: Facts) -> Gate:
+    """Say whether a person's own bytes may be written: the agent's process must be there to read them."""
+    closed = _check_process(look, facts)
+    return Gate(is_open=False, reason=closed) if closed else OPEN
+
+
+def _check_process(look: Look, facts: Facts) -> str:
+    if look.state is AgentState.EXITED and look.reason != "session_end":
+        return "exited"
+    match facts.foreground:
+        case Foreground.AGENT:
+            return ""
+        case Foreground.SHELL:
+            return "shell"
+        case Foreground.GONE:
+            return "gone"
+        case Foreground.OTHER:
+            return "foreground"
+
+
+def _check_screen(look: Look, facts: Facts, *, needs_reader: bool) -> str:
+    if facts.is_secret:
+        return "secret"
+    if not look.is_readable:
+        return "unreadable"
+    if look.has_dialog or look.state is AgentState.BLOCKED:
+        return "dialog"
+    if look.reason == "compacting":
+        return "compacting"
+    if look.state is AgentState.STARTING:
+        return "starting"
+    if look.state is AgentState.EXITED:
+        return "exited"
+    if facts.has_unread or (needs_reader and not facts.is_reading):
+        return "deaf"
+    return ""
+
+
+def _check_person(look: Look, facts: Facts) -> str:
+    if facts.is_passthrough:
+        return "passthrough"
+    if look.human_key_ms is None:
+        return ""
+    since_ms = facts.now_ms - look.human_key_ms
+    is_shown = look.output_ms is not None and look.output_ms >= look.human_key_ms
+    return "human" if since_ms < (HUMAN_QUIET_MS if is_shown else HUMAN_SHOWN_MS) else ""
+
+
+def _check_composer(look: Look, *, ours: bool) -> str:
+    if look.composer is Composer.EMPTY or (ours and look.composer is Composer.DRAFT):
+        return ""
+    return "draft" if look.composer is Composer.DRAFT else "composer"
+
+
+def judge_foreground(group: int, foreground_group: int | None, members: Iterable[Process]) -> Foreground:
+    """Say who reads the terminal.
+
+    `group` is the process group that was started, `foreground_group` the terminal's (None when it has none),
+    `members` every live process in the foreground group. A group in which a shell lives is a shell's: it may
+    be the one that reads.
+    """
+    processes = tuple(members)
+    if foreground_group is None or not processes:
+        return Foreground.GONE
+    if any(map(is_shell, processes)):
+        return Foreground.SHELL
+    return Foreground.AGENT if foreground_group == group else Foreground.OTHER

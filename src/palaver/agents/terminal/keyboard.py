@@ -1,0 +1,221 @@
+"""What a person has typed and not yet sent, told from their keys alone. Pure; time is handed in.
+
+It serves programs whose composer cannot be read from the screen, and says when a person last pressed a key.
+What a terminal sends by itself (answers, focus, mouse) is no key. The draft is known as long as every key was
+one whose work is the same everywhere, at the end of the line. After any other key there is a draft that is
+not known, until the person presses Enter or Ctrl-C.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from palaver.agents.terminal.sequences import Sequences
+
+DRAFT_LIMIT: Final = 4_096
+"""Characters of a draft that are kept; that there is one is never forgotten."""
+PIECE_LIMIT: Final = 65_536
+"""Bytes that are looked at of one piece of input; a longer one leaves a draft that is not known."""
+
+_ALT_CONTROL: Final = re.compile(rb"\x1b[\x00-\x1a\x1c-\x1f\x7f]")
+_ALT_KEY: Final = b"\x1b[13;3u"
+_OLD_MOUSE: Final = re.compile(rb"\x1b\[M[\s\S]{3}")
+_KEYPAD: Final = re.compile(rb"\x1bO([A-DFHMP-S])")
+_LAST_WORD: Final = re.compile(r"(?:^|(?<=\s))[A-Za-z0-9]+\s*\Z")
+_SENDS: Final = frozenset("\r\n\x03")
+"""Enter sends a draft, Ctrl-C drops it."""
+_RUBS: Final = frozenset("\x08\x7f")
+_MOVES: Final = frozenset("\x01\x02\x05\x06")
+"""They go to another place in the line, and on an empty one nowhere."""
+_HARMLESS: Final = frozenset("\x0b\x0c\x11")
+"""Cut what is behind the cursor, draw anew, let output go on: nothing happens to a draft that is known."""
+_REPORTS: Final = frozenset({"I", "O", "c", "n", "t", "$y", "M", "m", "R"})
+"""Last characters of sequences that a terminal sends and no person types."""
+_MOVING_CODES: Final = frozenset({"1", "4", "7", "8"})
+_LOCKS: Final = (range(57358, 57364), range(57441, 57455))
+"""Caps Lock, Shift and their like, in the kitty protocol."""
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a person's keys, for the process that takes over."""
+
+    text: str = ""
+    has_draft: bool = False
+    is_known: bool = True
+    last_ms: int | None = None
+    count: int = 0
+
+
+class Keyboard:
+    """One person's keys, or those of several who share a terminal."""
+
+    def __init__(self) -> None:
+        self._sequences = Sequences()
+        self._is_pasting = False
+        self._has_draft = False
+        self._is_known = True
+        self.draft = ""
+        self.last_ms: int | None = None
+        self.count = 0
+        """Pieces of input with a key in them, ever."""
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether something stands there, or may stand there, since the last Enter."""
+        return self._has_draft
+
+    def press(self, data: bytes, now_ms: int) -> None:
+        """Take in what was typed. Raises nothing."""
+        if len(data) > PIECE_LIMIT:
+            self._doubt()
+            data = data[-PIECE_LIMIT:]
+        data = _OLD_MOUSE.sub(b"", _ALT_CONTROL.sub(_ALT_KEY, data))
+        data = _KEYPAD.sub(lambda found: b"\r" if found[1] == b"M" else b"\x1b[" + found[1], data)
+        has_key = False
+        for found in self._sequences.split(data):
+            match found.lastgroup:
+                case "text":
+                    self._add(found[0])
+                    has_key = True
+                case "control":
+                    self._control(found[0])
+                    has_key = True
+                case "final":
+                    has_key = self._sequence(found["params"], found["final"]) or has_key
+                # ST ends what a terminal says; all else is a key pressed with Alt.
+                case "escape" if found["escape"] != "\\":
+                    self._doubt()
+                    has_key = True
+                case _:
+                    pass
+        # A lone Escape looks like the beginning of something longer.
+        if self._sequences.tail == "\x1b":
+            self._move()
+            has_key = True
+        if has_key:
+            self.last_ms = now_ms
+            self.count += 1
+
+    def forget(self) -> None:
+        """Drop the draft: it was sent, or the program was seen to start afresh."""
+        self._has_draft, self._is_known, self.draft = False, True, ""
+
+    def keep(self) -> Draft:
+        """Give what is known, for the process that takes over; in the middle of a sequence that is little."""
+        is_between = self._is_pasting or bool(self._sequences.tail)
+        return Draft(
+            text=self.draft,
+            has_draft=self._has_draft or is_between,
+            is_known=self._is_known and not is_between,
+            last_ms=self.last_ms,
+            count=self.count,
+        )
+
+    def take_up(self, draft: Draft) -> None:
+        """Go on with what an older version of this process knew."""
+        self.draft, self._has_draft, self._is_known = draft.text, draft.has_draft, draft.is_known
+        self.last_ms, self.count = draft.last_ms, draft.count
+
+    def _add(self, text: str) -> None:
+        self._has_draft = True
+        self.draft += text
+        if len(self.draft) > DRAFT_LIMIT:
+            self.draft = self.draft[-DRAFT_LIMIT:]
+            self._is_known = False
+
+    def _doubt(self) -> None:
+        """A key whose work nobody knows: from now on there may be anything in the line."""
+        self._has_draft, self._is_known = True, False
+
+    def _move(self) -> None:
+        """The cursor may no longer be behind the draft; without a draft there is nowhere to go."""
+        self._is_known = self._is_known and not self._has_draft
+
+    def _control(self, sign: str) -> None:
+        if self._is_pasting:
+            self._add(sign)
+            self._is_known = False
+        elif sign in _SENDS:
+            self.forget()
+        elif not self._is_known:
+            pass
+        elif sign in _RUBS:
+            self._rub(len(self.draft) - 1)
+        elif sign == "\x17":
+            word = _LAST_WORD.search(self.draft)
+            if word is not None:
+                self._rub(word.start())
+            elif self._has_draft:
+                self._doubt()
+        elif sign == "\x15":
+            self.forget()
+        elif sign in _MOVES:
+            self._move()
+        elif sign == "\x04":
+            pass  # with a draft it may send it, list words, or do nothing; without one it ends the program
+        elif sign not in _HARMLESS:
+            self._doubt()
+
+    def _rub(self, place: int) -> None:
+        """Take away what stands behind a place. Not every program takes a character for one."""
+        gone, self.draft = self.draft[max(place, 0) :], self.draft[: max(place, 0)]
+        self._has_draft = bool(self.draft)
+        if not gone.isascii():
+            self._doubt()
+
+    def _sequence(self, params: str, final: str) -> bool:
+        """Take in a control sequence; give whether a person made it."""
+        if final == "~":
+            return self._tilde(params)
+        if final == "u":
+            return self._kitty(params)
+        if final in _REPORTS and (final != "R" or ";" in params):
+            return False
+        if final in ("C", "D", "F", "H"):
+            self._move()
+        else:
+            self._doubt()
+        return True
+
+    def _tilde(self, params: str) -> bool:
+        code, _, rest = params.partition(";")
+        if code in ("200", "201"):
+            self._is_pasting = code == "200"
+        elif code == "27" and rest:
+            modifiers, _, sign = rest.partition(";")
+            return self._kitty(f"{sign};{modifiers}")
+        elif code in _MOVING_CODES:
+            self._move()
+        elif code != "3" or not self._is_known:  # Delete takes what is behind the cursor: nothing
+            self._doubt()
+        return True
+
+    def _kitty(self, params: str) -> bool:
+        """Take in a key of the kitty protocol, `code:shifted;modifiers:event`; releases are no keys."""
+        if params.startswith("?"):
+            return False
+        code_part, _, rest = params.partition(";")
+        modifiers, _, event = rest.partition(";")[0].partition(":")
+        if event == "3":
+            return False
+        code = int(code_part.partition(":")[0][:7] or "0") if code_part[:1].isdigit() else 0
+        held = int(modifiers[:4]) - 1 if modifiers.isdigit() and modifiers.isascii() else 0
+        held &= 0b111111  # without the locks
+        if any(code in lock for lock in _LOCKS):
+            return True
+        if held == 4 and 97 <= code <= 122:
+            self._control(chr(code & 0x1F))
+        elif held & ~1:
+            self._doubt()
+        elif code in (13, 57414) and not held:
+            self._control("\r")
+        elif code == 127:
+            self._control("\x7f")
+        elif code == 27:
+            self._move()
+        elif 32 <= code < 0xD800 and code != 127:
+            self._add(chr(code))
+        else:
+            self._doubt()
+        return True

@@ -1,0 +1,60 @@
+"""Whether what is typed will be read: who is in the foreground, what waits unread, whether somebody waits.
+
+Asked before every key. Nobody tells when a program begins to read, so whoever waits for it asks again.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from palaver.agents.terminal.foreground import read_readers
+from palaver.agents.terminal.gates import Facts
+from palaver.agents.terminal.pty import Pty
+from palaver.agents.terminal.screen import Screen
+from palaver.harness.profile import Profile
+
+LOOK_SOON_S: Final = 0.1
+LOOK_LATER_S: Final = 0.5
+
+_GRACE_MS: Final = 300
+"""So long a program that reads may be busy with what it read before that counts."""
+_TAKEN_MS: Final = 20
+"""So long the system may take to hand keys on."""
+
+
+class Reading:
+    """What the system knows of one terminal's readers."""
+
+    def __init__(self, pty: Pty, child: int, profile: Profile, screen: Screen) -> None:
+        self._pty = pty
+        self._child = child
+        # A composer that can be seen says better whether somebody takes what is typed.
+        self._is_asked = profile.read_composer is None
+        self._screen = screen
+        self._read_ms = -_GRACE_MS
+        self._pressed_ms = -_TAKEN_MS
+
+    def pressed(self, now_ms: int) -> None:
+        """Keys were written: they may still be on their way into the terminal."""
+        self._pressed_ms = now_ms
+
+    def facts(self, now_ms: int, *, is_passthrough: bool) -> Facts:
+        """Give what the screen cannot show, as it is in this very step."""
+        readers = read_readers(self._pty, self._child, is_asked=self._is_asked)
+        if self._screen.awaits_reader:
+            self._screen.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
+        if readers.is_waiting is not False:
+            self._read_ms = now_ms
+        return Facts(
+            now_ms=now_ms,
+            foreground=readers.foreground,
+            is_passthrough=is_passthrough,
+            is_secret=self._pty.is_secret,
+            has_unread=(self._pty.unread() or 0) > 0 or now_ms - self._pressed_ms < _TAKEN_MS,
+            is_reading=readers.is_waiting is not False,
+        )
+
+    def level(self, facts: Facts) -> Facts:
+        """Give the facts without what passes within a moment, for those who plan rather than press."""
+        is_unread = facts.has_unread and facts.now_ms - self._pressed_ms >= _TAKEN_MS
+        is_reading = facts.is_reading or facts.now_ms - self._read_ms < _GRACE_MS
+        return replace(facts, has_unread=is_unread, is_reading=is_reading)

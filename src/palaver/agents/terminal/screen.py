@@ -1,0 +1,298 @@
+"""What a terminal shows and what that means: bytes, hooks and keys in, a `Look` out. Pure; time is handed in.
+
+Output is only put aside when it comes (`feed`), and understood when there is time (`step`) or need (`look`),
+so that a program which floods its terminal never waits for us. What does not fit is skipped: then the screen
+is unreadable until the program has drawn it anew, and only what it said of itself is still picked out.
+"""
+
+from typing import Final
+
+from palaver.agents.limit import limit_said
+from palaver.agents.terminal.backlog import Backlog, Skipped
+from palaver.agents.terminal.cursor_line import before_cursor, dialog_asked, without_ours
+from palaver.agents.terminal.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
+from palaver.agents.terminal.keyboard import Keyboard
+from palaver.agents.terminal.look import Composer, Look
+from palaver.agents.terminal.remembered import Remembered
+from palaver.agents.terminal.signals import Signals, Word
+from palaver.agents.terminal.terminal import Terminal
+from palaver.harness.profile import Profile, View
+from palaver.model.delivery import AgentState
+
+STEP_BYTES: Final = 8 * 1024
+"""What is understood in one step: a few milliseconds, some twenty where every byte scrolls the screen."""
+FRAME_LIMIT_MS: Final = 1_000
+"""A program that begins to draw and never says that it has ended is believed no longer."""
+GUESS_QUIET_MS: Final = 1_000
+"""Silence that must go with an idle look, for a harness that does not say what it is doing."""
+READER_LOOK_MS: Final = 1_000
+"""How often a program that has shown nothing is looked at: does it wait for its terminal by now?"""
+
+
+class Screen:
+    """One terminal with its program."""
+
+    def __init__(self, cols: int, rows: int, profile: Profile, *, started_ms: int) -> None:
+        self._profile = profile
+        self._terminal = Terminal(max(cols, 1), max(rows, 1))
+        self._signals = Signals(profile)
+        self._keyboard = Keyboard()
+        self._backlog = Backlog()
+        self._started_ms = started_ms
+        self._is_started = False
+        self._outputs = 0
+        self._output_ms: int | None = None
+        self._exit: str | None = None
+        self._picture: tuple[View, str] | None = None
+
+    def feed(self, data: bytes, now_ms: int) -> None:
+        """Put output aside. Costs next to nothing, raises nothing, and keeps a bounded amount."""
+        if not data:
+            return
+        self._outputs += 1
+        self._output_ms = now_ms
+        if (skipped := self._backlog.add(data)) is not None:
+            self._skip(skipped)
+
+    def step(self, limit_bytes: int = STEP_BYTES) -> bool:
+        """Understand a piece of what was put aside; True while more of it waits."""
+        piece = self._backlog.take(limit_bytes)
+        for start in range(0, len(piece), STEP_BYTES):
+            self._understand(piece[start : start + STEP_BYTES])
+        return bool(self._backlog)
+
+    def take_answers(self, *, is_attended: bool) -> bytes:
+        """Give what is to be written to the program because it asked its terminal, once.
+
+        `is_attended`: somebody's terminal is attached, sees the questions too and answers all but OSC 7501.
+        """
+        return self._terminal.take_answers(is_attended=is_attended)
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Take a new size; what waited was drawn for the old one."""
+        self._catch_up()
+        self._terminal.resize(max(cols, 1), max(rows, 1))
+        self._picture = None
+
+    def human_keys(self, data: bytes, now_ms: int) -> None:
+        """Take in what a person typed, also through the input bar. Our own keys do not belong here."""
+        self._keyboard.press(data, now_ms)
+
+    def see_reader(self, now_ms: int, *, is_waiting: bool | None, is_raw: bool) -> None:
+        """Take in whether the program waits for what is typed; None: the system does not say.
+
+        One that has shown nothing has started once it waits at its terminal, or, where nobody can say, once
+        it has long taken keys one by one.
+        """
+        since_ms = now_ms - self._started_ms
+        if self.awaits_reader and (
+            (is_waiting and since_ms >= self._profile.idle_after_ms)
+            or (is_waiting is None and is_raw and since_ms >= self._profile.start_limit_ms)
+        ):
+            self._is_started = True
+
+    @property
+    def awaits_reader(self) -> bool:
+        """Whether nothing but its waiting can show that the program has started."""
+        return not self._is_started and not self._outputs and self._profile.read_composer is None
+
+    def hear(self, event: str, *, session: str = "", detail: str = "") -> bool:
+        """Take in a hook's event; False when it says nothing or belongs to another session."""
+        self._catch_up()
+        is_heard = self._signals.hear_hook(event, session=session, detail=detail)
+        self._is_started = self._is_started or is_heard
+        return is_heard
+
+    def interrupted(self) -> None:
+        """The interrupt keys were pressed: what a hook said of the work before is over."""
+        self._signals.interrupt()
+
+    def exit(self, reason: str) -> None:
+        """The program has ended."""
+        self._exit = reason
+
+    @property
+    def terminal(self) -> Terminal:
+        """The cells, modes and title, with all output so far understood."""
+        self._catch_up()
+        return self._terminal
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        return self._terminal.glass.columns, self._terminal.glass.lines
+
+    @property
+    def scrollback(self) -> tuple[str, ...]:
+        """The lines that went over the top edge, oldest first; a bounded number."""
+        return tuple(self._terminal.glass.scrollback)
+
+    @property
+    def has_focus_mode(self) -> bool:
+        """The program asked to be told when its window has the focus."""
+        return self._terminal.has_focus_mode
+
+    def keep(self) -> Remembered:
+        """Give what is known besides the cells, for the process that takes over."""
+        self._catch_up()
+        return Remembered(
+            heard=self._signals.keep(),
+            draft=self._keyboard.keep(),
+            started_ms=self._started_ms,
+            is_started=self._is_started,
+            is_readable=self._terminal.is_readable,
+            outputs=self._outputs,
+            output_ms=self._output_ms,
+        )
+
+    def take_up(self, painted: bytes, remembered: Remembered | None) -> None:
+        """Begin with a screen that an older version of this process had, as it was painted.
+
+        Where it left no more than that, nothing is believed until the program has drawn anew.
+        """
+        self._terminal.feed(painted)
+        self._terminal.take_said()
+        self._terminal.take_answers(is_attended=False)
+        self._picture = None
+        if remembered is None:
+            self._terminal.spoil()
+            return
+        if not remembered.is_readable:
+            self._terminal.spoil()
+        self._signals.take_up(remembered.heard)
+        self._keyboard.take_up(remembered.draft)
+        self._started_ms, self._is_started = remembered.started_ms, remembered.is_started
+        self._outputs, self._output_ms = remembered.outputs, remembered.output_ms
+
+    def look(self, now_ms: int, *, ours: str = "") -> Look:
+        """Say what there is to see now. All output so far is understood first.
+
+        `ours` is what we typed, without its blanks: a question in it is not the program's.
+        """
+        self._catch_up()
+        terminal = self._terminal
+        glass = terminal.glass
+        view, text = self._picture or self._take_picture()
+        is_drawing = terminal.is_mid_frame and not self._is_silent(now_ms, FRAME_LIMIT_MS)
+        is_readable = terminal.is_readable and not is_drawing
+        draft = self._read_draft(view) if is_readable else None
+        before = before_cursor(view, glass.columns)
+        rest = without_ours(before, ours)
+        asked = dialog_asked(self._profile, view, text, rest, glass.columns) if is_readable else None
+        word = self._judge(view, text, draft, now_ms, asked=asked)
+        return Look(
+            state=word.state,
+            reason=word.reason,
+            has_dialog=asked is not None or word.state is AgentState.BLOCKED,
+            composer=Composer.UNKNOWN
+            if draft is None
+            else Composer.DRAFT
+            if draft.strip()
+            else Composer.EMPTY,
+            draft=draft or "",
+            has_composer_rule=self._profile.read_composer is not None,
+            is_readable=is_readable,
+            has_paste_mode=terminal.has_paste_mode,
+            is_alternate=glass.is_alternate,
+            title=terminal.title.strip(),
+            text=text,
+            before_cursor=before,
+            output_count=self._outputs,
+            output_ms=self._output_ms,
+            human_key_ms=self._keyboard.last_ms,
+            human_key_count=self._keyboard.count,
+        )
+
+    def next_change_ms(self, now_ms: int) -> int | None:
+        """Give the moment at which a look may change although nothing happens, or None."""
+        moments = [self._started_ms + self._profile.start_limit_ms]
+        if self._output_ms is not None:
+            moments += [
+                self._output_ms + limit
+                for limit in (self._profile.idle_after_ms, FRAME_LIMIT_MS, GUESS_QUIET_MS)
+            ]
+        if self._keyboard.last_ms is not None:
+            moments += [self._keyboard.last_ms + limit for limit in (HUMAN_QUIET_MS, HUMAN_SHOWN_MS)]
+        if self.awaits_reader:
+            moments += [self._started_ms + self._profile.idle_after_ms, now_ms + READER_LOOK_MS]
+        return min((moment for moment in moments if moment > now_ms), default=None)
+
+    def _catch_up(self) -> None:
+        while self.step():
+            pass
+
+    def _take_picture(self) -> tuple[View, str]:
+        glass = self._terminal.glass
+        lines = tuple(glass.row_text(y) for y in range(glass.lines))
+        bright = tuple(glass.row_text(y, is_bright=True) for y in range(glass.lines))
+        view = View(lines=lines, bright=bright, row=glass.cursor.y, column=min(glass.cursor.x, glass.columns))
+        self._picture = view, "\n".join(lines).rstrip("\n")
+        return self._picture
+
+    def _understand(self, data: bytes) -> None:
+        self._picture = None
+        terminal = self._terminal
+        terminal.feed(data)
+        for said in terminal.take_said():
+            if isinstance(said, str):
+                self._signals.hear_title(said)
+            else:
+                self._signals.hear_status(said)
+
+    def _skip(self, skipped: Skipped) -> None:
+        """Too much waited: do what is known of what is passed over, and doubt the screen where it drew."""
+        # CAN ends whatever sequence the last piece broke off in.
+        self._understand(b"\x18")
+        for told in skipped.told:
+            self._understand(told)
+        if skipped.is_linear and self._terminal.is_readable:
+            lines = min(skipped.lines, self._terminal.glass.lines)
+            self._understand(b"\r\n" * lines + b"\r\x1b[0m\x1b[2K")
+        else:
+            self._terminal.spoil()
+
+    def _is_silent(self, now_ms: int, for_ms: int) -> bool:
+        return self._output_ms is None or now_ms - self._output_ms >= for_ms
+
+    def _read_draft(self, view: View) -> str | None:
+        if self._profile.read_composer is None:
+            # That there is a draft counts, also when backspaces left nothing of what is known of it.
+            return (self._keyboard.draft or "?") if self._keyboard.has_draft else ""
+        if self._profile.has_paste and not self._terminal.has_paste_mode:
+            return None
+        return self._profile.read_composer(view)
+
+    def _judge(self, view: View, text: str, draft: str | None, now_ms: int, *, asked: str | None) -> Word:
+        profile = self._profile
+        if self._exit is not None:
+            return Word(AgentState.EXITED, self._exit)
+        if asked is not None:
+            return Word(AgentState.BLOCKED, asked)
+        self._is_started = self._is_started or self._has_started(draft, now_ms)
+        word = self._signals.word
+        if word is not None and word.state is AgentState.BLOCKED:
+            return word
+        if not self._is_started:
+            return Word(AgentState.STARTING)
+        if any(pattern.search(text) for pattern in profile.compacting):
+            return Word(AgentState.ACTIVE, "compacting")
+        if word is None:
+            word = self._guess(text, now_ms)
+        if word.state is AgentState.IDLE and not word.reason:
+            return Word(AgentState.IDLE, limit_said(profile, view, text))
+        return word
+
+    def _guess(self, text: str, now_ms: int) -> Word:
+        profile = self._profile
+        if profile.busy:
+            is_busy = any(pattern.search(text) for pattern in profile.busy)
+            # Between Enter and the first sign of work there is a moment that looks idle.
+            is_idle = not is_busy and self._is_silent(now_ms, GUESS_QUIET_MS)
+            return Word(AgentState.IDLE if is_idle else AgentState.ACTIVE)
+        return Word(AgentState.IDLE if self._is_silent(now_ms, profile.idle_after_ms) else AgentState.ACTIVE)
+
+    def _has_started(self, draft: str | None, now_ms: int) -> bool:
+        if self._profile.read_composer is not None:
+            return draft is not None
+        is_late = now_ms - self._started_ms >= self._profile.start_limit_ms
+        return self._outputs > 0 and (is_late or self._is_silent(now_ms, self._profile.idle_after_ms))

@@ -1,0 +1,1 @@
+"""Typing a message into a terminal: the plan of its keys, and whoever presses them."""

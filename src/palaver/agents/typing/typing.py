@@ -1,0 +1,275 @@
+"""The plan of keystrokes for one message: interrupt where due, paste, wait, Enter, see that it left. Pure.
+
+`Typing.step` is asked again and again, each time with a fresh look and fresh facts, and says what to do next.
+Whoever asks writes in the same step, so every key stands behind a gate that was open in that very moment.
+The machine never presses a key to repair something: what it cannot prove it waits for, or reports.
+
+    begin -> interrupt -> paste -> settle -> press Enter -> confirm
+                                                 |             |
+                                                 +-- held -----+   a dialog, a person, an unreadable screen
+
+Once pasted, the text is a draft of ours. It is never pasted a second time: while it stands in the composer
+the machine holds on to it, and sends it when the gate opens again.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from palaver.agents.terminal.gates import PASSING, Facts, check, check_raw
+from palaver.agents.terminal.look import Look
+from palaver.agents.terminal.typed_text import clean_text, squeeze
+from palaver.agents.typing.placing import Place, find_place, is_in_transcript
+from palaver.agents.typing.steps import Answer, Done, Offer, Step, Wait, Write
+from palaver.harness.profile import Profile
+from palaver.model.delivery import AgentState, Grade
+from palaver.model.priority import Priority
+
+__all__ = ["Answer", "Done", "Offer", "Step", "Typing", "Wait", "Write"]
+
+PASTE_BEGIN: Final = b"\x1b[200~"
+PASTE_END: Final = b"\x1b[201~"
+ENTER: Final = b"\r"
+
+_PASSING_MS: Final = 1_000
+_PASTE_SHOWN_MS: Final = 3_000
+"""How long a program may take to show a paste before it counts as swallowed."""
+_PASTE_LIMIT_MS: Final = 60_000
+_ENTER_AGAIN_MS: Final = 1_500
+_CONFIRM_LIMIT_MS: Final = 60_000
+_SILENT_LIMIT_MS: Final = 10_000
+_LOOK_AGAIN_MS: Final = 100
+_HOLD_MS: Final = 500
+_DEAF: Final = "the program does not read"
+_WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
+
+
+class Typing:
+    """One message on its way into one terminal."""
+
+    def __init__(self, offer: Offer, profile: Profile) -> None:
+        self._offer = offer
+        self._profile = profile
+        self._phase: Callable[[Look, Facts], Step] = self._raw if offer.is_raw else self._begin
+        self._asked_ms: int | None = None
+        self._interrupts = 0
+        self._interrupted_ms = 0
+        self._ours = ""
+        self._pasted_ms = 0
+        self._enters = 0
+        self._entered_ms = 0
+        self._was_visible = False
+        self._needs_reader = True
+        self._outputs = 0
+        self._human_keys = 0
+        self._done: Done | None = None
+
+    @property
+    def has_typed(self) -> bool:
+        """Whether any part of the text was written: from then on it must not be offered again unasked."""
+        return self._pasted_ms > 0 or self._phase == self._end
+
+    @property
+    def ours(self) -> str:
+        """What stands in the composer because of us, without its blanks; empty before it was pasted."""
+        return self._ours
+
+    @property
+    def interrupts(self) -> int:
+        """How many times the interrupt keys were pressed."""
+        return self._interrupts
+
+    def step(self, look: Look, facts: Facts) -> Step:
+        """Say what to do now. After `Done` it says the same for ever."""
+        if self._done is not None:
+            return self._done
+        step = self._phase(look, facts)
+        if isinstance(step, Done):
+            self._done = step
+        return step
+
+    def _raw(self, look: Look, facts: Facts) -> Step:
+        gate = check_raw(look, facts)
+        if not gate.is_open:
+            return Done(Answer.REFUSED, gate.reason)
+        self._phase = self._end
+        return Write(self._offer.text.encode("utf-8", "surrogateescape"))
+
+    def _end(self, _look: Look, _facts: Facts) -> Step:
+        return Done(Answer.SEEN, grade=Grade.HANDED)
+
+    def _begin(self, look: Look, facts: Facts) -> Step:
+        """Interrupt a busy program where that is asked for, then paste."""
+        is_urgent = self._offer.priority is Priority.INTERRUPT and look.state is AgentState.ACTIVE
+        # The terminal itself hears the keys that stop a busy program, and after the last of them the text
+        # goes in, whoever reads it.
+        self._needs_reader = not is_urgent
+        gate = check(look, facts, needs_reader=self._needs_reader)
+        interrupt = self._profile.interrupt
+        since_ms = facts.now_ms - self._interrupted_ms
+        if self._interrupts and since_ms < self._profile.settle_ms:
+            return Wait(self._profile.settle_ms - since_ms)
+        if not gate.is_open:
+            if self._is_restored(look, facts):
+                return self._paste(look, facts, behind=look.draft)
+            return self._wait_to_begin(facts, gate.reason)
+        if self._offer.priority in _WHEN_IDLE and look.state is not AgentState.IDLE:
+            return Done(Answer.DEFERRED, "busy")  # it was idle when this was offered
+        if is_urgent:
+            is_between = self._interrupts % interrupt.presses != 0
+            if self._interrupts and not is_between and since_ms < interrupt.wait_ms:
+                return Wait(min(_LOOK_AGAIN_MS, interrupt.wait_ms - since_ms))
+            if self._interrupts < interrupt.most * interrupt.presses:
+                self._interrupts += 1
+                self._interrupted_ms = facts.now_ms
+                self._remember(look)
+                return Write(interrupt.keys)
+        return self._paste(look, facts)
+
+    def _wait_to_begin(self, facts: Facts, reason: str) -> Step:
+        """What passes by itself is waited for; anything else is for later."""
+        if self._asked_ms is None:
+            self._asked_ms = facts.now_ms
+        if reason in PASSING and facts.now_ms - self._asked_ms < _PASSING_MS:
+            return Wait(_LOOK_AGAIN_MS)
+        # Right after the keys a program redraws itself; that passes, a dialog does not.
+        since_ms = facts.now_ms - self._interrupted_ms
+        if self._interrupts and since_ms < self._profile.interrupt.wait_ms and reason != "dialog":
+            return Wait(_LOOK_AGAIN_MS)
+        return Done(Answer.DEFERRED, reason)
+
+    def _is_restored(self, look: Look, facts: Facts) -> bool:
+        """Whether the draft is the prompt that we interrupted, which the program put back into the composer.
+
+        The composer was empty when the keys were pressed and no person typed since. That prompt had been sent
+        before; it goes along once more, with our text behind it, or the agent would have lost it.
+        """
+        is_alone = self._interrupts > 0 and look.human_key_count == self._human_keys
+        can_add = look.has_composer_rule and look.has_paste_mode and look.state is AgentState.IDLE
+        return is_alone and can_add and check(look, facts, ours=True).is_open
+
+    def _paste(self, look: Look, facts: Facts, behind: str = "") -> Step:
+        text = clean_text(
+            self._offer.text, has_paste_mode=look.has_paste_mode, has_lists=look.has_composer_rule
+        )
+        self._ours = squeeze(behind) + squeeze(text)
+        if behind:
+            text = f"\n\n{text}"
+        self._pasted_ms = max(facts.now_ms, 1)
+        self._remember(look)
+        self._phase = self._press
+        data = text.encode("utf-8", "replace")
+        return Write(PASTE_BEGIN + data + PASTE_END if look.has_paste_mode else data)
+
+    def _press(self, look: Look, facts: Facts) -> Step:
+        """Press Enter once our text stands in the composer and the gate is open."""
+        since_ms = facts.now_ms - self._pasted_ms
+        if since_ms < self._profile.settle_ms:
+            return Wait(self._profile.settle_ms - since_ms)
+        gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
+        match self._find(look):
+            case Place.OURS:
+                self._was_visible = True
+            case Place.HIDDEN if not look.has_composer_rule:
+                if self._was_visible or look.human_key_count != self._human_keys:
+                    return Done(Answer.UNCONFIRMED, "something took it before it was sent")
+            case Place.MIXED:
+                return Wait(_HOLD_MS, "draft" if gate.is_open else gate.reason)
+            case Place.HIDDEN:
+                return self._wait_unseen(look, since_ms, gate.reason)
+            case Place.EMPTY:
+                return self._judge_vanished(look, facts, since_ms)
+        if not gate.is_open:
+            return self._hold(gate.reason, since_ms)
+        return self._enter(look, facts)
+
+    def _hold(self, reason: str, since_ms: int) -> Step:
+        """Our text stands there behind a closed gate: a dialog may stay, a deaf program is given up."""
+        if reason == "deaf" and since_ms >= _PASTE_LIMIT_MS:
+            return Done(Answer.UNCONFIRMED, _DEAF)
+        return Wait(_HOLD_MS, reason)
+
+    def _enter(self, look: Look, facts: Facts) -> Step:
+        self._enters += 1
+        self._entered_ms = facts.now_ms
+        self._remember(look)
+        self._phase = self._confirm
+        # Some programs drop what they are at when Enter comes; a message that is not urgent lines up instead.
+        is_urgent = self._offer.priority is Priority.INTERRUPT
+        key = ENTER if is_urgent or look.state is not AgentState.ACTIVE else self._profile.queue_key
+        return Write(key)
+
+    def _wait_unseen(self, look: Look, since_ms: int, reason: str) -> Step:
+        """The composer is covered. A dialog may stay open for hours; anything else ends."""
+        if look.has_dialog or not look.is_readable or since_ms < _PASTE_LIMIT_MS:
+            return Wait(_HOLD_MS, reason or "composer")
+        return Done(Answer.UNCONFIRMED, "the composer went out of sight")
+
+    def _judge_vanished(self, look: Look, facts: Facts, since_ms: int) -> Step:
+        """The composer is empty although we pressed no Enter."""
+        if is_in_transcript(look, self._ours):
+            return Done(Answer.SEEN, "somebody else sent it", Grade.HANDED)
+        has_reacted = look.output_count != self._outputs
+        if since_ms < _PASTE_SHOWN_MS or (not has_reacted and since_ms < _PASTE_LIMIT_MS):
+            return Wait(_LOOK_AGAIN_MS, "composer")
+        if look.human_key_count != self._human_keys:
+            return Done(Answer.UNCONFIRMED, "a person typed before it was sent")
+        if not has_reacted:
+            return Done(Answer.UNCONFIRMED, "the program does not react")
+        return Done(Answer.DEFERRED, "swallowed")
+
+    def _confirm(self, look: Look, facts: Facts) -> Step:
+        """See that the text left the composer; press Enter once more if it was eaten."""
+        if not look.has_composer_rule:
+            return self._confirm_blind(look, facts)
+        since_ms = facts.now_ms - self._entered_ms
+        if not look.is_readable:
+            return Wait(_LOOK_AGAIN_MS, "unreadable")
+        match self._find(look):
+            case Place.EMPTY if facts.has_unread and since_ms < _CONFIRM_LIMIT_MS:
+                return Wait(_LOOK_AGAIN_MS, "deaf")
+            case Place.EMPTY:
+                return Done(Answer.SEEN, grade=Grade.HANDED)
+            case Place.MIXED if self._ours not in squeeze(look.draft):
+                return Done(Answer.SEEN, grade=Grade.HANDED)
+            case Place.HIDDEN | Place.MIXED:
+                if is_in_transcript(look, self._ours):
+                    return Done(Answer.SEEN, grade=Grade.HANDED)
+                if look.has_dialog or since_ms < _CONFIRM_LIMIT_MS:
+                    return Wait(_HOLD_MS, "dialog" if look.has_dialog else "composer")
+                return Done(Answer.UNCONFIRMED, "the composer went out of sight")
+            case Place.OURS:
+                return self._enter_again(look, facts, since_ms)
+
+    def _enter_again(self, look: Look, facts: Facts, since_ms: int) -> Step:
+        if since_ms < _ENTER_AGAIN_MS:
+            return Wait(_LOOK_AGAIN_MS)
+        gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
+        if not gate.is_open:
+            return self._hold(gate.reason, since_ms)
+        if self._enters < 2:
+            return self._enter(look, facts)
+        if since_ms < _CONFIRM_LIMIT_MS:
+            return Wait(_HOLD_MS, "eaten")
+        return Done(Answer.UNCONFIRMED, "Enter was eaten twice")
+
+    def _confirm_blind(self, look: Look, facts: Facts) -> Step:
+        """No composer to look at: the program must have read it, the text no longer end at the cursor, and
+        something have moved. A terminal shows by itself what is typed, so that alone is no sign.
+        """
+        since_ms = facts.now_ms - self._entered_ms
+        is_ours = self._find(look) is Place.OURS
+        if look.output_count != self._outputs and not is_ours and not facts.has_unread:
+            return Done(Answer.SEEN, grade=Grade.HANDED)
+        if is_ours:
+            return self._enter_again(look, facts, since_ms)
+        if since_ms < _SILENT_LIMIT_MS:
+            return Wait(_LOOK_AGAIN_MS)
+        return Done(Answer.UNCONFIRMED, _DEAF if facts.has_unread else "the program does not react")
+
+    def _find(self, look: Look) -> Place:
+        is_alone = look.human_key_count == self._human_keys
+        return find_place(look, self._ours, self._profile.folded_paste, can_be_part=is_alone)
+
+    def _remember(self, look: Look) -> None:
+        self._outputs = look.output_count
+        self._human_keys = look.human_key_count

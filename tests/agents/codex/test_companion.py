@@ -1,0 +1,161 @@
+"""Beside a session of Codex that was started plainly: one companion, one session, and no other's mail."""
+
+import asyncio
+import io
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agents.codex_fake import FakeCodex, fake_codex
+from tests.agents.stage import LIMIT_S, Stage
+
+from palaver.agents.codex.companion import Companion, is_first, main, shared_server
+
+COMMAND = "item/commandExecution/requestApproval"
+
+
+class Beside:
+    """A companion at work."""
+
+    def __init__(self, stage: Stage, server: FakeCodex) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.server = server
+        self.companion = Companion(str(stage.home), server.path, "one", "/src", self._spawn)
+        self.running = asyncio.create_task(self.companion.run())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+@asynccontextmanager
+async def beside(stage: Stage) -> AsyncIterator[Beside]:
+    """A companion of the first of two sessions, once it can be woken."""
+    async with fake_codex(stage.home) as server:
+        server.add_thread("one")
+        server.add_thread("two", recencyAt=9)
+        found = Beside(stage, server)
+        try:
+            await stage.daemon.heard("gate", open=True)
+            yield found
+        finally:
+            await server.close()
+            async with asyncio.timeout(LIMIT_S):
+                await found.running
+            for task in list(found.tasks):
+                task.cancel()
+
+
+async def test_it_sits_its_own_session_down_and_no_other(stage: Stage) -> None:
+    async with beside(stage):
+        asked = stage.daemon.last("accompany")
+
+        assert (asked["harness"], asked["session"], asked["cwd"]) == ("codex", "one", "/src")
+        assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
+
+
+async def test_a_message_wakes_its_session_whatever_the_others_do(stage: Stage) -> None:
+    async with beside(stage) as found:
+        found.server.set_status("two", "active")
+
+        stage.daemon.offer(7, "hello")
+
+        asked = await found.server.heard("turn/start")
+        assert asked["threadId"] == "one"
+        assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+
+
+async def test_it_says_how_its_session_is_and_leaves_the_rest_to_hooks(stage: Stage) -> None:
+    async with beside(stage) as found:
+        found.server.set_status("one", "active")
+        item = {"id": "a", "type": "commandExecution", "command": "make"}
+        found.server.tell("item/started", threadId="one", item=item)
+        change = {"id": "b", "type": "fileChange", "changes": [{"path": "/a.py"}]}
+        found.server.tell("item/started", threadId="one", item=change)
+        found.server.set_status("one", "active", "waitingOnApproval")
+
+        await stage.daemon.heard("status", state="blocked")
+        said = [one for one in stage.daemon.said if one["op"] == "status"]
+        assert [one["state"] for one in said][-3:] == ["active", "active", "blocked"]
+        assert [one["file"] for one in said if "file" in one] == ["/a.py"]
+        assert [one for one in said if "command" in one] == []
+
+
+async def test_a_persons_word_reaches_its_session(stage: Stage) -> None:
+    async with beside(stage) as found:
+        found.server.set_status("one", "active", "waitingOnApproval")
+        found.server.ask(3, COMMAND, threadId="one", command="ls")
+        await stage.daemon.heard("permission", request="3")
+
+        stage.daemon.push("decision", request="3", allowed=True)
+
+        found.server.add_thread("three")
+        found.server.tell("thread/started", thread={"id": "three"})
+        await found.server.heard("thread/read", count=3)  # behind it all is heard
+        assert [one["result"] for one in found.server.answers] == [{"decision": "accept"}]
+
+
+async def test_what_only_a_holder_can_do_is_refused(stage: Stage) -> None:
+    async with beside(stage):
+        stage.daemon.push("control", ask=5, verb="peek")
+
+        told = await stage.daemon.heard("tell", ask=5)
+        assert told["error"] == "bad_request"
+
+
+async def test_it_ends_with_the_server(stage: Stage) -> None:
+    async with beside(stage) as found:
+        await found.server.close()
+
+        async with asyncio.timeout(LIMIT_S):
+            await found.running
+
+
+async def test_it_ends_when_the_bus_does_not_want_it(stage: Stage) -> None:
+    stage.daemon.refusals["accompany"] = {"error": "bad_request", "message": "no"}
+    async with fake_codex(stage.home) as server:
+        server.add_thread("one")
+        found = Beside(stage, server)
+
+        async with asyncio.timeout(LIMIT_S):
+            await found.running
+
+
+def test_of_one_session_there_is_one_companion(tmp_path: Path) -> None:
+    first = is_first(str(tmp_path), "one")
+
+    assert first is not None
+    assert is_first(str(tmp_path), "two") is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "environment"),
+    [
+        (b"", {}),
+        (b"[]", {}),
+        (b"{}", {}),
+        (b'{"session_id": "one"}', {}),
+        (b'{"session_id": "one"}', {"PALAVER_SEAT": "1:2:luna"}),
+    ],
+)
+def test_without_a_session_or_its_server_there_is_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, environment: dict[str, str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["companion", "--home", str(tmp_path)])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said)))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    monkeypatch.delenv("PALAVER_SEAT", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert main() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_shared_server_is_where_codex_looks() -> None:
+    assert str(shared_server({"HOME": "/home/pat"})).startswith("/home/pat/.codex/app-server-control/")
+    assert str(shared_server({"HOME": "/h", "CODEX_HOME": "/c"})).startswith("/c/app-server-control/")

@@ -1,0 +1,60 @@
+"""What Codex works on, in a few words."""
+
+import pytest
+
+from palaver.agents.codex.items import edits_of, paths_in, plain_command, work_of
+from palaver.agents.native_word import Word
+from palaver.model.delivery import AgentState
+
+
+@pytest.mark.parametrize(
+    ("item", "tool", "command", "file"),
+    [
+        ({"type": "commandExecution", "command": "/bin/bash -lc 'ls -l'"}, "Bash", "ls -l", ""),
+        ({"type": "fileChange", "changes": [{"path": "/a.py"}, 7]}, "apply_patch", "", "/a.py"),
+        ({"type": "fileChange", "changes": "?"}, "apply_patch", "", ""),
+        ({"type": "mcpToolCall", "server": "palaver", "tool": "send"}, "palaver.send", "", ""),
+        ({"type": "collabAgentToolCall", "tool": "spawn_agent"}, "spawn_agent", "", ""),
+        ({"type": "webSearch", "query": "weather"}, "web_search", "weather", ""),
+        ({"type": "imageView"}, "imageView", "", ""),
+    ],
+)
+def test_work_has_a_tool(item: dict[str, object], tool: str, command: str, file: str) -> None:
+    work = work_of(item)
+
+    assert work == Word(state=AgentState.ACTIVE, detail="tool_use", tool=tool, command=command, file=file)
+
+
+@pytest.mark.parametrize("kind", ["contextCompaction", "enteredReviewMode"])
+def test_what_takes_no_text_counts_as_compacting(kind: str) -> None:
+    work = work_of({"type": kind})
+
+    assert work is not None
+    assert work.detail == "compacting"
+
+
+@pytest.mark.parametrize("kind", ["agentMessage", "reasoning", "plan", "userMessage", "", 7, None])
+def test_words_are_no_work(kind: object) -> None:
+    assert work_of({"type": kind}) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "plain"),
+    [
+        ("/bin/zsh -lc 'echo \"a b\"'", 'echo "a b"'),
+        ("bash -c ls", "ls"),
+        ("ls -l", "ls -l"),
+        ("git commit -m", "git commit -m"),
+        ("echo 'open", "echo 'open"),
+    ],
+)
+def test_a_shell_around_a_command_is_left_out(command: str, plain: str) -> None:
+    assert plain_command(command) == plain
+
+
+def test_every_file_of_a_change_is_named() -> None:
+    item = {"type": "fileChange", "changes": [{"path": "/a.py"}, {"path": "/b.py"}, {"path": ""}, 7]}
+
+    assert paths_in(item) == ["/a.py", "/b.py"]
+    assert [word.file for word in edits_of(item)] == ["/b.py"]
+    assert paths_in({**item, "type": "plan"}) == []

@@ -1,0 +1,45 @@
+"""Where a server listens, and which conversation was the last."""
+
+import json
+import os
+from pathlib import Path
+
+from palaver.agents.codex.place import codex_address, last_codex_session
+
+
+def write(home: Path, name: str, when: int, line: str) -> None:
+    path = home / ".codex" / "sessions" / "2026" / "11" / "15" / f"rollout-{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{line}\n")
+    os.utime(path, (when, when))
+
+
+def head(name: str, cwd: str) -> str:
+    return json.dumps({"type": "session_meta", "payload": {"id": name, "cwd": cwd}})
+
+
+def test_every_server_has_a_place_of_its_own() -> None:
+    first, second = codex_address("/home/a/.palaver"), codex_address("/home/a/.palaver")
+
+    assert first.startswith("/home/a/.palaver/agents/native/codex-")
+    assert first != second
+
+
+def test_a_home_that_is_too_deep_for_a_socket_gets_another_place() -> None:
+    address = codex_address("/deep" * 30)
+
+    assert len(address) < 100
+    assert address.startswith(f"/tmp/palaver-{os.getuid()}/codex-")
+
+
+def test_the_last_conversation_of_a_folder_is_found(tmp_path: Path) -> None:
+    write(tmp_path, "a", 10, head("first", "/project"))
+    write(tmp_path, "b", 30, head("elsewhere", "/other"))
+    write(tmp_path, "c", 20, head("second", "/project"))
+    write(tmp_path, "d", 40, "{half")
+    write(tmp_path, "e", 50, "[]")
+
+    assert last_codex_session({"HOME": str(tmp_path)}, "/project") == "second"
+    assert last_codex_session({"CODEX_HOME": str(tmp_path / ".codex")}, "/other") == "elsewhere"
+    assert last_codex_session({"HOME": str(tmp_path)}, "/nowhere") == ""
+    assert last_codex_session({}, "/project") == ""

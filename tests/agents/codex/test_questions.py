@@ -1,0 +1,73 @@
+"""What a Codex asks a person: only what is shown whole can be answered from elsewhere."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.codex.questions import decision, question_of
+from palaver.agents.codex.wire import Said
+
+COMMAND = "item/commandExecution/requestApproval"
+FILES = "item/fileChange/requestApproval"
+CHANGE = {"type": "fileChange", "id": "i", "changes": [{"path": "/a.py", "diff": "+x"}, {"path": "/b.py"}]}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def said(method: str, **params: object) -> Said:
+    return Said(id=7, method=method, params={"threadId": "one", **params})
+
+
+def test_a_command_is_shown_with_its_folder_and_its_reason() -> None:
+    params = {"command": "bash -lc 'rm x'", "cwd": "/src", "reason": "to see", "itemId": "i", "turnId": "t"}
+
+    found = question_of(said(COMMAND, **params, environmentId=None), {})
+
+    assert (found.id, found.session, found.tool, found.text) == (7, "one", "Bash", "rm x")
+    assert found.given == {"command": "rm x", "cwd": "/src", "reason": "to see"}
+
+
+def test_a_change_of_files_is_shown_with_every_line() -> None:
+    found = question_of(said(FILES, reason="more room", itemId="i"), CHANGE)
+
+    assert (found.tool, found.text) == ("apply_patch", "/a.py, /b.py")
+    assert found.given["changes"] == CHANGE["changes"]
+    assert found.given["reason"] == "more room"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "text"),
+    [
+        (COMMAND, {"reason": "to\nsee"}, "to see"),
+        (COMMAND, {"command": "ls", "kind": "stdin"}, "ls"),
+        (COMMAND, {"command": "ls", "availableDecisions": ["cancel"]}, "ls"),
+        (FILES, {"reason": "a change that nobody has seen"}, "a change that nobody has seen"),
+        ("mcpServer/elicitation/request", {"serverName": "s", "message": "May it?"}, "May it?"),
+        ("mcpServer/elicitation/request", {"serverName": "s"}, "s"),
+        ("item/permissions/requestApproval", {"reason": "a folder"}, "a folder"),
+        ("item/tool/requestUserInput", {}, ""),
+    ],
+)
+def test_what_is_not_shown_whole_is_answered_at_the_terminal(
+    method: str, params: dict[str, object], text: str
+) -> None:
+    found = question_of(said(method, **params), {})
+
+    assert not found.is_answerable
+    assert found.text == text
+
+
+def test_a_yes_is_for_this_once_and_a_no_lets_the_turn_go_on() -> None:
+    assert decision(is_allowed=True) == {"decision": "accept"}
+    assert decision(is_allowed=False) == {"decision": "decline"}
+
+
+@given(st.sampled_from([COMMAND, FILES, "?"]), st.dictionaries(st.text(max_size=12), JSON, max_size=4), JSON)
+def test_whatever_is_asked_is_read(method: str, params: dict[str, object], changes: object) -> None:
+    found = question_of(Said(id=1, method=method, params=params), {"type": "fileChange", "changes": changes})
+
+    assert found.is_answerable == bool(found.tool)
+    assert "\n" not in found.text

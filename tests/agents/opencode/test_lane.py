@@ -1,0 +1,315 @@
+"""OpenCode's own way in, against a server that answers as OpenCode's does."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+from tests.agents.opencode_server import PASSWORD, FakeOpenCode, fake_opencode
+
+from palaver.agents.bus import Bus, Held
+from palaver.agents.net.http_client import Server
+from palaver.agents.opencode import lane as module
+from palaver.agents.opencode.lane import OpenCodeLane, opencode_lane
+from palaver.agents.opencode.place import Place, new_place, told_path, write_place
+from palaver.client import request as said
+from palaver.client.wire import Line
+from palaver.harness.opencode_launch import Began
+
+
+class QuietBus(Bus):
+    """A daemon that says yes to everything, and what it was told."""
+
+    def __init__(self) -> None:
+        self.held = Held(name="nova")
+        self.told: list[said.Request] = []
+        self.sessions: list[str] = []
+        self.drops = 0
+        self.news = asyncio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        return True
+
+    def ask(self, request: said.Request) -> "asyncio.Future[msgspec.Raw]":
+        self.mention(request)
+        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        answer.set_result(msgspec.Raw(b'{"lane":1}'))
+        return answer
+
+    def mention(self, request: said.Request) -> None:
+        self.told.append(request)
+        self.news.set()
+
+    def bind(self, session: str) -> None:
+        self.sessions.append(session)
+
+    def drop(self) -> None:
+        self.drops += 1
+
+
+class Stage:
+    """A lane and its server."""
+
+    def __init__(self, server: FakeOpenCode, began: Began) -> None:
+        self.server = server
+        self.bus = QuietBus()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self.lane = OpenCodeLane(
+            Server(server.port, "opencode", PASSWORD),
+            began,
+            self.bus,
+            spawn=lambda work: self._tasks.add(asyncio.ensure_future(work)),
+            on_word=self.bus.news.set,
+            on_change=self.bus.news.set,
+        )
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for the news that make something so."""
+        async with asyncio.timeout(5):
+            while not is_so():
+                self.bus.news.clear()
+                await self.bus.news.wait()
+
+    async def begin(self) -> None:
+        self.lane.start()
+        await self.until(lambda: any(isinstance(one, said.Gate) for one in self.bus.told))
+
+    def offer(self, *texts: str) -> None:
+        messages = [
+            {"seq": place, "id": f"01{place}", "from": "luna", "text": text}
+            for place, text in enumerate(texts, 1)
+        ]
+        self.lane.lane.take(
+            Line(push="offer", lane=1, offer=9, messages=msgspec.Raw(json.dumps(messages).encode()))
+        )
+
+    @property
+    def gates(self) -> list[said.Gate]:
+        """What was said of whether mail comes through."""
+        return [one for one in self.bus.told if isinstance(one, said.Gate)]
+
+    async def answer(self) -> said.Answer:
+        """Wait for what became of the offer."""
+        await self.until(lambda: any(isinstance(one, said.Answer) for one in self.bus.told))
+        return next(one for one in self.bus.told if isinstance(one, said.Answer))
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[FakeOpenCode]:
+    async with fake_opencode() as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def stage(server: FakeOpenCode) -> AsyncIterator[Stage]:
+    made = Stage(server, Began(agent="plan"))
+    try:
+        yield made
+    finally:
+        made.lane.close()
+
+
+async def test_a_text_wakes_a_session_that_is_there(stage: Stage, server: FakeOpenCode) -> None:
+    server.begin("ses_1")
+    await stage.begin()
+
+    stage.offer("are you there?")
+    given = await server.until_asked("/session/ses_1/prompt_async")
+    server.answer("ses_1")
+
+    answer = await stage.answer()
+    assert (answer.answer, answer.grade) == ("seen", "context")
+    assert isinstance(given, dict)
+    assert given["parts"][0]["text"] == "<pal>[new message #1] luna → nova: are you there?</pal>"
+    assert given["agent"] == "plan"
+    assert stage.bus.sessions[-1] == "ses_1"
+
+
+async def test_where_there_is_no_session_one_is_begun_and_shown(stage: Stage, server: FakeOpenCode) -> None:
+    await stage.begin()
+
+    stage.offer("wake up")
+
+    assert await server.until_asked("/tui/select-session") == {"sessionID": "ses_new"}
+    await server.until_asked("/session/ses_new/prompt_async")
+    server.answer("ses_new")
+    assert (await stage.answer()).answer == "seen"
+    assert ("POST", "/session", {"agent": "plan"}) in server.asked
+
+
+async def test_nothing_is_said_to_be_seen_before_the_model_speaks(stage: Stage, server: FakeOpenCode) -> None:
+    server.begin("ses_1")
+    await stage.begin()
+
+    stage.offer("a text")
+    await server.until_asked("/session/ses_1/prompt_async")
+    server.say("session.status", sessionID="ses_1", status={"type": "busy"})
+    await stage.until(lambda: stage.lane.word is not None and stage.lane.word.detail == "thinking")
+
+    assert not stage.lane.lane.is_at_rest
+
+    server.answer("ses_1")
+
+    assert (await stage.answer()).answer == "seen"
+
+
+async def test_a_permission_closes_the_lane_and_is_never_answered(stage: Stage, server: FakeOpenCode) -> None:
+    server.begin("ses_1")
+    server.statuses["ses_1"] = {"type": "busy"}
+    server.permissions.append(
+        {"id": "per_1", "sessionID": "ses_1", "permission": "bash", "patterns": ["rm -r x"]}
+    )
+
+    await stage.begin()
+
+    assert stage.lane.word is not None
+    assert stage.lane.word.detail == "permission: bash: rm -r x"
+    assert stage.gates[-1] == said.Gate(lane=1, open=False, reason="dialog")
+    asked = said.Permission(request="per_1", session="ses_1", tool="bash", input={"patterns": ["rm -r x"]})
+    assert asked in stage.bus.told
+
+    server.say("permission.replied", sessionID="ses_1", requestID="per_1")
+    await stage.until(lambda: stage.gates[-1] == said.Gate(lane=1, open=True))
+
+    assert said.Permission(request="per_1", outcome="gone") in stage.bus.told
+    assert not [path for method, path, _ in server.asked if method == "POST"]
+
+
+async def test_a_refusal_of_the_server_is_one(stage: Stage, server: FakeOpenCode) -> None:
+    server.begin("ses_1")
+    server.prompt_status = 400
+    await stage.begin()
+
+    stage.offer("a text")
+
+    answer = await stage.answer()
+    assert (answer.answer, answer.reason) == ("refused", "OpenCode answered 400")
+
+
+async def test_a_session_that_was_deleted_is_not_written_to_again(stage: Stage, server: FakeOpenCode) -> None:
+    server.begin("ses_1")
+    await stage.begin()
+    del server.messages["ses_1"]
+
+    stage.offer("a text")
+
+    assert (await stage.answer()).answer == "deferred"
+    assert stage.lane.session == ""
+
+
+async def test_an_answer_that_is_lost_is_looked_for_in_the_session(
+    stage: Stage, server: FakeOpenCode
+) -> None:
+    server.begin("ses_1")
+    server.is_cut = True
+    await stage.begin()
+
+    stage.offer("a text")
+    await server.until_asked("/session/ses_1/prompt_async")
+    server.cut()
+    await server.until_asked("/event", times=2)
+    server.answer("ses_1")
+
+    assert (await stage.answer()).answer == "seen"
+
+
+async def test_what_happened_while_nobody_listened_is_learned(stage: Stage, server: FakeOpenCode) -> None:
+    server.begin("ses_1")
+    await stage.begin()
+    stage.offer("a text")
+    await server.until_asked("/session/ses_1/prompt_async")
+
+    server.cut()
+    server.answer("ses_1")
+
+    assert (await stage.answer()).answer == "seen"
+
+
+async def test_a_server_that_comes_late_is_waited_for(stage: Stage, server: FakeOpenCode) -> None:
+    await server.close()
+    stage.lane.start()
+    stage.lane.start()
+    server.begin("ses_1")
+    await server.listen()
+
+    await stage.begin()
+
+    assert stage.lane.word is not None
+    assert not stage.lane.is_over
+
+
+async def test_a_server_that_is_gone_for_good_leaves_the_terminal(
+    stage: Stage, server: FakeOpenCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BACK_LIMIT_S", 0.0)
+    server.begin("ses_1")
+    await stage.begin()
+
+    await server.close()
+    await stage.until(lambda: stage.lane.is_over)
+
+    assert stage.lane.word is None
+    assert stage.bus.drops == 1
+
+
+async def test_somebody_elses_server_is_never_spoken_to(
+    server: FakeOpenCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "START_LIMIT_S", 0.0)
+    stage = Stage(server, Began())
+    stage.lane._server = Server(server.port, "opencode", "another secret")
+
+    stage.lane.start()
+    await stage.until(lambda: stage.lane.is_over)
+
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("began", "current"),
+    [
+        (Began(session="ses_1"), "ses_1"),
+        (Began(is_continued=True), "ses_2"),
+        (Began(started_ms=60), ""),
+        (Began(started_ms=40), "ses_2"),
+        (Began(session="ses_1", is_fork=True, started_ms=10), "ses_3"),
+    ],
+)
+async def test_the_first_session_is_the_one_that_was_asked_for(
+    server: FakeOpenCode, began: Began, current: str
+) -> None:
+    server.begin("ses_1", time={"created": 5, "updated": 6})
+    server.begin("ses_2", time={"created": 7, "updated": 50})
+    server.begin("ses_3", time={"created": 12, "updated": 12})
+    stage = Stage(server, began)
+
+    await stage.begin()
+
+    assert stage.lane.session == current
+    stage.lane.close()
+
+
+async def test_an_agent_is_told_its_name_before_it_starts(tmp_path: Path) -> None:
+    path = new_place(str(tmp_path))
+    write_place(path, Place(port=1, user="opencode", password=PASSWORD, began=Began()))
+
+    made = opencode_lane(
+        path, QuietBus(), spawn=lambda work: None, on_word=lambda: None, on_change=lambda: None
+    )
+
+    assert not made.is_over
+    assert "You are nova on Palaver" in told_path(path).read_text()
+
+
+async def test_without_its_place_there_is_no_way_in(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "server.json"
+
+    made = opencode_lane(
+        path, QuietBus(), spawn=lambda work: None, on_word=lambda: None, on_change=lambda: None
+    )
+
+    assert made.is_over

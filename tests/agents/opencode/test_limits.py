@@ -1,0 +1,80 @@
+"""When OpenCode says that no more may be used."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.opencode.limits import Limit, error_text, limit_in_error, limit_in_retry
+from palaver.harness.usage_reset import limit_ends_ms
+
+NOW = 1_794_752_294_000
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+
+
+def retry(message: str, wait_ms: int, attempt: int = 1, **more: object) -> dict[str, object]:
+    return {"type": "retry", "message": message, "next": NOW + wait_ms, "attempt": attempt, **more}
+
+
+def test_a_moment_that_the_provider_names_is_when_it_resets() -> None:
+    assert limit_in_retry(retry(QUOTA, 3_600_000), NOW) == Limit(NOW + 3_600_000)
+
+
+@pytest.mark.parametrize(("attempt", "wait_ms"), [(1, 2_000), (1, 2_500), (3, 9_900), (5, 40_000)])
+def test_a_pause_of_opencode_itself_names_no_moment(attempt: int, wait_ms: int) -> None:
+    assert limit_in_retry(retry(QUOTA, wait_ms, attempt), NOW) == Limit()
+
+
+@pytest.mark.parametrize("reason", ["free_tier_limit", "account_rate_limit"])
+def test_what_opencode_itself_calls_a_limit_is_one(reason: str) -> None:
+    assert limit_in_retry(retry("please subscribe", 100, action={"reason": reason}), NOW) == Limit()
+
+
+def test_who_is_sent_away_for_long_has_used_up_an_allowance() -> None:
+    assert limit_in_retry(retry("Rate limit reached", 600_000), NOW) == Limit(NOW + 600_000)
+    assert limit_in_retry(retry("Rate limit reached", 20_000), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "limit"),
+    [
+        ({"message": QUOTA, "statusCode": 429}, Limit()),
+        ({"message": QUOTA, "responseHeaders": {"retry-after": "90"}}, Limit(NOW + 90_000)),
+        ({"message": QUOTA, "responseHeaders": {"retry-after-ms": "1500"}}, Limit(NOW + 1_500)),
+        ({"message": QUOTA, "responseHeaders": {"retry-after": "soon"}}, Limit()),
+        ({"message": "pay", "statusCode": 402}, Limit()),
+        ({"message": "x", "responseBody": '{"code":"insufficient_quota"}'}, Limit()),
+        ({"message": "slow down", "statusCode": 429, "responseHeaders": {"retry-after": "5"}}, None),
+        ({"statusCode": 429, "responseHeaders": {"retry-after": "301"}}, Limit(NOW + 301_000)),
+        ({"message": "bad thing", "statusCode": 400}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_an_error_is_a_limit_or_it_is_not(data: dict[str, object], limit: Limit | None) -> None:
+    assert limit_in_error({"name": "APIError", "data": data}, NOW) == limit
+
+
+def test_a_date_is_a_moment_too() -> None:
+    headers = {"retry-after": "Sun, 15 Nov 2026 15:00:00 GMT"}
+    moment = int(datetime(2026, 11, 15, 15, tzinfo=UTC).timestamp() * 1000)
+
+    assert limit_in_error({"data": {"message": QUOTA, "responseHeaders": headers}}, NOW) == Limit(moment)
+
+
+@given(st.integers(min_value=0, max_value=10 * 365 * 86_400))
+def test_the_bus_reads_the_moment_that_is_said_and_never_one_before_it(after_s: int) -> None:
+    limit = Limit(NOW + after_s * 1000 + 1)
+
+    read = limit_ends_ms(limit.detail, NOW)
+
+    assert read is not None
+    assert 0 <= read - limit.ends_ms < 60_000
+
+
+@given(st.dictionaries(st.sampled_from(["message", "next", "attempt", "action"]), st.floats() | st.text()))
+def test_nothing_that_is_said_breaks_it(status: dict[str, object]) -> None:
+    limit_in_retry(status, NOW)
+    limit_in_error({"data": status}, NOW)
+
+    assert error_text({"data": status}).startswith("error")

@@ -1,0 +1,87 @@
+"""Where a server of OpenCode is, and which session was the last."""
+
+import os
+import shutil
+import socket
+import sqlite3
+from pathlib import Path
+
+from palaver.agents.opencode.place import (
+    Place,
+    free_port,
+    last_opencode_session,
+    new_place,
+    read_place,
+    told_path,
+    write_place,
+    write_told,
+)
+from palaver.harness.opencode_launch import Began
+
+PLACE = Place(port=4096, user="opencode", password="secret", began=Began(session="ses_1", started_ms=7))
+
+
+def test_a_place_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+    path = new_place(str(tmp_path))
+
+    write_place(path, PLACE)
+
+    assert read_place(path) == PLACE
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_told_has_the_name(tmp_path: Path) -> None:
+    path = new_place(str(tmp_path))
+
+    write_told(path, "luna")
+
+    assert "You are luna" in told_path(path).read_text()
+
+
+def test_what_cannot_be_read_is_no_place(tmp_path: Path) -> None:
+    broken = tmp_path / "server.json"
+    broken.write_text("{")
+
+    assert read_place(broken) is None
+    assert read_place(tmp_path / "nothing") is None
+
+
+def test_the_folders_of_servers_that_are_gone_go_with_the_next_one(tmp_path: Path) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        alive, gone, young = (new_place(str(tmp_path)) for _ in range(3))
+        write_place(alive, Place(port=listening.getsockname()[1], user="", password="", began=Began()))
+        write_place(gone, Place(port=free_port(), user="", password="", began=Began()))
+        for path in (alive, gone):
+            os.utime(path.parent, (1, 1))
+
+        made = new_place(str(tmp_path))
+
+    left = {path.name for path in made.parent.parent.iterdir()}
+    assert left == {alive.parent.name, young.parent.name, made.parent.name}
+    shutil.rmtree(tmp_path)
+
+
+def test_the_last_session_is_the_newest_of_a_folder_that_is_nobodys_child(tmp_path: Path) -> None:
+    path = tmp_path / "opencode" / "opencode.db"
+    path.parent.mkdir()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE session (id, parent_id, directory, time_updated, time_archived)")
+        database.executemany(
+            "INSERT INTO session VALUES (?, ?, ?, ?, ?)",
+            [
+                ("old", None, "/x", 1, None),
+                ("new", None, "/x", 2, None),
+                ("child", "new", "/x", 3, None),
+                ("put away", None, "/x", 4, 4),
+                ("elsewhere", None, "/y", 5, None),
+            ],
+        )
+    database.close()
+    environment = {"XDG_DATA_HOME": str(tmp_path)}
+
+    assert last_opencode_session(environment, "/x") == "new"
+    assert last_opencode_session(environment, "/z") == ""
+    assert last_opencode_session({"HOME": str(tmp_path)}, "/x") == ""

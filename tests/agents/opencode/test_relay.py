@@ -1,0 +1,107 @@
+"""OpenCode's server as its plugin reaches it."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.net.http_client import Lost, NotSent
+from palaver.agents.opencode.relay import Relay, session_in, told_from_line
+from palaver.agents.opencode.wire import EVENTS, HEALTH, Said
+
+
+class Plugin:
+    """What was asked of the plugin, and its answers."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, object]] = []
+        self.relay = Relay(lambda line: self.lines.append(json.loads(line)))
+
+    def say(self, **fields: object) -> None:
+        told = told_from_line(json.dumps(fields).encode())
+        assert told is not None
+        self.relay.hear(told)
+
+
+async def test_what_is_asked_goes_to_the_plugin_and_its_answer_comes_back() -> None:
+    plugin = Plugin()
+    asking = asyncio.ensure_future(plugin.relay.ask("POST", "/session", b'{"agent":"plan"}'))
+    await asyncio.sleep(0)
+
+    plugin.say(answer=1, status=200, body={"id": "ses_1"})
+    head, body = await asking
+
+    assert plugin.lines == [{"ask": 1, "method": "POST", "path": "/session", "body": {"agent": "plan"}}]
+    assert head.is_ok
+    assert json.loads(body) == {"id": "ses_1"}
+
+
+async def test_it_is_well_as_long_as_its_pipe_is_there() -> None:
+    plugin = Plugin()
+
+    head, _ = await plugin.relay.ask("GET", HEALTH)
+
+    assert head.is_ok
+    assert plugin.lines == []
+
+
+async def test_every_follower_hears_everything_after_it_was_told_to_look_around() -> None:
+    plugin = Plugin()
+    first = plugin.relay.follow(EVENTS, first_s=1, silence_s=1)
+    second = plugin.relay.follow(EVENTS, first_s=1, silence_s=1)
+    greetings = [await anext(first), await anext(second)]
+
+    plugin.say(event={"type": "session.idle", "properties": {"sessionID": "a"}})
+
+    assert all(b"server.connected" in greeting for greeting in greetings)
+    assert b"session.idle" in await anext(first)
+    assert b"session.idle" in await anext(second)
+
+
+async def test_what_is_asked_of_one_that_has_ended_is_lost_or_never_sent() -> None:
+    plugin = Plugin()
+    follower = plugin.relay.follow(EVENTS, first_s=1, silence_s=1)
+    await anext(follower)
+    asking = asyncio.ensure_future(plugin.relay.ask("GET", "/session"))
+    await asyncio.sleep(0)
+
+    plugin.relay.close()
+
+    with pytest.raises(Lost):
+        await asking
+    with pytest.raises(Lost):
+        await anext(follower)
+    with pytest.raises(NotSent):
+        await plugin.relay.ask("GET", "/session")
+
+
+async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
+    plugin = Plugin()
+
+    with pytest.raises(Lost):
+        await plugin.relay.ask("GET", "/session", limit_s=0.01)
+    plugin.say(answer=1, status=200)  # too late, and nobody's
+
+
+async def test_a_session_is_told_what_stands_in_every_request() -> None:
+    plugin = Plugin()
+
+    plugin.relay.tell("ses_1", "You are nova")
+
+    assert plugin.lines == [{"session": "ses_1", "told": "You are nova"}]
+
+
+@given(st.binary(max_size=60))
+def test_a_line_that_is_none_is_passed_over(line: bytes) -> None:
+    told_from_line(line)
+
+
+def test_a_session_is_worked_in_when_something_new_was_put_to_it() -> None:
+    info = {"role": "user", "id": "msg_1"}
+
+    assert session_in(Said("message.updated", {"sessionID": "a", "info": info})) == "a"
+    assert session_in(Said("message.updated", {"sessionID": "a", "info": {**info, "summary": {}}})) == ""
+    assert session_in(Said("message.updated", {"sessionID": "a", "info": {"role": "assistant"}})) == ""
+    assert session_in(Said("session.status", {"sessionID": "a"})) == ""

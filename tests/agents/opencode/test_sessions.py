@@ -1,0 +1,432 @@
+"""What OpenCode's events come to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.native_word import Word
+from palaver.agents.opencode.sessions import Child, Sessions
+from palaver.agents.opencode.wire import (
+    Manner,
+    Said,
+    json_from_bytes,
+    manner_of,
+    prompt_body,
+    said_from_bytes,
+    said_in_messages,
+)
+from palaver.model.delivery import AgentState
+
+IDLE = Word(state=AgentState.IDLE)
+THINKING = Word(state=AgentState.ACTIVE, detail="thinking")
+
+
+def created(name: str, parent: str = "", **more: object) -> Said:
+    info: dict[str, object] = {"id": name, "time": {"created": 5, "updated": 7}, **more}
+    return Said("session.created", {"info": {**info, "parentID": parent} if parent else info})
+
+
+def status(session: str, kind: str, **more: object) -> Said:
+    return Said("session.status", {"sessionID": session, "status": {"type": kind, **more}})
+
+
+def user(session: str, name: str, **more: object) -> Said:
+    return Said("message.updated", {"sessionID": session, "info": {"id": name, "role": "user", **more}})
+
+
+def assistant(session: str, name: str, parent: str) -> Said:
+    info = {"id": name, "role": "assistant", "parentID": parent}
+    return Said("message.updated", {"sessionID": session, "info": info})
+
+
+def part(session: str, message: str, kind: str, **more: object) -> Said:
+    found = {"id": f"prt_{message}", "messageID": message, "type": kind, **more}
+    return Said("message.part.updated", {"sessionID": session, "part": found})
+
+
+def ours(session: str, message: str, key: str) -> Said:
+    return part(session, message, "text", text="hello", metadata={"palaver": key})
+
+
+def running(session: str, tool: str, **given: object) -> Said:
+    return part(session, "msg_2", "tool", tool=tool, state={"status": "running", "input": given})
+
+
+def asked(session: str, name: str = "per_1") -> Said:
+    about = {"id": name, "sessionID": session, "permission": "edit", "patterns": ["f.txt"]}
+    return Said("permission.asked", {**about, "metadata": {"filepath": "/x/f.txt"}})
+
+
+def heard(*said: Said) -> Sessions:
+    sessions = Sessions()
+    for one in said:
+        sessions.hear(one)
+    return sessions
+
+
+def test_before_any_session_an_agent_is_idle_and_can_be_reached() -> None:
+    sessions = Sessions(Manner(agent="plan"))
+
+    assert sessions.word == IDLE
+    assert sessions.level.gate.is_open
+    assert sessions.manner == Manner(agent="plan")
+
+
+def test_a_session_is_busy_from_its_first_word_to_its_last() -> None:
+    sessions = heard(created("a"), status("a", "busy"))
+
+    assert sessions.word == THINKING
+    assert sessions.level.gate.is_open
+
+    sessions.hear(Said("session.idle", {"sessionID": "a"}))
+
+    assert sessions.word == IDLE
+
+
+def test_a_tool_says_its_command_and_the_file_that_it_changes() -> None:
+    sessions = heard(created("a"), status("a", "busy"), running("a", "bash", command="make\ntest"))
+
+    assert sessions.word.command == "make test"
+    assert sessions.word.detail == "bash: make test"
+
+    sessions.hear(running("a", "edit", filePath="/x/y.py"))
+
+    assert (sessions.word.tool, sessions.word.file) == ("edit", "/x/y.py")
+
+    sessions.hear(running("a", "read", filePath="/x/y.py"))
+
+    assert (sessions.word.tool, sessions.word.file) == ("read", "")
+
+    sessions.hear(part("a", "msg_2", "tool", tool="read", state={"status": "completed"}))
+
+    assert sessions.word == THINKING
+
+
+def test_what_a_person_is_asked_closes_the_lane_until_it_is_answered() -> None:
+    sessions = heard(created("a"), status("a", "busy"), asked("a"))
+
+    assert sessions.word == Word(state=AgentState.BLOCKED, detail="permission: edit: /x/f.txt")
+    assert (sessions.level.gate.is_open, sessions.level.gate.reason) == (False, "dialog")
+
+    sessions.hear(Said("permission.replied", {"sessionID": "a", "requestID": "per_1"}))
+
+    assert sessions.word == THINKING
+    assert sessions.level.gate.is_open
+
+
+def test_a_question_is_a_dialog_too() -> None:
+    about = {"id": "que_1", "sessionID": "a", "questions": [{"question": "Which one?"}]}
+    sessions = heard(created("a"), status("a", "busy"), Said("question.asked", about))
+
+    assert sessions.word.detail == "question: Which one?"
+
+    sessions.hear(Said("question.rejected", {"sessionID": "a", "requestID": "que_1"}))
+
+    assert sessions.word == THINKING
+
+
+def test_what_a_sub_agent_asks_stops_its_parent_and_what_it_does_is_its_own() -> None:
+    sessions = heard(created("a"), status("a", "busy"), created("b", "a"), status("b", "busy"))
+    sessions.hear(running("b", "edit", filePath="/x/y.py"))
+
+    assert sessions.current == "a"
+    assert sessions.word == THINKING
+    assert sessions.word_of("b").file == "/x/y.py"
+
+    sessions.hear(asked("b"))
+
+    assert sessions.word == sessions.word_of("b")
+    assert sessions.word.state is AgentState.BLOCKED
+    assert sessions.level_of("b").gate.reason == sessions.level.gate.reason == "dialog"
+    assert list(sessions.permissions()) == ["per_1"]
+
+
+def test_a_sub_agent_lives_while_its_session_works() -> None:
+    sessions = heard(created("a"), created("c", "b", agent="deep"), created("b", "a", agent="general"))
+
+    assert sessions.children() == {}
+
+    for name in "cb":
+        sessions.hear(status(name, "busy"))
+
+    assert list(sessions.children().values()) == [Child("b", "a", "general"), Child("c", "b", "deep")]
+
+    sessions.hear(Said("session.idle", {"sessionID": "b"}))
+
+    assert list(sessions.children()) == ["c"]
+
+
+def test_a_session_that_was_named_for_good_stays_the_agents() -> None:
+    sessions = Sessions(only="a")
+
+    for said in (created("a"), created("b"), user("b", "msg_1"), status("b", "busy")):
+        sessions.hear(said)
+    sessions.choose("b")
+
+    assert sessions.current == "a"
+    assert sessions.word == IDLE
+
+
+def test_another_session_of_the_same_process_changes_nothing() -> None:
+    sessions = heard(created("a"), created("b"), status("a", "busy"), asked("a"))
+
+    assert sessions.current == "b"
+    assert sessions.word == IDLE
+    assert sessions.level.gate.is_open
+
+
+def test_the_session_that_a_person_writes_in_is_the_agents() -> None:
+    sessions = heard(created("a"), created("b"), user("a", "msg_1"))
+
+    assert sessions.current == "a"
+
+    sessions.hear(Said("tui.session.select", {"sessionID": "b"}))
+
+    assert sessions.current == "b"
+
+    sessions.hear(user("a", "msg_1", summary={"diffs": []}))
+
+    assert sessions.current == "b"
+
+    sessions.hear(Said("session.deleted", {"sessionID": "b"}))
+
+    assert sessions.current == ""
+
+
+def test_a_text_is_seen_when_the_model_speaks_after_it() -> None:
+    sessions = heard(
+        created("a"), user("a", "msg_1"), ours("a", "msg_1", "k"), assistant("a", "msg_2", "msg_1")
+    )
+
+    assert sessions.has_text("k")
+    assert sessions.take_seen() == frozenset()
+
+    sessions.hear(part("a", "msg_2", "step-start"))
+
+    assert sessions.take_seen() == {"k"}
+    assert sessions.take_seen() == frozenset()
+    assert not sessions.has_text("k")
+
+
+def test_what_the_model_says_to_an_earlier_text_proves_nothing_about_a_later_one() -> None:
+    sessions = heard(created("a"), user("a", "msg_1"), assistant("a", "msg_2", "msg_1"))
+    sessions.hear(ours("a", "msg_3", "k"))
+
+    sessions.hear(part("a", "msg_2", "step-start"))
+    sessions.hear(part("a", "msg_2", "text"))
+
+    assert sessions.take_seen() == frozenset()
+
+    sessions.hear(assistant("a", "msg_4", "msg_3"))
+    sessions.hear(part("a", "msg_4", "patch"))
+
+    assert sessions.take_seen() == frozenset()
+
+    sessions.hear(part("a", "msg_4", "reasoning"))
+
+    assert sessions.take_seen() == {"k"}
+
+
+def test_another_session_proves_nothing() -> None:
+    sessions = heard(created("a"), created("b"), ours("a", "msg_1", "k"), assistant("b", "msg_9", "msg_8"))
+
+    sessions.hear(part("b", "msg_9", "step-start"))
+
+    assert sessions.take_seen() == frozenset()
+
+
+def test_messages_that_were_missed_are_read_as_if_they_had_been_heard() -> None:
+    sessions = heard(created("a"))
+    found = [
+        {
+            "info": {"id": "msg_1", "role": "user", "sessionID": "a"},
+            "parts": [{"type": "text", "messageID": "msg_1", "metadata": {"palaver": "k"}}],
+        },
+        {
+            "info": {"id": "msg_2", "role": "assistant", "sessionID": "a", "parentID": "msg_1"},
+            "parts": [{"type": "step-start", "messageID": "msg_2"}],
+        },
+    ]
+
+    for said in said_in_messages(found):
+        sessions.hear(said)
+
+    assert sessions.take_seen() == {"k"}
+
+
+def test_compacting_closes_the_lane() -> None:
+    sessions = heard(created("a"), status("a", "busy"), part("a", "msg_1", "compaction"))
+
+    assert sessions.word.detail == "compacting"
+    assert sessions.level.gate.reason == "compacting"
+
+    sessions.hear(Said("session.compacted", {"sessionID": "a"}))
+
+    assert sessions.level.gate.is_open
+
+
+def test_a_used_up_allowance_is_told_from_a_fault_that_passes() -> None:
+    sessions = heard(created("a"), status("a", "retry", message="the line was cut"))
+
+    assert sessions.word == Word(state=AgentState.ACTIVE, detail="tries again: the line was cut")
+    assert sessions.level.gate.is_open
+
+    sessions.hear(status("a", "retry", message="You've hit your weekly usage limit"))
+
+    assert sessions.word == Word(state=AgentState.BLOCKED, detail="usage limit")
+    assert sessions.level.gate.reason == "usage_limit"
+
+    sessions.hear(status("a", "busy"))
+
+    assert sessions.word == THINKING
+
+
+def failed(session: str, name: str = "APIError", **data: object) -> Said:
+    return Said("session.error", {"sessionID": session, "error": {"name": name, "data": data}})
+
+
+def test_an_allowance_that_ended_a_turn_is_there_again_at_its_moment() -> None:
+    sessions = heard(created("a"), status("a", "busy"))
+    quota = failed("a", message="insufficient_quota", responseHeaders={"retry-after": "60"})
+
+    sessions.hear(quota, 1_000_000)
+    sessions.hear(status("a", "idle"))
+    sessions.limit_over(1_059_999)
+
+    assert sessions.word == Word(
+        state=AgentState.BLOCKED, detail="usage limit, resets Jan 1, 1970 00:18 (UTC)"
+    )
+    assert sessions.limit_ends_ms() == 1_060_000
+
+    sessions.limit_over(1_060_000)
+
+    assert sessions.word == IDLE
+    assert sessions.limit_ends_ms() == 0
+
+
+def test_a_turn_that_went_wrong_is_said_and_what_was_in_it_is_read_by_nobody() -> None:
+    sessions = heard(created("a"), user("a", "msg_1"), ours("a", "msg_1", "k"), status("a", "busy"))
+
+    sessions.hear(failed("a", message="bad thing"))
+    sessions.hear(status("a", "idle"))
+
+    assert sessions.word == Word(state=AgentState.IDLE, detail="error: bad thing")
+    assert sessions.level.gate.is_open
+    assert sessions.has_stopped("a")
+
+    sessions.hear(ours("a", "msg_2", "later"))
+
+    assert not sessions.has_stopped("a")
+
+
+def test_a_turn_that_a_person_broke_off_has_no_error() -> None:
+    sessions = heard(created("a"), status("a", "busy"), failed("a", "MessageAbortedError"))
+    sessions.hear(status("a", "idle"))
+
+    assert sessions.word == IDLE
+    assert sessions.has_stopped("a")
+
+
+def test_a_context_that_is_too_long_is_made_shorter_and_nothing_has_stopped() -> None:
+    sessions = heard(created("a"), status("a", "busy"), failed("a", "ContextOverflowError"))
+
+    assert sessions.word == THINKING
+    assert not sessions.has_stopped("a")
+
+
+def test_all_that_was_missed_is_taken_in_at_once() -> None:
+    sessions = Sessions()
+    sessions.listed(
+        [{"id": "a", "time": {"created": 1, "updated": 9}}, {"id": "b", "time": {"updated": 5}}, 7]
+    )
+    sessions.listed([{"id": "c", "parentID": "a", "time": {"created": 30, "updated": 30}}])
+    sessions.choose(sessions.newest(3))
+    sessions.statuses({"a": {"type": "busy"}})
+    sessions.questions([asked("a").about], is_permission=True)
+
+    assert sessions.current == "a"
+    assert sessions.word.state is AgentState.BLOCKED
+
+    sessions.questions([], is_permission=True)
+    sessions.questions([], is_permission=False)
+
+    assert sessions.word == THINKING
+
+    sessions.statuses({})
+
+    assert sessions.word == IDLE
+
+
+def test_the_newest_session_is_no_older_than_is_asked_for() -> None:
+    sessions = heard(created("a"))
+
+    assert sessions.newest(7) == "a"
+    assert sessions.newest(8) == ""
+    assert sessions.newest(5, by_creation=True) == "a"
+    assert sessions.newest(6, by_creation=True) == ""
+    assert Sessions().newest(0) == ""
+
+
+def test_a_text_is_answered_in_the_manner_of_its_session() -> None:
+    info = {"agent": "plan", "model": {"providerID": "p", "modelID": "m", "variant": "high"}}
+    sessions = heard(created("a"), user("a", "msg_1", **info))
+
+    assert sessions.manner == Manner(agent="plan", provider="p", model="m", variant="high")
+    assert json_from_bytes(prompt_body("hi", "k", sessions.manner)) == {
+        "parts": [{"type": "text", "text": "hi", "metadata": {"palaver": "k"}}],
+        "agent": "plan",
+        "model": {"providerID": "p", "modelID": "m"},
+        "variant": "high",
+    }
+
+
+def test_a_session_names_its_model_by_another_word() -> None:
+    assert manner_of({"model": {"providerID": "p", "id": "m", "variant": "default"}}) == Manner(
+        provider="p", model="m"
+    )
+
+
+WORDS = st.sampled_from(
+    [
+        "id",
+        "sessionID",
+        "info",
+        "part",
+        "type",
+        "role",
+        "parentID",
+        "messageID",
+        "state",
+        "status",
+        "metadata",
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(WORDS, some, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Said,
+            st.sampled_from(
+                ["session.created", "message.updated", "message.part.updated", "permission.asked"]
+            ),
+            st.dictionaries(WORDS, JSON, max_size=4),
+        ),
+        max_size=6,
+    )
+)
+def test_nothing_that_is_said_breaks_it(words: list[Said]) -> None:
+    sessions = heard(created("a"), *words)
+
+    assert sessions.word.state in AgentState
+    assert isinstance(sessions.level.gate.is_open, bool)
+
+
+@pytest.mark.parametrize("data", [b"", b"7", b"{}", b'{"type": 4}', b"\xff"])
+def test_what_is_no_event_is_passed_over(data: bytes) -> None:
+    assert said_from_bytes(data) is None

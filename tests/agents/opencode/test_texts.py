@@ -1,0 +1,116 @@
+"""Texts on their way into sessions of OpenCode."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from palaver.agents.net.http_client import Lost, NotSent
+from palaver.agents.net.http_wire import Head
+from palaver.agents.opencode.sessions import Sessions
+from palaver.agents.opencode.texts import Texts
+from palaver.agents.opencode.wire import Said
+from palaver.agents.typing.steps import Answer, Done
+from palaver.model.delivery import Grade
+
+
+class Server:
+    """Answers as it is told to."""
+
+    def __init__(self, outcome: int | Exception = 204) -> None:
+        self.outcome = outcome
+
+    async def ask(
+        self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
+    ) -> tuple[Head, bytes]:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return Head(status=self.outcome), b""
+
+    async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
+        yield b""
+
+
+def said(kind: str, **about: object) -> Said:
+    return Said(kind, {"sessionID": "a", **about})
+
+
+TEXT = said(
+    "message.part.updated", part={"type": "text", "messageID": "msg_1", "metadata": {"palaver": "key"}}
+)
+ANSWER = said("message.updated", info={"id": "msg_2", "role": "assistant", "parentID": "msg_1"})
+WORD = said("message.part.updated", part={"type": "step-start", "messageID": "msg_2"})
+FAILED = said("session.error", error={"name": "APIError", "data": {"message": "no"}})
+
+
+class Stage:
+    def __init__(self, outcome: int | Exception = 204) -> None:
+        self.sessions = Sessions(only="a")
+        self.proven: list[str] = []
+        self.texts = Texts(Server(outcome), self.sessions, self.proven.append)
+
+    async def put(self, *heard: Said) -> "asyncio.Future[Done]":
+        putting = asyncio.ensure_future(self.texts.put("a", "hello", "key"))
+        await asyncio.sleep(0)
+        self.hear(*heard)
+        return putting
+
+    def hear(self, *heard: Said) -> None:
+        for one in heard:
+            self.sessions.hear(one)
+        self.texts.settle()
+
+
+async def test_a_text_is_seen_once_the_model_has_begun_to_speak() -> None:
+    stage = Stage()
+    putting = await stage.put(TEXT, ANSWER)
+    assert stage.texts.is_waiting("a")
+    assert stage.texts.sessions == {"a"}
+
+    stage.hear(WORD)
+
+    assert not stage.texts.is_waiting("a")
+    assert await putting == Done(Answer.SEEN, grade=Grade.CONTEXT)
+    assert stage.texts.sessions == set()
+
+
+async def test_a_turn_that_breaks_off_leaves_it_in_doubt_until_the_session_goes_on() -> None:
+    stage = Stage()
+    putting = await stage.put(TEXT, said("session.status", status={"type": "busy"}), FAILED)
+
+    stage.hear(said("session.idle"))
+    done = await putting
+
+    assert done.answer is Answer.UNCONFIRMED
+    assert stage.proven == []
+
+    stage.hear(ANSWER, WORD)
+
+    assert stage.proven == ["key"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [
+        (404, Answer.DEFERRED),
+        (500, Answer.REFUSED),
+        (NotSent("nobody listens"), Answer.DEFERRED),
+    ],
+)
+async def test_what_was_not_taken_is_said_at_once(outcome: int | Exception, answer: Answer) -> None:
+    stage = Stage(outcome)
+
+    assert (await stage.texts.put("a", "hello", "key")).answer is answer
+
+
+async def test_an_answer_that_is_lost_is_settled_by_what_stands_in_the_session() -> None:
+    taken, not_taken = Stage(Lost("cut")), Stage(Lost("cut"))
+    first, second = await taken.put(TEXT), await not_taken.put()
+
+    taken.texts.missed()
+    not_taken.texts.missed()
+
+    assert (await second).answer is Answer.DEFERRED
+    assert not first.done()
+    taken.hear(ANSWER, WORD)
+    assert (await first).answer is Answer.SEEN

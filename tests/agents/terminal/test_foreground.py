@@ -1,0 +1,110 @@
+"""Who reads a terminal, and what runs below a process: looked up in the system itself."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.daemon.stage import wait_until
+
+from palaver.agents.terminal.foreground import Readers, children, descendants, read_readers
+from palaver.agents.terminal.gates import Foreground
+from palaver.agents.terminal.pty import Pty
+
+TAKE = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+
+
+@contextmanager
+def in_terminal(*command: str) -> Iterator[tuple[Pty, int]]:
+    """A program that has a terminal, and its process."""
+    pty, slave = Pty.open(80, 24)
+    words = [sys.executable, "-I", "-c", f"{TAKE}import os; os.execvp(sys.argv[1], sys.argv[1:])", *command]
+    process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    try:
+        wait_until(lambda: pty.foreground() == process.pid)
+        yield pty, process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(5)
+        pty.close()
+
+
+def test_the_program_that_was_started_reads() -> None:
+    with in_terminal("cat") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.AGENT)
+
+
+def test_a_plain_shell_is_told_apart() -> None:
+    with in_terminal("bash", "--norc", "--noprofile", "-i") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
+
+
+def test_another_group_in_the_foreground_is_another_program() -> None:
+    with in_terminal("bash", "--norc", "--noprofile", "-i") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
+
+        os.write(pty.master, b"cat\r")
+
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.OTHER)
+
+
+def test_a_stopped_program_reads_nothing() -> None:
+    with in_terminal("cat") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.AGENT)
+
+        os.kill(pid, signal.SIGSTOP)
+
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.GONE)
+
+
+def test_nobody_is_there_after_the_end() -> None:
+    pty, slave = Pty.open(80, 24)
+    os.close(slave)
+
+    assert read_readers(pty, 1, is_asked=False).foreground is Foreground.GONE
+    pty.close()
+
+
+def test_what_runs_below_a_process_is_found() -> None:
+    with subprocess.Popen(["sh", "-c", "cat; true"], stdin=subprocess.PIPE) as shell:
+        wait_until(lambda: bool(children(shell.pid)))
+
+        (below,) = children(shell.pid)
+
+        assert {shell.pid, below} <= set(descendants(os.getpid()))
+        assert children(below) == []
+
+
+def test_a_process_that_is_gone_has_no_children() -> None:
+    assert children(2**22 + 1) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bash", "-c", "exec -a claude bash --norc --noprofile"],
+        ["bash", "--norc", "--noprofile", "-xO", "extglob"],
+        ["bash", "--norc", "--noprofile", "-eo", "pipefail"],
+        ["script", "-q", "/dev/null"],
+    ],
+)
+def test_a_shell_in_any_guise_is_a_shell(command: list[str]) -> None:
+    with in_terminal(*command) as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
+
+
+def test_whether_they_wait_is_said_of_the_agent_alone_and_when_asked() -> None:
+    with in_terminal("cat") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid).is_waiting is True)
+
+        assert read_readers(pty, pid, is_asked=False) == Readers(Foreground.AGENT, is_waiting=None)
+        assert read_readers(pty, pid + 1) == Readers(Foreground.OTHER, is_waiting=None)
+
+
+def test_one_who_sleeps_does_not_wait() -> None:
+    with in_terminal("sleep", "99") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid) == Readers(Foreground.AGENT, is_waiting=False))

@@ -1,0 +1,113 @@
+"""When a key may be written: only on proof, and each thing that closes a gate by its word."""
+
+from dataclasses import replace
+
+import pytest
+
+from palaver.agents.terminal.gates import (
+    HUMAN_QUIET_MS,
+    HUMAN_SHOWN_MS,
+    OPEN,
+    PASSING,
+    REASONS,
+    Facts,
+    Foreground,
+    Gate,
+    check,
+    check_raw,
+    judge_foreground,
+)
+from palaver.agents.terminal.look import Composer, Look
+from palaver.agents.terminal.shells import Process
+from palaver.model.delivery import AgentState
+
+FACTS = Facts(now_ms=10_000, foreground=Foreground.AGENT)
+READY = Look(state=AgentState.IDLE, composer=Composer.EMPTY, has_composer_rule=True)
+
+
+@pytest.mark.parametrize("state", [AgentState.IDLE, AgentState.ACTIVE])
+def test_an_empty_composer_of_the_agent_itself_may_be_typed_into(state: AgentState) -> None:
+    assert check(replace(READY, state=state), FACTS) == OPEN
+
+
+@pytest.mark.parametrize(
+    ("look", "facts", "reason"),
+    [
+        (replace(READY, state=AgentState.EXITED, reason="exited with 0"), FACTS, "exited"),
+        (replace(READY, state=AgentState.EXITED, reason="session_end"), FACTS, "exited"),
+        (READY, replace(FACTS, foreground=Foreground.GONE), "gone"),
+        (READY, replace(FACTS, foreground=Foreground.SHELL), "shell"),
+        (READY, replace(FACTS, foreground=Foreground.OTHER), "foreground"),
+        (READY, replace(FACTS, is_secret=True), "secret"),
+        (replace(READY, is_readable=False), FACTS, "unreadable"),
+        (replace(READY, has_dialog=True), FACTS, "dialog"),
+        (replace(READY, state=AgentState.BLOCKED), FACTS, "dialog"),
+        (replace(READY, state=AgentState.ACTIVE, reason="compacting"), FACTS, "compacting"),
+        (replace(READY, state=AgentState.STARTING), FACTS, "starting"),
+        (READY, replace(FACTS, has_unread=True), "deaf"),
+        (READY, replace(FACTS, is_reading=False), "deaf"),
+        (READY, replace(FACTS, is_passthrough=True), "passthrough"),
+        (replace(READY, human_key_ms=10_000 - HUMAN_QUIET_MS + 1, output_ms=10_000), FACTS, "human"),
+        (replace(READY, human_key_ms=10_000 - HUMAN_SHOWN_MS + 1, output_ms=4_000), FACTS, "human"),
+        (replace(READY, composer=Composer.DRAFT), FACTS, "draft"),
+        (replace(READY, composer=Composer.UNKNOWN), FACTS, "composer"),
+    ],
+)
+def test_every_doubt_closes_the_gate_and_has_its_word(look: Look, facts: Facts, reason: str) -> None:
+    assert check(look, facts) == Gate(is_open=False, reason=reason)
+
+
+def test_every_reason_has_a_case_above_and_those_that_pass_are_among_them() -> None:
+    cases = test_every_doubt_closes_the_gate_and_has_its_word.pytestmark[0].args[1]  # type: ignore[attr-defined]  # set by pytest
+
+    assert list(dict.fromkeys(reason for _, _, reason in cases)) == list(REASONS)
+    assert set(REASONS) >= PASSING
+
+
+def test_a_person_who_left_the_keyboard_for_half_a_second_is_not_disturbed() -> None:
+    shown_ms = 10_000 - HUMAN_QUIET_MS
+
+    assert check(replace(READY, human_key_ms=shown_ms, output_ms=shown_ms), FACTS) == OPEN
+    assert check(replace(READY, human_key_ms=10_000 - HUMAN_SHOWN_MS), FACTS) == OPEN
+
+
+def test_keys_that_the_terminal_understands_need_no_reader_but_nothing_may_lie_unread() -> None:
+    assert check(READY, replace(FACTS, is_reading=False), needs_reader=False) == OPEN
+    assert check(READY, replace(FACTS, has_unread=True), needs_reader=False).reason == "deaf"
+
+
+def test_our_own_draft_may_be_sent() -> None:
+    draft = replace(READY, composer=Composer.DRAFT)
+
+    assert check(draft, FACTS, ours=True) == OPEN
+    assert check(replace(draft, composer=Composer.UNKNOWN), FACTS, ours=True).reason == "composer"
+
+
+def test_raw_bytes_need_nothing_but_the_agents_process() -> None:
+    busy_dialog = replace(READY, state=AgentState.BLOCKED, has_dialog=True, is_readable=False)
+
+    assert check_raw(busy_dialog, FACTS) == OPEN
+    assert check_raw(READY, replace(FACTS, foreground=Foreground.SHELL)).reason == "shell"
+    assert check_raw(replace(READY, state=AgentState.EXITED), FACTS).reason == "exited"
+    assert check_raw(replace(READY, state=AgentState.EXITED, reason="session_end"), FACTS) == OPEN
+
+
+@pytest.mark.parametrize(
+    ("foreground", "members", "judgement"),
+    [
+        (7, [["claude"]], Foreground.AGENT),
+        (7, [["node", "gemini"], ["node", "gemini"]], Foreground.AGENT),
+        (9, [["vim"]], Foreground.OTHER),
+        (7, [["sh", "-c", "agent; sh"], ["sh"]], Foreground.SHELL),
+        (7, [["tmux", "new", "claude"]], Foreground.SHELL),
+        (9, [["bash"]], Foreground.SHELL),
+        (7, [], Foreground.GONE),
+        (None, [["claude"]], Foreground.GONE),
+    ],
+)
+def test_who_reads_the_terminal_is_told_from_the_group_in_the_foreground(
+    foreground: int | None, members: list[list[str]], judgement: Foreground
+) -> None:
+    processes = [Process(argv=tuple(argv)) for argv in members]
+
+    assert judge_foreground(7, foreground, processes) is judgement

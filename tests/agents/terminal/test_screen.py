@@ -1,0 +1,506 @@
+"""What a screen means: recordings of the real harnesses, and programs that nobody knows."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.agents.recorded import RECORDINGS, Recording
+
+from palaver.agents.terminal.backlog import BACKLOG_BYTES, KEPT_BYTES
+from palaver.agents.terminal.gates import Facts, Foreground, check
+from palaver.agents.terminal.look import Composer, Look
+from palaver.agents.terminal.redraw import redraw
+from palaver.agents.terminal.screen import FRAME_LIMIT_MS, STEP_BYTES, Screen
+from palaver.agents.terminal.typed_text import squeeze
+from palaver.harness.profile import Profile
+from palaver.harness.profiles import PROFILES, profile_of
+from palaver.model.delivery import AgentState
+
+SETTLED_MS = 10_000
+"""Later than every rule about silence."""
+
+
+def generic(started_ms: int = 0) -> Screen:
+    return Screen(40, 6, profile_of("generic"), started_ms=started_ms)
+
+
+def state(look: Look) -> tuple[AgentState, str]:
+    return look.state, look.reason
+
+
+@pytest.fixture(params=RECORDINGS, ids=lambda recording: recording.name)
+def recording(request: pytest.FixtureRequest) -> Recording:
+    assert isinstance(request.param, Recording)
+    return request.param
+
+
+def test_all_four_harnesses_are_recorded_in_two_sizes_and_with_a_race() -> None:
+    assert {recording.name for recording in RECORDINGS} == {
+        f"{name}/{kind}" for name in PROFILES if name != "generic" for kind in ("80x24", "120x40", "race")
+    }
+
+
+def test_every_scene_looks_as_it_was_seen_to_look(recording: Recording) -> None:
+    for scene, screen in recording.play():
+        look = screen.look(scene.ms + SETTLED_MS)
+
+        seen = (scene.scene, str(look.state), look.reason, str(look.composer), squeeze(look.draft))
+        assert seen == (scene.scene, scene.state, scene.reason, scene.composer, squeeze(scene.draft))
+        assert look.is_readable
+        assert look.has_dialog == (scene.state == "blocked")
+
+
+def test_a_gate_is_open_exactly_where_the_composer_is_empty(recording: Recording) -> None:
+    for scene, screen in recording.play():
+        now_ms = scene.ms + SETTLED_MS
+        gate = check(screen.look(now_ms), Facts(now_ms=now_ms, foreground=Foreground.AGENT))
+
+        assert (scene.scene, gate.is_open) == (scene.scene, scene.composer == "empty")
+
+
+def test_a_dialog_is_also_seen_by_a_screen_that_hears_neither_status_nor_title(recording: Recording) -> None:
+    deaf = recording.screen()
+    data = recording.data
+    scene = next(scene for scene in recording.scenes if scene.state == "blocked")
+    words = (b"\x1b]7501;state=", b"\x1b]0;", b"\x1b]2;")
+    heard = data[: scene.offset]
+    for word in words:
+        heard = heard.replace(word, b"\x1b]999;")
+    for start in range(0, len(heard), 4096):
+        deaf.feed(heard[start : start + 4096], 0)
+        deaf.step()
+
+    look = deaf.look(SETTLED_MS)
+
+    assert look.has_dialog
+    assert look.composer is Composer.UNKNOWN
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_where_a_recording_is_cut_makes_no_difference(recording: Recording, data: st.DataObject) -> None:
+    scene = data.draw(st.sampled_from(recording.scenes))
+    whole = recording.data[: scene.offset]
+    size = data.draw(st.integers(1, 5000), label="size of the first piece")
+    whole_screen, cut_screen = recording.screen(), recording.screen()
+
+    for start in range(0, len(whole), 8192):
+        whole_screen.feed(whole[start : start + 8192], 0)
+        whole_screen.step()
+    at = 0
+    while at < len(whole):
+        cut_screen.feed(whole[at : at + size], 0)
+        cut_screen.step()
+        at += size
+        size = size * 7 % 4999 + 1
+
+    cut, expected = cut_screen.look(SETTLED_MS), whole_screen.look(SETTLED_MS)
+    assert (cut.text, state(cut), cut.composer, cut.draft) == (
+        expected.text,
+        state(expected),
+        expected.composer,
+        expected.draft,
+    )
+
+
+@given(st.sampled_from(sorted(PROFILES)), st.lists(st.binary(max_size=80), max_size=12))
+def test_no_bytes_raise_anything_and_none_open_the_gate_of_a_harness(name: str, pieces: list[bytes]) -> None:
+    screen = Screen(20, 5, profile_of(name), started_ms=0)
+    for piece in pieces:
+        screen.feed(piece, 0)
+
+    look = screen.look(SETTLED_MS)
+
+    assert isinstance(look, Look)
+    if look.has_composer_rule:
+        assert look.state is AgentState.STARTING
+        assert not check(look, Facts(now_ms=SETTLED_MS, foreground=Foreground.AGENT)).is_open
+
+
+def test_a_program_that_nobody_knows_is_active_while_it_writes_and_idle_after_two_seconds() -> None:
+    screen = generic()
+    screen.feed(b"hello\r\n", 1_000)
+
+    first = screen.look(3_000)
+    screen.feed(b"more\r\n", 4_000)
+    looks = [screen.look(4_001), screen.look(5_999), screen.look(6_000)]
+
+    assert first.state is AgentState.IDLE
+    assert [look.state for look in looks] == [AgentState.ACTIVE, AgentState.ACTIVE, AgentState.IDLE]
+
+
+def test_a_program_is_starting_until_it_has_written_and_fallen_silent() -> None:
+    screen = generic(started_ms=1_000)
+
+    states = [screen.look(5_000).state]
+    screen.feed(b"loading", 5_000)
+    states += [screen.look(6_999).state, screen.look(7_000).state]
+
+    assert states == [AgentState.STARTING, AgentState.STARTING, AgentState.IDLE]
+
+
+def test_the_start_of_a_program_that_never_falls_silent_is_over_after_its_limit() -> None:
+    screen = generic(started_ms=0)
+    screen.feed(b"tick", 9_999)
+
+    assert screen.look(9_999).state is AgentState.STARTING
+    assert screen.look(10_000).state is AgentState.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("is_waiting", "is_raw", "started_ms"),
+    [(True, False, 2_000), (True, True, 2_000), (None, True, 10_000), (None, False, 0), (False, True, 0)],
+)
+def test_a_program_that_shows_nothing_has_started_when_it_waits_for_its_terminal(
+    is_waiting: bool | None, is_raw: bool, started_ms: int
+) -> None:
+    screen = generic(started_ms=0)
+
+    states = []
+    for now_ms in (1_999, 2_000, 9_999, 10_000, 3_600_000):
+        screen.see_reader(now_ms, is_waiting=is_waiting, is_raw=is_raw)
+        states.append(screen.look(now_ms).state is AgentState.IDLE)
+
+    expected = [now_ms >= (started_ms or 10**9) for now_ms in (1_999, 2_000, 9_999, 10_000, 3_600_000)]
+    assert states == expected
+
+
+def test_a_program_that_has_shown_something_starts_by_that_alone() -> None:
+    screen = generic(started_ms=0)
+    screen.feed(b"loading", 2_500)
+
+    screen.see_reader(2_600, is_waiting=True, is_raw=False)
+
+    assert screen.look(2_600).state is AgentState.STARTING
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        b"Overwrite the file? [y/N] ",
+        b"Continue (yes/no)? ",
+        b"Password: ",
+        b"Enter passphrase for key: ",
+        b"Do you want to proceed?\r\n 1. Yes\r\n 2. No\r\n",
+        b"Would you like to run this?\r\n> ",
+        b"Permission required: shell\r\n",
+        b"rm: remove regular empty file 'x'? ",
+        b"Press ENTER to continue...",
+        b"Press any key to continue . . . \r\n",
+        b"Apply this patch to 3 files? y/n: ",
+        b"Apply this patch to 3 files? y/n:\r\n> ",
+        b"> 1. Yes\r\n  2. No\r\n",
+        b"  1. Yes\r\n> 2. No\r\n",
+        b"> 1. Yes / 2. No",
+        "❯ Yes\r\n  No\r\n".encode(),
+        b"1) one\r\n2) two\r\n#? ",
+        b"Do you want to allow this?\r\n" + b"".join(b"  (%c) option\r\n" % n for n in range(97, 106)),
+        b"Enter token> ",
+        b"API key: ",
+        b"Are you sure you want to continue connecting (yes/no/[fingerprint])? ",
+        b"Trust this folder? [Y/n] ",
+        b"Which one?\r\n",
+        b"--More--",
+        b"? Pick one (Use arrow keys)\r\n",
+        b"\x1b]7501;state=blocked:kind=permission\x07",
+    ],
+)
+def test_a_question_of_any_program_is_a_dialog(question: bytes) -> None:
+    screen = Screen(80, 24, profile_of("generic"), started_ms=0)
+
+    screen.feed(question, 0)
+    look = screen.look(SETTLED_MS)
+
+    assert look.has_dialog
+    assert state(look) == (AgentState.BLOCKED, "permission")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        b"> ",
+        b"Password: secret\r\n> ",
+        b"Do you want to know?\r\n" + b"line\r\n" * 12,
+        b"ready [y/N] no\r\n> ",
+        b"How can I help you?\r\n> ",
+        b'Type "help", "copyright", "credits" or "license" for more information.\r\n>>> ',
+        b"Press Ctrl-D to leave, Enter to send\r\n> ",
+        b"[pal message from: luna] is it green?\r\n",
+        b"[pal message from: luna] do you know whether it is green by now?\r\n",
+        b"$ ",
+        b"In [1]: ",
+        b"1. one\r\n2. two\r\n> ",
+        b"tokens: 12 > ",
+    ],
+)
+def test_an_answered_question_is_none(output: bytes) -> None:
+    screen = Screen(40, 20, profile_of("generic"), started_ms=0)
+
+    screen.feed(output, 0)
+
+    assert not screen.look(SETTLED_MS).has_dialog
+
+
+def test_a_persons_half_typed_line_is_a_draft_for_a_program_without_a_known_composer() -> None:
+    screen = generic()
+    screen.feed(b"> ", 0)
+
+    screen.human_keys(b"half", 5_000)
+    draft = screen.look(SETTLED_MS)
+    screen.human_keys(b"\r", 6_000)
+    after = screen.look(SETTLED_MS)
+
+    assert (draft.composer, draft.draft, draft.human_key_ms) == (Composer.DRAFT, "half", 5_000)
+    assert (after.composer, after.human_key_ms, after.human_key_count) == (Composer.EMPTY, 6_000, 2)
+
+
+def test_hooks_override_what_the_output_suggests() -> None:
+    screen = generic()
+    screen.feed(b"> ", 0)
+
+    heard = screen.hear("UserPromptSubmit")
+    busy = screen.look(SETTLED_MS)
+    screen.hear("PermissionRequest")
+    asked = screen.look(SETTLED_MS)
+    screen.hear("Stop")
+    screen.feed(b"spinner", SETTLED_MS)
+    idle = screen.look(SETTLED_MS)
+
+    assert heard
+    assert state(busy) == (AgentState.ACTIVE, "thinking")
+    assert (state(asked), asked.has_dialog) == ((AgentState.BLOCKED, "permission_review"), True)
+    assert idle.state is AgentState.IDLE
+
+
+def test_a_hook_ends_the_start() -> None:
+    screen = Screen(80, 24, profile_of("claude"), started_ms=0)
+
+    screen.hear("SessionStart", session="one")
+
+    assert screen.look(0).state is AgentState.IDLE
+    assert not screen.hear("Stop", session="two")
+
+
+def test_an_interrupt_ends_what_a_hook_said() -> None:
+    screen = generic()
+    screen.feed(b"> ", 0)
+    screen.hear("PreToolUse")
+
+    screen.interrupted()
+
+    assert screen.look(SETTLED_MS).state is AgentState.IDLE
+
+
+def test_a_program_that_has_ended_is_exited_whatever_it_showed_last() -> None:
+    screen = generic()
+    screen.feed(b"Continue? [y/N] ", 0)
+
+    screen.exit("exited with 3")
+
+    assert state(screen.look(SETTLED_MS)) == (AgentState.EXITED, "exited with 3")
+
+
+def test_a_usage_limit_is_the_reason_of_an_idle_agent() -> None:
+    screen = Screen(80, 24, profile_of("claude"), started_ms=0)
+    rule = "─" * 80
+    text = f"\x1b[?2004hYou've hit your session limit · resets 6pm\r\n{rule}\r\n❯ \r\n{rule}\r\n\x1b[3;3H"
+
+    screen.feed(text.encode(), 0)
+
+    assert state(screen.look(SETTLED_MS)) == (AgentState.IDLE, "usage_limit")
+
+
+def test_compacting_is_seen_on_the_screen() -> None:
+    screen = Screen(80, 24, profile_of("claude"), started_ms=0)
+    rule = "─" * 80
+
+    screen.feed(f"\x1b[?2004h✻ Compacting conversation…\r\n{rule}\r\n❯ \r\n{rule}\r\n\x1b[3;3H".encode(), 0)
+
+    assert state(screen.look(SETTLED_MS)) == (AgentState.ACTIVE, "compacting")
+
+
+def test_a_harness_is_starting_until_it_takes_a_paste() -> None:
+    screen = Screen(80, 24, profile_of("claude"), started_ms=0)
+    rule = "─" * 80
+
+    screen.feed(f"{rule}\r\n❯ \r\n{rule}\r\n\x1b[2;3H".encode(), 0)
+    before = screen.look(SETTLED_MS)
+    screen.feed(b"\x1b[?2004h", 0)
+    ready = screen.look(SETTLED_MS)
+
+    assert (before.state, before.composer) == (AgentState.STARTING, Composer.UNKNOWN)
+    assert (ready.state, ready.composer) == (AgentState.IDLE, Composer.EMPTY)
+
+
+def test_a_half_drawn_frame_is_not_read_unless_it_never_ends() -> None:
+    screen = generic()
+    screen.feed(b"\x1b[?2026h> ", 5_000)
+
+    assert not screen.look(5_000 + FRAME_LIMIT_MS - 1).is_readable
+    assert screen.look(5_000 + FRAME_LIMIT_MS).is_readable
+
+
+def test_a_screen_that_could_not_be_followed_closes_the_gate_until_it_is_drawn_anew() -> None:
+    screen = generic()
+    screen.feed(b"> \x1b[?6h\x1b[5d", 0)
+
+    spoiled = screen.look(SETTLED_MS)
+    screen.feed(b"\x1bc> ", 0)
+    drawn = screen.look(SETTLED_MS)
+
+    assert (spoiled.is_readable, spoiled.composer) == (False, Composer.UNKNOWN)
+    assert (drawn.is_readable, drawn.composer) == (True, Composer.EMPTY)
+
+
+def test_a_flood_is_skipped_and_what_the_program_said_in_it_is_not() -> None:
+    screen = generic()
+    flood = b"\x1b[?2004h\x1b]0;busy\x07" + b"\rworking" * (BACKLOG_BYTES // 8) + b"\x1b]2;done\x07"
+
+    screen.feed(b"\x1b]0;unfinished", 0)
+    screen.feed(flood + b"tail" * 10, 0)
+    look = screen.look(SETTLED_MS)
+
+    assert look.has_paste_mode
+    assert look.title == "done"
+    assert not look.is_readable
+
+
+def test_after_a_flood_of_lines_the_screen_is_readable_at_once() -> None:
+    screen = generic()
+
+    for start in range(0, BACKLOG_BYTES * 2, 60_000):
+        screen.feed(b"%08d some output of a long build\r\n" % start * 2_000, 0)
+    look = screen.look(SETTLED_MS)
+
+    assert look.is_readable
+    assert "some output" in look.text
+
+
+def test_a_flood_is_understood_in_bounded_steps() -> None:
+    screen = generic()
+    screen.feed(b"line\r\n" * 4_000, 0)
+
+    steps = 1
+    while screen.step():
+        steps += 1
+
+    assert steps == -(-24_000 // STEP_BYTES)
+    assert KEPT_BYTES < BACKLOG_BYTES
+
+
+def test_the_size_can_change_at_any_moment() -> None:
+    screen = generic()
+    screen.feed(b"one two three", 0)
+
+    screen.resize(3, 2)
+    small = screen.look(SETTLED_MS)
+    screen.resize(0, 0)
+
+    assert small.text.startswith("one")
+    assert screen.size == (1, 1)
+
+
+def test_what_scrolled_away_can_be_read_back() -> None:
+    screen = generic()
+
+    screen.feed(b"".join(b"line %d\r\n" % number for number in range(10)), 0)
+
+    assert screen.terminal.glass.row_text(0) == "line 5"
+    assert screen.scrollback[:2] == ("line 0", "line 1")
+
+
+def test_questions_to_the_terminal_are_answered_through_the_screen() -> None:
+    screen = generic()
+    screen.feed(b"\x1b]7501;?\x1b\\\x1b[?1004h", 0)
+    screen.step()
+
+    assert screen.take_answers(is_attended=True) == b"\x1b]7501;?ok\x1b\\"
+    assert screen.has_focus_mode
+
+
+def test_the_text_before_the_cursor_reaches_over_wrapped_rows() -> None:
+    screen = Screen(10, 4, profile_of("generic"), started_ms=0)
+    screen.feed(b"no\r\n> 0123456789abc", 0)
+
+    before = screen.look(SETTLED_MS).before_cursor
+
+    assert before == "> 0123456789abc"
+
+
+def test_it_says_when_to_look_again() -> None:
+    screen = generic(started_ms=0)
+    moments = [screen.next_change_ms(0)]
+    screen.feed(b"x", 1_000)
+    moments.append(screen.next_change_ms(1_000))
+    screen.human_keys(b"x", 2_000)
+    moments += [screen.next_change_ms(2_000), screen.next_change_ms(2_600), screen.next_change_ms(50_000)]
+
+    assert moments == [1_000, 2_000, 2_500, 3_000, None]
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: str(profile.name))
+def test_an_empty_screen_is_starting_for_every_profile(profile: Profile) -> None:
+    look = Screen(80, 24, profile, started_ms=0).look(0)
+
+    assert look.state is AgentState.STARTING
+    assert look.text == ""
+
+
+@pytest.mark.parametrize("text", ["shall we proceed?", "x? [y/n]", "é? " * 40 + "y/n"])
+def test_a_question_in_what_we_typed_ourselves_is_not_the_programs(text: str) -> None:
+    screen = generic()
+    screen.feed(f"> {text}".encode(), 0)
+
+    assert screen.look(SETTLED_MS).has_dialog
+    assert not screen.look(SETTLED_MS, ours=squeeze(text)).has_dialog
+
+
+def test_a_question_before_what_we_typed_is_still_the_programs() -> None:
+    screen = generic()
+    screen.feed(b"Proceed? [y/n] hello", 0)
+
+    assert screen.look(SETTLED_MS, ours="hello").has_dialog
+
+
+def test_progress_on_one_line_that_is_too_much_to_follow_leaves_the_screen_readable() -> None:
+    screen = generic()
+    screen.feed(b"Proceed? [y/n] y\r\n", 0)
+
+    for number in range(3_000):
+        screen.feed(b"\r\x1b[32m%06d %s\x1b[K" % (number, b"#" * 60) * 16, 0)
+    screen.feed(b"\r\ndone\r\n> ", 0)
+    look = screen.look(SETTLED_MS)
+
+    assert look.is_readable
+    assert look.before_cursor == "> "
+    assert "done" in look.text
+
+
+def test_whoever_takes_over_knows_no_less_of_the_program_and_the_person() -> None:
+    before, after = generic(), generic(started_ms=50_000)
+    before.feed(b"> \x1b]7501;state=blocked:kind=permission\x07", 0)
+    before.human_keys(b"half", 1_000)
+
+    after.take_up(redraw(before.terminal), before.keep())
+
+    for now_ms in (1_001, SETTLED_MS, 100_000):
+        assert after.look(now_ms) == before.look(now_ms)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_screen_that_could_not_be_followed_stays_so_for_whoever_takes_over(is_told: bool) -> None:
+    before, after = generic(), generic()
+    before.feed(b"> \x1b[?6h\x1b[5d" if is_told else b"> ", 0)
+
+    after.take_up(redraw(before.terminal), before.keep() if is_told else None)
+
+    assert not after.look(SETTLED_MS).is_readable
+    after.feed(b"\x1b[2J> ", SETTLED_MS)
+    assert after.look(SETTLED_MS).is_readable
+
+
+def test_a_program_that_was_starting_still_is_for_whoever_takes_over() -> None:
+    before, after = generic(), generic()
+
+    after.take_up(redraw(before.terminal), before.keep())
+
+    assert after.look(3_600_000).state is AgentState.STARTING

@@ -1,0 +1,109 @@
+"""Which programs would run what is typed into them: by every name that they have."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.terminal.shells import HANDING_ON, SHELLS, Process, is_shell
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["bash"],
+        ["-bash"],
+        ["rbash"],
+        ["/bin/zsh", "-l"],
+        ["sh", "-i"],
+        ["bash", "-ic", "true"],
+        ["bash", "-c"],
+        ["bash", "--rcfile", "/x", "-o", "vi"],
+        ["bash", "-s", "argument"],
+        ["bash", "-xO", "extglob"],
+        ["bash", "-eo", "pipefail"],
+        ["bash", "-oO", "pipefail", "extglob"],
+        ["bash", "--unheard-of", "agent.sh"],
+        ["bash", "-Q", "agent.sh"],
+        ["bash", "--"],
+        ["bash", "/dev/stdin"],
+        ["bash", "--", "/proc/self/fd/0"],
+        ["busybox", "sh"],
+        ["fish", "--login"],
+        ["fish", "-C", "true"],
+        ["pwsh", "-NoExit", "-File", "x.ps1"],
+        ["nu", "-c", "ls", "-i"],
+        ["dash", "-es"],
+        ["yash"],
+        ["ksh93", "+o", "vi"],
+    ],
+)
+def test_a_shell_that_waits_for_commands_is_plain(argv: list[str]) -> None:
+    assert is_shell(Process(argv=tuple(argv)))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["bash", "agent.sh"],
+        ["bash", "--norc", "agent.sh"],
+        ["bash", "--", "agent.sh"],
+        ["bash", "-eo", "pipefail", "agent.sh"],
+        ["sh", "-c", "while read l; do echo $l; done"],
+        ["bash", "-euc", "agent"],
+        ["bash", "-o", "errexit", "agent.sh"],
+        ["fish", "-c", "agent"],
+        ["nu", "agent.nu"],
+        ["node", "claude"],
+        ["busybox"],
+        ["busybox", "cat"],
+        ["python3", "-i"],
+    ],
+)
+def test_a_script_or_another_program_is_no_plain_shell(argv: list[str]) -> None:
+    assert not is_shell(Process(argv=tuple(argv)))
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        Process(argv=("claude",), name="claude", program="/usr/bin/bash"),
+        Process(argv=("claude",), name="bash", program="/opt/own"),
+        Process(argv=("claude",), program="/usr/bin/bash (deleted)"),
+        Process(argv=("python3", "/usr/bin/xonsh"), name="xonsh", program="/usr/bin/python3.11"),
+        Process(argv=("sh",), name="sh", program="/bin/busybox"),
+        Process(argv=(), name="bash"),
+    ],
+)
+def test_a_shell_under_another_name_is_a_shell(process: Process) -> None:
+    assert is_shell(process)
+
+
+def test_a_script_keeps_being_one_under_every_name() -> None:
+    script = Process(argv=("/bin/bash", "./agent"), name="agent", program="/usr/bin/bash")
+    other = Process(argv=("python3", "/usr/bin/xonsh", "x.xsh"), name="xonsh", program="/usr/bin/python3")
+
+    assert not is_shell(script)
+    assert not is_shell(other)
+
+
+@pytest.mark.parametrize("program", sorted(HANDING_ON))
+def test_who_holds_another_terminal_is_as_a_shell_whatever_it_runs(program: str) -> None:
+    assert is_shell(Process(argv=(program, "claude")))
+    assert is_shell(Process(argv=("agent",), name=f"{program}: client", program="/x"))
+    assert program not in SHELLS
+
+
+@given(st.lists(st.text(max_size=8), max_size=6), st.text(max_size=8), st.sampled_from(sorted(SHELLS)))
+def test_any_arguments_can_be_judged_and_none_make_a_bare_shell_harmless(
+    argv: Sequence[str], name: str, shell: str
+) -> None:
+    assert is_shell(Process(argv=tuple(argv), name=name)) in (True, False)
+    assert is_shell(Process(argv=(name,), program=f"/bin/{shell}"))
+
+
+@given(st.lists(st.from_regex(r"[-+][a-zA-Z]{1,3}", fullmatch=True), max_size=4))
+def test_options_alone_never_make_a_script(options: list[str]) -> None:
+    assert is_shell(Process(argv=("bash", *options)))

@@ -1,0 +1,673 @@
+"""The plan of keystrokes: asked step by step with looks made by hand, and with any looks at all."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.agents.recorded import RECORDINGS
+
+from palaver.agents.terminal.gates import Facts, Foreground, check, check_raw
+from palaver.agents.terminal.look import Composer, Look
+from palaver.agents.typing.typing import (
+    ENTER,
+    PASTE_BEGIN,
+    PASTE_END,
+    Answer,
+    Done,
+    Offer,
+    Step,
+    Typing,
+    Wait,
+    Write,
+)
+from palaver.harness.profile import Interrupt, Profile
+from palaver.harness.profiles import PROFILES, profile_of
+from palaver.model.delivery import AgentState, Grade
+from palaver.model.priority import Priority
+
+TEXT = "[pal message from: luna] can you review this?"
+CLAUDE = profile_of("claude")
+CODEX = profile_of("codex")
+OPENCODE = profile_of("opencode")
+GENERIC = profile_of("generic")
+
+IDLE = Look(
+    state=AgentState.IDLE,
+    composer=Composer.EMPTY,
+    has_composer_rule=True,
+    has_paste_mode=True,
+    output_count=1,
+)
+BUSY = replace(IDLE, state=AgentState.ACTIVE)
+DIALOG = replace(IDLE, state=AgentState.BLOCKED, has_dialog=True, composer=Composer.UNKNOWN)
+PASTED = replace(IDLE, composer=Composer.DRAFT, draft=TEXT, output_count=2)
+BLIND = Look(state=AgentState.IDLE, composer=Composer.EMPTY, output_count=1)
+
+PASTE = Write(PASTE_BEGIN + TEXT.encode() + PASTE_END)
+SEEN = Done(Answer.SEEN, grade=Grade.HANDED)
+
+
+class Hand:
+    """One who types: asks the machine at moments it names, and remembers the keys."""
+
+    def __init__(self, profile: Profile = CLAUDE, offer: Offer | None = None) -> None:
+        self.typing = Typing(offer or Offer(text=TEXT), profile)
+        self.now_ms = 100_000
+        self.keys: list[bytes] = []
+
+    def ask(
+        self,
+        look: Look,
+        *,
+        after_ms: int = 0,
+        foreground: Foreground = Foreground.AGENT,
+        taken: bool = False,
+        unread: bool = False,
+        reading: bool = True,
+    ) -> Step:
+        self.now_ms += after_ms
+        facts = Facts(
+            now_ms=self.now_ms,
+            foreground=foreground,
+            is_passthrough=taken,
+            has_unread=unread,
+            is_reading=reading,
+        )
+        step = self.typing.step(look, facts)
+        if isinstance(step, Write):
+            self.keys.append(step.data)
+        return step
+
+
+def urgent() -> Offer:
+    return Offer(text=TEXT, priority=Priority.INTERRUPT)
+
+
+def test_a_message_is_pasted_then_sent_then_seen_to_leave() -> None:
+    hand = Hand()
+
+    steps = [
+        hand.ask(IDLE),
+        hand.ask(PASTED, after_ms=10),
+        hand.ask(PASTED, after_ms=290),
+        hand.ask(PASTED, after_ms=10),
+        hand.ask(IDLE, after_ms=50),
+    ]
+
+    assert steps == [PASTE, Wait(290), Write(ENTER), Wait(100), SEEN]
+
+
+def test_nothing_is_typed_while_a_gate_is_closed() -> None:
+    hand = Hand()
+
+    assert hand.ask(DIALOG) == Done(Answer.DEFERRED, "dialog")
+    assert hand.keys == []
+    assert not hand.typing.has_typed
+
+
+def test_a_half_drawn_frame_is_waited_for_but_not_for_long() -> None:
+    short, long = Hand(), Hand()
+    blurred = replace(IDLE, is_readable=False, composer=Composer.UNKNOWN)
+
+    assert [short.ask(blurred), short.ask(IDLE, after_ms=100)] == [Wait(100), PASTE]
+    assert [long.ask(blurred), long.ask(blurred, after_ms=1_000)] == [
+        Wait(100),
+        Done(Answer.DEFERRED, "unreadable"),
+    ]
+
+
+@pytest.mark.parametrize("foreground", [Foreground.SHELL, Foreground.OTHER, Foreground.GONE])
+def test_only_the_agents_own_process_is_typed_to(foreground: Foreground) -> None:
+    hand = Hand()
+
+    step = hand.ask(IDLE, foreground=foreground)
+
+    assert isinstance(step, Done)
+    assert step.answer is Answer.DEFERRED
+    assert hand.keys == []
+
+
+def test_a_dialog_that_opens_in_the_very_moment_gets_no_enter_and_the_text_is_sent_when_it_closes() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+
+    held = [hand.ask(DIALOG, after_ms=300), hand.ask(DIALOG, after_ms=3_600_000)]
+    after = [hand.ask(PASTED, after_ms=1), hand.ask(IDLE, after_ms=1)]
+
+    assert held == [Wait(500, "dialog"), Wait(500, "dialog")]
+    assert after == [Write(ENTER), SEEN]
+    assert hand.keys == [PASTE.data, ENTER]
+
+
+def test_text_that_a_dialog_swallowed_is_offered_again_later() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    hand.ask(DIALOG, after_ms=300)
+
+    step = hand.ask(replace(IDLE, output_count=5), after_ms=4_000)
+
+    assert step == Done(Answer.DEFERRED, "swallowed")
+    assert hand.keys == [PASTE.data]
+
+
+def test_a_program_that_does_not_react_is_waited_for_and_then_reported() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+
+    steps = [hand.ask(IDLE, after_ms=10_000), hand.ask(IDLE, after_ms=60_000)]
+
+    assert steps == [Wait(100, "composer"), Done(Answer.UNCONFIRMED, "the program does not react")]
+
+
+def test_text_that_a_person_sent_before_us_is_seen() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+
+    step = hand.ask(replace(IDLE, text=f"> {TEXT}\nworking", human_key_count=3), after_ms=700)
+
+    assert step == Done(Answer.SEEN, "somebody else sent it", Grade.HANDED)
+
+
+def test_text_that_a_person_cleared_is_unconfirmed() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+
+    step = hand.ask(replace(IDLE, human_key_count=3, output_count=9), after_ms=3_500)
+
+    assert step == Done(Answer.UNCONFIRMED, "a person typed before it was sent")
+
+
+def test_text_that_a_person_wrote_on_is_left_to_them() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    mixed = replace(PASTED, draft=f"{TEXT} and more", human_key_count=1)
+    mixed = replace(mixed, human_key_ms=100_200, output_ms=100_210)
+
+    steps = [hand.ask(mixed, after_ms=300), hand.ask(mixed, after_ms=900)]
+
+    assert steps == [Wait(500, "human"), Wait(500, "draft")]
+    assert hand.keys == [PASTE.data]
+
+
+def test_an_eaten_enter_is_pressed_once_more() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    hand.ask(PASTED, after_ms=300)
+
+    steps = [
+        hand.ask(PASTED, after_ms=1_499),
+        hand.ask(PASTED, after_ms=1),
+        hand.ask(PASTED, after_ms=1_500),
+        hand.ask(IDLE, after_ms=5),
+    ]
+
+    assert steps == [Wait(100), Write(ENTER), Wait(500, "eaten"), SEEN]
+
+
+def test_an_enter_that_is_eaten_twice_is_reported() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    hand.ask(PASTED, after_ms=300)
+    hand.ask(PASTED, after_ms=1_500)
+
+    assert hand.ask(PASTED, after_ms=60_000) == Done(Answer.UNCONFIRMED, "Enter was eaten twice")
+    assert hand.keys == [PASTE.data, ENTER, ENTER]
+
+
+def test_no_second_enter_while_a_dialog_covers_the_composer() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    hand.ask(PASTED, after_ms=300)
+
+    steps = [hand.ask(DIALOG, after_ms=2_000), hand.ask(DIALOG, after_ms=600_000)]
+    done = hand.ask(replace(DIALOG, text=f"> {TEXT}\n Do you want to proceed?"), after_ms=1)
+
+    assert steps == [Wait(500, "dialog"), Wait(500, "dialog")]
+    assert done == SEEN
+    assert hand.keys == [PASTE.data, ENTER]
+
+
+def test_a_person_who_goes_on_typing_after_it_left_does_not_matter() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    hand.ask(PASTED, after_ms=300)
+
+    assert hand.ask(replace(PASTED, draft="and now", human_key_count=2), after_ms=20) == SEEN
+
+
+def test_a_folded_paste_is_known_as_ours_until_a_person_types() -> None:
+    folded = replace(PASTED, draft="[Pasted ~2 lines]")
+    ours, theirs = Hand(OPENCODE), Hand(OPENCODE)
+    ours.ask(IDLE)
+    theirs.ask(IDLE)
+
+    assert ours.ask(folded, after_ms=300) == Write(ENTER)
+    assert theirs.ask(replace(folded, human_key_count=1), after_ms=300) == Wait(500, "draft")
+
+
+def test_the_end_of_a_long_text_in_a_composer_that_scrolls_is_known_as_ours() -> None:
+    long = Offer(text="a line of the message that goes on\n" * 20)
+    hand = Hand(offer=long)
+    hand.ask(IDLE)
+
+    step = hand.ask(replace(PASTED, draft="a line of the message that goes on\n" * 4), after_ms=300)
+
+    assert step == Write(ENTER)
+
+
+def test_what_can_no_longer_be_seen_is_unconfirmed_in_the_end() -> None:
+    covered = replace(IDLE, composer=Composer.UNKNOWN)
+    before, behind = Hand(), Hand()
+    before.ask(IDLE)
+    behind.ask(IDLE)
+    behind.ask(PASTED, after_ms=300)
+
+    assert before.ask(covered, after_ms=400) == Wait(500, "composer")
+    assert before.ask(covered, after_ms=60_000) == Done(Answer.UNCONFIRMED, "the composer went out of sight")
+    assert behind.ask(covered, after_ms=400) == Wait(500, "composer")
+    assert behind.ask(covered, after_ms=60_000) == Done(Answer.UNCONFIRMED, "the composer went out of sight")
+
+
+def test_an_unreadable_screen_holds_everything() -> None:
+    blurred = replace(PASTED, is_readable=False, composer=Composer.UNKNOWN)
+    before, behind = Hand(), Hand()
+    before.ask(IDLE)
+    behind.ask(IDLE)
+    behind.ask(PASTED, after_ms=300)
+
+    assert before.ask(blurred, after_ms=600_000) == Wait(500, "unreadable")
+    assert before.ask(PASTED) == Write(ENTER)
+    assert behind.ask(blurred, after_ms=600_000) == Wait(100, "unreadable")
+    assert behind.ask(IDLE) == SEEN
+
+
+def test_without_paste_mode_the_text_is_one_plain_line() -> None:
+    hand = Hand(GENERIC, Offer(text="one\ntwo\tthree"))
+
+    assert hand.ask(BLIND) == Write(b"one two three")
+
+
+def test_an_idle_agent_is_not_interrupted() -> None:
+    hand = Hand(GENERIC, urgent())
+
+    assert hand.ask(BLIND) == Write(TEXT.encode())
+    assert hand.typing.interrupts == 0
+
+
+@pytest.mark.parametrize("priority", [Priority.IDLE, Priority.IDLE_FIRST])
+def test_what_waits_for_idle_is_not_typed_into_a_program_that_has_just_become_busy(
+    priority: Priority,
+) -> None:
+    hand = Hand(offer=Offer(text=TEXT, priority=priority))
+
+    assert hand.ask(BUSY) == Done(Answer.DEFERRED, "busy")
+    assert Hand(offer=Offer(text=TEXT, priority=priority)).ask(IDLE) == PASTE
+
+
+def test_a_program_that_ignores_every_interrupt_gets_three_five_seconds_apart_then_the_text() -> None:
+    hand = Hand(GENERIC, urgent())
+    busy = replace(BLIND, state=AgentState.ACTIVE)
+    moments: list[tuple[int, bytes]] = []
+
+    for _ in range(200):
+        step = hand.ask(busy, after_ms=100)
+        if isinstance(step, Write):
+            moments.append((hand.now_ms, step.data))
+        if hand.typing.has_typed:
+            break
+
+    start = moments[0][0]
+    assert [(moment - start, data) for moment, data in moments] == [
+        (0, b"\x03"),
+        (5_000, b"\x03"),
+        (10_000, b"\x03"),
+        (15_000, TEXT.encode()),
+    ]
+
+
+def test_an_interrupt_that_works_is_not_repeated() -> None:
+    hand = Hand(GENERIC, urgent())
+    busy = replace(BLIND, state=AgentState.ACTIVE)
+
+    steps = [hand.ask(busy), hand.ask(BLIND, after_ms=100), hand.ask(BLIND, after_ms=2_000)]
+
+    assert steps == [Write(b"\x03"), Wait(200), Write(TEXT.encode())]
+
+
+def test_a_dialog_stops_an_interrupt_before_and_after_its_keys() -> None:
+    before, behind = Hand(offer=urgent()), Hand(offer=urgent())
+    behind.ask(BUSY)
+
+    assert before.ask(DIALOG) == Done(Answer.DEFERRED, "dialog")
+    assert behind.ask(DIALOG, after_ms=400) == Done(Answer.DEFERRED, "dialog")
+    assert (before.keys, behind.keys) == ([], [b"\x1b"])
+
+
+def test_a_program_that_redraws_after_an_interrupt_is_waited_for() -> None:
+    hand = Hand(offer=urgent())
+    hand.ask(BUSY)
+
+    steps = [hand.ask(replace(IDLE, composer=Composer.UNKNOWN), after_ms=400), hand.ask(IDLE, after_ms=100)]
+
+    assert steps == [Wait(100), PASTE]
+
+
+def test_a_program_that_hides_its_composer_after_an_interrupt_is_left_alone_in_the_end() -> None:
+    hand = Hand(offer=urgent())
+    covered = replace(IDLE, composer=Composer.UNKNOWN)
+    hand.ask(BUSY)
+
+    steps = [hand.ask(covered, after_ms=2_000), hand.ask(covered, after_ms=3_000)]
+
+    assert steps == [Wait(100), Done(Answer.DEFERRED, "composer")]
+
+
+def test_opencode_is_interrupted_by_two_presses_and_no_more() -> None:
+    hand = Hand(OPENCODE, urgent())
+
+    steps = [hand.ask(BUSY), hand.ask(BUSY, after_ms=300), hand.ask(BUSY, after_ms=300), hand.ask(IDLE)]
+
+    assert steps == [Write(b"\x1b"), Write(b"\x1b"), Wait(100), PASTE]
+
+
+def test_a_prompt_that_the_interrupt_brought_back_goes_along() -> None:
+    hand = Hand(offer=urgent())
+    restored = replace(IDLE, composer=Composer.DRAFT, draft="make the\nfile")
+    hand.ask(BUSY)
+
+    pasted = hand.ask(restored, after_ms=400)
+    sent = hand.ask(replace(restored, draft=f"make the\nfile\n\n{TEXT}", output_count=4), after_ms=300)
+
+    assert pasted == Write(PASTE_BEGIN + b"\n\n" + TEXT.encode() + PASTE_END)
+    assert sent == Write(ENTER)
+
+
+def test_a_draft_that_a_person_began_during_the_interrupt_is_never_touched() -> None:
+    hand = Hand(offer=urgent())
+    draft = replace(IDLE, composer=Composer.DRAFT, draft="no wait", human_key_count=1)
+    draft = replace(draft, human_key_ms=100_100, output_ms=100_150)
+    hand.ask(BUSY)
+
+    steps = [hand.ask(draft, after_ms=700), hand.ask(draft, after_ms=5_000)]
+
+    assert steps == [Wait(100), Done(Answer.DEFERRED, "draft")]
+    assert hand.keys == [b"\x1b"]
+
+
+def test_a_busy_codex_gets_the_key_that_queues_unless_it_is_urgent() -> None:
+    normal, idle = Hand(CODEX), Hand(CODEX)
+    for hand in (normal, idle):
+        hand.ask(BUSY)
+
+    assert normal.ask(replace(PASTED, state=AgentState.ACTIVE), after_ms=300) == Write(b"\t")
+    assert idle.ask(PASTED, after_ms=300) == Write(ENTER)
+
+
+def test_raw_bytes_are_written_as_they_are_also_into_a_dialog() -> None:
+    hand = Hand(offer=Offer(text="\x1b[Ay\udcff", is_raw=True))
+
+    steps = [hand.ask(DIALOG), hand.ask(DIALOG)]
+
+    assert steps == [Write(b"\x1b[Ay\xff"), SEEN]
+    assert hand.typing.has_typed
+
+
+def test_raw_bytes_into_a_shell_are_refused() -> None:
+    hand = Hand(offer=Offer(text="rm", is_raw=True))
+
+    assert hand.ask(IDLE, foreground=Foreground.SHELL) == Done(Answer.REFUSED, "shell")
+
+
+def test_the_end_is_said_again_whenever_asked() -> None:
+    hand = Hand()
+
+    first = hand.ask(DIALOG)
+
+    assert hand.ask(IDLE) == first
+
+
+def test_a_program_without_a_known_composer_shows_by_its_cursor_that_the_text_left() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+
+    steps = [
+        hand.ask(BLIND),
+        hand.ask(echoed, after_ms=300),
+        hand.ask(echoed, after_ms=100),
+        hand.ask(replace(BLIND, before_cursor="> ", output_count=4), after_ms=100),
+    ]
+
+    assert steps == [Write(TEXT.encode()), Write(ENTER), Wait(100), SEEN]
+
+
+def test_an_echo_that_stays_at_the_cursor_gets_one_more_enter() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    hand.ask(BLIND)
+    hand.ask(echoed, after_ms=300)
+
+    assert hand.ask(echoed, after_ms=1_500) == Write(ENTER)
+
+
+def test_a_program_without_echo_must_at_least_react() -> None:
+    quiet, lively = Hand(GENERIC), Hand(GENERIC)
+    for hand in (quiet, lively):
+        hand.ask(BLIND)
+        hand.ask(BLIND, after_ms=300)
+
+    assert quiet.ask(BLIND, after_ms=5_000) == Wait(100)
+    assert quiet.ask(BLIND, after_ms=5_000) == Done(Answer.UNCONFIRMED, "the program does not react")
+    assert lively.ask(replace(BLIND, output_count=2), after_ms=5_000) == SEEN
+
+
+def test_a_person_who_types_into_a_program_without_a_known_composer_is_not_disturbed() -> None:
+    hand = Hand(GENERIC)
+    hand.ask(BLIND)
+    theirs = replace(BLIND, composer=Composer.DRAFT, draft="x", human_key_count=1)
+    theirs = replace(theirs, human_key_ms=100_100, output_ms=100_150)
+
+    held = hand.ask(theirs, after_ms=900)
+    after = hand.ask(replace(theirs, composer=Composer.EMPTY, draft="", human_key_count=2), after_ms=900)
+
+    assert held == Wait(500, "draft")
+    assert after == Done(Answer.UNCONFIRMED, "something took it before it was sent")
+    assert hand.keys == [TEXT.encode()]
+
+
+def test_an_echo_that_vanished_while_it_was_held_gets_no_enter() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    hand.ask(BLIND)
+
+    steps = [hand.ask(replace(echoed, has_dialog=True), after_ms=300), hand.ask(BLIND, after_ms=300)]
+
+    assert steps == [
+        Wait(500, "dialog"),
+        Done(Answer.UNCONFIRMED, "something took it before it was sent"),
+    ]
+
+
+def test_a_question_at_the_cursor_gets_no_enter() -> None:
+    hand = Hand(GENERIC)
+    hand.ask(BLIND)
+
+    step = hand.ask(replace(BLIND, state=AgentState.BLOCKED, has_dialog=True), after_ms=300)
+
+    assert step == Wait(500, "dialog")
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode"])
+def test_a_dialog_that_opened_in_the_very_moment_was_recorded_and_gets_no_key(name: str) -> None:
+    recording = next(recording for recording in RECORDINGS if recording.name == f"{name}/race")
+    text = "[pal message from: nova] in the very moment"
+    hand = Hand(profile_of(name), Offer(text=text))
+    steps: dict[str, Step] = {}
+
+    for scene, screen in recording.play():
+        hand.now_ms = scene.ms + 5_000
+        if scene.scene in ("queued", "dialog_over_draft", "draft_after_dialog", "sent"):
+            steps[scene.scene] = hand.ask(screen.look(hand.now_ms))
+
+    assert steps["queued"] == Write(PASTE_BEGIN + text.encode() + PASTE_END)
+    assert steps["dialog_over_draft"] == Wait(500, "dialog")
+    assert steps["draft_after_dialog"] == Write(ENTER)
+    assert steps["sent"] == SEEN
+
+
+@st.composite
+def looks(draw: st.DrawFn) -> Look:
+    """Any look at all, the likely ones more often."""
+    has_rule = draw(st.booleans())
+    draft = draw(st.sampled_from(["", TEXT, f"{TEXT} more", "half", "[Pasted ~2 lines]"]))
+    return Look(
+        state=draw(st.sampled_from([AgentState.IDLE, AgentState.ACTIVE, *AgentState])),
+        reason=draw(st.sampled_from(["", "", "", "compacting", "session_end"])),
+        has_dialog=draw(st.sampled_from([False, False, False, True])),
+        composer=draw(
+            st.sampled_from([Composer.EMPTY, Composer.DRAFT if draft else Composer.EMPTY, *Composer])
+        ),
+        draft=draft,
+        has_composer_rule=has_rule,
+        is_readable=draw(st.sampled_from([True, True, True, False])),
+        has_paste_mode=draw(st.booleans()),
+        text=draw(st.sampled_from(["", TEXT])),
+        before_cursor=draw(st.sampled_from(["", TEXT, "> "])),
+        output_count=draw(st.integers(0, 3)),
+        human_key_ms=draw(st.sampled_from([None, None, 100_000, 101_000])),
+        human_key_count=draw(st.sampled_from([0, 0, 0, 1])),
+    )
+
+
+moments = st.lists(
+    st.tuples(
+        looks(),
+        st.sampled_from([0, 50, 300, 1_500, 5_000, 70_000]),
+        st.sampled_from([Foreground.AGENT, *Foreground]),
+    ),
+    max_size=40,
+)
+offers = st.builds(Offer, text=st.just(TEXT), priority=st.sampled_from(Priority), is_raw=st.booleans())
+
+
+@given(st.sampled_from(sorted(PROFILES)), offers, moments)
+def test_no_key_is_ever_written_while_its_gate_is_closed(
+    name: str, offer: Offer, story: Sequence[tuple[Look, int, Foreground]]
+) -> None:
+    profile = profile_of(name)
+    typing = Typing(offer, profile)
+    now_ms, keys = 100_000, list[bytes]()
+
+    for look, after_ms, foreground in story:
+        now_ms += after_ms
+        facts = Facts(now_ms=now_ms, foreground=foreground)
+        step = typing.step(look, facts)
+        if not isinstance(step, Write):
+            continue
+        keys.append(step.data)
+        if offer.is_raw:
+            assert check_raw(look, facts).is_open
+        elif step.data in (ENTER, profile.queue_key):
+            assert check(look, facts, ours=True).is_open
+            assert look.composer is not Composer.DRAFT or look.has_composer_rule
+        elif step.data.startswith(PASTE_BEGIN + b"\n\n"):
+            assert typing.interrupts
+            assert look.human_key_count == 0 or look.composer is Composer.DRAFT
+            assert check(look, facts, ours=True).is_open
+        else:
+            assert check(look, facts).is_open
+
+    assert sum(TEXT.encode() in key for key in keys) <= 1
+    assert sum(key in (ENTER, b"\t") for key in keys) <= 2
+    assert keys.count(profile.interrupt.keys) <= _most(profile.interrupt)
+    assert offer.priority is Priority.INTERRUPT or profile.interrupt.keys not in keys
+
+
+def _most(interrupt: Interrupt) -> int:
+    return interrupt.most * interrupt.presses
+
+
+@given(offers, moments)
+def test_what_is_deferred_left_nothing_but_a_swallowed_paste(
+    offer: Offer, story: Sequence[tuple[Look, int, Foreground]]
+) -> None:
+    typing = Typing(offer, CLAUDE)
+    now_ms = 100_000
+
+    for look, after_ms, foreground in story:
+        now_ms += after_ms
+        step = typing.step(look, Facts(now_ms=now_ms, foreground=foreground))
+        if isinstance(step, Done) and step.answer is Answer.DEFERRED:
+            assert step.reason == "swallowed" or not typing.has_typed
+
+
+def test_what_the_program_has_not_read_is_not_seen_however_it_looks() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    after = replace(BLIND, output_count=3)
+    hand.ask(BLIND)
+    hand.ask(echoed, after_ms=300)
+
+    steps = [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=9_900, unread=True)]
+
+    assert steps == [Wait(100), Done(Answer.UNCONFIRMED, "the program does not read")]
+
+
+def test_it_is_seen_as_soon_as_the_program_has_read_it() -> None:
+    hand = Hand(GENERIC)
+    hand.ask(BLIND)
+    hand.ask(replace(BLIND, before_cursor=f"> {TEXT}", output_count=2), after_ms=300)
+    after = replace(BLIND, output_count=3)
+
+    assert [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=100)] == [Wait(100), SEEN]
+
+
+def test_an_empty_composer_is_believed_once_the_terminal_is_read() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    hand.ask(PASTED, after_ms=300)
+
+    assert [hand.ask(IDLE, unread=True), hand.ask(IDLE)] == [Wait(100, "deaf"), SEEN]
+
+
+def test_text_that_nobody_reads_gets_no_enter_and_is_given_up_after_a_minute() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    hand.ask(BLIND)
+
+    steps = [hand.ask(echoed, after_ms=300, unread=True), hand.ask(echoed, after_ms=59_700, unread=True)]
+
+    assert steps == [Wait(500, "deaf"), Done(Answer.UNCONFIRMED, "the program does not read")]
+    assert hand.keys == [TEXT.encode()]
+
+
+def test_nothing_is_typed_into_a_program_that_does_not_wait_for_it() -> None:
+    hand = Hand(GENERIC)
+
+    steps = [hand.ask(BLIND, reading=False), hand.ask(BLIND, after_ms=1_000, reading=False)]
+
+    assert steps == [Wait(100), Done(Answer.DEFERRED, "deaf")]
+    assert hand.keys == []
+
+
+def test_a_busy_program_that_does_not_read_is_interrupted_and_after_three_tries_gets_the_text() -> None:
+    hand = Hand(GENERIC, urgent())
+    busy = replace(BLIND, state=AgentState.ACTIVE)
+
+    for _ in range(3):
+        hand.ask(busy, after_ms=5_000, reading=False)
+    hand.ask(busy, after_ms=5_000, reading=False)
+
+    assert hand.keys == [b"\x03", b"\x03", b"\x03", TEXT.encode()]
+
+
+def test_an_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
+    hand = Hand(GENERIC, urgent())
+    hand.ask(replace(BLIND, state=AgentState.ACTIVE), reading=False)
+
+    waiting = hand.ask(BLIND, after_ms=1_000, reading=False)
+    hand.ask(BLIND, after_ms=100)
+
+    assert waiting == Wait(100)
+    assert hand.keys == [b"\x03", TEXT.encode()]

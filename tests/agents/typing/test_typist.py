@@ -1,0 +1,205 @@
+"""Carrying the plan out: each key in the step of its look, nothing while keys wait, one message at a time."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.agents.stage import LIMIT_S
+
+from palaver.agents.terminal.gates import Facts, Foreground
+from palaver.agents.terminal.look import Composer, Look
+from palaver.agents.typing.steps import Answer, Done, Offer
+from palaver.agents.typing.typist import Typist
+from palaver.harness.generic import PROFILE
+from palaver.model.delivery import AgentState
+from palaver.model.priority import Priority
+
+IDLE = Look(state=AgentState.IDLE, composer=Composer.EMPTY, text="the screen")
+QUICK = replace(PROFILE, settle_ms=0)
+
+
+class FakeDesk:
+    """A terminal that does what a test says. Whatever is typed is shown, and Enter sends it."""
+
+    def __init__(self) -> None:
+        self.seen = IDLE
+        self.foreground = Foreground.AGENT
+        self.unsent = False
+        self.current = True
+        self.keys: list[bytes] = []
+        self.persons: list[bool] = []
+        self.asked: list[bool] = []
+        self.interrupts = 0
+        self.now_ms = 1_000
+        self.on_current: Callable[[], None] = lambda: None
+
+    def is_current(self) -> bool:
+        self.on_current()
+        return self.current
+
+    def has_unsent(self) -> bool:
+        return self.unsent
+
+    def look(self) -> Look:
+        return self.seen
+
+    def facts(self, *, is_interrupt: bool) -> Facts:
+        self.asked.append(is_interrupt)
+        self.now_ms += 1
+        return Facts(now_ms=self.now_ms, foreground=self.foreground)
+
+    def press(self, keys: bytes, *, is_persons: bool) -> None:
+        self.keys.append(keys)
+        self.persons.append(is_persons)
+        text = "" if keys == b"\r" else keys.decode()
+        self.seen = replace(self.seen, before_cursor=text, output_count=self.seen.output_count + 1)
+
+    def interrupted(self) -> None:
+        self.interrupts += 1
+        self.seen = replace(self.seen, state=AgentState.IDLE)
+
+
+class Told:
+    """How messages ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[Done, str]] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, done: Done, screen: str) -> None:
+        self.ends.append((done, screen))
+        self._news.set()
+
+    async def end(self) -> tuple[Done, str]:
+        async with asyncio.timeout(LIMIT_S):
+            await self._news.wait()
+        return self.ends[-1]
+
+
+async def test_a_message_is_typed_entered_and_seen_to_leave() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, QUICK)
+
+    typist.begin(Offer(text="hello"), told)
+
+    done, screen = await told.end()
+    assert (done.answer, screen) == (Answer.SEEN, "the screen")
+    assert desk.keys == [b"hello", b"\r"]
+    assert not typist.is_busy
+
+
+async def test_a_closed_gate_defers_and_presses_nothing() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.foreground = Foreground.SHELL
+
+    Typist(desk, QUICK).begin(Offer(text="hello"), told)
+
+    assert (await told.end())[0] == Done(Answer.DEFERRED, "shell")
+    assert desk.keys == []
+
+
+async def test_nothing_is_asked_while_keys_wait_or_output_is_not_understood() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, QUICK)
+    desk.unsent = True
+    typist.begin(Offer(text="hello"), told)
+    assert desk.asked == []
+
+    desk.unsent, desk.current = False, False
+    typist.poke()
+    assert desk.asked == []
+    desk.current = True
+    typist.poke()
+
+    assert (await told.end())[0].answer is Answer.SEEN
+
+
+async def test_an_interrupt_says_so_to_whoever_judges_the_keyboard() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.seen = replace(IDLE, state=AgentState.ACTIVE)
+
+    Typist(desk, QUICK).begin(Offer(text="now", priority=Priority.INTERRUPT), told)
+
+    await told.end()
+    assert desk.keys == [b"\x03", b"now", b"\r"]
+    assert desk.interrupts == 1
+    assert set(desk.asked) == {True}
+
+
+async def test_raw_keys_go_as_they_are() -> None:
+    desk, told = FakeDesk(), Told()
+
+    Typist(desk, QUICK).begin(Offer(text="y\x1b[A", is_raw=True), told)
+
+    assert (await told.end())[0].answer is Answer.SEEN
+    assert desk.keys == [b"y\x1b[A"]
+    assert desk.persons == [True]
+
+
+async def test_the_end_of_the_terminal_leaves_what_was_typed_in_doubt() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    typist.begin(Offer(text="hello"), told)
+    assert typist.has_typed
+
+    typist.end("exited with 0")
+
+    assert (await told.end())[0] == Done(Answer.UNCONFIRMED, "exited with 0")
+    assert desk.keys == [b"hello"]
+
+
+async def test_the_end_of_the_terminal_gives_back_what_was_not_typed() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    desk.unsent = True
+    typist.begin(Offer(text="hello"), told)
+
+    typist.end("exited with 0")
+    typist.end("exited with 0")
+
+    assert told.ends == [(Done(Answer.DEFERRED, "exited with 0"), "")]
+
+
+async def test_an_end_that_is_met_while_output_is_read_ends_the_message_once() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    desk.on_current = lambda: typist.end("exited with 0")
+
+    typist.begin(Offer(text="hello"), told)
+
+    assert told.ends == [(Done(Answer.DEFERRED, "exited with 0"), "")]
+    assert desk.keys == []
+
+
+async def test_a_program_that_writes_all_the_time_is_asked_again_a_little_later() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.current = False
+    typist = Typist(desk, QUICK)
+    typist.begin(Offer(text="hello"), told)
+
+    desk.current = True
+
+    assert (await told.end())[0].answer is Answer.SEEN
+
+
+async def test_raw_keys_can_be_pressed_beside_a_message_in_hand() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = Typist(desk, PROFILE)
+    typist.begin(Offer(text="hello"), told)
+
+    done, screen = typist.press_beside(Offer(text="y", is_raw=True))
+    desk.unsent = True
+    late, _ = typist.press_beside(Offer(text="y", is_raw=True))
+
+    assert (done.answer, screen) == (Answer.SEEN, "the screen")
+    assert late == Done(Answer.DEFERRED, "keys still wait to be read")
+    assert (desk.keys, desk.persons) == ([b"hello", b"y"], [False, True])
+
+
+async def test_raw_keys_beside_a_message_are_refused_where_the_agent_does_not_read() -> None:
+    desk = FakeDesk()
+    desk.foreground = Foreground.SHELL
+
+    done, _ = Typist(desk, PROFILE).press_beside(Offer(text="y", is_raw=True))
+
+    assert done == Done(Answer.REFUSED, "shell")
