@@ -79,6 +79,41 @@ def test_what_a_server_would_not_know_is_left_to_codex_alone(words: list[str]) -
     assert launch.arguments[-len(words) :] == tuple(words)
 
 
+@pytest.mark.parametrize(
+    ("words", "rights", "screen"),
+    [
+        (["resume", "--last", "-s", "read-only"], ['sandbox_mode="read-only"'], ["resume", "--last"]),
+        (["-anever", "resume"], ['approval_policy="never"'], ["resume"]),
+        (["fork", "--sandbox=read-only", "--", "-s"], ['sandbox_mode="read-only"'], ["fork", "--", "-s"]),
+        (["resume", "-s"], [], ["resume", "-s"]),
+        (
+            ["resume", "--yolo", "-m", "--"],
+            ['sandbox_mode="danger-full-access"', 'approval_policy="never"'],
+            ["resume", "-m", "--"],
+        ),
+    ],
+)
+def test_rights_of_a_conversation_that_goes_on_are_told_to_the_server(
+    words: list[str], rights: list[str], screen: list[str]
+) -> None:
+    launch = plan_launch(words, address="/s", settings=(), told="")
+
+    assert launch.server[3:-2] == tuple(word for right in rights for word in ("-c", right))
+    assert launch.arguments == ("--remote", "unix:///s", *screen)
+
+
+def test_rights_of_a_first_conversation_stay_with_the_screen() -> None:
+    launch = plan_launch(["-s", "read-only", "hello"], address="/s", settings=(), told="")
+
+    assert launch.arguments == ("--remote", "unix:///s", "-s", "read-only", "hello")
+
+
+@pytest.mark.parametrize("word", ["--add-dir=/x", "--approve-for-me"])
+def test_rights_that_only_codex_can_give_again_are_left_to_it(word: str) -> None:
+    assert not plan_launch(["resume", word], address="/s", settings=(), told="").server
+    assert plan_launch([word], address="/s", settings=(), told="").server
+
+
 def test_a_server_of_the_person_stays_theirs() -> None:
     launch = plan_launch(["--remote", "ws://box:1"], address="/s", settings=OURS, told="x")
 

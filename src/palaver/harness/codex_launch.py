@@ -32,6 +32,14 @@ _ALONE: Final = frozenset(
     }
 )
 """With one of these Codex is started without a server of ours."""
+_ALONE_AGAIN: Final = frozenset({"--add-dir", "--approve-for-me"})
+"""Rights that a conversation which goes on can be given by Codex alone."""
+_RIGHTS: Final = {
+    **dict.fromkeys(("-s", "--sandbox"), "sandbox_mode"),
+    **dict.fromkeys(("-a", "--ask-for-approval"), "approval_policy"),
+}
+"""Rights that a screen may not ask for when a conversation goes on: the server is given them itself."""
+_ALL_RIGHTS: Final = frozenset({"--dangerously-bypass-approvals-and-sandbox", "--yolo"})
 _NO_SESSION: Final = frozenset({"-h", "--help", "-V", "--version"})
 _SCREENS: Final = frozenset({"resume", "fork"})
 _WHICH: Final = frozenset({"--last", "--all"})
@@ -121,7 +129,7 @@ def read_arguments(arguments: Sequence[str]) -> Asked:
         session=next(filter(_SESSION.fullmatch, texts[1:2]), "") if is_again else "",
         is_last=is_again and "--last" in names,
         is_again=is_again,
-        is_alone=bool(names & _ALONE),
+        is_alone=bool(names & (_ALONE | _ALONE_AGAIN if is_again else _ALONE)),
         is_remote="--remote" in names,
     )
 
@@ -159,10 +167,28 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
         alone = () if asked.kind is Kind.HEADLESS or "--no-daemon" in arguments else ("--no-daemon",)
         return Launch(arguments=(*alone, *settings, *last, *arguments))
     there = f"unix://{address}"
+    rights, screen = _take_rights(arguments) if asked.is_again else ((), tuple(arguments))
     return Launch(
-        server=("app-server", "--listen", there, *settings, *asked.shared, *last),
-        arguments=("--remote", there, *arguments),
+        server=("app-server", "--listen", there, *settings, *asked.shared, *rights, *last),
+        arguments=("--remote", there, *screen),
     )
+
+
+def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Divide arguments into the rights, as settings, and all others."""
+    rights: list[str] = []
+    others: list[str] = []
+    read = 0
+    for name, words in _split(arguments):
+        read += len(words)
+        value = words[-1].removeprefix(name).removeprefix("=")
+        if name in _RIGHTS and value:
+            rights += setting(_RIGHTS[name], value)
+        elif name in _ALL_RIGHTS:
+            rights += setting("sandbox_mode", "danger-full-access") + setting("approval_policy", "never")
+        else:
+            others += words
+    return tuple(rights), (*others, *arguments[read:])
 
 
 def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:

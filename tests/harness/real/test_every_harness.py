@@ -34,7 +34,7 @@ STAGES: dict[str, Callable[[Path], AbstractContextManager[HarnessStage]]] = {
 }
 MISSING = {
     ("claude", "hook"): "beside hooks Claude Code always has something that wakes it: see its own file",
-    ("codex", "hook"): "Codex runs hooks with a person's leave alone, and 'pal codex' asks for none",
+    ("codex", "hook"): "Codex runs hooks with a person's leave alone, beside its native lane: see its own file",
     ("opencode", "hook"): "OpenCode runs no commands at moments of its own, so it has no lane of hooks",
     ("gemini", "native"): "Gemini CLI lets nobody into a session that runs, so it has no lane of its own",
 }
