@@ -48,6 +48,11 @@ static void read_hook_input(struct bytes *input)
         n = sys_read(STDIN_FILENO, input->data + input->length, PIECE);
         if (n == -EINTR)
             continue;
+        if (n == -EAGAIN) { /* whoever shares it does not wait: nothing has come yet, and its end neither */
+            struct pollfd more = {.fd = STDIN_FILENO, .events = POLLIN};
+            sys_poll(&more, 1, -1);
+            continue;
+        }
         if (n <= 0)
             break;
         input->length += (size_t)n;
@@ -70,6 +75,8 @@ static bool receive_answer(void)
             if (received.data[0] == 'W' && length == 4) { /* a person is asked: wait so long */
                 if (received.length >= HEAD + 4) {
                     unsigned limit_s = get_u32(received.data + HEAD);
+                    if (!limit_s) /* there is always a limit */
+                        limit_s = HOOK_LIMIT_S;
                     sys_alarm(limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S);
                     received.length -= HEAD + 4;
                     copy(received.data, received.data + HEAD + 4, received.length);

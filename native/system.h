@@ -196,10 +196,13 @@ static void sys_handle(int number, void (*handler)(int), struct kernel_action *b
     KERNEL(rt_sigaction, number, &ours, before, 8);
 }
 
-/* Have a signal handled, whatever was done about it before. */
+/* Have a signal handled, whatever was done about it before, and also if whoever started us keeps it back. */
 static void sys_take(int number, void (*handler)(int))
 {
+    unsigned long set = 1UL << (number - 1);
+
     sys_handle(number, handler, NULL);
+    KERNEL(rt_sigprocmask, SIG_UNBLOCK, &set, 0, 8);
 }
 
 /* Have a signal handled, unless it is ignored: nohup, or a background job of a script. */
@@ -327,10 +330,15 @@ static _Noreturn void sys_exit(int status)
     _exit(status);
 }
 
-/* Have a signal handled, whatever was done about it before. */
+/* Have a signal handled, whatever was done about it before, and also if whoever started us keeps it back. */
 static void sys_take(int number, void (*handler)(int))
 {
+    sigset_t set;
+
     signal(number, handler);
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
 /* Have a signal handled, unless it is ignored: nohup, or a background job of a script. */

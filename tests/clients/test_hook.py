@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
+import struct
 import subprocess
+import termios
 from typing import TYPE_CHECKING
 
 import pytest
@@ -155,6 +158,42 @@ def test_a_hook_does_not_wait_for_a_daemon_that_hangs(pal: Pal, daemon: Daemon) 
 
     assert (out, err, process.returncode) == (*QUIET, 0)
     assert peer.rest() == []
+
+
+def test_a_hook_does_not_wait_either_when_it_was_started_with_its_alarm_kept_back(
+    pal: Pal, daemon: Daemon
+) -> None:
+    def keep_back() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+
+    process = pal.start(*HOOK, preexec_fn=keep_back)
+    peer = daemon.accept(MAGIC)
+
+    out, err = process.communicate(timeout=5)
+
+    assert (out, err, process.returncode) == (*QUIET, 0)
+    assert peer.rest() == []
+
+
+def test_input_that_does_not_wait_is_read_to_its_end(pal: Pal, daemon: Daemon) -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    os.write(theirs, b'{"first":')
+    process = pal.start("hook", "claude", "SessionStart", stdin=ours)
+    unread = bytearray(struct.pack("i", 1))
+    while process.poll() is None and unread != bytes(
+        4
+    ):  # until the first piece is taken, and nothing more is there
+        fcntl.ioctl(ours, termios.FIONREAD, unread)
+    os.close(ours)
+
+    os.write(theirs, b"1}")
+    os.close(theirs)
+
+    peer = daemon.accept(MAGIC)
+    assert peer.one(b"b") == b'{"first":1}'
+    peer.send(b"H", b"{}")
+    assert process.communicate(timeout=5) == (b"{}", b"")
 
 
 def test_a_hook_does_not_wait_for_a_daemon_that_does_not_even_read(pal: Pal, daemon: Daemon) -> None:

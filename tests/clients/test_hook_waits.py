@@ -32,11 +32,12 @@ def test_a_hook_takes_the_answer_behind_the_word_to_wait(
     assert process.returncode == 0
 
 
-def test_a_hook_that_waits_in_vain_is_quiet(pal: Pal, daemon: Daemon) -> None:
+@pytest.mark.parametrize("limit_s", [0, 1])
+def test_a_hook_that_waits_in_vain_is_quiet(pal: Pal, daemon: Daemon, limit_s: int) -> None:
     process = pal.start(*HOOK, stdin=subprocess.DEVNULL)
     peer = daemon.accept(MAGIC)
 
-    peer.send(b"W", struct.pack(">I", 1))
+    peer.send(b"W", struct.pack(">I", limit_s))
 
     assert process.communicate(timeout=5) == (b"", b"")
     assert process.returncode == 0

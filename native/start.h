@@ -1,0 +1,227 @@
+/*
+ * Starting the daemon, once for all who want it at the same time, and for nobody who may not. Part of pal.c.
+ */
+
+static bool is_person(void)
+{
+    int fd;
+    bool foreground;
+
+    for (char **entry = environ; *entry; entry++)
+        if (is_named(*entry, MARKS) || starts(*entry, "PALAVER_SEAT="))
+            return false;
+    fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    foreground = tcgetpgrp(fd) == getpgrp();
+    close(fd);
+    return foreground;
+}
+
+static void make_home(void)
+{
+    if (!mkdir(home, 0700) || errno == EEXIST)
+        return;
+    if (errno == ENOENT) {
+        for (char *slash = strchr(home + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+            *slash = 0;
+            mkdir(home, 0700);
+            *slash = '/';
+        }
+        if (!mkdir(home, 0700) || errno == EEXIST)
+            return;
+    }
+    fail("%s: %s", home, strerror(errno));
+}
+
+/* The daemon serves many callers: what belongs to this one alone stays behind. */
+static void clean_environment(void)
+{
+    size_t count = 0, n = 0;
+    char **clean;
+
+    while (environ[count])
+        count++;
+    clean = calloc(count + 2, sizeof *clean);
+    for (size_t i = 0; clean && i < count; i++)
+        if (is_named(environ[i], FOR_DAEMON) || (starts(environ[i], "PALAVER_") && !starts(environ[i], "PALAVER_SEAT=")))
+            clean[n++] = environ[i];
+    if (!clean)
+        _exit(1);
+    environ = clean;
+    setenv("PALAVER_HOME", home, 1);
+}
+
+static void close_from(int first)
+{
+#ifdef SYS_close_range
+    if (!syscall(SYS_close_range, first, ~0U, 0))
+        return;
+#endif
+    for (int fd = first, limit = (int)sysconf(_SC_OPEN_MAX); fd < limit; fd++)
+        close(fd);
+}
+
+/* In the second child: nothing of the caller is left but the pipe on which the daemon says that it listens. */
+static _Noreturn void become_daemon(int ready)
+{
+    char *argv[] = {find_python(), "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", "3", NULL};
+    sigset_t none;
+    int null, notes;
+
+    ready = fcntl(ready, F_DUPFD, READY_FD + 1); /* out of the way of 0 to 3 */
+    null = fcntl(open("/dev/null", O_RDWR), F_DUPFD, READY_FD + 1);
+    notes = fcntl(open(in_home("daemon.log"), O_WRONLY | O_APPEND | O_CREAT, 0600), F_DUPFD, READY_FD + 1);
+    for (int fd = 0; fd < 3; fd++)
+        dup2(null, fd);
+    if (notes >= 0) /* where Python says why it cannot run what it was told to */
+        dup2(notes, STDERR_FILENO);
+    dup2(ready, READY_FD);
+    close_from(READY_FD + 1); /* somebody may wait for the end of a pipe that was handed to us */
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++)
+        signal(SIGNALS[i], SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(077);
+    clean_environment();
+    if (!chdir("/"))
+        execvp(argv[0], argv);
+    dprintf(READY_FD, "cannot run %s: %s", argv[0], strerror(errno));
+    _exit(1);
+}
+
+/* The last line that a file has beyond a size; what else it has gained is for those who look into it. */
+static bool read_last_line(const char *path, off_t beyond, char *line, size_t size)
+{
+    struct stat now;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = 0;
+
+    if (fd >= 0 && !fstat(fd, &now) && now.st_size > beyond) {
+        off_t from = now.st_size - (off_t)size + 1;
+        n = pread(fd, line, size - 1, from > beyond ? from : beyond);
+    }
+    if (fd >= 0)
+        close(fd);
+    while (n > 0 && line[n - 1] == '\n')
+        n--;
+    line[n > 0 ? n : 0] = 0;
+    for (char *end = strchr(line, '\n'); end; end = strchr(line, '\n'))
+        memmove(line, end + 1, strlen(end));
+    return *line;
+}
+
+/* Start a daemon and wait until it listens or says why not. */
+static void spawn_daemon(void)
+{
+    char text[4096];
+    const char *notes = in_home("daemon.log");
+    struct stat before = {0};
+    size_t n = 0;
+    int ends[2];
+    pid_t child;
+
+    stat(notes, &before);
+    spawned = true;
+    if (pipe(ends) || (child = fork()) < 0)
+        fail("the daemon did not start: %s", strerror(errno));
+    if (!child) {
+        setsid();
+        child = fork(); /* its parent ends at once, so nobody must wait for it and no terminal can become its own */
+        if (!child)
+            become_daemon(ends[1]);
+        if (child < 0)
+            dprintf(ends[1], "%s", strerror(errno));
+        _exit(0);
+    }
+    close(ends[1]);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    while (n < sizeof text - 1 && !(n == 3 && !memcmp(text, "ok\n", 3))) {
+        ssize_t got = read(ends[0], text + n, sizeof text - 1 - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
+    close(ends[0]);
+    if (n == 3 && !memcmp(text, "ok\n", 3))
+        return;
+    while (n && text[n - 1] == '\n')
+        n--;
+    text[n] = 0;
+    if (n)
+        fail("the daemon did not start: %s", text);
+    if (read_last_line(notes, before.st_size, text, sizeof text))
+        fail("the daemon did not start: %s (see %s)", text, notes);
+    fail("the daemon did not start, and said nothing: was it killed? See %s", notes);
+}
+
+/* Start the daemon, or wait for the one that another client is starting. Gives the connection, or -1. */
+static int start_daemon(void)
+{
+    int lock, fd;
+    char *path;
+
+    make_home();
+    path = in_home("start.lock");
+    lock = above_stdio(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (lock < 0)
+        fail("%s: %s", path, strerror(errno));
+    free(path);
+    while (flock(lock, LOCK_EX) && errno == EINTR)
+        ;
+    fd = reach();
+    /* An old daemon may still be stepping down, or one started by other means not listen yet. */
+    for (int ms = 0; fd < 0 && ms < GONE_LIMIT_MS && is_daemon_alive(); ms += 20) {
+        pause_ms(20);
+        fd = reach();
+    }
+    if (fd < 0) {
+        spawn_daemon();
+        fd = reach();
+    }
+    close(lock);
+    return fd;
+}
+
+static _Noreturn void end_not_running(const char *marker)
+{
+    int fd = open(marker, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* without a home there is nothing to keep down */
+
+    if (fd < 0 && errno != ENOENT)
+        fail("%s: %s", marker, strerror(errno));
+    dprintf(STDERR_FILENO, "pal: the bus is not running\n");
+    _exit(0);
+}
+
+/* Get a connection by the rules of the verb; -1 when the daemon was lost again. */
+static int open_wire(int repeats)
+{
+    int fd = reach();
+    char *marker;
+
+    if (fd >= 0)
+        return fd;
+    if (call.help)
+        run_python("palaver.cli", call.all + 1, call.count - 1);
+    marker = in_home("down");
+    if (call.down)
+        end_not_running(marker);
+    if (repeats) { /* somebody may be bringing it back already */
+        pause_ms(20 << (repeats - 1));
+        fd = reach();
+        if (fd >= 0)
+            return fd;
+    }
+    if (!call.up && !access(marker, F_OK)) {
+        /* A follower that was running when the bus was stopped must not bring it back, whoever started it. */
+        if (repeats || !is_person())
+            fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
+        unlink(marker);
+    }
+    free(marker);
+    return start_daemon();
+}
