@@ -20,6 +20,7 @@ class FakeOpenCode:
         self.permissions: list[dict[str, object]] = []
         self.asked: list[tuple[str, str, object]] = []
         self.prompt_status = 204
+        self.messages_status = 200
         self.is_cut = False
         """Take a text, and cut the connection instead of an answer."""
         self._streams: list[asyncio.StreamWriter] = []
@@ -116,7 +117,7 @@ class FakeOpenCode:
             "/question": [],
         }
         if path.startswith("/session/") and "/message" in path:
-            return 200, self.messages.get(path.split("/")[2], [])
+            return self.messages_status, self.messages.get(path.split("/")[2], [])
         return 200, known.get(path, {})
 
     def _prompt(self, session: str, given: object) -> int:

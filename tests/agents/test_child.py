@@ -59,6 +59,12 @@ def test_the_terminal_is_that_of_the_caller_where_it_has_one(term: str, expected
     assert clean_environment({"TERM": term}, "/x")["TERM"] == expected
 
 
+def exit_of(status: int) -> Exit:
+    """Read what the system says of a process that has ended."""
+    code = os.waitstatus_to_exitcode(status)
+    return Exit(None, -code) if code < 0 else Exit(code)
+
+
 def run(program: Program, seat: str | None) -> tuple[bytes, Exit, bytes]:
     """Start a child, let it go or not, and give its output, its end, and what it said of a failure."""
     pty, slave = Pty.open(80, 24)
@@ -79,7 +85,7 @@ def run(program: Program, seat: str | None) -> tuple[bytes, Exit, bytes]:
     except OSError:
         pass
     pty.close()
-    return output, Exit.from_wait(status), failure
+    return output, exit_of(status), failure
 
 
 def program(*words: str, cwd: Path = Path("/")) -> Program:
@@ -135,6 +141,6 @@ def test_a_child_that_was_killed_while_it_waited_can_still_be_told_to_go() -> No
 
     let_go(waiting, "mark")
 
-    assert Exit.from_wait(status) == Exit(None, 9)
+    assert exit_of(status) == Exit(None, 9)
     os.close(waiting.failure)
     pty.close()

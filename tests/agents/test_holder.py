@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.agents.spooled import read_reports
 from tests.agents.stage import Attached, Stage, children_of, is_running, parent_of, script, wait_until
 
 from palaver.agents.server import LIMIT_CALLERS, AgentServer, House
 from palaver.agents.sockets import listen, socket_path
-from palaver.agents.spool import read_reports
 from palaver.errors import NotYou, PalaverError
 from palaver.home import connect_socket
 
@@ -179,6 +179,16 @@ async def test_status_says_how_the_agent_is(stage: Stage) -> None:
     assert (agent["name"], agent["pid"], agent["cols"], agent["rows"]) == ("luna", stage.child, 100, 30)
     assert agent["state"] == "starting"
     assert agent["command"][-1].endswith("lines.py")
+    assert agent["harness"] is None
+
+
+async def test_status_names_the_harness_that_the_agent_was_started_with(stage: Stage) -> None:
+    stage.daemon.harness = "aider"
+    await stage.start(script("lines"))
+
+    reply = await stage.ask(type="status")
+
+    assert reply["agent"]["harness"] == "aider"
 
 
 async def test_the_socket_is_for_its_owner_alone(stage: Stage) -> None:

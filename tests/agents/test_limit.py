@@ -1,6 +1,7 @@
 """A used-up allowance that only a screen shows."""
 
 import asyncio
+from datetime import UTC, datetime
 
 from tests.fakes import FakeClock
 
@@ -12,6 +13,10 @@ SHOWN = Word(state=AgentState.IDLE, detail="usage limit, resets in 90s")
 ASKED = Word(state=AgentState.BLOCKED, detail="usage limit: flash; Keep trying / Stop?")
 ACTIVE = Word(state=AgentState.ACTIVE)
 IDLE = Word(state=AgentState.IDLE)
+
+
+def time_of_day(moment_s: int) -> str:
+    return datetime.fromtimestamp(moment_s, UTC).strftime("%H:%M")
 
 
 async def test_it_is_blocked_until_the_moment_that_was_meant_when_it_was_first_seen() -> None:
@@ -75,6 +80,24 @@ async def test_the_same_limit_after_work_begins_anew() -> None:
     watch.close()
 
     assert again.state is AgentState.BLOCKED
+
+
+async def test_the_same_time_of_day_after_work_is_still_the_old_limit() -> None:
+    clock = FakeClock()
+    watch = LimitWatch(clock, lambda: None)
+    ends_s = clock.now_ms() // 1000 + 7200
+    shown = Word(state=AgentState.IDLE, detail=f"usage limit, resets {time_of_day(ends_s)} (UTC)")
+    first = watch.see(shown)
+    clock.advance(7200 + 3600)
+
+    work, behind = watch.see(ACTIVE), watch.see(shown)
+    clock.advance(12 * 3600)
+    watch.see(ACTIVE)
+    next_day = watch.see(shown)
+    watch.close()
+
+    assert first.state is next_day.state is AgentState.BLOCKED
+    assert (work, behind) == (ACTIVE, IDLE)
 
 
 async def test_the_answer_to_a_dialog_counts_when_it_is_seen_what_came_of_it() -> None:

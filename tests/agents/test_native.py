@@ -9,7 +9,8 @@ from tests.fakes import FakeClock
 from palaver.agents.bus import Bus
 from palaver.agents.native import WAYS_IN, Native
 from palaver.agents.native_lane import NativeLane
-from palaver.agents.native_word import Word
+from palaver.agents.native_subagents import Subagents
+from palaver.agents.native_word import Level, Word
 from palaver.agents.terminal.gates import OPEN
 from palaver.agents.terminal.look import Look
 from palaver.agents.typing.steps import Answer, Done
@@ -21,11 +22,33 @@ from palaver.model.last_report import Outcome
 IDLE = Look(state=AgentState.IDLE)
 
 
+class Nobody:
+    """A harness whose agent has started none."""
+
+    ending = "done"
+
+    def living(self) -> dict[str, tuple[str, str]]:
+        return {}
+
+    def level_of(self, key: str) -> Level:
+        return Level(OPEN)
+
+    def word_of(self, key: str) -> Word:
+        return Word(state=AgentState.IDLE)
+
+    def is_waiting(self, key: str) -> bool:
+        return False
+
+    async def carry(self, key: str, text: str, mark: str) -> Done:
+        return Done(Answer.DEFERRED)
+
+
 class FakeWay:
     """A way in that is as a test says."""
 
     def __init__(self, bus: Bus) -> None:
         self.lane = NativeLane(bus, self._carry, lambda: None)
+        self.subagents = Subagents(bus, Nobody(), spawn=lambda work: work.close(), on_change=lambda: None)
         self.word: Word | None = None
         self.is_over = False
         self.calls: list[str] = []
@@ -126,10 +149,13 @@ async def test_its_outcomes_are_kept_and_its_folder_is_taken_away(
     (tmp_path / "codex-1").mkdir()
     native = make(bus, str(tmp_path / "codex-1" / "server.sock"))
 
-    native.remember((Outcome(messages=(3,), answer="seen"),))
+    native.remember(
+        (Outcome(messages=(3,), answer="seen"), Outcome(messages=(4,), answer="seen", name="luna_sub_1"))
+    )
     native.ended()
     native.clear()
 
-    assert [one.messages for one in native.outcomes] == [(3,)]
+    assert [(one.name, one.messages) for one in native.outcomes] == [("", (3,)), ("luna_sub_1", (4,))]
+    assert way.lane.outcomes == (Outcome(messages=(3,), answer="seen"),)
     assert way.calls == ["close"]
     assert not (tmp_path / "codex-1").exists()

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -160,6 +161,57 @@ async def test_a_message_that_ends_in_a_question_is_still_sent(stage: Stage, tmp
 
     assert (await stage.daemon.heard("answer"))["answer"] == "seen"
     assert record.read_bytes() == f"{HEAD}shall we proceed? [y/n]\r".encode()
+
+
+# What fills the screen
+
+IN_FRONT = "print('\\x1b[?1049h' + sys.argv[1] + 'a page', flush=True); tty.setraw(0)"
+READING = (
+    "import sys, os, tty; f = open(sys.argv[2], 'ab', 0)\n" + IN_FRONT + "\nwhile 1: f.write(os.read(0, 99))"
+)
+
+
+@pytest.mark.parametrize(
+    "command", [["less", "page"], ["vi", "-u", "NONE", "page"], ["top", "-d", "60"]], ids=lambda one: one[0]
+)
+async def test_a_pager_an_editor_or_a_monitor_gets_no_message(stage: Stage, command: list[str]) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed here")
+    (stage.home / "page").write_text("a line\n" * 99)
+    await stage.start(command, env={"LESS": "", "LESSOPEN": ""})
+    await stage.daemon.heard("lane")
+
+    await refused_by(stage, "composer")
+
+    assert (stage.home / "page").read_text() == "a line\n" * 99
+
+
+async def test_a_program_that_fills_the_screen_and_takes_no_paste_gets_no_message_but_raw_keys(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start([*PYTHON, READING, "", str(record)])
+    await stage.daemon.heard("lane")
+
+    await refused_by(stage, "composer")
+    stage.daemon.offer(2, "", raw=raw(b"q"))
+
+    await stage.daemon.heard("answer", offer=2)
+    await wait_until(lambda: record.read_bytes() == b"q")
+
+
+async def test_a_program_that_fills_the_screen_and_takes_a_paste_gets_its_message(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start([*PYTHON, READING, "\x1b[?2004h", str(record)])
+    await stage.daemon.heard("lane")
+
+    await until_open(stage)
+    stage.daemon.offer(1, "hello")
+
+    typed = f"\x1b[200~{HEAD}hello\x1b[201~\r".encode()
+    await wait_until(lambda: record.read_bytes() == typed)
 
 
 # What a person has begun

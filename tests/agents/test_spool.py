@@ -1,9 +1,11 @@
-"""The last report of a holder: written whole, read back, and what is no report passed over."""
+"""The last report of a holder: written whole, and read back."""
 
 import stat
 from pathlib import Path
 
-from palaver.agents.spool import read_reports, write_report
+from tests.agents.spooled import read_reports
+
+from palaver.agents.spool import write_report
 from palaver.model.last_report import Outcome, Report
 
 
@@ -31,11 +33,3 @@ def test_a_later_report_takes_the_place_of_an_earlier_one(tmp_path: Path) -> Non
     ((_, report),) = read_reports(str(tmp_path))
 
     assert report.reason == "exited with 2"
-
-
-def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "luna.report.json").write_text("{")
-
-    assert read_reports(str(tmp_path)) == []
-    assert read_reports(str(tmp_path / "nowhere")) == []

@@ -6,9 +6,9 @@ It begins once its name is known and its process may run. The connection to the 
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from palaver.agents.adopt import ask_daemon
 from palaver.agents.bus import Bus, Held
@@ -16,7 +16,7 @@ from palaver.agents.farewell import Farewell
 from palaver.agents.house import House
 from palaver.agents.lane import Lane
 from palaver.agents.native import Native
-from palaver.agents.native_word import Word
+from palaver.agents.native_word import Word, status_of
 from palaver.agents.renewal import Kept
 from palaver.agents.server import AgentServer
 from palaver.agents.sockets import socket_path
@@ -26,7 +26,8 @@ from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.pty import Exit, Pty
 from palaver.agents.watching.frames_wire import control_to_bytes
 from palaver.agents.watching.viewer import Viewer, error_frame
-from palaver.client.request import Status, Typed
+from palaver.agents.work import Spawn
+from palaver.client.request import Typed
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import BadRequest, PalaverError
@@ -40,8 +41,6 @@ _LIMIT_TYPED: Final = 100
 """Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
 
 _logger: Final = logging.getLogger("palaver.holder")
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Agent:
@@ -182,15 +181,7 @@ class Agent:
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
-            word = self._word
-            status = Status(
-                state=word.state,
-                detail=word.detail,
-                tool=word.tool,
-                command=word.command,
-                file=word.file,
-            )
-            self._bus.mention(status)  # the next connection begins with it
+            self._bus.mention(status_of(self._word))  # the next connection begins with it
 
     def _end_offer(self) -> None:
         self.station.check_level()

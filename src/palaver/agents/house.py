@@ -5,8 +5,8 @@ Whoever asks here was found to be allowed to.
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -19,13 +19,12 @@ from palaver.agents.station import Station
 from palaver.agents.terminal.gates import check
 from palaver.agents.terminal.pty import Exit
 from palaver.agents.watching.attached import LIMIT_CLIENTS
+from palaver.agents.work import Spawn
 from palaver.client.request import Receipts, Tell
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import Disconnected, NotFound, PalaverError, Unavailable
 from palaver.harness.profile import Profile
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 _LIMIT_TEXT_BYTES: Final = 768 * 1024
 _IN_THE_WAY: Final = frozenset(
@@ -89,7 +88,7 @@ class House:
             "detail": self.state[1],
             "since": self._since_ms,
             "command": list(self._command),
-            "harness": self._profile.name,
+            "harness": self._bus.held.harness or None if self._bus.held else None,
             "pid": self._child,
             "cols": cols,
             "rows": rows,

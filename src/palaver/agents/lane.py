@@ -13,10 +13,10 @@ import msgspec
 
 from palaver.agents.bus import Bus
 from palaver.agents.message_file import message_path, write_message
-from palaver.agents.saying import Saying
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.typing.steps import Answer, Done, Offer
 from palaver.agents.typing.typist import Typist
+from palaver.agents.work import Work
 from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import BadRequest, PalaverError
@@ -104,7 +104,7 @@ class Lane:
         self._outcomes: list[Outcome] = []
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
-        self._saying = Saying()
+        self._saying = Work()
         self.handled: dict[str, Handled] = {}
         """The last messages offered here, by id."""
 
@@ -139,7 +139,7 @@ class Lane:
         if in_hand is not None:
             in_hand.lane, in_hand.offer = opened.lane, opened.offer
             if in_hand.end is not None:  # it came to its end meanwhile
-                self._saying.begin(self._answer(in_hand, in_hand.end))
+                self._saying.spawn(self._answer(in_hand, in_hand.end))
         self._tell_level()
 
     def set_level(self, gate: Gate, *, is_paused: bool) -> None:
@@ -239,7 +239,7 @@ class Lane:
         self._outcomes.append(outcome)
         evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if message.raw else ""
         in_hand.end = _End(done, outcome, evidence)
-        self._saying.begin(self._answer(in_hand, in_hand.end))
+        self._saying.spawn(self._answer(in_hand, in_hand.end))
 
     async def _answer(self, in_hand: _InHand, end: _End) -> None:
         if not self._is_open or in_hand.lane != self._number or not in_hand.offer:

@@ -1,4 +1,4 @@
-"""A used-up allowance that only a screen shows: what it says, and until when that is believed.
+"""A used-up allowance that only a screen shows: until when that is believed.
 
 The screen shows it for as long as nobody does anything. So the moment at which it ends is taken down once,
 and behind that moment the agent rests, whatever still stands there.
@@ -10,24 +10,14 @@ from typing import Final
 
 from palaver.agents.native_word import Word
 from palaver.clock import Clock
-from palaver.harness.profile import Profile, View
-from palaver.harness.usage_reset import fix_limit, limit_ends_ms
+from palaver.harness.hook_states import USED_UP, USED_UP_ASKED
+from palaver.harness.usage_reset import fix_limit, is_counted_from_then, limit_ends_ms
 from palaver.model.delivery import AgentState
 
-USAGE_LIMIT: Final = "usage_limit"
-"""What is said of a program of which no more than that is known."""
-_SAID: Final = "usage limit"
-_ASKED: Final = "usage limit: "
-"""How a dialog about it is named."""
+_STALE_MS: Final = 12 * 60 * 60_000
+"""So long after its end the same words on a screen are the old ones, and no new limit."""
 GRACE_MS: Final = 5_000
 """So long after such a dialog it may turn out that the turn ends for want of allowance after all."""
-
-
-def limit_said(profile: Profile, view: View, text: str) -> str:
-    """Say that a program at rest shows a used-up allowance; nothing when it does not."""
-    if profile.read_limit is not None:
-        return profile.read_limit(view)
-    return USAGE_LIMIT if any(pattern.search(text) for pattern in profile.usage_limits) else ""
 
 
 class LimitWatch:
@@ -40,6 +30,8 @@ class LimitWatch:
         self._shown = ""
         self._detail = ""
         self._ends_ms: int | None = None
+        self._before = ("", "", 0)
+        """The last limit whose end was known: its words, what was said of it, and its end."""
         self._timer: asyncio.TimerHandle | None = None
         self._asked: Word | None = None
         self._answered_ms: int | None = None
@@ -47,7 +39,7 @@ class LimitWatch:
     def see(self, word: Word) -> Word:
         """Give what the agent does: blocked while its allowance is used up, as far as that is known."""
         word = self._see_dialog(word)
-        shown = word.detail if word.state is AgentState.IDLE and word.detail.startswith(_SAID) else ""
+        shown = word.detail if word.state is AgentState.IDLE and word.detail.startswith(USED_UP) else ""
         if shown != self._shown:
             self._begin(shown)
         if not shown:
@@ -58,7 +50,7 @@ class LimitWatch:
 
     def _see_dialog(self, word: Word) -> Word:
         """Have the answer to a dialog about it count only once it is seen what came of it."""
-        if word.state is AgentState.BLOCKED and word.detail.startswith(_ASKED):
+        if word.state is AgentState.BLOCKED and word.detail.startswith(USED_UP_ASKED):
             self._asked, self._answered_ms = word, None
         elif self._asked is not None and word.state is AgentState.ACTIVE:
             now_ms = int(self._clock.monotonic_s() * 1000)
@@ -87,7 +79,13 @@ class LimitWatch:
             self._timer.cancel()
             self._timer = None
         now_ms = self._clock.now_ms()
-        self._shown, self._detail = shown, fix_limit(shown, now_ms)
-        self._ends_ms = limit_ends_ms(self._detail, now_ms)
+        words, detail, ends_ms = self._before
+        self._shown = shown
+        if shown and shown == words and not is_counted_from_then(shown) and now_ms < ends_ms + _STALE_MS:
+            self._detail, self._ends_ms = detail, ends_ms
+        else:
+            self._detail = fix_limit(shown, now_ms)
+            self._ends_ms = limit_ends_ms(self._detail, now_ms)
         if self._ends_ms is not None:
+            self._before = shown, self._detail, self._ends_ms
             self._look_in(max(0, self._ends_ms - now_ms))

@@ -5,63 +5,27 @@ When it is gone, or could never be reached, the terminal is what is left.
 """
 
 import shutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from palaver.agents.bus import Bus
 from palaver.agents.codex.lane import CodexLane
 from palaver.agents.limit import LimitWatch
 from palaver.agents.native_lane import NativeLane
+from palaver.agents.native_way import Tell, WayIn
 from palaver.agents.native_word import Word
-from palaver.agents.opencode.lane import opencode_lane
+from palaver.agents.opencode.held_lane import opencode_lane
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.terminal.look import Look
+from palaver.agents.work import Spawn
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import PalaverError
 from palaver.model.delivery import AgentState
 from palaver.model.last_report import Outcome
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
-Tell = Callable[[], None]
-
 _NATIVE: Final = Gate(is_open=False, reason="native")
-
-
-class WayIn(Protocol):
-    """A harness's own way in, as a holder sees it."""
-
-    @property
-    def lane(self) -> NativeLane:
-        """Where offers go, and what became of them."""
-
-    @property
-    def word(self) -> Word | None:
-        """What the agent does, while that is known."""
-
-    @property
-    def is_over(self) -> bool:
-        """It is gone for good, or could never be reached."""
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing is in hand, for the agent or one of its sub-agents."""
-
-    def start(self) -> None:
-        """Reach the harness, once it is up; again is nothing."""
-
-    def connected(self) -> None:
-        """The bus knows of us anew: tell it all that it must know beside the state."""
-
-    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
-        """Take an offer that is for this way in, and give any other to whom it is for."""
-
-    def decide(self, line: Line) -> None:
-        """Take a person's word on what the harness asks leave for."""
-
-    def close(self) -> None:
-        """Let go of the harness."""
 
 
 Make = Callable[[str, Bus, Clock, Spawn, Tell, Tell], WayIn]
@@ -104,18 +68,20 @@ class Native:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is in hand."""
-        return self._way is None or self._way.is_at_rest
+        """Whether nothing is in hand, for the agent or one of its sub-agents."""
+        way = self._way
+        return way is None or (way.lane.is_at_rest and way.subagents.is_at_rest)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What the daemon has not heard of yet."""
-        return () if self._way is None else self._way.lane.outcomes
+        """What the daemon has not heard of yet, for the agent or one of its sub-agents."""
+        return () if self._way is None else self._way.lane.outcomes + self._way.subagents.outcomes
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Take up what an earlier version of this process had not told yet."""
         if self._way is not None:
-            self._way.lane.remember(outcomes)
+            self._way.lane.remember(tuple(one for one in outcomes if not one.name))
+            self._way.subagents.remember(tuple(one for one in outcomes if one.name))
 
     def connected(self) -> None:
         """Open the lane on a new connection of the bus, as soon as nothing is in hand."""
@@ -160,6 +126,7 @@ class Native:
         """Wait until all that was being said is said."""
         if self._way is not None:
             await self._way.lane.settle()
+            await self._way.subagents.settle()
 
     def ended(self) -> None:
         """The agent has ended: let go of its way in."""

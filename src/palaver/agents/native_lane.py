@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from palaver.agents.bus import Bus
-from palaver.agents.saying import Saying
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.typing.steps import Answer, Done
+from palaver.agents.work import Work
 from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import PalaverError
@@ -71,7 +71,7 @@ class NativeLane:
         """What left without a proof, by its key."""
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
-        self._saying = Saying()
+        self._saying = Work()
         self._is_closed = False
         self._early: list[tuple[Line, Callable[[Line], None]]] | None = None
         """Offers that came while the lane's number was on its way; None when it is not."""
@@ -177,7 +177,7 @@ class NativeLane:
             return
         self._is_in_hand = True
         self._at_rest.clear()
-        self._saying.begin(self._bring(line.lane, line.offer, messages))
+        self._saying.spawn(self._bring(line.lane, line.offer, messages))
 
     async def _bring(self, lane: int, offer: int, messages: tuple[Offered, ...]) -> None:
         assert self._bus.held is not None
@@ -204,7 +204,7 @@ class NativeLane:
         )
         self._outcomes.append(outcome)
         if lane == self._number:
-            self._saying.begin(self._answer(lane, offer, outcome, done.reason))
+            self._saying.spawn(self._answer(lane, offer, outcome, done.reason))
 
     def _doubt(self, key: str, messages: tuple[int, ...]) -> None:
         self._doubtful[key] = messages

@@ -21,14 +21,3 @@ def write_report(home: str, report: Report) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return fresh.replace(path)
-
-
-def read_reports(home: str) -> list[tuple[Path, Report]]:
-    """Give the reports that lie there, with their places; what cannot be read is passed over."""
-    found: list[tuple[Path, Report]] = []
-    for path in sorted((Path(home) / "agents").glob(f"*{REPORT_END}")):
-        try:
-            found.append((path, msgspec.json.decode(path.read_bytes(), type=Report)))
-        except (OSError, msgspec.DecodeError):
-            continue
-    return found

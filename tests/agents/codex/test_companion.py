@@ -2,43 +2,39 @@
 
 import asyncio
 import io
+import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.agents.codex_fake import FakeCodex, fake_codex
 from tests.agents.stage import LIMIT_S, Stage
 
-from palaver.agents.codex.companion import Companion, is_first, main, shared_server
+from palaver.agents import beside as module
+from palaver.agents.codex.companion import MODULE, attend, beside_session, lock_session, main, shared_server
 
 COMMAND = "item/commandExecution/requestApproval"
 
 
-class Beside:
+class Companion:
     """A companion at work."""
 
     def __init__(self, stage: Stage, server: FakeCodex) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
         self.server = server
-        self.companion = Companion(str(stage.home), server.path, "one", "/src", self._spawn)
-        self.running = asyncio.create_task(self.companion.run())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        beside = beside_session(str(stage.home), server.path, "one", "/src")
+        self.running = asyncio.create_task(attend(beside))
 
 
 @asynccontextmanager
-async def beside(stage: Stage) -> AsyncIterator[Beside]:
+async def beside(stage: Stage) -> AsyncIterator[Companion]:
     """A companion of the first of two sessions, once it can be woken."""
     async with fake_codex(stage.home) as server:
         server.add_thread("one")
         server.add_thread("two", recencyAt=9)
-        found = Beside(stage, server)
+        found = Companion(stage, server)
         try:
             await stage.daemon.heard("gate", open=True)
             yield found
@@ -46,8 +42,6 @@ async def beside(stage: Stage) -> AsyncIterator[Beside]:
             await server.close()
             async with asyncio.timeout(LIMIT_S):
                 await found.running
-            for task in list(found.tasks):
-                task.cancel()
 
 
 async def test_it_sits_its_own_session_down_and_no_other(stage: Stage) -> None:
@@ -119,17 +113,42 @@ async def test_it_ends_when_the_bus_does_not_want_it(stage: Stage) -> None:
     stage.daemon.refusals["accompany"] = {"error": "bad_request", "message": "no"}
     async with fake_codex(stage.home) as server:
         server.add_thread("one")
-        found = Beside(stage, server)
+        found = Companion(stage, server)
 
         async with asyncio.timeout(LIMIT_S):
             await found.running
 
 
-def test_of_one_session_there_is_one_companion(tmp_path: Path) -> None:
-    first = is_first(str(tmp_path), "one")
+def can_lock_elsewhere(home: Path, session: str) -> bool:
+    """Whether another process could stand beside a session: a process has no lock against itself."""
+    words = f"import sys, {MODULE} as companion; sys.exit(companion.lock_session(*sys.argv[1:]) is None)"
+    return subprocess.run([sys.executable, "-c", words, str(home), session], check=False).returncode == 0
 
-    assert first is not None
-    assert is_first(str(tmp_path), "two") is not None
+
+def test_of_one_session_there_is_one_companion(tmp_path: Path) -> None:
+    lock = lock_session(str(tmp_path), "one")
+    assert lock is not None
+
+    assert not can_lock_elsewhere(tmp_path, "one")
+    assert can_lock_elsewhere(tmp_path, "two")
+
+    os.close(lock)
+    assert can_lock_elsewhere(tmp_path, "one")
+
+
+async def test_it_waits_a_little_for_the_hook_that_sits_its_session_down(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    stage.daemon.refusals["accompany"] = {"error": "already_joined", "message": "somebody"}
+    async with fake_codex(stage.home) as server:
+        server.add_thread("one")
+
+        async with asyncio.timeout(LIMIT_S):
+            await Companion(stage, server).running
+
+    assert len([one for one in stage.daemon.said if one["op"] == "accompany"]) == 5
+    assert "session one is not on the bus" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,11 @@ def test_words_are_no_work(kind: object) -> None:
     ("command", "plain"),
     [
         ("/bin/zsh -lc 'echo \"a b\"'", 'echo "a b"'),
-        ("bash -c ls", "ls"),
+        ("/usr/bin/bash -c ls", "ls"),
+        ("bash -c ls", "bash -c ls"),
+        ("/tmp/bash -lc ls", "/tmp/bash -lc ls"),
+        ("/tmp/evil -c ls", "/tmp/evil -c ls"),
+        ("python3 -c ls", "python3 -c ls"),
         ("ls -l", "ls -l"),
         ("git commit -m", "git commit -m"),
         ("echo 'open", "echo 'open"),

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.agents.codex_fake import FakeCodex, fake_codex
 from tests.agents.codex_near import TOOL, Near, near, work
 from tests.agents.stage import Stage
@@ -137,8 +138,7 @@ async def test_a_turn_can_be_over_before_it_is_said_to_have_begun(stage: Stage) 
     async with near(stage) as holder:
         server = holder.server
         server.tell("turn/completed", threadId="one", turn={"id": "turn-1"})
-        server.on_turn = lambda asked: server.set_status("one", "idle")
-        server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
+        server.on_turn = lambda asked: server.turns.update(one={"id": "turn-1", "items": []})
 
         stage.daemon.offer(7, "hello")
 
@@ -147,6 +147,36 @@ async def test_a_turn_can_be_over_before_it_is_said_to_have_begun(stage: Stage) 
             "deferred",
             "its turn was ended before it took the message",
         )
+
+
+@pytest.mark.parametrize("newest", [None, "turn-2"])
+async def test_a_turn_that_nobody_could_look_at_may_have_taken_the_message(
+    stage: Stage, newest: str | None
+) -> None:
+    async with near(stage) as holder:
+        server = holder.server
+        server.tell("turn/completed", threadId="one", turn={"id": "turn-1"})
+        if newest is None:
+            server.on_turn = lambda asked: server.set_status("one", "idle")
+            server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
+        else:
+            server.on_turn = lambda asked: server.turns.update(one={"id": newest, "items": []})
+
+        stage.daemon.offer(7, "hello")
+
+        await stage.daemon.heard("hold", 2)  # a lane that ends leaves it in doubt
+        assert not [one for one in stage.daemon.said if one["op"] == "answer"]
+
+
+async def test_a_thread_that_is_closed_lets_go_of_its_message_in_doubt(stage: Stage) -> None:
+    async with near(stage) as holder:
+        server = holder.server
+        server.on_turn = lambda asked: server.tell("thread/closed", threadId="one")
+
+        stage.daemon.offer(7, "hello")
+
+        await stage.daemon.heard("hold", 2)
+        assert not [one for one in stage.daemon.said if one["op"] == "answer"]
 
 
 async def test_a_thread_that_is_still_being_made_is_looked_at_until_it_is_there(stage: Stage) -> None:

@@ -22,12 +22,26 @@ def said(method: str, **params: object) -> Said:
 
 
 def test_a_command_is_shown_with_its_folder_and_its_reason() -> None:
-    params = {"command": "bash -lc 'rm x'", "cwd": "/src", "reason": "to see", "itemId": "i", "turnId": "t"}
+    command = "/bin/bash -lc 'rm x'"
+    params = {"command": command, "cwd": "/src", "reason": "to see", "itemId": "i", "turnId": "t"}
 
     found = question_of(said(COMMAND, **params, environmentId=None), {})
 
     assert (found.id, found.session, found.tool, found.text) == (7, "one", "Bash", "rm x")
-    assert found.given == {"command": "rm x", "cwd": "/src", "reason": "to see"}
+    assert found.given == {"command": command, "cwd": "/src", "reason": "to see"}
+
+
+def test_a_program_that_is_no_shell_stands_in_what_a_person_allows() -> None:
+    command = "/tmp/evil -c 'ls -l'"
+
+    found = question_of(said(COMMAND, command=command), {})
+
+    assert (found.text, found.given["command"]) == (command, command)
+
+
+@given(st.text(min_size=1))
+def test_a_person_allows_the_command_exactly_as_it_is(command: str) -> None:
+    assert question_of(said(COMMAND, command=command), {}).given["command"] == command
 
 
 def test_a_change_of_files_is_shown_with_every_line() -> None:

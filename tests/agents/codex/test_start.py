@@ -139,6 +139,7 @@ def test_a_persons_own_instructions_come_first(beginner: Beginner) -> None:
 
     (told,) = [word for word in beginner.shown()["words"] if word.startswith("developer_instructions")]
     assert told.startswith('developer_instructions="Be kind\\n\\nYou are')
+    assert "pal recv --wait" in told  # it prints its answer and ends: nothing wakes it
 
 
 def test_what_cannot_be_run_is_said(beginner: Beginner) -> None:

@@ -100,7 +100,7 @@ def test_a_dialog_closes_everything_and_says_what_is_asked() -> None:
     begin(found)
 
     say(found, "thread/status/changed", status=ASKING)
-    say(found, "item/commandExecution/requestApproval", number=0, command="bash -lc 'rm -r x'")
+    say(found, "item/commandExecution/requestApproval", number=0, command="/bin/bash -lc 'rm -r x'")
 
     assert (found.word.state, found.word.detail) == (AgentState.BLOCKED, "permission: rm -r x")
     assert (found.level.gate.is_open, found.level.gate.reason) == (False, "dialog")
@@ -214,6 +214,30 @@ def test_a_review_and_the_sub_agent_of_a_stranger_are_nobody() -> None:
     found.found(below("lost", "elsewhere"))
 
     assert found.subagents() == {}
+
+
+def test_a_thread_that_is_not_shown_is_not_asked_for_until_something_begins_in_it() -> None:
+    found = threads()
+    assert say(found, "item/agentMessage/delta", "two").stranger == "two"
+
+    found.refused("two")
+
+    assert say(found, "item/agentMessage/delta", "two").stranger == ""
+    assert say(found, "turn/started", "two").stranger == "two"
+    found.found(Thread(id="two", status=IDLE))
+    assert found.has("two")
+
+
+def test_what_is_closed_is_forgotten() -> None:
+    found = threads()
+    found.found(Thread(id="title", ephemeral=True, status=IDLE))
+    found.refused("two")
+    assert say(found, "item/started", "title").stranger == ""
+
+    assert say(found, "thread/closed", "title") == say(found, "thread/closed", "two") == Heard()
+
+    assert say(found, "item/started", "title").stranger == "title"
+    assert say(found, "item/started", "two").stranger == "two"
 
 
 def test_of_several_threads_only_the_one_that_was_named_is_the_agents() -> None:

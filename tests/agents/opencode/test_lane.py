@@ -11,13 +11,15 @@ import pytest_asyncio
 from tests.agents.opencode_server import PASSWORD, FakeOpenCode, fake_opencode
 
 from palaver.agents.bus import Bus, Held
-from palaver.agents.net.http_client import Server
+from palaver.agents.net.http_client import HttpClient
 from palaver.agents.opencode import lane as module
-from palaver.agents.opencode.lane import OpenCodeLane, opencode_lane
+from palaver.agents.opencode.held_lane import opencode_lane
+from palaver.agents.opencode.lane import OpenCodeLane
 from palaver.agents.opencode.place import Place, new_place, told_path, write_place
 from palaver.client import request as said
 from palaver.client.wire import Line
 from palaver.harness.opencode_launch import Began
+from palaver.model.permission import request_digest
 
 
 class QuietBus(Bus):
@@ -49,6 +51,7 @@ class QuietBus(Bus):
 
     def drop(self) -> None:
         self.drops += 1
+        self.news.set()
 
 
 class Stage:
@@ -59,7 +62,7 @@ class Stage:
         self.bus = QuietBus()
         self._tasks: set[asyncio.Future[None]] = set()
         self.lane = OpenCodeLane(
-            Server(server.port, "opencode", PASSWORD),
+            HttpClient(server.port, "opencode", PASSWORD),
             began,
             self.bus,
             spawn=lambda work: self._tasks.add(asyncio.ensure_future(work)),
@@ -157,20 +160,99 @@ async def test_nothing_is_said_to_be_seen_before_the_model_speaks(stage: Stage, 
     assert (await stage.answer()).answer == "seen"
 
 
+def running(command: str = "rm -r x") -> dict[str, object]:
+    """The call of a tool, as a part of a message."""
+    state = {"status": "running", "input": {"command": command, "workdir": "/y"}}
+    return {
+        "id": "prt_1",
+        "messageID": "msg_1",
+        "callID": "call_1",
+        "type": "tool",
+        "tool": "bash",
+        "state": state,
+    }
+
+
+def ask_leave(server: FakeOpenCode, session: str = "ses_1") -> None:
+    """Have a session that is at work ask leave, as OpenCode does: about a call, and in few words."""
+    info = {"id": "msg_1", "role": "assistant", "sessionID": session}
+    server.messages[session].append({"info": info, "parts": [running()]})
+    call = {"messageID": "msg_1", "callID": "call_1"}
+    asked: dict[str, object] = {"id": "per_1", "sessionID": session, "permission": "bash", "tool": call}
+    server.permissions.append({**asked, "patterns": ["rm -r x"], "metadata": {}})
+
+
+async def test_what_a_person_allows_is_passed_on_while_the_call_is_the_same(
+    stage: Stage, server: FakeOpenCode
+) -> None:
+    server.begin("ses_1")
+    server.statuses["ses_1"] = {"type": "busy"}
+    ask_leave(server)
+    await stage.begin()
+
+    stage.lane.decide(Line(push="decision", request="per_1", allowed=True))
+
+    assert await server.until_asked("/permission/per_1/reply") == {"reply": "once"}
+    await stage.until(lambda: said.Permission(request="per_1", outcome="taken") in stage.bus.told)
+
+
+async def test_what_is_asked_of_a_call_that_became_another_takes_no_word(
+    stage: Stage, server: FakeOpenCode
+) -> None:
+    server.begin("ses_1")
+    server.statuses["ses_1"] = {"type": "busy"}
+    ask_leave(server)
+    await stage.begin()
+
+    server.say("message.part.updated", sessionID="ses_1", part=running("rm -r /"))
+    await stage.until(lambda: said.Permission(request="per_1", outcome="gone") in stage.bus.told)
+    stage.lane.decide(Line(push="decision", request="per_1", allowed=True))
+
+    assert not [path for method, path, _ in server.asked if method == "POST"]
+
+
+async def test_a_request_that_is_about_another_call_meanwhile_takes_no_word(
+    stage: Stage, server: FakeOpenCode
+) -> None:
+    server.begin("ses_1")
+    server.statuses["ses_1"] = {"type": "busy"}
+    ask_leave(server)
+    await stage.begin()
+    server.permissions[0]["tool"] = {"messageID": "msg_1", "callID": "call_2"}
+
+    stage.lane.decide(Line(push="decision", request="per_1", allowed=True))
+    await stage.until(lambda: said.Permission(request="per_1", outcome="gone") in stage.bus.told)
+
+    assert not [path for method, path, _ in server.asked if method == "POST"]
+
+
+async def test_what_a_sub_agent_asks_is_known_whole_to_one_that_comes_later(
+    stage: Stage, server: FakeOpenCode
+) -> None:
+    server.begin("ses_1")
+    server.begin("ses_2", parentID="ses_1")
+    server.statuses |= {"ses_1": {"type": "busy"}, "ses_2": {"type": "busy"}}
+    ask_leave(server, "ses_2")
+    await stage.begin()
+
+    await stage.until(lambda: any(isinstance(one, said.Permission) for one in stage.bus.told))
+
+    (told,) = [one for one in stage.bus.told if isinstance(one, said.Permission)]
+    assert (told.session, told.input["input"]) == ("ses_2", {"command": "rm -r x", "workdir": "/y"})
+
+
 async def test_a_permission_closes_the_lane_and_is_never_answered(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     server.statuses["ses_1"] = {"type": "busy"}
-    server.permissions.append(
-        {"id": "per_1", "sessionID": "ses_1", "permission": "bash", "patterns": ["rm -r x"]}
-    )
+    ask_leave(server)
 
     await stage.begin()
 
     assert stage.lane.word is not None
     assert stage.lane.word.detail == "permission: bash: rm -r x"
     assert stage.gates[-1] == said.Gate(lane=1, open=False, reason="dialog")
-    asked = said.Permission(request="per_1", session="ses_1", tool="bash", input={"patterns": ["rm -r x"]})
-    assert asked in stage.bus.told
+    given: dict[str, object] = {"patterns": ["rm -r x"], "input": {"command": "rm -r x", "workdir": "/y"}}
+    assert said.Permission(request="per_1", session="ses_1", tool="bash", input=given) in stage.bus.told
 
     server.say("permission.replied", sessionID="ses_1", requestID="per_1")
     await stage.until(lambda: stage.gates[-1] == said.Gate(lane=1, open=True))
@@ -229,6 +311,36 @@ async def test_what_happened_while_nobody_listened_is_learned(stage: Stage, serv
     assert (await stage.answer()).answer == "seen"
 
 
+async def test_what_cannot_be_read_may_have_been_taken(stage: Stage, server: FakeOpenCode) -> None:
+    server.begin("ses_1")
+    await stage.begin()
+    stage.offer("a text")
+    await server.until_asked("/session/ses_1/prompt_async")
+
+    server.messages_status = 500
+    server.cut()
+    await server.until_asked("/event", times=3)
+    server.messages_status = 200
+    server.answer("ses_1")
+
+    assert (await stage.answer()).answer == "seen"
+
+
+async def test_a_session_that_was_deleted_meanwhile_leaves_its_text_in_doubt(
+    stage: Stage, server: FakeOpenCode
+) -> None:
+    server.begin("ses_1")
+    await stage.begin()
+    stage.offer("a text")
+    await server.until_asked("/session/ses_1/prompt_async")
+
+    server.messages_status = 404
+    server.cut()
+    await server.until_asked("/event", times=2)
+
+    await stage.until(lambda: stage.bus.drops == 1)  # a lane that ends leaves its offer in doubt
+
+
 async def test_a_server_that_comes_late_is_waited_for(stage: Stage, server: FakeOpenCode) -> None:
     await server.close()
     stage.lane.start()
@@ -261,7 +373,7 @@ async def test_somebody_elses_server_is_never_spoken_to(
 ) -> None:
     monkeypatch.setattr(module, "START_LIMIT_S", 0.0)
     stage = Stage(server, Began())
-    stage.lane._server = Server(server.port, "opencode", "another secret")
+    stage.lane._server = HttpClient(server.port, "opencode", "another secret")
 
     stage.lane.start()
     await stage.until(lambda: stage.lane.is_over)
@@ -313,3 +425,19 @@ async def test_without_its_place_there_is_no_way_in(tmp_path: Path) -> None:
     )
 
     assert made.is_over
+
+
+async def test_a_word_on_what_was_asked_before_is_no_word_on_what_is_asked_now(
+    stage: Stage, server: FakeOpenCode
+) -> None:
+    server.begin("ses_1")
+    server.statuses["ses_1"] = {"type": "busy"}
+    ask_leave(server)
+    await stage.begin()
+    given = {"patterns": ["rm -r x"], "input": {"command": "rm -r x", "workdir": "/y"}}
+    digest = request_digest("ses_1", "bash", given)
+
+    stage.lane.decide(Line(push="decision", request="per_1", allowed=False, digest="of another"))
+    stage.lane.decide(Line(push="decision", request="per_1", allowed=True, digest=digest))
+
+    assert await server.until_asked("/permission/per_1/reply") == {"reply": "once"}

@@ -13,10 +13,13 @@ from palaver.agents.opencode.place import (
     new_place,
     read_place,
     told_path,
+    write_holder,
     write_place,
     write_told,
 )
 from palaver.harness.opencode_launch import Began
+from palaver.links.process import read_process
+from palaver.model.native_place import HOLDER_FILE, parse_holder
 
 PLACE = Place(port=4096, user="opencode", password="secret", began=Began(session="ses_1", started_ms=7))
 
@@ -37,6 +40,18 @@ def test_what_is_told_has_the_name(tmp_path: Path) -> None:
     write_told(path, "luna")
 
     assert "You are luna" in told_path(path).read_text()
+
+
+def test_who_has_a_place_can_be_found_again(tmp_path: Path) -> None:
+    path = new_place(str(tmp_path))
+
+    write_holder(path)
+
+    holder = parse_holder(path.with_name(HOLDER_FILE).read_text())
+    assert holder is not None
+    process = read_process(os.getpid())
+    assert process is not None
+    assert (holder.pid, holder.start) == (process.pid, process.start)
 
 
 def test_what_cannot_be_read_is_no_place(tmp_path: Path) -> None:

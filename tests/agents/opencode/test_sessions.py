@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.agents.native_word import Word
-from palaver.agents.opencode.sessions import Child, Sessions
+from palaver.agents.opencode.sessions import Sessions
 from palaver.agents.opencode.wire import (
     Manner,
     Said,
@@ -141,6 +141,32 @@ def test_what_a_sub_agent_asks_stops_its_parent_and_what_it_does_is_its_own() ->
     assert list(sessions.permissions()) == ["per_1"]
 
 
+def test_what_a_tool_was_given_is_shown_with_what_it_asks_or_a_person_cannot_answer() -> None:
+    call = {"messageID": "msg_2", "callID": "call_1"}
+    about = {"id": "per_1", "sessionID": "a", "permission": "mail_send", "patterns": ["*"], "metadata": {}}
+    sessions = heard(created("a"), status("a", "busy"), Said("permission.asked", {**about, "tool": call}))
+
+    assert sessions.word.detail == "permission: mail_send: *"
+    assert not sessions.permissions()
+    assert sessions.asking() == {"a"}
+
+    state = {"status": "running", "input": {"to": "boss", "text": "I quit"}}
+    sessions.hear(part("a", "msg_2", "tool", callID="call_1", tool="mail_send", state=state))
+
+    (shown,) = sessions.permissions().values()
+    assert shown.given == {"patterns": ["*"], "input": {"to": "boss", "text": "I quit"}}
+
+
+def test_a_request_about_no_call_is_answered_only_where_it_says_what_it_is_about() -> None:
+    about = {"sessionID": "a", "permission": "doom_loop", "patterns": ["bash"]}
+    told = {**about, "id": "per_2", "metadata": {"tool": "bash", "input": {"command": "ls"}}}
+
+    sessions = heard(created("a"), Said("permission.asked", {**about, "id": "per_1"}))
+    sessions.hear(Said("permission.asked", told))
+
+    assert list(sessions.permissions()) == ["per_2"]
+
+
 def test_a_sub_agent_lives_while_its_session_works() -> None:
     sessions = heard(created("a"), created("c", "b", agent="deep"), created("b", "a", agent="general"))
 
@@ -149,7 +175,7 @@ def test_a_sub_agent_lives_while_its_session_works() -> None:
     for name in "cb":
         sessions.hear(status(name, "busy"))
 
-    assert list(sessions.children().values()) == [Child("b", "a", "general"), Child("c", "b", "deep")]
+    assert list(sessions.children().items()) == [("b", ("a", "general")), ("c", ("b", "deep"))]
 
     sessions.hear(Said("session.idle", {"sessionID": "b"}))
 

@@ -114,3 +114,12 @@ async def test_an_answer_that_is_lost_is_settled_by_what_stands_in_the_session()
     assert not first.done()
     taken.hear(ANSWER, WORD)
     assert (await first).answer is Answer.SEEN
+
+
+async def test_a_text_in_a_session_that_is_deleted_is_in_doubt() -> None:
+    stage = Stage()
+    putting = await stage.put(TEXT)
+
+    stage.hear(said("session.deleted"))
+
+    assert await putting == Done(Answer.UNCONFIRMED, "its session was deleted")

@@ -61,6 +61,13 @@ def test_a_stopped_program_reads_nothing() -> None:
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.GONE)
 
 
+def test_a_program_that_takes_keys_as_commands_is_told_apart() -> None:
+    with in_terminal("bash", "-c", "exec -a more cat") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid).takes_commands)
+
+        assert not read_readers(pty, pid, is_asked=False).takes_commands
+
+
 def test_nobody_is_there_after_the_end() -> None:
     pty, slave = Pty.open(80, 24)
     os.close(slave)

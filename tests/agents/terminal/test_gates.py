@@ -51,6 +51,7 @@ def test_an_empty_composer_of_the_agent_itself_may_be_typed_into(state: AgentSta
         (replace(READY, human_key_ms=10_000 - HUMAN_SHOWN_MS + 1, output_ms=4_000), FACTS, "human"),
         (replace(READY, composer=Composer.DRAFT), FACTS, "draft"),
         (replace(READY, composer=Composer.UNKNOWN), FACTS, "composer"),
+        (READY, replace(FACTS, takes_commands=True), "composer"),
     ],
 )
 def test_every_doubt_closes_the_gate_and_has_its_word(look: Look, facts: Facts, reason: str) -> None:
@@ -87,6 +88,7 @@ def test_raw_bytes_need_nothing_but_the_agents_process() -> None:
     busy_dialog = replace(READY, state=AgentState.BLOCKED, has_dialog=True, is_readable=False)
 
     assert check_raw(busy_dialog, FACTS) == OPEN
+    assert check_raw(READY, replace(FACTS, takes_commands=True)) == OPEN
     assert check_raw(READY, replace(FACTS, foreground=Foreground.SHELL)).reason == "shell"
     assert check_raw(replace(READY, state=AgentState.EXITED), FACTS).reason == "exited"
     assert check_raw(replace(READY, state=AgentState.EXITED, reason="session_end"), FACTS) == OPEN

@@ -253,6 +253,26 @@ def test_a_persons_half_typed_line_is_a_draft_for_a_program_without_a_known_comp
     assert (after.composer, after.human_key_ms, after.human_key_count) == (Composer.EMPTY, 6_000, 2)
 
 
+@pytest.mark.parametrize(
+    ("modes", "composer"),
+    [
+        (b"", Composer.EMPTY),
+        (b"\x1b[?1049h", Composer.UNKNOWN),
+        (b"\x1b[?1049h\x1b[?2004h", Composer.EMPTY),
+        (b"\x1b[?2004h\x1b[?1049h\x1b[?2004l", Composer.UNKNOWN),
+        (b"\x1b[?1049h\x1b[?1049l", Composer.EMPTY),
+    ],
+)
+def test_a_program_that_fills_the_screen_has_a_composer_only_where_it_takes_a_paste(
+    modes: bytes, composer: Composer
+) -> None:
+    screen = generic()
+
+    screen.feed(modes + b"hello", 0)
+
+    assert screen.look(SETTLED_MS).composer is composer
+
+
 def test_hooks_override_what_the_output_suggests() -> None:
     screen = generic()
     screen.feed(b"> ", 0)

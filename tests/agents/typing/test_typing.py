@@ -270,6 +270,19 @@ def test_what_can_no_longer_be_seen_is_unconfirmed_in_the_end() -> None:
     assert behind.ask(covered, after_ms=60_000) == Done(Answer.UNCONFIRMED, "the composer went out of sight")
 
 
+def test_a_frame_half_drawn_that_still_shows_the_text_is_no_sign_that_it_left() -> None:
+    half = replace(BUSY, composer=Composer.UNKNOWN, text=f"> {TEXT}")
+    eaten, sent = Hand(), Hand()
+    for hand in (eaten, sent):
+        hand.ask(IDLE)
+        hand.ask(PASTED, after_ms=300)
+
+    assert eaten.ask(half, after_ms=200) == sent.ask(half, after_ms=200) == Wait(500, "composer")
+
+    assert eaten.ask(PASTED, after_ms=1_300) == Write(ENTER)
+    assert sent.ask(half, after_ms=60_000) == SEEN
+
+
 def test_an_unreadable_screen_holds_everything() -> None:
     blurred = replace(PASTED, is_readable=False, composer=Composer.UNKNOWN)
     before, behind = Hand(), Hand()

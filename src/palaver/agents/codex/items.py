@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from palaver.agents.native_word import Word
-from palaver.harness.hook_news import LIMIT_COMMAND, one_line, text_in
+from palaver.harness.hook_news import LIMIT_COMMAND, as_map, one_line, text_in
 from palaver.harness.hook_states import COMPACTING, TOOL_USE
 from palaver.model.delivery import AgentState
 
 _UNSTEERABLE: Final = frozenset({"contextCompaction", "enteredReviewMode"})
 """Work during which Codex takes no text."""
 _SHELL_WORDS: Final = 3
+_SHELLS: Final = frozenset(
+    f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("sh", "bash", "zsh")
+)
+"""Programs that surely do with a text what it says. Any other may only be called so."""
 BASH: Final = "Bash"
 PATCH: Final = "apply_patch"
 
@@ -51,12 +55,15 @@ def _at_work(tool: str, *, command: str = "", file: str = "") -> Word:
 
 
 def plain_command(command: str) -> str:
-    """Give what a shell is told to run, without the shell."""
+    """Give what a shell of this machine is told to run, without the shell; any other program stands there.
+
+    For a few words about it. What a person allows is the command as it is.
+    """
     try:
         words = shlex.split(command)
     except ValueError:
         return command
-    if len(words) == _SHELL_WORDS and words[1] in ("-c", "-lc"):
+    if len(words) == _SHELL_WORDS and words[0] in _SHELLS and words[1] in ("-c", "-lc"):
         return words[2]
     return command
 
@@ -66,14 +73,9 @@ def paths_in(item: Mapping[str, object]) -> list[str]:
     changes = item.get("changes")
     if item.get("type") != "fileChange" or not isinstance(changes, list):
         return []
-    return [path for one in changes if (path := text_in(map_of(one), "path"))]
+    return [path for one in changes if (path := text_in(as_map(one), "path"))]
 
 
 def edits_of(item: Mapping[str, object]) -> list[Word]:
     """Give one word for each file but the first, which is the word for all of it."""
     return [_at_work(PATCH, file=path) for path in paths_in(item)[1:]]
-
-
-def map_of(value: object) -> Mapping[str, object]:
-    """Give an object of the wire, or an empty one for what is none."""
-    return value if isinstance(value, dict) else {}

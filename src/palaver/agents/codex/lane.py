@@ -8,20 +8,24 @@ When the server is lost, so are all of them: what was in hand stays in doubt.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from palaver.agents.bus import Bus
 from palaver.agents.codex import wire
 from palaver.agents.codex.client import CodexClient, Refused
-from palaver.agents.codex.permissions import CodexPermissions
-from palaver.agents.codex.subagents import CodexSubagents
+from palaver.agents.codex.looks import Looks
+from palaver.agents.codex.permissions import CodexAsker
+from palaver.agents.codex.subagents import ThreadsBelow
 from palaver.agents.codex.texts import Texts, UnknownQuestion
 from palaver.agents.codex.threads import Threads
 from palaver.agents.native_lane import NativeLane
+from palaver.agents.native_permissions import Permissions
+from palaver.agents.native_subagents import Subagents
 from palaver.agents.native_word import Word
 from palaver.agents.typing.steps import Answer, Done
+from palaver.agents.work import Spawn
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import Disconnected, PalaverError
@@ -34,8 +38,6 @@ _LIMIT_S: Final = 300.0
 """So long a used-up allowance is believed in when nobody says when it ends."""
 
 _logger: Final = logging.getLogger("palaver.holder")
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class CodexLane:
@@ -64,9 +66,12 @@ class CodexLane:
         self._threads = Threads(only)
         self._heard: set[str] = set()
         """The threads whose news come to us."""
+        self._looks = Looks(self._look_at, spawn)
         self._texts = Texts(self._client, self._threads, spawn, self._on_begun)
-        self._subagents = CodexSubagents(self._threads, self._texts, bus, spawn, on_change)
-        self._permissions = CodexPermissions(self._client, self._threads, bus, self._subagents.name_of)
+        below = ThreadsBelow(self._threads, self._texts)
+        self.subagents = Subagents(bus, below, spawn=spawn, on_change=on_change)
+        self._asker = CodexAsker(self._client, self._threads)
+        self._permissions = Permissions(bus, self._asker, spawn=spawn, name_of=self.subagents.name_of)
         self._lift: asyncio.TimerHandle | None = None
         self._has_started = False
         self.is_over = False
@@ -74,11 +79,6 @@ class CodexLane:
         self.word: Word | None = None
         """What the agent does, while we know."""
         self.lane = NativeLane(bus, self._carry, on_change)
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing is in hand."""
-        return self.lane.is_at_rest
 
     def start(self) -> None:
         """Reach the server. The person's own screen must have reached it before: the first one names it."""
@@ -90,12 +90,12 @@ class CodexLane:
 
     def connected(self) -> None:
         """The bus knows of us anew: tell it all that it must know beside the state."""
-        self._subagents.connected()
+        self.subagents.connected()
         self._permissions.connected()
 
     def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
         """Take an offer that is for the agent or for one below it; any other goes to whom it is for."""
-        self.lane.claim(line, lambda other: self._subagents.claim(other, otherwise))
+        self.lane.claim(line, lambda other: self.subagents.claim(other, otherwise))
 
     def decide(self, line: Line) -> None:
         """Take a person's word on what is asked."""
@@ -146,7 +146,8 @@ class CodexLane:
         if self._lift is not None:
             self._lift.cancel()
         self._texts.close()
-        self._subagents.close()
+        self._asker.close()
+        self.subagents.close()
         self.lane.close()
         self._on_word()
 
@@ -157,29 +158,25 @@ class CodexLane:
         heard = self._threads.hear(said)
         self._texts.take(heard)
         if heard.stranger:
-            self._spawn(self._meet(heard.stranger))
+            self._looks.at(heard.stranger)
         if self._threads.current != before or self._threads.is_busy:
             self._follow(self._threads.current)
         for word in heard.edits:
             self._say(word)
         self._update()
 
-    async def _meet(self, thread: str) -> None:
+    async def _look_at(self, thread: str) -> None:
         """Look at a thread that is new to us."""
-        try:
-            found = await self._read(thread)
-        except PalaverError:
-            return
+        found = await self._read(thread)
         if found is None:
+            self._threads.refused(thread)
             return
-        is_new = self._threads.found(found)
-        if is_new:
+        if self._threads.found(found):
             self._follow(found.id)
+            self._spawn(self._wait_until_loaded())
         elif self._threads.has(found.id):
             self._follow_below(found.id)
         self._update()
-        if is_new:
-            await self._wait_until_loaded()
 
     async def _wait_until_loaded(self) -> None:
         """Look again at a thread that is still being made: nobody tells when that is done."""
@@ -257,7 +254,8 @@ class CodexLane:
         if self._threads.current:
             self._bus.bind(self._threads.current)
         if not self.is_over:
-            self._subagents.look()
+            self.subagents.look()
+            self._asker.look()
             self._permissions.look()
             self._say(self._threads.word)
 

@@ -1,90 +1,58 @@
-"""What a Codex asks people leave for, told to the bus, and a person's word brought back.
+"""What a Codex asks people leave for, and a person's word passed on to it.
 
-Nothing is answered here but what the daemon says a person has decided, and only while Codex still asks
-exactly that. A permission is given for this once and never for good. With the setting off the daemon says
-nothing, and so nothing is ever answered.
+Its server takes a word without an answer, and says later that the question is over: so long it is waited for.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
-from palaver.agents.bus import Bus
 from palaver.agents.codex.client import CodexClient
-from palaver.agents.codex.questions import Question, decision
+from palaver.agents.codex.questions import decision
 from palaver.agents.codex.threads import Threads
-from palaver.client import request as ask
-from palaver.client.wire import Line
+from palaver.agents.native_word import Asked
 from palaver.errors import Disconnected
-
-_TAKEN: Final = "taken"
-_GONE: Final = "gone"
 
 _logger: Final = logging.getLogger("palaver.holder")
 
 
-class CodexPermissions:
-    """The requests of one agent's thread and of those below it."""
+class CodexAsker:
+    """The questions in the agent's thread and in those below it."""
 
-    def __init__(
-        self, client: CodexClient, threads: Threads, bus: Bus, name_of: Callable[[str], str]
-    ) -> None:
-        """`name_of` says whose thread one is; empty for the agent itself."""
+    def __init__(self, client: CodexClient, threads: Threads) -> None:
         self._client = client
         self._threads = threads
-        self._bus = bus
-        self._name_of = name_of
-        self._told: dict[str, tuple[Question, str]] = {}
-        """What the daemon knows of, and in whose name."""
-        self._answered: set[str] = set()
-        """What has been passed on and is not taken yet: the server says when it is."""
+        self._waiting: dict[str, tuple[Asked, asyncio.Future[bool]]] = {}
 
-    def connected(self) -> None:
-        """Tell a daemon that has just come all that is asked now."""
-        self._told.clear()
-        self._answered.clear()
-        self.look()
+    def asked(self) -> dict[str, Asked]:
+        """Give what is asked now and can be answered from elsewhere."""
+        return self._threads.questions()
 
-    def look(self) -> None:
-        """Tell what is newly asked, and what is asked no more: answered at the terminal, or given up."""
-        if not self._bus.is_connected:
-            return
-        now = self._threads.questions()
-        for request in [one for one, (known, _) in self._told.items() if now.get(one) != known]:
-            self._over(request)
-        for request, asked in now.items():
-            if request not in self._told:
-                name = self._name_of(asked.session)
-                self._told[request] = asked, name
-                self._bus.mention(
-                    ask.Permission(
-                        name=name,
-                        request=request,
-                        session=asked.session,
-                        tool=asked.tool,
-                        input=dict(asked.given),
-                    )
-                )
-
-    def decide(self, line: Line) -> None:
-        """Pass on a person's word on one request, if Codex asks the very same now."""
-        known = self._told.get(line.request)
-        if known is None or line.request in self._answered:
-            return
-        if self._threads.questions().get(line.request) != known[0]:
-            self._over(line.request)
-            return
+    async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
+        """Pass a person's word on, if the very same is still asked, and say whether it was taken."""
+        if self._threads.questions().get(asked.request) != asked:
+            return False
         try:
-            self._client.answer(known[0].id, decision(is_allowed=line.allowed))
+            self._client.answer(asked.id, decision(is_allowed=is_allowed))
         except Disconnected as error:
             _logger.warning("a person's answer did not reach Codex: %s", error)
-            self._over(line.request)
-        else:
-            self._answered.add(line.request)
+            return False
+        over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[asked.request] = asked, over
+        return await over
 
-    def _over(self, request: str) -> None:
-        known = self._told.pop(request, None)
-        outcome = _TAKEN if request in self._answered else _GONE
-        self._answered.discard(request)
-        if known is not None:
-            self._bus.mention(ask.Permission(name=known[1], request=request, outcome=outcome))
+    def look(self) -> None:
+        """See which questions are over."""
+        now = self._threads.questions()
+        for request in [one for one, (asked, _) in self._waiting.items() if now.get(one) != asked]:
+            self._settle(request, is_taken=True)
+
+    def close(self) -> None:
+        """The server is gone: nobody knows whether it took what was passed on."""
+        for request in list(self._waiting):
+            self._settle(request, is_taken=False)
+
+    def _settle(self, request: str, *, is_taken: bool) -> None:
+        _, over = self._waiting.pop(request)
+        if not over.done():
+            over.set_result(is_taken)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from palaver.model.native_place import NATIVE_FOLDER
+
 PREFIX: Final = "codex-"
 """How the folder of a server begins; the rest is drawn."""
 
@@ -18,7 +20,7 @@ _LIMIT_LINE_BYTES: Final = 1024 * 1024
 def codex_address(home: str) -> str:
     """Choose a place for a server: in the home of the bus, or where that is too deep elsewhere."""
     name = f"{PREFIX}{secrets.token_hex(6)}"
-    path = f"{home}/agents/native/{name}/server.sock"
+    path = f"{home}/{NATIVE_FOLDER}/{name}/server.sock"
     if len(os.fsencode(path)) <= _LIMIT_PATH_BYTES:
         return path
     return f"/tmp/palaver-{os.getuid()}/{name}/server.sock"  # noqa: S108 - its folders are ours alone

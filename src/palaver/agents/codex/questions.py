@@ -5,12 +5,12 @@ Answered can be only what is shown whole: a command, or a change of files whose 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
-from palaver.agents.codex.items import BASH, PATCH, map_of, paths_in, plain_command
+from palaver.agents.codex.items import BASH, PATCH, paths_in, plain_command
 from palaver.agents.codex.wire import Said
-from palaver.harness.hook_news import one_line, text_in
+from palaver.agents.native_word import Asked
+from palaver.harness.hook_news import as_map, one_line, text_in
 
 _COMMAND: Final = "item/commandExecution/requestApproval"
 _FILES: Final = "item/fileChange/requestApproval"
@@ -28,33 +28,17 @@ _NOT_SHOWN: Final = frozenset(
 """What tells requests apart, or is offered for more than this once: no part of what is asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One request of the server, exactly as it stands."""
-
-    id: int | str
-    session: str
-    text: str
-    """In a few words."""
-    tool: str = ""
-    """Empty: it is answered at the terminal alone."""
-    given: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def is_answerable(self) -> bool:
-        """Whether a person can say yes or no to it from elsewhere."""
-        return bool(self.tool)
-
-
-def question_of(said: Said, item: Mapping[str, object]) -> Question:
+def question_of(said: Said, item: Mapping[str, object]) -> Asked:
     """Read a request; `item` is the piece of work that it is about, as far as that is known."""
     params, session = said.params, text_in(said.params, "threadId")
     assert said.id is not None  # it is a question
     tool, given = _asked(said.method, params, item)
-    what = text_in(given, "command", "file_path") or text_in(params, "reason")
+    what = (
+        plain_command(text_in(given, "command")) or text_in(given, "file_path") or text_in(params, "reason")
+    )
     if said.method == _FORM:
         what = text_in(params, "message", "serverName")
-    return Question(id=said.id, session=session, text=one_line(what), tool=tool, given=given)
+    return Asked(id=said.id, session=session, text=one_line(what), tool=tool, given=given)
 
 
 def decision(*, is_allowed: bool) -> dict[str, object]:
@@ -67,7 +51,7 @@ def _asked(
 ) -> tuple[str, dict[str, object]]:
     shown = {name: value for name, value in params.items() if name not in _NOT_SHOWN and value is not None}
     if method == _COMMAND:
-        command = plain_command(text_in(params, "command"))
+        command = text_in(params, "command")
         is_whole = bool(command) and params.get("kind", "command") == "command" and _can_accept(params)
         return BASH if is_whole else "", {**shown, "command": command}
     if method == _FILES:
@@ -84,4 +68,4 @@ def _can_accept(params: Mapping[str, object]) -> bool:
 
 def changes_in(item: Mapping[str, object]) -> Mapping[str, object]:
     """Give what must be remembered of a piece of work: a question about it names it and says no more."""
-    return item if item.get("type") == "fileChange" else map_of(None)
+    return item if item.get("type") == "fileChange" else as_map(None)

@@ -16,7 +16,14 @@ from typing import Final, NoReturn
 
 from palaver.agents.codex.server import LOG, start_server
 from palaver.client.wire import default_home
-from palaver.harness.codex_launch import SANDBOX_TIP, instructions_in, launch_settings, plan_launch
+from palaver.harness.codex_launch import (
+    SANDBOX_TIP,
+    Kind,
+    instructions_in,
+    launch_settings,
+    plan_launch,
+    read_arguments,
+)
 from palaver.harness.codex_trust import hook_settings
 from palaver.harness.instructions import instructions
 from palaver.home import connect_socket
@@ -34,7 +41,8 @@ def main(words: list[str]) -> NoReturn:
     address, has_hooks = words[0], HOOKS in words[: words.index("--")]
     command = words[words.index("--") + 1 :]
     home = default_home()
-    told = f"{instructions(_own_name(home))}\n{SANDBOX_TIP}"
+    is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
+    told = f"{instructions(_own_name(home), is_woken=is_woken)}\n{SANDBOX_TIP}"
     if theirs := _own_settings():
         told = f"{theirs}\n\n{told}"
     settings = (*launch_settings(_pal(), home), *(hook_settings(_pal(), home) if has_hooks else ()))

@@ -5,17 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from palaver.agents.codex.items import map_of, work_of
-from palaver.agents.codex.questions import Question, changes_in
-from palaver.agents.native_word import Level, Word
+from palaver.agents.codex.items import work_of
+from palaver.agents.codex.questions import changes_in
+from palaver.agents.native_word import Asked, Level, Word
 from palaver.agents.terminal.gates import OPEN, Gate
-from palaver.harness.hook_news import one_line, text_in
-from palaver.harness.hook_states import COMPACTING, PERMISSION, THINKING
+from palaver.harness.hook_news import as_map, one_line, text_in
+from palaver.harness.hook_states import COMPACTING, PERMISSION, QUESTION, THINKING
 from palaver.model.delivery import AgentState
-from palaver.model.terminal import DIALOG
+from palaver.model.terminal import DIALOG, USAGE_LIMIT
 
-QUESTION: Final = "question"
-USAGE_LIMIT: Final = "usage_limit"
 _AGAIN: Final = re.compile(r"\btry\s+again\s+at\s+([^.\n]{1,60})")
 """How Codex tells a person when its allowance is there again."""
 _LIMITED: Final = frozenset({"usageLimitExceeded", "sessionBudgetExceeded"})
@@ -35,7 +33,7 @@ class Talk:
     works: dict[str, Word] = field(default_factory=dict)
     changes: dict[str, Mapping[str, object]] = field(default_factory=dict)
     """The changes of files that are under way: who is asked about one is not told it again."""
-    asked: dict[str, Question] = field(default_factory=dict)
+    asked: dict[str, Asked] = field(default_factory=dict)
     limit: str = ""
     """Set while the last turn ended because no more may be used: when it ends, where that is known."""
 
@@ -62,7 +60,7 @@ class Talk:
         """A turn is over; `resets_at` is when an allowance is there again, where that was said apart."""
         if turn.get("id") == self.turn:
             self.turn = ""
-        error = map_of(turn.get("error"))
+        error = as_map(turn.get("error"))
         info = error.get("codexErrorInfo")
         if isinstance(info, str) and info in _LIMITED:
             said = _AGAIN.search(text_in(error, "message"))

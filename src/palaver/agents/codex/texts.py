@@ -7,32 +7,37 @@ once more; one that was ended before it took a text never will.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from palaver.agents.codex import wire
 from palaver.agents.codex.client import CodexClient, Refused
 from palaver.agents.codex.threads import Heard, Threads, keys_of
 from palaver.agents.typing.steps import Answer, Done
+from palaver.agents.work import Spawn
 from palaver.errors import Disconnected, PalaverError
 from palaver.model.delivery import Grade
 
 _TRIES: Final = 3
+_TURNS: Final = 20
+"""So many turns may have begun behind the one that is looked at."""
+_SEEN: Final = Done(Answer.SEEN, grade=Grade.CONTEXT)
+_LEFT_OUT: Final = Done(Answer.DEFERRED, "its turn was ended before it took the message")
+_UNKNOWN: Final = Done(Answer.UNCONFIRMED, "nobody can see whether its turn took the message")
+_CLOSED: Final = Done(Answer.UNCONFIRMED, "its thread was closed")
 _ENDED: Final = 20
 """Turns whose end is remembered: it can be heard before the word that they began."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
-
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """One text. `is_in` is True when it is in its thread, False when it never will be."""
+    """One text, and what became of it."""
 
     thread: str
-    is_in: "asyncio.Future[bool]"
+    became: "asyncio.Future[Done]"
     turn: str = ""
 
 
@@ -59,62 +64,77 @@ class Texts:
         """Whether some are on their way."""
         return bool(self._texts)
 
+    def is_waiting(self, thread: str) -> bool:
+        """Whether a text was put to this thread and is not in it, as far as is known."""
+        return any(text.thread == thread and not text.became.done() for text in self._texts.values())
+
     def close(self) -> None:
         """The server is lost: nobody knows what became of them."""
         for text in self._texts.values():
-            text.is_in.cancel()
+            if not text.became.done():
+                text.became.set_exception(Disconnected("the app-server is lost"))
+                text.became.exception()  # asked for, so that nobody complains where nobody waits any more
 
     def take(self, heard: Heard) -> None:
         """Take in what the server has said."""
         for key in heard.seen:
-            self._settle(key, heard.thread, is_in=True)
+            self._settle(key, heard.thread, _SEEN)
+        for key, text in self._texts.items():
+            if text.thread in heard.closed:
+                self._settle(key, text.thread, _CLOSED)
         if heard.ended:
             self._ended.append(heard.ended)
             if any(text.turn == heard.ended for text in self._texts.values()):
                 self._spawn(self._look_back(heard.thread, heard.ended))
 
-    def _settle(self, key: str, thread: str, *, is_in: bool) -> None:
+    def _settle(self, key: str, thread: str, done: Done) -> None:
         text = self._texts.get(key)
-        if text is not None and text.thread == thread and not text.is_in.done():
-            text.is_in.set_result(is_in)
+        if text is not None and text.thread == thread and not text.became.done():
+            text.became.set_result(done)
 
     async def _look_back(self, thread: str, turn: str) -> None:
         """Ask the thread which texts a turn that is over took: of a fresh one not all news come to us."""
-        shown: frozenset[str] = frozenset()
+        turns: dict[str, frozenset[str]] = {}
         try:
-            answer = await self._client.ask(*wire.subscribe(thread))
+            answer = await self._client.ask(*wire.subscribe(thread, _TURNS))
             page = wire.result_as(answer, wire.Subscribed).initial_turns_page
-            shown = frozenset(key for one in (page.data if page is not None else ()) for key in keys_of(one))
+            turns = {one.id: keys_of(one) for one in (page.data if page is not None else ())}
         except (PalaverError, Refused) as error:
             _logger.info("the end of a turn of thread %s cannot be looked at: %s", thread, error)
+        shown = frozenset[str]().union(*turns.values())
         for key in [key for key, text in self._texts.items() if text.turn == turn]:
-            self._settle(key, thread, is_in=key in shown)
+            # Only a turn that was seen can be known to have left it out.
+            self._settle(key, thread, _SEEN if key in shown else _LEFT_OUT if turn in turns else _UNKNOWN)
 
     async def put(self, thread: str, text: str, key: str) -> Done:
         """Put a text to a thread and say what became of it. Raises UnknownQuestion where that cannot be."""
-        waiting = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._texts[key] = _Text(thread, waiting)
         try:
-            for _ in range(_TRIES):
-                level = self._threads.level_of(thread)
-                if not level.gate.is_open:
-                    return Done(Answer.DEFERRED, level.gate.reason)
-                try:
-                    await self._say(thread, text, key)
-                    break
-                except Refused as refusal:
-                    if refusal.is_unknown:
-                        raise UnknownQuestion(str(refusal)) from refusal
-                    reason = str(refusal)
-            else:
+            if reason := await self._send(thread, text, key):
                 return Done(Answer.DEFERRED, reason)
-            if await waiting:
-                return Done(Answer.SEEN, grade=Grade.CONTEXT)
-            return Done(Answer.DEFERRED, "its turn was ended before it took the message")
-        except (Disconnected, asyncio.CancelledError):
-            return Done(Answer.UNCONFIRMED, "the app-server is lost")
+            return await waiting
+        except Disconnected as error:
+            return Done(Answer.UNCONFIRMED, str(error))
         finally:
             del self._texts[key]
+
+    async def _send(self, thread: str, text: str, key: str) -> str:
+        """Put a text to a thread, and say why it was not taken; nothing when it was."""
+        reason = ""
+        for _ in range(_TRIES):
+            level = self._threads.level_of(thread)
+            if not level.gate.is_open:
+                return level.gate.reason
+            try:
+                await self._say(thread, text, key)
+            except Refused as refusal:
+                if refusal.is_unknown:
+                    raise UnknownQuestion(str(refusal)) from refusal
+                reason = str(refusal)
+            else:
+                return ""
+        return reason
 
     async def _say(self, thread: str, text: str, key: str) -> None:
         """Put the text into the turn that runs, or begin one with it."""

@@ -7,16 +7,16 @@ Codex may say more.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.agents.codex.items import edits_of, map_of
-from palaver.agents.codex.questions import Question, question_of
+from palaver.agents.codex.items import edits_of
+from palaver.agents.codex.questions import question_of
 from palaver.agents.codex.talk import Talk
 from palaver.agents.codex.wire import Said, Thread, Turn
-from palaver.agents.native_word import Level, Word
-from palaver.harness.hook_news import text_in
+from palaver.agents.native_word import Asked, Level, Word
+from palaver.harness.hook_news import as_map, as_number, text_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,13 @@ class Heard:
     """The turn that is over: what it has not taken it will not take any more."""
     edits: tuple[Word, ...] = ()
     """Files that are being changed beside the one that the agent's word names."""
+    closed: frozenset[str] = frozenset()
+    """The threads that are gone: what was on its way into them is not heard of any more."""
 
 
 _NOTHING: Final = Heard()
+_CLOSED: Final = frozenset({"thread/closed", "thread/deleted"})
+_BEGINNINGS: Final = frozenset({"thread/started", "thread/status/changed", "turn/started"})
 _ENDED: Final = 50
 """Turns whose end is remembered: an answer that was made before it can come behind it."""
 _NO_TALK: Final = Talk(is_loaded=False)
@@ -50,6 +54,9 @@ class Threads:
         self._only = only
         self._talks: dict[str, Talk] = {}
         self._others: set[str] = set()
+        """Threads that are nobody here: titles, reviews, and what others do."""
+        self._refused: set[str] = set()
+        """Threads that the server would not show: not again until something begins in them."""
         self._resets_at: int | None = None
         self._ended: deque[str] = deque(maxlen=_ENDED)
         self.current = ""
@@ -71,8 +78,13 @@ class Threads:
 
     # What is told
 
+    def refused(self, thread: str) -> None:
+        """The server does not show a thread: it has ended, or has not yet begun."""
+        self._refused.add(thread)
+
     def found(self, thread: Thread) -> bool:
         """Take in a thread that exists; True when it is the agent's from now on and was not before."""
+        self._refused.discard(thread.id)
         is_below = thread.is_subagent and (thread.parent_thread_id or "") in self._talks
         if not is_below and (not thread.is_ours or self._only not in ("", thread.id)):
             self._others.add(thread.id)
@@ -121,16 +133,25 @@ class Threads:
         if said.method == "thread/started":
             return self._hear_started(params)
         thread = params.get("threadId")
-        if not isinstance(thread, str) or thread in self._others:
+        if not isinstance(thread, str):
             return _NOTHING
         talk = self._talks.get(thread)
         if talk is None:
-            return Heard(stranger=thread)
+            return self._hear_unknown(said.method, thread)
         if said.is_question:
             item = talk.changes.get(text_in(params, "itemId"), {})
-            talk.asked[str(said.id)] = question_of(said, item)
+            asked = question_of(said, item)
+            talk.asked[asked.request] = asked
             return _NOTHING
         return self._hear_talk(said.method, params, thread, talk)
+
+    def _hear_unknown(self, method: str, thread: str) -> Heard:
+        if method in _CLOSED:
+            self._others.discard(thread)
+            self._refused.discard(thread)
+            return _NOTHING
+        is_passed_over = thread in self._refused and method not in _BEGINNINGS
+        return _NOTHING if thread in self._others or is_passed_over else Heard(stranger=thread)
 
     def _hear_started(self, params: Mapping[str, object]) -> Heard:
         thread = _part(params, "thread").get("id")
@@ -145,7 +166,7 @@ class Threads:
                 if talk.is_active and not was_active and not talk.parent:
                     self.current = thread  # a person has gone back to it
             case "thread/closed" | "thread/deleted":
-                self._close(thread)
+                return Heard(closed=frozenset(self._close(thread)))
             case "turn/started":
                 talk.begin_turn(text_in(_part(params, "turn"), "id"))
             case "turn/completed":
@@ -164,19 +185,20 @@ class Threads:
                 talk.asked.pop(str(params.get("requestId")), None)
         return _NOTHING
 
-    def _close(self, thread: str) -> None:
-        """A thread is gone, and with it what it had started."""
+    def _close(self, thread: str) -> Iterator[str]:
+        """Forget a thread that is gone, and what it had started; gives each of them."""
         for below in [one for one, talk in self._talks.items() if talk.parent == thread]:
-            self._close(below)
+            yield from self._close(below)
         del self._talks[thread]
         self.current = "" if thread == self.current else self.current
+        yield thread
 
     def _hear_limits(self, params: Mapping[str, object]) -> None:
         """Remember when the window that is used up most begins anew."""
         limits = _part(params, "rateLimits")
         windows = [_part(limits, name) for name in ("primary", "secondary")]
-        full = [window for window in windows if _number(window.get("usedPercent")) >= 100]
-        moments = [_number(window.get("resetsAt")) for window in full]
+        full = [window for window in windows if as_number(window.get("usedPercent")) >= 100]
+        moments = [as_number(window.get("resetsAt")) for window in full]
         self._resets_at = max(filter(None, moments), default=None)
 
     # What is asked
@@ -223,7 +245,7 @@ class Threads:
             above, left = set(below), {one: talk for one, talk in left.items() if one not in below}
         return found
 
-    def questions(self) -> dict[str, Question]:
+    def questions(self) -> dict[str, Asked]:
         """Give what is asked in the agent's thread and below it, and can be answered from elsewhere."""
         talks = [self._talk(self.current), *(self._talk(one) for one in self.subagents())]
         return {
@@ -244,8 +266,4 @@ def _key_of(item: Mapping[str, object]) -> str:
 
 
 def _part(params: Mapping[str, object], name: str) -> Mapping[str, object]:
-    return map_of(params.get(name))
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return as_map(params.get(name))

@@ -97,9 +97,9 @@ def read_thread(thread: str) -> tuple[str, dict[str, object]]:
     return "thread/read", {"threadId": thread}
 
 
-def subscribe(thread: str) -> tuple[str, dict[str, object]]:
-    """Ask to hear what happens in a thread, and for its newest turn. Changes nothing about it."""
-    page = {"limit": 1, "itemsView": "full"}
+def subscribe(thread: str, turns: int = 1) -> tuple[str, dict[str, object]]:
+    """Ask to hear what happens in a thread, and for its newest turns. Changes nothing about it."""
+    page = {"limit": turns, "itemsView": "full"}
     return "thread/resume", {"threadId": thread, "excludeTurns": True, "initialTurnsPage": page}
 
 

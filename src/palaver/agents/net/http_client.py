@@ -33,8 +33,8 @@ class Lost(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A server on this machine, and what lets us in."""
+class HttpClient:
+    """Who asks one server on this machine: where it listens, and what lets us in."""
 
     port: int
     user: str

@@ -9,24 +9,27 @@ left.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from palaver.agents.bus import Bus
 from palaver.agents.native_lane import NativeLane
+from palaver.agents.native_permissions import Permissions
+from palaver.agents.native_subagents import Subagents
 from palaver.agents.native_word import Word
-from palaver.agents.net.http_client import Lost, NotSent, Server
+from palaver.agents.net.http_client import Lost, NotSent
 from palaver.agents.opencode import wire
-from palaver.agents.opencode.children import Children
-from palaver.agents.opencode.permissions import Permissions
-from palaver.agents.opencode.place import read_place, write_holder, write_told
+from palaver.agents.opencode.asking import Asking
+from palaver.agents.opencode.permissions import OpenCodeAsker
 from palaver.agents.opencode.sessions import Sessions
-from palaver.agents.opencode.texts import Asking, Texts
+from palaver.agents.opencode.subagents import SessionsBelow
+from palaver.agents.opencode.texts import Texts
 from palaver.agents.typing.steps import Answer, Done
+from palaver.agents.work import Spawn
 from palaver.client.wire import Line
 from palaver.clock import Clock, SystemClock
 from palaver.errors import PalaverError
+from palaver.harness.hook_news import as_map
 from palaver.harness.opencode_launch import Began
 
 START_LIMIT_S: Final = 120.0
@@ -42,9 +45,6 @@ _PAUSE_S: Final = 0.2
 _LIMIT_MESSAGES: Final = 100
 
 _logger: Final = logging.getLogger("palaver.holder")
-
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class OpenCodeLane:
@@ -76,12 +76,10 @@ class OpenCodeLane:
         manner = wire.Manner(agent=began.agent, provider=began.provider, model=began.model)
         self._sessions = Sessions(manner, only=only)
         self._texts = Texts(server, self._sessions, self._prove)
-        self._children = Children(
-            bus, self._sessions, self._texts, spawn=spawn, on_change=on_change, on_child=on_child
-        )
-        self._permissions = Permissions(
-            server, self._sessions, bus, spawn=spawn, name_of=self._children.name_of
-        )
+        below = SessionsBelow(self._sessions, self._texts)
+        self.subagents = Subagents(bus, below, spawn=spawn, on_change=on_change, on_begun=on_child)
+        asker = OpenCodeAsker(server, self._sessions)
+        self._permissions = Permissions(bus, asker, spawn=spawn, name_of=self.subagents.name_of)
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_there = False
@@ -99,11 +97,6 @@ class OpenCodeLane:
         """The session that texts are put to, empty while there is none."""
         return self._sessions.current
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing is in hand, for the agent or one of its sub-agents."""
-        return self.lane.is_at_rest and self._children.is_at_rest
-
     def start(self) -> None:
         """Reach the server, once it listens; again is nothing."""
         if self._task is None:
@@ -119,12 +112,12 @@ class OpenCodeLane:
 
     def connected(self) -> None:
         """The bus knows of us anew: tell it all that it must know beside the state."""
-        self._children.connected()
+        self.subagents.connected()
         self._permissions.connected()
 
     def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
         """Take an offer that is for one of the lanes here, and give any other to whom it is for."""
-        self.lane.claim(line, lambda other: self._children.claim(other, otherwise))
+        self.lane.claim(line, lambda other: self.subagents.claim(other, otherwise))
 
     def decide(self, line: Line) -> None:
         """Take a person's word on what is asked."""
@@ -155,7 +148,7 @@ class OpenCodeLane:
         if not self.is_over:
             self.is_over, self._is_there = True, False
             self._set_timer(0)
-            self._children.close()
+            self.subagents.close()
             self.lane.close()
             self._on_word()
 
@@ -181,11 +174,11 @@ class OpenCodeLane:
         sessions.statuses(await self._get(wire.STATUSES), self._clock.now_ms())
         sessions.questions(await self._get(wire.PERMISSIONS), is_permission=True)
         sessions.questions(await self._get(wire.QUESTIONS), is_permission=False)
-        for session in self._texts.sessions | {sessions.current} - {""}:
+        for session in self._texts.sessions | sessions.asking() | {sessions.current} - {""}:
             current = sessions.current
-            for said in wire.said_in_messages(await self._get(wire.messages_path(session, _LIMIT_MESSAGES))):
+            for said in wire.said_in_messages(await self._messages(session)):
                 sessions.hear(said)
-            sessions.choose(current)
+            sessions.choose(current if sessions.has(current) else "")
         self._settle()
         self._texts.missed()
 
@@ -196,6 +189,15 @@ class OpenCodeLane:
         if began.is_continued and not began.is_fork:
             return self._sessions.newest(0)
         return self._sessions.newest(began.started_ms, by_creation=began.is_fork)
+
+    async def _messages(self, session: str) -> object:
+        """Give what was last said in a session. Raises Lost: what cannot be read may hold anything."""
+        head, body = await self._server.ask("GET", wire.messages_path(session, _LIMIT_MESSAGES))
+        if head.status == wire.NOT_FOUND:
+            self._sessions.hear(wire.Said("session.deleted", {"sessionID": session}))
+        elif not head.is_ok:
+            raise Lost(f"OpenCode answered {head.status} when it was asked what was said")
+        return wire.json_from_bytes(body) if head.is_ok else None
 
     async def _get(self, path: str) -> object:
         head, body = await self._server.ask("GET", path)
@@ -224,7 +226,7 @@ class OpenCodeLane:
     def _tell(self) -> None:
         level = self._sessions.level
         self.lane.set_level(level.gate, is_paused=level.is_paused)
-        self._children.look()
+        self.subagents.look()
         self._permissions.look()
         self._set_timer(self._sessions.limit_ends_ms())
         self._on_word()
@@ -255,13 +257,13 @@ class OpenCodeLane:
 
     def _prove(self, key: str) -> None:
         self.lane.prove(key)
-        self._children.prove(key)
+        self.subagents.prove(key)
 
     async def _begin_session(self) -> str:
         """Begin a session where there is none yet, and have the terminal show it: a person's draft stays."""
         body = wire.session_body(self._sessions.manner)
         head, answer = await self._server.ask("POST", wire.SESSIONS, body)
-        info = wire.as_map(wire.json_from_bytes(answer))
+        info = as_map(wire.json_from_bytes(answer))
         session = info.get("id")
         if not head.is_ok or not isinstance(session, str):
             raise Lost(f"it answered {head.status} when a session was to begin")
@@ -269,30 +271,3 @@ class OpenCodeLane:
         self._sessions.choose(session)
         await self._server.ask("POST", wire.SELECT, wire.select_body(session))
         return session
-
-
-def opencode_lane(
-    path: Path,
-    bus: Bus,
-    *,
-    spawn: Spawn,
-    on_word: Callable[[], None],
-    on_change: Callable[[], None],
-    clock: Clock | None = None,
-) -> OpenCodeLane:
-    """Make the lane of a place, and tell its agent its name before it starts.
-
-    Where the place cannot be read, or not be written, the lane is over before it began.
-    """
-    place = read_place(path)
-    server = Server(place.port, place.user, place.password) if place else Server(0, "", "")
-    began = place.began if place else Began()
-    made = OpenCodeLane(server, began, bus, spawn=spawn, on_word=on_word, on_change=on_change, clock=clock)
-    made.is_over = place is None
-    if bus.held is not None:
-        try:
-            write_holder(path)
-            write_told(path, bus.held.name)
-        except OSError as error:
-            _logger.warning("%s is not told about the bus: %s", bus.held.name, error)
-    return made

@@ -11,15 +11,12 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from palaver.agents.opencode.wire import as_map
-from palaver.harness.hook_news import one_line, text_in
+from palaver.harness.hook_news import as_map, one_line, text_in
+from palaver.harness.hook_states import USED_UP
 from palaver.harness.profile import is_usage_limit
 
-USAGE_LIMIT: Final = "usage_limit"
-"""Why the lane is closed meanwhile."""
 LONG_WAIT_MS: Final = 5 * 60_000
 """Who is sent away for longer than this has used up more than a moment's share."""
-_DETAIL: Final = "usage limit"
 _REASONS: Final = frozenset({"free_tier_limit", "account_rate_limit"})
 _WORDS: Final = re.compile(
     r"exceeded your current quota|insufficient[ _]quota|quota (?:exceeded|exhausted)|usage (?:limit|exceeded)"
@@ -46,9 +43,9 @@ class Limit:
     def detail(self) -> str:
         """Give it as the state of an agent says it: to the minute, and never too early."""
         if not self.ends_ms:
-            return _DETAIL
+            return USED_UP
         end = datetime.fromtimestamp(-(-self.ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
-        return f"{_DETAIL}, resets {end:%b} {end.day}, {end:%Y %H:%M} (UTC)"
+        return f"{USED_UP}, resets {end:%b} {end.day}, {end:%Y %H:%M} (UTC)"
 
 
 def limit_in_retry(status: Mapping[str, object], now_ms: int) -> Limit | None:

@@ -20,12 +20,11 @@ import msgspec
 
 from palaver.harness.instructions import instructions
 from palaver.harness.opencode_launch import Began
+from palaver.model.native_place import HOLDER_FILE, NATIVE_FOLDER, Holder, format_holder
 
 _PREFIX: Final = "opencode-"
 _FILE: Final = "server.json"
 _TOLD: Final = "instructions.md"
-_HOLDER: Final = "holder"
-"""Says which process takes the folder away; where that was killed, the daemon does."""
 _STALE_S: Final = 300.0
 _BUSY_S: Final = 1.0
 
@@ -41,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def new_place(home: str) -> Path:
     """Choose a file for a place, in a folder that is made with it. Raises OSError."""
-    above = Path(home) / "agents" / "native"
+    above = Path(home) / NATIVE_FOLDER
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
     _tidy(above)
     folder = above / f"{_PREFIX}{secrets.token_hex(6)}"
@@ -73,8 +72,17 @@ def write_told(path: Path, name: str) -> None:
 
 
 def write_holder(path: Path) -> None:
-    """Say that this process has the place. Raises OSError."""
-    _write(path.with_name(_HOLDER), b"%d" % os.getpid())
+    """Say that this process takes the place away; where it is killed, the daemon does. Raises OSError."""
+    said = format_holder(Holder(pid=os.getpid(), start=_own_start()))
+    _write(path.with_name(HOLDER_FILE), said.encode("ascii"))
+
+
+def _own_start() -> int:
+    """Give the ticks from boot to the start of this process; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -12,7 +12,8 @@ import msgspec
 
 from palaver.agents.net.http_client import Lost, NotSent
 from palaver.agents.net.http_wire import Head
-from palaver.agents.opencode.wire import HEALTH, Said, as_map
+from palaver.agents.opencode.wire import HEALTH, Said
+from palaver.harness.hook_news import as_map
 
 _LIMIT_EVENTS: Final = 10_000
 """So many events may wait for a follower that is asking something; then it looks around anew."""

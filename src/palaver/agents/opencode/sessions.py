@@ -7,27 +7,16 @@ put to this one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from palaver.agents.native_word import Level, Word
-from palaver.agents.opencode.limits import USAGE_LIMIT
-from palaver.agents.opencode.talk import Asked, Talk
-from palaver.agents.opencode.wire import AS_IT_LIKES, Manner, Said, as_list, as_map
+from palaver.agents.native_word import Asked, Level, Word
+from palaver.agents.opencode.talk import Talk
+from palaver.agents.opencode.wire import AS_IT_LIKES, Manner, Said
 from palaver.agents.terminal.gates import OPEN, Gate
-from palaver.harness.hook_news import text_in
+from palaver.harness.hook_news import as_list, as_map, text_in
 from palaver.harness.hook_states import COMPACTING
 from palaver.model.delivery import AgentState
-from palaver.model.terminal import DIALOG
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A sub-agent that works now: its session, the session that started it, and what kind it is."""
-
-    session: str
-    parent: str
-    kind: str
+from palaver.model.terminal import DIALOG, USAGE_LIMIT
 
 
 class Sessions:
@@ -160,6 +149,10 @@ class Sessions:
         """Tell whether a text of ours is in a session, and no model has seen it yet."""
         return any(key in talk.texts for talk in self._talks.values())
 
+    def has(self, session: str) -> bool:
+        """Tell whether a session is there, as far as is known."""
+        return session in self._talks
+
     def has_stopped(self, session: str) -> bool:
         """Tell whether a session rests because its last turn was broken off: nobody reads what is in it."""
         talk = self._talks.get(session)
@@ -171,13 +164,26 @@ class Sessions:
         return min((end for end in ends if end), default=0)
 
     def permissions(self) -> dict[str, Asked]:
-        """Give everything that a person is asked to allow, in the agent's session and below it."""
-        return {name: one for talk in self._family() for name, one in talk.permissions.items()}
+        """Give what a person is asked to allow and sees all of, in the agent's session and below it."""
+        found = (talk.whole(one) for talk in self._family() for one in talk.permissions.values())
+        return {one.request: one for one in found if one is not None}
 
-    def children(self) -> dict[str, Child]:
-        """Give the sub-agents that work now, by their sessions; one that started another stands before it."""
+    def asking(self) -> frozenset[str]:
+        """Give the sessions that ask a person to allow something, whether it is known what or not."""
+        return frozenset(name for name, talk in self._below(self.current) if talk.permissions)
+
+    def whole(self, asked: Asked) -> Asked | None:
+        """Give a request with all that a person must see of it; None where that is not known."""
+        talk = self._talks.get(asked.session)
+        return None if talk is None else talk.whole(asked)
+
+    def children(self) -> dict[str, tuple[str, str]]:
+        """Give the sub-agents that work now: by session, the one that started each and its kind.
+
+        One that started another stands before it.
+        """
         found = {
-            name: Child(name, talk.parent, talk.kind)
+            name: (talk.parent, talk.kind)
             for name, talk in self._below(self.current)
             if name != self.current and talk.is_busy
         }

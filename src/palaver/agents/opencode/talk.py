@@ -1,21 +1,21 @@
 """One session of OpenCode as it is now, from what its server says of it. Pure: it hears, and is asked.
 
-It knows nothing of other sessions: which one is the agent's, and whose sub-agent one is, `opencode_sessions`
+It knows nothing of other sessions: which one is the agent's, and whose sub-agent one is, `sessions`
 works out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from palaver.agents.native_word import Word
+from palaver.agents.native_word import Asked, Word
+from palaver.agents.opencode.calls import Calls
 from palaver.agents.opencode.limits import Limit, error_text, limit_in_error, limit_in_retry
-from palaver.agents.opencode.wire import AS_IT_LIKES, Manner, as_list, as_map, key_of, manner_of
-from palaver.harness.hook_news import LIMIT_COMMAND, one_line, text_in
-from palaver.harness.hook_states import COMPACTING, PERMISSION, THINKING
+from palaver.agents.opencode.wire import AS_IT_LIKES, Manner, key_of, manner_of
+from palaver.harness.hook_news import LIMIT_COMMAND, as_list, as_map, as_number, one_line, text_in
+from palaver.harness.hook_states import COMPACTING, PERMISSION, QUESTION, THINKING
 from palaver.model.delivery import AgentState
 
-QUESTION: Final = "question"
 _EDITS: Final = frozenset({"edit", "write", "multiedit", "patch"})
 _WHAT: Final = ("command", "filePath", "path", "pattern", "url", "query", "description")
 _LIMIT_ANSWERS: Final = 200
@@ -27,25 +27,16 @@ _GOES_ON: Final = "ContextOverflowError"
 """It makes its context shorter then, by itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a person is asked to allow: what OpenCode calls it, and all that it says of it."""
-
-    request: str
-    session: str
-    tool: str
-    given: Mapping[str, object]
-
-
 def asked_of(about: Mapping[str, object]) -> Asked:
     """Read a request for a permission, as its event and the list of all have it."""
-    patterns = about.get("patterns")
+    patterns, call = about.get("patterns"), as_map(about.get("tool"))
     given = {**as_map(about.get("metadata")), "patterns": patterns if isinstance(patterns, list) else []}
     return Asked(
-        request=text_in(about, "id"),
+        id=text_in(about, "id"),
         session=text_in(about, "sessionID"),
         tool=text_in(about, "permission"),
         given=given,
+        call=(text_in(call, "messageID"), text_in(call, "callID")),
     )
 
 
@@ -62,6 +53,7 @@ class Talk:
     asked: dict[str, str] = field(default_factory=dict)
     """What people are asked, in words, by its name."""
     permissions: dict[str, Asked] = field(default_factory=dict)
+    calls: Calls = field(default_factory=Calls)
     is_compacting: bool = False
     limit: Limit | None = None
     error: str = ""
@@ -104,7 +96,7 @@ class Talk:
         self.parent = text_in(info, "parentID")
         self.kind = text_in(info, "agent") or self.kind
         self.manner = manner_of(info) if info.get("agent") else self.manner
-        self.created_ms, self.updated_ms = _number(time.get("created")), _number(time.get("updated"))
+        self.created_ms, self.updated_ms = as_number(time.get("created")), as_number(time.get("updated"))
 
     def set_status(self, status: Mapping[str, object], now_ms: int) -> None:
         """Take in whether it works. A turn that began is not limited, and has not failed."""
@@ -115,6 +107,7 @@ class Talk:
             self.limit = limit_in_retry(status, now_ms)
         else:
             self.works.clear()
+            self.calls.clear()
             self.asked.clear()
             self.permissions.clear()
             self.is_compacting = False
@@ -134,6 +127,16 @@ class Talk:
         what = what or ", ".join(str(pattern) for pattern in as_texts(one.given["patterns"]))
         self.asked[one.request] = one_line(": ".join(filter(None, (PERMISSION, one.tool, what))))
         self.permissions[one.request] = one
+
+    def whole(self, asked: Asked) -> Asked | None:
+        """Give a request with all that a person must see of it; None where that is not known.
+
+        One that is about no call says itself what it is about, or nobody can tell.
+        """
+        if not any(asked.call):
+            return asked if len(asked.given) > 1 else None
+        given = self.calls.input_of(asked.call)
+        return None if given is None else replace(asked, given={**asked.given, "input": given})
 
     def ask_question(self, about: Mapping[str, object]) -> None:
         first = next(iter(as_list(about.get("questions"))), {})
@@ -188,6 +191,7 @@ class Talk:
 
     def _take_tool(self, part: Mapping[str, object]) -> None:
         name, state = text_in(part, "id"), as_map(part.get("state"))
+        self.calls.take(part)
         self.works.pop(name, None)
         if state.get("status") == "running":
             self.works[name] = _work(text_in(part, "tool"), as_map(state.get("input")))
@@ -207,7 +211,3 @@ def _work(tool: str, given: Mapping[str, object]) -> Word:
         command=one_line(text_in(given, "command"), LIMIT_COMMAND),
         file=one_line(text_in(given, "filePath"), LIMIT_COMMAND) if tool in _EDITS else "",
     )
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

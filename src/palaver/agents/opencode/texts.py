@@ -4,30 +4,17 @@ A text is put to a session once. When the answer is lost, the session itself say
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from palaver.agents.net.http_client import Lost, NotSent
-from palaver.agents.net.http_wire import Head
 from palaver.agents.opencode import wire
+from palaver.agents.opencode.asking import Asking
 from palaver.agents.opencode.sessions import Sessions
 from palaver.agents.typing.steps import Answer, Done
 from palaver.model.delivery import Grade
 
-_NOT_FOUND: Final = 404
 _SEEN: Final = Done(Answer.SEEN, grade=Grade.CONTEXT)
-
-
-class Asking(Protocol):
-    """The server of an OpenCode, however it is reached."""
-
-    async def ask(
-        self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
-    ) -> tuple[Head, bytes]:
-        """Ask, and give the whole answer. Raises NotSent or Lost."""
-
-    def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
-        """Give every event of a stream. Raises NotSent or Lost."""
 
 
 class Texts:
@@ -51,7 +38,7 @@ class Texts:
         return any(where == session and not future.done() for where, future in self._waiting.values())
 
     async def put(self, session: str, text: str, key: str) -> Done:
-        """Put a text to a session, and wait until the model was asked with it. Raises NotSent."""
+        """Put a text to a session, and wait until the model was asked with it, or never will be."""
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._waiting[key] = session, future
         try:
@@ -68,7 +55,7 @@ class Texts:
             return Done(Answer.DEFERRED, f"OpenCode does not answer: {error}")
         except Lost:
             return None
-        if head.status == _NOT_FOUND:
+        if head.status == wire.NOT_FOUND:
             self._sessions.hear(wire.Said("session.deleted", {"sessionID": session}))
             return Done(Answer.DEFERRED, "its session was deleted")
         return None if head.is_ok else Done(Answer.REFUSED, f"OpenCode answered {head.status}")
@@ -81,7 +68,11 @@ class Texts:
             elif not waiting[1].done():
                 waiting[1].set_result(_SEEN)
         for key, (session, future) in self._waiting.items():
-            if not future.done() and self._sessions.has_text(key) and self._sessions.has_stopped(session):
+            if future.done():
+                continue
+            if not self._sessions.has(session):
+                future.set_result(Done(Answer.UNCONFIRMED, "its session was deleted"))
+            elif self._sessions.has_text(key) and self._sessions.has_stopped(session):
                 future.set_result(Done(Answer.UNCONFIRMED, "its turn was broken off"))
 
     def missed(self) -> None:

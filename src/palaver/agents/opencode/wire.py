@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from palaver.harness.hook_news import text_in
+from palaver.harness.hook_news import as_list, as_map, text_in
 
 HEALTH: Final = "/global/health"
 EVENTS: Final = "/event"
@@ -20,6 +20,7 @@ STATUSES: Final = "/session/status"
 PERMISSIONS: Final = "/permission"
 QUESTIONS: Final = "/question"
 SELECT: Final = "/tui/select-session"
+NOT_FOUND: Final = 404
 
 _KEY: Final = "palaver"
 """Under this word of its own a text of ours carries its key."""
@@ -138,13 +139,3 @@ def manner_of(info: Mapping[str, object]) -> Manner:
         model=text_in(model, "modelID", "id"),
         variant="" if variant == "default" else variant,
     )
-
-
-def as_map(value: object) -> Mapping[str, object]:
-    """Give an object; an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_list(value: object) -> list[Mapping[str, object]]:
-    """Give the objects of a list; none for anything else."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

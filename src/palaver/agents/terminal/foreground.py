@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from palaver.agents.terminal.full_screen import takes_commands
 from palaver.agents.terminal.gates import Foreground, judge_foreground
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.shells import Process
@@ -27,6 +28,8 @@ class Readers:
     foreground: Foreground
     is_waiting: bool | None
     """Whether some process of theirs waits for it now; None when the system does not say."""
+    takes_commands: bool = False
+    """Whether one of them takes every key as a command, where that `is_asked`."""
 
 
 def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
@@ -40,7 +43,8 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
         return Readers(foreground, is_waiting=None)
     terminal = pty.path
     answers = [is_waiting(pid, terminal) for pid in found]
-    return Readers(foreground, True if True in answers else None if None in answers else False)
+    waits = True if True in answers else None if None in answers else False
+    return Readers(foreground, waits, takes_commands=any(map(takes_commands, found.values())))
 
 
 def _group(group: int) -> Iterator[tuple[int, Process]]:

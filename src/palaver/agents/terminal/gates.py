@@ -53,6 +53,8 @@ class Facts:
     """What was typed before waits in the terminal: the program has not read it."""
     is_reading: bool = True
     """False when it is sure that no process waits for what is typed."""
+    takes_commands: bool = False
+    """An editor, a pager or the like is in front, with no composer that we know: each key is a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def check(look: Look, facts: Facts, *, ours: bool = False, needs_reader: bool = 
         _check_process(look, facts)
         or _check_screen(look, facts, needs_reader=needs_reader)
         or _check_person(look, facts)
-        or _check_composer(look, ours=ours)
+        or _check_composer(look, facts, ours=ours)
     )
     return Gate(is_open=False, reason=closed) if closed else OPEN
 
@@ -129,7 +131,9 @@ def _check_person(look: Look, facts: Facts) -> str:
     return "human" if since_ms < (HUMAN_QUIET_MS if is_shown else HUMAN_SHOWN_MS) else ""
 
 
-def _check_composer(look: Look, *, ours: bool) -> str:
+def _check_composer(look: Look, facts: Facts, *, ours: bool) -> str:
+    if facts.takes_commands:
+        return "composer"
     if look.composer is Composer.EMPTY or (ours and look.composer is Composer.DRAFT):
         return ""
     return "draft" if look.composer is Composer.DRAFT else "composer"

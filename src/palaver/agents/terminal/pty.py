@@ -29,13 +29,6 @@ class Exit:
     """What it exited with; None when a signal ended it."""
     signal: int = 0
 
-    @classmethod
-    def from_wait(cls, status: int) -> Self:
-        """Read what the system says of a process that has ended."""
-        if os.WIFSIGNALED(status):
-            return cls(None, os.WTERMSIG(status))
-        return cls(os.WEXITSTATUS(status))
-
     @property
     def code(self) -> int:
         """The exit status that a shell would show."""

@@ -51,6 +51,7 @@ class Reading:
             is_secret=self._pty.is_secret,
             has_unread=(self._pty.unread() or 0) > 0 or now_ms - self._pressed_ms < _TAKEN_MS,
             is_reading=readers.is_waiting is not False,
+            takes_commands=readers.takes_commands,
         )
 
     def level(self, facts: Facts) -> Facts:

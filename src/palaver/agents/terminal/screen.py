@@ -7,7 +7,6 @@ is unreadable until the program has drawn it anew, and only what it said of itse
 
 from typing import Final
 
-from palaver.agents.limit import limit_said
 from palaver.agents.terminal.backlog import Backlog, Skipped
 from palaver.agents.terminal.cursor_line import before_cursor, dialog_asked, without_ours
 from palaver.agents.terminal.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
@@ -16,7 +15,7 @@ from palaver.agents.terminal.look import Composer, Look
 from palaver.agents.terminal.remembered import Remembered
 from palaver.agents.terminal.signals import Signals, Word
 from palaver.agents.terminal.terminal import Terminal
-from palaver.harness.profile import Profile, View
+from palaver.harness.profile import Profile, View, limit_said
 from palaver.model.delivery import AgentState
 
 STEP_BYTES: Final = 8 * 1024
@@ -170,8 +169,7 @@ class Screen:
         `ours` is what we typed, without its blanks: a question in it is not the program's.
         """
         self._catch_up()
-        terminal = self._terminal
-        glass = terminal.glass
+        terminal, glass = self._terminal, self._terminal.glass
         view, text = self._picture or self._take_picture()
         is_drawing = terminal.is_mid_frame and not self._is_silent(now_ms, FRAME_LIMIT_MS)
         is_readable = terminal.is_readable and not is_drawing
@@ -256,6 +254,8 @@ class Screen:
 
     def _read_draft(self, view: View) -> str | None:
         if self._profile.read_composer is None:
+            if self._terminal.glass.is_alternate and not self._terminal.has_paste_mode:
+                return None  # it fills the screen, and nothing shows that it takes a text
             # That there is a draft counts, also when backspaces left nothing of what is known of it.
             return (self._keyboard.draft or "?") if self._keyboard.has_draft else ""
         if self._profile.has_paste and not self._terminal.has_paste_mode:

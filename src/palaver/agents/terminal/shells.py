@@ -56,10 +56,15 @@ class Process:
     """The file that it runs; empty when that cannot be seen."""
 
 
+def names_of(process: Process) -> set[str]:
+    """Give every name of a process: of the file that it runs, as the system shows it, and as it was given."""
+    given = _base(process.argv[0]) if process.argv else ""
+    return {_base(process.program), _base(process.name).partition(":")[0], given}
+
+
 def is_shell(process: Process) -> bool:
     """Tell whether what is typed into it might be run by a shell: its own lines, or behind it."""
-    names = {_base(process.program), _base(process.name).partition(":")[0]}
-    names.add(_base(process.argv[0]) if process.argv else "")
+    names = names_of(process)
     if names & HANDING_ON or "SCREEN" in names:
         return True
     words = list(process.argv[1:])
@@ -78,10 +83,11 @@ def is_shell(process: Process) -> bool:
 
 def _reads_commands(words: list[str]) -> bool:
     """Tell whether a shell of the Bourne family reads its commands from the terminal."""
+    has_command = False
     while words:
         word = words.pop(0)
         if word in ("-", "--"):
-            return _is_terminal(words[0]) if words else True
+            return not words or (not has_command and _is_terminal(words[0]))
         if word in _LONG_WITH_VALUE:
             del words[:1]
         elif word.startswith("--"):
@@ -90,13 +96,14 @@ def _reads_commands(words: list[str]) -> bool:
         elif word.startswith(("-", "+")):
             letters = word[1:]
             if word[0] == "-" and "c" in letters:
-                return not set(letters) - {"c"} <= _FLAGS or not words
+                has_command = True  # the first word that is no option
+                letters = letters.replace("c", "")
             values = sum(letter in "oO" for letter in letters)
             if not set(letters) - {"o", "O"} <= _FLAGS or values > 1:
                 return True
             del words[:values]
         else:
-            return _is_terminal(word)
+            return not has_command and _is_terminal(word)
     return True
 
 

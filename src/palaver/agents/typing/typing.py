@@ -231,6 +231,9 @@ class Typing:
                 return Done(Answer.SEEN, grade=Grade.HANDED)
             case Place.MIXED if self._ours not in squeeze(look.draft):
                 return Done(Answer.SEEN, grade=Grade.HANDED)
+            case Place.HIDDEN if not look.has_dialog and since_ms < _CONFIRM_LIMIT_MS:
+                # While a frame is drawn our text may still stand where the composer was.
+                return Wait(_HOLD_MS, "composer")
             case Place.HIDDEN | Place.MIXED:
                 if is_in_transcript(look, self._ours):
                     return Done(Answer.SEEN, grade=Grade.HANDED)

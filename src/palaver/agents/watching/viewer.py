@@ -138,11 +138,6 @@ class Viewer:
             self.send(frames)
 
     @property
-    def out_bytes(self) -> int:
-        """How much waits for it, but for the newest of the news."""
-        return self._out_bytes
-
-    @property
     def is_waiting(self) -> bool:
         """Whether it takes nothing more for now."""
         return self._is_writing

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from palaver.agents.gemini_place import gemini_home, last_gemini_session
+from palaver.agents.gemini.place import gemini_home, last_gemini_session
 
 
 def _account(folder: Path) -> dict[str, str]:

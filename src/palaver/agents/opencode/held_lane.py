@@ -1,0 +1,43 @@
+"""The lane of an OpenCode that `pal` runs: made of the place that was left for it."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from palaver.agents.bus import Bus
+from palaver.agents.net.http_client import HttpClient
+from palaver.agents.opencode.lane import OpenCodeLane
+from palaver.agents.opencode.place import read_place, write_holder, write_told
+from palaver.agents.work import Spawn
+from palaver.clock import Clock
+from palaver.harness.opencode_launch import Began
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+
+def opencode_lane(
+    path: Path,
+    bus: Bus,
+    *,
+    spawn: Spawn,
+    on_word: Callable[[], None],
+    on_change: Callable[[], None],
+    clock: Clock | None = None,
+) -> OpenCodeLane:
+    """Make the lane of a place, and tell its agent its name before it starts.
+
+    Where the place cannot be read, or not be written, the lane is over before it began.
+    """
+    place = read_place(path)
+    server = HttpClient(place.port, place.user, place.password) if place else HttpClient(0, "", "")
+    began = place.began if place else Began()
+    made = OpenCodeLane(server, began, bus, spawn=spawn, on_word=on_word, on_change=on_change, clock=clock)
+    made.is_over = place is None
+    if bus.held is not None:
+        try:
+            write_holder(path)
+            write_told(path, bus.held.name)
+        except OSError as error:
+            _logger.warning("%s is not told about the bus: %s", bus.held.name, error)
+    return made

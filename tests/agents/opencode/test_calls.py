@@ -1,0 +1,96 @@
+"""What the tools of an OpenCode were given: only what is surely known."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.agents.opencode.calls import Calls
+
+NAME = ("msg_1", "call_1")
+
+
+def take(calls: Calls, status: str = "running", name: tuple[str, str] = NAME, **given: object) -> None:
+    message, call = name
+    calls.take({"messageID": message, "callID": call, "state": {"status": status, "input": given}})
+
+
+def test_what_a_running_tool_was_given_is_known() -> None:
+    calls = Calls()
+
+    take(calls, "pending")
+    before = calls.input_of(NAME)
+    take(calls, path="/x")
+    take(calls, path="/x")
+
+    assert (before, calls.input_of(NAME)) == (None, {"path": "/x"})
+    assert calls.input_of(("msg_2", "call_1")) is None
+
+
+def test_a_tool_that_was_given_nothing_is_known_too() -> None:
+    calls = Calls()
+
+    take(calls)
+
+    assert calls.input_of(NAME) == {}
+
+
+def test_two_calls_of_one_name_are_both_unknown_for_good() -> None:
+    calls = Calls()
+    take(calls, command="ls")
+
+    take(calls, command="rm -r /")
+    take(calls, command="rm -r /")
+
+    assert calls.input_of(NAME) is None
+
+
+def test_a_call_that_has_ended_is_unknown_for_good() -> None:
+    calls = Calls()
+    take(calls, command="ls")
+
+    take(calls, "completed", command="ls")
+    take(calls, command="rm -r /")
+
+    assert calls.input_of(NAME) is None
+
+
+def test_of_many_calls_the_oldest_is_forgotten_and_never_mistaken() -> None:
+    calls = Calls()
+    take(calls, command="ls")
+
+    for number in range(100):
+        take(calls, name=("msg_1", f"more_{number}"), command="ls")
+    take(calls, command="rm -r /")
+
+    assert calls.input_of(NAME) is None
+    assert calls.input_of(("msg_1", "more_99")) == {"command": "ls"}
+
+
+def test_a_call_without_a_name_is_none() -> None:
+    calls = Calls()
+
+    calls.take({"callID": "call_1", "state": {"status": "running", "input": {"command": "ls"}}})
+
+    assert calls.input_of(("", "call_1")) is None
+
+
+def test_when_nothing_runs_nothing_is_known() -> None:
+    calls = Calls()
+    take(calls, command="ls")
+
+    calls.clear()
+
+    assert calls.input_of(NAME) is None
+
+
+JSON = st.none() | st.text(max_size=4) | st.integers() | st.dictionaries(st.text(max_size=4), st.integers())
+
+
+@given(st.lists(st.tuples(st.sampled_from(["pending", "running", "completed"]), JSON)))
+def test_what_is_known_is_the_only_thing_that_was_ever_said(said: list[tuple[str, object]]) -> None:
+    calls = Calls()
+
+    for status, value in said:
+        calls.take({"messageID": "msg_1", "callID": "call_1", "state": {"status": status, "input": value}})
+
+    found = calls.input_of(NAME)
+    assert found is None or all(status == "pending" or value == found for status, value in said)

@@ -1,0 +1,279 @@
+"""The sub-agents of a harness, against a daemon that gives every one a name."""
+
+import asyncio
+import json
+
+import msgspec
+
+from palaver.agents.bus import Bus, Held
+from palaver.agents.native_subagents import Subagents
+from palaver.agents.native_word import Level, Word
+from palaver.agents.terminal.gates import OPEN
+from palaver.agents.typing.steps import Answer, Done
+from palaver.agents.work import Work
+from palaver.client import request as said
+from palaver.client.wire import Line
+from palaver.errors import BadRequest, Disconnected, PalaverError
+from palaver.model.delivery import AgentState
+from palaver.model.last_report import Outcome
+
+LIMIT_S = 5.0
+
+
+class NamingBus(Bus):
+    """Gives every sub-agent a name, and every lane a number."""
+
+    def __init__(self) -> None:
+        self.held = Held(name="nova")
+        self.told: list[said.Request] = []
+        self.refusals: dict[type[said.Request], PalaverError] = {}
+        self.drops = 0
+        self.news = asyncio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        return True
+
+    def ask(self, request: said.Request) -> "asyncio.Future[msgspec.Raw]":
+        self.mention(request)
+        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        if (refusal := self.refusals.get(type(request))) is not None:
+            answer.set_exception(refusal)
+            return answer
+        match request:
+            case said.SubBegin():
+                name = f"{request.name or 'nova'}_{request.type}_1"
+                answer.set_result(msgspec.Raw(json.dumps({"name": name}).encode()))
+            case said.Lane():
+                answer.set_result(msgspec.Raw(b'{"lane":7}'))
+            case _:
+                answer.set_result(msgspec.Raw(b"{}"))
+        return answer
+
+    def mention(self, request: said.Request) -> None:
+        self.told.append(request)
+        self.news.set()
+
+    def drop(self) -> None:
+        self.drops += 1
+
+
+class Harness:
+    """Those that live are as a test says, and so is what becomes of a text."""
+
+    ending = "done"
+
+    def __init__(self) -> None:
+        self.alive: dict[str, tuple[str, str]] = {}
+        self.word = Word(state=AgentState.ACTIVE, detail="thinking")
+        self.texts: dict[str, asyncio.Future[Done]] = {}
+        self.is_carrying = asyncio.Event()
+
+    def living(self) -> dict[str, tuple[str, str]]:
+        return self.alive
+
+    def level_of(self, key: str) -> Level:
+        return Level(OPEN)
+
+    def word_of(self, key: str) -> Word:
+        return self.word
+
+    def is_waiting(self, key: str) -> bool:
+        return key in self.texts and not self.texts[key].done()
+
+    async def carry(self, key: str, text: str, mark: str) -> Done:
+        self.texts[key] = asyncio.get_running_loop().create_future()
+        self.is_carrying.set()
+        return await self.texts[key]
+
+
+class Stage:
+    """A harness, and the sub-agents that are made of what it says."""
+
+    def __init__(self) -> None:
+        self.bus = NamingBus()
+        self.harness = Harness()
+        self.names: dict[str, str] = {}
+        self.work = Work()
+        self.subagents = Subagents(
+            self.bus,
+            self.harness,
+            spawn=self.work.spawn,
+            on_change=lambda: None,
+            on_begun=self.names.__setitem__,
+        )
+
+    async def live(self, **alive: tuple[str, str]) -> None:
+        """Have these live and no other, and wait until that is told."""
+        self.harness.alive = alive
+        self.subagents.look()
+        await self.settle()
+
+    async def settle(self) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await self.work.settle()
+
+    async def reconnect(self) -> None:
+        self.bus.told.clear()
+        self.bus.refusals.clear()
+        self.subagents.connected()
+        await self.settle()
+
+    async def offer(self) -> None:
+        """Have the daemon offer a message on the lane, and wait until it is in hand."""
+        messages = msgspec.Raw(b'[{"seq":3,"id":"01","from":"luna","text":"hello"}]')
+        self.subagents.claim(Line(push="offer", lane=7, offer=9, messages=messages), lambda line: None)
+        async with asyncio.timeout(LIMIT_S):
+            await self.harness.is_carrying.wait()
+
+    def keys(self, kind: type[said.SubBegin] | type[said.SubEnd]) -> list[str]:
+        return [one.key for one in self.bus.told if isinstance(one, kind)]
+
+    def lanes(self) -> list[said.Lane]:
+        return [one for one in self.bus.told if isinstance(one, said.Lane)]
+
+
+async def test_one_begins_and_ends_as_the_harness_says() -> None:
+    stage = Stage()
+
+    await stage.live(b=("a", "general"))
+
+    assert [one for one in stage.bus.told if isinstance(one, said.SubBegin)] == [
+        said.SubBegin(key="b", type="general")
+    ]
+    assert stage.names == {"b": "nova_general_1"}
+    assert stage.subagents.name_of("b") == "nova_general_1"
+    assert said.Lane(kind="native", name="nova_general_1") in stage.bus.told
+    assert said.Status(name="nova_general_1", state="active", detail="thinking") in stage.bus.told
+
+    await stage.live()
+
+    assert stage.bus.told[-1] == said.SubEnd(key="b", reason="done")
+    assert stage.subagents.name_of("b") == ""
+
+
+async def test_who_started_another_begins_before_it_and_ends_behind_it() -> None:
+    stage = Stage()
+
+    await stage.live(b=("a", "general"), c=("b", "deep"))
+    await stage.live()
+
+    begun = [one for one in stage.bus.told if isinstance(one, said.SubBegin)]
+    assert begun == [
+        said.SubBegin(key="b", type="general"),
+        said.SubBegin(name="nova_general_1", key="c", type="deep"),
+    ]
+    ended = [(one.name, one.key) for one in stage.bus.told if isinstance(one, said.SubEnd)]
+    assert ended == [("nova_general_1", "c"), ("", "b")]
+
+
+async def test_another_daemon_is_told_of_those_that_live() -> None:
+    stage = Stage()
+    await stage.live(b=("a", "general"))
+
+    await stage.reconnect()
+
+    assert stage.keys(said.SubBegin) == ["b"]
+    assert stage.lanes() == [said.Lane(kind="native", name="nova_general_1")]
+    assert any(isinstance(one, said.Status) for one in stage.bus.told)
+    assert stage.names == {"b": "nova_general_1"}
+
+
+async def test_who_is_refused_has_no_lane_and_is_not_asked_for_again() -> None:
+    stage = Stage()
+    stage.bus.refusals[said.SubBegin] = BadRequest("no")
+    await stage.live(b=("a", "general"), c=("b", "deep"))
+
+    await stage.live(b=("a", "general"), c=("b", "deep"))
+
+    assert stage.keys(said.SubBegin) == ["b"]
+    assert stage.lanes() == []
+
+    await stage.reconnect()
+
+    assert stage.keys(said.SubBegin) == ["b", "c"]
+
+
+async def test_an_end_that_nobody_heard_is_said_to_the_next_daemon() -> None:
+    stage = Stage()
+    await stage.live(b=("a", "general"))
+    stage.bus.refusals[said.SubEnd] = Disconnected("the daemon has gone")
+    await stage.live()
+
+    await stage.reconnect()
+
+    assert stage.bus.told == [said.SubEnd(key="b", reason="done")]
+    assert stage.subagents.name_of("b") == ""
+
+
+async def test_what_one_has_read_is_said_before_it_has_gone() -> None:
+    stage = Stage()
+    await stage.live(b=("a", "general"))
+    await stage.offer()
+    assert not stage.subagents.is_at_rest
+
+    stage.harness.texts["b"].set_result(Done(Answer.SEEN))
+    await stage.live()
+
+    kinds = [type(one) for one in stage.bus.told]
+    assert kinds.index(said.Answer) < kinds.index(said.SubEnd)
+    assert stage.subagents.outcomes == ()
+
+
+async def test_who_will_never_read_it_is_not_waited_for() -> None:
+    stage = Stage()
+    await stage.live(b=("a", "general"))
+    await stage.offer()
+
+    await stage.live()
+
+    assert stage.keys(said.SubEnd) == ["b"]
+    assert not any(isinstance(one, said.Answer) for one in stage.bus.told)
+
+
+async def test_one_that_has_something_in_hand_holds_up_no_other() -> None:
+    stage = Stage()
+    await stage.live(b=("a", "general"))
+    await stage.offer()
+    stage.harness.alive = {"b": ("a", "general"), "c": ("a", "deep")}
+    stage.bus.told.clear()
+
+    stage.subagents.connected()
+    async with asyncio.timeout(LIMIT_S):
+        while stage.keys(said.SubBegin) != ["b", "c"]:
+            stage.bus.news.clear()
+            await stage.bus.news.wait()
+    stage.harness.texts["b"].set_result(Done(Answer.SEEN))
+    await stage.settle()
+
+    assert [one.name for one in stage.lanes()] == ["nova_deep_1", "nova_general_1"]
+    assert stage.lanes()[1].outcomes == (Outcome(messages=(3,), answer="seen"),)
+
+
+async def test_what_was_never_told_is_kept_by_name_and_told_by_the_next_process() -> None:
+    stage, later = Stage(), Stage()
+    await stage.live(b=("a", "general"))
+    await stage.offer()
+    stage.bus.refusals[said.Answer] = Disconnected("the daemon has gone")
+    stage.harness.texts["b"].set_result(Done(Answer.SEEN))
+    await stage.subagents.settle()
+    stage.subagents.close()
+    kept = stage.subagents.outcomes
+    assert kept == (Outcome(messages=(3,), answer="seen", name="nova_general_1"),)
+
+    later.subagents.remember(kept)
+    await later.live(b=("a", "general"))
+
+    assert later.lanes()[0].outcomes == (Outcome(messages=(3,), answer="seen"),)
+    assert not later.subagents.outcomes
+
+
+async def test_without_the_agent_nobody_is_begun() -> None:
+    stage = Stage()
+    await stage.live(b=("a", "general"))
+
+    stage.subagents.close()
+    await stage.live(b=("a", "general"), c=("a", "general"))
+
+    assert stage.keys(said.SubBegin) == ["b"]
+    assert stage.subagents.is_at_rest
