@@ -176,10 +176,10 @@ async def test_the_same_seat_again_changes_nothing(bus: Bus) -> None:
     assert await types(bus) == ["agent.hello"]
 
 
-async def test_the_same_session_comes_back_at_another_seat_with_its_role_and_no_second_hello(
+async def test_the_same_session_comes_back_at_another_seat_with_no_second_hello(
     bus: Bus,
 ) -> None:
-    await bus.join("luna", role="operator", harness="claude", seat=seat(1), session="s")
+    await bus.join("luna", harness="claude", seat=seat(1), session="s")
     await bus.submit(SYSTEM_CALLER, Gone(name="luna", reason="its process ended", seat=seat(1)))
     bus.present.discard("luna")
     bus.clock.advance(5)
@@ -189,9 +189,49 @@ async def test_the_same_session_comes_back_at_another_seat_with_its_role_and_no_
     )
 
     assert not back.is_new
-    assert (back.agent.role, back.agent.seat, back.agent.version) == ("operator", seat(2), "3")
+    assert (back.agent.role, back.agent.seat, back.agent.version) == ("worker", seat(2), "3")
     assert (back.agent.state, back.agent.left, back.agent.since) == ("idle", False, bus.clock.now_ms())
     assert await types(bus) == ["agent.hello", "agent.bye", "resumed"]
+
+
+@pytest.mark.parametrize(
+    ("standing", "role"),
+    [
+        (Standing.OBSERVER, "observer"),
+        (Standing.WORKER, "worker"),
+        (Standing.ORCHESTRATOR, "worker"),
+        (Standing.OPERATOR, "operator"),
+        (Standing.HUMAN, "operator"),
+    ],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_who_brings_an_operators_session_and_nothing_else_gets_no_more_rights_than_it_has(
+    bus: Bus, standing: Standing, role: str, is_named: bool
+) -> None:
+    await bus.join("boss", role="operator", harness="claude", seat=seat(1), session="s", is_here=False)
+    kind = "human" if standing is Standing.HUMAN else "instance"
+    caller = Caller(name="x", standing=standing, kind=kind)
+
+    name = "boss" if is_named else ""
+    back = await joined(bus, caller, Join(name=name, harness="claude", seat=seat(2), session="s"))
+
+    assert (back.agent.name, back.agent.role) == ("boss", role)
+
+
+async def test_a_seat_a_holders_secret_and_a_links_secret_keep_a_role(bus: Bus) -> None:
+    await bus.join("boss", role="operator", harness="claude", seat=seat(1), session="s")
+    await bus.join("held", role="operator", harness="claude", seat=seat(2), session="t", holder="h")
+    await bus.join("linked", role="operator", session="hash", has_link=True)
+    for name in ("held", "linked"):
+        bus.present.discard(name)
+
+    again = [
+        await joined(bus, SCRIPT, Join(name="boss", harness="claude", seat=seat(1), session="u")),
+        await joined(bus, SCRIPT, Join(name="held", harness="claude", seat=seat(3), holder="h")),
+        await joined(bus, SCRIPT, Join(name="linked", session="hash", has_link=True, runtime="py")),
+    ]
+
+    assert [one.agent.role for one in again] == ["operator"] * 3
 
 
 async def test_a_session_goes_on_in_the_hands_of_another_holder_once_the_first_is_gone(bus: Bus) -> None:

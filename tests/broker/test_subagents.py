@@ -157,6 +157,22 @@ async def test_a_key_must_be_there_and_be_a_text_and_the_name_must_fit(bus: Bus)
         await begin(bus, long, "a1")
 
 
+@pytest.mark.parametrize("key", ["t2", "s2"])
+async def test_nobody_makes_another_session_of_its_process_its_sub_agent(bus: Bus, key: str) -> None:
+    await bus.join("luna", harness="codex", seat=seat(7, "t1"), session="t1")
+    nova = await bus.join("nova", harness="codex", seat=seat(7, "t2"), session="s2")
+    await bus.join("mira", harness="codex", seat=seat(8, "t3"), session="t3")
+    await bus.join("linked", has_link=True, session="s2")
+
+    with pytest.raises(BadRequest, match="is nova, and no sub-agent of luna"):
+        await begin(bus, "luna", key)
+
+    assert (await begin(bus, "mira", key)).agent.name == "mira_reviewer_1"
+    assert (await begin(bus, "linked", key)).agent.name == "linked_reviewer_1"
+    await bus.submit(nova, Leave())
+    assert (await begin(bus, "luna", key)).agent.name == "luna_reviewer_1"
+
+
 async def test_only_the_bus_itself_begins_one(bus: Bus) -> None:
     luna = await bus.join("luna", seat=seat(7))
 

@@ -596,5 +596,67 @@ def test_the_anchor_itself_has_all_its_rights(street: _Street) -> None:
     assert caller.standing is Standing.OPERATOR
 
 
+# A session that is named by somebody else
+
+
+def test_a_session_that_runs_a_second_time_is_not_the_first_one(street: _Street) -> None:
+    (street.folder / "claude").symlink_to("/bin/sh")
+    street.run(f"{street.folder}/claude -c '{street.probe}; true'; true", {"CLAUDE_CODE_SESSION_ID": "s1"})
+    visit = street.visit()
+    elsewhere = read_process(os.getpid())
+    assert elsewhere is not None
+    first = _agent("first", elsewhere, harness="claude", session="s1")
+    doorstep = _doorstep(first)
+
+    assert doorstep.who(visit.chain, visit.claim) == SCRIPT
+    assert doorstep.who(visit.chain, Claim()) == SCRIPT
+    assert first.seat is not None
+    by_seat = Claim(marks={SEAT_MARK: seat_mark(first.seat, "first")})
+    assert doorstep.who(visit.chain, by_seat).name == "first"
+
+
+def test_what_one_session_started_cannot_name_another(street: _Street) -> None:
+    child = street.run(f"CODEX_THREAD_ID=x1 sh -c 'env -i {street.probe}; true'; true")
+    anchor = read_process(child.pid)
+    assert anchor is not None
+    visit = street.visit()
+    one = _agent("one", anchor, harness="codex", key="x1", session="x1")
+    two = _agent("two", anchor, harness="codex", key="x2", session="x2")
+    child_seat = _agent("one", anchor, key="c1").seat
+    mine = msgspec.structs.replace(one, name="one_sub_1", parent="one", seat=child_seat)
+    doorstep = _doorstep(one, two, mine)
+
+    assert doorstep.is_forged(visit.chain, Claim(key="x2"))
+    assert doorstep.is_forged(visit.chain, Claim(key="new"))
+    assert not doorstep.is_forged(visit.chain, Claim(key="x1"))
+    assert not doorstep.is_forged(visit.chain, Claim(key="c1"))
+    assert not doorstep.is_forged(visit.chain, Claim())
+    inside = Claim(key="x1", marks={"CODEX_THREAD_ID": "c1"})
+    assert doorstep.is_forged(visit.chain, inside)
+    assert not doorstep.is_forged(visit.chain, inside, child="c1")
+    assert not _doorstep(two).is_forged(visit.chain, Claim(key="x2"))
+    assert not _doorstep().is_forged(visit.chain, Claim(key="x2"))
+
+
+def test_what_the_anchor_itself_was_started_with_forges_nothing(street: _Street) -> None:
+    child = street.run(f"{street.probe}; true", {"CODEX_THREAD_ID": "x1"})
+    anchor = read_process(child.pid)
+    assert anchor is not None
+    visit = street.visit()
+    doorstep = _doorstep(*(_agent(key, anchor, harness="codex", key=key) for key in ("x1", "x2")))
+
+    assert not doorstep.is_forged(visit.chain, replace(visit.claim, key="x2"))
+
+
+def test_a_session_without_a_key_has_nothing_that_could_be_forged(street: _Street) -> None:
+    child = street.run(f"CLAUDE_CODE_SESSION_ID=before-clear {street.probe}; true")
+    anchor = read_process(child.pid)
+    assert anchor is not None
+    visit = street.visit()
+    luna = _agent("luna", anchor, harness="claude", session="before-clear")
+
+    assert not _doorstep(luna).is_forged(visit.chain, replace(visit.claim, key="after-clear"))
+
+
 def test_nobody_at_all_is_a_script() -> None:
     assert _doorstep().who([], Claim()) == SCRIPT

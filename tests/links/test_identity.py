@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
-from palaver.links.identity import HUMAN, SCRIPT, Claim, act_as, who_is_asking
+from palaver.links.identity import HUMAN, SCRIPT, Claim, act_as, who_is_asking, who_joins
 from palaver.links.process import Process
 from palaver.links.seats import SeatIndex, seat_mark
 from palaver.model.agent import ROLES, Agent, Caller, Seat, Standing, standing_of_role
@@ -131,14 +131,42 @@ def test_of_several_seats_without_a_fitting_key_it_is_nobody(claim: Claim) -> No
     assert refusal.value.code == "who_are_you"
 
 
-def test_a_mark_of_another_harness_binds_to_a_seat_with_the_lowest_rights_of_its_neighbours() -> None:
-    luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b", role="observer")
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim(key="a"),
+        Claim(marks={"CODEX_THREAD_ID": "a"}),
+        Claim(marks={"CLAUDE_CODE_SESSION_ID": "a"}),
+        Claim(marks=_mark(_agent("luna", key="a"))),
+    ],
+    ids=["key", "environment", "another-harness", "seat-mark"],
+)
+@pytest.mark.parametrize("role", ["worker", "observer"])
+def test_who_says_which_of_several_it_is_has_the_lowest_rights_of_its_neighbours(
+    claim: Claim, role: str
+) -> None:
+    luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b", role=role)
 
-    caller = _ask(luna, nova, claim=Claim(marks={"CLAUDE_CODE_SESSION_ID": "a"}))
-    own = _ask(luna, nova, claim=Claim(marks={"CODEX_THREAD_ID": "a"}))
+    caller = _ask(luna, nova, claim=claim)
 
-    assert (caller.name, caller.standing) == ("luna", Standing.OBSERVER)
-    assert own.standing is Standing.OPERATOR
+    assert (caller.name, caller.standing) == ("luna", standing_of_role(role))
+
+
+def test_operators_beside_each_other_keep_their_rights() -> None:
+    luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b", role="operator")
+
+    assert _ask(luna, nova, claim=Claim(key="a")).standing is Standing.OPERATOR
+    assert _ask(luna, nova, claim=Claim(marks={"CLAUDE_CODE_SESSION_ID": "a"})).standing is Standing.WORKER
+
+
+def test_a_session_beside_an_observer_joins_as_any_script_does() -> None:
+    eye = _agent("eye", key="a", role="observer")
+
+    stranger = _ask(eye, claim=Claim(key="b"))
+
+    assert stranger.standing is Standing.OBSERVER
+    assert who_joins(stranger) == SCRIPT
+    assert who_joins(HUMAN) == HUMAN
 
 
 @pytest.mark.parametrize(
@@ -269,6 +297,7 @@ _CHAINS = st.lists(
     ),
     max_size=4,
 )
+_KEYS = st.sampled_from(["", "a", "b"])
 _AGENTS = st.lists(
     st.builds(
         _agent,
@@ -301,6 +330,31 @@ def test_no_claim_ever_raises_anybody(
     if SeatIndex(BOOT, agents).nearest(chain) is not None:
         assert claiming.name in {SCRIPT.name, *(agent.name for agent in agents)}
         assert claiming.name != SCRIPT.name or claiming.seat is not None
+
+
+_NEIGHBOURS = st.lists(
+    st.builds(_agent, st.sampled_from(["luna", "nova", "mira"]), role=st.sampled_from(ROLES), key=_KEYS),
+    min_size=1,
+    max_size=3,
+)
+_CHILDREN = st.lists(st.builds(_child, _KEYS, parent=st.sampled_from(["luna", "nova"])), max_size=2)
+
+
+@given(agents=_NEIGHBOURS, children=_CHILDREN, claim=_CLAIMS, between=st.booleans())
+def test_nobody_at_an_anchor_has_more_rights_than_the_least_of_those_who_sit_there(
+    agents: list[Agent], children: list[Agent], claim: Claim, between: bool
+) -> None:
+    """Whatever it says and whichever of them it is: and a session's own key never means a sub-agent."""
+    seats = SeatIndex(BOOT, agents)
+    here = seats.at(SHELL)
+    try:
+        caller = _ask(*agents, *children, claim=claim, marks_between=between)
+    except WhoAreYou:
+        return
+
+    assert caller.standing <= min(standing_of_role(agent.role) for agent in here)
+    owners = {agent.name for agent in here if agent.seat is not None and agent.seat.key == claim.key != ""}
+    assert not owners or caller.name in owners
 
 
 @given(chain=_CHAINS, agents=_AGENTS, claim=_CLAIMS)
@@ -432,6 +486,14 @@ def test_sub_agents_never_make_it_unclear_which_of_several_sessions_asks() -> No
     with pytest.raises(WhoAreYou) as refusal:
         _ask(*agents)
     assert "_x_" not in str(refusal.value)
+
+
+def test_a_session_that_another_calls_its_sub_agent_is_still_itself() -> None:
+    agents = [_agent("luna", key="s1"), _agent("nova", key="s2"), _child("s2")]
+
+    for claim in (Claim(key="s2"), Claim(marks={"CODEX_THREAD_ID": "s2"})):
+        assert _ask(*agents, claim=claim).name == "nova"
+        assert _ask(*agents[1:], claim=claim).name == "nova"
 
 
 def test_an_agent_speaks_for_its_own_sub_agents_as_long_as_they_live() -> None:

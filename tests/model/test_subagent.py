@@ -24,6 +24,8 @@ _PARENTS = st.from_regex(r"([a-z][a-z0-9_-]{0,20}-)?[a-z][a-z0-9_]{0,20}", fullm
         ("", "luna_sub"),
         ("→ ☃", "luna_sub"),
         ("__x__", "luna_x"),
+        ("Prüfer", "luna_prufer"),
+        ("éclaireur ﬁn", "luna_eclaireur_fin"),
     ],
 )
 def test_a_type_becomes_a_part_of_the_name(type_: str, stem: str) -> None:

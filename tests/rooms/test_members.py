@@ -3,7 +3,7 @@
 import pytest
 from tests.rooms.parts import NOW_MS, POLICY, event, moment, room_of
 
-from palaver.errors import NotAllowed, RequestError, RoomClosed, UnknownMember
+from palaver.errors import NotAllowed, RequestError, RoomClosed, TargetActive, UnknownMember
 from palaver.model.agent import Caller, Standing
 from palaver.rooms.apply import apply_to_room
 from palaver.rooms.attendance import Sight
@@ -84,6 +84,14 @@ def test_one_who_is_there_and_one_whom_nobody_knows_are_not_removed() -> None:
             removed(caller("ann"), target, bob=Sight(is_present=True))
 
         assert error.value.code == code
+
+
+def test_it_is_said_from_when_on_one_who_has_just_gone_can_be_removed() -> None:
+    just_gone = Sight(gone_since_ms=LATE_MS - 1_000)
+    left_s = POLICY.gone_grace_ms // 1_000 - 1
+
+    with pytest.raises(TargetActive, match=f"every member can remove it in {left_s} seconds"):
+        removed(caller("ann"), "bob", bob=just_gone)
 
 
 def test_a_closed_room_is_not_closed_again() -> None:

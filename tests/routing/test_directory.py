@@ -99,6 +99,17 @@ def test_the_nearest_names_are_the_most_alike() -> None:
     assert len(directory.nearest("luna", 1)) == 1
 
 
+def test_a_sub_agent_that_has_ended_is_not_offered() -> None:
+    over = msgspec.structs.replace(agent("luna_reviewer_1"), parent="luna", left=True)
+    alive = msgspec.structs.replace(agent("luna_reviewer_2"), parent="luna")
+
+    directory = Directory([agent("luna"), over, alive])
+
+    near = directory.nearest("luna_reviewer_3")
+    assert near[0] == "luna_reviewer_2"
+    assert "luna_reviewer_1" not in near
+
+
 def test_only_so_many_names_are_compared() -> None:
     directory = Directory(agent(f"l{index}") for index in range(600))
     directory.put(agent("oops"))
@@ -154,3 +165,14 @@ def test_a_full_name_is_found_however_it_is_written(written: str) -> None:
 
     assert found is not None
     assert found.name == "luna:BOXE"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_launched"), [("nova", True), ("run", False), ("luna", False), ("nobody", False)]
+)
+def test_only_who_was_started_in_the_way_of_its_harness_is_launched(name: str, is_launched: bool) -> None:
+    nova = Agent(name="nova", base="nova", holder="h", argv=("pal", "claude"))
+    run = Agent(name="run", base="run", holder="h", argv=("claude",))
+    directory = Directory([nova, run, agent("luna")])
+
+    assert directory.is_launched(name) is is_launched

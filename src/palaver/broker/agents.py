@@ -1,7 +1,8 @@
 """Joining: who may have which name, decided on the one key `agent/<name>`.
 
 A name is its agent's for good. Somebody else gets it only from the human, by bringing the same session again,
-or, for a worker that is away, as a script that says so. Nobody is given more rights than it has.
+or, for a worker that is away, as a script that says so. Nobody is given more rights than it has: a session's
+id is no secret, so whoever brings nothing else goes on with a worker's at most.
 """
 
 from collections.abc import Set
@@ -19,13 +20,15 @@ from palaver.log.state import read_agent, read_session
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Draft, Event
-from palaver.model.life import LIFE, RESUMED, SESSION, STARTED
+from palaver.model.life import HELLO, LIFE, RESUMED, SESSION, STARTED
 from palaver.model.message import HUMAN
 from palaver.model.names import SCRIPT_NAME, check_name, full_name, spare_name, split_name
 from palaver.model.request import Join, Register
 from palaver.model.text import check_text
 
 _TRIES: Final = 10_000
+_WORKER: Final = "worker"
+_OBSERVER: Final = "observer"
 _LIMIT_WORD_BYTES: Final = 256
 _IN_USE: Final = "it is in use now; choose another with --name"
 
@@ -46,7 +49,7 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
             taken.add(wanted.agent.name)  # Two drew it at once, and the other one has it.
             continue
         if commit.event is not None:
-            if commit.event.type == "agent.hello":
+            if commit.event.type == HELLO:
                 await tell(context, commit.event, STARTED)
             return joined_by(context, commit.event)
         return Joined(agent=_known(context, wanted.agent.name), is_new=False)
@@ -54,7 +57,7 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
 
 def joined_by(context: Context, event: Event) -> Joined:
     """Give what a join came to, from the event it wrote."""
-    return Joined(agent=_known(context, event.sender), is_new=event.type == "agent.hello")
+    return Joined(agent=_known(context, event.sender), is_new=event.type == HELLO)
 
 
 def _known(context: Context, name: str) -> Agent:
@@ -108,7 +111,7 @@ class _Wanted:
 
     def _hello(self, agent: Agent) -> Draft:
         return Draft(
-            type="agent.hello",
+            type=HELLO,
             sender=agent.name,
             payload={
                 "runtime": agent.runtime,
@@ -121,13 +124,17 @@ class _Wanted:
         )
 
     def _back(self, known: Agent) -> Draft | None:
-        """The same one is back: it keeps its role and its state, and only after a leave it joins anew."""
+        """The same one is back: it keeps its role and its state, and only after a leave it joins anew.
+
+        Only who shows more than a session's id keeps a role above what it may have itself.
+        """
         new = self.agent
         is_elsewhere = known.seat is not None and known.seat != new.seat
         if is_elsewhere and not known.left and self.is_here:
             raise NameTaken(known.name, _IN_USE)
         back = msgspec.structs.replace(
             known,
+            role=known.role if _is_proven(known, new) else self._role_of(known),
             seat=new.seat,
             link=new.link,
             session=new.session or known.session,
@@ -149,6 +156,12 @@ class _Wanted:
             id=self.id,
             ts=self.now,
         )
+
+    def _role_of(self, known: Agent) -> str:
+        """Give the role, or the highest one that the caller could have joined with, if that is lower."""
+        if standing_of_role(known.role) <= self.caller.standing:
+            return known.role
+        return _WORKER if self.caller.standing >= Standing.WORKER else _OBSERVER
 
     def _check_standing(self, standing: Standing) -> None:
         """A role above worker is the human's to give, but for the children of a connection."""
@@ -215,6 +228,12 @@ def _is_same(known: Agent, agent: Agent) -> bool:
     return bool(agent.session) and (known.session, known.harness) == (agent.session, agent.harness)
 
 
+def _is_proven(known: Agent, agent: Agent) -> bool:
+    """Whether it shows that it is the same by its seat or a secret, and not by a session's id alone."""
+    is_seated = agent.seat is not None and known.seat == agent.seat
+    return is_seated or bool(agent.holder) or (known.link and agent.link)
+
+
 def _own_name(context: Context, request: Join) -> str:
     """Give the name that a session had before, when it is still that session's."""
     name = read_session(context.log.rows, request.harness, request.session) if request.session else None
@@ -249,7 +268,7 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
         remote=True,
     )
     draft = Draft(
-        type="agent.hello",
+        type=HELLO,
         sender=agent.name,
         payload={"runtime": "", "version": "", "agent": msgspec.to_builtins(agent)},
         id=context.ids.next(),

@@ -17,6 +17,7 @@ from palaver.errors import BadRequest, NotYou, UnknownRecipient, WhoAreYou
 from palaver.model.address import Everyone, Glob, RoleGroup, format_address, parse_address
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Envelope
+from palaver.model.life import BYE, HELLO
 from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MENTIONS, MESSAGE
 from palaver.model.query import STORED_TYPES
 from palaver.model.request import Put, Send
@@ -37,12 +38,12 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     check_text(envelope.type, "the type", _LIMIT_TYPE_BYTES)
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
         return await send_with_id(context, caller, _send_from(envelope), key)
-    if envelope.type == "agent.bye":
+    if envelope.type == BYE:
         return await _bye(context, caller, envelope, key)
     if (asked := task_request_from(envelope)) is not None:
         told = resolve_exactly(context, caller, envelope.to)
         return await ask_telling(context, caller, asked, told, key)
-    if envelope.type == "agent.hello":
+    if envelope.type == HELLO:
         payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
     else:
         payload, resolved = dict(envelope.payload or {}), resolve_exactly(context, caller, envelope.to)

@@ -9,7 +9,7 @@ from palaver.log.api import Rows
 from palaver.log.state import read_agent
 from palaver.model.agent import Caller, Seat
 from palaver.model.envelope import Draft
-from palaver.model.life import STOPPED
+from palaver.model.life import BYE, STOPPED
 from palaver.model.message import INSTANCE
 from palaver.model.request import Gone, Leave
 from palaver.model.text import check_text
@@ -45,7 +45,7 @@ async def say_goodbye(
     """Write that an agent has left, once; with `only_at` only while it sits there since that place."""
     check_text(reason, "the reason", 1024)
     draft = Draft(
-        type="agent.bye",
+        type=BYE,
         sender=name,
         payload={"reason": reason},
         id=id or context.ids.next(),
@@ -61,6 +61,6 @@ async def say_goodbye(
         return draft if is_there else None
 
     event = (await context.log.commit(f"agent/{name}", decide, request_key=key)).event
-    if event is not None and event.type == "agent.bye":
+    if event is not None and event.type == BYE:
         await tell(context, event, STOPPED, reason=reason)
     return Written(event=event)

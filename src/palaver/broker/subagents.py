@@ -15,30 +15,33 @@ from palaver.broker.context import Context
 from palaver.broker.life import tell
 from palaver.broker.outcome import Joined
 from palaver.errors import BadRequest, NameTaken, NotFound
+from palaver.harness.hook_states import THINKING
 from palaver.log.api import Rows
 from palaver.log.state import read_agent, read_last_subagent, read_subagent
-from palaver.model.agent import ROLES, Agent, Caller, standing_of_role
+from palaver.model.agent import ROLES, Agent, Caller, Seat, standing_of_role
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Draft
-from palaver.model.life import LIFE, RESUMED, STARTED
+from palaver.model.life import HELLO, LIFE, RESUMED, STARTED
 from palaver.model.names import check_name, full_name, split_name
 from palaver.model.subagent import BeginSubagent, subagent_name, subagent_stem
 from palaver.model.text import check_text
 
 _WORKER: Final = ROLES[0]
 _LIMIT_KEY_BYTES: Final = 256
-_BEGINS: Final = "thinking"
+_BEGINS: Final = THINKING
 """What a sub-agent does when it begins: it was given something to do."""
 
 
 async def begin(context: Context, caller: Caller, request: BeginSubagent, key: bytes | None) -> Joined:
     """Give a sub-agent the name that it had, or a new one.
 
-    Raises NotFound when its parent is not there, and BadName when no name can be made of the parent's.
+    Raises NotFound when its parent is not there, BadName when no name can be made of the parent's, and
+    BadRequest for the key of a session that is an agent of its own: nobody makes another its sub-agent.
     """
     if not request.key:
         raise BadRequest("a sub-agent is known by the id that its harness has for it, and this one has none")
     check_text(request.key, "the id of a sub-agent", _LIMIT_KEY_BYTES)
+    _check_nobodys(context, request)
     taken: set[str] = set()
     while True:
         wanted = _Wanted.of(context, request, taken)
@@ -53,10 +56,26 @@ async def begin(context: Context, caller: Caller, request: BeginSubagent, key: b
             continue  # it has begun meanwhile, maybe under another name: that is readable now
         if commit.event is None:
             return Joined(agent=wanted.found[-1], is_new=False)
-        is_new = commit.event.type == "agent.hello"
+        is_new = commit.event.type == HELLO
         if is_new:
             await tell(context, commit.event, STARTED)
         return Joined(agent=_known(context, commit.event.sender), is_new=is_new)
+
+
+def _check_nobodys(context: Context, request: BeginSubagent) -> None:
+    """Refuse the key of a session that sits in the parent's process and is nobody's sub-agent."""
+    parent = context.directory.get(request.parent)
+    here = None if parent is None else _process(parent.seat)
+    for agent in context.directory.all() if here is not None else ():
+        is_here = _process(agent.seat) == here and not (agent.parent or agent.left)
+        if is_here and agent.seat is not None and request.key in (agent.seat.key, agent.session):
+            raise BadRequest(
+                f"the session {request.key} is {agent.name}, and no sub-agent of {request.parent}"
+            )
+
+
+def _process(seat: Seat | None) -> tuple[int, int, str] | None:
+    return None if seat is None else (seat.pid, seat.start, seat.boot)
 
 
 def _known(context: Context, name: str) -> Agent:
@@ -103,11 +122,11 @@ class _Wanted:
         known = read_agent(rows, self.name)
         agent = self._agent(parent)
         if known is None:
-            return self._draft("agent.hello", agent)
+            return self._draft(HELLO, agent)
         if not _is_same(known, self.request):
             raise NameTaken(self.name, "it is somebody else's")
         if known.left:
-            return self._draft("agent.hello", agent)
+            return self._draft(HELLO, agent)
         if known.seat == agent.seat:
             self.found.append(known)
             return None

@@ -90,7 +90,10 @@ def find_task(log: Log, reference: str) -> Task:
     task = read_task(log.rows, reference)
     if task is not None:
         return task
-    event = find_event(log, reference)
+    try:
+        event = find_event(log, reference)
+    except NotFound:
+        raise NotFound(f"task {reference}", "'pal task list' shows them") from None
     task = read_task(log.rows, event.id) if event.type == TASK_CREATE else None
     if task is None or task.seq != event.seq:
         raise NotFound(f"task {reference}", f"#{event.seq} is an event of type {event.type}")

@@ -21,9 +21,10 @@ from palaver.log.state import read_agent, read_agents
 from palaver.model.concern import JOINED, LEFT, from_agent
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 from palaver.rooms.policy import Policy
 
-_NO_SIGN: Final = frozenset({"delivery", "life", "agent.bye", LEFT})
+_NO_SIGN: Final = frozenset({"delivery", "life", BYE, LEFT})
 """What is written about an agent, and not by it; or is its last word."""
 _AT_REST: Final = frozenset({AgentState.IDLE.value, AgentState.EXITED.value})
 LIMIT_NAMES: Final = 10_000

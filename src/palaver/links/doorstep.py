@@ -3,7 +3,7 @@
 Reads only what the answer depends on. Decides nothing itself: `identity.py` and `joining.py` do.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,7 +14,9 @@ from palaver.links.identity import (
     Claim,
     choose_seat,
     is_stranger,
+    is_within,
     named_subagent,
+    owner_by_marks,
     seated,
     stranger_at,
     who_is_asking,
@@ -51,13 +53,32 @@ class Doorstep:
         if anchored is not None:
             return self._seated(chain, claim, anchored, is_lowered=below is not None)
         around = [self.environments.look(process) for process in chain]
+        # A harness that stands above and is nobody runs its sessions itself: maybe another's a second time.
+        own = [name for found in around for name in SESSION_MARKS.get(found.harness or "", ())]
+        seen = [replace(found, marks=_without(found.marks, own)) for found in around]
         return who_is_asking(
             chain,
-            self._bound(claim, around),
+            self._bound(replace(claim, marks=_without(claim.marks, own)), seen),
             self.seats,
             marks_above=below is not None or any(found.can_be_harness for found in around),
             holder_ttys=self.holder_ttys,
         )
+
+    def is_forged(self, chain: Sequence[Process], claim: Claim, child: str = "") -> bool:
+        """True when what asks was started by one session of an anchor and names another: it gets nothing.
+
+        A session may name its own sub-agents; `child` is one that is named beside the key.
+        """
+        anchored = self.seats.nearest(chain)
+        if anchored is None or not claim.key:
+            return False
+        *below, own = (self.environments.look(one).marks for one in chain[: anchored.index + 1])
+        for found in (claim.marks, *below):
+            # What the anchor itself was started with says nothing of what it starts.
+            marks = {name: value for name, value in found.items() if own.get(name) != value}
+            if (owner := owner_by_marks(anchored, Claim(marks=marks))) is not None:
+                return not is_within(anchored, owner, claim.key) and not is_within(anchored, owner, child)
+        return False
 
     def place(self, chain: Sequence[Process], claim: Claim, pid: int | None = None) -> Anchor:
         """Choose where a caller that joins sits down, or refuse. What a holder adopted sits below it."""
@@ -83,9 +104,8 @@ class Doorstep:
             if agent in agents or self._is_below(agent, chain[below.index])
         ]
         subagents = [agent for seat in below.seats for agent in self.seats.subagents_at(seat)]
-        agent = named_subagent(subagents, claim) or (
-            inside[0] if inside else choose_seat(Anchored(below.index, agents), claim)
-        )
+        anchored = Anchored(below.index, agents, subagents)
+        agent = named_subagent(anchored, claim) or (inside[0] if inside else choose_seat(anchored, claim))
         limit = min(standing_of_role(one.role) for one in (*agents, *inside))
         return seated(agent, is_lowered=True, limit=limit)
 
@@ -140,6 +160,10 @@ class Doorstep:
             if found.marks and self.seats.marked(found.marks):
                 return replace(claim, marks=found.marks)
         return claim
+
+
+def _without(marks: Mapping[str, str], names: Container[str]) -> Mapping[str, str]:
+    return {name: value for name, value in marks.items() if name not in names}
 
 
 def _is_foreign(name: str, value: str, agent: Agent) -> bool:

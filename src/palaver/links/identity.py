@@ -59,10 +59,11 @@ def who_is_asking(
         if is_stranger(anchored, claim):
             return stranger_at(anchored, claim)
         agent = choose_seat(anchored, claim)
-        if agent in _marked_by_others(anchored.agents, claim):
-            limit = min(standing_of_role(one.role) for one in anchored.agents)
-            return seated(agent, is_lowered=True, limit=limit)
-        return seated(agent, is_lowered=marks_between or _is_other_session(agent, claim))
+        is_lowered = marks_between or _is_other_session(agent, claim)
+        is_lowered = is_lowered or agent in _marked_by_others(anchored.agents, claim)
+        # Of several it is the one that it says, so it gains no rights by what it says.
+        limit = min(standing_of_role(one.role) for one in anchored.agents)
+        return seated(agent, is_lowered=is_lowered, limit=limit)
     if meant := seats.marked(claim.marks):
         lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
         return seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role))
@@ -76,9 +77,9 @@ def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
 
     The key of a hook or call counts most, then the harness's session in the environment, then a session that
     another harness has marked there, then the seat's mark, which the sessions of one process share. The key
-    of a sub-agent means that one; whoever brings none, or another, is not a sub-agent.
+    of a sub-agent means that one, unless it is a session's own; whoever brings none is not a sub-agent.
     """
-    if (subagent := named_subagent(anchored.subagents, claim)) is not None:
+    if (subagent := named_subagent(anchored, claim)) is not None:
         return subagent
     agents = anchored.agents
     if len(agents) == 1:
@@ -99,7 +100,7 @@ def is_stranger(anchored: Anchored, claim: Claim) -> bool:
 
     Whoever took it for one of them would give it that one's mail.
     """
-    if named_subagent(anchored.subagents, claim) is not None:
+    if named_subagent(anchored, claim) is not None:
         return False
     return bool(anchored.agents) and all(
         agent.harness in SHARED_HARNESSES and _is_other_session(agent, claim) for agent in anchored.agents
@@ -118,19 +119,35 @@ def stranger_at(anchored: Anchored, claim: Claim) -> Caller:
     return Caller(name=SCRIPT.name, standing=min(SCRIPT.standing, *standings), kind=SCRIPT.kind, seat=seat)
 
 
-def named_subagent(subagents: Sequence[Agent], claim: Claim) -> Agent | None:
-    """Give the sub-agent whose key the caller brings, or None."""
-    named = (one for one in subagents if _key_of(one) == _key_for(one, claim) != "")
-    return next(named, None)
+def who_joins(caller: Caller) -> Caller:
+    """Give the caller as it joins: a session without a name does so as any script, whoever sits beside it.
+
+    What it then may do is decided anew, and again by those beside it.
+    """
+    return SCRIPT if caller.name == SCRIPT.name else caller
+
+
+def named_subagent(anchored: Anchored, claim: Claim) -> Agent | None:
+    """Give the sub-agent whose key the caller brings, or None: also where that key is a session's own."""
+    named = (one for one in (*anchored.agents, *anchored.subagents) if _is_named(one, claim))
+    found = next(named, None)
+    return found if found in anchored.subagents else None
+
+
+def owner_by_marks(anchored: Anchored, claim: Claim) -> Agent | None:
+    """Give the session, or sub-agent, of an anchor whose key its own harness's marks hold, or None."""
+    return next((one for one in (*anchored.agents, *anchored.subagents) if _is_named(one, claim)), None)
+
+
+def is_within(anchored: Anchored, owner: Agent, key: str) -> bool:
+    """Whether a key is an agent's own, or that of a sub-agent of it."""
+    names = {owner.name} | {one.name for one in anchored.subagents if one.parent == owner.name}
+    return any(one.name in names and _key_of(one) == key for one in (*anchored.agents, *anchored.subagents))
 
 
 def _marked_by_others(agents: Sequence[Agent], claim: Claim) -> list[Agent]:
     """Give those of several seats whose session another harness's mark names, where nothing better does."""
-    if (
-        len(agents) == 1
-        or claim.key
-        or any(_key_of(agent) == _key_for(agent, claim) != "" for agent in agents)
-    ):
+    if len(agents) == 1 or claim.key or any(_is_named(agent, claim) for agent in agents):
         return []
     named = {claim.marks.get(name, "") for names in SESSION_MARKS.values() for name in names} - {""}
     return [agent for agent in agents if _key_of(agent) in named]
@@ -143,6 +160,10 @@ def _key_for(agent: Agent, claim: Claim) -> str:
     return next(filter(None, map(claim.marks.get, SESSION_MARKS.get(agent.harness, ()))), "")
 
 
+def _is_named(agent: Agent, claim: Claim) -> bool:
+    return _key_of(agent) == _key_for(agent, claim) != ""
+
+
 def _key_of(agent: Agent) -> str:
     return agent.seat.key if agent.seat is not None else ""
 
@@ -153,11 +174,11 @@ def _is_other_session(agent: Agent, claim: Claim) -> bool:
     return bool(key) and _key_for(agent, claim) not in ("", key)
 
 
-def seated(agent: Agent, *, is_lowered: bool, limit: Standing = Standing.WORKER) -> Caller:
-    """Give an agent as the caller; lowered it has a worker's rights at most, or what the limit says."""
-    standing = standing_of_role(agent.role)
+def seated(agent: Agent, *, is_lowered: bool, limit: Standing) -> Caller:
+    """Give an agent as the caller, with no more rights than the limit; lowered, than a worker's."""
+    standing = min(standing_of_role(agent.role), limit)
     if is_lowered:
-        standing = min(standing, limit, Standing.WORKER)
+        standing = min(standing, Standing.WORKER)
     return Caller(name=agent.name, standing=standing, kind="instance", harness=agent.harness, seat=agent.seat)
 
 

@@ -34,7 +34,7 @@ from palaver.log.state import (
 )
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
-from palaver.model.life import LIFE, READY, has_agent
+from palaver.model.life import BYE, HELLO, LIFE, READY, has_agent
 from palaver.model.mail import decode_count, encode_row
 from palaver.model.subagent import split_subagent_name
 from palaver.model.task import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
@@ -159,8 +159,8 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     TASK_CREATE: fold_task,
     TASK_UPDATE: fold_task,
     TASK_COMPLETE: fold_task,
-    "agent.hello": _hello,
-    "agent.bye": _bye,
+    HELLO: _hello,
+    BYE: _bye,
     "agent.paused": _paused,
     "agent.unpaused": _paused,
     "status": _status,

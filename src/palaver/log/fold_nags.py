@@ -18,11 +18,12 @@ from palaver.log.state import can_step, read_agent, read_entry
 from palaver.log.walk import places_of_agents, walk
 from palaver.model.delivery import ENDS, AgentState, State
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, reply_place
 from palaver.model.message import HUMAN, INSTANCE, MESSAGE, SYSTEM
 from palaver.model.nag import Nag, NagDue, decode_nag, decode_nag_due
 from palaver.model.query import STORED_STATES
-from palaver.model.subscription import BYE, DELIVERY, STATUS, STOPPED
+from palaver.model.subscription import DELIVERY, STATUS, STOPPED
 
 NAGS: Final = "nag"
 NAG_DUE: Final = "nag_due"

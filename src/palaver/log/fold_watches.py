@@ -19,11 +19,11 @@ from palaver.log.state import can_step, read_entry
 from palaver.log.walk import places_of_agents, walk
 from palaver.model.delivery import ENDS, AgentState, State
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, place_of_key, reply_place
 from palaver.model.message import HUMAN, INSTANCE, MESSAGE, REQUEST, SYSTEM
 from palaver.model.query import STORED_STATES
 from palaver.model.subscription import (
-    BYE,
     DELIVERY,
     STATUS,
     STOPPED,

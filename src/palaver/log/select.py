@@ -11,7 +11,8 @@ from typing import Final
 from palaver.errors import BadQuery
 from palaver.log.records import COLUMNS
 from palaver.log.search import format_search, parse_search
-from palaver.model.query import EXITED, GOODBYE, STORED_STATES, STORED_TYPES, Query
+from palaver.model.life import BYE
+from palaver.model.query import EXITED, STORED_STATES, STORED_TYPES, Query
 
 _LIMIT_ARMS: Final = 20
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
@@ -84,7 +85,7 @@ def _add_filters(made: _Conditions, query: Query) -> None:
     for names in (query.mentions, query.intents, query.files):
         _add_sieve(made, ("payload",), names)
     states = [word for stored in query.statuses for word in _same_state(stored)]
-    _add_sieve(made, ("payload",), states, types=(GOODBYE,) if EXITED in states else ())
+    _add_sieve(made, ("payload",), states, types=(BYE,) if EXITED in states else ())
 
 
 def _arms(made: _Conditions, query: Query) -> list[_Conditions]:

@@ -10,6 +10,8 @@ from palaver.errors import BadName
 
 ROLES: Final = ("worker", "operator", "orchestrator", "observer")
 """The roles an agent can join with; the first is the default."""
+LAUNCHED: Final = ("pal",)
+"""How the command of an agent begins that was started by its harness: `pal claude ...`, in its own way."""
 
 
 class Standing(enum.IntEnum):

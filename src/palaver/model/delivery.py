@@ -63,11 +63,6 @@ GRADES: Final[tuple[str, ...]] = tuple(Grade)
 """Every grade, weakest first."""
 
 
-def grade_rank(grade: str) -> int:
-    """Give a number that is larger for better evidence, -1 for a word that is no grade."""
-    return GRADES.index(grade) if grade in GRADES else -1
-
-
 class AgentState(enum.StrEnum):
     """What an agent is doing."""
 

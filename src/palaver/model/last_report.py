@@ -17,6 +17,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages: tuple[int, ...]
     answer: str
     grade: str = ""
+    name: str = ""
+    """The sub-agent whose they were; empty for the agent itself."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from typing import Final
 
 from palaver.model.envelope import Event
 
+HELLO: Final = "agent.hello"
+BYE: Final = "agent.bye"
 LIFE: Final = "life"
 
 STARTED: Final = "started"
@@ -17,7 +19,7 @@ RESUMED: Final = "resumed"
 SESSION: Final = "session"
 DAEMON_STARTED: Final = "daemon_started"
 
-SEAT_TYPES: Final = frozenset({"agent.hello", "agent.bye", LIFE})
+SEAT_TYPES: Final = frozenset({HELLO, BYE, LIFE})
 """By these an agent comes, goes, or is back at another seat."""
 
 AGENT_TYPES: Final = SEAT_TYPES | {"agent.paused", "agent.unpaused", "status"}

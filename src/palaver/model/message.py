@@ -19,12 +19,10 @@ INSTANCE: Final = "instance"
 HUMAN: Final = "human"
 EXTERNAL: Final = "external"
 SYSTEM: Final = "system"
-SENDER_KINDS: Final = (INSTANCE, HUMAN, EXTERNAL, SYSTEM)
 
 BROADCAST: Final = "broadcast"
 MENTIONS: Final = "mentions"
 PATH: Final = "path"
-SCOPES: Final = (BROADCAST, MENTIONS, PATH)
 
 _to_json: Final = msgspec.json.Encoder().encode
 

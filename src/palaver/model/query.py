@@ -7,6 +7,7 @@ from typing import Final
 
 from palaver.model.concern import is_concerned
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,7 @@ STORED_STATES: Final = {"listening": "idle", "inactive": "exited"}
 """States that are accepted for another."""
 
 EXITED: Final = "exited"
-GOODBYE: Final = "agent.bye"
-"""The one type of event by which a state changes that its payload does not name."""
+"""The state that a goodbye brings: no other event changes a state that its payload does not name."""
 
 
 def matches(query: Query, event: Event) -> bool:
@@ -116,7 +116,7 @@ def _types(event: Event) -> Iterable[str]:
 def states_of(event: Event) -> frozenset[str]:
     """Give the states that somebody is in by this event: who says goodbye is `exited`."""
     states = _stored(_words(event, "state"), STORED_STATES)
-    return states | {EXITED} if event.type == GOODBYE else states
+    return states | {EXITED} if event.type == BYE else states
 
 
 def _senders(event: Event) -> Iterable[str]:

@@ -5,6 +5,7 @@ is known by the id that its harness has for it, and ends at the latest with its 
 """
 
 import re
+import unicodedata
 from typing import Final
 
 import msgspec
@@ -34,12 +35,19 @@ def subagent_stem(parent: str, type: str) -> str:
     Raises BadName when the parent's own name leaves no room.
     """
     room = LIMIT_NAME - len(parent) - _LIMIT_DIGITS - len("__")
-    word = (_OTHER.sub("_", type.lower()).strip("_") or NO_TYPE)[: max(room, 0)].strip("_")
+    plain = _without_accents(type).lower()
+    word = (_OTHER.sub("_", plain).strip("_") or NO_TYPE)[: max(room, 0)].strip("_")
     if not word:
         raise BadName(
             parent, f"it leaves no room for a sub-agent: a name has at most {LIMIT_NAME} characters"
         )
     return f"{parent}_{word}"
+
+
+def _without_accents(text: str) -> str:
+    """Give a text in which letters stand without their accents, so that `Prüfer` is `Prufer`."""
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(one for one in parts if not unicodedata.combining(one))
 
 
 def subagent_name(stem: str, number: int) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from palaver.errors import BadRequest
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
-from palaver.model.life import LIFE, is_echo
+from palaver.model.life import BYE, LIFE, is_echo
 from palaver.model.message import MESSAGE
 from palaver.model.query import Query, matches
 
@@ -29,7 +29,6 @@ PRESETS: Final = (IDLE, STOPPED, BLOCKED, COLLISION)
 
 STATUS: Final = "status"
 DELIVERY: Final = "delivery"
-BYE: Final = "agent.bye"
 SUB_ADDED: Final = "sub.added"
 SUB_REMOVED: Final = "sub.removed"
 

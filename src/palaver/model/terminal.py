@@ -18,6 +18,8 @@ TYPED: Final = "typed"
 """The `life` action of what a person typed at an agent's terminal."""
 DIALOG: Final = "dialog"
 """Why a gate is closed, and an interrupt held, while a dialog is open: it opens by itself, with the gate."""
+USAGE_LIMIT: Final = "usage_limit"
+"""Why a gate is closed while an allowance is used up, and what is said where no more than that is known."""
 
 LIMIT_RAW_BYTES: Final = 16 * 1024
 """So many keys go at once; written out they still fit into a message."""

@@ -11,7 +11,6 @@ LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
 LIMIT_PATH_BYTES: Final = 1_024
 LIMIT_PATH_SEGMENTS: Final = 64
 LIMIT_INJECTION: Final = 50
-LIMIT_BLOB_BYTES: Final = 64 * 1024
 
 # Controls but tab, LF and CR; bidi embeddings, overrides and isolates; halves of surrogate pairs.
 _REFUSED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

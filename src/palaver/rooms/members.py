@@ -1,11 +1,13 @@
 """Coming and going: what is decided about who is in a room, and about closing it. Pure."""
 
+from math import ceil
+
 from palaver.errors import CannotKickSelf, NotAllowed, RoomClosed, TargetActive, UnknownMember, UnknownTarget
 from palaver.model.agent import Caller, Standing
 from palaver.model.ids import derived_id
 from palaver.model.room import KICKED
 from palaver.rooms import payloads
-from palaver.rooms.conditions import is_gone
+from palaver.rooms.conditions import gone_at_ms, is_gone
 from palaver.rooms.moment import Moment, Move, member_of
 from palaver.rooms.names import find_member
 from palaver.rooms.payloads import Ended, MemberLeft
@@ -44,10 +46,16 @@ def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bo
     found = _target(now, caller, target)
     if not is_gone(room, found, now.facts, now.policy):
         if not is_forced:
-            raise TargetActive(found)
+            raise TargetActive(found, _gone_in_s(now, found))
         if not _is_operator(caller):
             raise NotAllowed("room kick --force", caller.standing.word, Standing.OPERATOR.word)
     return Move(type=payloads.KICK, payload=Ended(room=room.id, reason=reason), to=(found,))
+
+
+def _gone_in_s(now: Moment, name: str) -> int | None:
+    """Give in how many seconds a member counts as gone; None while its process is there."""
+    gone_ms = gone_at_ms(now.room, name, now.facts, now.policy)
+    return None if gone_ms is None else ceil((gone_ms - now.facts.now_ms) / 1000)
 
 
 def _target(now: Moment, caller: Caller, target: str) -> str:

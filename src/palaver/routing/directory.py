@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from palaver.model.agent import Agent
+from palaver.model.agent import LAUNCHED, Agent
 from palaver.model.path import AGENT
 from palaver.routing.paths import PathIndex
 
@@ -83,6 +83,14 @@ class Directory:
         """Give the one agent with that full name."""
         return self._agents.get(full_name)
 
+    def is_launched(self, full_name: str) -> bool:
+        """Tell whether `pal` has started an agent in the way of its harness: it was given hooks then.
+
+        What `pal run` starts has only those that its harness finds by itself.
+        """
+        agent = self.get(full_name)
+        return agent is not None and agent.argv[: len(LAUNCHED)] == LAUNCHED
+
     def find(self, written: str) -> Agent | None:
         """Give the agent of a full name as people write it: in any case, with or without the @."""
         name, colon, device = written.removeprefix("@").partition(":")
@@ -140,7 +148,10 @@ class Directory:
         return found
 
     def nearest(self, name: str, n: int = 3) -> list[str]:
-        """Give the n full names most like this one, best first; its own first letter is tried first."""
+        """Give the n full names most like this one, best first; its own first letter is tried first.
+
+        Sub-agents that have ended are not offered: nothing reaches them any more.
+        """
         pool = [agent.name for agent in self.by_glob(name[:1])[:_LOOKED_AT]] if name else []
         known = set(pool)
         for other in self._names:
@@ -148,7 +159,12 @@ class Directory:
                 break
             if other not in known:
                 pool.append(other)
+        pool = [one for one in pool if not _is_over(self._agents[one])]
         return difflib.get_close_matches(name, pool, n, _LEAST_ALIKE)
+
+
+def _is_over(agent: Agent) -> bool:
+    return bool(agent.parent) and agent.left
 
 
 def own_paths(name: str, parent: str = "") -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from palaver.model.path import MANY, ONE, check_path, split_path
 
-__all__ = ["PathIndex", "check_path", "has_wildcard", "path_matches", "routes_to"]
+__all__ = ["PathIndex", "check_path", "has_wildcard", "path_matches"]
 
 Subscriber = TypeVar("Subscriber", bound=Hashable)
 
@@ -20,12 +20,6 @@ def path_matches(pattern: str | None, path: str | None) -> bool:
     The cost is at most the product of their lengths, however many `**` there are.
     """
     return _matches(split_path(pattern or ""), split_path(path or ""))
-
-
-def routes_to(subscription: str, path: str) -> bool:
-    """Tell whether a message to a path reaches a subscription: either may be the pattern of the other."""
-    mine, theirs = split_path(subscription), split_path(path)
-    return _matches(mine, theirs) or _matches(theirs, mine)
 
 
 def has_wildcard(path: str) -> bool:

@@ -5,11 +5,6 @@ from typing import Final
 from palaver.errors import BadRequest, NotAllowed, ReservedType
 from palaver.model.agent import Caller, Standing
 
-REQUEST_TYPES: Final = frozenset(
-    {"message", "task.create", "task.update", "task.complete", "agent.hello", "agent.bye"}
-)
-"""Types that from outside are requests: the broker answers them and writes the event itself."""
-
 RESERVED_TYPES: Final = frozenset(
     {
         "status",
@@ -44,12 +39,6 @@ RESERVED_TYPES: Final = frozenset(
 """Types that only the broker writes, beside whole families of them."""
 
 RESERVED_FAMILIES: Final = ("session.", "trigger.", "schedule.")
-_REQUEST_FAMILY: Final = "task."
-
-
-def is_request_type(type: str) -> bool:
-    """Tell whether an envelope of this type is an order to the broker."""
-    return type in REQUEST_TYPES or type.startswith(_REQUEST_FAMILY)
 
 
 def check_foreign_type(type: str) -> None:
