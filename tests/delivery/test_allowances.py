@@ -65,6 +65,9 @@ class Limited:
         return await self.bus.broker.submit(SYSTEM_CALLER, request)
 
     async def _lift(self, agent: Agent) -> object:
+        self.has_asked.set()
+        if self.failures:
+            raise self.failures.pop()
         return await self.bus.broker.submit(caller(agent), SetStatus(state="idle"))
 
     def _call_later(self, wait_s: float, ring: Callable[[], None]) -> Ring:
@@ -272,3 +275,40 @@ async def test_nothing_is_tried_after_the_end(limited: Limited) -> None:
     limited.passes(6)
 
     assert limited.bus.state(one, "nova") == "queued"
+
+
+async def test_an_end_that_could_not_be_written_is_tried_again(limited: Limited) -> None:
+    luna = await limited.bus.join("luna")
+    await limited.limit()
+    one = await limited.bus.send(luna, "one", "@nova")
+    await limited.until_state(one, "held")
+    await limited.told(1)
+    limited.failures.append(DiskFull("no room"))
+
+    limited.has_timer.clear()
+    limited.passes(HOUR_S)
+    async with asyncio.timeout(LIMIT_S):
+        await limited.has_timer.wait()
+    assert limited.bus.state(one, "nova") == "held"
+    limited.has_timer.clear()
+    limited.passes(10)
+    async with asyncio.timeout(LIMIT_S):
+        await limited.has_timer.wait()
+    limited.passes(0)
+
+    await limited.until_state(one, "submitted")
+
+
+async def test_the_clock_that_people_read_counts_and_not_how_long_was_waited(limited: Limited) -> None:
+    luna = await limited.bus.join("luna")
+    await limited.limit()
+    one = await limited.bus.send(luna, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    limited.passes(60)
+    waits = [ring for ring in limited.rings if not ring.is_over]
+    assert [ring.moment_s - limited.bus.clock.monotonic_s() for ring in waits] == [60.0]
+    limited.bus.clock.suspend(HOUR_S)
+    limited.passes(60)
+
+    await limited.until_state(one, "submitted")

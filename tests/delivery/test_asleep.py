@@ -7,7 +7,7 @@ from palaver.delivery.lane import Ability, Answer, LaneKind
 from palaver.model.agent import Caller
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
-from palaver.model.request import SetStatus
+from palaver.model.request import Leave, SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
 NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
@@ -90,3 +90,40 @@ async def test_one_that_is_away_and_whose_lane_is_gone_is_not_asleep(bus: Bus) -
     await bus.send(HUMAN, "marker", "@luna")
 
     assert reason(bus, event)[0] == "queued"
+
+
+async def told_apart(bus: Bus, luna: Caller) -> tuple[FakeLane, Event]:
+    """Have luna told twice, each time of one message; gives the lane, and the second."""
+    lane = FakeLane(bus, "nova", HOOK)
+    for text in ("one", "two"):
+        event = await bus.send(luna, text, "@nova")
+        await passes(bus, 31)
+    assert len(await notices(bus, "luna")) == 2
+    return lane, event
+
+
+async def test_a_sender_is_not_told_again_when_the_session_begins_anew(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    lane, event = await told_apart(bus, luna)
+
+    await bus.delivery.close_lane(lane.lane)
+    assert reason(bus, event)[0] == "queued"
+    FakeLane(bus, "nova", HOOK)
+    await passes(bus, 31)
+
+    assert reason(bus, event) == ("held", "hook", "asleep")
+    assert len(await notices(bus, "luna")) == 2
+
+
+async def test_a_sender_is_told_again_when_the_agent_has_gone_and_come_back(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    lane, event = await told_apart(bus, luna)
+    await bus.delivery.close_lane(lane.lane)
+
+    await bus.submit(nova, Leave())
+    await bus.join("nova", harness="gemini", seat=seat(8))
+    FakeLane(bus, "nova", HOOK)
+    await passes(bus, 31)
+
+    assert reason(bus, event) == ("held", "hook", "asleep")
+    assert len(await notices(bus, "luna")) == 3

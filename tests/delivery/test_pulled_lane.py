@@ -220,3 +220,32 @@ async def test_a_moment_of_its_own_counts_more_than_what_was_said_before(bus: Bu
     offer = await bus.delivery.draw(lane, AgentState.ACTIVE)
 
     assert offer is not None
+
+
+async def test_what_is_taken_does_not_overtake_what_is_on_its_way_to_wake_the_agent(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    wake, hook = bus.open_lane("nova", reaches_busy=False), open_hook(bus, "nova")
+    await bus.send(luna, "first", "@nova")
+    left = await wake.next()
+    await bus.submit(nova, BUSY)
+    await bus.send(luna, "second", "@nova")
+
+    assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
+
+    bus.delivery.arrived(wake.lane, left.number)
+    offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
+    assert offer is not None
+    assert texts_of(offer.events) == ["second"]
+
+
+async def test_what_a_lane_has_carried_that_is_spent_holds_nothing_up(bus: Bus) -> None:
+    luna, nova = await pair(bus)
+    wake, hook = bus.open_lane("nova", reaches_busy=False), open_hook(bus, "nova")
+    await bus.send(luna, "first", "@nova")
+    await wake.next()
+    await bus.submit(nova, BUSY)
+    await bus.send(luna, "second", "@nova")
+
+    wake.lane.is_spent = True
+
+    assert await bus.delivery.draw(hook, AgentState.ACTIVE) is not None

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from palaver.clock import Clock
 from palaver.delivery.ledger import Ledger, Submit
 from palaver.errors import Unavailable
+from palaver.harness.hook_states import USED_UP
 from palaver.harness.usage_reset import is_limit, limit_ends_ms
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
@@ -21,15 +22,18 @@ from palaver.log.state import read_agent, read_agents, read_entry, read_mail
 from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
+from palaver.model.life import BYE, HELLO
 from palaver.model.mail import deliverable
 from palaver.model.message import MESSAGE
 
-HELD: Final = "usage limit"
+HELD: Final = USED_UP
 """How the reason of what is held here begins."""
 _AT_ONCE: Final = 200
-_NEWS: Final = frozenset({"status", "agent.hello", "agent.bye"})
+_NEWS: Final = frozenset({"status", HELLO, BYE})
 
 _TRY_AGAIN_S: Final = 5.0
+_LOOK_S: Final = 60.0
+"""So often the clock is looked at: while a machine sleeps no time passes for what waits."""
 
 
 class Timer(Protocol):
@@ -144,17 +148,27 @@ class Allowances:
             timer.cancel()
         self._timers[agent.name] = None
         if until_ms is not None:
-            wait_s = max(0.0, (until_ms - self._clock.now_ms()) / 1000)
+            self._wait(agent, until_ms)
 
-            def end() -> None:
+    def _wait(self, agent: Agent, until_ms: int) -> None:
+        rest_s = max(0.0, (until_ms - self._clock.now_ms()) / 1000)
+
+        def look() -> None:
+            if self._clock.now_ms() < until_ms:
+                self._wait(agent, until_ms)
+            else:
                 self._tasks.create_task(self._end(agent))
 
-            self._timers[agent.name] = self._call_later(wait_s, end)
+        self._timers[agent.name] = self._call_later(min(rest_s, _LOOK_S), look)
 
     async def _end(self, agent: Agent) -> None:
         known = read_agent(self._log.rows, agent.name)
-        if known is not None and is_limited(known) and known.detail == agent.detail:
+        if known is None or not is_limited(known) or known.detail != agent.detail:
+            return
+        try:
             await self._lift(known)
+        except Unavailable:
+            self._call_later(_TRY_AGAIN_S, lambda: self._look(agent.name))
 
     async def _let_go(self, name: str) -> None:
         if (timer := self._timers.pop(name, None)) is not None:

@@ -15,20 +15,18 @@ import msgspec
 from palaver.clock import Clock
 from palaver.delivery.answers import take_word
 from palaver.delivery.expiry import expiring
-from palaver.delivery.gated import ASLEEP
 from palaver.delivery.lane import Ability, Answer, Lane, Level, Offer
 from palaver.delivery.ledger import Ledger, Submit
 from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.offering import Offering
 from palaver.delivery.patience import Patience
-from palaver.delivery.pick import within
 from palaver.delivery.taker import Passes, Taker
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.state import find_mail, read_agent, read_carried, read_entry
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.life import is_return
+from palaver.model.life import BYE, HELLO, is_return
 from palaver.model.mail import DeliveryReport, deliverable, reply_place
 from palaver.model.message import MESSAGE, is_raw
 
@@ -108,11 +106,7 @@ class Delivery:
         `state` is what the agent is doing as the lane knows it. Nothing is written when there is nothing. At
         most so many characters of text go, but one message in any case; 0 is no limit.
         """
-        await self._offering.gated.release(lane.agent, lambda reason: reason == ASLEEP)  # it is awake
-        chosen = self._offering.choose(lane.agent, lane, state)
-        if chosen is None or chosen[0] is not lane:
-            return None
-        return await self._offering.offer(lane, within(chosen[1], limit_text))
+        return await self._offering.draw(lane, state, limit_text=limit_text)
 
     def arrived(self, lane: Lane, number: int) -> None:
         """An offer is where it should be; whether it was seen is still open. More can follow it."""
@@ -206,8 +200,10 @@ class Delivery:
                 self._on_mail(event)
             elif event.type == "delivery":
                 self._on_delivery(event)
-            elif event.type in ("agent.hello", "agent.bye") or is_return(event):
+            elif event.type in (HELLO, BYE) or is_return(event):
                 self._on_state(event.sender)
+                if event.type == BYE:
+                    self._offering.gated.forget_told(event.sender)
                 self._tasks.create_task(self._doubt(event.sender))  # A session has ended or begun.
                 self._tasks.create_task(self._offering.let_go(event.sender))
             elif event.type in ("status", "agent.paused", "agent.unpaused"):

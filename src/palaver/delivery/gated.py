@@ -75,8 +75,11 @@ class Gated:
                 raise
 
     def forget(self, agent: str) -> None:
-        """Nothing more is held for an agent."""
+        """Nothing can reach an agent now. What it had held is in line; who was told of it still knows."""
         self._held.pop(agent, None)
+
+    def forget_told(self, agent: str) -> None:
+        """An agent has gone: whoever writes to its next session is told anew."""
         self._told.pop(agent, None)
 
     def _over(self, agent: str, is_over: Callable[[str], bool]) -> Iterable[tuple[int, str]]:

@@ -137,7 +137,19 @@ class Lane:
     @property
     def is_busy(self) -> bool:
         """An offer is on its way, or it said 'not now': no failure, so no other lane goes first."""
-        return self.is_deferred or any(number not in self.arrived for number in self.offers)
+        return self.is_deferred or self.is_under_way
+
+    @property
+    def is_under_way(self) -> bool:
+        """Something on it has left and has not arrived."""
+        return any(number not in self.arrived for number in self.offers)
+
+    def is_overtaken_by(self, asking: "Lane") -> bool:
+        """Whether what another lane takes now would come before what is on its way here, sent earlier.
+
+        What can only wake an agent at rest goes first too, though the agent has gone to work meanwhile.
+        """
+        return self.ability.kind < asking.ability.kind and not self.is_spent and self.is_under_way
 
     def can_reach(self, *, idle: bool) -> bool:
         """Whether it can reach the agent as it is now."""

@@ -21,8 +21,6 @@ _SENTENCES: Final[Mapping[str, str]] = {
         "'pal redeliver {seq}' sends it again"
     ),
 }
-STATES: Final = tuple(_SENTENCES)
-"""What senders are told of."""
 
 
 def notice(

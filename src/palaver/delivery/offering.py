@@ -17,7 +17,7 @@ from palaver.delivery.lane import Lane, Offer, shut_lane
 from palaver.delivery.ledger import Ledger
 from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.patience import SHUT_S, Patience
-from palaver.delivery.pick import behind_gate, pick
+from palaver.delivery.pick import asked_lane, behind_gate, pick, within
 from palaver.log.api import Log
 from palaver.log.state import is_carried, read_agent, read_entry
 from palaver.model.agent import Agent
@@ -49,6 +49,8 @@ class Offering:
         self._clock = clock
         self._tasks = tasks
         self._pumps: set[str] = set()
+        self._drawing: list[str] = []
+        """Agents that ask for their mail just now, and so wait for no dialog, whatever their state says."""
         self._numbers = count(1)
         self.gated: Final = Gated(log, ledger)
         self.lanes: Final[defaultdict[str, list[Lane]]] = defaultdict(list)
@@ -67,9 +69,9 @@ class Offering:
     async def _pump(self, agent: str) -> None:
         try:
             await self.let_go(agent)
-            while (chosen := self.choose(agent)) is not None:
+            while agent not in self._drawing and (chosen := self.choose(agent)) is not None:
                 lane, events = chosen
-                if lane.level.is_open or is_raw(events[0]):
+                if is_raw(events[0]) or (lane.level.is_open and self._asked(agent) is None):
                     await self.offer(lane, events)
                 else:
                     await self._hold_back(lane, events, DIALOG)
@@ -86,6 +88,26 @@ class Offering:
             known = msgspec.structs.replace(known, state=state, detail="")
         lanes = self.lanes.get(agent, [])
         return None if known is None else pick(self._log, known, lanes, self._mailboxes.get(agent), asking)
+
+    async def draw(self, lane: Lane, state: AgentState, *, limit_text: int) -> Offer | None:
+        """Offer now what may go through a lane that asks for it, as `Delivery.draw` says.
+
+        Whoever asks is awake. What a dialog held goes along: it is over, and the state says so only later.
+        """
+        agent = lane.agent
+        over = {ASLEEP, DIALOG} if self._asked(agent) is lane else {ASLEEP}
+        asked = [agent] if DIALOG in over else []
+        self._drawing += asked
+        try:
+            await self.gated.release(agent, over.__contains__)
+            chosen = self.choose(agent, lane, state)
+        finally:
+            for one in asked:
+                self._drawing.remove(one)
+                self.look(one)
+        if chosen is None or chosen[0] is not lane:
+            return None
+        return await self.offer(lane, within(chosen[1], limit_text))
 
     async def offer(self, lane: Lane, events: Sequence[Event]) -> Offer | None:
         """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
@@ -140,10 +162,14 @@ class Offering:
 
     async def let_go(self, agent: str) -> None:
         """Put in line again what no gate stops any more."""
-        lanes = self.lanes.get(agent, ())
-        is_dialog = any(lane.is_behind_dialog for lane in lanes)
-        is_shut = self._shut(read_agent(self._log.rows, agent)) is not None
-        await self.gated.release(agent, lambda reason: not (is_dialog if reason == DIALOG else is_shut))
+
+        def is_over(reason: str) -> bool:
+            if reason == DIALOG:
+                has_dialog = any(lane.is_behind_dialog for lane in self.lanes.get(agent, ()))
+                return not has_dialog and self._asked(agent) is None
+            return self._shut(read_agent(self._log.rows, agent)) is None
+
+        await self.gated.release(agent, is_over)
         if agent not in self.lanes:
             self.gated.forget(agent)
 
@@ -153,7 +179,8 @@ class Offering:
             waiting = behind_gate(self._log, agent, lane, self._mailboxes.get(lane.agent))
             since = self._clock.now_ms() - _SHUT_MS
             if long := [event for event in waiting if event.ts <= since]:
-                await self._hold_back(lane, long, lane.level.reason if lane.is_terminal else ASLEEP)
+                asleep = DIALOG if self._asked(lane.agent) is lane else ASLEEP
+                await self._hold_back(lane, long, lane.level.reason if lane.is_terminal else asleep)
                 continue
             if waiting:
                 self._patience.watch_again(lane, (min(event.ts for event in waiting) - since) / 1000)
@@ -162,7 +189,13 @@ class Offering:
     def _shut(self, agent: Agent | None) -> Lane | None:
         if agent is None:
             return None
+        if (asked := asked_lane(agent, self.lanes.get(agent.name, ()))) is not None:
+            return asked
         return shut_lane(self.lanes.get(agent.name, ()), idle=agent.state == AgentState.IDLE)
+
+    def _asked(self, agent: str) -> Lane | None:
+        known = read_agent(self._log.rows, agent)
+        return None if known is None else asked_lane(known, self.lanes.get(agent, ()))
 
     async def _hold_back(self, lane: Lane, events: Sequence[Event], reason: str) -> None:
         mailbox = self._mailboxes.get(lane.agent)

@@ -8,7 +8,7 @@ from palaver.delivery.allowances import is_limited
 from palaver.delivery.choice import Gate, passing
 from palaver.delivery.lane import Lane, lanes_in_order
 from palaver.delivery.taker import Mailbox
-from palaver.harness.hook_states import COMPACTING
+from palaver.harness.hook_states import COMPACTING, PERMISSION, QUESTION
 from palaver.log.api import Log
 from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState
@@ -42,6 +42,10 @@ def pick(
         return keys
     if is_limited(agent):
         return None  # its mail is held until it has an allowance again
+    if asking is not None and any(lane.is_overtaken_by(asking) for lane in lanes):
+        return None
+    if asking is None and (asked := asked_lane(agent, lanes)) is not None:
+        return _urgent(log, asked, mailbox)
     idle = agent.state == AgentState.IDLE
     blocked = agent.state == AgentState.BLOCKED or _is_compacting(agent)
     turned_down: set[int] | None = None
@@ -59,6 +63,26 @@ def pick(
             return (lane, events) if events else None
         turned_down = lane.refused if turned_down is None else turned_down & lane.refused
     return None
+
+
+def asked_lane(agent: Agent, lanes: Sequence[Lane]) -> Lane | None:
+    """Give the lane behind which mail waits while a person is asked something, as only the state tells it.
+
+    Where a terminal is held its screen says better whether a dialog is still open.
+    """
+    is_asked = agent.state == AgentState.BLOCKED and agent.detail.startswith((PERMISSION, QUESTION))
+    live = [lane for lane in lanes if not lane.is_spent]
+    if agent.left or not is_asked or any(lane.is_terminal for lane in live):
+        return None
+    return min(live, key=lambda lane: lane.ability.kind, default=None)
+
+
+def _urgent(log: Log, lane: Lane, mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:
+    """Give the interrupts that a dialog must hold back."""
+    gate = Gate(idle=False, blocked=True, paused=True)
+    seqs = passing(log.rows, mailbox, gate, LIMIT_INJECTION)
+    events = list(filter(None, map(log.event, seqs)))
+    return (lane, events) if events else None
 
 
 def _has_dialog(lanes: Sequence[Lane]) -> bool:

@@ -18,7 +18,8 @@ from palaver.log.fold import agent_of
 from palaver.log.fold_nags import due_nags, read_nag, read_nag_due
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
-from palaver.model.subscription import BYE, DELIVERY, STATUS
+from palaver.model.life import BYE
+from palaver.model.subscription import DELIVERY, STATUS
 from palaver.model.terminal import FireNag
 from palaver.watches.sticks import CallLater, Timer
 

@@ -16,9 +16,9 @@ from palaver.log.fold import agent_of
 from palaver.log.fold_watches import due_watches, read_subscription, read_subscriptions
 from palaver.log.follow import follow
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 from palaver.model.query import Query
 from palaver.model.subscription import (
-    BYE,
     DELIVERY,
     STATUS,
     SUB_ADDED,

@@ -1,0 +1,153 @@
+"""Agents whose state says that a person is asked, where no terminal shows it: held, told and let go."""
+
+import asyncio
+
+import pytest
+from tests.delivery.terminals import becomes, lane_of, notices
+from tests.fakes import LIMIT_S, Bus, FakeLane, texts_of
+
+from palaver.delivery.lane import Ability, LaneKind
+from palaver.model.agent import Caller
+from palaver.model.delivery import AgentState
+from palaver.model.envelope import Event
+from palaver.model.request import SetStatus
+
+HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
+NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
+ASKED = SetStatus(state="blocked", detail="permission: Bash: touch x")
+BUSY = SetStatus(state="active", detail="thinking")
+
+
+async def asked(bus: Bus, status: SetStatus = ASKED) -> tuple[Caller, Caller]:
+    """Nova waits for a person's word, and luna is there to write to it."""
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await bus.submit(nova, status)
+    return luna, nova
+
+
+def reason(bus: Bus, event: Event) -> tuple[str, str, str]:
+    entry = bus.entry(event, "nova")
+    return (str(entry.state), entry.lane, entry.reason) if entry else ("queued", "", "")
+
+
+async def passes(bus: Bus, seconds: float) -> None:
+    bus.clock.advance(seconds)
+    await bus.delivery.catch_up()
+
+
+async def told(bus: Bus, count: int) -> list[str]:
+    """Wait until luna has been told so many things."""
+    news = asyncio.Event()
+    stop = bus.log.subscribe(lambda _: news.set())
+    async with asyncio.timeout(LIMIT_S):
+        while len(found := await notices(bus, "luna")) < count:
+            await news.wait()
+            news.clear()
+    stop()
+    return found
+
+
+@pytest.mark.parametrize("detail", ["permission", "permission: Bash: ls", "permission_review", "question"])
+async def test_an_interrupt_is_held_at_once_and_its_sender_told(bus: Bus, detail: str) -> None:
+    luna, _ = await asked(bus, SetStatus(state="blocked", detail=detail))
+    FakeLane(bus, "nova", HOOK)
+
+    urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
+    await becomes(bus, urgent, "held")
+
+    assert reason(bus, urgent) == ("held", "hook", "dialog")
+    (word,) = await told(bus, 1)
+    assert word.startswith(f"#{urgent.seq} is held for nova: a dialog is open")
+
+
+async def test_nothing_is_written_to_what_could_wake_it_before_a_person_has_answered(bus: Bus) -> None:
+    luna, nova = await asked(bus)
+    FakeLane(bus, "nova", HOOK)
+    native = FakeLane(bus, "nova", NATIVE)
+    urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
+    await becomes(bus, urgent, "held")
+    was_empty = native.is_empty
+
+    await bus.submit(nova, BUSY)
+
+    assert (was_empty, await native.next_texts()) == (True, ["stop"])
+
+
+async def test_other_mail_is_held_after_half_a_minute_and_let_go_with_the_answer(bus: Bus) -> None:
+    luna, nova = await asked(bus)
+    hook = FakeLane(bus, "nova", HOOK)
+    message = await bus.send(luna, "hello", "@nova")
+
+    await passes(bus, 29)
+    before = reason(bus, message)
+    await passes(bus, 1)
+    behind = reason(bus, message)
+    await bus.submit(nova, BUSY)
+    await becomes(bus, message, "queued")
+
+    assert (before[0], behind) == ("queued", ("held", "hook", "dialog"))
+    assert len(await told(bus, 1)) == 1
+    offer = await bus.delivery.draw(hook.lane, AgentState.ACTIVE)
+    assert offer is not None
+    assert offer.seqs == (message.seq,)
+
+
+async def test_the_hook_behind_the_answer_carries_what_was_held(bus: Bus) -> None:
+    luna, _ = await asked(bus)
+    hook = FakeLane(bus, "nova", HOOK)
+    urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
+    await becomes(bus, urgent, "held")
+
+    offer = await bus.delivery.draw(hook.lane, AgentState.ACTIVE)
+
+    assert offer is not None
+    assert texts_of(offer.events) == ["stop"]
+    assert reason(bus, urgent)[0] == "submitted"
+
+
+async def test_what_did_not_fit_behind_the_answer_is_held_again_and_nobody_told_twice(bus: Bus) -> None:
+    luna, _ = await asked(bus)
+    hook = FakeLane(bus, "nova", HOOK)
+    first = await bus.send(luna, "a" * 30, "@nova", priority="interrupt")
+    second = await bus.send(luna, "b" * 30, "@nova", priority="interrupt")
+    await told(bus, 2)
+
+    offer = await bus.delivery.draw(hook.lane, AgentState.ACTIVE, limit_text=40)
+    assert offer is not None
+    await becomes(bus, second, "held")
+    third = await bus.send(luna, "c", "@nova", priority="interrupt")
+
+    assert offer.seqs == (first.seq,)
+    words = await told(bus, 3)
+    assert [word.partition(" ")[0] for word in words] == [f"#{one.seq}" for one in (first, second, third)]
+
+
+async def test_a_better_lane_keeps_what_is_held_from_the_hook(bus: Bus) -> None:
+    luna, _ = await asked(bus)
+    hook = FakeLane(bus, "nova", HOOK)
+    FakeLane(bus, "nova", NATIVE)
+    urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
+    await becomes(bus, urgent, "held")
+
+    offer = await bus.delivery.draw(hook.lane, AgentState.ACTIVE)
+
+    assert offer is None
+    assert reason(bus, urgent) == ("held", "native", "dialog")
+
+
+async def test_where_a_terminal_is_held_its_screen_says_whether_a_dialog_is_open(bus: Bus) -> None:
+    luna, _ = await asked(bus)
+    terminal = lane_of(bus)
+
+    await bus.send(luna, "stop", "@nova", priority="interrupt")
+
+    assert await terminal.next_texts() == ["stop"]
+
+
+async def test_an_agent_that_says_itself_what_it_waits_for_is_still_interrupted(bus: Bus) -> None:
+    luna, _ = await asked(bus, SetStatus(state="blocked", detail="waiting for a review"))
+    native = FakeLane(bus, "nova", NATIVE)
+
+    await bus.send(luna, "stop", "@nova", priority="interrupt")
+
+    assert await native.next_texts() == ["stop"]
