@@ -1,12 +1,20 @@
 """Folders whose holder was killed."""
 
+import asyncio
 import os
+import threading
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
-from tests.fakes import open_memory, opened_bus
+from tests.fakes import LIMIT_S, open_memory, opened_bus, seat
 
-from palaver.doors.dead_places import DeadPlaces
-from palaver.model.request import Leave
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.doors.dead_places import DeadPlaces, remove_dead
+from palaver.links.process import Process, read_process
+from palaver.model.native_place import Holder, format_holder
+from palaver.model.request import Gone, Leave
+from palaver.model.subagent import BeginSubagent
 
 DEAD = 2**22 + 1
 """No process has such a number."""
@@ -21,27 +29,117 @@ def place(home: Path, name: str, holder: str | None) -> Path:
     return folder
 
 
-async def test_only_what_a_dead_holder_left_goes(tmp_path: Path) -> None:
-    dead = place(tmp_path, "opencode-1", str(DEAD))
+def own_start() -> int:
+    process = read_process(os.getpid())
+    assert process is not None
+    return process.start
+
+
+class Kept(asyncio.TaskGroup):
+    """Tasks of which a test can wait for all that were begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[asyncio.Task[Any]] = []
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call
+        self.begun.append(super().create_task(coro, **options))
+        return self.begun[-1]
+
+    async def settle(self) -> int:
+        """Wait for them, and say how many there were."""
+        await asyncio.gather(*self.begun)
+        return len(self.begun)
+
+
+def test_only_what_a_dead_holder_left_goes(tmp_path: Path) -> None:
+    pid, start = os.getpid(), own_start()
+    gone = [
+        place(tmp_path, "opencode-1", str(DEAD)),
+        place(tmp_path, "opencode-2", format_holder(Holder(pid=DEAD, start=start))),
+        place(tmp_path, "opencode-3", format_holder(Holder(pid=pid, start=start + 1))),
+    ]
     kept = [
-        place(tmp_path, "opencode-2", str(os.getpid())),
-        place(tmp_path, "opencode-3", None),
-        place(tmp_path, "opencode-4", "no number"),
+        place(tmp_path, "opencode-4", str(pid)),
+        place(tmp_path, "opencode-5", format_holder(Holder(pid=pid, start=start))),
+        place(tmp_path, "opencode-6", None),
+        place(tmp_path, "opencode-7", "no number"),
+        place(tmp_path, "opencode-8", "\N{GREEK SMALL LETTER ALPHA}"),
     ]
 
-    async with opened_bus(open_memory, tmp_path) as bus:
-        DeadPlaces(tmp_path, bus.log)
+    remove_dead(tmp_path / "agents" / "native", read_process)
 
-    assert not dead.exists()
+    assert not any(folder.exists() for folder in gone)
     assert all(folder.exists() for folder in kept)
 
 
-async def test_it_is_looked_at_again_when_an_agent_has_gone(tmp_path: Path) -> None:
-    async with opened_bus(open_memory, tmp_path) as bus:
-        DeadPlaces(tmp_path, bus.log)
-        luna = await bus.join("luna")
+def test_one_that_only_waits_to_be_collected_has_ended(tmp_path: Path) -> None:
+    folder = place(tmp_path, "opencode-1", "7 70")
+    zombie = Process(7, 1, 7, 7, 0, -1, 70, "pal", state="Z")
+
+    remove_dead(tmp_path / "agents" / "native", lambda pid: zombie)
+
+    assert not folder.exists()
+
+
+async def test_what_was_left_before_goes_at_the_start(tmp_path: Path) -> None:
+    dead = place(tmp_path, "opencode-1", str(DEAD))
+
+    async with opened_bus(open_memory, tmp_path) as bus, asyncio.TaskGroup() as tasks:
+        DeadPlaces(tmp_path, bus.log, tasks)
+
+    assert not dead.exists()
+
+
+async def test_it_is_looked_at_again_when_a_held_agent_has_gone_and_for_nobody_else(tmp_path: Path) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
+        luna, nova = await bus.join("luna"), await bus.join("nova", holder="h", seat=seat(7))
+        await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="nova", key="a1", type="x"))
+        places = DeadPlaces(tmp_path, bus.log, tasks)
+        assert await tasks.settle() == 1
         dead = place(tmp_path, "opencode-1", str(DEAD))
 
         await bus.broker.submit(luna, Leave())
+        await bus.broker.submit(SYSTEM_CALLER, Gone(name="nova_x_1", reason="ended"))
+        assert (await tasks.settle(), dead.exists()) == (1, True)
+        await bus.broker.submit(nova, Leave())
+        await tasks.settle()
 
-    assert not dead.exists()
+        assert not dead.exists()
+        places.close()
+
+
+async def test_who_goes_during_a_look_is_served_by_one_more(tmp_path: Path) -> None:
+    seen: list[int] = []
+    is_in, may_go = threading.Event(), threading.Event()
+
+    def read(pid: int) -> Process | None:
+        seen.append(threading.get_ident())
+        is_in.set()
+        assert may_go.wait(LIMIT_S)
+        return Process(pid, 1, pid, pid, 0, -1, 70, "pal")
+
+    place(tmp_path, "opencode-1", "7 70")
+    async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
+        agents = [await bus.join(name, holder=name) for name in ("luna", "nova")]
+        places = DeadPlaces(tmp_path, bus.log, tasks, read)
+        assert await asyncio.to_thread(is_in.wait, LIMIT_S)
+
+        for agent in agents:
+            await bus.broker.submit(agent, Leave())
+        may_go.set()
+        assert await tasks.settle() == 1
+
+        places.close()
+    assert len(seen) == 2
+    assert threading.get_ident() not in seen
+
+
+async def test_once_it_is_closed_it_looks_no_more(tmp_path: Path) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
+        nova = await bus.join("nova", holder="h")
+        DeadPlaces(tmp_path, bus.log, tasks).close()
+
+        await bus.broker.submit(nova, Leave())
+
+        assert await tasks.settle() == 1

@@ -9,8 +9,9 @@ from tests.fakes import Bus, open_memory, open_sqlite, opened_bus, seat
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.doors import subagents as module
-from palaver.doors.subagents import Subagents, speaker
+from palaver.doors.subagents import Subagents
 from palaver.model.agent import Agent, Standing
+from palaver.model.caller import caller_for
 from palaver.model.query import Query
 from palaver.model.request import Gone, Leave
 from palaver.model.subagent import BeginSubagent
@@ -157,7 +158,7 @@ async def test_a_call_of_a_tool_is_known_by_its_id_for_a_while(
 async def test_a_sub_agent_speaks_with_the_rights_of_its_role(nest: Nest) -> None:
     await nest.bus.join("luna", role="operator", harness="claude", seat=seat(7))
 
-    said = speaker(await nest.begun("luna", "a1"))
+    said = caller_for(await nest.begun("luna", "a1"))
 
     assert (said.name, said.standing, said.kind) == ("luna_x_1", Standing.WORKER, "instance")
     assert (said.harness, said.seat, said.by) == ("claude", seat(7, "a1"), None)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus, seat
+from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, FakeLane, open_memory, opened_bus, seat
 
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.config import Settings
+from palaver.delivery.lane import Ability, LaneKind
 from palaver.doors.services import Services
 from palaver.doors.views import agent_view, agents_view, inbox_view, open_mail, recently_sent
 from palaver.errors import RateLimited
@@ -182,3 +183,20 @@ async def test_sub_agents_stand_below_their_parents_and_are_shown_for_an_hour_af
     bus.clock.advance(3601)
 
     assert names() == [name for name in family if name != "zoe_sub_2"]
+
+
+async def test_one_whose_mail_is_held_because_nothing_wakes_it_is_asleep(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    nova = await bus.join("nova")
+    await bus.broker.submit(nova, SetStatus(state="idle"))
+    FakeLane(bus, "nova", Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True))
+    before = agent_view(services(bus), bus.agent("nova"))
+
+    await bus.send(luna, "hello", "@nova")
+    bus.clock.advance(30)
+    await bus.delivery.catch_up()
+
+    assert "asleep" not in before
+    assert agent_view(services(bus), bus.agent("nova"))["asleep"] is True
+    await bus.broker.submit(nova, SetStatus(state="active"))
+    assert "asleep" not in agent_view(services(bus), bus.agent("nova"))

@@ -13,6 +13,7 @@ from palaver.home import connect_socket
 from palaver.log.api import Log
 from palaver.log.state import read_agent
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 
 _FOLDER: Final = "agents"
 _ENDING: Final = ".sock"
@@ -26,11 +27,15 @@ class DeadSockets:
         self._log = log
         for path in self._folder.glob(f"*{_ENDING}"):
             self._remove(path.stem)
-        log.subscribe(self._follow)
+        self._unsubscribe = log.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Stop reading the log."""
+        self._unsubscribe()
 
     def _follow(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.type == "agent.bye":
+            if event.type == BYE:
                 self._remove(event.sender)
 
     def _remove(self, name: str) -> None:

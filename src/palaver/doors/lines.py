@@ -1,9 +1,9 @@
 """The Unix door for programs: lines of JSON, many requests on one connection.
 
 Requests are started in the order in which they come and answered as they finish; those behind a `join`,
-`hold` or `leave` wait for it, because it decides who asks. Bad input is answered with an error and the
-connection goes on. A peer that does not read its answers, or asks faster than it can be served, is not read
-from meanwhile.
+`hold` or `leave` wait for it, because it decides who asks, and those behind a `permission`, because the next
+may take it back. Bad input is answered with an error and the connection goes on. A peer that does not read
+its answers, or asks faster than it can be served, is not read from meanwhile.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from palaver.doors.lines_beside_wire import AccompanyOp
+from palaver.doors.lines_beside_wire import AccompanyOp, PermissionOp
 from palaver.doors.lines_hold_wire import HoldOp, SubBeginOp, SubEndOp
 from palaver.doors.lines_ops import Session
 from palaver.doors.lines_wire import JoinOp, LeaveOp, LineReader, Op, error_line, op_from_json, req_of
@@ -20,7 +20,8 @@ from palaver.errors import BadRequest, PalaverError
 from palaver.links.link import Link
 from palaver.model.text import LIMIT_FRAME_BYTES
 
-_CHANGES_WHO: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp)
+_IN_ORDER: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp, PermissionOp)
+"""What must be done before the next is begun."""
 _LIMIT_RUNNING: Final = 4096
 """Requests of one connection that are under way at once; the others wait in line."""
 
@@ -110,7 +111,7 @@ class LinesConnection(asyncio.Protocol):
         while self._line and not self._is_held_up and self._running < _LIMIT_RUNNING:
             op = self._line.popleft()
             self._running += 1
-            self._is_held_up = isinstance(op, _CHANGES_WHO)
+            self._is_held_up = isinstance(op, _IN_ORDER)
             self._tasks.create_task(self._run(op))
         if self._is_last and not self._running and not self._line and not self._overflow:
             self._link.outbox.end()
@@ -121,7 +122,7 @@ class LinesConnection(asyncio.Protocol):
             await self._session.serve(op, self._answer)
         finally:
             self._running -= 1
-            if isinstance(op, _CHANGES_WHO):
+            if isinstance(op, _IN_ORDER):
                 self._is_held_up = False
             if self._line or self._is_last:
                 self._advance()

@@ -1,27 +1,32 @@
 """The companions of sessions that `pal` did not start, and what people are asked at harnesses that tell us.
 
-A companion sits its session down at the harness that started it, and at no other process. A request for a
+A companion sits its session down at the harness that started it, and at no other process. While it lives no
+other has that session's name and mail, and what another session of the harness runs has none. A request for a
 permission is a person's to answer, as everywhere; without the setting nothing waits here at all.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from palaver.broker.outcome import Joined
-from palaver.doors.hooks.permissions import Pending, PermissionDesk
 from palaver.doors.lines_beside_wire import GONE, TAKEN, AccompanyOp, PermissionOp
 from palaver.doors.lines_names import Names
+from palaver.doors.permissions import Pending, PermissionDesk
 from palaver.doors.services import Services
+from palaver.doors.sessions import free_session
 from palaver.errors import BadRequest, PalaverError
-from palaver.harness.hook_news import HookNews
+from palaver.harness.marks import SESSION_MARKS
+from palaver.links.environment import read_marks
 from palaver.links.identity import SCRIPT
 from palaver.links.joining import Anchor
 from palaver.links.process import Process
 from palaver.links.seats import seat_mark
 from palaver.log.state import read_unsure
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+from palaver.model.caller import caller_for
 from palaver.model.message import INSTANCE
+from palaver.model.permission import request_digest
 from palaver.model.request import Join
 
 Place = Callable[[str], Anchor]
@@ -42,10 +47,15 @@ class Companions:
         self._place = place
 
     async def accompany(self, op: AccompanyOp) -> dict[str, object]:
-        """Give a session its name, the one it had before if it had one."""
+        """Give a session its name, the one it had before if it had one. What it then says has `by`."""
+        chain = self._see()
+        if len(chain) < 2:
+            raise BadRequest("the process that asks cannot be seen, so it can stand beside nobody")
+        _check_own(chain, op)
+        self._services.companions.take(op.harness, op.session, chain[0])
         agent = self._seated(op) or await self._sit_down(op)
         assert agent.seat is not None  # both ways give it one
-        self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER))
+        self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER), by=SCRIPT.name)
         return {
             "name": agent.name,
             "seat": seat_mark(agent.seat, agent.name),
@@ -71,9 +81,8 @@ class Companions:
         )
         if anchor.harness != op.harness or not is_parent:
             raise BadRequest(f"a companion is started by {op.harness} itself, and this process was not")
-        request = Join(
-            harness=op.harness, seat=anchor.seat, session=op.session, cwd=op.cwd, version=op.version
-        )
+        session = free_session(self._services, op.harness, op.session)
+        request = Join(harness=op.harness, seat=anchor.seat, session=session, cwd=op.cwd, version=op.version)
         joined = await self._services.broker.submit(SCRIPT, request)
         assert isinstance(joined, Joined)
         return joined.agent
@@ -88,6 +97,7 @@ class AskedOnLines:
         self._push = push
         self._spawn = spawn
         self._open: dict[tuple[str, str], Pending] = {}
+        self._is_closed = False
 
     async def hear(self, caller: Caller, op: PermissionOp) -> dict[str, object]:
         """Take in that something is asked, or what became of it. The answer has the id, if there is one."""
@@ -98,19 +108,18 @@ class AskedOnLines:
             self._settle(key, op.outcome)
             return {}
         if (known := self._open.get(key)) is not None:
-            return {"id": known.id}
+            if known.digest == request_digest(op.session, op.tool, op.input):
+                return {"id": known.id}
+            self._settle(key, GONE)  # it has become another: nobody's word on the first one is for this
         agent = self._services.broker.directory.get(caller.name)
-        asking = Caller(
-            name=caller.name,
-            standing=caller.standing,
-            kind=INSTANCE,
-            harness=agent.harness if agent is not None else "",
-        )
-        asked = {"tool": op.tool, "input": op.input}
-        pending = await self._desk.take(asking, HookNews(event="", session=op.session, permission=asked))
+        assert agent is not None  # who speaks for one is asked just before
+        asking = caller_for(agent, at_most=caller.standing)
+        pending = await self._desk.take(asking, op.session, op.tool, op.input)
         if pending is None:
             return {"id": None}
         self._open[key] = pending
+        if self._is_closed:
+            pending.leave()  # the connection went while it was written down
         self._spawn(self._wait(key, pending))
         return {"id": pending.id}
 
@@ -119,14 +128,16 @@ class AskedOnLines:
         name, request = key
         try:
             verdict = await self._desk.verdict(pending, is_told=True)
-            if verdict.is_allowed is not None:
-                self._push({"name": name, "request": request, "allowed": verdict.is_allowed})
+            if verdict.is_allowed is not None and self._open.get(key) is pending:
+                word = {"allowed": verdict.is_allowed, "digest": pending.digest}
+                self._push({"name": name, "request": request, **word})
                 await asyncio.wait({pending.arrived})
         except PalaverError:
             pass  # the log is closing: the harness asks at its own terminal
         finally:
             pending.leave()
-            self._open.pop(key, None)
+            if self._open.get(key) is pending:
+                del self._open[key]
 
     def _settle(self, key: tuple[str, str], outcome: str) -> None:
         if (pending := self._open.get(key)) is None:
@@ -134,14 +145,24 @@ class AskedOnLines:
         if outcome == TAKEN:
             pending.arrive(has_it=True)
         elif outcome == GONE:
+            del self._open[key]  # asked again, it is another request
             pending.leave()
         else:
             raise BadRequest(f"a request is {TAKEN} or {GONE} in the end, not {outcome!r}")
 
     def close(self) -> None:
         """The connection is gone: what it told of is asked at the harness's own terminal."""
+        self._is_closed = True
         for pending in list(self._open.values()):
             pending.leave()
+
+
+def _check_own(chain: Sequence[Process], op: AccompanyOp) -> None:
+    """Refuse what another session of the harness runs. With what that itself was started says nothing."""
+    own, above = (read_marks(process.pid) for process in chain[:2])
+    for mark in SESSION_MARKS.get(op.harness, ()):
+        if (named := own.get(mark)) not in (None, above.get(mark), op.session):
+            raise BadRequest(f"the session {named} started this process, so it cannot stand beside another")
 
 
 def _is_session(agent: Agent, op: AccompanyOp) -> bool:

@@ -4,7 +4,9 @@ A companion is started by a harness itself: it sits down for one of its sessions
 holder whose harness says so, tell what a person is asked to allow (`permission`), and are told what a person
 said to it:
 
-{"push": "decision", "name": "luna", "request": "per_1", "allowed": true}
+{"push": "decision", "name": "luna", "request": "per_1", "allowed": true, "digest": "3f9c2a..."}
+
+The digest is that of the session, the tool and the input that the person saw.
 """
 
 from typing import Annotated, Final

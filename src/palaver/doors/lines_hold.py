@@ -10,26 +10,24 @@ from palaver.broker.outcome import Joined
 from palaver.delivery.allowances import is_limited
 from palaver.delivery.lane import Level
 from palaver.doors.holds import Hold, Push
+from palaver.doors.lines_early import EarlyWords, Start, is_before_dialog
 from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp
 from palaver.doors.lines_lanes import Lanes
 from palaver.doors.lines_names import Names
 from palaver.doors.services import Services
+from palaver.doors.sessions import free_session
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError
-from palaver.harness.claude_registry import LOOKED_UP
 from palaver.links.joining import anchor_for_child
 from palaver.links.process import Process, ancestors, is_alive
 from palaver.links.seats import seat_mark
-from palaver.log.state import read_session
-from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.agent import Agent, Caller
+from palaver.model.caller import caller_for
 from palaver.model.delivery import AgentState
-from palaver.model.message import INSTANCE
-from palaver.model.request import Join
+from palaver.model.request import Join, SetStatus
 from palaver.model.terminal import Typed
 from palaver.model.text import check_text
 
 _LIMIT_REASON_BYTES: Final = 256
-_DRAWING_MS: Final = 1500
-"""So long a dialog may take from its hook to the screen."""
 
 See = Callable[[], list[Process]]
 """Gives the process that asks and its parents."""
@@ -38,13 +36,16 @@ See = Callable[[], list[Process]]
 class Holding:
     """The agents that one connection holds."""
 
-    def __init__(self, services: Services, names: Names, lanes: Lanes, see: See, push: Push) -> None:
+    def __init__(
+        self, services: Services, names: Names, lanes: Lanes, see: See, push: Push, start: Start
+    ) -> None:
         self._services = services
         self._names = names
         self._lanes = lanes
         self._see = see
         self._push = push
         self._holds: dict[str, Hold] = {}
+        self._early = EarlyWords(services, start)
 
     async def hold(self, op: HoldOp) -> dict[str, object]:
         """Register the agent that a child of the holder is, or take it up again.
@@ -88,7 +89,7 @@ class Holding:
     async def _first(self, op: HoldOp, holder: Process, hashed: str) -> Agent:
         seat = anchor_for_child(holder, _child(op.pid), self._services.seats)
         ticket = self._services.tickets.take(op.ticket)
-        session = self._free_session(ticket.harness, op.session)
+        session = free_session(self._services, ticket.harness, op.session)
         request = Join(
             name=ticket.name,
             session=session,
@@ -108,25 +109,19 @@ class Holding:
             self._services.tickets.give_back(op.ticket, ticket)
             raise
 
-    def _free_session(self, harness: str, session: str) -> str:
-        """Give the session, unless somebody is in it now: a second one that goes on with it is another."""
-        name = read_session(self._services.log.rows, harness, session) if session else None
-        return "" if name is not None and self._services.presence.is_present(name) else session
-
     async def _again(self, op: HoldOp, holder: Process, known: Agent) -> Agent:
         if known.seat is not None and known.seat.pid == op.pid and not is_alive(known.seat):
             return known  # It ended while nobody listened: its holder comes to say how.
         seat = anchor_for_child(holder, _child(op.pid), self._services.seats, own=known.name)
-        caller = Caller(name=known.name, standing=standing_of_role(known.role), kind=INSTANCE)
         return await self._join(
-            caller,
+            caller_for(known),
             Join(
                 name=known.name,
                 role=known.role,
                 harness=known.harness,
                 version=op.version,
                 seat=seat,
-                session=self._free_session(known.harness, op.session),
+                session=free_session(self._services, known.harness, op.session),
                 holder=known.holder,
             ),
         )
@@ -146,11 +141,16 @@ class Holding:
         hold = self._held(op.name)
         await self._services.broker.submit(SYSTEM_CALLER, Typed(name=hold.name, text=op.text))
 
-    def is_said_better(self, name: str, state: str) -> bool:
-        """Whether the hooks of a held agent have said the same of it, and more than a screen can show."""
+    def is_said_better(self, name: str, status: SetStatus) -> bool:
+        """Whether the hooks of a held agent have said the same of it, and more than a screen can show.
+
+        What the screen says too early to be believed is said later, unless something newer comes.
+        """
         if name not in self._holds and not (name == "" and len(self._holds) == 1):
             return False
-        known = self._services.broker.directory.get(name or next(iter(self._holds)))
+        state, known = status.state, self._services.broker.directory.get(name or next(iter(self._holds)))
+        if known is not None:
+            self._early.drop(known.name)
         conversation = None if known is None else self._services.conversations.get(known.name)
         if known is None or conversation is None:
             return False
@@ -158,7 +158,9 @@ class Holding:
             return False  # it was seen on the screen, and so is what it is now
         # A screen at rest shows nothing of an allowance that is used up.
         is_resting = state == AgentState.IDLE and is_limited(known)
-        is_early = is_before_dialog(known, state, self._services.clock.now_ms())
+        is_early = known.ready and is_before_dialog(known, state, self._services.clock.now_ms())
+        if is_early and not is_resting:
+            self._early.keep(known, status)
         return known.ready and (known.state == state or is_resting or is_early)
 
     def tell(self, op: TellOp) -> None:
@@ -175,17 +177,9 @@ class Holding:
 
     def close(self) -> None:
         """The connection is gone, and with it all its holds."""
+        self._early.close()
         for hold in self._holds.values():
             self._services.holds.close(hold)
-
-
-def is_before_dialog(known: Agent, state: str, now_ms: int) -> bool:
-    """Tell whether a screen at rest is the one from before a dialog that a hook has just announced.
-
-    Only where it is looked up later whether the dialog is still there: a person may be that fast.
-    """
-    is_new = known.state == AgentState.BLOCKED and now_ms - known.since < _DRAWING_MS
-    return is_new and state == AgentState.IDLE and known.harness in LOOKED_UP
 
 
 def _child(pid: int) -> list[Process]:

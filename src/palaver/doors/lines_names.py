@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from palaver.broker.outcome import Joined
@@ -12,6 +13,7 @@ from palaver.doors.services import Services
 from palaver.errors import BadRequest, WhoAreYou
 from palaver.links.link import Link
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+from palaver.model.caller import caller_for
 from palaver.model.message import INSTANCE
 from palaver.model.request import Join, Leave
 from palaver.model.text import check_text
@@ -55,7 +57,9 @@ class Names:
             return own
         agent = self._services.broker.directory.get(name)
         if agent is not None and agent.parent and not agent.left:
-            return _inside(self.caller(agent.parent), agent)
+            parent = self.caller(agent.parent)
+            # It has at most the standing of whoever speaks for its parent.
+            return replace(caller_for(agent, at_most=parent.standing), by=parent.by)
         raise WhoAreYou(f"this connection has not opened the name {name}: join first")
 
     def _own(self) -> Caller:
@@ -93,12 +97,12 @@ class Names:
             self._services.presence.link_opened(agent.name)
         return {"name": agent.name, "secret": secret, "device": self._services.log.device}
 
-    def take(self, agent: Agent, standing: Standing | None = None) -> None:
+    def take(self, agent: Agent, standing: Standing | None = None, by: str | None = None) -> None:
         """Speak for an agent from now on, at most with the standing of whoever is behind the connection."""
         if standing is None:
             standing = min(standing_of_role(agent.role), self._own().standing)
         self._link.open_name(agent.name, standing)
-        self._callers[agent.name] = Caller(name=agent.name, standing=standing, kind=INSTANCE)
+        self._callers[agent.name] = Caller(name=agent.name, standing=standing, kind=INSTANCE, by=by)
         self._proofs[agent.name] = _proof_of(agent)
 
     async def leave(self, op: wire.LeaveOp) -> str:
@@ -139,12 +143,6 @@ class Names:
         """The connection is gone: its names have one link fewer."""
         for name in self._linked:
             self._services.presence.link_closed(name)
-
-
-def _inside(parent: Caller, agent: Agent) -> Caller:
-    """Give a sub-agent as the caller, with at most the standing of whoever speaks for its parent."""
-    standing = min(standing_of_role(agent.role), parent.standing)
-    return Caller(name=agent.name, standing=standing, kind=INSTANCE, harness=agent.harness, seat=agent.seat)
 
 
 def _proof_of(agent: Agent) -> str:

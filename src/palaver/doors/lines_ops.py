@@ -55,7 +55,9 @@ class Session:
         self._tasks = tasks
         self._names = Names(services, link, look)
         self._lanes = Lanes(services, self._push_soon)
-        self._holding = Holding(services, self._names, self._lanes, see, self._control_soon)
+        self._holding = Holding(
+            services, self._names, self._lanes, see, self._control_soon, tasks.create_task
+        )
         self._companions = Companions(services, self._names, see, place)
         self._asked = AskedOnLines(services, self._decision_soon, tasks.create_task)
         self._tools = Tools(services)
@@ -102,7 +104,7 @@ class Session:
                     state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
                 )
                 # No hook of every harness names the files that are changed, and none may be left out.
-                if op.file or not self._holding.is_said_better(op.name, op.state):
+                if not self._holding.is_said_better(op.name, request) or op.file:
                     await self._submit(op.name, request)
             case wire.EventsOp():
                 return await self._events(op)

@@ -6,6 +6,7 @@ only the holder that had the agent knows it.
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,9 @@ import msgspec
 from palaver.delivery.lane import Ability, Answer, LaneKind
 from palaver.doors.services import Services
 from palaver.errors import PalaverError, Unavailable
-from palaver.model.agent import Agent, Caller, standing_of_role
-from palaver.model.last_report import REPORT_END, Report
-from palaver.model.message import INSTANCE
+from palaver.model.agent import Agent
+from palaver.model.caller import caller_for
+from palaver.model.last_report import REPORT_END, Outcome, Report
 from palaver.model.request import Leave
 
 _LIMIT_BYTES: Final = 1024 * 1024
@@ -47,21 +48,31 @@ async def _take_up(services: Services, report: Report) -> None:
     agent = services.broker.directory.get(report.name)
     if agent is None or not _is_holder(agent, report.secret):
         return
+    for name in sorted({outcome.name for outcome in report.outcomes}):
+        whose = services.broker.directory.get(name) if name else agent
+        if whose is not None and (whose is agent or _is_below(services, whose, agent)):
+            await _recover(services, whose, [one for one in report.outcomes if one.name == name])
+    if not agent.left:
+        await services.broker.submit(caller_for(agent), Leave(reason=report.reason))
+
+
+async def _recover(services: Services, agent: Agent, outcomes: Sequence[Outcome]) -> None:
     lane = services.delivery.open_lane(
         agent.name, _TERMINAL, lambda offer: None
     )  # it begins closed, and stays so
     try:
-        for outcome in report.outcomes:
+        for outcome in outcomes:
             await services.delivery.recover(
                 lane, outcome.messages, Answer(outcome.answer), grade=outcome.grade
             )
     finally:
         await services.delivery.close_lane(lane)
-    if not agent.left:
-        caller = Caller(
-            name=agent.name, standing=standing_of_role(agent.role), kind=INSTANCE, seat=agent.seat
-        )
-        await services.broker.submit(caller, Leave(reason=report.reason))
+
+
+def _is_below(services: Services, agent: Agent, above: Agent) -> bool:
+    """Whether one is a sub-agent of another, at whatever depth."""
+    parent = services.broker.directory.get(agent.parent) if agent.parent else None
+    return parent is not None and (parent.name == above.name or _is_below(services, parent, above))
 
 
 def _is_holder(agent: Agent, secret: str) -> bool:

@@ -1,7 +1,7 @@
 """What the daemon hands to every door. Values and calls only: a door makes none of these itself."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +9,7 @@ from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Origin, Settings
 from palaver.delivery.delivery import Delivery
+from palaver.doors.companions import CompanionBook
 from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.hooks.conversation import Conversations
@@ -25,7 +26,7 @@ from palaver.log.api import Log
 
 if TYPE_CHECKING:
     from palaver.doors.hooks.desk import HookDesk  # it imports what is imported by all doors
-    from palaver.doors.hooks.permissions import PermissionBook
+    from palaver.doors.permissions import PermissionBook
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -62,4 +63,5 @@ class Services:
     started_ms: int
     stop: Callable[[str], None]
     """Ends the daemon; the word says why."""
+    companions: CompanionBook = field(default_factory=CompanionBook)
     describe_doors: Callable[[], dict[str, str]]

@@ -14,10 +14,9 @@ from palaver.errors import RequestError
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
 from palaver.log.state import read_subagent
-from palaver.model.agent import Agent, Caller, Seat, standing_of_role
+from palaver.model.agent import Agent, Seat
 from palaver.model.envelope import Event
 from palaver.model.life import SEAT_TYPES
-from palaver.model.message import INSTANCE
 from palaver.model.request import Gone
 from palaver.model.subagent import BeginSubagent
 
@@ -136,14 +135,3 @@ class Subagents:
 
 def _process(seat: Seat | None) -> tuple[int, int, str] | None:
     return None if seat is None else (seat.pid, seat.start, seat.boot)
-
-
-def speaker(agent: Agent) -> Caller:
-    """Give a sub-agent as the one who asks, for what its harness says of it."""
-    return Caller(
-        name=agent.name,
-        standing=standing_of_role(agent.role),
-        kind=INSTANCE,
-        harness=agent.harness,
-        seat=agent.seat,
-    )

@@ -62,6 +62,8 @@ def terminal_lines(view: dict[str, object]) -> list[str]:
     assert isinstance(gates, list)
     if any(queue.values()):
         lines.append("waiting: " + ", ".join(f"{count} {word}" for word, count in queue.items() if count))
+    if view.get("asleep"):
+        lines.append("asleep: nothing can wake it; what is held comes with its next prompt")
     if view["paused"]:
         lines.append("paused: only interrupts reach it")
     lines += [

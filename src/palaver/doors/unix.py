@@ -126,7 +126,10 @@ class UnixDoor:
         return lines
 
     def _look_at(self, peer: Peer) -> Look:
-        """Say who a peer is, looking again only when somebody has come or gone since."""
+        """Say who a peer is, looking again only when somebody has come or gone since.
+
+        It says nothing of itself on this wire, so its environment says to which session it belongs.
+        """
         known: Caller | None = None
         seen = -1
 
@@ -134,7 +137,9 @@ class UnixDoor:
             nonlocal known, seen
             if known is None or seen != self._seats_changed:
                 seen = self._seats_changed
-                known = self._doorstep.who(peer.chain(self._services.seats.is_anchor), Claim())
+                chain = peer.chain(self._services.seats.is_anchor)
+                marks = self._doorstep.environments.look(chain[0]).marks if chain else {}
+                known = self._doorstep.who(chain, Claim(marks=marks))
             return known
 
         return look

@@ -4,12 +4,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from palaver.broker.messages import recipients_of
 from palaver.broker.outcome import Sent
+from palaver.delivery.gated import ASLEEP
 from palaver.doors.services import Services
 from palaver.log.state import find_mail, read_entry, read_mail, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
@@ -21,6 +23,7 @@ from palaver.model.query import Query
 _LATELY: Final = 200
 """How many of one's own messages are looked at for who has read the last one."""
 _RECENT: Final = 3
+_LOOKED_AT: Final = 50
 _DAY_MS: Final = 24 * 3600 * 1000
 _ENDED_MS: Final = 3600 * 1000
 _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
@@ -53,11 +56,25 @@ def agent_view(services: Services, agent: Agent) -> dict[str, object]:
         view["left"] = True
     if agent.paused:
         view["paused"] = True
+    if _is_asleep(services, agent):
+        view["asleep"] = True
     if view["present"] and _is_stale(services, agent):
         view["stale"] = True
     if unsure := read_unsure(services.log.rows, agent.name):
         view["unconfirmed"] = unsure
     return view
+
+
+def _is_asleep(services: Services, agent: Agent) -> bool:
+    """Tell whether mail of an agent at rest is held because nothing can wake it; the first so many count."""
+    if agent.left or agent.state != AgentState.IDLE:
+        return False
+    rows = services.log.rows
+    for mail in islice(read_mail(rows, agent.name), _LOOKED_AT):
+        entry = read_entry(rows, mail.seq, agent.name) if mail.is_gated else None
+        if entry is not None and entry.reason == ASLEEP:
+            return True
+    return False
 
 
 def _is_stale(services: Services, agent: Agent) -> bool:

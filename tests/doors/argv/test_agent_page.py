@@ -37,6 +37,10 @@ def sent(*read_by: str, text: str = "hello", total: int = 3) -> dict[str, object
         ({"present": False}, "idle (away)"),
         ({"present": False, "left": True, "state": "exited"}, "exited"),
         ({"state": "active", "stale": True}, "active (stale 2m)"),
+        ({"paused": True}, "idle (paused)"),
+        ({"asleep": True}, "idle (asleep)"),
+        ({"present": False, "paused": True}, "idle (away, paused)"),
+        ({"state": "active", "stale": True, "paused": True}, "active (stale 2m, paused)"),
     ],
 )
 def test_a_state_says_what_lets_one_doubt_it(fields: dict[str, object], words: str) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, FakeLane, seat
 
 from palaver.delivery.lane import LaneKind
+from palaver.harness.hooks import read_hook
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
 from palaver.model.request import Leave
@@ -28,6 +30,23 @@ def notice(bus: Bus, *events: Event) -> str:
     """The prompt that a harness makes of lines of its monitor."""
     lines = "\n".join(f"[new message #{event.seq}] luna → nova: x" for event in events)
     return f"<task-notification>\n<event>{lines}</event>\n</task-notification>"
+
+
+async def test_only_where_something_can_wake_it_a_session_is_told_that_it_is_woken(hooks: Hooks) -> None:
+    nova = await hooks.bus.join("nova", harness="claude", seat=seat(7))
+    news = read_hook("claude", "SessionStart", {"session_id": "s1", "source": "startup"})
+    assert news is not None
+
+    alone = await hooks.hook(nova, "SessionStart", source="startup")
+    beside = await hooks.desk.answer(nova, "claude", replace(news, is_woken=True))
+    await hooks.settle(beside)
+    hooks.bus.open_lane("nova", LaneKind.TERMINAL)
+    held = await hooks.hook(nova, "SessionStart", source="startup")
+
+    assert "pal recv --wait" in alone
+    assert "you are woken" not in alone
+    assert text_of(beside).endswith("and you are woken.")
+    assert held.endswith("and you are woken.")
 
 
 async def test_a_session_that_starts_is_told_its_name(hooks: Hooks) -> None:
@@ -218,6 +237,22 @@ async def test_an_agent_that_leaves_ends_its_conversation(hooks: Hooks) -> None:
     await hooks.rest(answer)
 
     assert hooks.conversations.get("nova") is None
+
+
+async def test_a_hook_does_not_take_the_session_of_another_agent(hooks: Hooks) -> None:
+    nova = await hooks.bus.join("nova", harness="claude", seat=seat(1))
+    luna = await hooks.bus.join("luna", harness="claude", seat=seat(2))
+    await hooks.hook(luna, "SessionStart", source="startup", session_id="s2")
+    await hooks.hook(nova, "SessionStart", source="startup")
+
+    await hooks.hook(nova, "UserPromptSubmit", prompt="x", session_id="s2")
+
+    assert (hooks.bus.agent("nova").session, hooks.bus.agent("luna").session) == ("s1", "s2")
+
+    await hooks.hook(luna, "SessionStart", source="clear", session_id="s3")
+    await hooks.hook(nova, "UserPromptSubmit", prompt="x", session_id="s2")
+
+    assert hooks.bus.agent("nova").session == "s2"
 
 
 async def test_another_session_of_the_same_agent_is_kept_and_nothing_of_before_is_proven(

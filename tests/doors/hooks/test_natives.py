@@ -1,6 +1,8 @@
 """What a harness has beside its hooks: monitors, and wakes that happen once."""
 
-from tests.doors.hooks.conftest import Hooks
+import asyncio
+
+from tests.doors.hooks.conftest import LIMIT_S, Hooks
 from tests.doors.hooks.test_desk import BASH, grade, pair
 from tests.fakes import Bus, FakeLane
 
@@ -8,6 +10,7 @@ from palaver.delivery.lane import LaneKind, lanes_in_order
 from palaver.doors.hooks.natives import Natives, Wake
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
+from palaver.model.request import Leave
 
 
 def woken(*events: Event) -> str:
@@ -111,6 +114,23 @@ async def test_with_its_session_what_left_and_is_not_proven_is_unconfirmed(hooks
     assert ended == ["waits"]
     assert unconfirmed(hooks.bus, message)
     assert not lane.lane.is_open
+
+
+async def test_what_woke_a_session_that_was_killed_before_any_hook_is_unconfirmed(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    message, lane = await leaving(hooks, luna)
+    changed = asyncio.Event()
+    unsubscribe = hooks.bus.log.subscribe(lambda _: changed.set())
+
+    await hooks.bus.submit(nova, Leave())
+
+    async with asyncio.timeout(LIMIT_S):
+        while not unconfirmed(hooks.bus, message):
+            changed.clear()
+            await changed.wait()
+    unsubscribe()
+    assert not lane.lane.is_open
+    assert hooks.conversations.natives("nova").is_empty
 
 
 async def test_with_its_session_what_a_monitor_has_shown_is_unconfirmed_and_what_is_under_way_is_not(

@@ -1,75 +1,113 @@
-"""The requests that wait: how many, and which of them can be answered."""
+"""The hooks by which agents ask leave: which wait, and what later ones show."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+from tests.doors.parts import Parts, opened_parts
 
-from palaver.doors.hooks.permissions import PermissionBook
-from palaver.errors import BadRequest, NotFound
-from palaver.harness.claude_hooks import read_claude_hook
+from palaver.doors.hooks.desk import Answer
+from palaver.doors.hooks.permissions import HookPermissions
+from palaver.doors.permissions import Pending
+from palaver.harness.hook_news import HookNews
+from palaver.harness.hooks import read_hook
 from palaver.model.agent import Caller, Standing
 
-LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance", harness="claude")
-ASKED = read_claude_hook(
-    "PermissionRequest",
-    {"session_id": "s", "tool_name": "Bash", "tool_input": {"command": "ls\x1b[2J"}},
+NOVA = Caller(name="nova", standing=Standing.WORKER, kind="instance", harness="claude")
+CALL = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    async with opened_parts(tmp_path, approvals=1, approvals_wait_s=600) as made:
+        await made.bus.join("nova", harness="claude")
+        yield made
+
+
+def news(event: str, **fields: object) -> HookNews:
+    found = read_hook("claude", event, {"session_id": "s1", **fields})
+    assert found is not None
+    return found
+
+
+def answer(parts: Parts, asked: HookNews, caller: Caller = NOVA) -> Answer:
+    conversation, _ = parts.conversations.open("nova")
+    return Answer({}, asked, conversation, caller, None, frozenset(), is_first=False)
+
+
+async def waiting(parts: Parts) -> tuple[HookPermissions, Answer, Pending]:
+    permissions = HookPermissions(parts.services)
+    asked = answer(parts, news("PermissionRequest", **CALL))
+    pending = await permissions.open(asked)
+    assert pending is not None
+    return permissions, asked, pending
+
+
+async def test_only_a_hook_that_can_be_answered_waits(parts: Parts) -> None:
+    permissions = HookPermissions(parts.services)
+    gemini = Caller(name="nova", standing=Standing.WORKER, kind="instance", harness="gemini")
+
+    assert await permissions.open(answer(parts, news("PreToolUse", **CALL))) is None
+    assert await permissions.open(answer(parts, news("PermissionRequest", **CALL), gemini)) is None
+
+    assert parts.permissions.all() == ()
+
+
+async def test_a_hook_of_an_agent_that_asks_too_much_does_not_wait(parts: Parts) -> None:
+    permissions = HookPermissions(parts.services)
+    asked = answer(parts, news("PermissionRequest", **CALL))
+    while len(parts.permissions.all()) < 20:
+        assert await permissions.open(asked) is not None
+
+    assert await permissions.open(asked) is None
+
+
+@pytest.mark.parametrize(
+    ("is_allowed", "said"),
+    [(True, {"behavior": "allow"}), (False, {"behavior": "deny", "message": "a person said no"})],
 )
+async def test_a_persons_word_goes_back_by_the_hook_that_asked(
+    parts: Parts, is_allowed: bool, said: dict[str, str]
+) -> None:
+    permissions, asked, pending = await waiting(parts)
+    pending.decided.set_result(is_allowed)
+
+    found = await permissions.decision(asked, pending)
+
+    assert found == {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": said}}
 
 
-async def test_a_request_is_shown_harmlessly_and_kept_exactly() -> None:
-    pending = PermissionBook().add(ASKED, LUNA, 1000, 5000)
-
-    assert pending is not None
-    assert (pending.agent, pending.tool, pending.text) == ("luna", "Bash", "Bash: ls [2J")
-    assert pending.input == {"command": "ls\x1b[2J"}
-    assert (pending.since_ms, pending.until_ms) == (1000, 6000)
-
-
-async def test_a_request_is_answered_by_one_person_at_a_time() -> None:
-    book = PermissionBook()
-    pending = book.add(ASKED, LUNA, 0, 1)
-    assert pending is not None
-
-    assert book.take(pending.id) is pending
-    with pytest.raises(BadRequest, match="is being answered"):
-        book.take(pending.id)
-
-
-async def test_what_is_over_says_why() -> None:
-    book = PermissionBook()
-    pending = book.add(ASKED, LUNA, 0, 1)
-    assert pending is not None
-
-    book.close(pending, "the first reason")
-    book.close(pending, "another one")
-
-    assert book.all() == ()
-    with pytest.raises(NotFound, match="the first reason"):
-        book.take(pending.id)
-
-
-async def test_only_so_many_wait_and_only_so_many_are_remembered() -> None:
-    book = PermissionBook()
-    waiting = [book.add(ASKED, LUNA, 0, 1) for _ in range(501)]
-
-    assert waiting[-1] is None
-    for one in waiting[:-1]:
-        assert one is not None
-        book.close(one, "over")
-    first, last = waiting[0], waiting[-2]
-    assert first is not None
-    assert last is not None
-    with pytest.raises(NotFound, match="'pal pending' shows"):
-        book.take(first.id)
-    with pytest.raises(NotFound, match="over"):
-        book.take(last.id)
-
-
-async def test_a_hook_that_has_gone_decides_nothing_and_has_nothing() -> None:
-    pending = PermissionBook().add(ASKED, LUNA, 0, 1)
-    assert pending is not None
+async def test_what_was_answered_elsewhere_gets_nothing_back(parts: Parts) -> None:
+    permissions, asked, pending = await waiting(parts)
 
     pending.leave()
-    pending.leave()
-    pending.arrive(has_it=True)
 
-    assert pending.decided.result() is None
-    assert pending.arrived.result() is False
+    assert await permissions.decision(asked, pending) == {}
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_over"),
+    [
+        (news("UserPromptSubmit", prompt="go"), True),
+        (news("Stop"), True),
+        (news("PostToolUse", **CALL), True),
+        (news("PostToolUse", tool_name="Bash", tool_input={"command": "other"}), False),
+        (news("PreToolUse", **CALL), False),
+        (news("Stop", session_id="s2"), False),
+        (news("UserPromptSubmit", prompt="go", agent_id="a1"), False),
+    ],
+)
+async def test_a_later_hook_shows_what_is_settled(parts: Parts, heard: HookNews, is_over: bool) -> None:
+    permissions, _, pending = await waiting(parts)
+
+    permissions.hear(NOVA, heard)
+
+    assert pending.decided.done() is is_over
+
+
+async def test_the_hooks_of_others_settle_nothing(parts: Parts) -> None:
+    permissions, _, pending = await waiting(parts)
+
+    permissions.hear(Caller(name="luna", standing=Standing.WORKER, kind="instance"), news("Stop"))
+
+    assert not pending.decided.done()

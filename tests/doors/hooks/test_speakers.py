@@ -96,6 +96,21 @@ async def test_what_waits_at_its_start_goes_along(hooks: Hooks) -> None:
     assert f"#{message.seq}] luna → nova_x_1: look" in text_of(answer)
 
 
+async def test_one_that_its_mail_keeps_from_ending_is_at_work_again(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await inside(hooks, nova, "SubagentStart")
+    await inside(hooks, nova, "PermissionRequest", **BASH)
+    before = hooks.bus.agent(CHILD).state
+    await hooks.bus.send(luna, "one thing more", f"@{CHILD}")
+
+    text = await inside(hooks, nova, "SubagentStop")
+
+    assert text is not None
+    assert "one thing more" in text
+    known = hooks.bus.agent(CHILD)
+    assert (before, known.state, known.detail, known.left) == ("blocked", "active", "thinking", False)
+
+
 async def test_what_it_does_is_its_own_state(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     await hooks.hook(nova, "PreToolUse", tool_name="Agent", tool_input={"description": "review"})

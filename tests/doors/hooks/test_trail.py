@@ -55,6 +55,26 @@ def test_what_a_sub_agent_does_proves_nothing() -> None:
     assert walk(trail, Step.TURN_END) == [[7]]
 
 
+def test_what_came_with_a_prompt_that_nothing_answered_before_the_next_is_in_doubt() -> None:
+    trail = Trail()
+    trail.give(Step.PROMPT, [7])
+    assert trail.take_doubtful() == frozenset()
+
+    assert walk(trail, Step.PROMPT) == [[]]
+
+    assert trail.take_doubtful() == {7}
+    assert trail.take_doubtful() == frozenset()
+    assert walk(trail, Step.CALL, Step.TURN_END) == [[], []]
+
+
+def test_a_result_between_two_prompts_shows_that_the_first_came_to_the_model() -> None:
+    trail = Trail()
+    trail.give(Step.PROMPT, [7])
+
+    assert walk(trail, Step.RESULT, Step.PROMPT, Step.CALL) == [[], [], [7]]
+    assert trail.take_doubtful() == frozenset()
+
+
 def test_what_was_forgotten_is_never_proven() -> None:
     trail = Trail()
     trail.give(Step.PROMPT, [7])
@@ -92,6 +112,8 @@ def turns(draw: st.DrawFn) -> list[tuple[Step, bool]]:
     """The hooks of some turns in a possible order; true where the model is asked right behind a hook."""
     hooks: list[tuple[Step, bool]] = [(Step.START, False)]
     for _ in range(draw(st.integers(1, 3))):
+        if draw(st.booleans()):  # one that another hook keeps from the model
+            hooks.append((Step.PROMPT, False))
         hooks.append((Step.PROMPT, True))
         for _ in range(draw(st.integers(0, 3))):
             calls = draw(st.integers(1, 3))
@@ -110,6 +132,8 @@ def test_nothing_is_proven_that_was_not_in_a_request(
 ) -> None:
     trail, model = Trail(), Model()
     for place, (step, is_asked) in enumerate(hooks):
+        if step is Step.PROMPT and place and hooks[place - 1][0] is Step.PROMPT:
+            model.pending.discard(place - 1)
         proven = trail.hear(news(step))
         assert proven <= model.asked
         if place in given_at and step is not Step.CALL:

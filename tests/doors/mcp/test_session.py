@@ -1,9 +1,13 @@
-"""What a line is: a message, or why it is none."""
+"""What a line is: a message, or why it is none. And what a client that goes leaves behind."""
+
+import asyncio
 
 import pytest
 
+from palaver.daemon.guarded import GuardedTasks
 from palaver.doors.mcp.pump_wire import INVALID_REQUEST, PARSE_ERROR, BadLine
 from palaver.doors.mcp.session import Session
+from palaver.doors.tools.calls import Answer
 
 
 @pytest.mark.parametrize("id", ["1", '"a"', "123456789012345678901234567890"])
@@ -44,3 +48,28 @@ def test_what_is_no_message_is_refused_with_what_is_wrong(line: bytes, code: int
     assert isinstance(message, BadLine)
     assert message.code == code
     assert words in message.sentence
+
+
+HANDSHAKE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "nova", "version": "1"},
+}
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_client_that_goes_in_its_first_moments_is_no_failure(
+    steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def call(context: object, params: object) -> Answer:
+        raise AssertionError("no tool is called here")
+
+    async with GuardedTasks() as tasks:
+        session = Session("1", (), call, lambda line, id: None, tasks)
+        session.restore(HANDSHAKE)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+        session.close()
+
+    assert caplog.text == ""

@@ -6,7 +6,7 @@ for the end waits for that too: what counts is the end, not the connection.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Final
 
 from palaver.doors.argv.call import Call
@@ -17,6 +17,8 @@ from palaver.model.envelope import Event
 
 BACK_S: Final = 10.0
 """So long a holder that was lost may take to come back, or its agent to be found gone."""
+_WRITTEN_S: Final = 2.0
+"""So long the word of an end may take into the log, once the program has ended."""
 
 
 async def end_of(call: Call, agent: Agent, verb: str) -> str:
@@ -27,11 +29,13 @@ async def end_of(call: Call, agent: Agent, verb: str) -> str:
     with _watching(call, agent.name) as changed:
         while True:
             try:
-                return await _asked(call, agent, verb)
-            except Unavailable as lost:
-                reason = await _after(call, agent, changed, lost)
-            if reason is not None:
+                reason = await _asked(call, agent, verb)
+                await _until_left(call, agent, changed)
                 return reason
+            except Unavailable as lost:
+                last_word = await _after(call, agent, changed, lost)
+            if last_word is not None:
+                return last_word
 
 
 async def _asked(call: Call, agent: Agent, verb: str) -> str:
@@ -44,6 +48,18 @@ async def _asked(call: Call, agent: Agent, verb: str) -> str:
                     return str(told.ok.get("reason", "ended"))
                 call.warn(f"{agent.name}: {safe(told.message)}")
     raise AssertionError("the last word is done, or an error")
+
+
+async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
+    """Wait, for a little, until the end is written too: who looks now should find that it has left."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_WRITTEN_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(agent.name)
+                if known is None or known.left:
+                    return
+                await changed.wait()
 
 
 async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavailable) -> str | None:

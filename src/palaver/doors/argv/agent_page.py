@@ -5,6 +5,7 @@ from typing import Final
 
 from palaver.doors.argv.style import Column, Paint, ago, display_width, lay_out, safe, truncate
 from palaver.model.delivery import AgentState
+from palaver.model.visible import exact
 
 AgentView = Mapping[str, object]
 
@@ -90,19 +91,22 @@ def long_table(
 
 
 def state_words(view: AgentView, now_ms: int) -> str:
-    """Word a state, with what lets one doubt it: that the agent is away, or has long said nothing."""
+    """Word a state, with what lets one doubt it: that the agent is away, not to be woken, or silent."""
     state = str(view["state"])
     if "stale" in view:
-        return f"{state} (stale {_age(view, now_ms)})"
+        paused = ", paused" if view.get("paused") else ""
+        return f"{state} (stale {_age(view, now_ms)}{paused})"
     is_away = not view["present"] and "left" not in view
-    return f"{state} (away)" if is_away else state
+    doubts = ["away"] if is_away else []
+    doubts += [word for word in ("asleep", "paused") if view.get(word)]
+    return f"{state} ({', '.join(doubts)})" if doubts else state
 
 
 def _state_with_reason(view: AgentView, now_ms: int) -> str:
     """Word a state; one that waits for a person says what it asks."""
     words = state_words(view, now_ms)
     is_asking = view["state"] == AgentState.BLOCKED and view["detail"]
-    return f"{words}: {truncate(safe(str(view['detail'])), _LIMIT_ASKED)}" if is_asking else words
+    return f"{words}: {truncate(exact(str(view['detail'])), _LIMIT_ASKED)}" if is_asking else words
 
 
 def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None) -> str:
@@ -139,7 +143,7 @@ def _seat(view: AgentView, now_ms: int) -> str:
     """Give the rest of what is known: since when, its role, where it sits, and what it says of itself."""
     words = [f"for {_age(view, now_ms)}", str(view["role"]), str(view["harness"] or "")]
     words += [f"process {view['pid']}"] if "pid" in view else []
-    words.append(str(view["detail"] or ""))
+    words.append(exact(str(view["detail"] or "")))
     return ", ".join(word for word in words if word)
 
 

@@ -3,8 +3,10 @@
 from palaver.broker.outcome import Joined, Outcome
 from palaver.doors.argv.agent_page import long_table, short_table
 from palaver.doors.argv.call import Call
+from palaver.doors.sessions import free_session
 from palaver.doors.views import agents_view, caller_view, last_sent, recently_sent
 from palaver.errors import AlreadyJoined
+from palaver.links.identity import who_joins
 from palaver.links.seats import seat_mark
 from palaver.log.state import read_unread, read_unsure
 from palaver.model.names import SCRIPT_NAME
@@ -31,16 +33,17 @@ async def _sit_down(call: Call) -> Outcome:
         if joined is None:
             raise
         return joined
+    harness = parsed.value("--harness") or anchor.harness
     request = Join(
         name=parsed.value("--name") or parsed.as_name or "",
         tag=parsed.value("--tag") or "",
         role=parsed.value("--role") or "worker",
-        harness=parsed.value("--harness") or anchor.harness,
+        harness=harness,
         seat=anchor.seat,
-        session=anchor.session,
+        session=free_session(call.services, harness, anchor.session),
         takes_over=parsed.as_name is not None,
     )
-    return await broker.submit(call.caller, request, key=call.asked.key)
+    return await broker.submit(who_joins(call.caller), request, key=call.asked.key)
 
 
 async def _say_joined(call: Call, joined: Joined) -> int:

@@ -46,7 +46,7 @@ async def export(call: Call) -> int:
     is_redacted = not call.parsed.has("--no-redact")
     if not is_redacted:
         require(call.caller, Standing.HUMAN, "export --no-redact")
-    query = query_from(call, limit=_PAGE)
+    query = await query_from(call, limit=_PAGE)
     page = None
     if (call.parsed.value("--format") or FORMATS[0]) == "markdown":
         page = MarkdownPage(lambda ts: _time(call, ts))

@@ -27,6 +27,7 @@ from palaver.log.fold_tasks import read_tasks
 from palaver.model.agent import Agent, Standing
 from palaver.model.mail import decode_count
 from palaver.model.query import Query
+from palaver.model.visible import exact
 from palaver.routing.policy import require
 
 _LOW_DISK_BYTES = 200 * 1024 * 1024
@@ -66,9 +67,11 @@ async def status(call: Call) -> int:
         agent = call.agent(call.parsed.positionals[0])
         view = agent_view(call.services, agent) | await terminal_view(call.services, agent)
         if call.is_json:
+            if children := _children(call, agent):
+                view["subagents"] = children
             await call.say_json(view)
             return 0
-        detail = f" ({safe(agent.detail)})" if agent.detail else ""
+        detail = f" ({exact(agent.detail)})" if agent.detail else ""
         lines = [
             f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
             f"role {agent.role}" + (f", harness {safe(agent.harness)}" if agent.harness else ""),
@@ -102,8 +105,12 @@ async def status(call: Call) -> int:
 def _family_lines(call: Call, agent: Agent) -> list[str]:
     """Say whose sub-agent an agent is, and which sub-agents it has now."""
     lines = [f"sub-agent of {agent.parent}"] if agent.parent else []
-    children = [child.name for child in call.services.subagents.of(agent.name)]
+    children = _children(call, agent)
     return [*lines, f"sub-agents: {', '.join(children)}"] if children else lines
+
+
+def _children(call: Call, agent: Agent) -> list[str]:
+    return [child.name for child in call.services.subagents.of(agent.name)]
 
 
 async def doctor(call: Call) -> int:
@@ -115,7 +122,9 @@ async def doctor(call: Call) -> int:
         _check_client(call),
         *_check_http(call),
     ]
-    checks = [{"ok": ok, "check": what, "advice": advice or None} for ok, what, advice in findings]
+    checks = [
+        {"ok": ok, "check": what, "advice": None if ok else advice or None} for ok, what, advice in findings
+    ]
     if not call.is_json:
         paint = call.paint
         for ok, what, advice in findings:

@@ -96,8 +96,8 @@ def _coming(call: Call) -> Settings | None:
 
 def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
     """Give one setting as programs read it; `next` only when the file says something else by now."""
-    value, origin = getattr(call.services.settings, key), call.services.origins[key]
-    view = {
+    value, origin = _now(call, key)
+    view: dict[str, object] = {
         "key": key,
         "value": value,
         "from": origin,
@@ -109,9 +109,18 @@ def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
     return view
 
 
+def _now(call: Call, key: str) -> tuple[str | int, str]:
+    """Give the value that counts now, and where it comes from: 'pal up --http' is the one that changes it."""
+    changed = call.services.http.changed
+    if key in changed:
+        return changed[key], "file"
+    value: str | int = getattr(call.services.settings, key)
+    return value, call.services.origins[key]
+
+
 def _lines(call: Call, key: str, coming: Settings | None) -> Iterator[str]:
     view, paint = _view(call, key, coming), call.paint
-    value = safe(format_value(getattr(call.services.settings, key)))
+    value = safe(format_value(_now(call, key)[0]))
     origin = f"({view['from']})"
     yield f"{paint.bold(key)} = {value} {paint.dim(origin)}"
     width = min(call.width or _WIDEST, _WIDEST)

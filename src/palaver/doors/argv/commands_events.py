@@ -23,7 +23,7 @@ _ALL_SHOWN: Final = b"shown"
 
 async def events(call: Call) -> int:
     """Read the log; with --wait or --follow also what is yet to come."""
-    query = _query(call, call.parsed)
+    query = await _query(call, call.parsed)
     _tell_of_archive(call, query)
     if call.parsed.has("--wait"):
         return await _wait(call, query)
@@ -104,7 +104,7 @@ async def _follow(call: Call, query: Query) -> int:
     return 0
 
 
-def _query(call: Call, parsed: Parsed) -> Query:
+async def _query(call: Call, parsed: Parsed) -> Query:
     if parsed.has("--archived") and parsed.has("--sql"):
         raise UsageError("--sql looks only at what is in the log: it cannot stand with --archived")
     if (parsed.has("--follow") or parsed.has("--wait")) and (parsed.has("--search") or parsed.has("--sql")):
@@ -114,4 +114,4 @@ def _query(call: Call, parsed: Parsed) -> Query:
     last = parsed.number("--last")
     if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
         last = DEFAULT_EVENTS
-    return query_from(call, last=last, limit=_PAGE)
+    return await query_from(call, last=last, limit=_PAGE)

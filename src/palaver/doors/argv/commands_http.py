@@ -42,6 +42,7 @@ async def change_http(call: Call) -> None:
     )
     door = call.services.http
     await door.open(call.services, settings)
+    door.changed = dict(wanted)
     if door.trouble:
         raise StorageFailed(door.trouble)
 

@@ -13,10 +13,12 @@ from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Offer
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.looking_after import looked_after
 from palaver.doors.argv.message_page import injection_line
+from palaver.doors.argv.native_offers import Offers, give_back, remember_cut
 from palaver.errors import WhoAreYou
 from palaver.harness.claude_monitor import LIMIT_MESSAGES, monitor_lines
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 from palaver.model.message import INSTANCE
 
 ABILITY: Final = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True, limit=LIMIT_MESSAGES)
@@ -42,7 +44,7 @@ class _Monitor:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._offers: asyncio.Queue[Offer | None] = asyncio.Queue()
+        self._offers: Offers = asyncio.Queue()
         self._lane: Lane = call.services.delivery.open_lane(
             call.caller.name, ABILITY, self._offers.put_nowait
         )
@@ -50,7 +52,7 @@ class _Monitor:
 
     def follow(self, events: Sequence[Event]) -> None:
         """End with the agent."""
-        if any(event.type == "agent.bye" and event.sender == self._lane.agent for event in events):
+        if any(event.type == BYE and event.sender == self._lane.agent for event in events):
             self._offers.put_nowait(None)
 
     async def run(self) -> int:
@@ -65,11 +67,8 @@ class _Monitor:
     async def close(self) -> None:
         """What was not handed to the client never left; of the rest nobody knows more than the hooks."""
         services = self._call.services
-        while not self._offers.empty():
-            if (offer := self._offers.get_nowait()) is not None:
-                await services.delivery.answer(
-                    self._lane, offer.number, Answer.DEFERRED, reason="the monitor ended before it left"
-                )
+        reason = "the monitor ended before it left"
+        await give_back(services.delivery, self._lane, self._offers, reason)
         services.conversations.remove_native(self._lane)
         await services.delivery.close_lane(self._lane)
 
@@ -78,9 +77,7 @@ class _Monitor:
         lines = [injection_line(event, name, services.log.device) for event in offer.events]
         written = monitor_lines(lines)
         conversation = services.conversations.get(name)
-        if conversation is not None:
-            is_whole = zip(offer.seqs, written, strict=True)
-            conversation.cut.update(seq for seq, (_, whole) in is_whole if not whole)
+        remember_cut(conversation, offer, written)
         data = "".join(f"{text}\n" for text, _ in written).encode("utf-8", "backslashreplace")
         flushed: Callable[[], None] | None = partial(self._flushed, offer) if conversation is None else None
         await self._call.write(data, b"-", flushed=flushed)

@@ -7,18 +7,16 @@ from typing import Final
 from palaver.broker.permissions import check_person
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import ago, safe
-from palaver.doors.hooks.permissions import Pending
+from palaver.doors.permissions import Pending
 from palaver.errors import BadRequest, Unavailable
+from palaver.harness.hook_states import USED_UP, USED_UP_ASKED
 from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState
 from palaver.model.permission import ALLOW, DENY, AnswerPermission
+from palaver.model.visible import exact
 
 _ARRIVE_S: Final = 30.0
 """So long a harness may take to say that it has a person's word; some are asked again first."""
-_NOT_ASKING: Final = "usage limit"
-"""How the detail of an agent begins that waits for no person."""
-_ASKING: Final = "usage limit: "
-"""How it begins where a person is asked what to do about that."""
 
 
 async def pending(call: Call) -> int:
@@ -39,7 +37,7 @@ async def pending(call: Call) -> int:
         left = ago(max(0, one.until_ms - now))
         await call.say_lines(
             [
-                f"{call.paint.bold(one.id)}  {safe(one.agent)} asks: {safe(one.text)}",
+                f"{call.paint.bold(one.id)}  {safe(one.agent)} asks: {exact(one.text)}",
                 *(f"    {line}" for line in _input_lines(one)),
                 f"    since {ago(now - one.since_ms)}, denied in {left}:",
                 f"    pal approve {one.id} | pal deny {one.id}",
@@ -48,8 +46,8 @@ async def pending(call: Call) -> int:
     for agent in others:
         await call.say_lines(
             [
-                f"{safe(agent.name)} is blocked: {safe(agent.detail) or 'it does not say on what'}",
-                f"    since {ago(now - agent.since)}, {_where(agent)}",
+                f"{safe(agent.name)} is blocked: {exact(agent.detail) or 'it does not say on what'}",
+                f"    since {ago(now - agent.since)}, {_where(call, agent)}",
             ]
         )
     return 0
@@ -68,7 +66,7 @@ async def deny(call: Call) -> int:
 async def _answer(call: Call, *, is_allowed: bool) -> int:
     check_person(call.caller)
     asked = call.parsed.positionals[0].lower()
-    _check_answerable(call, asked)
+    _check_answerable(call, asked, "approve" if is_allowed else "deny")
     one = call.services.permissions.take(asked)
     request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
     try:
@@ -86,22 +84,33 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     if call.is_json:
         await call.say_json({**_view(one), "decision": decision})
     else:
-        await call.say(f"{'allowed' if is_allowed else 'denied'}: {safe(one.agent)}, {safe(one.text)}")
+        await call.say(f"{'allowed' if is_allowed else 'denied'}: {safe(one.agent)}, {exact(one.text)}")
     return 0
 
 
-def _check_answerable(call: Call, asked: str) -> None:
-    """Say where to answer, when somebody is named who asks at its own terminal only."""
+def _check_answerable(call: Call, asked: str, verb: str) -> None:
+    """Say what or where to answer, when somebody is named: an answer is to a request, and never to a name."""
     agent = call.services.broker.directory.get(asked)
-    names = {one.agent for one in call.services.permissions.all()}
-    if agent is not None and _is_asking(call, agent, names):
+    if agent is None:
+        return
+    ids = [one.id for one in call.services.permissions.all() if one.agent == agent.name]
+    if ids:
+        ways = " | ".join(f"pal {verb} {id}" for id in ids)
+        raise BadRequest(f"{agent.name} asks {', '.join(ids)}: {ways}")
+    if _is_asking(call, agent, set()):
         raise BadRequest(
-            f"{agent.name} asks at its own terminal, where no answer from here reaches it: {_where(agent)}"
+            f"{agent.name} asks at its own terminal, where no answer from here reaches it: "
+            f"{_where(call, agent)}"
         )
 
 
-def _where(agent: Agent) -> str:
-    return f"answer at its terminal: pal attach {agent.name}" if agent.holder else "answer at its terminal"
+def _where(call: Call, agent: Agent) -> str:
+    """Say at which terminal to answer: a sub-agent has that of the agent in whose session it is."""
+    above, known = agent, call.services.broker.directory
+    while above.parent and (parent := known.get(above.parent)) is not None:
+        above = parent
+    whose = "its terminal" if above is agent else f"the terminal of {above.name}"
+    return f"answer at {whose}: pal attach {above.name}" if above.holder else f"answer at {whose}"
 
 
 def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
@@ -109,7 +118,7 @@ def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
         agent.state == AgentState.BLOCKED
         and not agent.left
         and agent.name not in names
-        and not (agent.detail.startswith(_NOT_ASKING) and not agent.detail.startswith(_ASKING))
+        and not (agent.detail.startswith(USED_UP) and not agent.detail.startswith(USED_UP_ASKED))
         and call.services.presence.is_present(agent.name)
     )
 
@@ -145,4 +154,4 @@ def _agent_view(agent: Agent) -> dict[str, object]:
 def _input_lines(one: Pending) -> list[str]:
     """Give every word of what is asked: nobody should allow what was not shown."""
     written = json.dumps(one.input, indent=2, ensure_ascii=False, default=str)
-    return [safe(line) for line in written.splitlines()]
+    return [exact(line) for line in written.split("\n")]

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from palaver.delivery.delivery import Delivery
-from palaver.delivery.lane import NOT_YET, Ability, Answer, Lane, LaneKind, Level, Offer
+from palaver.delivery.lane import NOT_YET, Ability, Lane, LaneKind, Level, Offer
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.looking_after import looked_after
 from palaver.doors.argv.message_page import injection_line
+from palaver.doors.argv.native_offers import Offers, give_back, remember_cut
 from palaver.doors.hooks.natives import Natives, Wake
 from palaver.harness.claude_monitor import LIMIT_MESSAGES, wake_lines
 from palaver.harness.hook_news import Step
 from palaver.harness.hooks import read_hook
 from palaver.harness.setups import INSTALLED
 from palaver.model.envelope import Event
-from palaver.model.life import SEAT_TYPES
+from palaver.model.life import BYE, SEAT_TYPES
 from palaver.model.message import INSTANCE
 
 ABILITY: Final = Ability(kind=LaneKind.NATIVE, reaches_busy=False, wakes_idle=True, limit=LIMIT_MESSAGES)
@@ -64,9 +65,8 @@ async def rewake(call: Call) -> int:
 
 
 def _has_its_own(call: Call) -> bool:
-    """True for an agent that `pal` has started, when this was set up by `pal install`: it has another one."""
-    known = call.services.broker.directory.get(call.caller.name)
-    return call.parsed.has(INSTALLED) and known is not None and bool(known.holder)
+    """True for an agent that `pal` has launched, when `pal install` has set this up: it has another one."""
+    return call.parsed.has(INSTALLED) and call.services.broker.directory.is_launched(call.caller.name)
 
 
 async def _is_somebody_new(call: Call) -> bool:
@@ -94,13 +94,13 @@ class _Waiter:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._agent = call.caller.name
-        self._offers: asyncio.Queue[Offer | None] = asyncio.Queue()
+        self._offers: Offers = asyncio.Queue()
         self._natives: Natives = call.services.conversations.natives(self._agent)
         self._wake = Wake(lambda: self._offers.put_nowait(None))
 
     def follow(self, events: Sequence[Event]) -> None:
         """End with the agent."""
-        if any(event.type == "agent.bye" and event.sender == self._agent for event in events):
+        if any(event.type == BYE and event.sender == self._agent for event in events):
             self._wake.end()
 
     async def run(self, *, is_new: bool) -> int:
@@ -135,28 +135,26 @@ class _Waiter:
         services = self._call.services
         self._natives.leave(self._wake)
         written = wake_lines([injection_line(one, self._agent, services.log.device) for one in offer.events])
-        if (conversation := services.conversations.get(self._agent)) is not None:
-            is_whole = zip(offer.seqs, written, strict=True)
-            conversation.cut.update(seq for seq, (_, whole) in is_whole if not whole)
+        remember_cut(services.conversations.get(self._agent), offer, written)
         text = "\n".join([_HEAD, *(line for line, _ in written), ""])
-        wait_s = 0.0  # a client that goes before it has said it all holds nothing up
+        self._call.connection.spawn(let_pass(services.delivery, lane, _ARRIVAL_S))  # also if it never says it
         try:
             await self._call.write(text.encode("utf-8", "backslashreplace"), _SAID)
             await self._call.connection.output.flushed()
-            wait_s = _ARRIVAL_S
-        finally:
-            self._call.connection.spawn(let_pass(services.delivery, lane, wait_s))
+        except BaseException:  # it may have said nothing, so no hook proves it, and nothing is held up
+            self._natives.take_back(lane)
+            raise
         return WAKES
 
     async def close(self) -> None:
-        """What was not handed to the client never left; of the rest the hooks will tell."""
+        """What was not handed to the client never left; of what it has said the hooks will tell.
+
+        What it was handed and has not said is unconfirmed, unless a prompt shows it after all.
+        """
         services, lane = self._call.services, self._wake.lane
         self._natives.forget(self._wake)
         if lane is not None and lane not in self._natives.left:
-            while not self._offers.empty():
-                if (offer := self._offers.get_nowait()) is not None:
-                    reason = "it ended before anything left"
-                    await services.delivery.answer(lane, offer.number, Answer.DEFERRED, reason=reason)
+            await give_back(services.delivery, lane, self._offers, "it ended before anything left")
             await services.delivery.close_lane(lane)
         services.conversations.let_go(self._agent)
 

@@ -7,8 +7,9 @@ from msgspec import structs
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_bundle import with_bundle
-from palaver.doors.argv.commands_rooms import named_room
+from palaver.doors.argv.commands_rooms import named_room, room_of
 from palaver.doors.argv.excerpts import let_client_take
+from palaver.doors.argv.style import safe
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
 from palaver.model.request import Send
@@ -51,13 +52,21 @@ async def send(call: Call) -> int:
 
 
 async def _room(call: Call, targets: Sequence[str]) -> str:
-    """Give the room in which it is said: the one on the line, or for `room` alone the one that is here."""
+    """Give the room in which it is said: the one on the line, or for `room` alone the one that is here.
+
+    Where there is none it is refused: nobody who says `room` means the one of another folder.
+    """
     named = call.parsed.value("--room")
-    if named is None and any(target.lower().removeprefix("@") == "room" for target in targets):
-        return await call.services.desk.room_here(call.caller, call.absolute(".")) or ""
+    is_said = any(target.startswith("#") for target in targets)
+    if named is None and not is_said and any(_is_here(target) for target in targets):
+        return await room_of(call)
     if named == "":
         raise UsageError("--room needs a room: its name, or a path in its workspace")
     return "" if named is None else await named_room(call, named)
+
+
+def _is_here(target: str) -> bool:
+    return target.lower().removeprefix("@") == "room"
 
 
 def _as_keys(call: Call, request: Send) -> Send:
@@ -115,9 +124,18 @@ async def _content(call: Call, path: str | None) -> str:
         raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
 
 
+def _room_of(sent: Sent) -> str:
+    """Give the room in which it was said; empty for what has to do with none."""
+    if sent.event is not None:
+        return str(sent.event.payload.get("room", ""))
+    return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
+
+
 def _sentence(sent: Sent) -> str:
     """Say in one line, and for each oddity one more, what came of it."""
     names = ", ".join(sent.delivered_to) or "nobody"
+    if room := _room_of(sent):
+        names = f"{names} in {safe(room)}"
     if sent.event is None:
         lines = [f"would go to {names}"]
     elif sent.is_repeat:

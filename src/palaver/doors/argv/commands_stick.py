@@ -31,6 +31,7 @@ async def wait(call: Call) -> int:
         raise UsageError("--after says where --events begins: it stands with it")
     room = await room_of(call)
     _murmur(call, f"waiting for the stick of {room}; Ctrl-C ends it")
+    told: Answer = {}
     while True:
         left = None if end_s is None else max(0, round((end_s - clock.monotonic_s()) * 1000))
         with call.connection.waiting():
@@ -46,8 +47,11 @@ async def wait(call: Call) -> int:
                 key=call.asked.key,
             )
         if answer.get("reason") != _HANDOVER_WAITS or left == 0:
+            if answer.get("status") == "not_yet" and answer.get("reason") is None:
+                answer = {**answer, **told}  # It is said once, and this command has heard it.
             return await _turn(call, answer, can_be_idle=True)
         # Who is parked is told of a hand-over that waits for somebody, and waits on.
+        told = {name: answer[name] for name in ("reason", "hint") if name in answer}
         _murmur(call, str(answer.get("hint", "")))
 
 
@@ -80,8 +84,8 @@ async def heartbeat(call: Call) -> int:
 async def release(call: Call) -> int:
     """Give the stick back."""
     room = await room_of(call)
-    handoff = await _handoff(call)
     lease, turn = await _lease(call, room)
+    handoff = await _handoff(call)
     answer = await call.services.desk.release_stick(
         call.caller,
         room_id=room,
@@ -96,8 +100,8 @@ async def release(call: Call) -> int:
 async def pass_on(call: Call) -> int:
     """Pass the stick to one member."""
     room = await room_of(call)
-    handoff = await _handoff(call)
     lease, turn = await _lease(call, room)
+    handoff = await _handoff(call)
     answer = await call.services.desk.pass_stick(
         call.caller,
         room_id=room,

@@ -21,7 +21,7 @@ from palaver.errors import (
 )
 from palaver.links.environment import HARNESS_WORDS
 from palaver.links.tickets import Ticket
-from palaver.model.agent import Agent, Caller, Standing, standing_of_role
+from palaver.model.agent import LAUNCHED, Agent, Caller, Standing, standing_of_role
 from palaver.model.message import HUMAN, INSTANCE
 from palaver.model.names import check_name, full_name, split_name
 from palaver.model.terminal import Pause, Unpause
@@ -31,8 +31,6 @@ from palaver.routing.policy import require
 _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
 _PEEK_S: Final = 5.0
-LAUNCHED: Final = ("pal",)
-"""How the command of an agent begins that was started by its harness: `pal claude ...`, in its own way."""
 _END_S: Final = 120.0
 """A holder ends its program well within this, whatever the program does."""
 
@@ -179,7 +177,7 @@ async def attach(call: Call) -> int:
     """Let the client sit down at an agent's terminal. Its keyboard is the human's alone."""
     if call.caller.kind != HUMAN or call.caller.by is not None:
         raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
-    agent = _held(call, call.parsed.positionals[0])
+    agent = _in_terminal(call, call.parsed.positionals[0])
     call.connection.run_here("__attach", agent.name, *(["--plain"] if call.parsed.has("--plain") else []))
     return 0
 
@@ -189,7 +187,7 @@ async def peek(call: Call) -> int:
     lines = call.parsed.number("--lines") or 0
     if not 0 <= lines <= _LIMIT_LINES:
         raise UsageError(f"--lines is at most {_LIMIT_LINES}")
-    agent = _held(call, call.parsed.positionals[0])
+    agent = _in_terminal(call, call.parsed.positionals[0])
     told = await call.services.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
     if told.error:
         raise error_from_wire(told.error, told.message, {})
@@ -245,6 +243,15 @@ async def _end(call: Call, verb: str) -> int:
     else:
         await call.say(f"{agent.name} has ended: {safe(reason)}")
     return 0
+
+
+def _in_terminal(call: Call, name: str) -> Agent:
+    """Find an agent with a terminal; one that runs to the end of a turn in its caller's place has none."""
+    agent = _held(call, name)
+    hold = call.services.holds.get(agent.name)
+    if hold is not None and not hold.cols:
+        raise NotFound(f"terminal of {agent.name}", "it runs without one")
+    return agent
 
 
 def _held(call: Call, name: str) -> Agent:

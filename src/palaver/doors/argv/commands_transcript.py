@@ -38,6 +38,7 @@ async def transcript(call: Call) -> int:
         level=Level(parsed.value("--detail") or Level.NORMAL),
         search=search,
         is_json=call.is_json_stream,
+        is_refusal_json=call.is_json,
     )
     call.connection.run_here(READ_VERB, order_to_word(order))
     return 0

@@ -24,11 +24,12 @@ _encode: Final = msgspec.json.Encoder().encode
 def event_line(call: Call, event: Event) -> bytes:
     """Give one line, its end included: JSON for programs, and under a harness for what goes on; else text."""
     types = call.parsed.values("--type")
+    name = event.type
     if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
-        event = replace(event, type=_MESSAGE_SENT)  # Its other name, and the one that was asked for.
+        name = _MESSAGE_SENT  # Its other name, and the one that was asked for.
     if _is_json(call):
-        return encode_event(event) + b"\n"
-    return (_text(call, event) + "\n").encode("utf-8", "backslashreplace")
+        return encode_event(event if name == event.type else replace(event, type=name)) + b"\n"
+    return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +76,14 @@ def _command(call: Call, skipped: Skipped) -> Iterator[str]:
                 yield from (name, str(one))
 
 
-def _text(call: Call, event: Event) -> str:
+def _text(call: Call, event: Event, name: str) -> str:
+    """Give an event as people read it, under the name of its type that they asked for."""
     paint = call.paint
     to = f" → {', '.join(event.to)}" if event.to else ""
     text = safe(summary(event))
-    plain = f"#{event.seq} {call.clock_time(event.ts)} {safe(event.type)} {safe(event.sender + to)}: "
+    plain = f"#{event.seq} {call.clock_time(event.ts)} {safe(name)} {safe(event.sender + to)}: "
     if call.width is not None:
         text = truncate(text, max(20, call.width - len(plain)))
     place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
-    sender, kind = paint.cyan(safe(event.sender)), paint.green(safe(event.type))
+    sender, kind = paint.cyan(safe(event.sender)), paint.green(safe(name))
     return f"{place} {moment} {kind} {sender}{safe(to)}: {text}"

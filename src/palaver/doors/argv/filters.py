@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.commands_rooms import named_room
 from palaver.errors import UsageError
 from palaver.log.fold_rooms import find_past_room
 from palaver.model.query import Query
@@ -35,16 +36,17 @@ def _targets(call: Call) -> list[str]:
     return [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
 
 
-def rooms_from(call: Call) -> tuple[str, ...]:
-    """Read the filter by room: an id, the short name of an open one, or of a closed one that is alone in it.
+async def rooms_from(call: Call) -> tuple[str, ...]:
+    """Read the filter by room: an id, a path, the short name of an open one or of a closed one alone in it.
 
     Raises `AmbiguousRecipient` when several rooms have the name, and `RoomNotFound`.
     """
     rows = call.services.log.rows
-    return tuple(find_past_room(rows, word).id for word in call.parsed.values("--room"))
+    named = [await named_room(call, word) for word in call.parsed.values("--room")]
+    return tuple(find_past_room(rows, word).id for word in named)
 
 
-def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
+async def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
     """Read every filter of a command that has them all."""
     parsed = call.parsed
     return Query(
@@ -56,7 +58,7 @@ def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
         targets=targets_from(call),
         concerns=concerns_from(call),
         threads=tuple(parsed.values("--thread")),
-        rooms=rooms_from(call),
+        rooms=await rooms_from(call),
         intents=tuple(parsed.values("--intent")),
         files=files_from(call),
         statuses=tuple(parsed.values("--status")),

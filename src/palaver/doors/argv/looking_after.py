@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from palaver.doors.argv.call import Call
-from palaver.doors.hooks.doubts import Doubts
+from palaver.doors.hooks.claude_doubts import ClaudeDoubts
 from palaver.harness.claude_registry import LOOKED_UP
+from palaver.links.places import home_folders
 
 _logger: Final = logging.getLogger("palaver.doors")
 
@@ -19,7 +20,9 @@ async def looked_after(call: Call) -> AsyncIterator[None]:
     if call.caller.harness not in LOOKED_UP:
         yield
         return
-    looking = asyncio.ensure_future(Doubts(call.services, call.caller.name, call.connection.read_file).run())
+    home, read = next(iter(home_folders()), ""), call.connection.read_file
+    doubts = ClaudeDoubts(call.services, call.caller.name, read, home=home)
+    looking = asyncio.ensure_future(doubts.run())
     try:
         yield
     finally:

@@ -10,13 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from palaver.model.visible import escaped
+
 _ELLIPSIS: Final = "…"
 _GAP: Final = "  "
 
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_UNSAFE_IN_LINES: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+_UNSEEN: Final = (
+    "\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
 )
+"""What turns the reading direction, breaks lines or is not seen; not what joins letters and pictures."""
+_UNSAFE: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{_UNSEEN}]")
+_UNSAFE_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
 
 
 def wants_colour(environment: Mapping[str, str]) -> bool:
@@ -48,9 +53,6 @@ class Paint:
     def blue(self, text: str) -> str:
         return self._wrap("34", text)
 
-    def magenta(self, text: str) -> str:
-        return self._wrap("35", text)
-
     def cyan(self, text: str) -> str:
         return self._wrap("36", text)
 
@@ -59,8 +61,9 @@ class Paint:
 
 
 def safe(text: str, *, keep_lines: bool = False) -> str:
-    """Make every character visible that could drive a terminal or turn the reading direction.
+    """Make every character visible that could drive a terminal, turn the reading direction or hide.
 
+    For texts that people read. Where they decide by a text, `palaver.model.visible.exact` shows all of it.
     Control characters become their pictures (ESC is ␛), the others their number (`\\x9b`, `\\u202e`).
     With `keep_lines` tab and line feed stay, and CR LF is one line end; a CR by itself would overwrite its
     line and is shown.
@@ -73,12 +76,7 @@ def safe(text: str, *, keep_lines: bool = False) -> str:
 
 
 def _visible(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "␡"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return escaped(found[0])
 
 
 def ago(ms: int) -> str:
@@ -117,12 +115,6 @@ def truncate(text: str, columns: int) -> str:
         if room < 0:
             return text[:index] + _ELLIPSIS
     raise AssertionError("a text wider than its limit has a character that crosses it")  # pragma: no cover
-
-
-def pad(text: str, columns: int, *, is_right: bool = False) -> str:
-    """Fill with spaces up to so many columns; a wider text stays as it is."""
-    fill = " " * (columns - display_width(text))
-    return fill + text if is_right else text + fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,9 @@ AGENT_COMMANDS: Final = (
         summary="Show who is on the bus.",
         description=(
             "One line for each agent: name, state, for how long, and how many messages wait for it. An "
-            "active agent that has long said nothing is stale; one that cannot be reached is away."
+            "active agent that has long said nothing is stale; one that cannot be reached is away; one "
+            "that rests and that nothing can wake is asleep, and its mail comes with its next prompt. "
+            "Sub-agents stand below the agent in whose session they are."
         ),
         options=(
             Option(

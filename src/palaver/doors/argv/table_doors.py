@@ -20,7 +20,7 @@ DOOR_COMMANDS: Final = (
             Option(
                 name="--tools",
                 metavar="GROUPS",
-                help="Only these groups, with commas between them: rooms, stick, messages, notes, agents.",
+                help="Only these groups, with commas between: rooms, stick, messages, notes, agents, hooks.",
             ),
         ),
         examples=(

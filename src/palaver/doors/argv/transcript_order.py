@@ -42,6 +42,9 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = Level.NORMAL
     search: str = ""
     is_json: bool = False
+    """Entries are JSON: it was asked for, or a harness reads them."""
+    is_refusal_json: bool = False
+    """JSON was asked for, so that a refusal is JSON too, as with every command."""
 
 
 class ExcerptOrder(msgspec.Struct, frozen=True, kw_only=True):

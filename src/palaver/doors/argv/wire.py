@@ -1,6 +1,6 @@
 """The thin client's wire: frames, and the fields of a request. Pure: bytes in, values out.
 
-A frame is a type (1 byte), a length (4 bytes, big-endian) and a payload. `native/pal.c` is the other end.
+A frame is a type (1 byte), a length (4 bytes, big-endian) and a payload. `native/frames.h` is the other end.
 """
 
 import struct

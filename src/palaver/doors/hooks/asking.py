@@ -11,15 +11,17 @@ from palaver.broker.outcome import Joined
 from palaver.doors.argv.run import marks_of
 from palaver.doors.argv.wire import Asked
 from palaver.doors.hooks.desk import Answer, HookDesk
-from palaver.doors.hooks.permissions import PermissionDesk
+from palaver.doors.hooks.permissions import HookPermissions
 from palaver.doors.services import Services
+from palaver.doors.sessions import free_session
 from palaver.errors import AlreadyJoined, BadRequest
 from palaver.harness.claude_launch import has_waker
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hooks import read_hook
+from palaver.harness.profiles import profile_of
 from palaver.harness.setups import INSTALLED
 from palaver.links.doorstep import Doorstep
-from palaver.links.identity import Claim
+from palaver.links.identity import Claim, who_joins
 from palaver.links.peer import Peer
 from palaver.links.process import Process
 from palaver.model.agent import Caller
@@ -27,8 +29,6 @@ from palaver.model.message import INSTANCE
 from palaver.model.request import Join
 
 _VERB: Final = "hook"
-_STARTED_TWICE: Final = frozenset({"gemini"})
-"""Harnesses that start themselves again as a child, which then changes its session without a word."""
 
 
 class HookAsking:
@@ -38,7 +38,7 @@ class HookAsking:
         self._services = services
         self._doorstep = doorstep
         self.desk = desk
-        self.permissions = PermissionDesk(services)
+        self.permissions = HookPermissions(services)
 
     async def answer(self, peer: Peer, asked: Asked) -> Answer | None:
         """Say what goes back; None when it is nobody's, or cannot be understood."""
@@ -51,6 +51,8 @@ class HookAsking:
         harness = words[0]
         chain = tuple(peer.chain(self._services.seats.is_anchor))
         claim = Claim(marks=marks_of(asked.environment), key=news.session)
+        if self._doorstep.is_forged(chain, claim, child=news.agent_id):
+            return None
         caller = self._doorstep.who(chain, claim)
         if caller.kind != INSTANCE:
             caller = await self._sit_down(peer, caller, claim, harness, news)
@@ -58,18 +60,13 @@ class HookAsking:
         news = replace(news, is_woken=has_waker(harness, asked.environment))
         if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
             return None
-        if is_installed and self._has_its_own(caller):
-            return None
+        if is_installed and self._services.broker.directory.is_launched(caller.name):
+            return None  # it was given hooks when it was started, and must not be heard twice
         speaks = await self.desk.speakers.of(caller, news)
         if speaks is None:
             return None
         self.permissions.hear(*speaks)
         return await self.desk.answer(speaks[0], harness, speaks[1])
-
-    def _has_its_own(self, caller: Caller) -> bool:
-        """True for an agent that `pal` has started: it was given hooks then, and must not be heard twice."""
-        known = self._services.broker.directory.get(caller.name)
-        return known is not None and bool(known.holder)
 
     async def _sit_down(
         self, peer: Peer, caller: Caller, claim: Claim, harness: str, news: HookNews
@@ -84,8 +81,9 @@ class HookAsking:
             return caller
         if anchor.harness != harness:
             return caller
-        request = Join(harness=harness, seat=anchor.seat, session=news.session, cwd=news.cwd)
-        joined = await self._services.broker.submit(caller, request)
+        session = free_session(self._services, harness, news.session)
+        request = Join(harness=harness, seat=anchor.seat, session=session, cwd=news.cwd)
+        joined = await self._services.broker.submit(who_joins(caller), request)
         assert isinstance(joined, Joined)
         return self._doorstep.who(chain, claim)
 
@@ -103,7 +101,7 @@ class HookAsking:
             return False
         # Its own second process was started with what the first one had, and by nobody in between.
         is_own = len(between) == 1 and look(between[0]).marks == look(chain[anchored.index]).marks
-        if is_own and caller.harness in _STARTED_TWICE:
+        if is_own and profile_of(caller.harness).starts_twice:
             return False
         known = self._services.broker.directory.get(caller.name)
         if known is None or known.session in ("", news.session):

@@ -18,7 +18,7 @@ import msgspec
 from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
 from palaver.doors.hooks.asking import HookAsking
 from palaver.doors.hooks.desk import Answer
-from palaver.doors.hooks.permissions import Pending
+from palaver.doors.permissions import Pending
 from palaver.errors import PalaverError
 from palaver.links.peer import Peer
 
@@ -99,16 +99,17 @@ class HookConnection(asyncio.Protocol):
         self._pending = pending
         if self._is_lost:
             pending.leave()
-        self._settle(has_left=True)  # that it is blocked is known at once
+        blocked = self._settle(has_left=True)  # that it is blocked is known at once
         limit_s = (pending.until_ms - pending.since_ms) // 1000 + _GRACE_S
         self._send(frame(b"W", struct.pack(">I", limit_s)))
-        said = await self._asking.permissions.decision(pending)
+        if blocked is not None:
+            await asyncio.wait({blocked})  # what follows a person's word stands behind it
+        said = await self._asking.permissions.decision(answer, pending)
         return _encode(said) if said else b""
 
-    def _settle(self, *, has_left: bool) -> None:
-        if self._answer is not None:
-            answer, self._answer = self._answer, None
-            self._asking.desk.settle(answer, has_left=has_left)
+    def _settle(self, *, has_left: bool) -> asyncio.Task[None] | None:
+        answer, self._answer = self._answer, None
+        return None if answer is None else self._asking.desk.settle(answer, has_left=has_left)
 
     def _say(self, said: bytes) -> None:
         self._send(frame(b"H", said))

@@ -18,6 +18,7 @@ from palaver.log.api import Log
 from palaver.model.agent import Agent
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
+from palaver.model.life import BYE
 from palaver.model.request import SetStatus
 
 HOOK: Final = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
@@ -49,16 +50,22 @@ class Conversation:
     delegated: int = 0
     """So many sub-agents run whose hooks look like the session's own: nobody knows whose result it is."""
     trail: Trail = field(default_factory=Trail)
+    shown: list[tuple[Lane, int]] = field(default_factory=list)
+    """Once it is over: what monitors had shown in it and no hook had proven."""
     _proven: set[int] = field(default_factory=set)
+    """What is proven, and not written down yet."""
 
-    def hear(self, news: HookNews) -> frozenset[int]:
-        """Take a hook in; gives what is now proven to have been in a request to the model."""
+    def hear(self, news: HookNews) -> tuple[frozenset[int], frozenset[int]]:
+        """Take a hook in; gives what it proves was in a request to the model, and of what none ever can."""
         self.heard += 1
         if news.step is Step.PROMPT and not news.agent_id:
             self.blocks = 0
         is_within = news.step in (Step.CALL, Step.RESULT, Step.ASIDE)
         self.delegated = max(self.delegated + news.delegates, 0) if is_within else 0
-        return self.trail.hear(news) | self.natives.hear(news)
+        heard = self.trail.hear(news) | self.natives.hear(news)
+        doubtful = self.trail.take_doubtful()
+        self._proven |= (proven := heard - doubtful)
+        return proven, doubtful
 
     def has_said(self, agent: Agent) -> bool:
         """Whether what is known of the agent's state was said by a hook."""
@@ -101,6 +108,29 @@ class Conversation:
         self._proven -= loose
         if loose:
             await self.delivery.recover(self.lane, sorted(loose), Answer.SEEN, grade=Grade.CONTEXT)
+        await self._close_settled()
+
+    async def doubt(self, places: frozenset[int]) -> None:
+        """Have written that nobody will know of the offers with these, but for what is proven of them."""
+        for lane in (self.lane, *self.natives.lanes):
+            for number, offer in list(lane.offers.items()):
+                if places.isdisjoint(offer.seqs):
+                    continue
+                if seen := sorted(self._proven.intersection(offer.seqs)):
+                    await self.delivery.recover(lane, seen, Answer.SEEN, grade=Grade.CONTEXT)
+                self._proven.difference_update(offer.seqs)
+                await self.delivery.answer(lane, number, Answer.UNCONFIRMED)
+        await self._close_settled()
+
+    async def finish(self) -> None:
+        """It is over: what was given and not proven is unconfirmed. Twice is once."""
+        await self.prove(frozenset(self._proven))  # the hook that proves it may not be written down yet
+        for lane, number in self.shown:
+            await self.delivery.answer(lane, number, Answer.UNCONFIRMED)
+        for lane in (self.lane, *self.natives.take_left()):
+            await self.delivery.close_lane(lane)
+
+    async def _close_settled(self) -> None:
         for lane in self.natives.take_settled():
             await self.delivery.close_lane(lane)
 
@@ -113,12 +143,18 @@ class Conversations:
         self._tasks = tasks
         self._of: dict[str, Conversation] = {}
         self._natives: dict[str, Natives] = {}
-        log.subscribe(self._follow)
+        self._over: dict[Conversation, None] = {}
+        """Sessions that have ended, of which not all is written down."""
+        self._unsubscribe = log.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Stop reading the log. What was given and not proven is unconfirmed for the next daemon."""
+        self._unsubscribe()
 
     def _follow(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.type == "agent.bye" and event.sender in self._of:
-                self._tasks.create_task(self.close(event.sender))
+            if event.type == BYE and (event.sender in self._of or event.sender in self._natives):
+                self._tasks.create_task(self.end(event.sender))
 
     def get(self, agent: str) -> Conversation | None:
         """Give the conversation of an agent, if its hooks have come."""
@@ -153,12 +189,44 @@ class Conversations:
         self._natives[lane.agent].monitors.remove(lane)
         self.let_go(lane.agent)
 
-    async def close(self, agent: str) -> None:
-        """The session is over: what was given and not proven is unconfirmed."""
-        if (known := self._of.pop(agent, None)) is not None:
-            known.trail.forget()
-            for lane, number in known.natives.arrivals():
+    async def end(self, agent: str) -> None:
+        """The session is over, with or without hooks: what was given and not proven is unconfirmed."""
+        if (known := self._of.get(agent)) is not None:
+            self.part(known)
+        await self.finish(agent)
+        if (natives := self._natives.get(agent)) is not None:
+            for lane, number in natives.arrivals():
                 await self._delivery.answer(lane, number, Answer.UNCONFIRMED)
-            for lane in (known.lane, *known.natives.take_left()):
+            for lane in natives.take_left():
                 await self._delivery.close_lane(lane)
-            self.let_go(agent)
+        self.let_go(agent)
+
+    def part(self, known: Conversation, *, is_late: bool = False) -> None:
+        """The session of a conversation is over: what comes next is another's. `finish` must follow.
+
+        `is_late`: nobody said so, and the next one has begun. Twice is once.
+        """
+        if self._of.get(known.agent) is not known:
+            return
+        del self._of[known.agent]
+        self._over[known] = None
+        known.lane.is_spent = True
+        known.trail.forget()
+        known.shown = known.natives.arrivals()
+        known.natives = known.natives.part(only_spent=is_late)
+
+    def begin(self, agent: str) -> None:
+        """A session begins behind which nothing is left of what was given before: see to what is open."""
+        known = self._of.get(agent)
+        if known is None:
+            return
+        natives = known.natives
+        if known.lane.offers or natives.arrivals() or any(lane.is_spent for lane in natives.left):
+            self.part(known, is_late=True)
+
+    async def finish(self, agent: str) -> None:
+        """Have written what the sessions of an agent that are over have left open."""
+        for known in [known for known in self._over if known.agent == agent]:
+            await known.finish()
+            self._over.pop(known, None)
+        self.let_go(agent)

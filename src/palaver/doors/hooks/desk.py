@@ -21,10 +21,11 @@ from palaver.doors.subagents import Subagents
 from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.claude_monitor import places_in_notice
 from palaver.harness.hook_news import HookNews, Step
+from palaver.harness.hook_states import THINKING
 from palaver.harness.hooks import hook_answer_object
 from palaver.harness.instructions import instructions, subagent_instructions
 from palaver.log.api import Log
-from palaver.log.state import read_entry, read_unsure
+from palaver.log.state import read_entry, read_session, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
@@ -50,6 +51,7 @@ class Answer:
     offer: Offer | None
     proven: frozenset[int]
     is_first: bool
+    doubtful: frozenset[int] = frozenset()
 
 
 class HookDesk:
@@ -79,8 +81,15 @@ class HookDesk:
 
     async def answer(self, caller: Caller, harness: str, news: HookNews) -> Answer:
         """Say what goes back to the harness. `settle` must follow, once that has left or is lost."""
+        begins = news.step is Step.START and news.source in _NEW_CONTEXT and not news.agent_id
+        if begins:
+            self._conversations.begin(caller.name)
         conversation, is_first = self._conversations.open(caller.name)
-        proven = conversation.hear(news)
+        proven, doubtful = conversation.hear(news)
+        if news.step is Step.END and not news.agent_id:
+            self._conversations.part(conversation)  # not when it is written down: the next may begin before
+        if begins:
+            await self._conversations.finish(caller.name)  # its instructions name what is unconfirmed
         context = self._context(conversation, news)
         offer = await self._mail(conversation, news)
         if offer is not None:
@@ -90,13 +99,13 @@ class HookDesk:
             said = hook_answer_object(harness, news.event, block_reason=text)
         else:
             said = hook_answer_object(harness, news.event, context=text)
-        return Answer(said, news, conversation, caller, offer, proven, is_first)
+        return Answer(said, news, conversation, caller, offer, proven, is_first, doubtful)
 
-    def settle(self, answer: Answer, *, has_left: bool) -> None:
+    def settle(self, answer: Answer, *, has_left: bool) -> asyncio.Task[None]:
         """Take in what became of an answer, at once; what is written of it follows by itself."""
         if answer.offer is not None and has_left:
             answer.conversation.given(answer.offer, answer.news.step)
-        self._tasks.create_task(self._write(answer, has_left=has_left))
+        return self._tasks.create_task(self._write(answer, has_left=has_left))
 
     # Before the answer
 
@@ -107,19 +116,23 @@ class HookDesk:
             if news.source in _NEW_CONTEXT:
                 conversation.trail.forget()
             conversation.owes_instructions = news.is_deaf
-            return () if news.is_deaf else (self._instructions(conversation.agent),)
+            return () if news.is_deaf else (self._instructions(conversation.agent, news),)
         is_owed = conversation.owes_instructions and news.step is Step.PROMPT
         conversation.owes_instructions = conversation.owes_instructions and not is_owed
-        told = (self._instructions(conversation.agent),) if news.is_new or is_owed else ()
+        told = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
         if news.step is Step.PROMPT and (places := places_in_notice(news.prompt)):
             return (*told, self._arrived(conversation, places))
         return told
 
-    def _instructions(self, name: str) -> str:
+    def _instructions(self, name: str, news: HookNews) -> str:
         known = self._broker.directory.get(name)
         if known is not None and known.parent:
             return subagent_instructions(name, known.parent)
-        return instructions(name, unsure=read_unsure(self._log.rows, name))
+        is_woken = self._is_woken(name, news)
+        return instructions(name, unsure=read_unsure(self._log.rows, name), is_woken=is_woken)
+
+    def _is_woken(self, name: str, news: HookNews) -> bool:
+        return news.is_woken or self._delivery.can_wake(name)
 
     def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
         """Lines of the agent's monitor are being put to its model: add the text of those that were cut."""
@@ -138,7 +151,7 @@ class HookDesk:
             if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
                 return None
             return await delivery.draw(conversation.lane, AgentState.IDLE, limit_text=LIMIT_TEXT)
-        if news.step is Step.START and (news.is_woken or delivery.can_wake(conversation.agent)):
+        if news.step is Step.START and self._is_woken(conversation.agent, news):
             return None  # it would lie there until somebody writes a prompt
         return await delivery.draw(conversation.lane, AgentState.ACTIVE, limit_text=LIMIT_TEXT)
 
@@ -157,22 +170,25 @@ class HookDesk:
                 await conversation.not_given(answer.offer)
             if answer.is_first:
                 await self._delivery.recovered(conversation.lane)
-            if news.session and not news.agent_id:
+            if news.session and not news.agent_id and not self._is_past(conversation):
                 self._transcripts.tell(conversation.agent, news.transcript)
                 await self._bind(answer.caller, news)
             if answer.proven:
                 await conversation.prove(answer.proven)
+            if answer.doubtful:
+                await conversation.doubt(answer.doubtful)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
             is_lost = news.is_failed and conversation.trail.has_open
             if (news.step is Step.END or is_lost) and not news.agent_id:
-                await self._conversations.close(conversation.agent)
+                self._conversations.part(conversation)
+                await self._conversations.finish(conversation.agent)
             if not (news.is_over and answer.said and has_left):
                 await self.speakers.ended(answer.caller, news)
 
     async def _say(self, caller: Caller, conversation: Conversation, status: SetStatus) -> None:
         """Write what the agent is doing, unless that is known or a newer hook says better."""
-        if status is not conversation.newest and not status.file:
+        if (status is not conversation.newest or self._is_past(conversation)) and not status.file:
             return
         known = self._broker.directory.get(conversation.agent)
         if known is None or known.left:
@@ -186,6 +202,10 @@ class HookDesk:
             return
         conversation.said = status
         await self._broker.submit(caller, status)
+
+    def _is_past(self, conversation: Conversation) -> bool:
+        """True for a session that is over, when the agent's next one has begun."""
+        return self._conversations.get(conversation.agent) not in (None, conversation)
 
     def _has_dialog(self, known: Agent, conversation: Conversation) -> bool:
         """True while the agent's terminal shows a dialog of which no hook has told: a late one is no news."""
@@ -203,9 +223,16 @@ class HookDesk:
             or known.link
             or known.session == news.session
             or news.step is Step.END
+            or self._is_of_another(known, news.session)
         ):
             return
         await self._broker.submit(caller, _same_with(known, news.session))
+
+    def _is_of_another(self, known: Agent, session: str) -> bool:
+        """True for a session that is still another agent's, here or away: a hook's word does not move it."""
+        name = read_session(self._log.rows, known.harness, session)
+        other = self._broker.directory.get(name or "")
+        return other is not None and other.name != known.name and other.session == session
 
 
 def _is_limited_on_screen(known: Agent, conversation: Conversation) -> bool:
@@ -227,10 +254,12 @@ def _same_with(known: Agent, session: str) -> Join:
 def _status(answer: Answer) -> SetStatus | None:
     """What the agent is doing after a hook. A turn that a message keeps from ending goes on."""
     news = answer.news
-    if news.state is None or (news.agent_id and news.step is not Step.CALL):
+    if news.agent_id and news.step is not Step.CALL:
         return None
     if news.step is Step.TURN_END and answer.said:
-        return SetStatus(state=AgentState.ACTIVE, detail="thinking")
+        return SetStatus(state=AgentState.ACTIVE, detail=THINKING)
+    if news.state is None:
+        return None
     return SetStatus(
         state=news.state, detail=news.detail, tool=news.tool, command=news.command, file=news.file
     )

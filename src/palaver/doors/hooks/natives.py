@@ -79,6 +79,10 @@ class Natives:
         assert wake.lane is not None  # else it could have nothing to say
         self.left[wake.lane] = Step.START
 
+    def take_back(self, lane: Lane) -> None:
+        """What was to go with a wake may never have been said: hooks prove nothing of it."""
+        self.left.pop(lane, None)
+
     def arrived(self, lane: Lane) -> None:
         """The lines of a lane stand in a prompt."""
         if lane in self.left:
@@ -87,6 +91,16 @@ class Natives:
     def arrivals(self) -> list[tuple[Lane, int]]:
         """Give what monitors have shown in a prompt and no hook has proven yet."""
         return [(lane, number) for lane in self.monitors for number in lane.arrived if number in lane.offers]
+
+    def part(self, *, only_spent: bool = False) -> "Natives":
+        """Give what belongs to a session that is over. Its wakes are forgotten here; monitors stay.
+
+        `only_spent`: the next session may have begun already, and a wake that has just left may be its own.
+        """
+        gone = {lane: step for lane, step in self.left.items() if lane.is_spent or not only_spent}
+        for lane in gone:
+            del self.left[lane]
+        return Natives(monitors=list(self.monitors), left=gone)
 
     def take_settled(self) -> list[Lane]:
         """Give the wakes of which all is known, once."""

@@ -7,9 +7,10 @@ has read; nothing of that is its parent's. One that is known costs nothing to fi
 from dataclasses import replace
 from typing import Final
 
-from palaver.doors.subagents import Subagents, speaker
+from palaver.doors.subagents import Subagents
 from palaver.harness.hook_news import HookNews, Step
 from palaver.model.agent import Caller
+from palaver.model.caller import caller_for
 
 _BEGINNINGS: Final = frozenset({Step.START, Step.PROMPT, Step.CALL, Step.RESULT, Step.BATCH})
 """Hooks by which a sub-agent begins that is not known: the first ones may have come while nobody listened."""
@@ -45,7 +46,7 @@ class Speakers:
         step = Step.ASIDE if news.step is Step.START and was_here else news.step
         # What wakes a session wakes no sub-agent of it, and one that is met late is told its name late.
         own = replace(news, agent_id="", session=key, step=step, is_woken=False)
-        return speaker(known), replace(own, is_new=not was_here and step is not Step.START)
+        return caller_for(known), replace(own, is_new=not was_here and step is not Step.START)
 
     async def ended(self, caller: Caller, news: HookNews) -> None:
         """Take in what a hook says of the end of sub-agents: of the one that speaks, or of all there are."""

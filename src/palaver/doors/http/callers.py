@@ -3,8 +3,8 @@
 from palaver.doors.services import Services
 from palaver.doors.tokens import Token
 from palaver.errors import WhoAreYou
-from palaver.model.agent import Caller, Standing, standing_of_role
-from palaver.model.message import INSTANCE
+from palaver.model.agent import Caller, Standing
+from palaver.model.caller import caller_for
 
 
 def caller_of(services: Services, token: Token) -> Caller:
@@ -16,5 +16,4 @@ def caller_of(services: Services, token: Token) -> Caller:
     if agent is None:
         raise WhoAreYou(f"this token is {token.name}'s, and there is no {token.name} any more")
     services.attendance.spoke(agent.name)
-    standing = min(Standing[token.standing.upper()], standing_of_role(agent.role))
-    return Caller(name=agent.name, standing=standing, kind=INSTANCE, harness=agent.harness, seat=agent.seat)
+    return caller_for(agent, at_most=Standing[token.standing.upper()])

@@ -42,7 +42,7 @@ class Gate:
         if body is None:
             await answer_error(send, *_too_large())
             return
-        await self._app(scope, _given(body, receive), send)
+        await self._app(scope, given_again(body, receive), send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
         names = self._names
@@ -92,7 +92,7 @@ async def _read(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-def _given(body: bytes, receive: Receive) -> Receive:
+def given_again(body: bytes, receive: Receive) -> Receive:
     """Hand a body that was read to an application that wants to read it."""
     is_given = False
 

@@ -40,6 +40,8 @@ class HttpDoor:
         """The address it listens at, as a URL; nothing when it is shut."""
         self.trouble = ""
         """Why it is shut although it should be open: a sentence, or nothing."""
+        self.changed: dict[str, str | int] = {}
+        """The settings that it was given since the daemon started, in the place of those of the start."""
 
     def describe(self) -> dict[str, str]:
         """Give what a person sees of it among the doors; nothing when it is shut and should be."""

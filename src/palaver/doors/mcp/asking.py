@@ -12,11 +12,12 @@ from palaver.broker.outcome import Joined
 from palaver.doors.argv.run import marks_of
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
+from palaver.doors.sessions import free_session
 from palaver.doors.tools.tools import Tool
 from palaver.errors import AlreadyJoined, NotFound, WhoAreYou
 from palaver.harness.meta import call_in_meta, session_in_meta
 from palaver.links.doorstep import Doorstep
-from palaver.links.identity import Claim, act_as
+from palaver.links.identity import Claim, act_as, who_joins
 from palaver.links.peer import Peer
 from palaver.links.process import Process
 from palaver.model.agent import Caller
@@ -56,7 +57,10 @@ class Asking:
 
     def _look(self, session: str) -> Caller:
         chain = self._chain(is_whole=False)
-        caller = self._doorstep.who(chain, Claim(marks=self._marks, key=session))
+        claim = Claim(marks=self._marks, key=session)
+        if self._doorstep.is_forged(chain, claim):
+            raise WhoAreYou("this call names another session than the one that started this server")
+        caller = self._doorstep.who(chain, claim)
         if not self._as_name or self._as_name.removeprefix("@").lower() == caller.name:
             return caller
         target = self._services.broker.directory.find(self._as_name)
@@ -70,9 +74,10 @@ class Asking:
             anchor = self._doorstep.place(self._chain(is_whole=True), claim)
         except AlreadyJoined:
             return self._look(session)
-        request = Join(harness=anchor.harness, seat=anchor.seat, session=anchor.session)
+        own = free_session(self._services, anchor.harness, anchor.session)
+        request = Join(harness=anchor.harness, seat=anchor.seat, session=own)
         own_key = hashlib.sha256(key + b"join").digest()[:16]
-        joined = await self._services.broker.submit(caller, request, key=own_key)
+        joined = await self._services.broker.submit(who_joins(caller), request, key=own_key)
         assert isinstance(joined, Joined)
         return self._look(session)
 

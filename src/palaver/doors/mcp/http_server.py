@@ -12,11 +12,15 @@ import anyio
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import CallToolRequestParams, CancelledNotificationParams
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from palaver.doors.http.callers import caller_of
-from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN
+from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN, given_again
+from palaver.doors.mcp.pump_wire import BadLine, error_line, id_of
 from palaver.doors.mcp.server import Context, make_server
+from palaver.doors.mcp.session import Session
 from palaver.doors.services import Services
 from palaver.doors.tokens import Token
 from palaver.doors.tools import calls
@@ -52,7 +56,13 @@ class HttpTools:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._manager.handle_request(scope, receive, send)
+        body = await Request(scope, receive).body()
+        message = Session.read(body, "body")
+        if isinstance(message, BadLine):  # The SDK would answer with the inside of its parser.
+            said = error_line(id_of(body), message.code, message.sentence)
+            await Response(said, 400, media_type="application/json")(scope, receive, send)
+            return
+        await self._manager.handle_request(scope, given_again(body, receive), send)
 
     async def _call(self, context: Context, params: CallToolRequestParams) -> calls.Answer:
         token = _token(context)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import anyio
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.lowlevel.server import Server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -37,6 +37,7 @@ _RESTORED: Final = "palaver-restored-handshake"
 """The id of a handshake that the client made with an earlier daemon; it never hears of the answer."""
 
 _Inward = MemoryObjectSendStream[SessionMessage | Exception]
+_Taken = MemoryObjectReceiveStream[SessionMessage | Exception]
 
 
 class Session:
@@ -54,10 +55,11 @@ class Session:
         self._write = write
         self._tasks = tasks
         self._loops: dict[bool, tuple[_Inward, asyncio.Task[None]]] = {}
+        self._is_closed = False
 
     @staticmethod
-    def read(line: bytes) -> JSONRPCMessage | BadLine:
-        """Read one message, or say why it is none."""
+    def read(line: bytes, what: str = "line") -> JSONRPCMessage | BadLine:
+        """Read one message, or say why it is none; `what` is how it came."""
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as error:
@@ -67,10 +69,12 @@ class Session:
                 return BadLine(INVALID_REQUEST, "the id of a request is a string or a whole number")
             return message
         if "recursion" in wrong.get("json_invalid", ""):
-            return BadLine(INVALID_REQUEST, "the line is nested too deeply")
+            return BadLine(INVALID_REQUEST, f"the {what} is nested too deeply")
         if "json_invalid" in wrong:
-            return BadLine(PARSE_ERROR, "the line is no JSON: one message of JSON-RPC a line is expected")
-        return BadLine(INVALID_REQUEST, "the line is no message of JSON-RPC 2.0")
+            return BadLine(
+                PARSE_ERROR, f"the {what} is no JSON: one message of JSON-RPC a {what} is expected"
+            )
+        return BadLine(INVALID_REQUEST, f"the {what} is no message of JSON-RPC 2.0")
 
     def restore(self, handshake: dict[str, Any]) -> None:
         """Make the handshake again that an earlier daemon made with this client."""
@@ -86,7 +90,8 @@ class Session:
             inward.send_nowait(SessionMessage(message))
 
     def close(self) -> None:
-        """End every loop and all that it does."""
+        """End every loop and all that it does. A client that has gone is no failure."""
+        self._is_closed = True
         for inward, task in self._loops.values():
             inward.close()
             task.cancel()
@@ -95,11 +100,19 @@ class Session:
     def _inward(self, *, is_modern: bool) -> _Inward:
         if is_modern not in self._loops:
             inward, taken = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-            running = self._server.run(
-                taken, _Outward(self._write), self._server.create_initialization_options()
-            )
-            self._loops[is_modern] = inward, self._tasks.create_task(running)
+            serving = self._tasks.create_task(self._serve(taken))
+            serving.add_done_callback(lambda ended: taken.close())  # also where it never began
+            self._loops[is_modern] = inward, serving
         return self._loops[is_modern][0]
+
+    async def _serve(self, taken: _Taken) -> None:
+        options = self._server.create_initialization_options()
+        try:
+            await self._server.run(taken, _Outward(self._write), options)
+        except* anyio.BrokenResourceError:
+            if not self._is_closed:
+                raise
+            # The SDK trips over its own pipes when its client goes in its first moments.
 
 
 class _Outward:

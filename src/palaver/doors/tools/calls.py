@@ -27,7 +27,6 @@ WAIT_MS: Final = 50_000
 _FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
 _BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 HOOK: Final = "hook"
-_READERS_OF_PATHS: Final = frozenset({"join_path", "list_rooms"})
 
 _logger: Final = logging.getLogger("palaver.doors")
 

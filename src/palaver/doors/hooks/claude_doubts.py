@@ -1,14 +1,13 @@
-"""What hooks leave in doubt: a turn that a person stopped, a dialog they denied, what a new daemon missed.
+"""What hooks of Claude Code leave in doubt: a turn that was stopped, a dialog denied, what was missed.
 
-Only then, and slowly, the harness's own word is asked for: a small file, which a client beside the harness
-reads with its own rights. No process is started for it, and a hook that comes meanwhile is believed instead.
+Only then, and slowly, Claude Code's own word is asked for: a small file, which a client beside it reads with
+its own rights. No process is started for it, and a hook that comes meanwhile is believed instead.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Final
 
 from palaver.delivery.allowances import is_limited
@@ -22,10 +21,10 @@ from palaver.harness.claude_registry import (
     read_registered,
     registry_path,
 )
-from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.agent import Agent
+from palaver.model.caller import caller_for
 from palaver.model.envelope import Event
 from palaver.model.life import AGENT_TYPES
-from palaver.model.message import INSTANCE
 from palaver.model.request import SetStatus
 
 PAUSES_S: Final = (2.0, 4.0, 8.0, 15.0)
@@ -36,15 +35,23 @@ ReadFile = Callable[[str, int], Awaitable[bytes]]
 _logger: Final = logging.getLogger("palaver.doors")
 
 
-class Doubts:
+class ClaudeDoubts:
     """Looks after what one agent is said to do, as long as somebody beside it can read for us."""
 
     def __init__(
-        self, services: Services, agent: str, read: ReadFile, *, pauses_s: Sequence[float] = PAUSES_S
+        self,
+        services: Services,
+        agent: str,
+        read: ReadFile,
+        *,
+        home: str,
+        pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
+        """`home` is the person's own folder: the file is there when no transcript says where it is."""
         self._services = services
         self._agent = agent
         self._read = read
+        self._home = home
         self._pauses_s = pauses_s
         self._news = asyncio.Event()
         # What happened while no daemon was there, nobody has told.
@@ -94,19 +101,13 @@ class Doubts:
             age_ms = self._services.clock.now_ms() - agent.since
             said = corrected(agent.state, agent.detail, age_ms, found)
             if said is not None:
-                caller = Caller(
-                    name=agent.name,
-                    standing=standing_of_role(agent.role),
-                    kind=INSTANCE,
-                    harness=agent.harness,
-                    seat=agent.seat,
-                )
-                await self._services.broker.submit(caller, SetStatus(state=said[0], detail=said[1]))
+                status = SetStatus(state=said[0], detail=said[1])
+                await self._services.broker.submit(caller_for(agent), status)
         except PalaverError as error:
             _logger.info("what %s is doing stays in doubt: %s: %s", self._agent, error.code, error)
 
     async def _registered(self, agent: Agent) -> Registered | None:
         assert agent.seat is not None  # else it is not known
         told = self._services.transcripts.path_of(agent.name)
-        path = registry_path(told, str(Path.home()), agent.seat.pid)
+        path = registry_path(told, self._home, agent.seat.pid)
         return read_registered(await self._read(path, LIMIT_BYTES), agent.seat.pid)

@@ -10,7 +10,7 @@ from typing import cast
 from tests.doors.hooks.conftest import LIMIT_S, Hooks
 from tests.doors.hooks.test_desk import BASH, pair
 
-from palaver.doors.hooks.doubts import Doubts
+from palaver.doors.hooks.claude_doubts import ClaudeDoubts
 from palaver.doors.services import Services
 from palaver.doors.transcripts import TranscriptBook
 from palaver.errors import NotFound
@@ -39,6 +39,9 @@ class Desk:
             ),
         )
 
+    def doubts(self) -> ClaudeDoubts:
+        return ClaudeDoubts(self.services, "nova", self.read, home="/home/ann", pauses_s=(0.0,))
+
     async def read(self, path: str, limit_bytes: int) -> bytes:
         self.asked.put_nowait(path)
         found = await self.found.get()
@@ -65,7 +68,7 @@ class Desk:
 @asynccontextmanager
 async def looking(hooks: Hooks) -> AsyncIterator[Desk]:
     desk = Desk(hooks)
-    doubts = asyncio.ensure_future(Doubts(desk.services, "nova", desk.read, pauses_s=(0.0,)).run())
+    doubts = asyncio.ensure_future(desk.doubts().run())
     try:
         yield desk
     finally:
@@ -159,7 +162,7 @@ async def test_who_rests_or_waits_for_more_allowance_is_in_no_doubt(hooks: Hooks
 async def test_it_ends_with_the_agent(hooks: Hooks) -> None:
     nova = await working(hooks)
     desk = Desk(hooks)
-    doubts = asyncio.ensure_future(Doubts(desk.services, "nova", desk.read, pauses_s=(0.0,)).run())
+    doubts = asyncio.ensure_future(desk.doubts().run())
     await desk.next()
     desk.found.put_nowait({"status": "busy"})
 

@@ -1,0 +1,21 @@
+"""Which process stands beside which session. One at a time, as long as it lives; in memory only."""
+
+from palaver.errors import BadRequest
+from palaver.links.process import Process, boot_id, is_alive
+from palaver.model.agent import Seat
+
+
+class CompanionBook:
+    """The companions of this daemon. Belongs to the loop's thread."""
+
+    def __init__(self) -> None:
+        self._beside: dict[tuple[str, str], Seat] = {}
+
+    def take(self, harness: str, session: str, process: Process) -> None:
+        """Let a process stand beside a session; refuse it while another lives that does. Twice is once."""
+        seat = Seat(pid=process.pid, start=process.start, boot=boot_id())
+        known = self._beside.get((harness, session))
+        if known not in (None, seat) and is_alive(known):
+            raise BadRequest(f"process {known.pid} stands beside the session {session}, and only one does")
+        self._beside = {key: one for key, one in self._beside.items() if is_alive(one)}
+        self._beside[harness, session] = seat

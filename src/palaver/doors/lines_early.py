@@ -1,0 +1,75 @@
+"""What a screen said too early: right behind a hook that tells of a dialog it may show what was before.
+
+Such a word is kept for the moment that a dialog takes to be drawn. It counts then, when nothing else has been
+said of the agent: neither by its hooks nor by its screen.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+from palaver.doors.services import Services
+from palaver.errors import PalaverError
+from palaver.harness.claude_registry import LOOKED_UP
+from palaver.model.agent import Agent
+from palaver.model.caller import caller_for
+from palaver.model.delivery import AgentState
+from palaver.model.request import SetStatus
+from palaver.model.terminal import DIALOG
+
+_DRAWING_MS: Final = 1500
+"""So long a dialog may take from its hook to the screen."""
+
+Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+
+class EarlyWords:
+    """The early words of one holder, the last for each agent."""
+
+    def __init__(self, services: Services, start: Start) -> None:
+        self._services = services
+        self._start = start
+        self._kept: dict[str, asyncio.Task[None]] = {}
+
+    def drop(self, agent: str) -> None:
+        """The screen says something newer."""
+        if (task := self._kept.pop(agent, None)) is not None:
+            task.cancel()
+
+    def keep(self, known: Agent, status: SetStatus) -> None:
+        """Say this of an agent later, if what is known of it is the same then."""
+        self.drop(known.name)
+        self._kept[known.name] = self._start(self._say(known, status))
+
+    async def _say(self, known: Agent, status: SetStatus) -> None:
+        rest_ms = known.since + _DRAWING_MS - self._services.clock.now_ms()
+        await asyncio.sleep(min(max(rest_ms, 0), _DRAWING_MS) / 1000)
+        now = self._services.broker.directory.get(known.name)
+        if now is None or now.left or _said_of(now) != _said_of(known) or self._has_dialog(known.name):
+            return
+        try:
+            await self._services.broker.submit(caller_for(now), status)
+        except PalaverError as error:
+            _logger.info("what %s is doing stays as it was: %s: %s", known.name, error.code, error)
+
+    def _has_dialog(self, name: str) -> bool:
+        levels = self._services.delivery.levels(name)
+        return any(not level.is_open and level.reason == DIALOG for _, level in levels)
+
+    def close(self) -> None:
+        """The holder has gone: nobody says anything more."""
+        for name in list(self._kept):
+            self.drop(name)
+
+
+def is_before_dialog(known: Agent, state: str, now_ms: int) -> bool:
+    """Tell whether a screen at rest may be the one from before a dialog that a hook has just announced."""
+    is_new = known.state == AgentState.BLOCKED and now_ms - known.since < _DRAWING_MS
+    return is_new and state == AgentState.IDLE and known.harness in LOOKED_UP
+
+
+def _said_of(agent: Agent) -> tuple[str, str, int]:
+    return agent.state, agent.detail, agent.since

@@ -1,0 +1,264 @@
+"""Whose hook it is: with processes as a test says they are."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from tests.doors.parts import BOOT, Parts, opened_parts
+from tests.fakes import SCRIPT
+
+from palaver.doors.argv.wire import Asked
+from palaver.doors.hooks.asking import HookAsking
+from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.transcripts import TranscriptBook
+from palaver.errors import AlreadyJoined
+from palaver.links.doorstep import Doorstep
+from palaver.links.environment import Surroundings
+from palaver.links.identity import Claim
+from palaver.links.joining import Anchor
+from palaver.links.peer import Peer
+from palaver.links.process import Process
+from palaver.model.agent import Caller, Seat
+from palaver.model.caller import caller_for
+
+HARNESS = 10
+"""The number of the process at which sessions sit."""
+
+
+def process(pid: int) -> Process:
+    return Process(pid, 1, pid, pid, 0, -1, pid * 10, "x")
+
+
+class Street:
+    """Processes, what surrounds them, and the harness that is found above them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.pids: Sequence[int] = (30, HARNESS)
+        """Those of the next hook, itself first."""
+        self.harness = "claude"
+        self.names: dict[int, str] = {}
+        """Which processes are a harness by their name."""
+        self.marks: dict[int, dict[str, str]] = {}
+        self.is_taken = False
+        self.is_false = False
+        self.environments = SimpleNamespace(look=self._look)
+
+    def chain(self, is_enough: Callable[[Process], bool] | None = None) -> list[Process]:
+        return [process(pid) for pid in self.pids]
+
+    def _look(self, found: Process) -> Surroundings:
+        return Surroundings(self.marks.get(found.pid, {}), self.names.get(found.pid))
+
+    def is_forged(self, *_: object, **__: object) -> bool:
+        return self.is_false
+
+    def who(self, chain: Sequence[Process], claim: Claim) -> Caller:
+        anchored = self._parts.seats.nearest(chain)
+        return SCRIPT if anchored is None else caller_for(anchored.agents[0])
+
+    def place(self, chain: Sequence[Process], claim: Claim) -> Anchor:
+        if self.is_taken:
+            raise AlreadyJoined("luna")
+        seat = Seat(pid=HARNESS, start=HARNESS * 10, boot=BOOT)
+        return Anchor(seat=seat, harness=self.harness)
+
+
+class Asking:
+    """Hooks that come as processes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.street = Street(parts)
+        desk = HookDesk(
+            log=parts.log,
+            broker=parts.broker,
+            delivery=parts.delivery,
+            conversations=parts.conversations,
+            transcripts=TranscriptBook(),
+            subagents=parts.subagents,
+            hints="",
+            tasks=parts.tasks,
+        )
+        self.asking = HookAsking(parts.services, cast("Doorstep", self.street), desk)
+
+    async def hook(self, *words: str, **fields: object) -> Answer | None:
+        """Have a hook come with these words behind `pal hook`."""
+        asked = Asked(
+            key=b"k" * 16,
+            version="1",
+            argv=("pal", "hook", *words),
+            cwd="/",
+            environment={},
+            stdin_is_terminal=False,
+            stdout_is_terminal=False,
+            stderr_is_terminal=False,
+            width=0,
+            body=json.dumps({"session_id": "s1", **fields}).encode(),
+        )
+        unsubscribe = self.parts.log.subscribe(lambda _: self._sit())
+        try:
+            return await self.asking.answer(cast("Peer", self.street), asked)
+        finally:
+            unsubscribe()
+
+    def _sit(self) -> None:
+        for agent in self.parts.broker.directory.all():
+            self.parts.seats.put(agent)
+
+    async def starts(self, **fields: object) -> Answer:
+        found = await self.hook("claude", "SessionStart", source="startup", **fields)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+async def asking(tmp_path: Path) -> AsyncIterator[Asking]:
+    async with opened_parts(tmp_path) as parts:
+        yield Asking(parts)
+
+
+def everybody(asking: Asking) -> list[str]:
+    return [agent.name for agent in asking.parts.broker.directory.all()]
+
+
+async def nova(
+    asking: Asking, harness: str = "claude", session: str = "", argv: tuple[str, ...] = ()
+) -> None:
+    """Have somebody sit at the harness; with `argv` a holder has started it."""
+    seat = Seat(pid=HARNESS, start=HARNESS * 10, boot=BOOT)
+    holder = "h" if argv else ""
+    await asking.parts.bus.join("nova", harness=harness, seat=seat, session=session, holder=holder, argv=argv)
+    asking.parts.sit("nova")
+
+
+async def test_a_session_that_starts_sits_down_at_its_harness(asking: Asking) -> None:
+    answer = await asking.starts(cwd="/x")
+
+    agent = asking.parts.bus.agent(answer.caller.name)
+    assert agent.seat is not None
+    assert (agent.seat.pid, agent.harness, agent.session) == (HARNESS, "claude", "s1")
+    assert answer.news.is_new
+    assert agent.name in str(answer.said)
+    assert (await asking.starts()).caller.name == agent.name
+    assert everybody(asking) == [agent.name]
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (("claude", "PreToolUse"), {"tool_name": "Bash", "tool_input": {}}),
+        (("claude", "SessionStart"), {"agent_id": "a1"}),
+        (("gemini", "SessionStart"), {}),
+    ],
+)
+async def test_nobody_sits_down_in_the_middle_inside_another_or_elsewhere(
+    asking: Asking, words: tuple[str, ...], fields: dict[str, object]
+) -> None:
+    assert await asking.hook(*words, **fields) is None
+
+    assert everybody(asking) == []
+
+
+async def test_where_somebody_sits_nobody_sits_down(asking: Asking) -> None:
+    asking.street.is_taken = True
+
+    assert await asking.hook("claude", "SessionStart", source="startup") is None
+
+    assert everybody(asking) == []
+
+
+@pytest.mark.parametrize("words", [(), ("claude",), ("claude", "Stop", "more"), ("nobody", "Stop")])
+async def test_what_cannot_be_understood_is_not_answered(asking: Asking, words: tuple[str, ...]) -> None:
+    await nova(asking)
+
+    assert await asking.hook(*words) is None
+
+
+async def test_a_hook_of_another_harness_is_not_the_agents(asking: Asking) -> None:
+    await nova(asking, harness="codex")
+
+    assert await asking.hook("claude", "Stop") is None
+
+
+async def test_a_hook_that_cannot_be_its_own_is_not_answered(asking: Asking) -> None:
+    await nova(asking)
+    asking.street.is_false = True
+
+    assert await asking.hook("claude", "Stop") is None
+
+
+async def test_who_was_given_hooks_is_not_heard_by_those_that_are_installed(asking: Asking) -> None:
+    await nova(asking, argv=("pal", "claude"))
+
+    assert await asking.hook("claude", "Stop", "--installed") is None
+    assert await asking.hook("claude", "Stop") is not None
+
+
+@pytest.mark.parametrize("argv", [(), ("claude",)])
+async def test_the_hooks_that_are_installed_speak_for_who_has_no_others(
+    asking: Asking, argv: tuple[str, ...]
+) -> None:
+    await nova(asking, argv=argv)
+
+    assert await asking.hook("claude", "Stop", "--installed") is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "is_heard"),
+    [
+        ("Stop", {"session_id": "s1"}, True),
+        ("Stop", {"session_id": "s2"}, False),
+        ("SessionStart", {"session_id": "s2", "source": "startup"}, False),
+        ("SessionStart", {"session_id": "s2", "source": "clear"}, True),
+    ],
+)
+async def test_a_session_inside_the_agent_speaks_only_for_itself(
+    asking: Asking, event: str, fields: dict[str, object], is_heard: bool
+) -> None:
+    await nova(asking, session="s1")
+    asking.street.pids = (30, 20, HARNESS)
+    asking.street.names = {20: "claude"}
+
+    assert (await asking.hook("claude", event, **fields) is not None) is is_heard
+
+
+async def test_what_lies_between_and_is_no_harness_changes_nothing(asking: Asking) -> None:
+    await nova(asking, session="s1")
+    asking.street.pids = (30, 20, HARNESS)
+
+    assert await asking.hook("claude", "Stop", session_id="s2") is not None
+
+
+@pytest.mark.parametrize(
+    ("harness", "marks", "pids", "is_heard"),
+    [
+        ("gemini", {}, (30, 20, HARNESS), True),
+        ("gemini", {20: {"GEMINI_CLI": "1"}}, (30, 20, HARNESS), False),
+        ("gemini", {}, (30, 21, 20, HARNESS), False),
+        ("claude", {}, (30, 20, HARNESS), False),
+    ],
+)
+async def test_a_harness_that_starts_itself_twice_is_one_session(
+    asking: Asking, harness: str, marks: dict[int, dict[str, str]], pids: Sequence[int], is_heard: bool
+) -> None:
+    await nova(asking, harness=harness, session="s1")
+    asking.street.pids, asking.street.names, asking.street.marks = pids, {20: harness}, marks
+    event = "AfterAgent" if harness == "gemini" else "Stop"
+
+    found = await asking.hook(harness, event, session_id="s2")
+
+    assert (found is not None) is is_heard
+
+
+async def test_a_hook_of_a_sub_agent_is_that_ones(asking: Asking) -> None:
+    await nova(asking, session="s1")
+
+    found = await asking.hook("claude", "PreToolUse", agent_id="a1", agent_type="x", tool_name="Bash")
+
+    assert found is not None
+    assert found.caller.name == "nova_x_1"
+    assert await asking.hook("claude", "SubagentStop", agent_id="never") is None

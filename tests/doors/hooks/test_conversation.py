@@ -1,0 +1,180 @@
+"""One agent's conversation as its hooks tell it, and when it ends."""
+
+import asyncio
+
+import pytest
+from tests.doors.hooks.conftest import LIMIT_S, Hooks
+from tests.doors.hooks.test_desk import BASH, grade, pair
+
+from palaver.doors.hooks.conversation import Conversation
+from palaver.doors.hooks.natives import Wake
+from palaver.harness.hook_news import HookNews, Step
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.request import Leave, SetStatus
+
+
+def unconfirmed(hooks: Hooks, event: Event) -> bool:
+    entry = hooks.bus.entry(event, "nova")
+    return entry is not None and entry.unconfirmed
+
+
+async def until_unconfirmed(hooks: Hooks, event: Event) -> None:
+    changed = asyncio.Event()
+    unsubscribe = hooks.bus.log.subscribe(lambda _: changed.set())
+    async with asyncio.timeout(LIMIT_S):
+        while not unconfirmed(hooks, event):
+            changed.clear()
+            await changed.wait()
+    unsubscribe()
+
+
+async def given(hooks: Hooks, text: str = "look") -> tuple[Event, Caller]:
+    """Have a message go to nova with a result, of which nothing is proven."""
+    luna, nova = await pair(hooks.bus)
+    message = await hooks.bus.send(luna, text, "@nova")
+    assert text in await hooks.hook(nova, "PostToolUse", **BASH)
+    assert grade(hooks.bus, message) == ("submitted", "hook", "")
+    return message, nova
+
+
+async def opened(hooks: Hooks) -> Conversation:
+    await pair(hooks.bus)
+    return hooks.conversations.open("nova")[0]
+
+
+async def test_an_agent_has_one_conversation_until_it_ends(hooks: Hooks) -> None:
+    await pair(hooks.bus)
+    assert hooks.conversations.get("nova") is None
+
+    made, is_first = hooks.conversations.open("nova")
+
+    assert is_first
+    assert hooks.conversations.open("nova") == (made, False)
+    assert hooks.conversations.get("nova") is made
+
+    await hooks.conversations.end("nova")
+    await hooks.conversations.end("nova")
+
+    assert hooks.conversations.get("nova") is None
+    assert not made.lane.is_open
+    again, is_first = hooks.conversations.open("nova")
+    assert is_first
+    assert again is not made
+
+
+async def test_with_the_agent_what_was_given_and_not_proven_is_unconfirmed(hooks: Hooks) -> None:
+    message, nova = await given(hooks)
+
+    await hooks.bus.submit(nova, Leave())
+
+    await until_unconfirmed(hooks, message)
+    assert hooks.conversations.get("nova") is None
+
+
+async def test_who_ends_without_a_conversation_is_no_error(hooks: Hooks) -> None:
+    await pair(hooks.bus)
+
+    await hooks.conversations.end("nova")
+
+    assert hooks.conversations.get("nova") is None
+
+
+async def test_once_it_is_closed_the_end_of_an_agent_ends_nothing(hooks: Hooks) -> None:
+    message, nova = await given(hooks)
+    other = await hooks.bus.join("vera")
+
+    hooks.conversations.close()
+    await hooks.bus.submit(nova, Leave())
+    await hooks.bus.submit(other, Leave())
+
+    assert hooks.conversations.get("nova") is not None
+    assert not unconfirmed(hooks, message)
+    await hooks.conversations.end("nova")
+
+
+async def test_of_several_messages_all_must_be_proven(hooks: Hooks) -> None:
+    luna, _ = await pair(hooks.bus)
+    messages = [await hooks.bus.send(luna, text, "@nova") for text in ("one", "two")]
+    conversation, _ = hooks.conversations.open("nova")
+    monitor = hooks.bus.open_lane("nova")
+    hooks.conversations.add_native(monitor.lane)
+    offer = await monitor.next()
+    assert offer.seqs == tuple(message.seq for message in messages)
+
+    await conversation.prove(frozenset({messages[0].seq}))
+    assert grade(hooks.bus, messages[0])[0] == "submitted"
+    await conversation.prove(frozenset({messages[1].seq}))
+
+    assert [grade(hooks.bus, one) for one in messages] == [("seen", "native", "context")] * 2
+    hooks.conversations.remove_native(monitor.lane)
+
+
+async def test_what_no_offer_is_open_for_is_proven_alone(hooks: Hooks) -> None:
+    luna, _ = await pair(hooks.bus)
+    message = await hooks.bus.send(luna, "one", "@nova")
+    await hooks.bus.report("nova", "submitted", message.seq, lane="native")
+    conversation, _ = hooks.conversations.open("nova")
+
+    await conversation.prove(frozenset({message.seq}))
+
+    assert grade(hooks.bus, message)[0] == "seen"
+
+
+async def test_natives_are_kept_while_there_is_something_in_them(hooks: Hooks) -> None:
+    await pair(hooks.bus)
+    natives = hooks.conversations.natives("nova")
+    wake = Wake(lambda: None)
+    natives.wait(wake)
+
+    hooks.conversations.let_go("nova")
+    assert hooks.conversations.natives("nova") is natives
+
+    natives.forget(wake)
+    hooks.conversations.let_go("nova")
+    hooks.conversations.let_go("nobody")
+    assert hooks.conversations.natives("nova") is not natives
+
+
+async def test_a_prompt_of_its_own_begins_the_count_of_turns_anew(hooks: Hooks) -> None:
+    conversation = await opened(hooks)
+    conversation.blocks = 2
+
+    conversation.hear(HookNews(event="x", step=Step.PROMPT, agent_id="a1"))
+    assert conversation.blocks == 2
+    conversation.hear(HookNews(event="x", step=Step.PROMPT))
+
+    assert conversation.blocks == 0
+    assert conversation.heard == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "count"),
+    [
+        ([(Step.CALL, 1), (Step.CALL, 1), (Step.RESULT, -1)], 1),
+        ([(Step.RESULT, -1), (Step.CALL, 1)], 1),
+        ([(Step.CALL, 1), (Step.ASIDE, 0)], 1),
+        ([(Step.CALL, 1), (Step.TURN_END, 0)], 0),
+    ],
+)
+async def test_sub_agents_whose_hooks_look_like_its_own_are_counted_within_a_turn(
+    hooks: Hooks, steps: list[tuple[Step, int]], count: int
+) -> None:
+    conversation = await opened(hooks)
+
+    for step, delegates in steps:
+        conversation.hear(HookNews(event="x", step=step, delegates=delegates))
+
+    assert conversation.delegated == count
+
+
+async def test_only_what_a_hook_has_said_was_said_by_one(hooks: Hooks) -> None:
+    _, nova = await pair(hooks.bus)
+    conversation = hooks.conversations.open("nova")[0]
+    assert not conversation.has_said(hooks.bus.agent("nova"))
+
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
+    assert conversation.has_said(hooks.bus.agent("nova"))
+
+    await hooks.bus.submit(nova, SetStatus(state="blocked", detail="dialog"))
+    assert not conversation.has_said(hooks.bus.agent("nova"))

@@ -1,0 +1,89 @@
+"""As many services as a door asks for, on a bus without doors."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+from tests.fakes import LIMIT_S, Bus, open_memory, opened_bus
+
+from palaver.config import Settings
+from palaver.doors.companions import CompanionBook
+from palaver.doors.hooks.conversation import Conversations
+from palaver.doors.permissions import PermissionBook
+from palaver.doors.services import Services
+from palaver.doors.subagents import Subagents
+from palaver.links.seats import SeatIndex
+from palaver.model.agent import Agent
+from palaver.model.query import Query
+
+BOOT = "boot"
+
+
+class Links:
+    """Counts the connections that speak for each name."""
+
+    def __init__(self) -> None:
+        self.count: dict[str, int] = {}
+
+    def is_present(self, name: str) -> bool:
+        return self.count.get(name, 0) > 0
+
+    def link_opened(self, name: str) -> None:
+        self.count[name] = self.count.get(name, 0) + 1
+
+    def link_closed(self, name: str) -> None:
+        self.count[name] -= 1
+
+
+class Parts:
+    """The parts of a daemon that a test looks at."""
+
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, settings: Settings) -> None:
+        self.bus = bus
+        self.tasks = tasks
+        self.settings = settings
+        self.log = bus.log
+        self.broker = bus.broker
+        self.clock = bus.clock
+        self.delivery = bus.delivery
+        self.conversations = Conversations(bus.delivery, bus.log, tasks)
+        self.subagents = Subagents(bus.log, bus.broker, tasks)
+        self.permissions = PermissionBook()
+        self.seats = SeatIndex(BOOT)
+        self.presence = Links()
+        self.companions = CompanionBook()
+
+    @property
+    def services(self) -> Services:
+        return cast("Services", self)
+
+    def sit(self, name: str) -> Agent:
+        """Take in where somebody sits now, as the daemon does with every hello."""
+        agent = self.bus.agent(name)
+        self.seats.put(agent)
+        return agent
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something written to the log makes this true."""
+        changed = asyncio.Event()
+        unsubscribe = self.log.subscribe(lambda _: changed.set())
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                changed.clear()
+                await changed.wait()
+        unsubscribe()
+
+    async def payloads(self, type: str) -> list[dict[str, object]]:
+        """What the events of a type say, the oldest first."""
+        found = await self.log.read(Query(types=(type,), limit=100))
+        return [dict(event.payload) for event in found]
+
+
+@asynccontextmanager
+async def opened_parts(directory: Path, **settings: int) -> AsyncIterator[Parts]:
+    """The parts of a daemon with these settings; what they do is over when the block ends."""
+    made = Settings(**settings)  # type: ignore[arg-type]  # numbers only
+    async with opened_bus(open_memory, directory) as bus, asyncio.TaskGroup() as tasks:
+        yield Parts(bus, tasks, made)

@@ -1,0 +1,34 @@
+"""One companion for each session, with real processes."""
+
+import os
+import subprocess
+
+import pytest
+
+from palaver.doors.companions import CompanionBook
+from palaver.errors import BadRequest
+from palaver.links.process import Process, read_process
+
+
+def process(pid: int) -> Process:
+    found = read_process(pid)
+    assert found is not None
+    return found
+
+
+def test_only_one_process_that_lives_stands_beside_a_session() -> None:
+    book = CompanionBook()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as first:
+        one = process(first.pid)
+        book.take("codex", "t1", one)
+
+        book.take("codex", "t1", one)
+        book.take("opencode", "t1", process(os.getpid()))
+        book.take("codex", "t2", process(os.getpid()))
+        with pytest.raises(BadRequest, match=f"process {first.pid} stands beside the session t1"):
+            book.take("codex", "t1", process(os.getpid()))
+
+    book.take("codex", "t1", process(os.getpid()))
+
+    with pytest.raises(BadRequest):
+        book.take("codex", "t1", one)

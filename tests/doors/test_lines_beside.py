@@ -1,0 +1,246 @@
+"""Companions and the permissions that are asked on a line, without a connection."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.doors.parts import BOOT, Parts, opened_parts
+from tests.fakes import LIMIT_S, SCRIPT, caller
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.doors.lines_beside import AskedOnLines, Companions
+from palaver.doors.lines_beside_wire import AccompanyOp, PermissionOp
+from palaver.doors.lines_names import Names
+from palaver.doors.permissions import Pending
+from palaver.errors import BadRequest
+from palaver.links.joining import Anchor
+from palaver.links.link import Link
+from palaver.links.outbox import Outbox
+from palaver.links.process import Process, ancestors
+from palaver.links.seats import seat_mark
+from palaver.model.agent import Caller, Seat, Standing
+from palaver.model.permission import ANSWERED, ASKED
+from palaver.model.request import SetStatus
+from palaver.model.subagent import BeginSubagent
+
+
+class Line:
+    """A connection that asks, and hears what a person said."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.pushed: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
+        self.asked = AskedOnLines(parts.services, self.pushed.put_nowait, parts.tasks.create_task)
+
+    async def hear(self, asking: Caller, request: str = "per_1", **fields: object) -> object:
+        op = PermissionOp(req=1, request=request, **fields)  # type: ignore[arg-type]  # fields of the request
+        return (await self.asked.hear(asking, op)).get("id")
+
+    async def ask(self, asking: Caller, command: str = "rm x") -> Pending:
+        """Ask, and give what waits for it."""
+        id = await self.hear(asking, tool="bash", input={"command": command})
+        return next(one for one in self.parts.permissions.all() if one.id == id)
+
+    async def next(self) -> Mapping[str, object]:
+        async with asyncio.timeout(LIMIT_S):
+            return await self.pushed.get()
+
+    async def until_written(self, pending: Pending) -> dict[str, object]:
+        """Wait until it is written what came of a request, and give that."""
+        written: list[dict[str, object]] = []
+        changed = asyncio.Event()
+        unsubscribe = self.parts.log.subscribe(lambda _: changed.set())
+        async with asyncio.timeout(LIMIT_S):
+            while not written:
+                changed.clear()
+                found = await self.parts.payloads(ANSWERED)
+                written = [one for one in found if one["permission"] == pending.id]
+                if not written:
+                    await changed.wait()
+        unsubscribe()
+        return written[0]
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Line]:
+    async with opened_parts(tmp_path, approvals=1, approvals_wait_s=600) as parts:
+        made = Line(parts)
+        yield made
+        made.asked.close()
+
+
+async def joined(line: Line) -> Caller:
+    return await line.parts.bus.join("nova", harness="opencode")
+
+
+async def test_a_persons_word_is_pushed_and_over_once_it_is_taken(line: Line) -> None:
+    nova = await joined(line)
+    pending = await line.ask(nova)
+    await line.parts.bus.submit(nova, SetStatus(state="blocked", detail="permission"))
+    assert (pending.harness, pending.input) == ("opencode", {"command": "rm x"})
+
+    pending.decided.set_result(True)
+
+    told = await line.next()
+    assert (told["name"], told["request"], told["allowed"]) == ("nova", "per_1", True)
+    assert not pending.arrived.done()
+    await line.hear(nova, outcome="taken")
+    assert pending.arrived.result() is True
+    assert line.parts.bus.agent("nova").state == "blocked"  # it says itself what it does
+
+
+async def test_what_is_told_twice_is_one_request(line: Line) -> None:
+    nova = await joined(line)
+
+    first = await line.ask(nova)
+
+    assert await line.ask(nova) is first
+    assert len(await line.parts.payloads(ASKED)) == 1
+
+
+async def test_what_has_gone_is_over_and_asked_again_it_is_another(line: Line) -> None:
+    nova = await joined(line)
+    first = await line.ask(nova)
+
+    await line.hear(nova, outcome="gone")
+    second = await line.ask(nova)
+
+    assert first.decided.result() is None
+    assert first.id != second.id
+    assert (await line.until_written(first))["reason"] == "gone"
+    assert line.parts.permissions.all() == (second,)
+    assert line.pushed.empty()
+
+
+async def test_the_outcome_of_what_nobody_asked_is_no_error(line: Line) -> None:
+    nova = await joined(line)
+
+    assert await line.hear(nova, outcome="gone") is None
+    assert await line.hear(nova, outcome="taken") is None
+
+
+async def test_only_what_there_is_can_become_of_it(line: Line) -> None:
+    nova = await joined(line)
+    pending = await line.ask(nova)
+
+    with pytest.raises(BadRequest, match="taken or gone"):
+        await line.hear(nova, outcome="lost")
+
+    assert not pending.decided.done()
+
+
+async def test_only_an_agent_asks(line: Line) -> None:
+    with pytest.raises(BadRequest, match="join first"):
+        await line.hear(SCRIPT, tool="bash")
+
+
+async def test_without_the_setting_nothing_waits(tmp_path: Path) -> None:
+    async with opened_parts(tmp_path) as parts:
+        line = Line(parts)
+
+        assert await line.hear(await joined(line), tool="bash") is None
+
+        assert parts.permissions.all() == ()
+
+
+async def test_two_agents_of_one_connection_may_use_the_same_word(line: Line) -> None:
+    nova, luna = await joined(line), await line.parts.bus.join("luna")
+    ones = [await line.ask(one) for one in (nova, luna)]
+
+    await line.hear(luna, outcome="gone")
+
+    assert [one.decided.done() for one in ones] == [False, True]
+
+
+async def test_a_sub_agent_asks_as_itself(line: Line) -> None:
+    await joined(line)
+    await line.parts.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="nova", key="a1", type="x"))
+
+    pending = await line.ask(caller(line.parts.bus.agent("nova_x_1")))
+
+    assert (pending.agent, pending.harness) == ("nova_x_1", "opencode")
+
+
+async def test_with_its_connection_a_request_is_over(line: Line) -> None:
+    pending = await line.ask(await joined(line))
+
+    line.asked.close()
+
+    assert (await line.until_written(pending))["reason"] == "gone"
+    assert pending.arrived.result() is False
+
+
+async def test_a_connection_that_goes_while_it_asks_leaves_nothing_behind(line: Line) -> None:
+    nova = await joined(line)
+    asking = asyncio.ensure_future(line.hear(nova, tool="bash"))
+    await asyncio.sleep(0)
+    assert not asking.done()
+
+    line.asked.close()
+    id = await asking
+
+    await line.parts.until(lambda: not line.parts.permissions.all())
+    assert isinstance(id, str)
+
+
+# Companions
+
+
+class Beside:
+    """A process that stands beside sessions: this very one, as if its parent were the harness."""
+
+    def __init__(self, parts: Parts, harness: str = "opencode", seat: Process | None = None) -> None:
+        self.chain = ancestors(os.getpid())[:2]
+        at = seat or self.chain[1]
+        self._anchor = Anchor(seat=Seat(pid=at.pid, start=at.start, boot=BOOT), harness=harness)
+        link = Link(id="1", caller=SCRIPT, outbox=Outbox())
+        self.names = Names(parts.services, link, lambda: SCRIPT)
+        self.companions = Companions(parts.services, self.names, lambda: self.chain, self._place)
+
+    def _place(self, session: str) -> Anchor:
+        return replace(self._anchor, seat=msgspec.structs.replace(self._anchor.seat, key=session))
+
+    async def accompany(self, session: str = "ses_1") -> dict[str, object]:
+        op = AccompanyOp(req=1, harness="opencode", session=session)
+        return await self.companions.accompany(op)
+
+
+async def test_a_session_is_sat_down_at_its_harness_and_again_it_is_the_same(line: Line) -> None:
+    beside = Beside(line.parts)
+
+    first = await beside.accompany()
+
+    agent = line.parts.sit(str(first["name"]))
+    assert agent.seat is not None
+    assert (agent.seat.pid, agent.seat.key) == (os.getppid(), "ses_1")
+    assert first["seat"] == seat_mark(agent.seat, agent.name)
+    assert beside.names.caller(agent.name).standing is Standing.WORKER
+    assert await beside.accompany() == first
+    assert len(list(line.parts.broker.directory.all())) == 1
+
+
+async def test_each_session_is_its_own_agent(line: Line) -> None:
+    beside = Beside(line.parts)
+
+    names = {(await beside.accompany(session))["name"] for session in ("ses_1", "ses_2")}
+
+    assert len(names) == 2
+
+
+async def test_a_companion_is_started_by_its_harness(line: Line) -> None:
+    elsewhere = Beside(line.parts, seat=ancestors(os.getpid())[0])
+    other = Beside(line.parts, harness="codex")
+    unseen = Beside(line.parts)
+    unseen.chain = []
+
+    for one in (elsewhere, other):
+        with pytest.raises(BadRequest, match="is started by opencode itself"):
+            await one.accompany()
+    with pytest.raises(BadRequest, match="cannot be seen"):
+        await unseen.accompany()
+
+    assert list(line.parts.broker.directory.all()) == []

@@ -1,0 +1,145 @@
+"""The names of one connection: who asks by it, and for whom it may speak."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.doors.parts import Parts, opened_parts
+from tests.fakes import HUMAN, SCRIPT, seat
+
+from palaver.doors.lines_hold_wire import SubBeginOp, SubEndOp
+from palaver.doors.lines_names import Names
+from palaver.doors.lines_wire import JoinOp, LeaveOp
+from palaver.errors import BadRequest, MessageTooLarge, NotPerson, WhoAreYou
+from palaver.links.link import Link
+from palaver.links.outbox import Outbox
+from palaver.model.agent import Caller, Standing
+from palaver.model.request import Leave
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    async with opened_parts(tmp_path) as made:
+        yield made
+
+
+def names(parts: Parts, own: Caller = SCRIPT) -> Names:
+    return Names(parts.services, Link(id="1", caller=own, outbox=Outbox()), lambda: own)
+
+
+async def join(found: Names, name: str, **fields: str) -> dict[str, object]:
+    return await found.join(JoinOp(req=1, name=name, **fields))
+
+
+async def test_without_a_name_the_process_itself_asks(parts: Parts) -> None:
+    assert names(parts).caller("") == SCRIPT
+    assert names(parts, HUMAN).caller("human") == HUMAN
+
+
+async def test_the_only_name_asks_where_none_is_said_and_of_several_one_must_be(parts: Parts) -> None:
+    opened = names(parts)
+    await join(opened, "luna")
+
+    assert opened.caller("").name == "luna"
+
+    await join(opened, "nova")
+    with pytest.raises(WhoAreYou, match=r"several names \(luna, nova\)"):
+        opened.caller("")
+    assert opened.caller("nova").name == "nova"
+
+
+async def test_a_name_of_somebody_else_is_not_spoken_for(parts: Parts) -> None:
+    await parts.bus.join("luna")
+
+    for name in ("luna", "nobody"):
+        with pytest.raises(WhoAreYou, match="has not opened the name"):
+            names(parts).caller(name)
+
+
+async def test_nobody_opens_a_name_with_more_rights_than_its_own(parts: Parts) -> None:
+    with pytest.raises(NotPerson):
+        await join(names(parts), "luna", role="operator")
+
+    high = names(parts, HUMAN)
+    await join(high, "nova", role="operator")
+    assert high.caller("nova").standing is Standing.OPERATOR
+
+
+async def test_a_name_that_was_taken_over_is_no_longer_spoken_for(parts: Parts) -> None:
+    first, second = names(parts), names(parts)
+    await join(first, "luna", secret="one")
+    await first.leave(LeaveOp(req=2, name="luna"))
+    await join(first, "luna", secret="one")
+    await parts.bus.submit(first.caller("luna"), Leave())
+
+    await join(second, "luna", secret="two")
+
+    with pytest.raises(WhoAreYou, match="has left, or is somebody else's"):
+        first.caller("luna")
+    assert second.caller("luna").name == "luna"
+
+
+async def test_a_secret_brings_the_same_name_back(parts: Parts) -> None:
+    first, second = names(parts), names(parts)
+    said = await join(first, "luna")
+
+    again = await join(second, "luna", secret=str(said["secret"]))
+
+    assert again["name"] == "luna"
+    assert first.caller("luna") == second.caller("luna")
+
+
+async def test_a_name_is_there_as_long_as_a_connection_has_it(parts: Parts) -> None:
+    opened = names(parts)
+    await join(opened, "luna", secret="one")
+    await join(opened, "luna", secret="one")
+    await join(opened, "nova")
+    assert parts.presence.count == {"luna": 1, "nova": 1}
+
+    assert await opened.leave(LeaveOp(req=2, name="luna", reason="done")) == "luna"
+    assert (parts.bus.agent("luna").left, parts.bus.agent("luna").detail) == (True, "done")
+    opened.close()
+
+    assert parts.presence.count == {"luna": 0, "nova": 0}
+    with pytest.raises(WhoAreYou):
+        opened.caller("luna")
+
+
+async def test_who_speaks_for_an_agent_speaks_for_its_sub_agents_while_they_live(parts: Parts) -> None:
+    await parts.bus.join("nova", role="operator", harness="claude", holder="h", seat=seat(7))
+    opened = names(parts)
+    opened.take(parts.bus.agent("nova"), Standing.OBSERVER, by="script")
+
+    began = await opened.begin_subagent(SubBeginOp(req=1, name="nova", key="a1", type="x"))
+
+    child = opened.caller(str(began["name"]))
+    assert (child.name, child.standing, child.by) == ("nova_x_1", Standing.OBSERVER, "script")
+    assert (child.harness, child.seat) == ("claude", seat(7, "a1"))
+    with pytest.raises(WhoAreYou):
+        names(parts).caller("nova_x_1")
+
+    assert await opened.end_subagent(SubEndOp(req=2, name="nova", key="a1", reason="done")) == "nova_x_1"
+    assert await opened.end_subagent(SubEndOp(req=3, name="nova", key="a1")) == ""
+    with pytest.raises(WhoAreYou):
+        opened.caller("nova_x_1")
+
+
+async def test_a_sub_agent_that_cannot_begin_is_refused(parts: Parts) -> None:
+    opened = names(parts)
+    await join(opened, "luna")
+
+    with pytest.raises(WhoAreYou, match="only an agent has sub-agents"):
+        await names(parts).begin_subagent(SubBeginOp(req=1, key="a1"))
+    with pytest.raises(BadRequest, match="can begin"):
+        await opened.begin_subagent(SubBeginOp(req=1, name="luna", key=""))
+
+
+async def test_how_a_sub_agent_ended_is_told_in_a_few_words(parts: Parts) -> None:
+    opened = names(parts)
+    await join(opened, "luna")
+    await opened.begin_subagent(SubBeginOp(req=1, name="luna", key="a1", type="x"))
+
+    with pytest.raises(MessageTooLarge):
+        await opened.end_subagent(SubEndOp(req=2, name="luna", key="a1", reason="x" * 2000))
+
+    assert not parts.bus.agent("luna_x_1").left

@@ -1,0 +1,202 @@
+"""The requests that wait: how many, which of them can be answered, and what comes of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.doors.parts import Parts, opened_parts
+from tests.fakes import LIMIT_S
+
+from palaver.doors.permissions import LIMIT_WAIT_S, Pending, PermissionBook, PermissionDesk, Verdict
+from palaver.errors import BadRequest, NotFound, Unavailable
+from palaver.model.agent import Caller, Standing
+from palaver.model.permission import ASKED, request_digest
+from palaver.model.request import Leave, SetStatus
+
+LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance", harness="claude")
+ASK = ("s", "Bash", {"command": "ls\x1b[2J"})
+
+
+def added(book: PermissionBook, wait_ms: int = 1) -> Pending | None:
+    return book.add(LUNA, *ASK, now_ms=1000, wait_ms=wait_ms)
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    async with opened_parts(tmp_path, approvals=1, approvals_wait_s=600) as made:
+        yield made
+
+
+async def taken(parts: Parts) -> tuple[PermissionDesk, Pending, Caller]:
+    """A request of an agent that is blocked by it."""
+    luna = await parts.bus.join("luna")
+    await parts.bus.submit(luna, SetStatus(state="blocked", detail="permission"))
+    desk = PermissionDesk(parts.services)
+    pending = await desk.take(luna, *ASK)
+    assert pending is not None
+    return desk, pending, luna
+
+
+async def test_a_request_is_shown_harmlessly_and_kept_exactly() -> None:
+    pending = added(PermissionBook(), 5000)
+
+    assert pending is not None
+    assert (pending.agent, pending.tool, pending.text) == ("luna", "Bash", "Bash: ls [2J")
+    assert pending.input == {"command": "ls\x1b[2J"}
+    assert pending.digest == request_digest(*ASK)
+    assert (pending.since_ms, pending.until_ms) == (1000, 6000)
+
+
+async def test_a_request_is_answered_by_one_person_at_a_time() -> None:
+    book = PermissionBook()
+    pending = added(book)
+    assert pending is not None
+
+    assert book.take(pending.id) is pending
+    with pytest.raises(BadRequest, match="is being answered"):
+        book.take(pending.id)
+
+
+async def test_what_is_over_says_why() -> None:
+    book = PermissionBook()
+    pending = added(book)
+    assert pending is not None
+
+    book.close(pending, "the first reason")
+    book.close(pending, "another one")
+
+    assert book.all() == ()
+    with pytest.raises(NotFound, match="the first reason"):
+        book.take(pending.id)
+
+
+async def test_only_so_many_wait_and_only_so_many_are_remembered() -> None:
+    book = PermissionBook()
+    agents = [replace(LUNA, name=f"luna_{number % 26}") for number in range(501)]
+    waiting = [book.add(agent, *ASK, now_ms=1000, wait_ms=1) for agent in agents]
+
+    assert waiting[-1] is None
+    for one in waiting[:-1]:
+        assert one is not None
+        book.close(one, "over")
+    first, last = waiting[0], waiting[-2]
+    assert first is not None
+    assert last is not None
+    with pytest.raises(NotFound, match="'pal pending' shows"):
+        book.take(first.id)
+    with pytest.raises(NotFound, match="over"):
+        book.take(last.id)
+
+
+async def test_one_agent_leaves_room_for_others() -> None:
+    book = PermissionBook()
+    waiting = [added(book) for _ in range(20)]
+
+    with pytest.raises(BadRequest, match="20 requests of luna wait for a person already"):
+        added(book)
+
+    assert book.add(replace(LUNA, name="nova"), *ASK, now_ms=1000, wait_ms=1) is not None
+    assert waiting[0] is not None
+    book.close(waiting[0], "over")
+    assert added(book) is not None
+
+
+async def test_who_has_gone_decides_nothing_and_has_nothing() -> None:
+    pending = added(PermissionBook())
+    assert pending is not None
+
+    pending.leave()
+    pending.leave()
+    pending.arrive(has_it=True)
+
+    assert pending.decided.result() is None
+    assert pending.arrived.result() is False
+
+
+async def test_without_the_setting_nobody_waits(tmp_path: Path) -> None:
+    async with opened_parts(tmp_path) as parts:
+        luna = await parts.bus.join("luna")
+
+        assert await PermissionDesk(parts.services).take(luna, *ASK) is None
+
+        assert parts.permissions.all() == ()
+        assert await parts.payloads(ASKED) == []
+
+
+async def test_what_is_taken_in_is_written_down_and_waits_no_longer_than_an_hour(tmp_path: Path) -> None:
+    async with opened_parts(tmp_path, approvals=1, approvals_wait_s=10 * LIMIT_WAIT_S) as parts:
+        _, pending, _ = await taken(parts)
+
+        assert pending.until_ms - pending.since_ms == LIMIT_WAIT_S * 1000
+        (asked,) = await parts.payloads(ASKED)
+        assert (asked["permission"], asked["digest"]) == (pending.id, pending.digest)
+
+
+async def test_what_cannot_be_written_down_does_not_wait(parts: Parts) -> None:
+    luna = await parts.bus.join("luna")
+    await parts.log.close()
+
+    with pytest.raises(Unavailable):
+        await PermissionDesk(parts.services).take(luna, *ASK)
+
+    assert parts.permissions.all() == ()
+
+
+@pytest.mark.parametrize(("is_allowed", "detail"), [(True, "Bash: ls [2J"), (False, "thinking")])
+async def test_a_persons_word_lets_the_agent_go_on(parts: Parts, is_allowed: bool, detail: str) -> None:
+    desk, pending, _ = await taken(parts)
+    pending.decided.set_result(is_allowed)
+
+    verdict = await desk.verdict(pending)
+
+    assert verdict == Verdict(is_allowed, "" if is_allowed else "a person said no")
+    assert (parts.bus.agent("luna").state, parts.bus.agent("luna").detail) == ("active", detail)
+    assert parts.permissions.all() == ()
+
+
+async def test_who_says_itself_what_the_agent_does_is_not_spoken_for(parts: Parts) -> None:
+    desk, pending, _ = await taken(parts)
+    pending.decided.set_result(True)
+
+    assert (await desk.verdict(pending, is_told=True)).is_allowed
+
+    assert parts.bus.agent("luna").state == "blocked"
+
+
+async def test_when_nobody_answers_in_time_it_is_denied(tmp_path: Path) -> None:
+    async with opened_parts(tmp_path, approvals=1, approvals_wait_s=0) as parts:
+        desk, pending, _ = await taken(parts)
+
+        verdict = await desk.verdict(pending)
+
+        assert verdict == Verdict(is_allowed=False, message="nobody answered in time")
+        (answered,) = await parts.payloads("permission.answered")
+        assert (answered["decision"], answered["reason"]) == ("deny", "timeout")
+        with pytest.raises(NotFound, match="was denied"):
+            parts.permissions.take(pending.id)
+
+
+async def test_what_is_being_answered_when_the_time_is_over_is_waited_for(tmp_path: Path) -> None:
+    async with opened_parts(tmp_path, approvals=1, approvals_wait_s=0) as parts:
+        desk, pending, _ = await taken(parts)
+        parts.permissions.take(pending.id)
+        waiting = asyncio.ensure_future(desk.verdict(pending))
+        asyncio.get_running_loop().call_soon(pending.decided.set_result, True)
+
+        async with asyncio.timeout(LIMIT_S):
+            assert (await waiting).is_allowed
+
+
+async def test_with_its_agent_a_request_has_gone(parts: Parts) -> None:
+    desk, pending, luna = await taken(parts)
+    waiting = asyncio.ensure_future(desk.verdict(pending))
+    await asyncio.sleep(0)
+
+    await parts.bus.submit(luna, Leave())
+
+    async with asyncio.timeout(LIMIT_S):
+        assert await waiting == Verdict(is_allowed=None)
+    (answered,) = await parts.payloads("permission.answered")
+    assert answered["reason"] == "gone"
