@@ -101,6 +101,8 @@ def test_sessions_are_looked_for_in_every_project() -> None:
     assert list(map(str, claude_places("s1", environment))) == [
         "/cfg/projects/*/s1.jsonl",
         "/home/pat/.claude/projects/*/s1.jsonl",
+        "/cfg/projects/*/*/subagents/agent-s1.jsonl",
+        "/home/pat/.claude/projects/*/*/subagents/agent-s1.jsonl",
     ]
     assert claude_places("s1", {}) == ()
 

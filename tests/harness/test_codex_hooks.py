@@ -1,12 +1,10 @@
 """Hooks of Codex, as it calls them."""
 
-import json
-
 import pytest
 
 from palaver.harness.codex_hooks import EVENTS
 from palaver.harness.hook_news import Step
-from palaver.harness.hooks import hook_answer, read_hook
+from palaver.harness.hooks import hook_answer_object, read_hook
 from palaver.model.delivery import AgentState
 
 
@@ -31,13 +29,13 @@ def test_what_it_is_asked_leave_for_is_read() -> None:
 
 @pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse"])
 def test_context_is_given_in_the_form_that_it_takes(event: str) -> None:
-    said = json.loads(hook_answer("codex", event, context="mail"))
+    said = hook_answer_object("codex", event, context="mail")
 
     assert said == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
 
 
 def test_a_turn_goes_on_with_a_reason() -> None:
-    assert json.loads(hook_answer("codex", "Stop", block_reason="mail")) == {
+    assert hook_answer_object("codex", "Stop", block_reason="mail") == {
         "decision": "block",
         "reason": "mail",
     }
@@ -45,7 +43,7 @@ def test_a_turn_goes_on_with_a_reason() -> None:
 
 @pytest.mark.parametrize("event", ["PermissionRequest", "SessionEnd", "PreCompact", "PostToolBatch"])
 def test_no_hook_is_given_what_it_does_not_take(event: str) -> None:
-    assert hook_answer("codex", event, context="mail", block_reason="") == b""
+    assert hook_answer_object("codex", event, context="mail", block_reason="") == {}
 
 
 def test_every_event_that_is_set_up_is_understood() -> None:

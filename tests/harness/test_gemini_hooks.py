@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palaver.harness.gemini_hooks import CONTEXT_EVENTS, EVENTS, read_gemini_hook
 from palaver.harness.hook_news import Step
-from palaver.harness.hooks import hook_answer, read_hook
+from palaver.harness.hooks import hook_answer_object, read_hook
 from palaver.model.delivery import AgentState
 
 BASE = {"session_id": "s1", "transcript_path": "/t.jsonl", "cwd": "/x"}
@@ -68,21 +68,19 @@ def test_what_proves_nothing_says_nothing_about_the_state(event: str) -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_only_hooks_that_take_a_text_are_given_one(event: str) -> None:
-    said = hook_answer("gemini", event, context="mail")
+    said = hook_answer_object("gemini", event, context="mail")
 
     if event in CONTEXT_EVENTS:
-        assert json.loads(said) == {
-            "hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}
-        }
+        assert said == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
     else:
-        assert said == b""
+        assert said == {}
 
 
 def test_a_turn_is_kept_from_ending_with_a_reason() -> None:
-    said = hook_answer("gemini", "AfterAgent", block_reason="mail")
+    said = hook_answer_object("gemini", "AfterAgent", block_reason="mail")
 
-    assert json.loads(said) == {"decision": "block", "reason": "mail"}
-    assert hook_answer("gemini", "BeforeTool", block_reason="mail") == b""
+    assert said == {"decision": "block", "reason": "mail"}
+    assert hook_answer_object("gemini", "BeforeTool", block_reason="mail") == {}
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)

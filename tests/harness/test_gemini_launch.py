@@ -42,6 +42,25 @@ def test_a_session_is_gone_on_with_unless_another_is_named() -> None:
     assert gemini_args([]) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("--approval-mode yolo -i hello", "--approval-mode yolo"),
+        ("-i -m -y", "-y"),
+        ("--prompt-interactive=hello -m flash", "-m flash"),
+        ("--yolo hello there", "--yolo"),
+        ("--sandbox=false hello --debug", "--sandbox=false --debug"),
+        ("--future hello", "--future hello"),
+        ("-p hello", "-p hello"),
+        ("-m", "-m"),
+        ("-y -- hello", "-y"),
+    ],
+)
+def test_what_was_said_first_is_not_said_again(words: str, kept: str) -> None:
+    assert gemini_args(words.split(), session="abc") == ["--resume", "abc", *kept.split()]
+    assert gemini_args(words.split()) == words.split()
+
+
 def test_the_extension_has_every_hook_and_our_tools() -> None:
     files = extension_files("/a b/pal")
 

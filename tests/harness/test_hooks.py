@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.hook_news import Step, one_line
-from palaver.harness.hooks import HOOKED, hook_answer, hook_answer_object, read_hook
+from palaver.harness.hooks import HOOKED, hook_answer_object, read_hook
 from palaver.model.text import check_text
 
 JSON = st.recursive(
@@ -54,10 +54,10 @@ def test_one_line_is_short_and_holds_nothing_that_is_refused(text: str, limit: i
     check_text(shown)
 
 
-def test_an_answer_is_json_and_nothing_is_no_bytes() -> None:
-    assert json.loads(hook_answer("claude", "Stop", block_reason="go on"))["decision"] == "block"
-    assert hook_answer("claude", "Stop") == b""
-    assert hook_answer("claude", "SessionEnd", context="x") == b""
+def test_only_who_can_say_something_says_it() -> None:
+    assert hook_answer_object("claude", "Stop", block_reason="go on")["decision"] == "block"
+    assert hook_answer_object("claude", "Stop") == {}
+    assert hook_answer_object("claude", "SessionEnd", context="x") == {}
     assert hook_answer_object("nobody", "Stop", block_reason="x") == {}
 
 

@@ -2,14 +2,17 @@
 
 import re
 
+import pytest
+
 from palaver.doors.argv.table import COMMANDS
 from palaver.harness.instructions import instructions, subagent_instructions
 
 LIMIT_TOKENS = 300
 
 
-def test_the_instructions_are_short_and_name_the_agent_and_five_commands() -> None:
-    text = instructions("api-nova")
+@pytest.mark.parametrize("is_woken", [True, False])
+def test_the_instructions_are_short_and_name_the_agent_and_five_commands(is_woken: bool) -> None:
+    text = instructions("api-nova", is_woken=is_woken)
 
     commands = re.findall(r"^- pal ([a-z]+(?: [a-z]+)?)", text, re.MULTILINE)
     known = {" ".join(command.path) for command in COMMANDS}
@@ -19,6 +22,14 @@ def test_the_instructions_are_short_and_name_the_agent_and_five_commands() -> No
     assert "You are api-nova" in text
     assert len(commands) == 5
     assert all(command in known or command.split()[0] in known for command in commands)
+
+
+def test_only_an_agent_that_something_wakes_is_told_to_end_its_turn_and_wait() -> None:
+    woken, alone = (instructions("nova", is_woken=is_woken).splitlines()[-1] for is_woken in (True, False))
+
+    assert woken.endswith("end your turn, and you are woken.")
+    assert "you are woken" not in alone
+    assert alone.endswith("wait with: pal recv --wait")
 
 
 def test_what_may_never_have_been_read_is_told_by_its_numbers() -> None:

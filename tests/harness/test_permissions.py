@@ -10,6 +10,7 @@ from palaver.harness.permissions import permission_answer, permission_text
     [
         ("Bash", {"command": "ls -l", "description": "look"}, "Bash: ls -l"),
         ("Edit", {"file_path": "/a", "old_string": "x"}, "Edit: /a"),
+        ("task", {"patterns": ["general"], "input": {"prompt": "delete it"}}, "task: delete it"),
         ("Odd", {"depth": 3}, 'Odd: {"depth": 3}'),
         ("Plain", {}, "Plain"),
     ],

@@ -13,7 +13,8 @@ from tests.harness.real.behaviours import (
     wakes_one_that_rests,
 )
 from tests.harness.real.claude_stage import ClaudeStage
-from tests.harness.real.harness_stage import NAME, HarnessHome, bus, new_folder
+from tests.harness.real.harness_home import HarnessHome, bus, new_folder
+from tests.harness.real.harness_stage import NAME
 
 from palaver.cli.mock_model.script import Script
 from palaver.cli.mock_model.server import mock_model

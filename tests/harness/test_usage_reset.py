@@ -16,17 +16,20 @@ NOW_MS = int(NOW.timestamp() * 1000)
     ("words", "moment"),
     [
         ("3pm (UTC)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
-        ("1:30pm (UTC)", datetime(2026, 11, 16, 13, 30, tzinfo=UTC)),
+        ("1:30pm (UTC)", NOW),
+        ("1:20pm (UTC)", datetime(2026, 11, 15, 13, 20, tzinfo=UTC)),
+        ("1:19pm (UTC)", datetime(2026, 11, 16, 13, 19, tzinfo=UTC)),
         ("12am (UTC)", datetime(2026, 11, 16, 0, 0, tzinfo=UTC)),
         ("15:45 (UTC)", datetime(2026, 11, 15, 15, 45, tzinfo=UTC)),
         ("Nov 20, 9:30am (Europe/Paris)", datetime(2026, 11, 20, 8, 30, tzinfo=UTC)),
+        ("Nov 15, 1:29pm (UTC)", datetime(2026, 11, 15, 13, 29, tzinfo=UTC)),
         ("Jan 2 at 9am (UTC)", datetime(2027, 1, 2, 9, 0, tzinfo=UTC)),
         ("Nov 20th, 2026 9:30 AM (UTC)", datetime(2026, 11, 20, 9, 30, tzinfo=UTC)),
         ("Nov 2nd, 2026 9:30 AM (UTC)", datetime(2026, 11, 2, 9, 30, tzinfo=UTC)),
         ("3pm (No/Where)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
     ],
 )
-def test_the_next_time_that_the_clock_shows_it(words: str, moment: datetime) -> None:
+def test_the_moment_that_is_meant(words: str, moment: datetime) -> None:
     assert reset_moment_ms(words, NOW_MS) == int(moment.timestamp() * 1000)
 
 
@@ -37,11 +40,36 @@ def test_words_that_mean_no_moment(words: str) -> None:
     assert reset_moment_ms(words, NOW_MS) is None
 
 
-@given(st.text(max_size=40), st.integers(0, 4 * 10**12))
-def test_whatever_is_said_it_is_a_moment_to_come_or_none(words: str, now_ms: int) -> None:
-    moment = reset_moment_ms(words, now_ms)
+@given(st.integers(0, 23), st.integers(0, 59), st.integers(10**12, 4 * 10**12))
+def test_a_time_of_day_is_the_next_one_or_has_just_passed(hour: int, minute: int, now_ms: int) -> None:
+    moment = reset_moment_ms(f"{hour}:{minute:02} (UTC)", now_ms)
 
-    assert moment is None or moment > now_ms - 60_000
+    assert moment is not None
+    assert -10 * 60_000 <= moment - now_ms <= 24 * 60 * 60_000
+
+
+@given(st.text(max_size=40), st.integers(0, 4 * 10**12))
+def test_whatever_is_said_it_is_a_moment_or_none(words: str, now_ms: int) -> None:
+    moment = limit_ends_ms(f"usage limit, resets {words}", now_ms)
+
+    assert moment is None or 0 <= moment < int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    "words", ["Dec 31, 9999, 11pm (America/Los_Angeles)", "Jan 1, 0001, 1am (UTC)", "99999999999"]
+)
+def test_a_moment_that_nobody_means_is_none(words: str) -> None:
+    detail = f"usage limit, resets {words}"
+
+    assert limit_ends_ms(detail, NOW_MS) is None
+    assert fix_limit(detail, NOW_MS) == detail
+
+
+def test_a_day_without_a_year_is_the_nearest_one() -> None:
+    new_year_ms = int(datetime(2027, 1, 1, 0, 5, tzinfo=UTC).timestamp() * 1000)
+    old_year_ms = int(datetime(2026, 12, 31, 23, 58, tzinfo=UTC).timestamp() * 1000)
+
+    assert reset_moment_ms("Dec 31, 11:58pm (UTC)", new_year_ms) == old_year_ms
 
 
 @pytest.mark.parametrize(
@@ -71,10 +99,8 @@ def test_other_words_are_no_limit(detail: str) -> None:
     assert limit_ends_ms(detail, NOW_MS) is None
 
 
-def test_a_day_that_next_year_does_not_have_is_no_moment() -> None:
-    in_march_ms = int(datetime(2028, 3, 1, tzinfo=UTC).timestamp() * 1000)
-
-    assert reset_moment_ms("Feb 29, 9am (UTC)", in_march_ms) is None
+def test_a_day_that_no_year_near_by_has_is_no_moment() -> None:
+    assert reset_moment_ms("Feb 29, 9am (UTC)", NOW_MS) is None
 
 
 def test_a_limit_can_end_so_many_seconds_after_it_was_said() -> None:
@@ -89,7 +115,7 @@ def test_what_names_no_day_or_a_near_moment_is_left_as_it_is(detail: str) -> Non
     assert fix_limit(detail, NOW_MS) == detail
 
 
-@given(st.integers(120, 10**8), st.integers(0, 4 * 10**12))
+@given(st.integers(120, 10**8 - 1), st.integers(0, 39 * 10**11))
 def test_a_limit_that_was_fixed_means_the_same_moment_whenever_it_is_read(seconds: int, now_ms: int) -> None:
     fixed = fix_limit(f"usage limit, resets in {seconds}s", now_ms)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from palaver.harness.hook_news import LIMIT_COMMAND, HookNews, Step, one_line, text_in
-from palaver.harness.hook_states import COMPACTING, SESSION_END, THINKING, hook_state
+from palaver.harness.hook_states import COMPACTING, SESSION_END, THINKING, USED_UP, hook_state
 from palaver.harness.profile import is_usage_limit
 from palaver.model.delivery import AgentState
 
@@ -67,7 +67,7 @@ def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
     state, detail = _state(event, data, tool, given)
     limit = _usage_limit(event, data)
     if limit is not None:
-        state, detail = AgentState.BLOCKED, f"usage limit, resets {limit}" if limit else "usage limit"
+        state, detail = AgentState.BLOCKED, f"{USED_UP}, resets {limit}" if limit else USED_UP
     return HookNews(
         event=event,
         step=STEPS.get(event, Step.ASIDE),

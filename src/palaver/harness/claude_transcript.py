@@ -115,8 +115,10 @@ def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
 
 
 def claude_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Say where a session may lie, the likeliest first."""
-    return tuple(Place(f"{folder}/projects", f"*/{session}.jsonl") for folder in _folders(environment))
+    """Say where a session may lie, the likeliest first. A sub-agent's lies below that of its parent."""
+    patterns = (f"*/{session}.jsonl", f"*/*/subagents/agent-{session}.jsonl")
+    folders = _folders(environment)
+    return tuple(Place(f"{folder}/projects", pattern) for pattern in patterns for folder in folders)
 
 
 def claude_registry(pid: int, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from palaver.model.delivery import AgentState
 
 PROFILE: Final = Profile(
     name="gemini",
+    starts_twice=True,
     read_composer=read_composer,
     read_dialog=read_dialog,
     read_limit=read_limit,

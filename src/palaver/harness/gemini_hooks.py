@@ -8,7 +8,7 @@ the session: what tells them apart is that they come while the tool runs that is
 from collections.abc import Mapping
 from typing import Final
 
-from palaver.harness.hook_news import LIMIT_COMMAND, HookNews, Step, one_line, text_in
+from palaver.harness.hook_news import LIMIT_COMMAND, HookNews, Step, as_map, one_line, text_in
 from palaver.harness.hook_states import hook_state
 from palaver.model.delivery import AgentState
 
@@ -57,7 +57,7 @@ _LIMIT_PROMPT: Final = 64 * 1024
 
 def read_gemini_hook(event: str, data: Mapping[str, object]) -> HookNews:
     """Read the input of a hook. What is missing or of another kind counts as not said."""
-    tool, given = text_in(data, "tool_name"), _map(data.get("tool_input"))
+    tool, given = text_in(data, "tool_name"), as_map(data.get("tool_input"))
     state, detail = _state(event, data, tool, given)
     is_call = event == "BeforeTool"
     # A turn that failed shows that nothing was read, and is not kept going.
@@ -111,7 +111,7 @@ def _state(
 
 
 def _asked(data: Mapping[str, object]) -> str:
-    details = _map(data.get("details"))
+    details = as_map(data.get("details"))
     return text_in(details, "command", "filePath", "file_path", "title") or text_in(data, "message")
 
 
@@ -119,10 +119,6 @@ def _permission(event: str, data: Mapping[str, object]) -> Mapping[str, object] 
     if event != "Notification" or text_in(data, "notification_type") != "ToolPermission":
         return None
     return {
-        "tool": text_in(_map(data.get("details")), "toolName", "type"),
-        "input": _map(data.get("details")),
+        "tool": text_in(as_map(data.get("details")), "toolName", "type"),
+        "input": as_map(data.get("details")),
     }
-
-
-def _map(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}

@@ -34,6 +34,7 @@ _INFORMATION: Final = frozenset(
     {"--version", "-v", "--help", "-h", "--list-extensions", "-l", "--list-sessions", "--delete-session"}
 )
 _PROMPT: Final = frozenset({"-p", "--prompt"})
+_FIRST: Final = frozenset({"-i", "--prompt-interactive"})
 _RESUME: Final = frozenset({"-r", "--resume"})
 _WITH_VALUE: Final = frozenset(
     {
@@ -42,6 +43,13 @@ _WITH_VALUE: Final = frozenset(
         *("-o", "--output-format", "--session-id", "--session-file", "-w", "--worktree"),
     }
 )
+_ALONE: Final = frozenset(
+    {
+        *("-d", "--debug", "-s", "--sandbox", "-y", "--yolo", "--skip-trust", "--screen-reader"),
+        *("--acp", "--experimental-acp", "--raw-output", "--accept-raw-output-risk"),
+    }
+)
+"""Options without a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +90,29 @@ def read_gemini_args(args: Sequence[str]) -> GeminiCall:
 def gemini_args(args: Sequence[str], *, session: str = "") -> list[str]:
     """Give the arguments to start it with; `session` is what to go on with, unless they name one."""
     asked = read_gemini_args(args)
-    if not session or asked.session or asked.is_last or not asked.is_conversation:
+    if not session or not asked.is_conversation:
         return list(args)
-    return ["--resume", session, *args]
+    again = [] if asked.session or asked.is_last else ["--resume", session]
+    return [*again, *_without_prompt(args)]
+
+
+def _without_prompt(args: Sequence[str]) -> list[str]:
+    """Leave out what was said first: a conversation that goes on has heard it. One that only prints keeps it.
+
+    What follows an option that is not known here may be its value, and stays.
+    """
+    kept: list[str] = []
+    rest = list(args)
+    while rest and (word := rest.pop(0)) != "--":
+        name, equals, _ = word.partition("=")
+        if not word.startswith("-"):
+            continue
+        has_value = name in _WITH_VALUE | _PROMPT or (bool(rest) and not rest[0].startswith("-"))
+        end = 1 if has_value and not equals and name not in _ALONE else 0
+        if name not in _FIRST:
+            kept += [word, *rest[:end]]
+        del rest[:end]
+    return kept
 
 
 def extension_files(pal: str) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from palaver.harness.hook_news import one_line
-from palaver.harness.hook_states import PERMISSION
+from palaver.harness.hook_states import PERMISSION, USED_UP, USED_UP_ASKED
 from palaver.harness.profile import View
 
 _FRAMES: Final = ((re.compile(r"▄{8,}$"), re.compile(r"▀{8,}$")), (re.compile(r"─{8,}$"),) * 2)
@@ -147,7 +147,7 @@ def _name(rows: Sequence[str]) -> str:
     if limit is not None:
         resets = (f"resets {found['when']}" for line in lines if (found := _RESETS.match(line)))
         asked = f"{' / '.join(choices)}?" if choices else ""
-        return one_line(f"usage limit: {'; '.join(filter(None, (limit['what'], *resets, asked)))}")
+        return one_line(f"{USED_UP_ASKED}{'; '.join(filter(None, (limit['what'], *resets, asked)))}")
     titles = [line for line in lines if not _CHOICE.match(line)]
     asked = next((line for line in titles if _QUESTION.match(line)), titles[0] if titles else "")
     title = re.split(r" {3,}", asked)[0]
@@ -171,5 +171,5 @@ def read_limit(view: View) -> str:
     if not _QUOTA.search(said):
         return ""
     if (retry := _RETRY.search(said)) is not None:
-        return f"usage limit, resets in {math.ceil(float(retry['seconds']))}s"
-    return f"usage limit, resets {_MIDNIGHT}" if "daily quota" in said else "usage limit"
+        return f"{USED_UP}, resets in {math.ceil(float(retry['seconds']))}s"
+    return f"{USED_UP}, resets {_MIDNIGHT}" if "daily quota" in said else USED_UP

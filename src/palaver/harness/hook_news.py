@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.model.delivery import AgentState
+from palaver.model.visible import exact
 
 LIMIT_DETAIL: Final = 200
 """Characters of what an agent is doing, or is asked."""
@@ -91,8 +92,8 @@ class HookNews:
 
 
 def one_line(text: str, limit: int = LIMIT_DETAIL) -> str:
-    """Give a text as it may stand in an event: one line, with nothing in it that is refused, and not long."""
-    shown = _UNFIT.sub(" ", text).strip()
+    """Give a text as it may stand in an event: one line, not long, and nothing in it that is not seen."""
+    shown = exact(_UNFIT.sub(" ", text)).strip()
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
@@ -102,3 +103,18 @@ def text_in(data: Mapping[str, object], *names: str) -> str:
         if isinstance(value := data.get(name), str) and value:
             return value
     return ""
+
+
+def as_map(value: object) -> Mapping[str, object]:
+    """Give an object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Mapping[str, object]]:
+    """Give the objects of a list; none for anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def as_number(value: object) -> int:
+    """Give a whole number; 0 for anything else."""
+    return value if isinstance(value, int) else 0

@@ -8,9 +8,14 @@ from palaver.model.delivery import AgentState
 THINKING: Final = "thinking"
 TOOL_USE: Final = "tool_use"
 PERMISSION: Final = "permission"
+QUESTION: Final = "question"
 REVIEW: Final = "permission_review"
 COMPACTING: Final = "compacting"
 SESSION_END: Final = "session_end"
+USED_UP: Final = "usage limit"
+"""How it begins when an allowance is used up: nobody is asked anything then."""
+USED_UP_ASKED: Final = f"{USED_UP}: "
+"""How it begins where a person is asked what to do about that."""
 
 _ACTIVE: Final = AgentState.ACTIVE
 
@@ -48,7 +53,7 @@ DECISIONS: Final[Mapping[str, tuple[AgentState, str]]] = {
 NOTIFICATIONS: Final[Mapping[str, tuple[AgentState, str]]] = {
     "permission_prompt": (AgentState.BLOCKED, PERMISSION),
     "ToolPermission": (AgentState.BLOCKED, PERMISSION),
-    "elicitation_dialog": (AgentState.BLOCKED, "question"),
+    "elicitation_dialog": (AgentState.BLOCKED, QUESTION),
     "idle_prompt": (AgentState.IDLE, ""),
 }
 

@@ -27,7 +27,6 @@ HOOKED: Final = tuple(_HARNESSES)
 
 _LIMIT_EVENT: Final = 64
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def read_hook(harness: str, event: str, data: bytes | Mapping[str, object]) -> HookNews | None:
@@ -43,15 +42,12 @@ def read_hook(harness: str, event: str, data: bytes | Mapping[str, object]) -> H
     return found[0](event, data)
 
 
-def hook_answer(harness: str, event: str, *, context: str = "", block_reason: str = "") -> bytes:
-    """Write what a hook says back: context for the next request to the model, or why the turn goes on."""
-    answer = hook_answer_object(harness, event, context=context, block_reason=block_reason)
-    return _encode(answer) if answer else b""
-
-
 def hook_answer_object(
     harness: str, event: str, *, context: str = "", block_reason: str = ""
 ) -> dict[str, object]:
-    """Give the same as an object, empty for nothing."""
+    """Give what a hook says back: context for the next request to the model, or why the turn goes on.
+
+    Empty where it says nothing, or can say nothing.
+    """
     found = _HARNESSES.get(harness)
     return dict(found[1](event, context, block_reason) or {}) if found else {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.model.delivery import AgentState
+from palaver.model.terminal import USAGE_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,8 @@ class Profile:
     """One program, as seen through a terminal."""
 
     name: str
+    starts_twice: bool = False
+    """It starts itself again as a child, which then changes its session without a word."""
     read_composer: Callable[[View], str | None] | None = None
     """Gives what is typed in the composer, None where no composer can be seen. No rule at all: the program
     has no composer that we know, and what a person types is told from their keys."""
@@ -107,3 +110,10 @@ USAGE_LIMITS: Final = (
 def is_usage_limit(text: str) -> bool:
     """Tell whether a program says that its allowance is used up; being slowed down is something else."""
     return any(pattern.search(text) for pattern in USAGE_LIMITS)
+
+
+def limit_said(profile: Profile, view: View, text: str) -> str:
+    """Say that a program at rest shows a used-up allowance; nothing when it does not."""
+    if profile.read_limit is not None:
+        return profile.read_limit(view)
+    return USAGE_LIMIT if any(pattern.search(text) for pattern in profile.usage_limits) else ""

@@ -1,9 +1,12 @@
 """When an allowance that is used up is there again, from a harness's own words. Pure: now is handed in."""
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from palaver.harness.hook_states import USED_UP
 
 _MOMENT: Final = re.compile(
     r"(?:(?P<month>[A-Za-z]{3})[a-z]*\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?:(?P<year>\d{4}),?\s+)?"
@@ -17,15 +20,20 @@ _FROM_THEN: Final = re.compile(r"in (?P<seconds>\d{1,8})s", re.ASCII)
 _UNIX_DIGITS: Final = 9
 _UNIX_DIGITS_MOST: Final = 11
 _MINUTE_MS: Final = 60_000
+_JUST_PAST: Final = timedelta(minutes=10)
+"""So long a time of day may be over, and still be meant: a screen and a hook tell it late."""
+_LATEST_MS: Final = 4_102_444_800_000
+"""With the year 2100 begins what nobody means."""
 _NEAR_MS: Final = 2 * _MINUTE_MS
 _NOON: Final = 12
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def reset_moment_ms(words: str, now_ms: int) -> int | None:
-    """Give the next moment that words such as `3pm (UTC)` mean; None when they mean none.
+    """Give the moment that words such as `3pm (UTC)` mean; None when they mean none.
 
-    Without a zone it is the machine's own, and without a day the next time the clock shows it.
+    Without a zone it is the machine's own. Without a day it is the next time the clock shows it, or the one
+    that has just passed; without a year, the one that is nearest.
     """
     found = _MOMENT.fullmatch(words.strip())
     if found is None:
@@ -38,13 +46,31 @@ def reset_moment_ms(words: str, now_ms: int) -> int | None:
         moment = now.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
         if found["month"]:
             month = _MONTHS.index(found["month"].lower()) + 1
-            year = int(found["year"] or moment.year)
-            moment = moment.replace(year=year, month=month, day=int(found["day"]))
-        if moment <= now and not found["year"]:
-            moment = moment.replace(year=moment.year + 1) if found["month"] else moment + timedelta(days=1)
-    except ValueError:
+            moment = _dated(moment, now, found["year"], month, int(found["day"]))
+        else:
+            moment = _next(moment, now)
+    except (ValueError, OverflowError):
         return None
     return int(moment.timestamp() * 1000)
+
+
+def _dated(moment: datetime, now: datetime, year: str | None, month: int, day: int) -> datetime:
+    """Give the moment on that day; raises ValueError where there is no such day."""
+    if year:
+        return moment.replace(year=int(year), month=month, day=day)
+    near: list[datetime] = []
+    for candidate in (now.year - 1, now.year, now.year + 1):
+        with suppress(ValueError):
+            near.append(moment.replace(year=candidate, month=month, day=day))
+    return min(near, key=lambda one: abs(one - now))
+
+
+def _next(moment: datetime, now: datetime) -> datetime:
+    """Give the first day's moment that is not over, or only just."""
+    moment -= timedelta(days=1)
+    while moment + _JUST_PAST < now:
+        moment += timedelta(days=1)
+    return moment
 
 
 def _zone(name: str | None) -> tzinfo | None:
@@ -66,13 +92,24 @@ def limit_ends_ms(detail: str, since_ms: int) -> int | None:
 
     The words are those of the harness; a long number is a Unix time in seconds, `in 90s` counts from then.
     """
-    found = _LIMIT.match(detail)
-    words = (found["words"] if found is not None else None) or ""
+    words = _words_of(detail)
     if words.isascii() and words.isdecimal() and _UNIX_DIGITS <= len(words) <= _UNIX_DIGITS_MOST:
-        return int(words) * 1000
-    if (wait := _FROM_THEN.fullmatch(words)) is not None:
-        return since_ms + int(wait["seconds"]) * 1000
-    return reset_moment_ms(words, since_ms)
+        ends_ms: int | None = int(words) * 1000
+    elif (wait := _FROM_THEN.fullmatch(words)) is not None:
+        ends_ms = since_ms + int(wait["seconds"]) * 1000
+    else:
+        ends_ms = reset_moment_ms(words, since_ms)
+    return ends_ms if ends_ms is not None and 0 <= ends_ms < _LATEST_MS else None
+
+
+def is_counted_from_then(detail: str) -> bool:
+    """Whether the moment depends on when it was said: the same words mean another one each time."""
+    return _FROM_THEN.fullmatch(_words_of(detail)) is not None
+
+
+def _words_of(detail: str) -> str:
+    found = _LIMIT.match(detail)
+    return (found["words"] if found is not None else None) or ""
 
 
 def fix_limit(detail: str, now_ms: int) -> str:
@@ -86,4 +123,4 @@ def fix_limit(detail: str, now_ms: int) -> str:
     moment = datetime.fromtimestamp(-(-ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
     month, half = _MONTHS[moment.month - 1].capitalize(), "am" if moment.hour < _NOON else "pm"
     clock = f"{moment.hour % _NOON or _NOON}:{moment.minute:02}{half}"
-    return f"usage limit, resets {month} {moment.day}, {moment.year}, {clock} (UTC)"
+    return f"{USED_UP}, resets {month} {moment.day}, {moment.year}, {clock} (UTC)"

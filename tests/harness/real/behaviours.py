@@ -21,9 +21,8 @@ def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
     """See a dialog stay, and what came meanwhile arrive after it, once; till then the ledger says why."""
     stage.begin_asking(lane)
     luna = stage.friend()
-    stage.until(stage.dialog)
     stage.until(lambda: stage.state()[0] == "blocked")
-    before = stage.dialog()
+    before = stage.until_drawn()
 
     normal = send(luna, "@nova", "--", "a normal one")
     urgent = send(luna, "@nova", "--interrupt", "--", "an urgent one: y")
@@ -35,9 +34,8 @@ def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
     assert stage.dialog() == before
     assert not stage.has_leave()
 
-    stage.give_leave()
+    stage.give_leave()  # and what it was given for may be stopped at once, by the interrupt
 
-    stage.until(stage.has_leave)
     stage.until_seen(urgent)
     stage.until_seen(normal)
     stage.told("an urgent one: y")

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.harness.real.harness_stage import HarnessHome, HarnessStage, bus, new_folder, reply, tool
+from tests.harness.real.harness_home import HarnessHome, bus, new_folder
+from tests.harness.real.harness_stage import HarnessStage, reply, tool
 
 from palaver.cli.doctor.accounts import account_for
 from palaver.cli.mock_model.script import Reply, Script, ToolCall

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TypeVar
 
-from tests.cli.person import Person
 from tests.harness.real.claude_stage import PREFIX, ClaudeStage, write_account
-from tests.harness.real.harness_stage import NAME, HarnessHome, HarnessStage, bus, new_folder
+from tests.harness.real.harness_home import HarnessHome, bus, new_folder
+from tests.harness.real.harness_stage import NAME, HarnessStage
 from tests.harness.real.install import installed
 from tests.harness.real.processes import processes_of
 
@@ -15,17 +13,7 @@ from palaver.cli.mock_model.script import Script
 from palaver.cli.mock_model.server import mock_model
 
 
-class UserStage(ClaudeStage):
-    """One whose users also start it by themselves, at terminals of their own."""
-
-    def person(self) -> Person:
-        """A person at a terminal in which nothing runs yet."""
-        person = Person(self.home, cols=100, rows=30)
-        self._people.append(person)
-        return person
-
-
-class OldClaudeStage(UserStage):
+class OldClaudeStage(ClaudeStage):
     """That version, its model, and others who write to it."""
 
     def words(self, prompt: str, *, asks: bool) -> tuple[str, ...]:
@@ -48,9 +36,6 @@ class OldClaudeStage(UserStage):
         return any(gate["lane"] == "native" and not gate["reason"] for gate in gates)
 
 
-_Stage = TypeVar("_Stage", bound=UserStage)
-
-
 def waiters(claude: HarnessStage) -> list[int]:
     """The processes that wait to wake a session."""
     return [pid for pid, line in processes_of(claude.home.path).items() if " rewake " in line]
@@ -59,22 +44,9 @@ def waiters(claude: HarnessStage) -> list[int]:
 @contextmanager
 def old_claude_stage() -> Iterator[OldClaudeStage]:
     """All of that version, ended with the block: processes, terminals, files."""
-    with _stage(OldClaudeStage, installed("claude-old")) as stage:
-        yield stage
-
-
-@contextmanager
-def user_stage() -> Iterator[UserStage]:
-    """The same of the version that all is tried with."""
-    with _stage(UserStage, installed("claude")) as stage:
-        yield stage
-
-
-@contextmanager
-def _stage(kind: type[_Stage], program: Path) -> Iterator[_Stage]:
-    folder = new_folder(program)
+    folder = new_folder(installed("claude-old"))
     write_account(folder)
     with mock_model(Script()) as model:
         home = HarnessHome(folder / "home", model, "claude")
         with bus(home) as people:
-            yield kind(home, model, people)
+            yield OldClaudeStage(home, model, people)

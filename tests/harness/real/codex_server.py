@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.cli.person import Person
 from tests.harness.real.codex_stage import CodexStage
-from tests.harness.real.harness_stage import LIMIT_S
+from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.install import installed
 
 from palaver.agents.codex.client import CodexClient
@@ -100,10 +99,3 @@ async def looked(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not await asyncio.to_thread(is_so):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
-
-
-def person_at_shell(stage: CodexStage) -> Person:
-    """A person at a terminal of their own, who stays as long as the stage does."""
-    person = Person(stage.home, cols=120, rows=40)
-    stage._people.append(person)
-    return person

@@ -1,28 +1,17 @@
 """A home, a scripted model, and Codex with nothing of whoever runs the tests."""
 
-import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.harness.real.harness_stage import (
-    LIMIT_S,
-    HarnessHome,
-    HarnessStage,
-    bus,
-    new_folder,
-    reply,
-)
+from tests.harness.real.harness_home import HarnessHome, bus, new_folder
+from tests.harness.real.harness_stage import HarnessStage, reply
 from tests.harness.real.processes import processes_of
 
-from palaver.agents.codex.client import CodexClient
-from palaver.agents.codex.server import listens
-from palaver.agents.codex.wire import Said, ThreadRead, result_as, start_turn
 from palaver.cli.mock_model.script import Reply, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel, mock_model
-from palaver.harness.codex_launch import launch_settings
 
 SETTINGS = """\
 model = "mock-model"
@@ -128,58 +117,3 @@ def write_settings(folder: Path, model: MockModel) -> None:
     path = folder / "account" / ".codex" / "config.toml"
     path.parent.mkdir()
     path.write_text(SETTINGS.format(url=model.url, folder=folder))
-
-
-class Talk:
-    """One thread of a server that several share."""
-
-    def __init__(self, client: CodexClient, thread: str, ended: "asyncio.Queue[str]") -> None:
-        self._client = client
-        self._thread = thread
-        self._ended = ended
-
-    async def turn(self, text: str) -> None:
-        """Have a turn, from beginning to end."""
-        await self._client.ask(*start_turn(self._thread, text, "test"))
-        async with asyncio.timeout(LIMIT_S):
-            while await self._ended.get() != self._thread:
-                pass
-
-
-@asynccontextmanager
-async def two_threads(stage: CodexStage, program: Path) -> AsyncIterator[tuple[Talk, Talk]]:
-    """A server that was not started by us, with two conversations in it."""
-    path = stage.project / "shared.sock"
-    settings = launch_settings(stage.pal, str(stage.home.path))
-    server = await asyncio.create_subprocess_exec(
-        *(str(program), "app-server", "--listen", f"unix://{path}", *settings),
-        env=stage.home.environment,
-        cwd=stage.project,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    ended: asyncio.Queue[str] = asyncio.Queue()
-
-    def hear(said: Said) -> None:
-        if said.method == "turn/completed":
-            ended.put_nowait(str(said.params["threadId"]))
-
-    client = CodexClient(path, hear, lambda error: None)
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            while not listens(path):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.05)
-        await client.open()
-        talks = [await _begin(client, stage, ended) for _ in range(2)]
-        yield talks[0], talks[1]
-    finally:
-        client.close()
-        server.terminate()
-        await server.wait()
-
-
-async def _begin(client: CodexClient, stage: CodexStage, ended: "asyncio.Queue[str]") -> Talk:
-    params: dict[str, object] = {"cwd": str(stage.project), "approvalPolicy": "never"}
-    answer = await client.ask("thread/start", {**params, "sandbox": "danger-full-access"})
-    return Talk(client, result_as(answer, ThreadRead).thread.id, ended)

@@ -13,6 +13,8 @@ from tests.harness.real.harness_stage import HarnessStage
 from tests.harness.real.install import NOT_TESTED, installed
 from tests.harness.real.report import report_on
 
+pytest.register_assert_rewrite("tests.harness.real.behaviours")
+
 if not os.environ.get("PALAVER_HARNESS"):
     collect_ignore_glob = ["test_*.py"]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.harness.real.claude_stage import ClaudeStage, write_account
 from tests.harness.real.codex_stage import CodexStage, bus_call, load_tools, shell_call, write_settings
-from tests.harness.real.harness_stage import HarnessHome, bus, new_folder, reply, tool
+from tests.harness.real.harness_home import HarnessHome, bus, new_folder
+from tests.harness.real.harness_stage import reply, tool
 
 from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
 from palaver.cli.mock_model.server import mock_model

@@ -1,4 +1,4 @@
-"""A home, a scripted model, and one harness with nothing of whoever runs the tests.
+"""One harness on a bus of its own, with a scripted model and nothing of whoever runs the tests.
 
 What all harnesses have in common is here. How each is started and what it looks like stands in a module of
 its own; what it must say there, in `harness.py`.
@@ -9,54 +9,28 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from tests.cli.person import Person, persons
-from tests.daemon.stage import Home, JsonLine, Result, Shell, finish, run_script_as_person
+from tests.cli.person import Person
+from tests.daemon.stage import JsonLine, Result, Shell, finish, run_script_as_person
 from tests.harness.real.harness import Harness
-from tests.harness.real.install import link_node
-from tests.harness.real.processes import end_processes_of, parent_of, processes_of
+from tests.harness.real.harness_home import LIMIT_S, HarnessHome
+from tests.harness.real.processes import parent_of, processes_of
 
-from palaver.cli.doctor.accounts import account_for
 from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel
 
-LIMIT_S = 90.0
-"""For a wait that ends when something is so. A harness is slow, and slower beside others on two cores."""
 PATIENCE_S = 3.0
 """After so long a key is pressed again: dialogs do not listen in their first moments."""
 LOOK_S = 0.05
+STILL = 5
+"""So many looks in a row must show the same before a dialog counts as drawn."""
 NAME = "nova"
-
-
-class HarnessHome(Home):
-    """A home whose environment leads harnesses to the scripted model, and to nobody else."""
-
-    limit_s = LIMIT_S
-
-    def __init__(self, path: Path, model: MockModel, *harnesses: str) -> None:
-        super().__init__(path)
-        self._accounts = [account_for(one, model.url, str(path.parent)) for one in harnesses or ("claude",)]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        folder = self.path.parent
-        inherited = super().environment
-        made = {
-            **inherited,
-            "PATH": f"{folder / 'bin'}:{inherited['PATH']}",
-            "HOME": str(folder / "account"),
-            "TMPDIR": str(folder / "tmp"),
-            "TERM": "xterm-256color",
-            "CLAUDE_CODE_MAX_RETRIES": "0",
-        }
-        for account in self._accounts:
-            made.update(account.environment)
-        return made
+SHARED = ("holder.log", "start.lock")
+"""The diary of all holders, and the lock under which they start a daemon: the home's, and they stay."""
 
 
 class HarnessStage(Harness):
@@ -177,10 +151,15 @@ class HarnessStage(Harness):
 
     # Others
 
+    def person(self, *, cols: int = 100, rows: int = 30, term: str = "dumb") -> Person:
+        """A person at a terminal in which nothing runs yet, who stays as long as the stage does."""
+        person = Person(self.home, cols=cols, rows=rows, term=term)
+        self._people.append(person)
+        return person
+
     def sit_down(self, name: str = NAME, last: bytes = b"") -> Person:
         """A person at its terminal who has read its screen up to a word."""
-        person = Person(self.home, cols=100, rows=30)
-        self._people.append(person)
+        person = self.person()
         person.run(f"pal attach {name} --plain")
         person.until(last or self.sign)
         return person
@@ -208,10 +187,10 @@ class HarnessStage(Harness):
         return [line for pid, line in found.items() if "palaver.daemon" not in line and pid not in ours]
 
     def left(self) -> list[Path]:
-        """Every file and socket of a session. The diary of all holders is none, nor what a harness leaves."""
+        """Every file and socket of a session. What all holders share is none, nor what a harness leaves."""
         agents, passing = self.home.path / "agents", self.project / "tmp"
         found = [path for path in (*agents.rglob("*"), *passing.rglob("*")) if not path.is_dir()]
-        return [path for path in found if path.name != "holder.log" and not self._is_its_own(path, passing)]
+        return [path for path in found if path.name not in SHARED and not self._is_its_own(path, passing)]
 
     def _is_its_own(self, path: Path, passing: Path) -> bool:
         return path.is_relative_to(passing) and path.relative_to(passing).parts[0].startswith(
@@ -271,6 +250,17 @@ class HarnessStage(Harness):
         """Wait until it rests."""
         self.until(lambda: self.state()[0] == "idle")
 
+    def until_drawn(self) -> str:
+        """Wait until it asks, and draws no more at its dialog; give that."""
+        found = [""]
+
+        def is_still() -> bool:
+            found.append(self.dialog())
+            return bool(found[-1]) and len(set(found[-STILL:])) == 1
+
+        self.until(is_still)
+        return found[-1]
+
     def until_gone(self) -> None:
         """Wait until nothing runs any more that was started for a session."""
         assert self.wait(lambda: not self.processes(), LIMIT_S), f"these run on: {self.processes()}"
@@ -310,30 +300,3 @@ def tool(name: str, **given: object) -> ToolCall:
 def reply(text: str = "", *calls: ToolCall, gate: str = "", awaits: str = "") -> Reply:
     """An answer of the model."""
     return Reply(text=text, calls=calls, gate=gate, awaits=awaits)
-
-
-def new_folder(*programs: Path) -> Path:
-    """A folder for one home, with an empty account and these programs on its path."""
-    folder = Path(tempfile.mkdtemp(prefix="pal-real-")).resolve()
-    for name in ("account", "tmp", "bin"):
-        (folder / name).mkdir()
-    for program in programs:
-        (folder / "bin" / program.name).symlink_to(program.resolve())
-    link_node(folder / "bin")
-    return folder
-
-
-@contextmanager
-def bus(home: Home) -> Iterator[list[Person]]:
-    """Run the bus of a home. With the block all ends: the sessions, then the bus, then the files of both."""
-    folder = home.path.parent
-    try:
-        home.ok("up")
-        with persons(home) as people:
-            yield people
-    finally:
-        # A pump that loses its bus, and then the file that says it is stopped, would start another one.
-        (home.path / "down").touch()
-        home.close()
-        end_processes_of(folder)
-        shutil.rmtree(folder)

@@ -7,43 +7,21 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import pyte
-import pytest
 from tests.cli.person import Person
 from tests.daemon.stage import JsonLine
-from tests.harness.real.harness_stage import HarnessHome, bus, new_folder
-from tests.harness.real.install import NOT_TESTED, PINNED, cache_folder
-from tests.harness.real.opencode_stage import OpenCodeStage
+from tests.harness.real.harness_home import HarnessHome, bus, new_folder
+from tests.harness.real.opencode_stage import OpenCodeStage, plugin_package
 
+from palaver.agents.opencode.companion import MODULE
 from palaver.agents.opencode.place import free_port
 from palaver.cli.doctor.accounts import account_for
 from palaver.cli.mock_model.script import Script
 from palaver.cli.mock_model.server import mock_model
 
 COLS, ROWS = 100, 30
-LIMIT_S = 600
-
-
-@cache
-def plugin_package() -> Path:
-    """Give the package that OpenCode wants beside every plugin, where it would fetch it itself."""
-    version = PINNED["opencode"][1]
-    folder = cache_folder() / f"opencode-plugin-{version}"
-    if not (folder / "node_modules").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        words = ["npm", "install", "--save-exact", "--no-fund", "--no-audit", "--prefix", str(folder)]
-        what = f"@opencode-ai/plugin@{version}"
-        try:
-            done = subprocess.run([*words, what], capture_output=True, timeout=LIMIT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            pytest.skip(f"{NOT_TESTED}: opencode: {what} cannot be had: {error}")
-        if done.returncode:
-            shutil.rmtree(folder, ignore_errors=True)
-            pytest.skip(f"{NOT_TESTED}: opencode: {what} cannot be had: {done.stderr[-200:]!r}")
-    return folder
 
 
 class InstalledStage(OpenCodeStage):
@@ -53,8 +31,7 @@ class InstalledStage(OpenCodeStage):
 
     def open_terminal(self, *arguments: str, sign: str = "commands") -> Person:
         """A person who starts it in a window, and waits until that shows a word."""
-        person = Person(self.home, cols=COLS, rows=ROWS, term="xterm-256color")
-        self._people.append(person)
+        person = self.person(cols=COLS, rows=ROWS, term="xterm-256color")
         words = shlex.join(("opencode", *arguments))
         person.press(f"unset PALAVER_HOME; cd {self.project}; exec {words}\r".encode())
         self.until(lambda: sign in self.shown(person))
@@ -121,7 +98,7 @@ class InstalledStage(OpenCodeStage):
 
     def companions(self) -> list[str]:
         """What runs beside it."""
-        return [line for line in self.processes() if "opencode_companion" in line]
+        return [line for line in self.processes() if MODULE in line.split()]
 
 
 def _is_ours(agent: JsonLine) -> bool:

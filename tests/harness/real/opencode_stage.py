@@ -1,15 +1,42 @@
 """OpenCode: how it is started here, and what it looks like."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
-from tests.harness.real.harness_stage import HarnessHome, HarnessStage, bus, new_folder, reply, tool
+import pytest
+from tests.harness.real.harness_home import HarnessHome, bus, new_folder
+from tests.harness.real.harness_stage import HarnessStage, reply, tool
+from tests.harness.real.install import NOT_TESTED, PINNED, cache_folder
 
 from palaver.cli.doctor.accounts import account_for
 from palaver.cli.mock_model.script import Reply, Script, ToolCall
 from palaver.cli.mock_model.server import mock_model
+
+FETCH_LIMIT_S = 600
+
+
+@cache
+def plugin_package() -> Path:
+    """Give the package that OpenCode wants beside its settings: else it would fetch it at every start."""
+    version = PINNED["opencode"][1]
+    folder = cache_folder() / f"opencode-plugin-{version}"
+    if not (folder / "node_modules").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        words = ["npm", "install", "--save-exact", "--no-fund", "--no-audit", "--prefix", str(folder)]
+        what = f"@opencode-ai/plugin@{version}"
+        try:
+            done = subprocess.run([*words, what], capture_output=True, timeout=FETCH_LIMIT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            pytest.skip(f"{NOT_TESTED}: opencode: {what} cannot be had: {error}")
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            pytest.skip(f"{NOT_TESTED}: opencode: {what} cannot be had: {done.stderr[-200:]!r}")
+    return folder
 
 
 class OpenCodeStage(HarnessStage):
@@ -63,12 +90,13 @@ class OpenCodeStage(HarnessStage):
 @contextmanager
 def opencode_stage(program: Path) -> Iterator[OpenCodeStage]:
     """All of it, ended with the block: processes, terminals, files."""
+    package = plugin_package()
     folder = new_folder(program)
     with mock_model(Script()) as model:
         home = HarnessHome(folder / "home", model, "opencode")
         with bus(home) as people:
             stage = OpenCodeStage(home, model, people)
-            stage.settings.parent.mkdir(parents=True)
+            shutil.copytree(package, stage.settings.parent, symlinks=True)
             stage.settings.write_text(_settings(model.url))
             yield stage
 

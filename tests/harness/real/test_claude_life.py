@@ -2,26 +2,17 @@
 
 import json
 import signal
-from collections.abc import Iterator
 
 import pytest
 from tests.cli.person import Person
 from tests.daemon.stage import run_as_person
 from tests.harness.real.claude_stage import ClaudeStage
-from tests.harness.real.claude_versions import UserStage, user_stage
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send
 from tests.harness.real.unheld import Unheld
 
 from palaver.cli.mock_model.script import Reply
 
 pytestmark = pytest.mark.harness
-
-
-@pytest.fixture
-def claude() -> Iterator[UserStage]:
-    """A home in which the bus runs and Claude Code can be started, with `pal` and without."""
-    with user_stage() as stage:
-        yield stage
 
 
 def write(claude: ClaudeStage, person: Person, text: str) -> None:
@@ -131,7 +122,7 @@ def test_when_its_context_is_shorter_it_rests(claude: ClaudeStage) -> None:
     assert json.dumps(states[-1]["payload"]) == '{"state": "idle"}'
 
 
-@pytest.mark.parametrize("how", ["--resume ID", "--continue", "--continue --fork-session", "pal resume"])
+@pytest.mark.parametrize("how", ["--resume ID", "--continue --fork-session", "pal resume"])
 def test_a_conversation_that_goes_on_is_the_same_agent_with_the_mail_that_waited(
     claude: ClaudeStage, how: str
 ) -> None:
@@ -190,7 +181,7 @@ def test_a_conversation_that_is_chosen_from_its_own_list_keeps_the_agent(claude:
 # Where no holder sees the screen
 
 
-def test_a_turn_that_its_user_stopped_is_over_and_a_message_wakes_it(claude: UserStage) -> None:
+def test_a_turn_that_its_user_stopped_is_over_and_a_message_wakes_it(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     luna = claude.friend()
     claude.script.add(reply("thinking", gate="busy"))
@@ -206,7 +197,7 @@ def test_a_turn_that_its_user_stopped_is_over_and_a_message_wakes_it(claude: Use
     assert is_told_once(claude, "what about this?")
 
 
-def test_a_dialog_that_its_user_denied_is_closed(claude: UserStage) -> None:
+def test_a_dialog_that_its_user_denied_is_closed(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     claude.script.add(reply("I need a file", claude.asking_to_make(claude.project / "made.txt")))
     session.write("make")
@@ -220,7 +211,7 @@ def test_a_dialog_that_its_user_denied_is_closed(claude: UserStage) -> None:
     assert not (claude.project / "made.txt").exists()
 
 
-def test_a_turn_that_failed_is_over(claude: UserStage) -> None:
+def test_a_turn_that_failed_is_over(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     error = {"type": "error", "error": {"type": "api_error", "message": "boom"}}
     claude.script.add(Reply(status=500, body=error))
@@ -233,7 +224,7 @@ def test_a_turn_that_failed_is_over(claude: UserStage) -> None:
     claude.until(lambda: session.state == "idle")
 
 
-def test_what_it_does_is_known_again_after_the_bus_was_away(claude: UserStage) -> None:
+def test_what_it_does_is_known_again_after_the_bus_was_away(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     claude.script.add(reply("thinking", gate="busy"))
     session.write("ponder")

@@ -3,23 +3,22 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.harness.real.codex_server import Server, app_server
 from tests.harness.real.codex_stage import (
     CodexStage,
-    Talk,
     bus_call,
     codex_stage,
     shell_call,
-    two_threads,
 )
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
-from palaver.cli.mock_model.script import Reply, ToolCall
+from palaver.cli.mock_model.script import ToolCall
+from palaver.harness.codex_launch import launch_settings
 
 pytestmark = pytest.mark.harness
 
@@ -72,26 +71,6 @@ def test_it_runs_without_a_terminal_to_the_end_of_a_turn(codex: CodexStage) -> N
     assert codex.state() == ("", "")
 
 
-def test_a_used_up_allowance_holds_messages(codex: CodexStage) -> None:
-    error = {
-        "type": "usage_limit_reached",
-        "message": "No more.",
-        "plan_type": "plus",
-        "resets_at": int(time.time()) + 3600,
-    }
-    codex.script.add(Reply(status=429, body={"error": error}))
-    codex.start("go on")
-    codex.until(lambda: codex.state()[0] == "blocked")
-    luna = codex.friend()
-
-    place = send(luna, "@nova", "--", "are you there?")
-
-    assert codex.state()[1].startswith("usage_limit")
-    codex.until(lambda: codex.receipt(place)["state"] == "held")
-    assert codex.receipt(place)["reason"].startswith("usage limit until ")
-    assert len(codex.script.main) == 1
-
-
 def test_when_its_server_is_lost_messages_are_typed(codex: CodexStage) -> None:
     codex.script.add(reply("first"))
     codex.start("go on")
@@ -116,23 +95,25 @@ def test_two_threads_of_one_server_never_read_each_others_mail(codex: CodexStage
 
 async def _talk_in_two_threads(codex: CodexStage) -> None:
     luna = codex.friend()
-    async with two_threads(codex, installed("codex")) as (vega, mira):
-        for talk, name in ((vega, "vega"), (mira, "mira")):
-            await _turn(codex, talk, shell_call(f"{codex.pal} join --name {name}"))
+    pal, home = codex.pal, str(codex.home.path)
+    async with app_server(codex, *launch_settings(pal, home)) as server:
+        vega, mira = await server.begin(), await server.begin()
+        for thread, name in ((vega, "vega"), (mira, "mira")):
+            await _turn(codex, server, thread, shell_call(f"{pal} --home {home} join --name {name}"))
         send(luna, "@vega", "--", "only for vega")
         send(luna, "@mira", "--", "only for mira")
 
-        for talk, own, other in ((vega, "vega", "mira"), (mira, "mira", "vega")):
-            shown = await _turn(codex, talk, bus_call("inbox"))
-            taken = await _turn(codex, talk, shell_call(f"{codex.pal} recv --json"))
+        for thread, own, other in ((vega, "vega", "mira"), (mira, "mira", "vega")):
+            shown = await _turn(codex, server, thread, bus_call("inbox"))
+            taken = await _turn(codex, server, thread, shell_call(f"{pal} --home {home} recv --json"))
 
             assert f"only for {own}" in shown
             assert f"only for {own}" in taken
             assert f"only for {other}" not in shown + taken
 
 
-async def _turn(codex: CodexStage, talk: Talk, call: ToolCall) -> str:
+async def _turn(codex: CodexStage, server: Server, thread: str, call: ToolCall) -> str:
     """Have one thread call one tool, and give what the model was told of it."""
     codex.script.add(reply("", call, awaits=codex.tools_sign), reply("done"))
-    await talk.turn("go on")
+    await server.turn(thread, "go on")
     return codex.script.main[-1].conversation

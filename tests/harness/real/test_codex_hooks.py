@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.daemon.stage import run_script_as_person
-from tests.harness.real.codex_server import app_server, person_at_shell
+from tests.harness.real.codex_server import app_server
 from tests.harness.real.codex_stage import CodexStage, codex_stage, shell_call
 from tests.harness.real.harness_stage import NAME, reply, send
 from tests.harness.real.install import installed
@@ -34,7 +34,7 @@ def has_hooks_of_its_own(codex: CodexStage) -> bool:
 
 def launch_as_person(codex: CodexStage, answer: bytes, *words: str) -> None:
     """Have a person start it at a terminal of their own, and say this when asked."""
-    person = person_at_shell(codex)
+    person = codex.person(cols=120, rows=40)
     person.run(f"cd {codex.project} && pal codex --name {NAME} --detach {' '.join(words)}")
     person.until(QUESTION)
     person.press(answer)
@@ -91,7 +91,7 @@ def test_one_who_says_no_is_not_asked_again(codex: CodexStage) -> None:
     codex.until_idle()
     codex.end()
 
-    person = person_at_shell(codex)
+    person = codex.person(cols=120, rows=40)
     person.run(f"cd {codex.project} && pal codex --name vega --detach")
     person.until(b"\nvega\r\n")
 

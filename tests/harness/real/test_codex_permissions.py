@@ -1,10 +1,11 @@
 """What Codex itself asks leave for: shown to people, and answered from elsewhere by a person's own word."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import JsonLine, run_as_person
+from tests.daemon.stage import JsonLine, run_as_person, set_approvals
 from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, shell_call
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
@@ -26,7 +27,8 @@ def quiet() -> Iterator[CodexStage]:
 def codex(quiet: CodexStage) -> CodexStage:
     """A bus on which agents wait for a person's word."""
     quiet.home.ok("down")
-    quiet.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    set_approvals(quiet.home)
+    quiet.home.ok("up")
     return quiet
 
 
@@ -50,7 +52,7 @@ def test_what_a_person_allows_is_done(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     shown = asked(codex, made)
     assert (shown["agent"], shown["harness"], shown["tool"]) == ("nova", "codex", "Bash")
-    assert shown["input"]["command"] == f"touch {made}"
+    assert shlex.split(shown["input"]["command"])[1:] == ["-lc", f"touch {made}"]  # with its shell
     assert shown["input"]["cwd"] == str(codex.project)
     assert shown["input"]["reason"] == "to see"
     assert codex.state() == ("blocked", f"permission: touch {made}")
@@ -127,7 +129,8 @@ def test_a_change_of_files_is_shown_whole(codex: CodexStage) -> None:
 
 def test_nobody_in_time_is_a_no(quiet: CodexStage) -> None:
     quiet.home.ok("down")
-    quiet.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "1"})
+    set_approvals(quiet.home, wait_s=1)
+    quiet.home.ok("up")
     made = quiet.project / "made.txt"
     quiet.script.add(reply("may I?", ask_first(f"touch {made}")), reply("so be it"))
 
@@ -145,7 +148,8 @@ def test_a_daemon_that_dies_meanwhile_leaves_the_question_to_the_terminal(codex:
     before = codex.dialog()
 
     codex.home.ok("down")
-    codex.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    set_approvals(codex.home)
+    codex.home.ok("up")
 
     again = pending(codex)
     assert again["input"] == first["input"]

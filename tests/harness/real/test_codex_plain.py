@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.daemon.stage import run_as_person
+from tests.daemon.stage import run_as_person, set_approvals
 from tests.harness.real.codex_server import Server, app_server, looked
 from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, shell_call
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
-from palaver.agents.codex.companion import shared_server
+from palaver.agents.codex.companion import MODULE, shared_server
 
 pytestmark = pytest.mark.harness
 
-COMPANION = "palaver.agents.codex.companion"
 EVERY_HOOK = "hooks.state"
 
 
@@ -63,7 +62,7 @@ def companions(codex: CodexStage) -> list[int]:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if COMPANION.encode() in words and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if MODULE.encode() in words and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.append(int(pid))
     return found
 
@@ -147,7 +146,8 @@ async def _two_busy(codex: CodexStage, server: Server) -> None:
 
 def test_what_it_asks_is_answered_by_a_person_from_elsewhere(codex: CodexStage) -> None:
     codex.home.ok("down")
-    codex.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    set_approvals(codex.home)
+    codex.home.ok("up")
     run(codex, _ask)
 
 

@@ -4,16 +4,16 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 from tests.daemon.stage import JsonLine
-from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, shell_call
+from tests.harness.real.codex_stage import CodexStage, codex_stage, shell_call
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 from tests.harness.real.processes import processes_of
 
+from palaver.agents.codex.start import MODULE as START
 from palaver.cli.mock_model.script import Reply
 
 pytestmark = pytest.mark.harness
@@ -90,26 +90,28 @@ def test_a_used_up_allowance_says_when_it_ends(codex: CodexStage) -> None:
     assert len(codex.script.main) == 1
 
 
-@pytest.mark.parametrize("victim", ["holder", "screen", "server", "daemon"])
-def test_whoever_is_killed_nothing_is_left(codex: CodexStage, victim: str) -> None:
-    made = codex.project / "made.txt"
-    codex.script.add(reply("", ask_first(f"touch {made}")))
-    codex.start("make it")
+def test_nothing_is_left_when_its_server_is_killed_and_it_ends(codex: CodexStage) -> None:
+    codex.begin_asking("")
     codex.until(codex.dialog)
-    found = processes_of(codex.home.path)
-    if victim == "daemon":
-        codex.home.kill(signal.SIGKILL)
-        os.kill(next(pid for pid, line in found.items() if "palaver.agents.holder" in line), signal.SIGKILL)
-    else:
-        mark = {"holder": "palaver.agents.holder", "screen": "--remote", "server": "app-server"}[victim]
-        for pid in [pid for pid, line in found.items() if mark in line and "codex_start" not in line]:
-            with suppress(ProcessLookupError):  # it goes with the one before
-                os.kill(pid, signal.SIGKILL)
-    if victim == "server":
-        codex.end()
+
+    for pid, line in processes_of(codex.home.path).items():
+        if "app-server" in line and START not in line:
+            os.kill(pid, signal.SIGKILL)
+    codex.end()
+
+    codex.until_clean()
+    assert not codex.has_leave()
+
+
+def test_nothing_runs_on_without_holder_and_daemon_and_the_next_one_clears_up(codex: CodexStage) -> None:
+    codex.begin_asking("")
+    codex.until(codex.dialog)
+    holder = codex.holder()
+
+    codex.home.kill(signal.SIGKILL)
+    os.kill(holder, signal.SIGKILL)
 
     codex.until_gone()
-    codex.until(lambda: not codex.places)
-    codex.until(lambda: not codex.left() or victim in ("holder", "daemon"))
-    assert [path for path in codex.left() if path.is_socket() and "native" in str(path)] == []
-    assert not made.exists()
+    codex.until(lambda: codex.home.pal("up").status == 0)  # its holder may have begun to start one
+    codex.until_clean()
+    assert not codex.has_leave()

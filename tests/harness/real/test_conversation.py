@@ -1,12 +1,9 @@
 """Claude Code and Codex, launched with `pal`, talk with each other, and nobody types a key."""
 
-import os
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.daemon.stage import JsonLine, end_process, run_as_person
+from tests.daemon.stage import JsonLine, run_as_person
 from tests.harness.real.duo_stage import CLAUDE, CODEX, Duo, claude_says, duo
 from tests.harness.real.harness_stage import reply
 from tests.harness.real.install import installed
@@ -30,11 +27,6 @@ def messages(both: Duo) -> list[JsonLine]:
     return both.home.events("--type", "message")
 
 
-def holder_of(pid: int) -> int:
-    """The process above an agent's."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def test_a_request_is_answered_and_the_talk_goes_on_to_six_messages(both: Duo) -> None:
     both.codex.start(name=CODEX)
     both.claude.script.add(reply("", claude_says(ASKED[0], "")))
@@ -53,22 +45,6 @@ def test_a_request_is_answered_and_the_talk_goes_on_to_six_messages(both: Duo) -
     assert {both.claude.until_seen(place)["lane"] for place in places} == {"native"}
     assert both.claude.receipt(places[-1])["grade"] == "context"
     assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []
-
-
-def test_nothing_is_left_of_the_two_when_they_are_killed(both: Duo) -> None:
-    both.codex.start(name=CODEX)
-    both.claude.script.add(reply("", claude_says(ASKED[0], "")))
-    both.claude.start(*MANUAL, "ask cody about the build", name=CLAUDE)
-    both.claude.until(lambda: len(messages(both)) >= 6)
-    assert both.left()
-    pids = {one["name"]: one["pid"] for one in both.home.ok("list", "--json").lines}
-
-    end_process(pids[CLAUDE], signal.SIGKILL)
-    os.kill(holder_of(pids[CODEX]), signal.SIGKILL)
-
-    both.claude.until(lambda: both.home.ok("list", "--json").out == "")
-    both.claude.until(lambda: not both.claude.processes())
-    both.claude.until(lambda: not both.left())
 
 
 def test_nothing_is_left_of_the_two_when_they_are_stopped(both: Duo) -> None:

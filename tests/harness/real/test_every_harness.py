@@ -34,7 +34,10 @@ STAGES: dict[str, Callable[[Path], AbstractContextManager[HarnessStage]]] = {
 }
 MISSING = {
     ("claude", "hook"): "beside hooks Claude Code always has something that wakes it: see its own file",
-    ("codex", "hook"): "Codex runs hooks with a person's leave alone, beside its native lane: see its own file",
+    (
+        "codex",
+        "hook",
+    ): "Codex runs hooks only with a person's leave, beside its native lane: see its own file",
     ("opencode", "hook"): "OpenCode runs no commands at moments of its own, so it has no lane of hooks",
     ("gemini", "native"): "Gemini CLI lets nobody into a session that runs, so it has no lane of its own",
 }
@@ -173,16 +176,23 @@ def test_a_turn_goes_on_without_the_daemon_and_nothing_is_lost(stage: HarnessSta
     assert stage.count("welcome back", stage.told("welcome back")) == 1
     stage.until_seen(place)
     stage.until_idle()
-    times = stage.count("in hand", stage.script.main[-1].conversation)
-    stage.until(lambda: (times, stage.receipt(before)["state"]) == (1, "seen") or is_in_doubt(luna, before))
-    assert times <= 1
+    stage.until(
+        lambda: (
+            (stage.count("in hand", stage.all_told()), stage.receipt(before)["state"]) == (1, "seen")
+            or is_in_doubt(luna, before)
+        )
+    )
+    assert stage.count("in hand", stage.all_told()) <= 1
 
 
 @pytest.mark.parametrize("ended", ["killed", "its holder killed", "asked to end"])
 @every_harness
 def test_nothing_is_left_of_one_that_ends(stage: HarnessStage, ended: str) -> None:
-    stage.begin_asking("")
-    stage.until(stage.dialog)
+    if ended == "its holder killed":
+        stage.begin()  # Gemini CLI takes a minute to end by itself while it asks
+    else:
+        stage.begin_asking("")
+        stage.until(stage.dialog)
     assert stage.left()
 
     pid = stage.pid() if ended == "killed" else stage.holder()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.daemon.stage import Home
 from tests.harness.real.claude_stage import claude_stage
-from tests.harness.real.harness_stage import LIMIT_S, bus, new_folder, send, tool
+from tests.harness.real.harness_home import LIMIT_S, bus, new_folder
+from tests.harness.real.harness_stage import send, tool
 from tests.harness.real.install import installed
 
 from palaver.cli.doctor.accounts import Account, account_for
@@ -139,7 +140,9 @@ def test_a_session_started_without_pal_reads_its_mail(harness: str) -> None:
 def test_a_session_started_without_pal_has_the_tools(harness: str) -> None:
     with stage(harness) as made:
         made.home.ok("install", harness, "--yes")
-        made.script.add(*(Reply(text="wait", calls=(made.account.call,), gate=gate) for gate in ("busy", "")))
+        made.script.add(Reply(text="wait", calls=(made.account.call,), gate="busy"))
+        made.script.add(Reply(text="done", awaits="list_agents"))
+        made.script.pastime = lambda number: Reply(text="wait", calls=(made.account.call,))
 
         process = made.start()
         until(made.has_server)

@@ -1,5 +1,7 @@
 """OpenCode itself, launched with `pal opencode`, and a scripted model."""
 
+import os
+import signal
 from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -41,3 +43,22 @@ def test_nobody_else_gets_into_its_server(opencode: OpenCodeStage) -> None:
     refusal.value.close()
     assert refusal.value.code == 401
     assert (place / "server.json").stat().st_mode & 0o077 == 0
+
+
+def test_nothing_is_left_when_the_daemon_is_killed_and_then_its_holder(opencode: OpenCodeStage) -> None:
+    opencode.script.add(reply("awake"))
+    opencode.start()
+    holder = opencode.holder()
+    opencode.home.kill(signal.SIGKILL)
+    opencode.until(lambda: opencode.home.pal("up").status == 0)  # its holder may be starting one just now
+    opencode.until(lambda: "native" in opencode.gates())
+    place = send(opencode.friend(), "@nova", "--", "are you still there?")
+    assert opencode.until_seen(place)["grade"] == "context"
+
+    opencode.home.kill(signal.SIGKILL)
+    os.kill(holder, signal.SIGKILL)
+    opencode.until_gone()
+    opencode.until(lambda: opencode.home.pal("up").status == 0)
+
+    opencode.until(lambda: opencode.state()[0] in ("exited", ""))
+    opencode.until_clean()

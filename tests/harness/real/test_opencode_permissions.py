@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.daemon.stage import JsonLine, run_as_person
+from tests.daemon.stage import JsonLine, run_as_person, set_approvals
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 from tests.harness.real.opencode_installed_stage import InstalledStage, installed_stage
@@ -11,15 +11,14 @@ from tests.harness.real.opencode_stage import OpenCodeStage, opencode_stage
 
 pytestmark = pytest.mark.harness
 
-ON = {"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"}
-
 
 @pytest.fixture
 def opencode() -> Iterator[OpenCodeStage]:
     """A bus in which agents wait for a person's word."""
     with opencode_stage(installed("opencode")) as stage:
         stage.home.ok("down")
-        stage.home.ok("up", env=ON)
+        set_approvals(stage.home)
+        stage.home.ok("up")
         yield stage
 
 
@@ -89,6 +88,7 @@ def test_without_the_bus_the_dialog_stays(opencode: OpenCodeStage) -> None:
     before = opencode.dialog()
 
     opencode.home.kill()
+    set_approvals(opencode.home, is_on=False)
     opencode.home.ok("up")
 
     opencode.until(lambda: "native" in opencode.gates())
@@ -101,7 +101,8 @@ def test_without_the_bus_the_dialog_stays(opencode: OpenCodeStage) -> None:
 def test_a_session_started_without_pal_is_answered_alike() -> None:
     with installed_stage(installed("opencode")) as opencode:
         opencode.home.ok("down")
-        opencode.home.ok("up", env=ON)
+        set_approvals(opencode.home)
+        opencode.home.ok("up")
         made = opencode.project / "made.txt"
         opencode.script.add(reply("", opencode.asking_to_make(made)), reply("so be it"))
         person = opencode.open_terminal("--prompt", "make it", sign="Allow once")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.daemon.stage import JsonLine, run_as_person
+from tests.daemon.stage import JsonLine, run_as_person, set_approvals
 from tests.harness.real.claude_stage import ClaudeStage, claude_stage
 from tests.harness.real.harness_stage import reply, send, tool
 from tests.harness.real.install import installed
@@ -18,7 +18,8 @@ def claude() -> Iterator[ClaudeStage]:
     """A bus in which agents wait for a person's word."""
     with claude_stage(installed("claude")) as stage:
         stage.home.ok("down")
-        stage.home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+        set_approvals(stage.home)
+        stage.home.ok("up")
         yield stage
 
 

@@ -1,12 +1,12 @@
 """A Claude Code that its user started without `pal`, after `pal install`: no holder sees its screen."""
 
-from tests.harness.real.claude_versions import UserStage
+from tests.harness.real.claude_stage import ClaudeStage
 
 
 class Unheld:
     """One session at its user's own terminal."""
 
-    def __init__(self, claude: UserStage) -> None:
+    def __init__(self, claude: ClaudeStage) -> None:
         self.claude = claude
         self.person = person = claude.person()
         claude.home.ok("install", "claude", "--yes")

@@ -1,0 +1,71 @@
+"""A home for the tests of real harnesses: a throw-away folder, an empty account, and the bus in it."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.person import Person, persons
+from tests.daemon.stage import Home
+from tests.harness.real.install import link_node
+from tests.harness.real.processes import end_processes_of
+
+from palaver.cli.doctor.accounts import account_for
+from palaver.cli.mock_model.server import MockModel
+
+LIMIT_S = 90.0
+"""For a wait that ends when something is so. A harness is slow, and slower beside others on two cores."""
+
+
+class HarnessHome(Home):
+    """A home whose environment leads harnesses to the scripted model, and to nobody else."""
+
+    limit_s = LIMIT_S
+
+    def __init__(self, path: Path, model: MockModel, *harnesses: str) -> None:
+        super().__init__(path)
+        self._accounts = [account_for(one, model.url, str(path.parent)) for one in harnesses or ("claude",)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        folder = self.path.parent
+        inherited = super().environment
+        made = {
+            **inherited,
+            "PATH": f"{folder / 'bin'}:{inherited['PATH']}",
+            "HOME": str(folder / "account"),
+            "TMPDIR": str(folder / "tmp"),
+            "TERM": "xterm-256color",
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+        }
+        for account in self._accounts:
+            made.update(account.environment)
+        return made
+
+
+def new_folder(*programs: Path) -> Path:
+    """A folder for one home, with an empty account and these programs on its path."""
+    folder = Path(tempfile.mkdtemp(prefix="pal-real-")).resolve()
+    for name in ("account", "tmp", "bin"):
+        (folder / name).mkdir()
+    for program in programs:
+        (folder / "bin" / program.name).symlink_to(program.resolve())
+    link_node(folder / "bin")
+    return folder
+
+
+@contextmanager
+def bus(home: Home) -> Iterator[list[Person]]:
+    """Run the bus of a home. With the block all ends: the sessions, then the bus, then the files of both."""
+    folder = home.path.parent
+    try:
+        home.ok("up")
+        with persons(home) as people:
+            yield people
+    finally:
+        # A pump that loses its bus, and then the file that says it is stopped, would start another one.
+        (home.path / "down").touch()
+        home.close()
+        end_processes_of(folder)
+        shutil.rmtree(folder)
