@@ -54,6 +54,10 @@ class FakeClock:
         self._now_ms += round(seconds * 1000)
         self._monotonic_s += seconds
 
+    def suspend(self, seconds: float) -> None:
+        """The machine sleeps: only the clock that people read goes on."""
+        self._now_ms += round(seconds * 1000)
+
 
 class Ring:
     """A timer that a test lets ring."""

@@ -5,33 +5,47 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config import DEFAULTS, KEYS, MEANINGS, NOT_SETTINGS, Settings, load, load_settings, typed
+from palaver.config import DEFAULTS, KEYS, MEANINGS, NOT_SETTINGS, Settings, load, typed
 from palaver.errors import BadRequest
 
 
 def test_without_a_file_every_setting_has_its_default(tmp_path: Path) -> None:
-    assert load_settings(tmp_path, {}) == Settings()
+    assert load(tmp_path, {}).settings == Settings()
 
 
 def test_the_file_counts_and_the_environment_wins(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('log_level = "debug"\nlog_max_bytes = 10\n')
 
-    settings = load_settings(tmp_path, {"PALAVER_LOG_LEVEL": "error", "HOME": "/x"})
+    settings = load(tmp_path, {"PALAVER_LOG_LEVEL": "error", "HOME": "/x"}).settings
 
     assert settings == Settings(log_level="error", log_max_bytes=10)
 
 
 def test_a_number_from_the_environment_is_a_number(tmp_path: Path) -> None:
-    assert load_settings(tmp_path, {"PALAVER_SQL_TIMEOUT_MS": "50"}).sql_timeout_ms == 50
+    assert load(tmp_path, {"PALAVER_SQL_TIMEOUT_MS": "50"}).settings.sql_timeout_ms == 50
+
+
+@pytest.mark.parametrize(("key", "most"), [("approvals_wait_s", 3600), ("approvals", 1), ("http_remote", 1)])
+def test_a_setting_may_be_at_its_limit(key: str, most: int) -> None:
+    assert typed(key, str(most)) == typed(key, most) == most
 
 
 def test_our_variables_that_say_something_else_are_no_settings(tmp_path: Path) -> None:
-    assert load_settings(tmp_path, dict.fromkeys(NOT_SETTINGS, "x")) == Settings()
+    assert load(tmp_path, dict.fromkeys(NOT_SETTINGS, "x")).settings == Settings()
+
+
+@pytest.mark.parametrize("key", ["approvals", "approvals_wait_s"])
+def test_what_the_human_alone_may_change_is_not_taken_from_the_environment(tmp_path: Path, key: str) -> None:
+    (tmp_path / "config.toml").write_text(f"{key} = 1\n")
+
+    assert getattr(load(tmp_path, {}).settings, key) == 1
+    with pytest.raises(BadRequest, match=f"'pal config set {key}' sets it"):
+        load(tmp_path, {f"PALAVER_{key.upper()}": "1"})
 
 
 def test_an_unknown_key_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="'colour'"):
-        load_settings(tmp_path, {"PALAVER_COLOUR": "red"})
+        load(tmp_path, {"PALAVER_COLOUR": "red"})
 
 
 @pytest.mark.parametrize(
@@ -48,6 +62,10 @@ def test_an_unknown_key_is_an_error_that_names_it(tmp_path: Path) -> None:
         ('brake_hops = "\u0661"', "brake_hops"),
         ("hints = 3", "hints"),
         ('room_wakes = "cats"', "room_wakes"),
+        ("approvals = 2", "'approvals' is 0 or 1, not 2"),
+        ('codex_hooks = "5"', "'codex_hooks' is 0 or 1, not 5"),
+        ("http_remote = 2", "'http_remote' is 0 or 1"),
+        ("approvals_wait_s = 3601", "'approvals_wait_s' is at most 3600, not 3601"),
     ],
 )
 def test_a_value_that_does_not_fit_is_an_error_that_names_its_key(
@@ -56,14 +74,14 @@ def test_a_value_that_does_not_fit_is_an_error_that_names_its_key(
     (tmp_path / "config.toml").write_text(line)
 
     with pytest.raises(BadRequest, match=named):
-        load_settings(tmp_path, {})
+        load(tmp_path, {})
 
 
 def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
 
     with pytest.raises(BadRequest, match="cannot be read"):
-        load_settings(tmp_path, {})
+        load(tmp_path, {})
 
 
 def test_it_is_known_where_each_value_comes_from(tmp_path: Path) -> None:

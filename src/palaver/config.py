@@ -1,6 +1,7 @@
 """Settings: one table, read once at start and handed down.
 
 `$PALAVER_HOME/config.toml` holds them, `PALAVER_<KEY>` in the environment wins, an unknown key is an error.
+What lets a person's word count for an agent is taken from the file alone: any process has an environment.
 What kind of thing a setting is stands here; `model/setting.py` says what its text may hold.
 """
 
@@ -20,6 +21,9 @@ NOT_SETTINGS: Final = frozenset(
 )
 """Variables with our prefix that say something else."""
 
+ONLY_IN_FILE: Final = frozenset({"approvals", "approvals_wait_s"})
+"""What only the human may change, and whoever starts the daemon may not: a script can be the one."""
+
 Origin = Literal["default", "file", "environment"]
 """Where a value comes from."""
 
@@ -29,9 +33,9 @@ _WAKES: Final = ("human", "everyone", "nobody")
 _Value = TypeVar("_Value", str, int)
 
 
-def _setting(default: _Value, meaning: str) -> _Value:
-    """One setting: its kind is that of its default, and its meaning is what people read of it."""
-    made: _Value = field(default=default, metadata={"meaning": meaning})
+def _setting(default: _Value, meaning: str, most: int | None = None) -> _Value:
+    """One setting: its kind is that of its default, its meaning what people read of it, `most` its limit."""
+    made: _Value = field(default=default, metadata={"meaning": meaning, "most": most})
     return made
 
 
@@ -70,7 +74,7 @@ class Settings:
         "", "More names under which the HTTP door may be called, with commas between them."
     )
     http_remote: int = _setting(
-        0, "With 1 the HTTP door may listen where other machines reach it; nothing there is encrypted."
+        0, "With 1 the HTTP door may listen where other machines reach it; nothing there is encrypted.", 1
     )
     room_lease_s: int = _setting(
         2_700, "How many seconds a holder of the stick may give no sign before it may be taken over."
@@ -92,12 +96,14 @@ class Settings:
     )
     room_message_bytes: int = _setting(4_096, "How long a message in a room may be, in bytes of UTF-8.")
     approvals: int = _setting(
-        0, "With 1 an agent that asks leave waits for 'pal approve' or 'pal deny', where its harness can."
+        0, "With 1 an agent that asks leave waits for 'pal approve' or 'pal deny', where its harness can.", 1
     )
     approvals_wait_s: int = _setting(
-        120, "How many seconds it waits; when nobody has answered by then it is denied. At most 3600."
+        120, "How many seconds it waits; when nobody has answered by then it is denied. At most 3600.", 3_600
     )
-    codex_hooks: int = _setting(1, "With 0 'pal codex' gives Codex no hooks, and asks nobody whether it may.")
+    codex_hooks: int = _setting(
+        1, "With 0 'pal codex' gives Codex no hooks, and asks nobody whether it may.", 1
+    )
     room_wakes: str = _setting(
         "human", "Whose messages to a whole room wake everybody in it: human, everyone or nobody."
     )
@@ -107,6 +113,9 @@ KEYS: Final[tuple[str, ...]] = tuple(one.name for one in fields(Settings))
 """The names of all settings, in the order of the table."""
 DEFAULTS: Final[Mapping[str, str | int]] = {key: getattr(Settings(), key) for key in KEYS}
 MEANINGS: Final[Mapping[str, str]] = {one.name: str(one.metadata["meaning"]) for one in fields(Settings)}
+_MOST: Final[Mapping[str, int]] = {
+    one.name: most for one in fields(Settings) if (most := one.metadata["most"]) is not None
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +137,11 @@ def load(home: Path, environment: Mapping[str, str]) -> Loaded:
     for name, value in environment.items():
         if name.startswith(PREFIX) and name not in NOT_SETTINGS:
             key = name.removeprefix(PREFIX).lower()
+            if key in ONLY_IN_FILE:
+                raise BadRequest(f"{name} is not taken from the environment: 'pal config set {key}' sets it")
             given[key] = value
             origins[key] = "environment"
     return Loaded(settings=settings_from(given), origins=origins)
-
-
-def load_settings(home: Path, environment: Mapping[str, str]) -> Settings:
-    """Read the settings of a home, as `load` does."""
-    return load(home, environment).settings
 
 
 def settings_from(given: Mapping[str, object]) -> Settings:
@@ -163,15 +169,24 @@ def typed(key: str, value: object) -> str | int:
     check_key(key)
     default = DEFAULTS[key]
     if isinstance(default, int):
-        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _LIMIT_DIGITS:
-            return int(value)
-        if type(value) is int and 0 <= value < 10**_LIMIT_DIGITS:
-            return value
-        raise BadRequest(f"the setting {key!r} is a number of at most {_LIMIT_DIGITS} digits, not {value!r}")
+        return _number(key, value)
     if not isinstance(value, str):
         raise BadRequest(f"the setting {key!r} is a text, not {value!r}")
     if key == "log_level" and value not in _LEVELS:
         raise BadRequest(f"the setting 'log_level' is debug, info, warning or error, not {value!r}")
     if key == "room_wakes" and value not in _WAKES:
         raise BadRequest(f"the setting 'room_wakes' is human, everyone or nobody, not {value!r}")
+    return value
+
+
+def _number(key: str, value: object) -> int:
+    """Give a number that its setting allows; a text may stand for it."""
+    most = _MOST.get(key)
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _LIMIT_DIGITS:
+        value = int(value)
+    if type(value) is not int or not 0 <= value < 10**_LIMIT_DIGITS:
+        raise BadRequest(f"the setting {key!r} is a number of at most {_LIMIT_DIGITS} digits, not {value!r}")
+    if most is not None and value > most:
+        wanted = "0 or 1" if most == 1 else f"at most {most}"
+        raise BadRequest(f"the setting {key!r} is {wanted}, not {value}")
     return value

@@ -63,6 +63,20 @@ def test_a_person_is_asked_once(tmp_path: Path, desk: Desk, typed: str, is_agree
     assert stat.S_IMODE(remembered(tmp_path).stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("columns", [30, 60, 200])
+def test_the_question_is_as_wide_as_the_terminal(
+    tmp_path: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    desk.types("y\n")
+
+    has_codex_hooks(ASK, PAL, str(tmp_path))
+
+    lines = [line for line in desk.shown.splitlines() if PAL not in line]
+    assert all(len(line) <= min(columns, 101) for line in lines)
+    assert " ".join(" ".join(lines).split()).endswith("Do you trust these? [y/N]")
+
+
 def test_one_who_wants_to_be_asked_again_is(tmp_path: Path, desk: Desk) -> None:
     desk.types("n\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))

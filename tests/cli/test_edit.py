@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.edit import edit_settings
-from palaver.config import KEYS, Settings, load_settings
+from palaver.config import KEYS, Settings, load
 from palaver.model.setting import parse_settings
 
 
@@ -77,7 +77,7 @@ def test_what_was_changed_holds_from_the_next_start_on(
     assert capsys.readouterr().out == (
         "takes effect when the bus starts again: pal down, pal up\nnothing was changed\n"
     )
-    assert load_settings(tmp_path, {}).brake_hops == 7
+    assert load(tmp_path, {}).settings.brake_hops == 7
 
 
 @pytest.mark.parametrize(

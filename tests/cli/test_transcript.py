@@ -108,14 +108,16 @@ def test_a_line_that_is_too_long_is_said(
 def test_a_range_behind_the_end_is_refused(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str], is_json: bool
 ) -> None:
-    status = read_transcript(ordered(first=50, is_json=is_json), environment)
+    status = read_transcript(ordered(first=50, is_json=True, is_refusal_json=is_json), environment)
 
     err = capfd.readouterr().err
     assert status == 1
     assert "it has 13 entries" in err
-    assert (
-        (json.loads(err)["error"] == "not_found") if is_json else err.startswith("pal: there is no entry 50")
-    )
+    if is_json:
+        assert json.loads(err)["error"] == "not_found"
+        assert json.loads(err)["details"]["reason"] == "it has 13 entries"
+    else:
+        assert err.startswith("pal: there is no entry 50")
 
 
 def test_excerpts_go_with_the_same_words_in_a_file_that_has_no_name(

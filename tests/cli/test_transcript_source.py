@@ -37,6 +37,18 @@ def test_a_session_of_every_harness_is_found_and_read(home: Path, harness: str) 
     assert [entry.text for entry in found.entries()] == texts
 
 
+def test_a_sub_agent_of_claude_is_found_below_the_session_of_its_parent(home: Path) -> None:
+    (session,) = (home / ".claude" / "projects").glob("*/*.jsonl")
+    beside = session.with_suffix("") / "subagents" / "agent-a1b2.jsonl"
+    beside.parent.mkdir(parents=True)
+    beside.write_bytes(session.read_bytes())
+
+    found = find_transcript(known("claude", "a1b2"), {"HOME": str(home)})
+
+    assert found.path == str(beside)
+    assert next(found.entries()).text == "list the files"
+
+
 def test_the_file_that_a_hook_told_comes_first(home: Path, tmp_path: Path) -> None:
     told = tmp_path / "told.jsonl"
     told.write_text("")

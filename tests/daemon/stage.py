@@ -295,6 +295,12 @@ def finish(
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
+def set_approvals(home: Home, *, wait_s: int = 600, is_on: bool = True) -> None:
+    """Have agents wait for a person's word from the next start of the bus on, as a person's own file says."""
+    home.path.mkdir(mode=0o700, exist_ok=True)
+    (home.path / "config.toml").write_text(f"approvals = {int(is_on)}\napprovals_wait_s = {wait_s}\n")
+
+
 def wait_until(is_so: Callable[[], object]) -> None:
     """Look until something is so: for what the system shows and nobody tells."""
     end = time.monotonic() + LIMIT_S

@@ -103,6 +103,7 @@ def test_a_person_stops_one_that_runs_without_a_terminal(bus: Home, claude: Path
     stopped = check_output(run_script_as_person(bus, "pal stop nova"))
 
     assert "nova has ended: killed by SIGTERM" in stopped.out
+    assert bus.ok("list", "--json").out == ""
     assert running.wait(5) == 128 + signal.SIGTERM
 
 
@@ -153,3 +154,23 @@ def test_in_a_terminal_it_is_started_again_with_its_session_and_name(bus: Home, 
         wait_until(lambda: "--resume s-1 wait" in shown(bus))
         (agent,) = bus.ok("list", "--json").lines
         os.kill(agent["pid"], signal.SIGKILL)
+
+
+def test_one_that_runs_to_its_end_here_is_not_left_in_the_background(bus: Home, claude: Path) -> None:
+    refused = bus.pal("claude", "--detach", "-p", "hello", "--json", env=environment(bus, claude))
+
+    assert (refused.status, refused.out) == (2, "")
+    assert "leave out --detach" in refused.err
+    assert bus.ok("list", "--json").out == ""
+
+
+def test_one_without_a_terminal_has_none_to_look_at(bus: Home, claude: Path) -> None:
+    running = bus.start("claude", "--name", "nova", "-p", "wait", env=environment(bus, claude), stdin=-1)
+    assert running.stdout is not None
+    running.stdout.readline()
+    running.stdout.readline()
+
+    refused = bus.pal("peek", "nova", "--json")
+
+    assert refused.error["message"] == "there is no terminal of nova: it runs without one"
+    running.communicate(b"\n", timeout=5)

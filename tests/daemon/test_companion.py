@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 from tests.daemon.opencode_beside import OpenCodeBeside
-from tests.daemon.stage import Home, JsonLine, Shell, run_as_person, wait_until
+from tests.daemon.stage import Home, JsonLine, Shell, run_as_person, set_approvals, wait_until
 from tests.daemon.wires import LinesWire
 
 Start = Callable[[Home], OpenCodeBeside]
@@ -102,7 +102,8 @@ def test_what_is_asked_stops_it_and_mail_waits(bus: Home, luna: Shell, start: St
 
 def approving(home: Home) -> None:
     home.ok("down")
-    home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    set_approvals(home)
+    home.ok("up")
 
 
 def pending(home: Home) -> JsonLine:

@@ -60,6 +60,14 @@ def test_more_than_a_page_of_the_newest_is_shown_whole_and_in_order(bus: Home) -
     assert [line["seq"] for line in shown] == places[-1100:]
 
 
+def test_a_message_reads_the_same_under_either_name_of_its_type(stage: Home) -> None:
+    plain = stage.ok("events", "--type", "message").out.splitlines()
+    named = stage.ok("events", "--type", "message_sent").out.splitlines()
+
+    assert [line.replace(" message_sent ", " message ") for line in named] == plain
+    assert plain[0].endswith(": number one")
+
+
 def test_a_wait_shows_what_comes_next_and_ends(stage: Home) -> None:
     waiter = stage.start("events", "--type", "message", "--wait", "5", "--after", "5", "--json")
 

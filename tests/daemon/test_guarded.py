@@ -1,6 +1,7 @@
 """Tasks of which one that fails stops nobody else."""
 
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -41,3 +42,20 @@ async def test_all_tasks_but_ones_own_are_ended() -> None:
         end_all_tasks()
 
     assert waiting.cancelled()
+
+
+async def test_work_that_is_ended_before_it_begins_is_let_go_without_a_word(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    async def work() -> None:
+        raise AssertionError("it was to be ended first")
+
+    async with GuardedTasks() as tasks:
+        ended = tasks.create_task(work())
+        end_all_tasks()
+    with pytest.raises(RuntimeError, match="finished"):
+        tasks.create_task(work())
+    gc.collect()
+
+    assert ended.cancelled()
+    assert not recwarn.list

@@ -218,16 +218,40 @@ def test_refusals_are_json(url: str, token: str) -> None:
         assert answer.json().keys() == {"error", "message"}
 
 
-def test_bad_json_rpc_is_answered(url: str, token: str) -> None:
+def test_settings_show_the_door_as_soon_as_it_is_opened(home: Home) -> None:
+    home.ok("up")
+    before = home.ok("config", "get", "http", "--json").json
+
+    home.ok("up", "--http", "127.0.0.1:0")
+
+    shown = home.ok("config", "get", "http", "--json").json
+    assert (before["value"], before["from"]) == ("", "default")
+    assert (shown["value"], shown["from"]) == ("127.0.0.1:0", "file")
+    assert "next" not in shown
+    assert 'http = "127.0.0.1:0" (file)' in home.ok("config", "list").out
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "sentence"),
+    [
+        (b"{", -32700, "the body is no JSON: one message of JSON-RPC a body is expected"),
+        (b"{}", -32600, "the body is no message of JSON-RPC 2.0"),
+        (b'{"id":7}', -32600, "the body is no message of JSON-RPC 2.0"),
+    ],
+)
+def test_bad_json_rpc_is_answered_with_one_sentence(
+    url: str, token: str, content: bytes, code: int, sentence: str
+) -> None:
     headers = {
         **bearer(token),
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
     }
 
-    answer = httpx2.post(f"{url}/mcp", headers=headers, content=b"{")
+    answer = httpx2.post(f"{url}/mcp", headers=headers, content=content)
 
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32700)
+    assert (answer.status_code, answer.json()["error"]) == (400, {"code": code, "message": sentence})
+    assert answer.json()["id"] == (7 if b"7" in content else None)
 
 
 @both_generations
@@ -246,7 +270,7 @@ async def test_the_tools_are_the_same_with_the_identity_of_the_token(
         turn = await model.ok("wait_for_turn", room_id=room)
         await model.ok("send_message", room_id=room, body="over HTTP", to_agent_id="nova")
         waiting = asyncio.create_task(model.ok("wait_for_events", room_id=room, event_type="message_sent"))
-        nova.ok("send", "room", "--", "heard")
+        nova.ok("send", f"#{room}", "--", "heard")
         heard = await waiting
 
     assert joined["agent_id"] == "luna"

@@ -139,7 +139,7 @@ async def test_a_whole_turn_beside_somebody_at_the_command_line(
         assert turn["status"] == "your_turn"
         await model.ok("send_message", room_id=room, body="almost there", to_agent_id="nova")
         assert nova.ok("recv", "--json").json["text"] == "almost there"
-        nova.ok("send", "room", "--", "take your time")
+        nova.ok("send", f"#{room}", "--", "take your time")
         heard = await model.ok("wait_for_events", room_id=room, event_type="message_sent")
         assert [event["payload"]["body"] for event in heard["events"]] == ["take your time"]
         passed = await model.ok(
@@ -347,7 +347,7 @@ def test_an_id_that_is_in_use_is_refused_and_what_uses_it_goes_on(
 
     pump.say(request(2, "ping"))
     refused = pump.hear()
-    nova.ok("send", "room", "--", "now")
+    nova.ok("send", f"#{room}", "--", "now")
 
     assert (refused["id"], refused["error"]["code"]) == (2, -32600)
     assert len(pump.answer(2)["events"]) == 1

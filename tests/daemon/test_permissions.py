@@ -5,7 +5,8 @@ import os
 import signal
 
 import pytest
-from tests.daemon.stage import Home, Job, JsonLine, Result, Shell, run_as_person, wait_until
+from tests.daemon.stage import Home, Job, JsonLine, Result, Shell, run_as_person, set_approvals, wait_until
+from tests.daemon.wires import LinesWire
 
 ASKED = {
     "session_id": "s1",
@@ -18,7 +19,8 @@ ASKED = {
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A home in which agents wait for a person's word."""
-    home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "600"})
+    set_approvals(home)
+    home.ok("up")
     return home
 
 
@@ -141,7 +143,8 @@ def test_the_same_request_again_is_another_one(bus: Home, nova: Shell) -> None:
 
 
 def test_nobody_answers_in_time_and_the_answer_is_no(home: Home) -> None:
-    home.ok("up", env={"PALAVER_APPROVALS": "1", "PALAVER_APPROVALS_WAIT_S": "2"})
+    set_approvals(home, wait_s=2)
+    home.ok("up")
 
     said = ask(session(home)).end()
 
@@ -259,6 +262,27 @@ def test_who_asks_at_its_own_terminal_only_is_answered_there(bus: Home, nova: Sh
     assert "nova asks at its own terminal, where no answer from here reaches it" in said.error["message"]
 
 
+def test_who_is_named_instead_of_its_request_is_answered_with_the_request(bus: Home, nova: Shell) -> None:
+    ask(nova)
+    (shown,) = pending(bus)
+
+    said = run_as_person(bus, "approve", "nova", "--json")
+
+    assert said.error["message"] == f"nova asks {shown['id']}: pal approve {shown['id']}"
+    assert len(pending(bus)) == 1
+
+
+def test_a_sub_agent_that_asks_is_answered_at_the_terminal_of_its_parent(bus: Home, nova: Shell) -> None:
+    hook(nova, "SubagentStart", agent_id="a1", agent_type="reviewer")
+    child = nova.begin_script("pal list --json").end()
+    name = next(one["name"] for one in child.lines if one.get("parent") == "nova")
+    run_as_person(bus, "--as", name, "status", "set", "blocked", "--detail", "dialog: Which?")
+
+    said = run_as_person(bus, "approve", name, "--json")
+
+    assert said.error["message"].endswith("answer at the terminal of nova")
+
+
 def test_a_limit_is_shown_among_what_is_asked_only_where_a_person_is_asked(bus: Home, nova: Shell) -> None:
     nova.ok("status", "set", "blocked", "--detail", "usage limit, resets 3pm (UTC)")
     waits = bus.ok("pending", "--json").lines
@@ -268,3 +292,78 @@ def test_a_limit_is_shown_among_what_is_asked_only_where_a_person_is_asked(bus: 
 
     assert waits == []
     assert (asks["agent"], asks["text"]) == ("nova", "usage limit: flash; Keep trying / Stop?")
+
+
+def test_what_is_asked_and_gone_in_one_write_waits_for_nobody(bus: Home) -> None:
+    asked = {"op": "permission", "name": "nova", "request": "per_1"}
+    lines = [{"req": 1, **asked, "tool": "bash"}, {"req": 2, **asked, "outcome": "gone"}]
+
+    with LinesWire(bus.path) as wire:
+        wire.ask("join", name="nova")
+        wire.send(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        said = [wire.next_line() for _ in lines]
+        wait_until(lambda: [one.get("reason") for one in answers(bus)] == ["gone"])
+
+    assert [line["req"] for line in said] == [1, 2]
+    assert said[0]["ok"]["id"]
+    assert bus.ok("pending", "--json").lines == []
+
+
+def test_a_request_that_became_another_has_another_id_and_the_first_ones_word_is_not_for_it(
+    bus: Home,
+) -> None:
+    def asked(wire: LinesWire, command: str) -> JsonLine:
+        given = {"session": "s", "tool": "Bash", "input": {"command": command}}
+        found: JsonLine = wire.ask("permission", name="nova", request="0", **given)["ok"]
+        return found
+
+    with LinesWire(bus.path) as wire:
+        wire.ask("join", name="nova")
+        first, same, other = asked(wire, "ls"), asked(wire, "ls"), asked(wire, "rm -r /")
+        (shown,) = pending(bus)
+        said = run_as_person(bus, "approve", first["id"], "--json")
+
+    assert first == same != other
+    assert (shown["id"], shown["input"]) == (other["id"], {"command": "rm -r /"})
+    assert (said.status, said.error["error"]) == (1, "not_found")
+
+
+def test_an_agent_that_asks_too_much_is_told_so_and_others_are_heard(bus: Home) -> None:
+    with LinesWire(bus.path) as wire:
+        wire.ask("join", name="nova")
+        asked = [wire.ask("permission", name="nova", request=f"{number}") for number in range(21)]
+        other = session(bus, "luna")
+        job = ask(other)
+        shown = pending(bus, 21)
+
+        assert [bool(one.get("ok", {}).get("id")) for one in asked] == [True] * 20 + [False]
+        assert "20 requests of nova wait for a person already" in str(asked[-1])
+        (its,) = [one for one in shown if one["agent"] == "luna"]
+        run_as_person(bus, "deny", its["id"])
+        assert decision(job.end())["behavior"] == "deny"
+
+
+def test_a_script_that_starts_the_bus_does_not_switch_it_on(home: Home) -> None:
+    refused = home.pal("up", env={"PALAVER_APPROVALS": "1"})
+
+    assert (refused.status, "'pal config set approvals' sets it" in refused.err) == (1, True)
+    home.ok("up")
+    assert home.pal("config", "set", "approvals", "1", "--json").error["error"] == "not_allowed"
+
+
+def test_no_character_of_what_is_asked_forges_the_page_or_hides_on_it(bus: Home) -> None:
+    forged = "ls\u2028    pal approve 1\x85rm\u200b -r\xa0x\u3164\U000e0041"
+
+    with LinesWire(bus.path) as wire:
+        wire.ask("join", name="nova")
+        asked = {"session": "s", "tool": "Bash", "input": {"command": forged}}
+        found = wire.ask("permission", name="nova", request="0", **asked)["ok"]
+        page = bus.ok("pending").out
+
+    shown = "ls\\u2028    pal approve 1\\x85rm\\u200b -r\\xa0x\\u3164\\U000e0041"
+    first, *_, last = page.splitlines()
+    assert f'      "command": "{shown}"\n' in page
+    assert all(ch == "\n" or ch.isprintable() for ch in page)
+    assert first.startswith(found["id"])
+    assert last == f"    pal approve {found['id']} | pal deny {found['id']}"
+    assert len(page.splitlines()) == 6

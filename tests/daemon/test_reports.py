@@ -1,14 +1,17 @@
 """The last report of a holder that no daemon heard: the next one takes it up."""
 
 import hashlib
+import signal
 from collections.abc import Iterator
 
 import pytest
+from tests.agents.spooled import read_reports
 from tests.agents.stage import PROGRAMS
 from tests.cli.person import holders_of
+from tests.daemon.holder import SECRET, FakeHolder, ticket_of, words_of
 from tests.daemon.stage import PAL, Home, end_process, new_home, wait_until
 
-from palaver.agents.spool import read_reports, write_report
+from palaver.agents.spool import write_report
 from palaver.model.last_report import Outcome, Report
 
 PYTHON = str(PAL).replace("/pal", "/python")
@@ -55,3 +58,25 @@ def test_a_report_with_another_secret_is_not_believed(home: Home) -> None:
     wait_until(lambda: not list((home.path / "agents").glob("*.report.json")))
     assert home.events("--type", "agent.bye") == []
     assert [agent["name"] for agent in home.ok("list", "--json").lines] == ["luna"]
+
+
+def test_a_report_says_what_became_of_the_mail_of_a_sub_agent(home: Home) -> None:
+    with FakeHolder(home) as holder:
+        holder.hold(ticket_of(words_of(home, "run", "--name", "luna", "--", "bash")))
+        child = holder.ok("sub_begin", key="t1", type="reviewer")["name"]
+        lane = holder.ok("lane", name=child, kind="native")["lane"]
+        holder.ok("gate", lane=lane, open=True)
+        places = [home.ok("send", "--json", f"@{child}", "--", "look here").json["seq"]]
+        assert holder.offered()["message"]["seq"] == places[0]
+        home.kill(signal.SIGKILL)
+        own = Outcome(messages=tuple(places), answer="seen", name=child)
+        other = Outcome(messages=tuple(places), answer="refused", name="nobody")
+        report = Report(name="luna", secret=SECRET, reason="left", outcomes=(own, other))
+        (home.path / "agents").mkdir(mode=0o700, exist_ok=True)
+        write_report(str(home.path), report)
+
+        home.ok("up")
+
+        wait_until(lambda: not read_reports(str(home.path)))
+        (receipt,) = home.ok("receipts", str(places[0]), "--json").json["receipts"]
+        assert (receipt["state"], receipt.get("unconfirmed")) == ("seen", None)

@@ -59,6 +59,11 @@ def receipt(home: Home, place: int) -> tuple[str, str]:
     return line["state"], line.get("lane") or ""
 
 
+def is_unconfirmed(home: Home, place: int) -> bool:
+    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+    return bool(line.get("unconfirmed"))
+
+
 def test_it_says_what_comes_and_ends_so_that_the_session_wakes(bus: Home, nova: Shell, luna: Shell) -> None:
     process = waiting(bus)
 
@@ -156,7 +161,19 @@ def test_one_that_is_killed_with_something_to_say_holds_nothing_up(
     place = send(luna, "--", "and now?")
     out, _ = again.communicate(timeout=5)
     assert out.decode() == f"New messages:\n[new message #{place}] luna → nova: and now?\n"
+    wait_until(lambda: is_unconfirmed(bus, lost))
+    for event in (
+        "UserPromptSubmit",
+        "PreToolUse",
+        "PostToolUse",
+        "PostToolBatch",
+        "Stop",
+        "UserPromptSubmit",
+    ):
+        hook(nova, event, prompt="go")
+    wait_until(lambda: bus.ok("status", "nova", "--json").json["state"] == "active")
     assert receipt(bus, lost) == ("submitted", "native")
+    assert is_unconfirmed(bus, lost)
 
 
 @pytest.mark.parametrize("words", [("rewake", "Stop"), ("rewake", "Stop", "--as", "luna"), ("rewake",)])

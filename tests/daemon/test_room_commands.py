@@ -143,6 +143,13 @@ def test_a_room_is_named_by_a_path_too(pair: tuple[Worker, Worker]) -> None:
     assert (empty.status, empty.error["error"]) == (2, "usage")
 
 
+def test_events_of_a_room_are_found_by_its_path(luna: Worker, nova: Worker) -> None:
+    here = luna.ok("events", "--room", ".", "--all", "--json").lines
+
+    assert here == nova.ok("events", "--room", room_of(nova), "--all", "--json").lines
+    assert {event["payload"]["room"] for event in here} == {room_of(luna)}
+
+
 def test_a_member_is_meant_by_its_harness_alone(home: Home, luna: Worker) -> None:
     shell = home.shell()
     shell.ok("join", "--name", "rosa", "--harness", "codex")
@@ -301,8 +308,10 @@ def test_only_the_holder_gives_the_stick_on(luna: Worker, nova: Worker) -> None:
     luna.ok("stick", "claim")
 
     other = nova.pal("stick", "release", *HANDOFF, "--json").error
+    early = nova.pal("stick", "pass", "luna", "--override", "--json").error
 
     assert nobody == "stale_lease"
+    assert early["error"] == "not_owner"
     assert (other["error"], other["details"]["owner"]) == ("not_owner", "luna")
 
 
@@ -354,6 +363,20 @@ def test_who_is_parked_is_passed_by_until_it_is_meant(luna: Worker, nova: Worker
 
     assert (in_vain.status, in_vain.out) == (3, "")
     assert parked.end().json["reason"] == "direct_pass"
+
+
+def test_who_is_parked_hears_once_of_a_hand_over_that_waits(luna: Worker, nova: Worker) -> None:
+    nova.ok("room", "leave")
+    luna.ok("stick", "claim")
+    luna.ok("stick", "release", *HANDOFF)
+
+    first = luna.pal("stick", "wait", "--park", "--timeout", "100ms", "--json")
+    second = luna.pal("stick", "wait", "--park", "--timeout", "100ms", "--json")
+
+    assert (first.status, first.json["status"], first.json["reason"]) == (3, "not_yet", "auto_claim_disabled")
+    assert first.json["hint"]
+    assert (second.status, second.json["reason"]) == (3, None)
+    assert "hint" not in second.json
 
 
 def test_alone_one_need_not_take_the_stick(luna: Worker, nova: Worker) -> None:
@@ -541,6 +564,20 @@ def test_a_word_to_the_room_is_for_those_in_the_room_here(home: Home, luna: Work
     assert sent["delivered_to"] == named["delivered_to"] == ["nova"]
     mail = nova.ok("recv", "--json").lines
     assert [(one["text"], one["room"]) for one in mail] == [("hello", room_of(nova)), ("you", room_of(nova))]
+
+
+def test_a_word_to_the_room_goes_into_no_room_of_another_folder(
+    home: Home, luna: Worker, nova: Worker
+) -> None:
+    room, nova.folder = room_of(nova), home.path.parent
+
+    refused = nova.pal("send", "room", "hi", "--json")
+    named = nova.ok("send", f"#{room}", "hello")
+
+    assert (refused.status, refused.error["error"]) == (1, "room_not_found")
+    assert f"at {home.path.parent} or above it" in refused.error["message"]
+    assert named.out.endswith(f" to luna in {room}\n")
+    assert home.texts() == ["hello"]
 
 
 def test_completion_offers_rooms_and_notes(luna: Worker) -> None:

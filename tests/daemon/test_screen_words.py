@@ -66,3 +66,32 @@ def test_the_end_of_a_turn_does_not_end_a_limit_that_the_screen_shows(bus: Home,
     wait_until(lambda: is_known(bus, "active", "read_file"))
     states = [one["payload"]["state"] for one in bus.events("--type", "status")]
     assert states[-2:] == ["blocked", "active"]
+
+
+def test_a_dialog_that_a_person_closes_at_once_does_not_stay_open_for_ever(bus: Home) -> None:
+    words = ("run", "--name", "luna", "--harness", "claude", "--", "claude")
+    asked = {"session_id": "s1", "tool_name": "Bash", "tool_use_id": "t1", "tool_input": {"command": "make"}}
+    with FakeHolder(bus) as holder:
+        holder.hold(ticket_of(words_of(bus, *words))).ok("status", state="idle")
+        for event in ("SessionStart", "PreToolUse", "PermissionRequest"):
+            assert holder.run(f"echo '{json.dumps(asked)}' | pal hook claude {event}").status == 0
+        wait_until(lambda: is_known(bus, "blocked", "permission: Bash: make"))
+
+        holder.ok("status", state="idle")
+
+        wait_until(lambda: is_known(bus, "idle"))
+
+
+@pytest.mark.parametrize(("program", "is_heard"), [("claude", True), ("pal claude", False)])
+def test_hooks_that_were_installed_are_heard_where_no_others_were_given(
+    bus: Home, program: str, is_heard: bool
+) -> None:
+    words = ("run", "--name", "luna", "--harness", "claude", "--", *program.split())
+    with FakeHolder(bus) as holder:
+        holder.hold(ticket_of(words_of(bus, *words))).ok("status", state="idle")
+
+        bus.ok("send", "@luna", "--", "look here")
+
+        said = holder.run("echo '{}' | pal hook claude UserPromptSubmit --installed")
+
+        assert ("look here" in said.out) is is_heard

@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -204,6 +205,19 @@ def test_a_second_one_in_the_foreground_says_that_the_bus_runs(bus: Home) -> Non
     refused = bus.pal("up", "--foreground")
 
     assert (refused.status, refused.err) == (1, "pal: the bus is already running\n")
+
+
+def test_a_daemon_that_comes_second_says_that_there_is_one_and_leaves(bus: Home) -> None:
+    told, telling = os.pipe()
+    with os.fdopen(told) as word:
+        command = [sys.executable, "-I", "-m", "palaver.daemon", "--home", str(bus.path)]
+
+        second = subprocess.Popen([*command, "--ready-fd", str(telling)], pass_fds=[telling])
+        os.close(telling)
+
+        assert word.read() == "ok\n"
+        assert second.wait(LIMIT_S) == 0
+    assert bus.ok("status", "--json").json["pid"] == bus.pid
 
 
 def test_a_wrong_option_in_the_foreground_is_a_usage_error(home: Home) -> None:

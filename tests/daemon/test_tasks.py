@@ -115,6 +115,12 @@ def test_what_cannot_be_done_is_refused(luna: Shell, words: list[str], status: i
     assert (refused.status, refused.error["error"]) == (status, code)
 
 
+def test_a_task_that_never_was_is_said_to_be_none(luna: Shell) -> None:
+    refused = luna.pal("task", "update", "99999", "--status", "completed", "--json")
+
+    assert refused.error["message"] == "there is no task 99999: 'pal task list' shows them"
+
+
 def test_completion_offers_the_numbers_of_open_tasks(luna: Shell, nova: Shell) -> None:
     done, open_ = made(luna, "first"), made(luna, "second")
     nova.ok("task", "complete", done)

@@ -107,7 +107,7 @@ def frames(side: str) -> set[str]:
 
 
 def test_the_protocol_page_has_exactly_the_frames_that_the_c_client_sends_and_obeys() -> None:
-    client = source("native", "pal.c")
+    client = "".join(source("native", name) for name in ("endings.h", "request.h", "frames.h"))
 
     sent = set(re.findall(r"(?:send_frame\(|frame\[HEAD \+ 1\] = {)'(\w)'", client))
     opening = set(re.findall(r'"PAL1(\w)', client))
@@ -129,7 +129,7 @@ def test_the_protocol_page_has_every_frame_that_the_daemon_reads_or_sends() -> N
 def test_the_protocol_page_has_exactly_the_fields_of_the_clients_request() -> None:
     shown = set(first_cells(sections(page("protocol.md"), "##")["The request"]))
 
-    client = source("native", "pal.c") + source("native", "hook.h")
+    client = "".join(source("native", name) for name in ("request.h", "frames.h", "hook.h"))
     assert shown == set(re.findall(r"add_field\('(\w)'", client))
     assert shown == set(re.findall(r'\bb"([a-z])"', source("src/palaver/doors/argv", "wire.py")))
 

@@ -5,7 +5,9 @@ or no hooks. Another version of the hooks is another question.
 """
 
 import json
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,8 @@ AGAIN: Final = "again"
 """What the daemon says may be done: none, those that were agreed to, ask if need be, ask in any case."""
 
 _FILE: Final = "codex-hooks.json"
+_NARROWEST: Final = 20
+_WIDEST: Final = 100
 _YES: Final = frozenset({"y", "yes"})
 
 
@@ -56,10 +60,19 @@ def _is_person_there() -> bool:
 
 
 def _question(pal: str, home: str) -> str:
-    return (
-        "Codex can tell the bus what it does by hooks, and is given messages by them where it has no server\n"
-        f"of its own. At {', '.join(EVENTS)} it would run\n\n"
-        f"    {hook_command(pal, home, 'EVENT')}\n\n"
-        "in sessions started with 'pal codex'. Nothing is written to your settings; 'pal codex --no-hooks'\n"
-        "goes without. Codex runs only hooks that you trust. Do you trust these? [y/N] "
+    """Ask, in lines as wide as the terminal; the command itself is never broken."""
+    before = (
+        "Codex can tell the bus what it does by hooks, and is given messages by them where it has no server "
+        f"of its own. At {', '.join(EVENTS)} it would run"
     )
+    behind = (
+        "in sessions started with 'pal codex'. Nothing is written to your settings; 'pal codex --no-hooks' "
+        "goes without. Codex runs only hooks that you trust."
+    )
+    width = min(shutil.get_terminal_size().columns - 1, _WIDEST)
+    lines = [*_wrapped(before, width), "", f"    {hook_command(pal, home, 'EVENT')}", ""]
+    return "\n".join([*lines, *_wrapped(behind, width), "Do you trust these? [y/N] "])
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, _NARROWEST), break_long_words=False, break_on_hyphens=False)

@@ -19,7 +19,7 @@ from typing import Final
 from palaver.agents.codex.place import codex_address, last_codex_session
 from palaver.agents.codex.start import HOOKS
 from palaver.agents.codex.start import MODULE as CODEX_START
-from palaver.agents.gemini_place import gemini_home, last_gemini_session
+from palaver.agents.gemini.place import gemini_home, last_gemini_session
 from palaver.agents.opencode.place import (
     Place,
     free_port,

@@ -21,7 +21,7 @@ from palaver.cli.attach.attach import attach, screen_size
 from palaver.cli.consent import has_codex_hooks
 from palaver.cli.headless import run_headless
 from palaver.cli.launch import LAUNCHERS, Launch, prepare_codex
-from palaver.errors import PalaverError
+from palaver.errors import PalaverError, UsageError
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
@@ -78,6 +78,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         except OSError as error:
             return _complain(f"{harness} cannot be set up: {error}", order, 1)
         if not made.is_agent or made.is_headless:
+            if order.is_detached:
+                return _complain(
+                    f"{harness} runs here to its end and answers where you are, so it cannot be left in the "
+                    "background: leave out --detach",
+                    order,
+                    2,
+                    code=UsageError.code,
+                )
             return run_headless(made, order.options["--ticket"], home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal = made.native, made.last_signal

@@ -32,6 +32,7 @@ _WAIT_MOST_S = 0.5
 def begin_limit(words: list[bytes]) -> None:
     """Let nothing from here on take longer than this; `words` are the arguments from the verb on."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # whoever started us may keep it back
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.alarm(_LONG_LIMIT_S if words[2:3] == [b"SessionStart"] else _LIMIT_S)
 
@@ -54,7 +55,7 @@ def _read_input() -> bytes:
     if os.isatty(0):
         return b""
     is_too_long = False
-    while piece := os.read(0, _PIECE_BYTES):
+    while piece := _read_piece():
         content += piece
         if len(content) > _INPUT_LIMIT_BYTES:
             is_too_long = True
@@ -62,6 +63,15 @@ def _read_input() -> bytes:
     if is_too_long:
         os._exit(0)
     return bytes(content)
+
+
+def _read_piece() -> bytes:
+    """Wait for more, also where whoever shares the input does not wait."""
+    while True:
+        try:
+            return os.read(0, _PIECE_BYTES)
+        except BlockingIOError:
+            select.select([0], [], [])
 
 
 def _ask(home: str, fields: list[tuple[bytes, bytes]]) -> bytes:

@@ -22,6 +22,7 @@ from palaver.doors.argv.transcript_order import (
     excerpt_order_from_word,
     read_order_from_word,
 )
+from palaver.doors.lines_wire import error_object
 from palaver.errors import NotFound, PalaverError, UsageError
 from palaver.model.transcript import Entry, Excerpt, entry_at_level, take_excerpt
 
@@ -37,7 +38,7 @@ def read_transcript(word: str, environment: Mapping[str, str]) -> int:
         transcript = find_transcript(order.known, environment)
         _print(order, transcript, environment)
     except PalaverError as error:
-        return _complain(error, is_json=order.is_json)
+        return _complain(error, is_json=order.is_refusal_json)
     except OSError as error:
         sys.stderr.write(f"pal: {error.filename or 'standard output'}: {error.strerror}\n")
         os._exit(1)  # what cannot be written now cannot be written at the end either
@@ -108,8 +109,7 @@ def _ask_again(argv: Sequence[str], content: bytes, environment: Mapping[str, st
 
 def _complain(error: PalaverError, *, is_json: bool) -> int:
     if is_json:
-        told = {"error": error.code, "message": str(error), **error.details}
-        sys.stderr.write(_encode(told).decode() + "\n")
+        sys.stderr.write(_encode(error_object(error)).decode() + "\n")
     else:
         sys.stderr.write(f"pal: {error}\n")
     return 2 if isinstance(error, UsageError) else 1

@@ -39,6 +39,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     request: str = ""
     """With `allowed`: what a person says to a request for a permission."""
     allowed: bool = False
+    digest: str = ""
+    """Of what that person saw."""
 
     @property
     def refusal(self) -> PalaverError:

@@ -59,6 +59,9 @@ def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foregr
     check_settings(loaded.settings)
     lock = lock_home(home, lambda: _is_listening(home))
     if lock is None:
+        if not is_foreground and _is_listening(home):
+            ready.say("ok")  # somebody else has started one in the same moment, and who wants one has one
+            return 0
         ready.say(
             "the bus is already running" if is_foreground else f"another daemon holds {home / 'daemon.lock'}"
         )

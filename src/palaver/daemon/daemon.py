@@ -29,8 +29,8 @@ from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.hooks.desk import HookDesk
-from palaver.doors.hooks.permissions import PermissionBook
 from palaver.doors.http.server import HttpDoor
+from palaver.doors.permissions import PermissionBook
 from palaver.doors.reports import take_up_reports
 from palaver.doors.services import DOWN, REPLACED, Services
 from palaver.doors.subagents import Subagents
@@ -127,8 +127,8 @@ class Daemon:
         doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
         await doors.unix.open()
         doors.adopted.open()
-        DeadSockets(self._home, log)
-        DeadPlaces(self._home, log)
+        closing.callback(DeadSockets(self._home, log).close)
+        closing.callback(DeadPlaces(self._home, log, tasks).close)
         tasks.create_task(take_up_reports(doors.services))
         await doors.services.http.open(doors.services, self._settings)
         tasks.create_task(Due(reactors.delivery).run())
@@ -188,6 +188,7 @@ class Daemon:
         """Make what turns bytes into requests, with all that doors are handed."""
         roll, broker, http = middle.roll, middle.broker, HttpDoor(tasks)
         conversations, transcripts = Conversations(delivery, log, tasks), TranscriptBook()
+        closing.callback(conversations.close)
         desk = Desk(
             log=log,
             broker=broker,

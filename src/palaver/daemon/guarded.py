@@ -14,7 +14,16 @@ class GuardedTasks(asyncio.TaskGroup):
     """A task group in which one task that fails is written down and stops nobody else."""
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
-        return super().create_task(self._guard(coro), **options)
+        guarded = self._guard(coro)
+        try:
+            task = super().create_task(guarded, **options)
+        except RuntimeError:  # the group has ended
+            guarded.close()
+            coro.close()
+            raise
+        # One that is ended before its first step never comes to its work, which then was never begun.
+        task.add_done_callback(lambda done: coro.close())
+        return task
 
     async def _guard(self, coro: Coroutine[Any, Any, Any]) -> Any:
         try:

@@ -9,9 +9,9 @@ from palaver.delivery.allowances import Allowances
 from palaver.delivery.delivery import Delivery
 from palaver.links.attendance import AttendanceBook
 from palaver.log.api import Log
-from palaver.model.agent import Agent, Caller, standing_of_role
+from palaver.model.agent import Agent
+from palaver.model.caller import caller_for
 from palaver.model.delivery import AgentState
-from palaver.model.message import INSTANCE
 from palaver.model.request import Request, SetStatus
 from palaver.rooms.policy import Policy
 from palaver.watches.nags import Nags
@@ -37,8 +37,7 @@ class Reactors:
             return await broker.submit(SYSTEM_CALLER, request)
 
         async def rest(agent: Agent) -> object:
-            caller = Caller(name=agent.name, standing=standing_of_role(agent.role), kind=INSTANCE)
-            return await broker.submit(caller, SetStatus(state=AgentState.IDLE))
+            return await broker.submit(caller_for(agent), SetStatus(state=AgentState.IDLE))
 
         call_later = asyncio.get_running_loop().call_later
         self.delivery = Delivery(log, submit, clock=clock, tasks=tasks)

@@ -99,12 +99,18 @@ class TargetActive(RequestError):
 
     code = "target_active"
 
-    def __init__(self, agent_id: str) -> None:
-        super().__init__(agent_id)
+    def __init__(self, agent_id: str, gone_in_s: int | None = None) -> None:
+        super().__init__(agent_id, gone_in_s)
         self.agent_id = agent_id
+        self.gone_in_s = gone_in_s
 
     def __str__(self) -> str:
-        return f"{self.agent_id} is there, or was a moment ago; an operator can remove it with --force"
+        if self.gone_in_s is None:
+            return f"{self.agent_id} is there; an operator can remove it with --force"
+        return (
+            f"{self.agent_id} was there a moment ago: every member can remove it in {self.gone_in_s} "
+            "seconds, an operator at once with --force"
+        )
 
 
 class AgentIdRequired(Sentence):

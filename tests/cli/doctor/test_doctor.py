@@ -37,6 +37,15 @@ def test_a_program_that_cannot_be_run_is_still_found(tmp_path: Path) -> None:
     path.chmod(0o755)
 
     assert look_at("claude", str(path), {}).version == ""
+    assert look_at("claude", str(path), {}).trouble
+
+
+def test_a_version_that_comes_with_a_failure_is_none(tmp_path: Path) -> None:
+    path = pretend(tmp_path, "claude", "echo 1.2.3; exit 3")
+
+    found = look_at("claude", str(path), {"PATH": "/bin"})
+
+    assert (found.version, found.trouble) == ("", "'--version' ended with status 3")
 
 
 def test_what_is_found_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,19 @@ def test_a_version_that_was_never_tried_can_be(known: list[Tried]) -> None:
     assert advice == "'pal doctor --self-test --harness claude' tries it"
 
 
+def test_what_is_not_known_to_work_is_to_be_looked_at() -> None:
+    silent = Found(
+        harness="claude", path="/bin/claude", version="", trouble="'--version' ended with status 3"
+    )
+
+    never, broken, known = (found_lines(one, [tried()]) for one in (found("9.9.9"), silent, found()))
+
+    assert [ok for ok, _ in never] == [ok for ok, _ in broken] == [False, False]
+    assert "ended with status 3" in broken[0][1]
+    assert [ok for ok, _ in known] == [True]
+    assert found_lines(found("9.9.9", now=tried("9.9.9")), [])[0][0]
+
+
 def test_what_fails_says_what_to_do() -> None:
     lines = found_lines(found(now=tried(idle="it slept")), [tried()])
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from palaver.doors.argv.style import display_width, safe, truncate
+from palaver.model.visible import exact
 
 _BETWEEN: Final = " | "
 
@@ -42,7 +43,7 @@ def status_line(standing: Standing, mode: str, notice: str, width: int, hint: st
 
 def _lines(standing: Standing, mode: str, notice: str) -> Iterator[list[str]]:
     name, state = safe(standing.name), safe(standing.state)
-    full = f"{state}: {safe(standing.detail)}" if standing.detail else state
+    full = f"{state}: {exact(standing.detail)}" if standing.detail else state
     flags = _flags(standing)
     if notice:
         yield [name, full, *flags, f"! {notice}"]

@@ -87,9 +87,14 @@ def look_at(harness: str, path: str, environment: Mapping[str, str]) -> Found:
             timeout=_LIMIT_S,
             check=False,
         )
-        said = _VERSION.search(done.stdout)
-    except (OSError, subprocess.TimeoutExpired):
-        said = None
+    except OSError as error:
+        return Found(harness=harness, path=path, version="", trouble=f"{error.strerror}")
+    except subprocess.TimeoutExpired:
+        return Found(harness=harness, path=path, version="", trouble=f"no answer in {_LIMIT_S:g} seconds")
+    if done.returncode:
+        trouble = f"'--version' ended with status {done.returncode}"
+        return Found(harness=harness, path=path, version="", trouble=trouble)
+    said = _VERSION.search(done.stdout)
     return Found(harness=harness, path=path, version=said[0] if said else "")
 
 

@@ -49,12 +49,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     version: str
     """Empty when it does not say."""
+    trouble: str = ""
+    """Why it does not say: how asking for it ended."""
     tried: Tried | None = None
     """What a self-test has just shown."""
 
 
 def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
     """Say what is known of a version: a sentence, and what to do when nothing is known of it."""
+    if found.trouble:
+        return f"it does not say its version: {found.trouble}", "run it by itself once, and see what it lacks"
     known = [one for one in proven if one.harness == found.harness]
     for one in known:
         if one.version == found.version:
@@ -92,9 +96,10 @@ def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]
     """Give a harness as people read it: lines, each with whether all is well."""
     said, advice = what_works(found, proven)
     version = found.version or "of a version that it does not say"
-    lines = [(True, f"{found.harness} {version} ({found.path}): {said}")]
+    is_shown = found.tried is not None and found.tried.is_well
+    lines = [(not advice or is_shown, f"{found.harness} {version} ({found.path}): {said}")]
     if found.tried is None:
-        return [*lines, (True, f"  {advice}")] if advice else lines
+        return [*lines, (False, f"  {advice}")] if advice else lines
     for check, result in found.tried.results.items():
         lane = f" ({found.tried.lanes[check]})" if check in found.tried.lanes else ""
         if result == "ok":
