@@ -1,4 +1,4 @@
-"""What a screen said too early: right behind a hook that tells of a dialog it may show what was before.
+"""What a screen said too early: while a dialog is drawn, or drawn anew, it may look as if there were none.
 
 Such a word is kept for the moment that a dialog takes to be drawn. It counts then, when nothing else has been
 said of the agent: neither by its hooks nor by its screen.
@@ -19,7 +19,7 @@ from palaver.model.request import SetStatus
 from palaver.model.terminal import DIALOG
 
 _DRAWING_MS: Final = 1500
-"""So long a dialog may take from its hook to the screen."""
+"""So long a dialog may take until it is on the screen."""
 
 Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
 
@@ -42,10 +42,11 @@ class EarlyWords:
     def keep(self, known: Agent, status: SetStatus) -> None:
         """Say this of an agent later, if what is known of it is the same then."""
         self.drop(known.name)
-        self._kept[known.name] = self._start(self._say(known, status))
+        drawn_ms = self._services.clock.now_ms() + _DRAWING_MS
+        self._kept[known.name] = self._start(self._say(known, status, drawn_ms))
 
-    async def _say(self, known: Agent, status: SetStatus) -> None:
-        rest_ms = known.since + _DRAWING_MS - self._services.clock.now_ms()
+    async def _say(self, known: Agent, status: SetStatus, drawn_ms: int) -> None:
+        rest_ms = drawn_ms - self._services.clock.now_ms()
         await asyncio.sleep(min(max(rest_ms, 0), _DRAWING_MS) / 1000)
         now = self._services.broker.directory.get(known.name)
         if now is None or now.left or _said_of(now) != _said_of(known) or self._has_dialog(known.name):
@@ -65,10 +66,9 @@ class EarlyWords:
             self.drop(name)
 
 
-def is_before_dialog(known: Agent, state: str, now_ms: int) -> bool:
-    """Tell whether a screen at rest may be the one from before a dialog that a hook has just announced."""
-    is_new = known.state == AgentState.BLOCKED and now_ms - known.since < _DRAWING_MS
-    return is_new and state == AgentState.IDLE and known.harness in LOOKED_UP
+def is_before_dialog(known: Agent, state: str) -> bool:
+    """Tell whether a screen at rest may be about to show the dialog that a hook has told of."""
+    return known.state == AgentState.BLOCKED and state == AgentState.IDLE and known.harness in LOOKED_UP
 
 
 def _said_of(agent: Agent) -> tuple[str, str, int]:

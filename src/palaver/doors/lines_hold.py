@@ -158,7 +158,7 @@ class Holding:
             return False  # it was seen on the screen, and so is what it is now
         # A screen at rest shows nothing of an allowance that is used up.
         is_resting = state == AgentState.IDLE and is_limited(known)
-        is_early = known.ready and is_before_dialog(known, state, self._services.clock.now_ms())
+        is_early = known.ready and is_before_dialog(known, state)
         if is_early and not is_resting:
             self._early.keep(known, status)
         return known.ready and (known.state == state or is_resting or is_early)
