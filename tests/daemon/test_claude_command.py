@@ -141,7 +141,7 @@ def test_a_program_that_is_not_there_is_said_so(bus: Home) -> None:
 def test_in_a_terminal_it_is_started_again_with_its_session_and_name(bus: Home, claude: Path) -> None:
     path = f"PATH={claude}:$PATH"
     with persons(bus):
-        check_output(run_script_as_person(bus, f"{path} pal claude --name nova --detach wait"))
+        check_output(run_script_as_person(bus, f"{path} pal claude --name nova --detach --model wait begin"))
         wait_until(lambda: '"name":"nova"' in shown(bus))
         wait_until(lambda: "s-1" in str(bus.events("--type", "life")))
         (agent,) = bus.ok("list", "--json").lines
@@ -151,7 +151,9 @@ def test_in_a_terminal_it_is_started_again_with_its_session_and_name(bus: Home, 
         again = check_output(run_script_as_person(bus, f"{path} pal resume nova --detach"))
 
         assert again.out == "nova\n"
-        wait_until(lambda: "--resume s-1 wait" in shown(bus))
+        wait_until(lambda: '"name":"nova"' in (seen := shown(bus)) and "--resume s-1" in seen)
+        assert "--model wait" in shown(bus)
+        assert "begin" not in shown(bus)
         (agent,) = bus.ok("list", "--json").lines
         os.kill(agent["pid"], signal.SIGKILL)
 

@@ -33,7 +33,7 @@ def test_text_has_both_too_and_the_status_counts_both(bus: Home) -> None:
     ill = bus.pal("doctor", "--harness", "claude", env=found)
 
     assert "ok   home " in well
-    assert "ok   claude 0.0.1 (" in well
+    assert "look claude 0.0.1 (" in well
     assert ill.status == 1
 
 

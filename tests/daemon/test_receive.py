@@ -218,10 +218,10 @@ def test_one_without_a_consumer_says_it_too(bus: Home, follow: Callable[..., Fol
 def test_a_follower_of_mail_that_is_asked_to_end_has_written_down_what_it_showed(
     bus: Home, nova: Shell
 ) -> None:
+    os.mkfifo(bus.path.parent / "stop")
     follower = nova.begin_script(
         "pal recv --follow --json & pid=$!; read -r _ <stop; kill -TERM $pid; wait $pid"
     )
-    os.mkfifo(bus.path.parent / "stop")
     place = bus.ok("send", "@nova", "--json", "--", "one").json["seq"]
     seen = json.loads(follower.line())
     (bus.path.parent / "stop").write_text("\n")
