@@ -84,8 +84,7 @@ def test_what_is_answered_at_its_terminal_is_asked_no_more(opencode: OpenCodeSta
 
 def test_without_the_bus_the_dialog_stays(opencode: OpenCodeStage) -> None:
     asked(opencode)
-    opencode.until(opencode.dialog)
-    before = opencode.dialog()
+    before = opencode.until_drawn()
 
     opencode.home.kill()
     set_approvals(opencode.home, is_on=False)
