@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.log.logs import LIMIT_S, all_rows, draft, files_no_larger_than, fold, put, writes
+from tests.log.logs import LIMIT_S, all_rows, begun, draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import DiskFull, ShuttingDown, StorageFailed
@@ -316,7 +316,7 @@ async def test_a_caller_that_goes_away_leaves_a_job_that_is_ended_later(
 ) -> None:
     events = await put_many(sqlite_log, 600)
     calls = [asyncio.ensure_future(sqlite_log.archive(500)) for _ in range(3)]
-    await asyncio.sleep(0)
+    await begun()
 
     for call in calls[:2]:
         call.cancel()
@@ -331,7 +331,7 @@ async def test_a_caller_that_goes_away_leaves_a_job_that_is_ended_later(
 async def test_the_writer_outlives_a_caller_that_is_gone(sqlite_log: SqliteLog) -> None:
     await put_many(sqlite_log, 20)
     calls = [asyncio.ensure_future(sqlite_log.rebuild()) for _ in range(20)]
-    await asyncio.sleep(0)
+    await begun()
 
     for call in calls:
         call.cancel()
@@ -345,7 +345,7 @@ import asyncio, sys
 from pathlib import Path
 from palaver.clock import SystemClock
 from palaver.log.sqlite import SqliteLog
-from tests.log.logs import draft, fold, writes
+from tests.log.logs import begun, draft, fold, writes
 
 async def main():
     log = await SqliteLog.open(Path(sys.argv[1]), apply=fold, clock=SystemClock())
@@ -358,7 +358,7 @@ async def main():
     async def archive():
         while True:
             await log.archive(max(1, log.last() - 5))
-            await asyncio.sleep(0)
+            await begun()
     archiving = asyncio.ensure_future(archive())
     number = 0
     while True:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import LIMIT_S, few, fold, put
+from tests.log.logs import LIMIT_S, begun, few, fold, put
 
 from palaver.clock import SystemClock
 from palaver.errors import BadQuery, ShuttingDown, TooSlow
@@ -208,7 +208,7 @@ async def test_closing_does_not_wait_for_a_slow_condition(tmp_path: Path) -> Non
     await asyncio.gather(*(put(log, "one") for _ in range(50)))
     await ask(log, "1")
     slow = asyncio.ensure_future(log.read(Query(sql=ENDLESS)))
-    await asyncio.sleep(0)
+    await begun()
 
     async with asyncio.timeout(LIMIT_S):
         await log.close()

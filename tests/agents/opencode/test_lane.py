@@ -116,6 +116,14 @@ async def stage(server: FakeOpenCode) -> AsyncIterator[Stage]:
         made.lane.close()
 
 
+async def put_a_text(stage: Stage, server: FakeOpenCode) -> None:
+    """Begin, and wait until a text was put to the session that is there."""
+    server.begin("ses_1")
+    await stage.begin()
+    stage.offer("a text")
+    await server.until_asked("/session/ses_1/prompt_async")
+
+
 async def test_a_text_wakes_a_session_that_is_there(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     await stage.begin()
@@ -300,10 +308,7 @@ async def test_an_answer_that_is_lost_is_looked_for_in_the_session(
 
 
 async def test_what_happened_while_nobody_listened_is_learned(stage: Stage, server: FakeOpenCode) -> None:
-    server.begin("ses_1")
-    await stage.begin()
-    stage.offer("a text")
-    await server.until_asked("/session/ses_1/prompt_async")
+    await put_a_text(stage, server)
 
     server.cut()
     server.answer("ses_1")
@@ -312,10 +317,7 @@ async def test_what_happened_while_nobody_listened_is_learned(stage: Stage, serv
 
 
 async def test_what_cannot_be_read_may_have_been_taken(stage: Stage, server: FakeOpenCode) -> None:
-    server.begin("ses_1")
-    await stage.begin()
-    stage.offer("a text")
-    await server.until_asked("/session/ses_1/prompt_async")
+    await put_a_text(stage, server)
 
     server.messages_status = 500
     server.cut()
@@ -329,10 +331,7 @@ async def test_what_cannot_be_read_may_have_been_taken(stage: Stage, server: Fak
 async def test_a_session_that_was_deleted_meanwhile_leaves_its_text_in_doubt(
     stage: Stage, server: FakeOpenCode
 ) -> None:
-    server.begin("ses_1")
-    await stage.begin()
-    stage.offer("a text")
-    await server.until_asked("/session/ses_1/prompt_async")
+    await put_a_text(stage, server)
 
     server.messages_status = 404
     server.cut()

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 
@@ -23,14 +22,14 @@ def serve(path: str) -> None:
     listener.listen()
     Path(path).with_name("pid").write_text(str(os.getpid()))
     while True:
-        time.sleep(60)
+        signal.pause()
 
 
 def show(words: list[str]) -> None:
     found = {"words": words, "pid": os.getpid(), "seat": os.environ.get("PALAVER_SEAT", "")}
     Path(os.environ["RECORD"]).write_text(json.dumps(found))
     if "wait" in words:
-        time.sleep(60)
+        signal.pause()
 
 
 if sys.argv[1] == "app-server":

@@ -25,7 +25,7 @@ async def draft(path: Path, chance: random.Random, is_over: asyncio.Event) -> in
         await pause(is_over, chance.uniform(0.2, 2.0))
         for _ in range(chance.randint(1, 5)):
             writer.write(b"\0" + (1).to_bytes(4, "big") + b"~")
-            await asyncio.sleep(0.02)
+            await pause(is_over, 0.02)
         count += 1
         await pause(is_over, chance.uniform(0.1, 1.2))
         writer.write(b"\0" + (1).to_bytes(4, "big") + b"\x15")
