@@ -95,14 +95,8 @@ class Beside:
         self._way.start()
         self._say_word()
         if self._way.word is not None:
-            self._work.spawn(self._open())  # it waits for what is in hand: the bus may be lost meanwhile
+            self._work.spawn(self._way.lane.try_open())  # it waits for what is in hand
         self._way.connected()
-
-    async def _open(self) -> None:
-        try:
-            await self._way.lane.open()
-        except PalaverError as error:
-            _logger.info("the lane of session %s waits for the next connection: %s", self._session, error)
 
     def _say_word(self) -> None:
         word, before = self._way.word, self._word

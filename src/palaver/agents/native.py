@@ -12,7 +12,6 @@ from typing import Final
 from palaver.agents.bus import Bus
 from palaver.agents.codex.lane import CodexLane
 from palaver.agents.limit import LimitWatch
-from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_way import Tell, WayIn
 from palaver.agents.native_word import Word
 from palaver.agents.opencode.held_lane import opencode_lane
@@ -21,7 +20,6 @@ from palaver.agents.terminal.look import Look
 from palaver.agents.work import Spawn
 from palaver.client.wire import Line
 from palaver.clock import Clock
-from palaver.errors import PalaverError
 from palaver.model.delivery import AgentState
 from palaver.model.last_report import Outcome
 
@@ -88,14 +86,8 @@ class Native:
         if self._way is not None:
             self._way.lane.lose()  # the numbers of lanes are those of a connection
             if self._way.word is not None:
-                self._spawn(self._open(self._way.lane))
+                self._spawn(self._way.lane.try_open())
             self._way.connected()
-
-    async def _open(self, lane: NativeLane) -> None:
-        try:
-            await lane.open()
-        except PalaverError:
-            return  # the connection was lost again: the next one opens it
 
     def take(self, line: Line, otherwise: Callable[[Line], None]) -> None:
         """Take an offer that is for this lane, and give any other to whom it is for."""

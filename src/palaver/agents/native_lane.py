@@ -110,6 +110,13 @@ class NativeLane:
             if not self._number and not self._is_closed and self._bus.is_connected:
                 await self._open()
 
+    async def try_open(self) -> None:
+        """Open the lane as `open` does; when the connection is lost meanwhile, the next one opens it."""
+        try:
+            await self.open()
+        except PalaverError as error:
+            _logger.info("a native lane waits for the daemon: %s", error)
+
     async def _open(self) -> None:
         told = self.outcomes
         early: list[tuple[Line, Callable[[Line], None]]] = []

@@ -225,13 +225,7 @@ class Subagents:
         if one.lane.is_at_rest:
             await one.lane.open()
         else:
-            self._spawn(self._open_later(one.lane))  # nobody else waits for what it has in hand
-
-    async def _open_later(self, lane: NativeLane) -> None:
-        try:
-            await lane.open()
-        except PalaverError as error:
-            _logger.info("a lane of a sub-agent waits for the daemon: %s", error)
+            self._spawn(one.lane.try_open())  # nobody else waits for what it has in hand
 
     async def _end(self, key: str) -> None:
         one = self._known[key]

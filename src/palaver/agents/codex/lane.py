@@ -117,10 +117,7 @@ class CodexLane:
         self._update()
         self._spawn(self._wait_until_loaded())
         await self._subscribe(self._threads.current)
-        try:
-            await self.lane.open()
-        except PalaverError as error:
-            _logger.info("the native lane waits for the daemon: %s", error)
+        await self.lane.try_open()
 
     async def _read(self, thread: str) -> wire.Thread | None:
         try:

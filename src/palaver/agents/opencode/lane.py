@@ -28,7 +28,6 @@ from palaver.agents.typing.steps import Answer, Done
 from palaver.agents.work import Spawn
 from palaver.client.wire import Line
 from palaver.clock import Clock, SystemClock
-from palaver.errors import PalaverError
 from palaver.harness.hook_news import as_map
 from palaver.harness.opencode_launch import Began
 
@@ -206,14 +205,8 @@ class OpenCodeLane:
     def _come(self) -> None:
         if not self._is_there:
             self._is_there = True
-            self._spawn(self._open())
+            self._spawn(self.lane.try_open())
         self._tell()
-
-    async def _open(self) -> None:
-        try:
-            await self.lane.open()
-        except PalaverError as error:
-            _logger.info("the native lane waits for the daemon: %s", error)
 
     def _settle(self) -> None:
         """Let go of what has come to its end, and tell what is new."""
