@@ -1,16 +1,17 @@
 """What holds for every test: signals mean what they mean in a terminal, and engines are tried in turn.
 
 Whoever starts the tests in the background may have signals ignored, and every process that a test starts
-would inherit that. And no test asserts how long something took: examples have no deadline.
+would inherit that. And no test asserts how long something took: examples have no deadline, and may be
+slow to draw.
 """
 
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.fakes import OpenLog, open_memory, open_sqlite
 
-settings.register_profile("palaver", deadline=None)
+settings.register_profile("palaver", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("palaver")
 
 for _number in (signal.SIGHUP, signal.SIGQUIT):

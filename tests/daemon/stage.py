@@ -243,7 +243,7 @@ class Job:
 
     def _read(self, wanted: str) -> None:
         """Take in what there is, from everywhere: what is not read holds the command up."""
-        assert wanted not in self._ended, f"{wanted} has ended"
+        assert wanted not in self._ended, f"{wanted} has ended; it said: {self._rest['err'].decode()}"
         names = {file: name for name, file in self._files.items() if name not in self._ended}
         ready, _, _ = select.select(list(names), [], [], self._limit_s)
         assert ready, f"nothing came on {wanted}"
