@@ -13,7 +13,8 @@ from palaver.doors.argv.table import TABLE
 
 def run(*words: str, home: Path) -> int:
     done = install if words[0] == "install" else uninstall
-    return done(parse(TABLE, words), {"HOME": str(home)})
+    environment = {"HOME": str(home), "PALAVER_HOME": str(home / ".palaver")}
+    return done(parse(TABLE, words), environment)
 
 
 def test_the_skill_is_short_and_says_what_it_must() -> None:
@@ -65,7 +66,7 @@ def test_a_folder_may_be_chosen(
     assert status == 0
     assert path.read_text() == skill_text()
     assert json.loads(capsys.readouterr().out) == {"path": str(path), "result": "installed"}
-    assert list(tmp_path.iterdir()) == [tmp_path / "my"]
+    assert {one.name for one in tmp_path.iterdir()} == {"my", ".palaver"}
 
 
 def test_installing_again_brings_it_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +141,72 @@ def test_a_removal_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
 
     assert status == 1
     assert "Is a directory" in capsys.readouterr().err
+
+
+def everything(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if ".palaver" not in path.parts}
+
+
+def test_the_folders_that_were_made_for_it_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / ".claude").mkdir()
+    before = everything(tmp_path)
+    run("install", "skill", home=tmp_path)
+
+    status = run("uninstall", "skill", home=tmp_path)
+
+    assert status == 0
+    assert everything(tmp_path) == before
+    assert not (tmp_path / ".palaver/install/skill.json").exists()
+
+
+def test_folders_that_were_there_or_have_something_else_in_them_stay(tmp_path: Path) -> None:
+    (tmp_path / ".agents/skills").mkdir(parents=True)
+    one = tmp_path / "one/skills"
+    run("install", "skill", home=tmp_path)
+    run("install", "skill", str(one), home=tmp_path)
+    (tmp_path / "one/mine").touch()
+
+    run("uninstall", "skill", home=tmp_path)
+    run("uninstall", "skill", str(one), home=tmp_path)
+
+    left = {str(path.relative_to(tmp_path)) for path in everything(tmp_path)}
+    assert left == {".agents", ".agents/skills", "one", "one/mine"}
+
+
+def test_folders_are_still_known_after_it_was_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "one/skills/palaver/SKILL.md"
+    run("install", "skill", str(tmp_path / "one/skills"), home=tmp_path)
+    path.write_text("---\nname: palaver\nof an older version")
+    run("install", "skill", str(tmp_path / "one/skills"), home=tmp_path)
+
+    run("uninstall", "skill", str(tmp_path / "one/skills"), home=tmp_path)
+
+    assert everything(tmp_path) == set()
+
+
+def test_a_damaged_note_of_folders_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note = tmp_path / ".palaver/install/skill.json"
+    note.parent.mkdir(parents=True)
+    note.write_text("{")
+
+    status = run("install", "skill", str(tmp_path), home=tmp_path)
+
+    assert status == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_what_would_be_written_is_json_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "palaver/SKILL.md"
+
+    statuses = [run("install", "skill", str(tmp_path), "--print", "--json", home=tmp_path)]
+    is_there = path.exists()
+    run("install", "skill", str(tmp_path), "--json", home=tmp_path)
+    statuses.append(run("install", "skill", str(tmp_path), "--print", "--json", home=tmp_path))
+
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert statuses == [0, 0]
+    assert not is_there
+    assert said[0] == {"path": str(path), "result": "would be installed", "text": skill_text()}
+    assert [one["result"] for one in said[1:]] == ["installed", "is up to date"]

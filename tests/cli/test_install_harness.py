@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.cli.install import install, uninstall
-from palaver.cli.install_harness import settings_path
+from palaver.cli.install_plan import settings_path
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
 from palaver.harness.setups import INSTALLABLE, setup_for
@@ -214,9 +214,19 @@ def test_a_file_that_was_not_there_before_is_said_to_be_removed(
     assert not (tmp_path / ".codex/hooks.json").exists()
 
 
-def test_what_was_not_installed_cannot_be_removed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("uninstall", "claude", "--yes") == 1
-    assert "nothing to put back" in capsys.readouterr().err
+@pytest.mark.parametrize("what", ["skill", *INSTALLABLE])
+def test_what_is_not_there_is_removed_without_complaint(
+    run: Run, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("install", what, "--yes")
+    run("uninstall", what, "--yes")
+    capsys.readouterr()
+
+    status = run("uninstall", what, "--yes")
+
+    said = capsys.readouterr()
+    assert (status, said.err) == (0, "")
+    assert "is not there" in said.out or "nothing to put back" in said.out
 
 
 def test_a_link_to_settings_stays_a_link(tmp_path: Path, run: Run) -> None:

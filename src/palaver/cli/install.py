@@ -4,14 +4,14 @@ What is not ours is neither written over nor removed.
 """
 
 import json
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from palaver.cli.install_harness import install_harness, uninstall_harness
+from palaver.cli.install_harness import install_harness, reason_of, turn, uninstall_harness
+from palaver.cli.install_record import note_folders, remove_noted_folders, replace_file
 from palaver.doors.argv.parsed import Parsed
 
 SKILL: Final = "palaver"
@@ -19,6 +19,7 @@ FILE_NAME: Final = "SKILL.md"
 
 _OURS: Final = f"---\nname: {SKILL}\n"
 _LIMIT_BYTES: Final = 1024 * 1024
+_MODE: Final = 0o644
 
 
 def skill_text() -> str:
@@ -41,41 +42,35 @@ def install(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Set a harness up; or write the skill into a folder, or into all that harnesses look into."""
     if parsed.positionals[0] != "skill":
         return install_harness(parsed, environment)
-    if parsed.has("--print"):
+    if parsed.has("--print") and parsed.form != "json":
         sys.stdout.write(skill_text())
         return 0
-    status = 0
-    for path in _paths(parsed, environment):
-        try:
-            word = _write(path)
-        except OSError as error:
-            status = _complain(parsed, path, f"{error.strerror}")
-        else:
-            if word is None:
-                status = _complain(parsed, path, "it is somebody else's skill, and stays as it is")
-            else:
-                _say(parsed, path, word)
-    return status
+    return _for_each(parsed, environment, _would_install if parsed.has("--print") else _install)
 
 
 def uninstall(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Remove what `install` wrote, or only say what that would be."""
     if parsed.positionals[0] != "skill":
         return uninstall_harness(parsed, environment)
-    status = 0
-    for path in _paths(parsed, environment):
-        try:
-            if not path.exists():
-                _say(parsed, path, "is not there")
-            elif not _is_ours(path):
-                status = _complain(parsed, path, "it is somebody else's skill, and stays as it is")
-            elif parsed.has("--print"):
-                _say(parsed, path, "would be removed")
-            else:
-                _remove(path)
-                _say(parsed, path, "removed")
-        except OSError as error:
-            status = _complain(parsed, path, f"{error.strerror}")
+    return _for_each(parsed, environment, _would_uninstall if parsed.has("--print") else _uninstall)
+
+
+def _for_each(
+    parsed: Parsed, environment: Mapping[str, str], act: Callable[[Path, Path], Mapping[str, str]]
+) -> int:
+    """Do it for one path after the other; what cannot be done for one is done for the others."""
+    home, status = Path(environment["PALAVER_HOME"]), 0
+    try:
+        with turn(parsed, home):
+            for path in _paths(parsed, environment):
+                try:
+                    _say(parsed, path, act(home, path))
+                except OSError as error:
+                    status = _complain(parsed, f"{path}: {error.strerror}")
+                except ValueError as error:
+                    status = _complain(parsed, f"{path}: {error}")
+    except OSError as error:
+        return _complain(parsed, reason_of(error, SKILL))
     return status
 
 
@@ -85,47 +80,59 @@ def _paths(parsed: Parsed, environment: Mapping[str, str]) -> list[Path]:
     return [folder.absolute() / SKILL / FILE_NAME for folder in folders]
 
 
-def _is_ours(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
+    """Whether our skill is there, of any version; raises ValueError when it is another one."""
+    if not path.exists():
+        return False
     with path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(_LIMIT_BYTES).startswith(_OURS)
+        if not file.read(_LIMIT_BYTES).startswith(_OURS):
+            raise ValueError("it is somebody else's skill, and stays as it is")
+    return True
 
 
-def _write(path: Path) -> str | None:
-    """Put the skill in its place, whole or not at all; None when something else is there."""
+def _install(home: Path, path: Path) -> Mapping[str, str]:
+    """Put the skill in its place, whole or not at all."""
+    word = _would_install(home, path)["result"].removeprefix("would be ")
+    if word != "is up to date":
+        note_folders(home, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, skill_text().encode(), _MODE)
+    return {"result": word}
+
+
+def _would_install(_home: Path, path: Path) -> Mapping[str, str]:
     text = skill_text()
-    word = "installed"
-    if path.exists():
-        if not _is_ours(path):
-            return None
-        if path.read_text(encoding="utf-8", errors="replace") == text:
-            return "is up to date"
-        word = "updated"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{FILE_NAME}.{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-    return word
+    if not _is_there(path):
+        return {"result": "would be installed", "text": text}
+    is_same = path.read_text(encoding="utf-8", errors="replace") == text
+    return {"result": "is up to date" if is_same else "would be updated", "text": text}
 
 
-def _remove(path: Path) -> None:
-    path.unlink()
-    if not any(path.parent.iterdir()):
-        path.parent.rmdir()
+def _uninstall(home: Path, path: Path) -> Mapping[str, str]:
+    """Remove the skill with its folder, and the folders that were made for it, as far as they are empty."""
+    is_there = _is_there(path)
+    if is_there:
+        path.unlink()
+        if not any(path.parent.iterdir()):
+            path.parent.rmdir()
+    remove_noted_folders(home, path)
+    return {"result": "removed" if is_there else "is not there"}
 
 
-def _say(parsed: Parsed, path: Path, word: str) -> None:
+def _would_uninstall(_home: Path, path: Path) -> Mapping[str, str]:
+    return {"result": "would be removed" if _is_there(path) else "is not there"}
+
+
+def _say(parsed: Parsed, path: Path, said: Mapping[str, str]) -> None:
     if parsed.form == "json":
-        sys.stdout.write(json.dumps({"path": str(path), "result": word}) + "\n")
+        sys.stdout.write(json.dumps({"path": str(path), **said}) + "\n")
     else:
-        sys.stdout.write(f"{path} {word}\n")
+        sys.stdout.write(f"{path} {said['result']}\n")
 
 
-def _complain(parsed: Parsed, path: Path, sentence: str) -> int:
+def _complain(parsed: Parsed, sentence: str) -> int:
     if parsed.form == "json":
-        sys.stderr.write(json.dumps({"error": "bad_request", "message": f"{path}: {sentence}"}) + "\n")
+        sys.stderr.write(json.dumps({"error": "bad_request", "message": sentence}) + "\n")
     else:
-        sys.stderr.write(f"pal: {path}: {sentence}\n")
+        sys.stderr.write(f"pal: {sentence}\n")
     return 1

@@ -10,20 +10,35 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
 from palaver.agents.codex import companion as codex_companion
 from palaver.agents.opencode import companion as opencode_companion
+from palaver.cli.install_plan import (
+    Plan,
+    is_in,
+    place_of,
+    plan_install,
+    plan_uninstall,
+    read_settings,
+    settings_folder,
+    settings_path,
+    without_ours,
+    words_for,
+)
 from palaver.cli.install_record import (
     Record,
     Written,
     digest_of,
+    forget,
+    locked,
+    missing_folders,
     own_folder,
     read_record,
-    remove_record,
+    remove_backups,
+    remove_folders,
     replace_file,
     write_backup,
     write_private,
@@ -32,91 +47,86 @@ from palaver.cli.install_record import (
 from palaver.cli.launch import find_pal
 from palaver.client.start import find_python
 from palaver.doors.argv.parsed import Parsed
-from palaver.harness.merging import Made
-from palaver.harness.setups import Change, Setup, merge_change, setup_for, unmerge_change
+from palaver.harness.setups import Setup, setup_for
 
-_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _MODE: Final = 0o600
 _YES: Final = frozenset({"y", "yes"})
 _REMOVED: Final = "removed: it was not there before"
 _COMPANIONS: Final = {"codex": codex_companion.MODULE, "opencode": opencode_companion.MODULE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One file: what it holds, and what it is to hold. None is no file."""
-
-    path: Path
-    before: bytes | None
-    after: bytes | None
-    change: Change
-    made: tuple[Made, ...] = ()
-    word: str = ""
-    """What somebody should know of it."""
-
-
 def install_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Set a harness up, if whoever asks says so."""
     harness, home = parsed.positionals[0], Path(environment["PALAVER_HOME"])
-    own = str(own_folder(home, harness))
-    setup = setup_for(harness, _client(environment, home), own, _companion(harness, home))
+    setup = _setup(harness, home, environment)
     try:
-        known = read_record(home, harness)
-        plans = [_plan_install(harness, change, known, environment) for change in setup.changes]
+        with turn(parsed, home):
+            return _install(parsed, harness, setup, environment)
     except (OSError, ValueError) as error:
-        return _complain(parsed, str(error))
-    is_there = known is not None and known.own == setup.own and all(one.before == one.after for one in plans)
-    if parsed.has("--print") or is_there:
-        return _say(parsed, plans, "would be changed" if not is_there else "is up to date", setup)
-    if not _is_agreed(parsed, plans, setup):
-        return _complain(parsed, "nothing was written")
-    try:
-        _carry_out(home, harness, plans, setup, known)
-    except OSError as error:
-        return _complain(parsed, f"{error.filename or harness}: {error.strerror or error}")
-    return _say(parsed, plans, "changed", setup, is_short=True)
+        return _complain(parsed, reason_of(error, harness))
 
 
 def uninstall_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Put everything back, if whoever asks says so."""
     harness, home = parsed.positionals[0], Path(environment["PALAVER_HOME"])
     try:
-        known = read_record(home, harness)
-        if known is None:
-            return _complain(parsed, f"{harness} was not set up from {home}: there is nothing to put back")
-        plans = [_plan_uninstall(harness, written) for written in known.files]
+        with turn(parsed, home):
+            return _uninstall(parsed, harness, environment)
     except (OSError, ValueError) as error:
-        return _complain(parsed, str(error))
+        return _complain(parsed, reason_of(error, harness))
+
+
+def turn(parsed: Parsed, home: Path) -> AbstractContextManager[None]:
+    """Wait until nobody else installs or uninstalls; whoever only looks waits for nobody."""
+    waiting = "pal: another 'pal install' or 'pal uninstall' is under way; waiting for it\n"
+    return nullcontext() if parsed.has("--print") else locked(home, lambda: _warn(waiting))
+
+
+def reason_of(error: OSError | ValueError, harness: str) -> str:
+    """Say why something could not be done."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or harness}: {error.strerror}"
+    return str(error)
+
+
+def _install(parsed: Parsed, harness: str, setup: Setup, environment: Mapping[str, str]) -> int:
+    home = Path(environment["PALAVER_HOME"])
+    known = read_record(home, harness)
+    plans = [plan_install(harness, change, known, environment) for change in setup.changes]
+    recorded = {written.path for written in known.files} if known is not None else set()
+    is_there = known is not None and known.own == setup.own
+    is_there = is_there and all(one.before == one.after and str(one.path) in recorded for one in plans)
+    if parsed.has("--print") or is_there:
+        return _say(parsed, plans, "would be changed" if not is_there else "is up to date", setup)
+    if not _is_agreed(parsed, plans, setup):
+        return _complain(parsed, "nothing was written")
+    place = str(settings_folder(harness, environment))
+    _carry_out(home, harness, place, plans, setup, known)
+    return _say(parsed, plans, "changed", setup, is_short=True)
+
+
+def _uninstall(parsed: Parsed, harness: str, environment: Mapping[str, str]) -> int:
+    home, folder = Path(environment["PALAVER_HOME"]), settings_folder(harness, environment)
+    known = read_record(home, harness)
+    here = [written for written in known.files if is_in(written, folder)] if known is not None else []
+    if known is None or not here:
+        return _say_nothing_is_there(parsed, harness, known, environment)
+    plans = [plan_uninstall(harness, written) for written in here]
     if parsed.has("--print"):
         return _say(parsed, plans, "would be put back")
     if not _is_agreed(parsed, plans, None):
         return _complain(parsed, "nothing was written")
-    try:
-        for plan, written in zip(plans, known.files, strict=True):
-            _write(plan)
-            _remove_folders(written.folders)
+    for plan, written in zip(plans, here, strict=True):
+        _write(plan)
+        remove_folders(written.folders)
+    if forget(home, known, here):  # what is ours alone serves every folder that is set up
         shutil.rmtree(own_folder(home, harness), ignore_errors=True)
-        remove_record(home, known)
-    except OSError as error:
-        return _complain(parsed, f"{error.filename or harness}: {error.strerror or error}")
     return _say(parsed, plans, "put back", is_short=True)
 
 
-# What is to be done
-
-
-def settings_path(harness: str, file: str, environment: Mapping[str, str]) -> Path:
-    """Say where a file of a harness is, as the harness itself would look for it."""
-    home = Path(environment.get("HOME") or Path.home())
-    if harness == "claude":
-        return Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / file
-    if harness == "codex":
-        return Path(environment.get("CODEX_HOME") or home / ".codex") / file
-    if harness == "gemini":
-        return Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / file
-    folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-    beside = folder / f"{file}c"
-    return beside if beside.exists() else folder / file
+def _setup(harness: str, home: Path, environment: Mapping[str, str]) -> Setup:
+    own = str(own_folder(home, harness))
+    return setup_for(harness, _client(environment, home), own, _companion(harness, home))
 
 
 def _client(environment: Mapping[str, str], home: Path) -> tuple[str, ...]:
@@ -131,114 +141,53 @@ def _companion(harness: str, home: Path) -> tuple[str, ...]:
     return (find_python(), "-I", "-m", module, "--home", str(home)) if module is not None else ()
 
 
-def _plan_install(harness: str, change: Change, known: Record | None, environment: Mapping[str, str]) -> Plan:
-    path = settings_path(harness, change.file, environment).resolve()
-    before = _read(path)
-    text = _text(path, before)
-    try:
-        for written in known.files if known is not None else ():
-            if written.path == str(path):  # ours of another version, or the same again
-                text = unmerge_change(harness, written.change, text, written.made).text or ""
-        found = merge_change(harness, change, text)
-    except ValueError as error:
-        raise ValueError(f"{path} stays as it is: {error}") from error
-    return Plan(path=path, before=before, after=found.text.encode(), change=change, made=found.made)
-
-
-def _plan_uninstall(harness: str, written: Written) -> Plan:
-    path = Path(written.path)
-    before = _read(path)
-    if before is None:
-        return Plan(path=path, before=None, after=None, change=written.change, word="it is gone already")
-    if digest_of(before) == written.digest:
-        after = Path(written.backup).read_bytes() if written.backup else None
-        return Plan(path=path, before=before, after=after, change=written.change)
-    try:
-        found = unmerge_change(harness, written.change, _text(path, before), written.made)
-    except ValueError as error:
-        raise ValueError(f"{path} was changed since and stays as it is: {error}") from error
-    word = "it was changed since: only what is ours is taken out"
-    if found.missing:
-        word += f"; not there any more: {', '.join(found.missing)}"
-    after = None if found.text is None and not written.backup else (found.text or "").encode()
-    return Plan(path=path, before=before, after=after, change=written.change, word=word)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError(f"{path} is no file")
-    except FileNotFoundError:
-        return None
-    with path.open("rb") as file:
-        content = file.read(_LIMIT_BYTES + 1)
-    if len(content) > _LIMIT_BYTES:
-        raise ValueError(f"{path} is too large")
-    return content
-
-
-def _text(path: Path, content: bytes | None) -> str:
-    try:
-        return (content or b"").decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 and stays as it is") from error
-
-
 # Doing it
 
 
-def _carry_out(home: Path, harness: str, plans: Sequence[Plan], setup: Setup, known: Record | None) -> None:
+def _carry_out(
+    home: Path, harness: str, place: str, plans: Sequence[Plan], setup: Setup, known: Record | None
+) -> None:
     old = {written.path: written for written in known.files} if known is not None else {}
-    files = []
-    for plan in plans:
-        before = old.get(str(plan.path))
-        backup, folders = (before.backup, before.folders) if before is not None else ("", ())
-        if before is None or (plan.before is not None and digest_of(plan.before) != before.digest):
-            kept = _without_ours(harness, plan, before)
-            backup = "" if kept is None else write_backup(home, harness, plan.path, kept)
-        missing = [folder for folder in reversed(plan.path.parents) if not folder.exists()]
-        files.append(
-            Written(
-                path=str(plan.path),
-                change=plan.change,
-                made=plan.made,
-                digest=digest_of(plan.after or b""),
-                backup=backup,
-                folders=folders or tuple(map(str, missing)),
-            )
-        )
-    write_record(home, Record(harness=harness, files=tuple(files), own=setup.own))
+    files = {
+        **old,
+        **{str(one.path): _kept(home, harness, place, one, old.get(str(one.path))) for one in plans},
+    }
+    write_record(home, Record(harness=harness, files=tuple(files.values()), own=setup.own))
     for name, content in setup.own.items():
         write_private(own_folder(home, harness) / name, content.encode())
     for plan in plans:
         _write(plan)
+    remove_backups(tuple(old.values()), tuple(files.values()))
 
 
-def _without_ours(harness: str, plan: Plan, before: Written | None) -> bytes | None:
-    """Give a file as it is to be put back: as it is now, without what an earlier installation added."""
-    if before is None or plan.before is None:
-        return plan.before
-    found = unmerge_change(harness, before.change, _text(plan.path, plan.before), before.made)
-    return None if found.text is None else found.text.encode()
+def _kept(home: Path, harness: str, place: str, plan: Plan, before: Written | None) -> Written:
+    """Keep a file as it is to be put back, and say what is written to it."""
+    backup, folders = (before.backup, before.folders) if before is not None else ("", ())
+    if before is None or plan.before is None or digest_of(plan.before) != before.digest:
+        kept = without_ours(harness, plan, before)
+        backup = "" if kept is None else write_backup(home, harness, plan.path, kept)
+    return Written(
+        path=str(plan.path),
+        change=plan.change,
+        made=plan.made,
+        digest=digest_of(plan.after or b""),
+        backup=backup,
+        folders=folders or missing_folders(plan.path),
+        place=place,
+    )
 
 
 def _write(plan: Plan) -> None:
     if plan.after == plan.before:
         return
+    if read_settings(plan.path) != plan.before:
+        raise OSError(0, "it was changed while you were asked; run this again", str(plan.path))
     if plan.after is None:
         plan.path.unlink(missing_ok=True)
         return
     plan.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = stat.S_IMODE(plan.path.stat().st_mode) if plan.path.exists() else _MODE
-    if _read(plan.path) != plan.before:
-        raise OSError(0, "it was changed while you were asked; run this again", str(plan.path))
     replace_file(plan.path, plan.after, mode)
-
-
-def _remove_folders(folders: Sequence[str]) -> None:
-    for folder in reversed(folders):
-        with suppress(OSError):  # somebody else's files are in it
-            Path(folder).rmdir()
 
 
 # Saying it
@@ -290,6 +239,34 @@ def _say(
     if setup is not None and parsed.form != "json":
         sys.stdout.writelines(f"{line}\n" for line in setup.advice)
     return 0
+
+
+def _say_nothing_is_there(
+    parsed: Parsed, harness: str, known: Record | None, environment: Mapping[str, str]
+) -> int:
+    """Say that nothing is to be put back here; that is no failure, unless it is somewhere else."""
+    home, folder = Path(environment["PALAVER_HOME"]), settings_folder(harness, environment)
+    places = sorted({place_of(written) for written in known.files}) if known is not None else []
+    if places:
+        commands = " or ".join(f"'{words_for(harness, 'uninstall', place)}'" for place in places)
+        return _complain(parsed, f"{harness} was not set up in {folder}, but elsewhere: run {commands}")
+    word = f"was not set up from {home}: there is nothing to put back"
+    plans = [
+        Plan(
+            path=settings_path(harness, change.file, environment),
+            before=None,
+            after=None,
+            change=change,
+            word=word,
+        )
+        for change in _setup(harness, home, environment).changes
+    ]
+    return _say(parsed, plans, word)
+
+
+def _warn(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
 
 
 def _complain(parsed: Parsed, sentence: str) -> int:

@@ -1,8 +1,14 @@
-"""What `pal install` has written, kept in the home of the bus: enough to put every byte back."""
+"""What `pal install` has written, kept in the home of the bus: enough to put every byte back.
 
+A harness may be set up in several folders; what was written in one is known apart from the others. Whoever
+changes any of it has the lock.
+"""
+
+import fcntl
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +18,7 @@ from palaver.harness.merging import Made
 from palaver.harness.setups import Change
 
 _FOLDER: Final = "install"
+_SKILL: Final = "skill.json"
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,10 +33,12 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is kept as it was before; empty when it was not there."""
     folders: tuple[str, ...] = ()
     """Those that were made for it, the outermost first."""
+    place: str = ""
+    """The folder of the harness in which it is looked for; earlier versions did not keep it."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was written for a harness."""
+    """All that was written for a harness, in whatever folders."""
 
     harness: str
     files: tuple[Written, ...]
@@ -54,7 +63,7 @@ def read_record(home: Path, harness: str) -> Record | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise OSError(f"{path} is damaged: {error}") from error
+        raise OSError(0, f"it is damaged: {error}", str(path)) from error
 
 
 def write_record(home: Path, record: Record) -> None:
@@ -62,12 +71,38 @@ def write_record(home: Path, record: Record) -> None:
     write_private(_record_path(home, record.harness), msgspec.json.encode(record))
 
 
-def remove_record(home: Path, record: Record) -> None:
-    """Forget it, with its backups."""
-    for written in record.files:
-        if written.backup:
-            Path(written.backup).unlink(missing_ok=True)
-    _record_path(home, record.harness).unlink(missing_ok=True)
+def forget(home: Path, record: Record, gone: Sequence[Written]) -> bool:
+    """Forget some of what was written, with its backups. True when nothing is left of the record."""
+    left = tuple(written for written in record.files if written not in gone)
+    if left:
+        write_record(home, Record(harness=record.harness, files=left, own=record.own))
+    else:
+        _record_path(home, record.harness).unlink(missing_ok=True)
+    remove_backups(gone, left)
+    return not left
+
+
+def remove_backups(old: Sequence[Written], kept: Sequence[Written]) -> None:
+    """Remove what was kept for files that are put back, or are kept otherwise now."""
+    for backup in {one.backup for one in old} - {one.backup for one in kept} - {""}:
+        Path(backup).unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Let nobody else install or uninstall meanwhile; calls `on_wait` and waits when somebody does."""
+    folder = home / _FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_backup(home: Path, harness: str, path: Path, content: bytes) -> str:
@@ -96,6 +131,48 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def missing_folders(path: Path) -> tuple[str, ...]:
+    """Give the folders that will be made for a file, the outermost first."""
+    return tuple(str(folder) for folder in reversed(path.parents) if not folder.exists())
+
+
+def remove_folders(folders: Sequence[str]) -> None:
+    """Remove folders that were made, as far as nothing is in them."""
+    for folder in reversed(folders):
+        with suppress(OSError):  # somebody else's files are in it
+            Path(folder).rmdir()
+
+
+# The skill
+
+
+def note_folders(home: Path, path: Path) -> None:
+    """Keep which folders will be made for a skill, before they are."""
+    known = _skill_folders(home)
+    folders = sorted({*known.get(str(path), ()), *missing_folders(path)}, key=len)
+    write_private(home / _FOLDER / _SKILL, msgspec.json.encode({**known, str(path): folders}))
+
+
+def remove_noted_folders(home: Path, path: Path) -> None:
+    """Remove the folders that were made for a skill, as far as nothing is in them, and forget them."""
+    known = _skill_folders(home)
+    remove_folders(known.pop(str(path), ()))
+    if known:
+        write_private(home / _FOLDER / _SKILL, msgspec.json.encode(known))
+    else:
+        (home / _FOLDER / _SKILL).unlink(missing_ok=True)
+
+
+def _skill_folders(home: Path) -> dict[str, tuple[str, ...]]:
+    path = home / _FOLDER / _SKILL
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
+    except FileNotFoundError:
+        return {}
+    except msgspec.DecodeError as error:
+        raise OSError(0, f"it is damaged: {error}", str(path)) from error
 
 
 def _record_path(home: Path, harness: str) -> Path:

@@ -5,7 +5,6 @@ would be, is refused with ValueError. After `merged` and `unmerged` a text is wh
 """
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -13,8 +12,7 @@ import msgspec
 
 from palaver.harness.json_text import PLAIN, Dialect, Node, add_part, parse_json, remove_part
 
-_BEGIN: Final = "# Palaver begins: 'pal uninstall {}' removes this"
-_END: Final = "# Palaver ends"
+_BLANK: Final = "\ufeff \t\r\n"
 
 
 class Addition(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +54,7 @@ class Unmerged(msgspec.Struct, frozen=True, kw_only=True):
 def merged_json(text: str, additions: Sequence[Addition], dialect: Dialect = PLAIN) -> Merged:
     """Add to a document. What is there already, exactly so, is not added twice."""
     made: list[Made] = []
-    if not text.strip("\ufeff \t\r\n"):
+    if not text.strip(_BLANK):
         made.append(Made(path=(), inside=text, is_whole=True))
         text = "{}\n"
     before = parse_json(text, dialect)
@@ -81,6 +79,8 @@ def unmerged_json(
     text: str, additions: Sequence[Addition], made: Sequence[Made] = (), dialect: Dialect = PLAIN
 ) -> Unmerged:
     """Take out what was added, and what was made for it and holds nothing else now."""
+    if not text.strip(_BLANK):
+        return Unmerged(text=text, missing=tuple(one.shown for one in reversed(additions)))
     insides = {one.path: one.inside for one in made if not one.is_whole}
     whole = next((one.inside for one in made if one.is_whole), None)
     missing: list[str] = []
@@ -142,7 +142,10 @@ def _is_there(holder: Node, addition: Addition) -> bool:
         return any(_is_same(part.node.value, addition.value) for part in holder.parts or ())
     part = holder.get(addition.name)
     if part is not None and not _is_same(part.node.value, addition.value):
-        raise ValueError(f"{addition.shown} is there already, and is not ours")
+        raise ValueError(
+            f"{addition.shown} is there already, and is not ours; remove it or call it otherwise, "
+            "and run this again"
+        )
     return part is not None
 
 
@@ -194,59 +197,3 @@ def _put(value: object, addition: Addition) -> None:
 
 def _is_same(one: object, other: object) -> bool:
     return json.dumps(one) == json.dumps(other)
-
-
-# TOML
-
-
-def merged_toml(text: str, harness: str, table: str, lines: Sequence[str]) -> Merged:
-    """Add a table at the end, between two comments that say whose it is."""
-    newline = "\r\n" if "\r\n" in text else "\n"
-    before = _toml(text)
-    block = [_BEGIN.format(harness), f"[{table}]", *lines, _END, ""]
-    gap = "" if not text else newline if text.endswith("\n") else newline * 2
-    made = text + gap + newline.join(block)
-    found, names = _toml(made), table.split(".")
-    ours: object = tomllib.loads("\n".join(lines))
-    for name in reversed(names):
-        ours = {name: ours}
-    if not isinstance(ours, dict) or found != _over(before, ours) or _has(before, names):
-        raise ValueError(f"{table} is there already, and is not ours")
-    return Merged(text=made, made=(Made(path=(table,), inside=gap),))
-
-
-def unmerged_toml(text: str, harness: str, table: str, made: Sequence[Made] = ()) -> Unmerged:
-    """Take out what stands between our comments."""
-    begin = text.rfind(_BEGIN.format(harness))
-    end = text.find(_END, max(begin, 0))
-    if begin < 0 or end < 0:
-        return Unmerged(text=text, missing=(table,))
-    end += len(_END)
-    end += len(text[end:]) - len(text[end:].removeprefix("\r").removeprefix("\n"))
-    head, gap = text[:begin], made[0].inside or "" if made else ""
-    left = head.removesuffix(gap) + text[end:]
-    return Unmerged(text=left if left or not made else None)
-
-
-def _toml(text: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"it is no TOML: {error}") from error
-
-
-def _over(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
-    found = dict(below)
-    for name, value in above.items():
-        old = found.get(name)
-        is_both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        found[name] = _over(old, value) if is_both else value  # type: ignore[arg-type]  # both are
-    return found
-
-
-def _has(value: object, names: Sequence[str]) -> bool:
-    for name in names:
-        if not isinstance(value, Mapping) or name not in value:
-            return False
-        value = value[name]
-    return True

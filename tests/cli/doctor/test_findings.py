@@ -8,6 +8,7 @@ from palaver.cli.doctor.doctor import proven
 from palaver.cli.doctor.findings import (
     ADVICE,
     CHECKS,
+    NONE,
     Found,
     Tried,
     found_lines,
@@ -37,7 +38,7 @@ def found(version: str = "1.0.0", *, now: Tried | None = None) -> Found:
 def test_a_version_that_was_tried_is_known() -> None:
     said, advice = what_works(found(), [tried(busy="it slept")])
 
-    assert said == "tried on 2026-01-02: starts, tools, idle, seen, ends work, busy do not"
+    assert said == "tried on 2026-01-02: starts, tools, idle, seen, subagents, ends work, busy do not"
     assert advice == ""
 
 
@@ -81,6 +82,7 @@ def test_programs_are_told_the_same() -> None:
 
 def test_a_harness_is_well_when_everything_was_tried_and_works() -> None:
     assert tried().is_well
+    assert tried(subagents=NONE).is_well
     assert not tried(seen="no").is_well
     assert not Tried(harness="claude", version="1", date="d", results={"starts": "ok"}).is_well
 
@@ -105,10 +107,24 @@ def test_new_results_take_the_place_of_old_ones_and_others_stay() -> None:
 def test_the_page_shows_what_was_tried_and_what_was_not() -> None:
     one = Tried(harness="codex", version="1.2.3", date="2026-01-02", results={"starts": "it did not"})
 
-    page = page_of([tried(), one])
+    page = page_of([tried(subagents=NONE), one])
 
-    assert "| claude | 1.0.0 | 2026-01-02 | yes | yes | yes (native) | yes | yes | yes |" in page
-    assert "| codex | 1.2.3 | 2026-01-02 | **no** |" + " not tried |" * 5 in page
+    assert "| claude | 1.0.0 | 2026-01-02 | yes | yes | yes (native) | yes | yes | none | yes |" in page
+    assert "| codex | 1.2.3 | 2026-01-02 | **no** |" + " not tried |" * 6 in page
+
+
+def test_what_a_harness_does_not_have_is_no_failure() -> None:
+    has_none = tried(subagents=NONE)
+
+    said, _ = what_works(found(), [has_none])
+    lines = found_lines(found(now=has_none), [has_none])
+    checks = found_view(found(now=has_none), [])["self_test"]
+
+    assert said == "tried on 2026-01-02: starts, tools, idle, busy, seen, ends work"
+    assert (True, "  subagents: it has nothing of the kind") in lines
+    assert all(is_well for is_well, _ in lines)
+    assert isinstance(checks, dict)
+    assert checks["subagents"] == {"ok": True, "said": NONE, "advice": None}
 
 
 def test_the_page_in_the_documentation_is_the_one_that_the_results_make() -> None:

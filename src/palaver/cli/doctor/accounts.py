@@ -8,6 +8,8 @@ from typing import Final
 from palaver.cli.mock_model.script import ToolCall
 
 PROGRAMS: Final = ("claude", "codex", "opencode", "gemini")
+_TASK: Final = "look into the cellar"
+"""What a sub-agent is told to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,10 @@ class Account:
     environment: Mapping[str, str]
     call: ToolCall
     """A tool that harms nobody and needs no leave."""
+    delegate: ToolCall | None = None
+    """A tool that starts a sub-agent with a name of its own; None where there is none."""
+    in_subagent: str = ""
+    """A pattern that only the requests of that sub-agent have."""
     arguments: tuple[str, ...] = field(default=())
 
 
@@ -46,6 +52,13 @@ def _claude(url: str, project: str) -> Account:
             "DISABLE_AUTOUPDATER": "1",
         },
         call=ToolCall(tool="Read", input={"file_path": f"{project}/README"}),
+        delegate=ToolCall(
+            tool="Agent",
+            input={"description": "look", "prompt": _TASK, "subagent_type": "general-purpose"},
+        ),
+        in_subagent=r"You are \w+_general_purpose_1 on Palaver",
+        # By itself it asks a server whether a sub-agent is harmless, and the scripted model does not know.
+        arguments=("--permission-mode", "acceptEdits", "--allowedTools=Agent"),
     )
 
 
@@ -73,6 +86,12 @@ def _codex(url: str, project: str) -> Account:
         files={".codex/config.toml": "\n".join(lines) + "\n"},
         environment={"MOCK_API_KEY": "dummy"},
         call=ToolCall(tool="exec_command", input={"cmd": "true"}),
+        delegate=ToolCall(
+            tool="spawn_agent",
+            input={"message": _TASK, "agent_type": "explorer"},
+            namespace="multi_agent_v1",
+        ),
+        in_subagent=rf'"text":\s*"{_TASK}"',
     )
 
 
@@ -97,6 +116,11 @@ def _opencode(url: str, project: str) -> Account:
         files={".config/opencode/opencode.json": json.dumps(settings)},
         environment={f"OPENCODE_DISABLE_{name}": "1" for name in switched_off},
         call=ToolCall(tool="bash", input={"command": "true", "description": "nothing"}),
+        delegate=ToolCall(
+            tool="task",
+            input={"description": "look", "prompt": _TASK, "subagent_type": "general"},
+        ),
+        in_subagent=rf'"role": ?"user", ?"content": ?"{_TASK}',
     )
 
 

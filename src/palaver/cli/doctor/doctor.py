@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +15,11 @@ import msgspec
 from palaver.cli.doctor.accounts import PROGRAMS
 from palaver.cli.doctor.findings import Found, Tried, found_lines, found_view
 from palaver.cli.doctor.trial import try_out
+from palaver.cli.doctor.version import NoVersionError, Running, ask_version, end
 from palaver.doors.argv.style import Paint, safe, wants_colour
 
-_VERSION: Final = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
 _LIMIT_S: Final = 30.0
-_QUIET: Final = {"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+_INTERRUPTED: Final = 130
 PROVEN_FILE: Final = "proven.json"
 
 
@@ -46,8 +44,7 @@ def doctor(order: Order, environment: Mapping[str, str]) -> int:
     wanted = order.harnesses or PROGRAMS
     programs = {name: path for name in wanted if (path := shutil.which(name, path=environment.get("PATH")))}
     missing = [name for name in order.harnesses if name not in programs]
-    with ThreadPoolExecutor(max_workers=len(PROGRAMS)) as pool:
-        found = list(pool.map(lambda one: look_at(one, programs[one], environment), programs))
+    found = _looked_at(programs, environment)
     if order.is_self_test:
         found = [_tried(one, environment, is_loud=not order.is_json) for one in found]
     is_well = is_well and not missing and all(one.tried is None or one.tried.is_well for one in found)
@@ -74,28 +71,35 @@ def _lines(found: Sequence[Found], missing: Sequence[str], known: Sequence[Tried
     return lines
 
 
-def look_at(harness: str, path: str, environment: Mapping[str, str]) -> Found:
+def _looked_at(programs: Mapping[str, str], environment: Mapping[str, str]) -> list[Found]:
+    """Ask all harnesses at the same time; who is interrupted meanwhile leaves none of them running."""
+    started: list[Running] = []
+    with ThreadPoolExecutor(max_workers=len(PROGRAMS)) as pool:
+        try:
+            return list(pool.map(lambda one: look_at(one, programs[one], environment, started), programs))
+        except KeyboardInterrupt:
+            for one in started:
+                if one.returncode is None:
+                    end(one)
+            raise
+
+
+def look_at(
+    harness: str,
+    path: str,
+    environment: Mapping[str, str],
+    started: list[Running] | None = None,
+    *,
+    limit_s: float = _LIMIT_S,
+) -> Found:
     """Ask a harness for its version; one that does not say is still there."""
     try:
-        done = subprocess.run(
-            [path, "--version"],
-            env={**environment, **_QUIET},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
+        version = ask_version(path, environment, limit_s, started)
+        return Found(harness=harness, path=path, version=version)
     except OSError as error:
         return Found(harness=harness, path=path, version="", trouble=f"{error.strerror}")
-    except subprocess.TimeoutExpired:
-        return Found(harness=harness, path=path, version="", trouble=f"no answer in {_LIMIT_S:g} seconds")
-    if done.returncode:
-        trouble = f"'--version' ended with status {done.returncode}"
-        return Found(harness=harness, path=path, version="", trouble=trouble)
-    said = _VERSION.search(done.stdout)
-    return Found(harness=harness, path=path, version=said[0] if said else "")
+    except NoVersionError as error:
+        return Found(harness=harness, path=path, version="", trouble=str(error))
 
 
 def _tried(found: Found, environment: Mapping[str, str], *, is_loud: bool) -> Found:
@@ -108,4 +112,7 @@ def _tried(found: Found, environment: Mapping[str, str], *, is_loud: bool) -> Fo
 
 def main(words: Sequence[str]) -> int:
     """Do what the daemon told this process to do."""
-    return doctor(msgspec.json.decode(words[0], type=Order), os.environ)
+    try:
+        return doctor(msgspec.json.decode(words[0], type=Order), os.environ)
+    except KeyboardInterrupt:
+        return _INTERRUPTED

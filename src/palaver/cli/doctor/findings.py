@@ -11,6 +11,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "idle": "a message wakes it when it rests, with no key typed by a person",
     "busy": "a message reaches it while it works, in the same turn",
     "seen": "the receipt says that the message was in a request to its model",
+    "subagents": "a sub-agent that it starts has a name, and a message to it is in its own request",
     "ends": "when it is killed, nothing of it is left running",
 }
 """What a self-test tries, in this order."""
@@ -21,9 +22,15 @@ ADVICE: Final[Mapping[str, str]] = {
     "idle": "messages wait until it asks: 'pal recv', or the inbox tool; see whether its hooks are forbidden",
     "busy": "messages come when its turn is over; see whether its hooks are forbidden",
     "seen": "messages arrive, but receipts stay 'submitted': its hooks or events have changed",
+    "subagents": "they act in the name of their agent: write to that; its hooks or events have changed",
     "ends": "end what is left by hand; 'ps' shows it",
 }
 """What to do about what fails."""
+NONE: Final = "none"
+"""The result of a check for which a harness has nothing that could be tried: that is no failure."""
+
+
+_WELL: Final = ("ok", NONE)
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +40,13 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     date: str
     results: Mapping[str, str]
-    """For each check `ok`, or why it failed."""
+    """For each check `ok`, `none`, or why it failed."""
     lanes: Mapping[str, str] = msgspec.field(default_factory=dict)
     """For `idle` and `busy` the lane that the message took."""
 
     @property
     def is_well(self) -> bool:
-        return all(self.results.get(check) == "ok" for check in CHECKS)
+        return all(self.results.get(check) in _WELL for check in CHECKS)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +70,7 @@ def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
     for one in known:
         if one.version == found.version:
             works = [check for check in CHECKS if one.results.get(check) == "ok"]
-            fails = [check for check in CHECKS if one.results.get(check) not in ("ok", None)]
+            fails = [check for check in CHECKS if one.results.get(check, NONE) not in _WELL]
             said = f"tried on {one.date}: {', '.join(works) or 'nothing'} work"
             return said + (f", {', '.join(fails)} do not" if fails else ""), ""
     versions = ", ".join(one.version for one in known) or "no version"
@@ -85,7 +92,11 @@ def found_view(found: Found, proven: Sequence[Tried]) -> dict[str, object]:
     }
     if found.tried is not None:
         view["self_test"] = {
-            check: {"ok": result == "ok", "said": result, "advice": None if result == "ok" else ADVICE[check]}
+            check: {
+                "ok": result in _WELL,
+                "said": result,
+                "advice": None if result in _WELL else ADVICE[check],
+            }
             for check, result in found.tried.results.items()
         }
         view["lanes"] = found.tried.lanes
@@ -102,7 +113,9 @@ def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]
         return [*lines, (False, f"  {advice}")] if advice else lines
     for check, result in found.tried.results.items():
         lane = f" ({found.tried.lanes[check]})" if check in found.tried.lanes else ""
-        if result == "ok":
+        if result == NONE:
+            lines.append((True, f"  {check}: it has nothing of the kind"))
+        elif result == "ok":
             lines.append((True, f"  {check}{lane}: {CHECKS[check]}"))
         else:
             lines.append((False, f"  {check}: {result}\n       {ADVICE[check]}"))
@@ -118,7 +131,8 @@ def page_of(proven: Sequence[Tried]) -> str:
         for check in CHECKS:
             result = one.results.get(check)
             lane = f" ({one.lanes[check]})" if check in one.lanes else ""
-            cells.append("not tried" if result is None else f"yes{lane}" if result == "ok" else "**no**")
+            said = {None: "not tried", "ok": f"yes{lane}", NONE: NONE}
+            cells.append(said.get(result, "**no**"))
         rows.append(f"| {' | '.join([one.harness, one.version, one.date, *cells])} |")
     meanings = [f"| `{check}` | {meaning} |" for check, meaning in CHECKS.items()]
     return "\n".join(
@@ -132,7 +146,8 @@ def page_of(proven: Sequence[Tried]) -> str:
             f"|{'---|' * len(heads)}",
             *rows,
             "",
-            "In brackets stands the lane that the message took: `native`, `hook` or `terminal`.",
+            "In brackets stands the lane that the message took: `native`, `hook` or `terminal`. With `none`",
+            "the harness has nothing of the kind: the sub-agents of Gemini CLI are the agent itself.",
             "",
             "| check | it works when |",
             "|---|---|",

@@ -6,6 +6,7 @@ is read or written; it talks to this machine only. What was started is ended, by
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from palaver.cli.doctor.accounts import Account, account_for
-from palaver.cli.doctor.findings import CHECKS, Tried
+from palaver.cli.doctor.findings import CHECKS, NONE, Tried
 from palaver.cli.launch import find_pal
-from palaver.cli.mock_model.script import Reply, Script
+from palaver.cli.mock_model.script import Reply, Rule, Script
 from palaver.cli.mock_model.server import mock_model
 
 NAME: Final = "probe"
@@ -66,10 +67,14 @@ class Trial:
             "busy": self._busy,
             "tools": self._tools,
             "seen": self._seen,
+            "subagents": self._subagents,
             "ends": self._end,
         }
         for check, attempt in tries.items():
             if results.get("starts", "ok") != "ok" and check != "ends":
+                continue
+            if check == "subagents" and self._account.delegate is None:
+                results[check] = NONE
                 continue
             try:
                 attempt()
@@ -121,6 +126,20 @@ class Trial:
     def _seen(self) -> None:
         self._until(lambda: not self._unseen(), lambda: f"receipts stay {', '.join(sorted(self._unseen()))}")
 
+    def _subagents(self) -> None:
+        assert self._account.delegate is not None  # who has none is not tried
+        working = Reply(text="wait", calls=(self._account.call,), gate=_GATE)
+        self._script.add_rules(Rule(pattern=self._account.in_subagent, reply=working))
+        self._script.add(Reply(text="I delegate", calls=(self._account.delegate,)))
+        self._send()
+        self._until(lambda: bool(self._below()), lambda: f"nobody came: {self._look()}")
+        (name,) = self._below()
+        _, nonce = self._send(name)
+        self._script.open(_GATE)
+        own = self._account.in_subagent
+        self._until(lambda: self._is_asked(nonce, own), lambda: f"{name} did not get the message")
+        self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
+
     def _end(self) -> None:
         if pid := self._agent().get("pid"):
             with suppress(OSError):
@@ -133,16 +152,21 @@ class Trial:
 
     # The bus
 
-    def _send(self) -> tuple[int, str]:
+    def _send(self, name: str = NAME) -> tuple[int, str]:
         nonce = f"nonce-{secrets.token_hex(8)}"
-        said = self._say("send", f"@{NAME}", "--json", "--", nonce)
+        said = self._say("send", f"@{name}", "--json", "--", nonce)
         return int(json.loads(said)["seq"]), nonce
 
-    def _is_asked(self, nonce: str) -> bool:
-        return any(nonce in request.text for request in self._script.main)
+    def _is_asked(self, nonce: str, pattern: str = "") -> bool:
+        return any(nonce in one.text and re.search(pattern, one.text) for one in self._script.main)
 
     def _state(self) -> str:
         return str(self._agent().get("state", ""))
+
+    def _below(self) -> list[str]:
+        """Give its sub-agents by name."""
+        here = [json.loads(line) for line in self._say("list", "--json").splitlines()]
+        return [str(one["name"]) for one in here if one.get("parent") == NAME]
 
     def _agent(self) -> dict[str, object]:
         found: dict[str, object] = json.loads(self._ask("status", NAME, "--json") or "{}")

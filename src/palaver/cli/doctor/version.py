@@ -1,0 +1,103 @@
+"""Asking a program for its version: in a home directory of its own, and leaving nothing behind.
+
+Harnesses make folders, caches and logs wherever their home is, even when they only say their version; and
+some start processes for it. Neither is left: the home is thrown away, and what was started is ended. Only
+one that fails there, such as the shim of a version manager, is asked once more in the home of its user.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
+_LIMIT_BYTES: Final = 64 * 1024
+_QUIET: Final = {"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+_FOLDERS: Final = {
+    "HOME": "home",
+    "TMPDIR": "tmp",
+    "XDG_CONFIG_HOME": "home/.config",
+    "XDG_DATA_HOME": "home/.local/share",
+    "XDG_STATE_HOME": "home/.local/state",
+    "XDG_CACHE_HOME": "home/.cache",
+    "CLAUDE_CONFIG_DIR": "home/.claude",
+    "CODEX_HOME": "home/.codex",
+    "GEMINI_CLI_HOME": "home",
+}
+
+
+Running = subprocess.Popen[bytes]
+
+
+class NoVersionError(Exception):
+    """A program did not say its version; the text says how."""
+
+
+class _StatusError(NoVersionError):
+    """It ran, and failed."""
+
+
+def ask_version(
+    program: str, environment: Mapping[str, str], limit_s: float, started: list[Running] | None = None
+) -> str:
+    """Give the version that a program says, "" when it says none. Raises NoVersionError and OSError.
+
+    What runs meanwhile is put into `started`: a person's Ctrl-C does not reach it, so that whoever asks has
+    to `end` it.
+    """
+    try:
+        return _ask(program, environment, limit_s, started, _FOLDERS)
+    except _StatusError:
+        return _ask(program, environment, limit_s, started, {})
+
+
+def _ask(
+    program: str,
+    environment: Mapping[str, str],
+    limit_s: float,
+    started: list[Running] | None,
+    folders: Mapping[str, str],
+) -> str:
+    with tempfile.TemporaryDirectory(prefix="pal-doctor-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
+        own = {variable: folder / below for variable, below in folders.items()}
+        for one in own.values():
+            one.mkdir(parents=True, exist_ok=True)
+        said = folder / "said"
+        # What it says goes into a file: a process that it leaves behind would keep a pipe open.
+        with said.open("wb") as out:
+            running = subprocess.Popen(
+                [str(Path(program).absolute()), "--version"],
+                env={**environment, **_QUIET, **{variable: str(path) for variable, path in own.items()}},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        if started is not None:
+            started.append(running)
+        try:
+            status = running.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise NoVersionError(f"no answer in {limit_s:g} seconds") from None
+        finally:
+            end(running)
+            running.wait()
+        if status:
+            failure = _StatusError if status > 0 else NoVersionError  # one that was killed is left alone
+            raise failure(f"'--version' ended with status {status}")
+        with said.open(encoding="utf-8", errors="replace") as file:
+            found = _VERSION.search(file.read(_LIMIT_BYTES))
+        return found[0] if found else ""
+
+
+def end(running: Running) -> None:
+    """End a program that was asked, with whatever it has started."""
+    with suppress(OSError):  # nothing of it is left
+        os.killpg(running.pid, signal.SIGKILL)

@@ -1,0 +1,170 @@
+"""What `pal install HARNESS` and back would do to each file: where it is, what it holds, what it is to hold.
+
+Writes nothing. What cannot be read, or not be added to, is refused with ValueError or OSError, and a reason.
+"""
+
+import os
+import shlex
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from palaver.cli.install_record import Record, Written, digest_of
+from palaver.harness.merging import Made
+from palaver.harness.setups import Change, has_change, merge_change, unmerge_change
+
+_LIMIT_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Home:
+    """Where a harness keeps its settings: what names another folder, and what is below that."""
+
+    variable: str
+    usual: str
+    below: str = ""
+
+
+_HOMES: Final = {
+    "claude": _Home(variable="CLAUDE_CONFIG_DIR", usual=".claude"),
+    "codex": _Home(variable="CODEX_HOME", usual=".codex"),
+    "gemini": _Home(variable="GEMINI_CLI_HOME", usual="", below=".gemini"),
+    "opencode": _Home(variable="XDG_CONFIG_HOME", usual=".config", below="opencode"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One file: what it holds, and what it is to hold. None is no file."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    change: Change
+    made: tuple[Made, ...] = ()
+    word: str = ""
+    """What somebody should know of it."""
+
+
+# Where
+
+
+def settings_folder(harness: str, environment: Mapping[str, str]) -> Path:
+    """Say where a harness looks for its settings."""
+    found = _HOMES[harness]
+    home = Path(environment.get("HOME") or Path.home())
+    folder = Path(environment.get(found.variable) or home / found.usual) / found.below
+    return Path(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are named
+
+
+def settings_path(harness: str, file: str, environment: Mapping[str, str]) -> Path:
+    """Say where a file of a harness is, as the harness itself would look for it."""
+    folder = settings_folder(harness, environment)
+    beside = folder / f"{file}c"
+    return beside if harness == "opencode" and beside.exists() else folder / file
+
+
+def words_for(harness: str, verb: str, place: str) -> str:
+    """Give the command that means a folder, whatever is set when it is typed."""
+    found = _HOMES[harness]
+    named = Path(place).parent if found.below else Path(place)
+    return f"{found.variable}={shlex.quote(str(named))} pal {verb} {harness}"
+
+
+def is_in(written: Written, folder: Path) -> bool:
+    """Whether a file belongs to what a harness has in a folder."""
+    if written.place:
+        return written.place == str(folder)
+    names = (written.change.file, f"{written.change.file}c")
+    return written.path in {str(resolved(folder / name)) for name in names}
+
+
+def place_of(written: Written) -> str:
+    """Give the folder to which a file belongs, as well as it is known."""
+    return written.place or str(Path(written.path).parent)
+
+
+def resolved(path: Path) -> Path:
+    """Follow links to the file itself; raises ValueError when they lead nowhere but back."""
+    try:
+        return path.resolve()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{path} is a link that leads back to itself; remove it and run this again"
+        ) from error
+
+
+# What
+
+
+def plan_install(harness: str, change: Change, known: Record | None, environment: Mapping[str, str]) -> Plan:
+    """Say what a file is to hold; what an earlier version added is taken out of it first."""
+    path = resolved(settings_path(harness, change.file, environment))
+    before = read_settings(path)
+    text = text_of(path, before)
+    try:
+        for written in known.files if known is not None else ():
+            if written.path != str(path):
+                continue
+            if written.change == change and has_change(harness, change, text):
+                return Plan(path=path, before=before, after=before, change=change, made=written.made)
+            # Ours of another version, or not whole any more.
+            text = unmerge_change(harness, written.change, text, written.made).text or ""
+        found = merge_change(harness, change, text)
+    except ValueError as error:
+        raise ValueError(f"{path} stays as it is: {error}") from error
+    return Plan(path=path, before=before, after=found.text.encode(), change=change, made=found.made)
+
+
+def plan_uninstall(harness: str, written: Written) -> Plan:
+    """Say what a file held before; in one that was changed since, what it holds without ours."""
+    path = Path(written.path)
+    before = read_settings(path)
+    if before is None:
+        return Plan(path=path, before=None, after=None, change=written.change, word="it is gone already")
+    if digest_of(before) == written.digest:
+        after = Path(written.backup).read_bytes() if written.backup else None
+        return Plan(path=path, before=before, after=after, change=written.change)
+    try:
+        found = unmerge_change(harness, written.change, text_of(path, before), written.made)
+    except ValueError as error:
+        raise ValueError(f"{path} was changed since and stays as it is: {error}") from error
+    after = None if found.text is None and not written.backup else (found.text or "").encode()
+    word = "it was changed since: only what is ours is taken out"
+    if after == before:
+        word = "it was changed since: nothing of ours is in it any more"
+    elif found.missing:
+        word += f"; not there any more: {', '.join(found.missing)}"
+    return Plan(path=path, before=before, after=after, change=written.change, word=word)
+
+
+def without_ours(harness: str, plan: Plan, before: Written | None) -> bytes | None:
+    """Give a file as it is to be put back: as it is now, without what an earlier installation added."""
+    if before is None or plan.before is None:
+        return plan.before
+    found = unmerge_change(harness, before.change, text_of(plan.path, plan.before), before.made)
+    return None if found.text is None else found.text.encode()
+
+
+def read_settings(path: Path) -> bytes | None:
+    """Give what a file holds, None when there is none."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(f"{path} is no file")
+    except FileNotFoundError:
+        return None
+    with path.open("rb") as file:
+        content = file.read(_LIMIT_BYTES + 1)
+    if len(content) > _LIMIT_BYTES:
+        raise ValueError(f"{path} is too large")
+    return content
+
+
+def text_of(path: Path, content: bytes | None) -> str:
+    """Read a content as text; raises ValueError."""
+    try:
+        return (content or b"").decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 and stays as it is") from error
