@@ -73,11 +73,13 @@ static int reach(void)
 
     if (fd >= 0)
         return fd;
-    if (fd == -ENOENT || fd == -ECONNREFUSED)
+    if (fd == -ENOENT || fd == -ECONNREFUSED || call.help) /* for help nobody is needed */
         return -1;
     if (fd == -EACCES || fd == -EPERM)
         fail("this process may not connect to %s/daemon.sock (a sandbox?): "
              "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)", home);
+    if (fd == -ENOTDIR || fd == -ELOOP || fd == -ENAMETOOLONG)
+        fail_home(-fd);
     fail("%s/daemon.sock: %s", home, strerror(-fd));
 }
 

@@ -41,9 +41,9 @@ void early_main(char **stack)
     early_stack = stack;
     is_early = true;
     environ = all + count + 1;
-    if (count > 1 && same(all[1], "--version"))
-        say_version();
     read_arguments(count, all);
+    if (call.version)
+        say_version();
     if (call.help || call.up || call.down || call.mcp || call.monitor)
         start_library();
     if (call.hook)

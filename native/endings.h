@@ -19,26 +19,42 @@ static void write_json_text(const char *text)
     }
 }
 
-/* Say why in one line and exit with 1. A hook must never disturb its harness: it is silent, and all is well. */
+/* Say why in one line and exit. A hook must never disturb its harness: it is silent, and all is well. */
+static _Noreturn void refuse(int status, const char *code, const char *line)
+{
+    need_library();
+    if (call.hook || call.rewake)
+        _exit(0);
+    if (call.json) {
+        dprintf(STDERR_FILENO, "{\"error\":\"%s\",\"message\":\"", code);
+        write_json_text(line);
+        dprintf(STDERR_FILENO, "\"}\n");
+    } else {
+        dprintf(STDERR_FILENO, "pal: %s\n", line);
+    }
+    _exit(status);
+}
+
 static _Noreturn void fail(const char *format, ...)
 {
     char line[2 * PATH_MAX + 1024];
     va_list values;
 
     need_library();
-    if (call.hook || call.rewake)
-        _exit(0);
     va_start(values, format);
     vsnprintf(line, sizeof line, format, values);
     va_end(values);
-    if (call.json) {
-        dprintf(STDERR_FILENO, "{\"error\":\"unavailable\",\"message\":\"");
-        write_json_text(line);
-        dprintf(STDERR_FILENO, "\"}\n");
-    } else {
-        dprintf(STDERR_FILENO, "pal: %s\n", line);
-    }
-    _exit(1);
+    refuse(1, "unavailable", line);
+}
+
+/* Say what stands in the way of the home, and what to do about it. */
+static _Noreturn void fail_home(int error)
+{
+    bool is_denied = error == EACCES || error == EPERM || error == EROFS;
+
+    need_library();
+    fail("%s cannot be the home of the bus (%s): name a directory that can be written, with --home or PALAVER_HOME%s", home,
+         strerror(error), is_denied ? "; or, if this is a sandbox, run 'pal up' outside of it" : "");
 }
 
 static _Noreturn void fail_malformed(void)

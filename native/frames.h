@@ -6,6 +6,8 @@
 
 /* ---- The wire, outward ---- */
 
+static bool await_room(void);
+
 /* Send all of it. A lost connection is not told here: reading will find its end, after what the daemon still said. */
 static bool send_all(struct iovec *parts, int count, size_t length)
 {
@@ -19,7 +21,7 @@ static bool send_all(struct iovec *parts, int count, size_t length)
         message.msg_iov = parts;
         message.msg_iovlen = (size_t)count;
         n = sys_sendmsg(wire, &message);
-        if (n == -EINTR)
+        if (n == -EINTR || (n == -EAGAIN && call.mcp && await_room())) /* only a pump's wire does not wait */
             continue;
         if (n < 0) {
             sent = false;

@@ -3,21 +3,67 @@
  *
  * A harness waits for this. So it reads what the harness says, asks a daemon that is there, and writes out what that
  * says, whole or not at all. It starts nothing, says nothing of its own, and ends with 0: with no daemon, with one that
- * hangs, that is of another version, or that talks nonsense. Before it writes it tells the daemon that it has the answer
+ * hangs, that is of another version, or that talks nonsense. The first that waits for a hung one to its limit leaves a
+ * mark, and while that is fresh the others try for a moment only; the mark is not looked at before that moment has gone
+ * by, and the daemon removes it with the next hook that it serves. Before it writes it tells the daemon that it has the answer
  * and that no deadline holds any more: what was not told so never left.
  */
 
 enum {
     HOOK_INPUT_LIMIT = 8 * 1024 * 1024, /* the results of tools come along */
-    HOOK_LIMIT_S = 1,
+    HOOK_LIMIT_MS = 1000,
     HOOK_PERSON_LIMIT_S = 3700, /* when a person is asked, and only if the daemon says so */
-    HOOK_LONG_LIMIT_S = 5, /* at the start of a session, when a name may have to be given */
+    HOOK_LONG_LIMIT_MS = 2000, /* at the start of a session, when a name may have to be given */
+    HOOK_TRY_MS = 50,   /* while the daemon is known to be slow */
+    HOOK_SLOW_S = 30,   /* and so long it is */
 };
+
+static volatile sig_atomic_t asking;       /* it is the daemon that we wait for */
+static volatile sig_atomic_t left_ms;      /* of the limit, once the first moment has gone by */
+static volatile sig_atomic_t has_tried;    /* it has */
+
+/* Name the mark; only once the home is known. */
+static const char *slow_mark(void)
+{
+    static const char NAME[] = "/slow";
+    static char path[sizeof home + sizeof NAME];
+    size_t n = length_of(home);
+
+    copy(path, home, n);
+    copy(path + n, NAME, sizeof NAME);
+    return path;
+}
+
+static bool is_known_slow(void)
+{
+    long age_s = sys_age(slow_mark());
+
+    return age_s >= 0 && age_s < HOOK_SLOW_S;
+}
 
 static void on_hook_limit(int number)
 {
     (void)number;
+    if (!left_ms || (asking && !has_tried && is_known_slow()))
+        sys_exit(0);
+    if (!has_tried) {
+        has_tried = 1;
+        sys_timer((unsigned)left_ms);
+        return;
+    }
+    if (asking)
+        sys_touch(slow_mark());
     sys_exit(0);
+}
+
+/* Begin to wait for the daemon. Whoever was long in saying what it has to say has used up the first moment. */
+static void begin_asking(void)
+{
+    asking = 1;
+    if (has_tried && is_known_slow()) {
+        left_ms = 0;
+        sys_timer(HOOK_TRY_MS);
+    }
 }
 
 /* Nothing from here on takes longer than this. */
@@ -32,7 +78,8 @@ static void begin_hook_limit(void)
     has_begun = true;
     sys_take(SIGALRM, on_hook_limit);
     sys_take(SIGPIPE, SIG_IGN);
-    sys_alarm(is_start ? HOOK_LONG_LIMIT_S : HOOK_LIMIT_S);
+    left_ms = (is_start ? HOOK_LONG_LIMIT_MS : HOOK_LIMIT_MS) - HOOK_TRY_MS;
+    sys_timer(HOOK_TRY_MS);
 }
 
 /* Read what the harness says to its end. A terminal says nothing, and nobody must wait for it. */
@@ -76,8 +123,10 @@ static bool receive_answer(void)
                 if (received.length >= HEAD + 4) {
                     unsigned limit_s = get_u32(received.data + HEAD);
                     if (!limit_s) /* there is always a limit */
-                        limit_s = HOOK_LIMIT_S;
-                    sys_alarm(limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S);
+                        limit_s = 1;
+                    asking = 0; /* whoever runs into it has waited for a person */
+                    sys_timer(1000 * (limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S));
+                    has_tried = 1;
                     received.length -= HEAD + 4;
                     copy(received.data, received.data + HEAD + 4, received.length);
                     continue;
@@ -105,6 +154,7 @@ static _Noreturn void run_hook(void)
 
     if (wire < 0) { /* else an early start has asked already, and its answer is a long one */
         read_hook_input(&input);
+        begin_asking();
         copy(request.data, "PALH", 4);
         add_field('b', input.data, input.length);
         wire = connect_home();
@@ -116,7 +166,7 @@ static _Noreturn void run_hook(void)
         sys_exit(0);
     length = get_u32(received.data + 1);
     if (length) {
-        sys_alarm(0);
+        sys_timer(0);
         if (send_frame('A', NULL, 0))
             write_all(STDOUT_FILENO, received.data + HEAD, length);
     }

@@ -31,9 +31,11 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -91,7 +93,7 @@ static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
     const char *home;
-    bool home_given, help, foreground, json, hook, up, down, mcp, monitor, rewake;
+    bool home_given, version, help, foreground, json, hook, up, down, mcp, monitor, rewake;
 } call;
 
 static char cwd[PATH_MAX];
@@ -152,8 +154,8 @@ static void need_library(void)
 
 static _Noreturn void say_version(void)
 {
-    static const unsigned char text[] = "pal " PAL_VERSION "\n";
-    int error = write_all(STDOUT_FILENO, text, sizeof text - 1);
+    const char *text = call.json ? "{\"version\":\"" PAL_VERSION "\"}\n" : "pal " PAL_VERSION "\n";
+    int error = write_all(STDOUT_FILENO, (const unsigned char *)text, length_of(text));
 
     if (error) {
         need_library();
@@ -169,9 +171,9 @@ static _Noreturn void say_version(void)
 int main(int argc, char **argv)
 {
     is_early = false;
-    if (argc > 1 && same(argv[1], "--version"))
-        say_version();
     read_arguments(argc, argv);
+    if (call.version)
+        say_version();
     if (output_error)
         fail("standard output: %s", strerror(output_error));
     if (call.hook)

@@ -4,15 +4,26 @@
  * Each line of standard input gets a number and is kept until the daemon says that it is settled; each line of the
  * daemon is written out. It understands no message. When the daemon is lost it is looked for, and started where
  * that is allowed, and what is not settled is handed over again, marked as a repeat. Only when there is no daemon to
- * be had does it look into a line itself: for the id, so that a request is answered with an error and not with
- * silence.
+ * be had, or one that says nothing, does it look into a line itself: for the id, so that a request is answered with an
+ * error and not with silence. A daemon says something at once; what it has begun may then take as long as it likes.
  */
 
 enum {
     LINE_LIMIT = 1024 * 1024,
     LINE_END = 4096, /* of each end of a line that is too long the daemon gets so much */
     STOPPED = -32000,
+    FIRST_LIMIT_MS = 5000, /* for the first word of a daemon: one that has just started on a busy machine is slow */
+    LAST_LIMIT_MS = 10000, /* for the next word after the end of input, while something is not settled */
+    BYE_LIMIT_MS = 2000,   /* and when all is settled */
 };
+
+#ifndef POLLRDHUP
+#define POLLRDHUP 0 /* elsewhere the end of a pipe is told unasked */
+#endif
+
+static const char NO_BUS[] = "the bus does not run now; try again later, or ask for 'pal up'. It may be that this was done";
+static const char HUNG[] = "the bus does not answer: its daemon is stopped or very busy. Try again later, or end that process, "
+                           "whose number is in daemon.lock, and 'pal up' starts another. It may be that this was done";
 
 /* Lines that were read and are not settled, oldest first. There are few: a harness waits for its answers. */
 struct pending {
@@ -28,6 +39,16 @@ static struct bytes incoming;      /* of the line that is being read */
 static unsigned char tail[LINE_END];
 static size_t dropped;             /* bytes of a line beyond the limit, the newest of them in `tail` as a ring */
 static bool input_ended;
+static long long waited_since_ms;  /* when there was last a reason to begin waiting for the daemon */
+static bool stuck;                 /* the daemon does not even read */
+
+static long long now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 /* ---- A line by itself ---- */
 
@@ -171,6 +192,8 @@ static void take_line(void)
             add(&one->line, &tail[i % LINE_END], 1);
     }
     incoming.length = dropped = 0;
+    if (!pending)
+        waited_since_ms = now_ms();
     while (*last)
         last = &(*last)->next;
     *last = one;
@@ -187,6 +210,8 @@ static void read_lines(void)
         return;
     if (n <= 0) { /* a line that was begun and never ended is none */
         input_ended = true;
+        if (heard || !pending)
+            waited_since_ms = now_ms();
         if (wire >= 0)
             send_frame('Z', NULL, 0);
         return;
@@ -244,11 +269,43 @@ static void obey_all_received(void)
         reserve(&received, HEAD + get_u32(received.data + 1) - received.length);
 }
 
-/* Pump until the daemon is lost; it ends the process itself when the last line is settled. */
-static void pump(void)
+/* How long the daemon may go on saying nothing; below 0 for ever. */
+static int patience_ms(void)
 {
+    long long limit = !pending ? BYE_LIMIT_MS : heard ? LAST_LIMIT_MS : FIRST_LIMIT_MS, left;
+
+    if (!input_ended && (heard || !pending))
+        return -1;
+    left = waited_since_ms + limit - now_ms();
+    return left < 0 ? 0 : (int)left;
+}
+
+/* Wait until the daemon takes more; false when there is no use in it. Nobody is left to wait for after the end of input. */
+static bool await_room(void)
+{
+    struct pollfd room = {.fd = wire, .events = POLLOUT};
+
+    for (;;) {
+        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLRDHUP};
+        int n = poll(&room, 1, heard ? LAST_LIMIT_MS : FIRST_LIMIT_MS);
+        if (n > 0)
+            return true;
+        if (!n && (!heard || input_ended || (poll(&input, 1, 0) > 0 && input.revents))) {
+            stuck = true;
+            return false;
+        }
+    }
+}
+
+/* Pump until the daemon is lost; it ends the process itself when the last line is settled. False: it says nothing. */
+static bool pump(void)
+{
+    bool silent = false;
+
     received.length = 0;
-    heard = false;
+    heard = stuck = false;
+    waited_since_ms = now_ms();
+    fcntl(wire, F_SETFL, O_NONBLOCK); /* one that does not read must not keep us from seeing the end of input */
     send_request();
     for (struct pending *one = pending; one; one = one->next)
         hand_over(one, true);
@@ -256,16 +313,21 @@ static void pump(void)
         send_frame('Z', NULL, 0);
     for (;;) {
         struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = input_ended ? -1 : STDIN_FILENO, .events = POLLIN}};
-        ssize_t n;
-        if (poll(ready, 2, -1) < 0)
+        int limit_ms = patience_ms();
+        ssize_t n = stuck ? 0 : poll(ready, 2, limit_ms);
+        if (n < 0)
             continue;
+        silent = !n;
+        if (silent)
+            break;
         if (ready[0].revents) {
             n = recv(wire, received.data + received.length, received.size - received.length, 0);
-            if (n < 0 && errno == EINTR)
+            if (n < 0 && (errno == EINTR || errno == EAGAIN))
                 continue;
             if (n <= 0)
                 break;
             received.length += (size_t)n;
+            waited_since_ms = now_ms();
             obey_all_received();
         }
         if (ready[1].revents)
@@ -274,6 +336,7 @@ static void pump(void)
     speakable = 0;
     close(wire);
     wire = -1;
+    return !silent;
 }
 
 /* ---- Without one ---- */
@@ -308,14 +371,15 @@ static _Noreturn void run_pump(void)
     memcpy(request.data, "PALM", 4);
     wire = open_wire(0);
     for (;;) {
-        if (wire >= 0)
-            pump();
-        wire = regain();
-        if (wire >= 0)
-            continue;
-        refuse_pending("the bus does not run now; try again later, or ask for 'pal up'. It may be that this was done");
+        bool is_silent = wire >= 0 && !pump(), is_done = !pending;
+        if (!is_silent) {
+            wire = regain();
+            if (wire >= 0)
+                continue;
+        }
+        refuse_pending(is_silent ? HUNG : NO_BUS);
         if (input_ended)
-            _exit(1);
+            _exit(is_silent && is_done && heard ? 0 : 1);
         while (!pending && !input_ended) /* the next line is a reason to look again */
             read_lines();
     }

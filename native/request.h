@@ -32,6 +32,8 @@ static void read_arguments(int count, char **all)
             call.foreground = true;
         } else if (same(arg, "--json")) {
             call.json = true;
+        } else if (!call.verb_at && same(arg, "--version")) {
+            call.version = true;
         } else if (!call.verb_at && arg[0] != '-') {
             call.verb_at = i;
         }
@@ -81,7 +83,7 @@ static void find_home(void)
     size_t at = 0;
 
     if (call.home_given && (!given || !*given))
-        fail("--home needs a directory");
+        refuse(2, "usage", "--home needs a directory");
     if (!given)
         given = variable("PALAVER_HOME");
     if (!given || !*given) {

@@ -25,13 +25,15 @@ static void make_home(void)
     if (errno == ENOENT) {
         for (char *slash = strchr(home + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
             *slash = 0;
-            mkdir(home, 0700);
+            bool is_made = !mkdir(home, 0700) || errno == EEXIST;
             *slash = '/';
+            if (!is_made) /* the first that cannot be made says why */
+                fail_home(errno);
         }
         if (!mkdir(home, 0700) || errno == EEXIST)
             return;
     }
-    fail("%s: %s", home, strerror(errno));
+    fail_home(errno);
 }
 
 /* The daemon serves many callers: what belongs to this one alone stays behind. */
@@ -169,7 +171,7 @@ static int start_daemon(void)
     path = in_home("start.lock");
     lock = above_stdio(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (lock < 0)
-        fail("%s: %s", path, strerror(errno));
+        fail_home(errno);
     free(path);
     while (flock(lock, LOCK_EX) && errno == EINTR)
         ;
@@ -192,8 +194,11 @@ static _Noreturn void end_not_running(const char *marker)
     int fd = open(marker, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* without a home there is nothing to keep down */
 
     if (fd < 0 && errno != ENOENT)
-        fail("%s: %s", marker, strerror(errno));
-    dprintf(STDERR_FILENO, "pal: the bus is not running\n");
+        fail_home(errno);
+    if (call.json)
+        dprintf(STDOUT_FILENO, "{\"pid\":null,\"stopped\":false}\n");
+    else
+        dprintf(STDERR_FILENO, "pal: the bus is not running\n");
     _exit(0);
 }
 

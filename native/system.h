@@ -215,9 +215,28 @@ static void sys_catch(int number, void (*handler)(int))
         KERNEL(rt_sigaction, number, &before, 0, 8);
 }
 
-static void sys_alarm(unsigned limit_s)
+static void sys_timer(unsigned limit_ms)
 {
-    KERNEL(alarm, limit_s, 0, 0, 0);
+    struct itimerval limit = {{0, 0}, {limit_ms / 1000, limit_ms % 1000 * 1000}};
+
+    KERNEL(setitimer, ITIMER_REAL, &limit, 0, 0);
+}
+
+/* Make an empty file, or let it be of this moment if it is there. */
+static void sys_touch(const char *path)
+{
+    long fd = KERNEL(open, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600, 0);
+
+    if (fd >= 0)
+        sys_close((int)fd);
+}
+
+/* How many seconds ago a file was touched; below 0 when there is none, or it is of a moment to come. */
+static long sys_age(const char *path)
+{
+    struct stat found;
+
+    return KERNEL(stat, path, &found, 0, 0) ? -1 : KERNEL(time, 0, 0, 0, 0) - (long)found.st_mtime;
 }
 
 /* End by the signal itself, so that the shell sees the true cause. */
@@ -351,9 +370,28 @@ static void sys_catch(int number, void (*handler)(int))
         sigaction(number, &before, NULL);
 }
 
-static void sys_alarm(unsigned limit_s)
+static void sys_timer(unsigned limit_ms)
 {
-    alarm(limit_s);
+    struct itimerval limit = {.it_value = {.tv_sec = limit_ms / 1000, .tv_usec = (int)(limit_ms % 1000) * 1000}};
+
+    setitimer(ITIMER_REAL, &limit, NULL);
+}
+
+/* Make an empty file, or let it be of this moment if it is there. */
+static void sys_touch(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    if (fd >= 0)
+        close(fd);
+}
+
+/* How many seconds ago a file was touched; below 0 when there is none, or it is of a moment to come. */
+static long sys_age(const char *path)
+{
+    struct stat found;
+
+    return stat(path, &found) ? -1 : (long)(time(NULL) - found.st_mtime);
 }
 
 /* End by the signal itself, so that the shell sees the true cause. */

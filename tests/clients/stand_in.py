@@ -69,7 +69,7 @@ def _play_daemon(home: str) -> None:
     listener.listen(64)
     os.write(3, b"ok\n")
     os.close(3)
-    listener.settimeout(30)  # a forgotten one ends by itself
+    listener.settimeout(120)  # a forgotten one ends by itself
     with contextlib.suppress(TimeoutError):
         while True:
             _answer(listener.accept()[0], is_older=part == "older")

@@ -6,13 +6,16 @@ import fcntl
 import os
 import select
 import signal
+import stat
 import struct
 import subprocess
 import termios
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.clients.conftest import Daemon
+from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from tests.clients.conftest import Pal
 
 HOOK = ("hook", "claude", "Stop")
+START = ("hook", "claude", "SessionStart")
 MAGIC = b"PALH"
 QUIET = (b"", b"")
 
@@ -45,7 +49,7 @@ def test_a_hook_hands_over_its_input_and_writes_the_answer_once_it_has_said_that
     peer.send(b"H", b'{"decision":"block"}')
 
     assert peer.next_frame() == (b"A", b"")
-    assert process.communicate(timeout=5) == (b'{"decision":"block"}', b"")
+    assert process.communicate(timeout=LIMIT_S) == (b'{"decision":"block"}', b"")
     assert process.returncode == 0
 
 
@@ -57,7 +61,7 @@ def test_a_long_answer_is_written_whole_and_asked_for_once(pal: Pal, daemon: Dae
     peer.send(b"H", text)
 
     assert peer.next_frame() == (b"A", b"")
-    assert process.communicate(timeout=5) == (text, b"")
+    assert process.communicate(timeout=LIMIT_S) == (text, b"")
     assert peer.rest() == []
 
 
@@ -67,7 +71,7 @@ def test_an_empty_answer_is_no_output_and_no_word(pal: Pal, daemon: Daemon) -> N
 
     peer.send(b"H")
 
-    assert process.communicate(timeout=5) == QUIET
+    assert process.communicate(timeout=LIMIT_S) == QUIET
     assert process.returncode == 0
     assert peer.rest() == []
 
@@ -89,7 +93,7 @@ def test_the_input_comes_whole_whatever_its_size(pal: Pal, daemon: Daemon, size:
 
     assert peer.one(b"b") == content
     peer.send(b"H")
-    assert process.communicate(timeout=5) == QUIET
+    assert process.communicate(timeout=LIMIT_S) == QUIET
     os.waitpid(feeder, 0)
 
 
@@ -101,7 +105,7 @@ def test_input_that_is_too_long_is_read_to_its_end_and_nobody_is_asked(pal: Pal,
     process.stdin.close()
     process.stdin = None
 
-    assert process.communicate(timeout=5) == QUIET
+    assert process.communicate(timeout=LIMIT_S) == QUIET
     assert process.returncode == 0
 
 
@@ -145,7 +149,7 @@ def test_a_hook_is_silent_when_the_daemon_is_of_another_kind_or_is_lost(
     peer.wire.sendall(said)
     peer.close()
 
-    assert process.communicate(timeout=5) == QUIET
+    assert process.communicate(timeout=LIMIT_S) == QUIET
     assert process.returncode == 0
     assert pal.notes() == []
 
@@ -154,7 +158,7 @@ def test_a_hook_does_not_wait_for_a_daemon_that_hangs(pal: Pal, daemon: Daemon) 
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)
 
-    out, err = process.communicate(timeout=5)
+    out, err = process.communicate(timeout=LIMIT_S)
 
     assert (out, err, process.returncode) == (*QUIET, 0)
     assert peer.rest() == []
@@ -169,7 +173,7 @@ def test_a_hook_does_not_wait_either_when_it_was_started_with_its_alarm_kept_bac
     process = pal.start(*HOOK, preexec_fn=keep_back)
     peer = daemon.accept(MAGIC)
 
-    out, err = process.communicate(timeout=5)
+    out, err = process.communicate(timeout=LIMIT_S)
 
     assert (out, err, process.returncode) == (*QUIET, 0)
     assert peer.rest() == []
@@ -193,13 +197,13 @@ def test_input_that_does_not_wait_is_read_to_its_end(pal: Pal, daemon: Daemon) -
     peer = daemon.accept(MAGIC)
     assert peer.one(b"b") == b'{"first":1}'
     peer.send(b"H", b"{}")
-    assert process.communicate(timeout=5) == (b"{}", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"{}", b"")
 
 
 def test_a_hook_does_not_wait_for_a_daemon_that_does_not_even_read(pal: Pal, daemon: Daemon) -> None:
     process = pal.start(*HOOK, stdin=subprocess.PIPE)
 
-    out, err = process.communicate(b"x" * 3_000_000, timeout=5)
+    out, err = process.communicate(b"x" * 3_000_000, timeout=LIMIT_S)
 
     assert (out, err, process.returncode) == (*QUIET, 0)
     daemon.accept_raw().close()
@@ -208,7 +212,7 @@ def test_a_hook_does_not_wait_for_a_daemon_that_does_not_even_read(pal: Pal, dae
 def test_a_hook_does_not_wait_for_a_harness_that_never_ends_its_input(pal: Pal, daemon: Daemon) -> None:
     process = pal.start(*HOOK, stdin=subprocess.PIPE)
 
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_a_hook_whose_reader_has_gone_ends_well(pal: Pal, daemon: Daemon) -> None:
@@ -219,7 +223,70 @@ def test_a_hook_whose_reader_has_gone_ends_well(pal: Pal, daemon: Daemon) -> Non
 
     peer.send(b"H", b"{}")
 
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
+
+
+# A daemon that is known to be slow
+
+
+def test_the_first_hook_that_waits_in_vain_leaves_a_mark_for_the_others(
+    pal: Pal, daemon: Daemon, home: Path
+) -> None:
+    process = begin(pal, b"{}", *START)
+    daemon.accept(MAGIC)
+
+    assert process.communicate(timeout=LIMIT_S) == QUIET
+
+    mark = (home / "slow").stat()
+    assert (mark.st_size, stat.S_IMODE(mark.st_mode)) == (0, 0o600)
+
+
+def test_a_hook_tries_for_a_moment_only_while_the_mark_is_fresh_and_does_not_make_it_younger(
+    pal: Pal, daemon: Daemon, home: Path
+) -> None:
+    mark = home / "slow"
+    mark.touch()
+    since = time.time() - 10
+    os.utime(mark, (since, since))
+    process = begin(pal, b"{}", *START)
+
+    assert process.communicate(timeout=LIMIT_S) == QUIET
+
+    assert mark.stat().st_mtime == pytest.approx(since)
+
+
+@pytest.mark.parametrize("age_s", [31, -1000])
+def test_a_mark_that_is_old_or_of_a_moment_to_come_counts_for_nothing(
+    pal: Pal, daemon: Daemon, home: Path, age_s: int
+) -> None:
+    mark = home / "slow"
+    mark.touch()
+    since = time.time() - age_s
+    os.utime(mark, (since, since))
+    process = begin(pal, b"{}", *START)
+    daemon.accept(MAGIC)
+
+    assert process.communicate(timeout=LIMIT_S) == QUIET
+
+    assert abs(mark.stat().st_mtime - since) > 1  # it waited to its limit, and left the mark anew
+
+
+def test_a_harness_that_never_ends_its_input_leaves_no_mark(pal: Pal, daemon: Daemon, home: Path) -> None:
+    process = pal.start(*HOOK, stdin=subprocess.PIPE)
+
+    assert process.wait(LIMIT_S) == 0
+
+    assert not (home / "slow").exists()
+
+
+def test_a_hook_that_waited_for_a_person_leaves_no_mark(pal: Pal, daemon: Daemon, home: Path) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+
+    peer.send(b"W", struct.pack(">I", 1))
+
+    assert process.communicate(timeout=LIMIT_S) == QUIET
+    assert not (home / "slow").exists()
 
 
 # Monitors
@@ -244,7 +311,7 @@ def test_a_monitor_writes_what_comes_and_goes_on_with_the_next_daemon(pal: Pal, 
     assert (home / "down").exists()
     assert pal.notes() == []
     again.quit(0)
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
     second.close()
 
 
@@ -255,7 +322,7 @@ def test_a_monitor_ends_when_nobody_can_read_it_any_more(pal: Pal, daemon: Daemo
 
     process.stdout.close()
 
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_a_monitor_without_a_daemon_ends_when_nobody_can_read_it_any_more(pal: Pal) -> None:
@@ -264,7 +331,7 @@ def test_a_monitor_without_a_daemon_ends_when_nobody_can_read_it_any_more(pal: P
 
     process.stdout.close()
 
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_a_monitor_without_a_daemon_ends_with_the_harness(pal: Pal, daemon: Daemon) -> None:
@@ -276,8 +343,8 @@ def test_a_monitor_without_a_daemon_ends_with_the_harness(pal: Pal, daemon: Daem
     daemon.close()
 
     harness.send_signal(signal.SIGKILL)
-    harness.wait(5)
+    harness.wait(LIMIT_S)
 
-    ended, _, _ = select.select([pidfd], [], [], 5)
+    ended, _, _ = select.select([pidfd], [], [], LIMIT_S)
     assert ended
     os.close(pidfd)

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal
@@ -28,7 +29,7 @@ def test_a_hook_takes_the_answer_behind_the_word_to_wait(
     peer.send(b"H", ANSWER)
 
     assert peer.next_frame() == (b"A", b"")
-    assert process.communicate(timeout=5) == (ANSWER, b"")
+    assert process.communicate(timeout=LIMIT_S) == (ANSWER, b"")
     assert process.returncode == 0
 
 
@@ -39,7 +40,7 @@ def test_a_hook_that_waits_in_vain_is_quiet(pal: Pal, daemon: Daemon, limit_s: i
 
     peer.send(b"W", struct.pack(">I", limit_s))
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
@@ -51,5 +52,5 @@ def test_a_word_to_wait_that_makes_no_sense_ends_it_quietly(pal: Pal, daemon: Da
     peer.send(b"W", payload)
     peer.close()
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0

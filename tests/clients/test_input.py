@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal
@@ -28,7 +29,7 @@ def test_standard_input_keeps_its_bytes_when_nobody_asks(pal: Pal, daemon: Daemo
 
     daemon.accept().quit()
 
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
     assert os.read(ours, 100) == b"still here"
     os.close(ours)
     os.close(theirs)
@@ -47,7 +48,7 @@ def test_standard_input_is_sent_to_its_end_when_asked(
 
     assert peer.next_content() == (content, Z)
     peer.quit()
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.parametrize(("size", "limit"), [(9, 10), (10, 10), (11, 10), (500_000, 10), (200_000, 131_072)])
@@ -82,7 +83,7 @@ def test_other_frames_are_served_while_input_is_awaited(pal: Pal, daemon: Daemon
 
     assert acknowledged == (b"A", b"\0\0\0\1")
     assert content == (b"late", Z)
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_it_can_be_ended_while_input_is_awaited(pal: Pal, daemon: Daemon) -> None:
@@ -92,7 +93,7 @@ def test_it_can_be_ended_while_input_is_awaited(pal: Pal, daemon: Daemon) -> Non
     peer.ask_stdin()
     peer.quit(3)
 
-    assert process.wait(5) == 3
+    assert process.wait(LIMIT_S) == 3
 
 
 def test_a_closed_standard_input_is_told(pal: Pal, daemon: Daemon) -> None:
@@ -183,7 +184,7 @@ def test_a_second_thing_to_read_at_once_is_refused(pal: Pal, daemon: Daemon) -> 
     peer.ask_stdin()
     peer.ask_file(b"note")
 
-    assert process.wait(5) == 1
+    assert process.wait(LIMIT_S) == 1
 
 
 def test_a_daemon_that_reads_nothing_cannot_keep_it_alive(pal: Pal, daemon: Daemon) -> None:
@@ -196,5 +197,5 @@ def test_a_daemon_that_reads_nothing_cannot_keep_it_alive(pal: Pal, daemon: Daem
         pass
     process.terminate()
 
-    assert process.wait(5) == -signal.SIGTERM
+    assert process.wait(LIMIT_S) == -signal.SIGTERM
     wire.close()

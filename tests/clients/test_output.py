@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver import __version__
 
@@ -29,7 +31,7 @@ def test_output_and_errors_go_where_they_belong(pal: Pal, daemon: Daemon) -> Non
     peer.send(b"E", b"err\n")
     peer.quit()
 
-    assert process.communicate(timeout=5) == (b"out\n", b"err\n")
+    assert process.communicate(timeout=LIMIT_S) == (b"out\n", b"err\n")
     assert process.returncode == 0
 
 
@@ -39,7 +41,7 @@ def test_the_daemon_chooses_the_exit_status(pal: Pal, daemon: Daemon, status: in
 
     daemon.accept().quit(status)
 
-    assert process.wait(5) == status
+    assert process.wait(LIMIT_S) == status
 
 
 def test_each_frame_is_acknowledged_in_order(pal: Pal, daemon: Daemon) -> None:
@@ -51,7 +53,7 @@ def test_each_frame_is_acknowledged_in_order(pal: Pal, daemon: Daemon) -> None:
     peer.quit()
 
     assert peer.rest() == [(b"A", number(at + 7)) for at in range(50)]
-    assert process.communicate(timeout=5)[0] == b"".join(b"%d\n" % at for at in range(50))
+    assert process.communicate(timeout=LIMIT_S)[0] == b"".join(b"%d\n" % at for at in range(50))
 
 
 def test_an_empty_frame_is_acknowledged_too(pal: Pal, daemon: Daemon) -> None:
@@ -72,7 +74,7 @@ def test_a_frame_in_pieces_is_one_frame(pal: Pal, daemon: Daemon) -> None:
         peer.wire.sendall(bytes([byte]))
     peer.quit()
 
-    assert process.communicate(timeout=5)[0] == b"text"
+    assert process.communicate(timeout=LIMIT_S)[0] == b"text"
 
 
 def test_a_large_frame_is_written_whole_before_it_is_acknowledged(pal: Pal, daemon: Daemon) -> None:
@@ -82,7 +84,7 @@ def test_a_large_frame_is_written_whole_before_it_is_acknowledged(pal: Pal, daem
 
     peer.write(1, data)
     peer.quit()
-    out = process.communicate(timeout=5)[0]
+    out = process.communicate(timeout=LIMIT_S)[0]
 
     assert out == data
     assert peer.rest() == [(b"A", number(1))]
@@ -101,7 +103,7 @@ def test_a_frame_that_the_reader_did_not_take_is_not_acknowledged(pal: Pal, daem
 
     assert first == b"one"
     assert peer.rest() == [(b"A", number(1)), (b"S", bytes([signal.SIGTERM]))]
-    assert process.wait(5) == -signal.SIGTERM
+    assert process.wait(LIMIT_S) == -signal.SIGTERM
 
 
 def test_an_output_that_would_block_is_waited_for(pal: Pal, daemon: Daemon) -> None:
@@ -117,7 +119,7 @@ def test_an_output_that_would_block_is_waited_for(pal: Pal, daemon: Daemon) -> N
         out = reader.read()
 
     assert out == b"x" * 300_000
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.parametrize("is_ignored", [False, True])
@@ -133,7 +135,7 @@ def test_a_closed_pipe_ends_it_silently_and_unacknowledged(
     peer.write(1, b"lost")
 
     assert peer.rest() == []
-    assert process.communicate(timeout=5)[1] == b""
+    assert process.communicate(timeout=LIMIT_S)[1] == b""
     assert process.returncode == -signal.SIGPIPE
 
 
@@ -145,7 +147,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(pal: Pal, daemon: D
     peer.write(1, b"lost")
 
     assert peer.rest() == []
-    assert process.communicate(timeout=5)[1] == b"pal: standard output: No space left on device\n"
+    assert process.communicate(timeout=LIMIT_S)[1] == b"pal: standard output: No space left on device\n"
     assert process.returncode == 1
 
 
@@ -156,7 +158,7 @@ def test_a_closed_standard_output_is_an_error(pal: Pal, daemon: Daemon) -> None:
     peer.write(1, b"lost")
 
     assert peer.rest() == []
-    assert process.communicate(timeout=5)[1] == b"pal: standard output: Bad file descriptor\n"
+    assert process.communicate(timeout=LIMIT_S)[1] == b"pal: standard output: Bad file descriptor\n"
     assert process.returncode == 1
 
 
@@ -180,7 +182,7 @@ def test_what_is_not_understood_is_an_error(pal: Pal, daemon: Daemon, bad: bytes
 
     daemon.accept().wire.sendall(bad)
 
-    assert process.communicate(timeout=5) == (b"", MALFORMED)
+    assert process.communicate(timeout=LIMIT_S) == (b"", MALFORMED)
     assert process.returncode == 1
 
 
@@ -191,7 +193,7 @@ def test_a_verb_of_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None:
     peer.send(b"V", b"chat\0\0\xff x\0--room")
 
     assert peer.rest() == []
-    assert process.communicate(timeout=5)[0] == b"in python\n"
+    assert process.communicate(timeout=LIMIT_S)[0] == b"in python\n"
     assert process.returncode == 7
     (note,) = pal.notes()
     assert note["argv"] == ["-I", "-m", "palaver.cli", "chat", "", "\xff x", "--room"]
@@ -203,7 +205,7 @@ def test_a_verb_without_arguments_is_run_without_any(pal: Pal, daemon: Daemon) -
 
     daemon.accept().send(b"V")
 
-    assert process.wait(5) == 7
+    assert process.wait(LIMIT_S) == 7
     assert pal.notes()[0]["argv"] == ["-I", "-m", "palaver.cli"]
 
 
@@ -213,7 +215,7 @@ def test_a_python_that_cannot_be_run_is_an_error(pal: Pal, daemon: Daemon) -> No
     daemon.accept().send(b"V", b"chat")
 
     text = b"pal: cannot run /nowhere/python: No such file or directory\n"
-    assert process.communicate(timeout=5)[1] == text
+    assert process.communicate(timeout=LIMIT_S)[1] == text
     assert process.returncode == 1
 
 
@@ -223,8 +225,29 @@ def test_the_version_needs_no_daemon(pal: Pal) -> None:
     assert (result.status, result.out, result.err) == (0, f"pal {__version__}\n".encode(), b"")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("--version", "--json"), ("--json", "--version"), ("--home", "/dev/null", "--version", "--json")],
+)
+def test_with_json_the_version_is_an_object(pal: Pal, arguments: tuple[str, ...]) -> None:
+    result = pal.run(*arguments)
+
+    assert (result.status, result.err) == (0, b"")
+    assert json.loads(result.out) == {"version": __version__}
+
+
+def test_a_version_behind_a_verb_is_for_the_daemon_to_refuse(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("list", "--version")
+
+    peer = daemon.accept()
+    peer.quit(2)
+
+    assert peer.all(b"a") == [b"list", b"--version"]
+    assert process.wait(LIMIT_S) == 2
+
+
 def test_a_version_that_cannot_be_written_is_an_error(pal: Pal) -> None:
     with open("/dev/full", "wb") as full:
         process = pal.start("--version", stdout=full, stdin=subprocess.DEVNULL)
 
-    assert process.wait(5) == 1
+    assert process.wait(LIMIT_S) == 1

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.conftest import LIMIT_S, Daemon, Pal, Peer, finish
+from tests.clients.conftest import Daemon, Pal, Peer, finish
+from tests.limits import LIMIT_S
 
 MAGIC = b"PALM"
 LINE_LIMIT = 1024 * 1024
@@ -66,12 +67,19 @@ def line_of(peer: Peer, kind: bytes = b"L") -> tuple[int, bytes]:
     return int.from_bytes(payload[:4], "big"), payload[4:]
 
 
+def meet(daemon: Daemon) -> Peer:
+    """Take the next pump, and say at once that somebody is there, as the daemon does."""
+    peer = daemon.accept(MAGIC)
+    answer(peer, 0)
+    return peer
+
+
 def answer(peer: Peer, number: int, line: bytes = b"") -> None:
     peer.send(b"L", number.to_bytes(4, "big") + line)
 
 
 def test_it_says_where_it_is_and_under_which_harness(harness: Harness, daemon: Daemon) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
 
     assert peer.all(b"a") == [b"mcp", b"--tools", b"rooms"]
     assert b"CODEX_THREAD_ID=t-1" in peer.all(b"e")
@@ -80,7 +88,7 @@ def test_it_says_where_it_is_and_under_which_harness(harness: Harness, daemon: D
 
 
 def test_lines_go_both_ways(harness: Harness, daemon: Daemon) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
 
     harness.say(b'{"id":1}', b"", b"  ", b'{"id":2}')
     assert line_of(peer) == (1, b'{"id":1}')
@@ -93,7 +101,7 @@ def test_lines_go_both_ways(harness: Harness, daemon: Daemon) -> None:
 
 
 def test_the_end_of_input_is_told_and_the_daemon_says_the_status(harness: Harness, daemon: Daemon) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
 
     harness.say(b"a")
     harness.process.stdin.write(b"never ended")  # type: ignore[union-attr]  # it is a pipe
@@ -110,7 +118,7 @@ def test_the_end_of_input_is_told_and_the_daemon_says_the_status(harness: Harnes
 def test_what_is_not_settled_is_handed_to_the_next_daemon_as_a_repeat(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
-    first = daemon.accept(MAGIC)
+    first = meet(daemon)
     harness.say(b"one", b"two", b"three")
     for number, word in ((1, b"one"), (2, b"two"), (3, b"three")):
         assert line_of(first) == (number, word)
@@ -119,7 +127,7 @@ def test_what_is_not_settled_is_handed_to_the_next_daemon_as_a_repeat(
     assert harness.hear() == b"second\n"
     first.wire.shutdown(socket.SHUT_RDWR)
 
-    second = daemon.accept(MAGIC)
+    second = meet(daemon)
     harness.say(b"four")
 
     assert second.one(b"r") == b"token"
@@ -130,13 +138,13 @@ def test_what_is_not_settled_is_handed_to_the_next_daemon_as_a_repeat(
 
 
 def test_half_an_answer_is_not_written(harness: Harness, daemon: Daemon) -> None:
-    first = daemon.accept(MAGIC)
+    first = meet(daemon)
     harness.say(b"one")
     line_of(first)
     first.wire.sendall(b"L\0\0\0\x20\0\0\0\x01half")
     first.wire.shutdown(socket.SHUT_RDWR)
 
-    second = daemon.accept(MAGIC)
+    second = meet(daemon)
     assert line_of(second, b"M") == (1, b"one")
     answer(second, 1, b"whole\n")
 
@@ -147,7 +155,7 @@ def test_half_an_answer_is_not_written(harness: Harness, daemon: Daemon) -> None
 def test_a_line_that_is_too_long_comes_as_its_two_ends_and_the_next_is_whole(
     harness: Harness, daemon: Daemon, over: int
 ) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
     pattern = bytes(range(33, 127)) * ((LINE_LIMIT + over) // 94 + 1)
     line = pattern[: LINE_LIMIT + over]
 
@@ -171,7 +179,7 @@ REQUESTS = [
 def test_without_a_daemon_requests_are_refused_by_their_id_and_the_pump_stays(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
     (home / "down").touch()
     daemon.deafen()
     harness.say(b'{"id":0,"method":"wait"}', b'{"method":"notifications/initialized"}')
@@ -191,7 +199,7 @@ def test_without_a_daemon_requests_are_refused_by_their_id_and_the_pump_stays(
 def test_after_the_bus_was_stopped_and_started_the_session_goes_on(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
     peer.send(b"T", b"state")
     (home / "down").touch()
     harness.say(b'{"id":1}')
@@ -202,14 +210,14 @@ def test_after_the_bus_was_stopped_and_started_the_session_goes_on(
     (home / "down").unlink()
     with contextlib.closing(Daemon(home)) as later:
         harness.say(b'{"id":2}')
-        again = later.accept(MAGIC)
+        again = meet(later)
 
         assert again.one(b"r") == b"state"
         assert line_of(again, b"M") == (2, b'{"id":2}')
 
 
 def test_a_daemon_that_died_is_started_again(harness: Harness, daemon: Daemon, pal: Pal) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
     harness.say(b'{"id":1}')
     line_of(peer)
 
@@ -240,7 +248,7 @@ def test_help_is_help_and_pumps_nothing(pal: Pal, daemon: Daemon) -> None:
 
 def test_a_reader_that_has_gone_ends_it(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("mcp", stdin=subprocess.PIPE)
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = None
@@ -252,7 +260,7 @@ def test_a_reader_that_has_gone_ends_it(pal: Pal, daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it(harness: Harness, daemon: Daemon, number: signal.Signals) -> None:
-    peer = daemon.accept(MAGIC)
+    peer = meet(daemon)
     peer.send(b"T", b"")
 
     harness.process.send_signal(number)
@@ -261,6 +269,80 @@ def test_a_signal_ends_it(harness: Harness, daemon: Daemon, number: signal.Signa
 
 
 def test_a_frame_that_makes_no_sense_ends_it_with_a_sentence(harness: Harness, daemon: Daemon) -> None:
-    daemon.accept(MAGIC).send(b"?", b"")
+    meet(daemon).send(b"?", b"")
 
     assert finish(harness.process).status == 1
+
+
+HUNG = b'{"id":1,"method":"initialize"}'
+
+
+def test_a_daemon_that_says_nothing_is_told_to_whoever_asks_and_the_next_line_finds_it_again(
+    harness: Harness, daemon: Daemon
+) -> None:
+    hung = daemon.accept(MAGIC)
+    harness.say(b'{"method":"notifications/x"}', HUNG)
+
+    refused = json.loads(harness.hear())
+
+    assert refused["id"] == 1
+    assert refused["error"]["code"] == -32000
+    assert "does not answer" in refused["error"]["message"]
+    assert [line_of(hung)[0], line_of(hung)[0]] == [1, 2]
+    harness.say(b'{"id":2}')
+    peer = meet(daemon)
+    assert line_of(peer, b"M") == (3, b'{"id":2}')
+    answer(peer, 3, b"two\n")
+    assert harness.hear() == b"two\n"
+
+
+def test_a_daemon_that_does_not_even_read_is_told_too(harness: Harness, daemon: Daemon) -> None:
+    wire = daemon.accept_raw()
+    saying = threading.Thread(target=harness.say, args=(b'{"id":1,"x":"' + b"x" * 900_000 + b'"}',))
+    saying.start()  # no pipe takes so much at once
+
+    refused = json.loads(harness.hear())
+
+    assert refused["id"] == 1
+    saying.join()
+    wire.close()
+
+
+def test_at_the_end_of_input_it_ends_though_the_daemon_says_nothing(harness: Harness, daemon: Daemon) -> None:
+    daemon.accept(MAGIC)
+    harness.say(HUNG)
+
+    harness.end()
+
+    ended = finish(harness.process)
+    assert json.loads(ended.out)["id"] == 1
+    assert ended.status == 1
+
+
+def test_with_all_settled_the_end_of_input_is_a_good_end_though_the_daemon_hangs(
+    harness: Harness, daemon: Daemon
+) -> None:
+    peer = meet(daemon)
+    harness.say(HUNG)
+    line_of(peer)
+    answer(peer, 1, b"one\n")
+    assert harness.hear() == b"one\n"
+
+    harness.end()
+
+    assert finish(harness.process).status == 0
+    assert peer.next_frame() == (b"Z", b"")
+
+
+def test_a_daemon_that_hangs_later_is_waited_for_until_the_end_of_input(
+    harness: Harness, daemon: Daemon
+) -> None:
+    peer = meet(daemon)
+    harness.say(HUNG)
+    line_of(peer)
+
+    harness.end()
+
+    ended = finish(harness.process)
+    assert json.loads(ended.out)["id"] == 1
+    assert ended.status == 1

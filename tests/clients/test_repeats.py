@@ -6,6 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal
@@ -25,7 +26,7 @@ def test_a_connection_cut_before_the_answer_is_made_again(pal: Pal, daemon: Daem
     second.quit()
 
     assert second.fields == first.fields
-    assert process.communicate(timeout=5) == (b"whole\n", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"whole\n", b"")
     assert process.returncode == 0
 
 
@@ -50,7 +51,7 @@ def test_a_repeat_carries_the_last_token_that_was_flushed(pal: Pal, daemon: Daem
 
     assert second.fields == third.fields == [*first.fields, (b"r", b"at-2")]
     assert fourth.fields == [*first.fields, (b"r", b"a" * 60_000)]
-    assert process.communicate(timeout=5)[0] == b"one\ntwo\nthree\nfour\n"
+    assert process.communicate(timeout=LIMIT_S)[0] == b"one\ntwo\nthree\nfour\n"
 
 
 def test_what_the_daemon_said_before_it_died_still_counts(pal: Pal, daemon: Daemon) -> None:
@@ -60,7 +61,7 @@ def test_what_the_daemon_said_before_it_died_still_counts(pal: Pal, daemon: Daem
     wire.sendall(b"O\0\0\0\x0b\0\0\0\1\0\0last\n" + b"Q\0\0\0\1\x05")
     wire.close()
 
-    assert process.communicate(timeout=5) == (b"last\n", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"last\n", b"")
     assert process.returncode == 5
 
 
@@ -73,7 +74,7 @@ def test_after_five_repeats_it_gives_up(pal: Pal, daemon: Daemon) -> None:
         keys.add(peer.one(b"k"))
         peer.close()
 
-    assert process.communicate(timeout=5) == (b"", b"pal: lost the daemon\n")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: lost the daemon\n")
     assert process.returncode == 1
     assert len(keys) == 1
 
@@ -88,7 +89,7 @@ def test_every_frame_that_arrives_allows_five_more(pal: Pal, daemon: Daemon) -> 
         peer.close()
     daemon.accept().quit()
 
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_standard_input_is_sent_again_from_its_start(pal: Pal, daemon: Daemon) -> None:
@@ -119,7 +120,7 @@ def test_standard_input_is_sent_again_from_its_start(pal: Pal, daemon: Daemon) -
     assert rest == (b"two", Z)
     assert whole == (b"onetwo", Z)
     assert limited == (b"onet", Z)
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_a_daemon_that_died_is_started_again(pal: Pal, daemon: Daemon) -> None:
@@ -129,7 +130,7 @@ def test_a_daemon_that_died_is_started_again(pal: Pal, daemon: Daemon) -> None:
     daemon.deafen()
     peer.close()
 
-    assert process.communicate(timeout=5) == (b"served\n", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"served\n", b"")
     assert process.returncode == 0
     assert len(pal.notes()) == 1
 
@@ -143,7 +144,7 @@ def test_an_older_daemon_steps_down_for_a_newer_one(pal: Pal, daemon: Daemon) ->
     daemon.deafen()
     peer.close()
 
-    assert process.communicate(timeout=5) == (b"served\n", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"served\n", b"")
     assert len(pal.notes()) == 1
 
 
@@ -155,7 +156,7 @@ def test_two_that_find_each_other_too_old_do_not_go_on_for_ever(pal: Pal, daemon
         peer.send(b"N")
         peer.close()
 
-    assert process.communicate(timeout=5) == (b"", b"pal: lost the daemon\n")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: lost the daemon\n")
 
 
 def test_a_follower_does_not_bring_back_a_bus_that_was_stopped(pal: Pal, daemon: Daemon) -> None:
@@ -167,7 +168,7 @@ def test_a_follower_does_not_bring_back_a_bus_that_was_stopped(pal: Pal, daemon:
     peer.close()
 
     assert (
-        process.communicate(timeout=5)[1]
+        process.communicate(timeout=LIMIT_S)[1]
         == b"pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
     )
     assert process.returncode == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import struct
@@ -146,7 +147,13 @@ def test_a_relative_home_is_meant_from_the_working_directory(pal: Pal, daemon: D
 def test_a_home_without_a_name_is_refused(pal: Pal, arguments: list[str]) -> None:
     result = pal.run(*arguments)
 
-    assert (result.status, result.err) == (1, b"pal: --home needs a directory\n")
+    assert (result.status, result.err) == (2, b"pal: --home needs a directory\n")
+
+
+def test_a_home_without_a_name_is_refused_to_a_program_in_its_own_form(pal: Pal) -> None:
+    result = pal.run("--home", "", "list", "--json")
+
+    assert (result.status, json.loads(result.err)["error"]) == (2, "usage")
 
 
 def test_the_home_lies_in_the_account_by_default(pal: Pal) -> None:

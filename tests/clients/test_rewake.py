@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.clients.conftest import Daemon
+from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +42,7 @@ def test_it_hands_over_its_input_and_ends_as_it_is_told(pal: Pal, daemon: Daemon
     assert peer.next_frame() == (b"A", b"\0\0\0\1")
     peer.quit(WAKES)
 
-    assert process.communicate(timeout=5) == (b"hello\n", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"hello\n", b"")
     assert process.returncode == WAKES
 
 
@@ -53,7 +54,7 @@ def test_a_complaint_wakes_nobody(pal: Pal, daemon: Daemon, status: int) -> None
     peer.send(b"E", b"pal: unknown command: rewake\n")
     peer.quit(status)
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
@@ -61,7 +62,7 @@ def test_a_complaint_wakes_nobody(pal: Pal, daemon: Daemon, status: int) -> None
 def test_it_does_not_wait_beside_a_session_that_prints_and_ends(pal: Pal, daemon: Daemon, entry: str) -> None:
     process = begin(pal, before=("env", entry))
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
@@ -83,7 +84,7 @@ def test_it_goes_on_with_the_next_daemon_and_says_what_it_has_done_so_far(pal: P
     again.write(1, b"hello\n", b"-")
     again.next_frame()
     again.quit(WAKES)
-    assert process.wait(5) == WAKES
+    assert process.wait(LIMIT_S) == WAKES
     second.close()
 
 
@@ -101,7 +102,7 @@ def test_it_reads_a_file_for_the_daemon_and_waits_on(pal: Pal, daemon: Daemon, t
     assert peer.next_frame()[0] == b"X"
 
     peer.quit(0)
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.parametrize("has_daemon", [True, False])
@@ -117,8 +118,8 @@ def test_it_ends_with_the_harness_though_others_hold_its_output(
         daemon.close()
 
     harness.send_signal(signal.SIGKILL)
-    harness.wait(5)
+    harness.wait(LIMIT_S)
 
-    ended, _, _ = select.select([pidfd], [], [], 5)
+    ended, _, _ = select.select([pidfd], [], [], LIMIT_S)
     assert ended
     os.close(pidfd)

@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal
@@ -25,7 +26,7 @@ def test_a_signal_becomes_a_frame_and_the_cause_of_death(
     process.send_signal(number)
 
     assert peer.rest() == [(b"S", bytes([number]))]
-    assert process.communicate(timeout=5) == (b"begun\n", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"begun\n", b"")
     assert process.returncode == -number
 
 
@@ -42,7 +43,7 @@ def test_a_signal_that_was_ignored_stays_ignored(pal: Pal, daemon: Daemon, numbe
     peer.quit()
 
     assert acknowledged == (b"A", b"\0\0\0\2")
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_a_stopped_client_goes_on_where_it_was(pal: Pal, daemon: Daemon) -> None:
@@ -54,7 +55,7 @@ def test_a_stopped_client_goes_on_where_it_was(pal: Pal, daemon: Daemon) -> None
     process.send_signal(signal.SIGCONT)
     peer.quit()
 
-    assert process.communicate(timeout=5)[0] == b"late"
+    assert process.communicate(timeout=LIMIT_S)[0] == b"late"
     assert process.returncode == 0
 
 
@@ -80,7 +81,7 @@ def test_where_the_daemon_asked_for_it_a_signal_is_told_and_the_daemon_says_the_
 
     assert told == (b"S", bytes([number]))
     assert acknowledged == (b"A", b"\0\0\0\2")
-    assert process.communicate(timeout=5) == (b"one\ntwo\n", b"cursor_event_seq=2\n")
+    assert process.communicate(timeout=LIMIT_S) == (b"one\ntwo\n", b"cursor_event_seq=2\n")
     assert process.returncode == 0
 
 
@@ -101,7 +102,7 @@ def test_other_signals_end_it_at_once_also_there(pal: Pal, daemon: Daemon, numbe
     process.send_signal(number)
 
     assert peer.rest() == [(b"S", bytes([number]))]
-    assert process.wait(5) == -number
+    assert process.wait(LIMIT_S) == -number
 
 
 def test_a_second_signal_ends_it_at_once_and_is_told_no_more(pal: Pal, daemon: Daemon) -> None:
@@ -117,7 +118,7 @@ def test_a_second_signal_ends_it_at_once_and_is_told_no_more(pal: Pal, daemon: D
 
     assert told == (b"S", bytes([signal.SIGTERM]))
     assert peer.rest() == []
-    assert process.wait(5) == -signal.SIGTERM
+    assert process.wait(LIMIT_S) == -signal.SIGTERM
 
 
 def test_a_daemon_that_says_no_end_and_a_reader_that_never_reads_do_not_hold_it_up(
@@ -133,7 +134,7 @@ def test_a_daemon_that_says_no_end_and_a_reader_that_never_reads_do_not_hold_it_
     process.send_signal(signal.SIGTERM)
 
     assert peer.rest() == [(b"S", bytes([signal.SIGTERM]))]
-    assert process.wait(5) == -signal.SIGTERM
+    assert process.wait(LIMIT_S) == -signal.SIGTERM
 
 
 def test_a_daemon_that_is_lost_instead_of_saying_the_end_is_not_asked_again(pal: Pal, daemon: Daemon) -> None:
@@ -147,5 +148,5 @@ def test_a_daemon_that_is_lost_instead_of_saying_the_end_is_not_asked_again(pal:
     peer.next_frame()
     peer.close()
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == -signal.SIGTERM

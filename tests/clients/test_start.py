@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver import __version__
 from palaver.client.start import StartError, ensure_daemon
@@ -104,12 +105,66 @@ def test_a_home_with_a_very_long_path_is_started(pal: Pal) -> None:
     assert pal.run("list", "--home", str(far)).out == b"served\n"
 
 
-def test_a_home_that_cannot_be_made_is_an_error(pal: Pal) -> None:
+def unusable(home: str, why: str, more: str = "") -> bytes:
+    """What a client says of a home in which no bus can be."""
+    todo = "name a directory that can be written, with --home or PALAVER_HOME"
+    return f"pal: {home} cannot be the home of the bus ({why}): {todo}{more}\n".encode()
+
+
+@pytest.mark.parametrize("verb", ["list", "up", "down"])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("/dev/null", "Not a directory"),
+        ("{home}/file", "Not a directory"),
+        ("{home}/file/a/b", "Not a directory"),
+        ("{home}/circle", "Too many levels of symbolic links"),
+    ],
+)
+def test_a_home_that_is_no_directory_is_refused_with_what_to_do(
+    pal: Pal, given: str, why: str, verb: str
+) -> None:
     (pal.home / "file").touch()
+    (pal.home / "circle").symlink_to("circle")
+    named = given.format(home=pal.home)
 
-    result = pal.run("list", "--home", str(pal.home / "file"))
+    result = pal.run(verb, "--home", named)
 
-    assert (result.status, result.err) == (1, f"pal: {pal.home}/file/daemon.sock: Not a directory\n".encode())
+    assert (result.status, result.out, result.err) == (1, b"", unusable(named, why))
+    assert pal.notes() == []
+
+
+def test_a_home_where_nothing_can_be_made_is_refused_with_what_to_do(pal: Pal) -> None:
+    result = pal.run("list", "--home", "/proc/a/b")
+
+    assert (result.status, result.err) == (1, unusable("/proc/a/b", "No such file or directory"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+@pytest.mark.parametrize("name", ["", "/a", "/a/b"])
+def test_a_home_that_may_not_be_written_is_refused_with_what_to_do(pal: Pal, name: str) -> None:
+    pal.home.chmod(0o755)
+    home = f"{pal.home}{name}"
+
+    process = pal.start_as_nobody("list", "--home", home)
+
+    said = unusable(home, "Permission denied", "; or, if this is a sandbox, run 'pal up' outside of it")
+    assert process.communicate(timeout=LIMIT_S) == (b"", said)
+    assert process.returncode == 1
+    assert pal.notes() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+def test_a_home_that_may_not_be_written_cannot_be_kept_down(pal: Pal) -> None:
+    pal.home.chmod(0o755)
+
+    process = pal.start_as_nobody("down")
+
+    said = unusable(
+        str(pal.home), "Permission denied", "; or, if this is a sandbox, run 'pal up' outside of it"
+    )
+    assert process.communicate(timeout=LIMIT_S) == (b"", said)
+    assert process.returncode == 1
 
 
 def test_twenty_clients_at_once_start_one_daemon(pal: Pal) -> None:
@@ -131,7 +186,7 @@ def test_a_daemon_that_is_alive_but_does_not_listen_yet_is_waited_for(
     daemon: Daemon = request.getfixturevalue("daemon")
     daemon.accept().quit()
 
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
     assert pal.notes() == []
     os.close(lock)
 
@@ -211,7 +266,7 @@ def test_a_client_that_is_denied_starts_nothing(pal: Pal, daemon: Daemon, is_sea
         f"pal: this process may not connect to {daemon.home}/daemon.sock (a sandbox?): "
         "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)\n"
     )
-    assert process.communicate(timeout=5) == (b"", text.encode())
+    assert process.communicate(timeout=LIMIT_S) == (b"", text.encode())
     assert process.returncode == 1
     assert pal.notes() == []
 
@@ -220,7 +275,7 @@ def test_a_client_that_is_denied_starts_nothing(pal: Pal, daemon: Daemon, is_sea
 def test_a_hook_that_is_denied_is_silent(pal: Pal, daemon: Daemon) -> None:
     process = pal.start_as_nobody("hook", "claude", "Stop")
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
@@ -330,6 +385,6 @@ def test_the_interpreter_beside_the_client_is_taken(pal: Pal, compiled: dict[str
     (home.parent / "link").symlink_to(beside / "pal")
     environment = {name: value for name, value in pal.environment.items() if name != "PALAVER_PYTHON"}
 
-    process = subprocess.run([home.parent / "link", "help"], env=environment, check=False, timeout=5)
+    process = subprocess.run([home.parent / "link", "help"], env=environment, check=False, timeout=LIMIT_S)
 
     assert process.returncode == 7

@@ -8,6 +8,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal
@@ -26,6 +27,13 @@ def test_help_runs_in_python_when_nobody_listens(pal: Pal, arguments: tuple[str,
     assert (pal.home / "down").exists()
 
 
+@pytest.mark.parametrize("arguments", [("help",), ("up", "--help"), ("__complete", "se")])
+def test_help_needs_no_home_that_can_be_used(pal: Pal, arguments: tuple[str, ...]) -> None:
+    result = pal.run(*arguments, "--home", "/dev/null")
+
+    assert (result.status, result.out, result.err) == (7, b"in python\n", b"")
+
+
 def test_help_is_an_ordinary_request_when_somebody_listens(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("down", "--help")
     peer = daemon.accept()
@@ -34,7 +42,7 @@ def test_help_is_an_ordinary_request_when_somebody_listens(pal: Pal, daemon: Dae
 
     peer.quit()
 
-    assert process.wait(5) == 0  # and it does not wait for the daemon to end
+    assert process.wait(LIMIT_S) == 0  # and it does not wait for the daemon to end
     os.close(lock)
 
 
@@ -51,6 +59,12 @@ def test_down_leaves_a_marker_when_nobody_listens(pal: Pal) -> None:
     assert stat.S_IMODE((pal.home / "down").stat().st_mode) == 0o600
     assert (pal.home / "down").read_bytes() == b""
     assert pal.notes() == []
+
+
+def test_down_tells_a_program_that_nobody_listens_in_its_own_form(pal: Pal) -> None:
+    result = pal.run("down", "--json")
+
+    assert (result.status, result.out, result.err) == (0, b'{"pid":null,"stopped":false}\n', b"")
 
 
 def test_down_makes_no_home(pal: Pal) -> None:
@@ -74,7 +88,7 @@ def test_down_waits_until_the_daemon_is_gone(pal: Pal, daemon: Daemon) -> None:
     os.close(lock)
 
     assert is_waiting
-    assert process.wait(5) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_a_refused_down_waits_for_nothing(pal: Pal, daemon: Daemon) -> None:
@@ -84,7 +98,7 @@ def test_a_refused_down_waits_for_nothing(pal: Pal, daemon: Daemon) -> None:
 
     daemon.accept().quit(1)
 
-    assert process.wait(5) == 1
+    assert process.wait(LIMIT_S) == 1
     os.close(lock)
 
 

@@ -59,13 +59,13 @@ class _Client:
         )
         self._input = Input(self._send)
 
+    def for_hook(self) -> tuple[str, list[tuple[bytes, bytes]]]:
+        """Give what a hook needs: it speaks for itself."""
+        return self._home, self._fields
+
     def run(self) -> NoReturn:
         """Make the request, again if need be, until the daemon says how to end."""
         self._reach.prepare()
-        if self._call.verb == b"hook":
-            from palaver.cli.thin_hook import run_hook  # only here: no other command needs it
-
-            run_hook(self._home, self._fields)
         if self._call.verb == b"rewake":
             from palaver.cli.thin_hook import rewake_fields  # as above
 
@@ -94,7 +94,7 @@ class _Client:
     def _run_pump(self) -> NoReturn:
         from palaver.cli.thin_pump import Pump  # only here: no other command needs it
 
-        pump = Pump(self._home, self._fields, self._send, write_out, self._use_wire, self._obey)
+        pump = Pump(self._home, self._fields, write_out, self._use_wire, self._obey)
         pump.run(self._reach.open(0))
 
     def _watch(self, wire: start.Socket, harness: int | None) -> bool:
@@ -244,21 +244,24 @@ def main() -> NoReturn:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     call = Call([os.fsencode(argument) for argument in sys.argv[1:]])
     try:
-        if call.arguments[:1] == [b"--version"]:
-            if error := write_all(1, memoryview(f"pal {__version__}\n".encode())):
+        if call.is_version:
+            said = f'{{"version":"{__version__}"}}\n' if call.is_json else f"pal {__version__}\n"
+            if error := write_all(1, memoryview(said.encode())):
                 raise StartError(f"standard output: {error.strerror}")
             os._exit(0)
         if call.verb == b"hook":
-            from palaver.cli.thin_hook import begin_limit  # only here: no other command needs it
+            from palaver.cli.thin_hook import Limit, run_hook  # only here: no other command needs it
 
-            begin_limit(call.arguments[call.verb_at or 0 :])
+            limit = Limit(call.arguments[call.verb_at or 0 :])
+            run_hook(*_Client(call).for_hook(), limit)
         _Client(call).run()
     except (StartError, UsageError, MalformedFrameError) as error:
         # A hook must never disturb its harness: it is silent, and all is well.
         if call.verb in (b"hook", b"rewake"):
             os._exit(0)
-        complain(error, is_json=call.is_json)
-        os._exit(1)
+        is_usage = isinstance(error, UsageError)
+        complain(error, is_json=call.is_json, code="usage" if is_usage else "unavailable")
+        os._exit(2 if is_usage else 1)
 
 
 def _wait_for(*sources: int | None) -> list[int]:

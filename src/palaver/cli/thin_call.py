@@ -8,6 +8,7 @@ keys. A plain class, because importing dataclasses takes longer than the whole c
 import os
 
 from palaver import __version__
+from palaver.client.start import StartError
 from palaver.harness.marks import MARKS
 
 _LOCAL_NAMES = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "LC_TIME", "TZ", "TERM", "NO_COLOR")
@@ -21,7 +22,16 @@ class UsageError(Exception):
 class Call:
     """One command line, read as far as the client needs. Options end at a lone `--`."""
 
-    __slots__ = ("arguments", "home", "is_foreground", "is_help", "is_json", "verb", "verb_at")
+    __slots__ = (
+        "arguments",
+        "home",
+        "is_foreground",
+        "is_help",
+        "is_json",
+        "is_version",
+        "verb",
+        "verb_at",
+    )
 
     def __init__(self, arguments: list[bytes]) -> None:
         self.arguments = arguments
@@ -29,6 +39,7 @@ class Call:
         self.is_help = False
         self.is_json = False
         self.is_foreground = False
+        self.is_version = False
         self.verb_at = self._read()
         # Help never has an effect, whatever stands beside it.
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
@@ -57,6 +68,8 @@ class Call:
                 self.is_json = True
             elif argument == b"--foreground":
                 self.is_foreground = True
+            elif argument == b"--version" and verb_at is None:
+                self.is_version = True
             elif verb_at is None and not argument.startswith(b"-"):
                 verb_at = at
         return verb_at
@@ -101,7 +114,7 @@ def find_home(call: Call, directory: bytes) -> str:
         home = (os.environb.get(b"HOME") or _account_directory()) + b"/.palaver"
     if not home.startswith(b"/"):
         if not directory:
-            raise UsageError(f"{os.fsdecode(home)}: the working directory is gone")
+            raise StartError(f"{os.fsdecode(home)}: the working directory is gone")
         home = directory + b"/" + home
     return os.fsdecode(home)
 
@@ -112,7 +125,7 @@ def _account_directory() -> bytes:
     try:
         return os.fsencode(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        raise UsageError("no home directory: set HOME or PALAVER_HOME") from None
+        raise StartError("no home directory: set HOME or PALAVER_HOME") from None
 
 
 def request_fields(call: Call, directory: bytes) -> list[tuple[bytes, bytes]]:

@@ -1,8 +1,10 @@
 """`pal hook`, `pal monitor` and `pal rewake` in Python; native/hook.h and native/monitor.h are the same in C.
 
 A harness waits for a hook: it is silent and ends with 0 whatever happens, writes an answer out whole or not
-at all, and starts nothing. A monitor outlives the daemon, waits for the next one, and ends with its harness;
-`rewake` is one that says something once, and what it says is put to the model when it ends with status 2.
+at all, and starts nothing. The first that waits for a hung daemon to its limit leaves a mark, and while that
+is fresh the others try for a moment only; the daemon removes it with the next hook that it serves. A monitor
+outlives the daemon, waits for the next one, and ends with its harness; `rewake` is one that says something
+once, and what it says is put to the model when it ends with status 2.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 
 from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame
 from palaver.client import start
@@ -21,26 +24,77 @@ if TYPE_CHECKING:
 
 GREETING = b"PALH"
 _INPUT_LIMIT_BYTES = 8 * 1024 * 1024  # the results of tools come along
-_LIMIT_S = 1
-_LONG_LIMIT_S = 5  # at the start of a session, when a name may have to be given
+_LIMIT_S = 1.0
+_LONG_LIMIT_S = 2.0  # at the start of a session, when a name may have to be given
+_TRY_S = 0.05  # while the daemon is known to be slow
+_SLOW_S = 30.0  # and so long it is
 _PERSON_LIMIT_S = 3700  # when a person is asked, and only if the daemon says so
 _PIECE_BYTES = 65536
 _WAIT_FIRST_S = 0.05
 _WAIT_MOST_S = 0.5
 
 
-def begin_limit(words: list[bytes]) -> None:
-    """Let nothing from here on take longer than this; `words` are the arguments from the verb on."""
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # whoever started us may keep it back
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.alarm(_LONG_LIMIT_S if words[2:3] == [b"SessionStart"] else _LIMIT_S)
+class Limit:
+    """How long a hook may take, and the mark in the home that says that the daemon is slow."""
+
+    def __init__(self, words: list[bytes]) -> None:
+        """Let nothing from here on take longer than this; `words` are the arguments from the verb on."""
+        self._mark = ""  # once it is the daemon that is waited for
+        self._left_s = (_LONG_LIMIT_S if words[2:3] == [b"SessionStart"] else _LIMIT_S) - _TRY_S
+        self._has_tried = False
+        signal.signal(signal.SIGALRM, lambda *_: self._ring())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # whoever started us may keep it back
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, _TRY_S)
+
+    def begin_asking(self, home: str) -> None:
+        """Begin to wait for the daemon. Whoever was long in saying its input has used up the first moment."""
+        self._mark = f"{home}/slow"
+        if self._has_tried and self._is_known_slow():
+            self._left_s = 0
+            signal.setitimer(signal.ITIMER_REAL, _TRY_S)
+
+    def wait_for_person(self, limit_s: int) -> None:
+        """Wait so long; whoever runs into it has waited for a person. There is always a limit."""
+        self._mark = ""
+        signal.setitimer(signal.ITIMER_REAL, max(1, min(limit_s, _PERSON_LIMIT_S)))
+        self._has_tried = True
+
+    def end(self) -> None:
+        """Let what comes take its time."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _ring(self) -> None:
+        if not self._left_s or (self._mark and not self._has_tried and self._is_known_slow()):
+            os._exit(0)
+        if not self._has_tried:
+            self._has_tried = True
+            signal.setitimer(signal.ITIMER_REAL, self._left_s)
+            return
+        if self._mark:
+            self._leave_mark()
+        os._exit(0)
+
+    def _is_known_slow(self) -> bool:
+        try:
+            return 0 <= time.time() - os.stat(self._mark).st_mtime < _SLOW_S  # noqa: PTH116 - pathlib is slow
+        except OSError:
+            return False
+
+    def _leave_mark(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            os.close(os.open(self._mark, flags, 0o600))
+        except OSError:
+            return
 
 
-def run_hook(home: str, fields: list[tuple[bytes, bytes]]) -> NoReturn:
+def run_hook(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> NoReturn:
     """Ask the daemon that is there, and write out what it says."""
     try:
-        answer = _ask(home, [*fields, (b"b", _read_input())])
+        content = _read_input()
+        limit.begin_asking(home)
+        answer = _ask(home, [*fields, (b"b", content)], limit)
         while answer:
             answer = answer[os.write(1, answer) :]
     except (OSError, MalformedFrameError):
@@ -74,7 +128,7 @@ def _read_piece() -> bytes:
             select.select([0], [], [])
 
 
-def _ask(home: str, fields: list[tuple[bytes, bytes]]) -> bytes:
+def _ask(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> bytes:
     """Give the daemon's answer, and tell it that it arrived: from then on no deadline holds."""
     try:
         wire = start.reach(home)
@@ -86,8 +140,8 @@ def _ask(home: str, fields: list[tuple[bytes, bytes]]) -> bytes:
     frames = FrameReader()
     kind, answer = b"W", b""
     while kind == b"W":
-        if len(answer) == 4:  # a person is asked: wait so long
-            signal.alarm(max(1, min(int.from_bytes(answer, "big"), _PERSON_LIMIT_S)))
+        if len(answer) == 4:
+            limit.wait_for_person(int.from_bytes(answer, "big"))
         while (taken := frames.take()) is None:
             data = wire.recv(_PIECE_BYTES)
             if not data:
@@ -96,7 +150,7 @@ def _ask(home: str, fields: list[tuple[bytes, bytes]]) -> bytes:
         kind, answer = taken
     if kind != b"H" or not answer:
         return b""
-    signal.alarm(0)
+    limit.end()
     wire.sendall(frame(b"A"))
     return answer
 

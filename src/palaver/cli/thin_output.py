@@ -38,12 +38,12 @@ def write_all(fd: int, data: memoryview) -> OSError | None:
     return None
 
 
-def complain(error: Exception, *, is_json: bool) -> None:
+def complain(error: Exception, *, is_json: bool, code: str = "unavailable") -> None:
     """Say on standard error what went wrong, in one line."""
     if is_json:
         import json  # only here: it takes longer to import than all the rest
 
-        line = json.dumps({"error": "unavailable", "message": str(error)}, separators=(",", ":"))
+        line = json.dumps({"error": code, "message": str(error)}, separators=(",", ":"))
         said = f"{line}\n".encode(errors="replace")
     else:
         said = f"pal: {error}\n".encode(errors="surrogateescape")

@@ -2,12 +2,14 @@
 
 Each line of standard input gets a number and is kept until the daemon says that it is settled. When the
 daemon is lost it is looked for, and started where that is allowed, and what is not settled is handed over
-again. It understands no message; only when there is no daemon to be had does it look for a line's id, to
-refuse it.
+again. It understands no message; only when there is no daemon to be had, or one that says nothing, does it
+look for a line's id, to refuse it. A daemon says something at once; what it has begun may then take as long
+as it likes.
 """
 
 from __future__ import annotations
 
+import _socket
 import os
 import select
 import time
@@ -27,7 +29,15 @@ _LINE_END_BYTES = 4096
 _RECEIVE_BYTES = 262144
 _REPEATS = 5
 _STOPPED = -32000
+_FIRST_LIMIT_S = 5.0  # for the first word of a daemon: one that has just started on a busy machine is slow
+_LAST_LIMIT_S = 10.0  # for the next word after the end of input, while something is not settled
+_BYE_LIMIT_S = 2.0  # and when all is settled
+_NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has an option of the socket instead
 _NO_BUS = "the bus does not run now; try again later, or ask for 'pal up'. It may be that this was done"
+_HUNG = (
+    "the bus does not answer: its daemon is stopped or very busy. Try again later, or end that process, "
+    "whose number is in daemon.lock, and 'pal up' starts another. It may be that this was done"
+)
 
 
 class Pump:
@@ -37,15 +47,13 @@ class Pump:
         self,
         home: str,
         fields: list[tuple[bytes, bytes]],
-        send: Callable[[bytes], bool],
         write: Callable[[memoryview], None],
         connect: Callable[[start.Socket | None], None],
         obey: Callable[[bytes, bytes], bool],
     ) -> None:
-        """`connect` is told which wire `send` must use; `obey` does what every command's frames ask."""
+        """`connect` is told which wire is in use; `obey` does what every command's frames ask."""
         self._home = home
         self._fields = fields
-        self._send = send
         self._write = write
         self._connect = connect
         self._obey = obey
@@ -57,26 +65,33 @@ class Pump:
         self._dropped = 0
         self._has_ended = False
         self._wire: start.Socket | None = None
+        self._has_heard = False
+        self._is_stuck = False  # the daemon does not even read
+        self._waited_since_s = 0.0  # when there was last a reason to begin waiting for the daemon
 
     def run(self, wire: start.Socket | None) -> NoReturn:
         """Pump for as long as there is anybody to pump for."""
         while True:
-            if wire is not None:
-                self._serve(wire)
-            wire = self._regain()
+            is_silent = wire is not None and not self._serve(wire)
+            is_done = not self._pending
+            wire = None if is_silent else self._regain()
             if wire is not None:
                 continue
-            self._refuse_pending()
+            self._refuse_pending(_HUNG if is_silent else _NO_BUS)
             if self._has_ended:
-                os._exit(1)
+                os._exit(0 if is_silent and is_done and self._has_heard else 1)
             while not self._pending and not self._has_ended:  # the next line is a reason to look again
                 self._read_lines()
 
     # With a daemon
 
-    def _serve(self, wire: start.Socket) -> None:
+    def _serve(self, wire: start.Socket) -> bool:
+        """Pump until the daemon is lost; tell whether it was, and did not just say nothing."""
         self._wire = wire
         self._connect(wire)
+        self._has_heard = self._is_stuck = is_silent = False
+        self._waited_since_s = time.monotonic()
+        wire.setblocking(False)  # one that does not read must not keep us from seeing the end of input
         fields = [*self._fields, (b"r", self._token)] if self._token else self._fields
         self._send(GREETING + request(fields)[len(GREETING) :])
         for number, (kind, line) in self._pending.items():
@@ -89,7 +104,10 @@ class Pump:
         if not self._has_ended:
             waiting.register(0, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in waiting.poll()}
+            ready = set() if self._is_stuck else {fd for fd, _ in waiting.poll(self._patience_ms())}
+            if not ready:
+                is_silent = True
+                break
             if wire.fileno() in ready and not self._receive(wire, frames):
                 break
             if 0 in ready:
@@ -99,18 +117,30 @@ class Pump:
         self._wire = None
         self._connect(None)
         wire.close()
+        return not is_silent
+
+    def _patience_ms(self) -> float | None:
+        """Tell how long the daemon may go on saying nothing; None for ever."""
+        if not self._has_ended and (self._has_heard or not self._pending):
+            return None
+        limit_s = _BYE_LIMIT_S if not self._pending else _LAST_LIMIT_S if self._has_heard else _FIRST_LIMIT_S
+        return max(0.0, self._waited_since_s + limit_s - time.monotonic()) * 1000
 
     def _receive(self, wire: start.Socket, frames: FrameReader) -> bool:
         try:
             data = wire.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return True
         except ConnectionError:
             data = b""
+        self._waited_since_s = time.monotonic()
         frames.feed(data)
         while taken := frames.take():
             self._on_frame(*taken)
         return bool(data)
 
     def _on_frame(self, kind: bytes, payload: bytes) -> None:
+        self._has_heard = self._has_heard or kind != b"N"
         if kind == b"L":
             if len(payload) < 4:
                 raise MalformedFrameError
@@ -124,6 +154,28 @@ class Pump:
     def _hand_over(self, number: int, kind: bytes, line: bytes) -> None:
         self._send(frame(kind, number.to_bytes(4, "big") + line))
 
+    def _send(self, data: bytes) -> None:
+        """Send all of it. A lost connection is told by reading, after what the daemon still said."""
+        assert self._wire is not None
+        rest = memoryview(data)
+        while rest and not self._is_stuck:
+            try:
+                rest = rest[self._wire.send(rest, _NO_SIGNAL) :]
+            except BlockingIOError:
+                self._await_room(self._wire)
+            except OSError:
+                return
+
+    def _await_room(self, wire: start.Socket) -> None:
+        """Wait until the daemon takes more, or no use is in it: after the end of input there is none."""
+        room, harness = select.poll(), select.poll()
+        room.register(wire.fileno(), select.POLLOUT)
+        harness.register(0, getattr(select, "POLLRDHUP", 0))
+        while not room.poll((_LAST_LIMIT_S if self._has_heard else _FIRST_LIMIT_S) * 1000):
+            if not self._has_heard or self._has_ended or harness.poll(0):
+                self._is_stuck = True
+                return
+
     # Lines
 
     def _read_lines(self) -> None:
@@ -133,6 +185,8 @@ class Pump:
             return
         if not data:  # a line that was begun and never ended is none
             self._has_ended = True
+            if self._has_heard or not self._pending:
+                self._waited_since_s = time.monotonic()
             if self._wire is not None:
                 self._send(frame(b"Z"))
             return
@@ -161,6 +215,8 @@ class Pump:
         if not line.strip():
             return
         self._lines_read += 1
+        if not self._pending:
+            self._waited_since_s = time.monotonic()
         self._pending[self._lines_read] = kind, line
         if self._wire is not None:
             self._hand_over(self._lines_read, kind, line)
@@ -178,9 +234,9 @@ class Pump:
             time.sleep(0.02 * 2**tries)
         return None
 
-    def _refuse_pending(self) -> None:
+    def _refuse_pending(self, why: str) -> None:
         for _, line in self._pending.values():
-            if answer := refusal(line, _NO_BUS):
+            if answer := refusal(line, why):
                 self._write(memoryview(answer))
         self._pending.clear()
 

@@ -46,9 +46,15 @@ class Reach:
 
     def open(self, repeats: int) -> start.Socket | None:
         """Connect by the rules of the verb; None when the daemon was lost again."""
-        if wire := start.reach(self._home):
-            return wire
         verb = self._call.verb
+        try:
+            wire = start.reach(self._home)
+        except StartError:
+            if verb != b"help":  # for help nobody is needed
+                raise
+            wire = None
+        if wire is not None:
+            return wire
         if verb == b"help":
             self.run_python(b"palaver.cli", self._call.arguments)
         if verb == b"down":
@@ -107,6 +113,9 @@ class Reach:
         except FileNotFoundError:
             pass  # without a home there is nothing to keep down
         except OSError as error:
-            raise StartError(f"{error.filename}: {error.strerror}") from error
-        write_all(2, memoryview(b"pal: the bus is not running\n"))
+            raise StartError(start.unusable_home(self._home, error)) from error
+        if self._call.is_json:
+            write_all(1, memoryview(b'{"pid":null,"stopped":false}\n'))
+        else:
+            write_all(2, memoryview(b"pal: the bus is not running\n"))
         os._exit(0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
+from tests.limits import LIMIT_S
 
 from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.hooks.desk import Answer, HookDesk
@@ -13,8 +14,6 @@ from palaver.doors.subagents import Subagents
 from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.hooks import read_hook
 from palaver.model.agent import Caller
-
-LIMIT_S = 5.0
 
 
 class Hooks:

@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import cast
 
-from tests.doors.hooks.conftest import LIMIT_S, Hooks
+from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_desk import BASH, pair
+from tests.limits import LIMIT_S
 
 from palaver.doors.hooks.claude_doubts import ClaudeDoubts
 from palaver.doors.services import Services
 from palaver.doors.transcripts import TranscriptBook
 from palaver.errors import NotFound
+from palaver.harness.hooks import read_hook
 from palaver.model.agent import Caller
 from palaver.model.request import Leave, SetStatus
 
@@ -36,6 +38,7 @@ class Desk:
                 clock=hooks.bus.clock,
                 conversations=hooks.conversations,
                 transcripts=self.transcripts,
+                subagents=hooks.subagents,
             ),
         )
 
@@ -54,12 +57,12 @@ class Desk:
         async with asyncio.timeout(LIMIT_S):
             return await self.asked.get()
 
-    async def becomes(self, state: str, detail: str = "") -> None:
+    async def becomes(self, state: str, detail: str = "", *, name: str = "nova") -> None:
         """Wait until the agent is said to do this."""
         bus, changed = self.hooks.bus, asyncio.Event()
         unsubscribe = bus.log.subscribe(lambda _: changed.set())
         async with asyncio.timeout(LIMIT_S):
-            while (bus.agent("nova").state, bus.agent("nova").detail) != (state, detail):
+            while (bus.agent(name).state, bus.agent(name).detail) != (state, detail):
                 changed.clear()
                 await changed.wait()
         unsubscribe()
@@ -93,6 +96,47 @@ async def test_a_turn_that_a_person_stopped_is_over(hooks: Hooks) -> None:
         desk.found.put_nowait({"status": "shell"})
 
         await desk.becomes("idle")
+
+
+async def delegating(hooks: Hooks) -> tuple[Caller, str]:
+    """Have a sub-agent at work for somebody who rests."""
+    nova = await working(hooks)
+    child = await hooks.subagents.begun("nova", "a1", "reviewer")
+    assert child is not None
+    await hooks.hook(nova, "Stop", background_tasks=[{"type": "subagent"}])
+    return nova, child.name
+
+
+async def test_a_sub_agent_that_a_person_stopped_has_ended(hooks: Hooks) -> None:
+    _, child = await delegating(hooks)
+
+    async with looking(hooks) as desk:
+        await desk.next()
+        desk.found.put_nowait({"status": "busy"})
+        await desk.next()
+        assert not hooks.bus.agent(child).left
+        assert hooks.bus.agent("nova").state == "idle"
+        desk.found.put_nowait({"status": "shell"})
+
+        await desk.becomes("exited", "stopped with the turn of nova", name=child)
+    assert hooks.bus.agent("nova").state == "idle"
+
+
+async def test_a_sub_agent_whose_hook_comes_meanwhile_works_on(hooks: Hooks) -> None:
+    nova, child = await delegating(hooks)
+    spoken = read_hook("claude", "PreToolUse", {"session_id": "s1", "agent_id": "a1", **BASH})
+    assert spoken is not None
+    speaker = await hooks.desk.speakers.of(nova, spoken)
+    assert speaker is not None
+
+    async with looking(hooks) as desk:
+        await desk.next()
+        await hooks.settle(await hooks.desk.answer(speaker[0], "claude", speaker[1]))
+        desk.found.put_nowait({"status": "idle"})
+        await desk.next()
+
+        assert not hooks.bus.agent(child).left
+        desk.found.put_nowait({"status": "busy"})
 
 
 async def test_a_dialog_that_was_denied_is_closed(hooks: Hooks) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from tests.doors.hooks.conftest import LIMIT_S, Hooks
+from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_desk import BASH, grade, pair
+from tests.limits import LIMIT_S
 
 from palaver.doors.hooks.conversation import Conversation
 from palaver.doors.hooks.natives import Wake
@@ -166,6 +167,29 @@ async def test_sub_agents_whose_hooks_look_like_its_own_are_counted_within_a_tur
         conversation.hear(HookNews(event="x", step=step, delegates=delegates))
 
     assert conversation.delegated == count
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_possible"),
+    [
+        ([(Step.RESULT, 0)], True),
+        ([(Step.ASIDE, 0), (Step.CALL, 0), (Step.RESULT, 0)], True),
+        ([(Step.RESULT, 0), (Step.RESULT, -1)], False),
+        ([(Step.RESULT, -1)], False),
+        ([(Step.CALL, 1)], False),
+        ([(Step.RESULT, 0), (Step.TURN_END, 0)], False),
+        ([(Step.PROMPT, 0), (Step.RESULT, 0)], False),
+    ],
+)
+async def test_a_turn_whose_beginning_nobody_heard_may_be_that_of_a_sub_agent_until_it_ends(
+    hooks: Hooks, steps: list[tuple[Step, int]], is_possible: bool
+) -> None:
+    conversation = await opened(hooks)
+
+    for step, delegates in steps:
+        conversation.hear(HookNews(event="x", step=step, delegates=delegates, is_unmarked=True))
+
+    assert conversation.may_be_delegated == is_possible
 
 
 async def test_only_what_a_hook_has_said_was_said_by_one(hooks: Hooks) -> None:

@@ -60,6 +60,31 @@ async def test_of_two_sub_agents_the_last_result_brings_it(hooks: Hooks) -> None
     assert "look here" in await hook(hooks, nova, "AfterTool", **AGENT)
 
 
+async def test_a_daemon_that_comes_while_a_sub_agent_may_work_gives_it_nothing(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.bus.submit(nova, SetStatus(state="idle"))
+    await hooks.bus.submit(nova, SetStatus(state="active", detail="invoke_agent", tool="invoke_agent"))
+    await hooks.bus.submit(nova, SetStatus(state="active"))
+    await hooks.bus.send(luna, "look here", "@nova")
+
+    inside = [await hook(hooks, nova, event, **SHELL) for event in ("AfterTool", "BeforeTool", "AfterTool")]
+
+    assert inside == ["", "", ""]
+    assert "look here" in await hook(hooks, nova, "AfterTool", **AGENT)
+
+
+async def test_a_daemon_that_comes_in_a_turn_without_sub_agents_gives_with_the_next_result(
+    hooks: Hooks,
+) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.bus.submit(nova, SetStatus(state="active", detail="invoke_agent", tool="invoke_agent"))
+    await hooks.bus.submit(nova, SetStatus(state="idle"))
+    await hooks.bus.submit(nova, SetStatus(state="active"))
+    await hooks.bus.send(luna, "look here", "@nova")
+
+    assert "look here" in await hook(hooks, nova, "AfterTool", **SHELL)
+
+
 async def test_a_sub_agent_that_was_cut_off_is_over_with_its_turn(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hook(hooks, nova, "BeforeTool", **AGENT)

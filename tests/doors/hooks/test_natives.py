@@ -2,9 +2,10 @@
 
 import asyncio
 
-from tests.doors.hooks.conftest import LIMIT_S, Hooks
+from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_desk import BASH, grade, pair
 from tests.fakes import Bus, FakeLane
+from tests.limits import LIMIT_S
 
 from palaver.delivery.lane import LaneKind, lanes_in_order
 from palaver.doors.hooks.natives import Natives, Wake

@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.doors.mcp.loading import Loader, quietly
 from palaver.doors.mcp.session import Session
@@ -15,7 +16,7 @@ async def test_the_loop_goes_on_while_something_is_imported(monkeypatch: pytest.
     may_end = threading.Event()
 
     def slow() -> type[Session]:
-        assert may_end.wait(5)
+        assert may_end.wait(LIMIT_S)
         return Session
 
     monkeypatch.setattr("palaver.doors.mcp.loading._import_session", slow)

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.doors.argv.wire import FrameReader
-from palaver.doors.mcp.pump_wire import END_BYTES, error_line, has_id, id_of, id_of_ends, line_frame, numbered
+from palaver.doors.mcp.pump_wire import (
+    END_BYTES,
+    call_key,
+    error_line,
+    has_half_pair,
+    has_id,
+    id_of,
+    id_of_ends,
+    line_frame,
+    numbered,
+)
 from palaver.errors import BadRequest
 
 _ids = st.integers(-(10**17), 10**17) | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -22,6 +32,12 @@ def test_a_numbered_line_survives_being_written_and_read_back(number: int, line:
     ((kind, payload),) = FrameReader().feed(line_frame(number, line))
 
     assert (kind, *numbered(payload)) == (b"L", number, line)
+
+
+def test_the_same_line_of_the_same_client_has_the_same_key_and_no_other_has_it() -> None:
+    keys = {call_key(client * 16, number) for client in (b"a", b"b") for number in (1, 2) for _ in range(2)}
+
+    assert sorted(map(len, keys)) == [16, 16, 16, 16]
 
 
 def test_a_line_without_a_number_is_refused() -> None:
@@ -82,13 +98,31 @@ def test_a_long_id_that_is_no_text_is_none() -> None:
         (b'{"id":[1]}', None),
         (b"{", None),
         (b"[]", None),
+        (rb'{"id":7,"params":{"a":"\ud800b"}}', 7),
+        (rb'{"id":"a","params":{"a":"\udc00"}}', "a"),
+        (rb'{"id":"\ud800","params":{}}', None),
+        (rb'["\ud800"]', None),
     ],
 )
 def test_the_id_of_a_line_that_is_no_message_is_found(line: bytes, id: object) -> None:
     assert id_of(line) == id
 
 
+@given(st.text(max_size=9), st.characters(categories=["Cs"]), st.text(max_size=9))
+def test_half_of_a_pair_is_found_wherever_it_stands(before: str, half: str, behind: str) -> None:
+    line = json.dumps({"id": 7, "params": {"a": [before, {"b": before + half + behind}]}}).encode()
+
+    assert has_half_pair(line)
+    assert id_of(line) == 7
+
+
+@given(st.recursive(st.none() | st.text() | st.integers(), st.lists))
+def test_text_of_whole_characters_has_no_half_of_a_pair(value: object) -> None:
+    assert not has_half_pair(json.dumps(value).encode())
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_search_for_an_id(line: bytes) -> None:
     assert isinstance(id_of(line), str | int | None)
     assert isinstance(id_of_ends(line), str | int | None)
+    assert not has_half_pair(line)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from palaver.daemon.guarded import GuardedTasks
-from palaver.doors.mcp.pump_wire import INVALID_REQUEST, PARSE_ERROR, BadLine
+from palaver.doors.mcp.pump_wire import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, BadLine
 from palaver.doors.mcp.session import Session
 from palaver.doors.tools.calls import Answer
 
@@ -39,8 +39,12 @@ def test_a_message_without_an_id_is_a_notification() -> None:
         (b"[]", INVALID_REQUEST, "no message"),
         (b'{"jsonrpc":"2.0","id":1,"method":5}', INVALID_REQUEST, "no message"),
         (b'{"jsonrpc":"2.0","id":1,"params":' + b"[" * 999 + b"]" * 999 + b"}", INVALID_REQUEST, "deeply"),
+        (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\ud800b"}}', INVALID_PARAMS, "bad_text"),
+        (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"\udc00":[]}}', INVALID_PARAMS, "bad_text"),
+        (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\ud800b"}', PARSE_ERROR, "no JSON"),
+        (rb'{"a":"\ud800b","b":' + b"[" * 99_000 + b"]" * 99_000 + b"}", PARSE_ERROR, "no JSON"),
     ],
-    ids=["half", "list", "method", "deep"],
+    ids=["half", "list", "method", "deep", "half pair", "half pair in a name", "half of both", "deep pair"],
 )
 def test_what_is_no_message_is_refused_with_what_is_wrong(line: bytes, code: int, words: str) -> None:
     message = Session.read(line)
@@ -48,6 +52,13 @@ def test_what_is_no_message_is_refused_with_what_is_wrong(line: bytes, code: int
     assert isinstance(message, BadLine)
     assert message.code == code
     assert words in message.sentence
+
+
+def test_a_whole_pair_and_an_escaped_backslash_before_a_u_are_text_like_any_other() -> None:
+    for text in (rb"\ud83d\ude00", rb"\\ud800"):
+        message = Session.read(rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"' + text + rb'"}}')
+
+        assert not isinstance(message, BadLine)
 
 
 HANDSHAKE = {

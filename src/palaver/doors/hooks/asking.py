@@ -4,6 +4,7 @@ A session that is nobody yet sits down when it starts, where its harness is foun
 hooks were set up later, or whose bus was, sits down with its next prompt.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +30,8 @@ from palaver.model.message import INSTANCE
 from palaver.model.request import Join
 
 _VERB: Final = "hook"
+_SLOW_MARK: Final = "slow"
+"""A file in the home, left by a hook that waited for us in vain: while it is fresh others hardly wait."""
 
 
 class HookAsking:
@@ -42,6 +45,8 @@ class HookAsking:
 
     async def answer(self, peer: Peer, asked: Asked) -> Answer | None:
         """Say what goes back; None when it is nobody's, or cannot be understood."""
+        with suppress(OSError):
+            (self._services.home / _SLOW_MARK).unlink()  # whoever answers hangs no more
         words = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
         is_installed = words[2:] == (INSTALLED,)
         is_whole = len(words) == 2 or is_installed

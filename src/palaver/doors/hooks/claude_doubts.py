@@ -1,4 +1,4 @@
-"""What hooks of Claude Code leave in doubt: a turn that was stopped, a dialog denied, what was missed.
+"""What hooks of Claude Code leave in doubt: a turn or sub-agent that was stopped, a dialog denied, a miss.
 
 Only then, and slowly, Claude Code's own word is asked for: a small file, which a client beside it reads with
 its own rights. No process is started for it, and a hook that comes meanwhile is believed instead.
@@ -16,6 +16,7 @@ from palaver.errors import PalaverError
 from palaver.harness.claude_registry import (
     LIMIT_BYTES,
     Registered,
+    Rest,
     corrected,
     is_doubtful,
     read_registered,
@@ -85,11 +86,17 @@ class ClaudeDoubts:
         return None if agent is None or agent.left or agent.seat is None else agent
 
     def _is_in_doubt(self, agent: Agent) -> bool:
-        return not is_limited(agent) and (self._is_unknown or is_doubtful(agent.state))
+        is_doubted = self._is_unknown or is_doubtful(agent.state) or bool(self._below())
+        return not is_limited(agent) and is_doubted
 
-    def _heard(self) -> int:
-        conversation = self._services.conversations.get(self._agent)
-        return -1 if conversation is None else conversation.heard
+    def _below(self) -> list[Agent]:
+        return self._services.subagents.of(self._agent)
+
+    def _heard(self) -> dict[str, int]:
+        """How many hooks have come of it, and of each that works for it."""
+        names = (self._agent, *(one.name for one in self._below()))
+        found = ((name, self._services.conversations.get(name)) for name in names)
+        return {name: -1 if known is None else known.heard for name, known in found}
 
     async def _look(self, agent: Agent) -> None:
         self._is_unknown = False
@@ -98,8 +105,12 @@ class ClaudeDoubts:
             found = await self._registered(agent)
             if found is None or self._heard() != heard or self._known() != agent:
                 return
+            below = self._below()
             age_ms = self._services.clock.now_ms() - agent.since
-            said = corrected(agent.state, agent.detail, age_ms, found)
+            said = corrected(agent.state, agent.detail, age_ms, found, has_subagents=bool(below))
+            if found.rest is Rest.RESTING:
+                for one in below:  # while one works it is busy
+                    await self._services.subagents.left(one.name, f"stopped with the turn of {agent.name}")
             if said is not None:
                 status = SetStatus(state=said[0], detail=said[1])
                 await self._services.broker.submit(caller_for(agent), status)

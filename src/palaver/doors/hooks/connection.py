@@ -1,8 +1,9 @@
 """`pal hook` on the Unix socket: one request, one answer, and the word of the client that it has it.
 
     client  R request with the input of the hook   A it has the answer, and now writes it out
-    daemon  H answer, empty for nothing            W wait for it so many seconds: a person is asked
+    daemon  H answer, empty for nothing            W wait for the next word so many seconds: a person is asked
 
+While a person is asked W is said again and again, so that no hook waits for a daemon that hangs.
 Whatever goes wrong, the answer is empty: a hook must never get in the way of its harness. A client that goes
 without a word has written nothing.
 """
@@ -23,8 +24,10 @@ from palaver.errors import PalaverError
 from palaver.links.peer import Peer
 
 MAGIC: Final = b"PALH"
-_GRACE_S: Final = 5
-"""A client waits a little longer than the daemon."""
+KEEP_S: Final = 5.0
+"""How often a client hears that a person is still being asked."""
+_LIMIT_S: Final = 20
+"""A client that has heard nothing for so long takes us for hung, and ends."""
 _encode: Final = msgspec.json.Encoder().encode
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -39,11 +42,14 @@ class HookConnection(asyncio.Protocol):
         asking: HookAsking,
         tasks: asyncio.TaskGroup,
         ended: Callable[["HookConnection"], None],
+        *,
+        keep_s: float = KEEP_S,
     ) -> None:
         self._peer = peer
         self._asking = asking
         self._tasks = tasks
         self._ended = ended
+        self._keep_s = keep_s
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._has_asked = False
@@ -100,12 +106,20 @@ class HookConnection(asyncio.Protocol):
         if self._is_lost:
             pending.leave()
         blocked = self._settle(has_left=True)  # that it is blocked is known at once
-        limit_s = (pending.until_ms - pending.since_ms) // 1000 + _GRACE_S
-        self._send(frame(b"W", struct.pack(">I", limit_s)))
-        if blocked is not None:
-            await asyncio.wait({blocked})  # what follows a person's word stands behind it
-        said = await self._asking.permissions.decision(answer, pending)
+        keeping = self._tasks.create_task(self._keep_waiting())
+        try:
+            if blocked is not None:
+                await asyncio.wait({blocked})  # what follows a person's word stands behind it
+            said = await self._asking.permissions.decision(answer, pending)
+        finally:
+            keeping.cancel()
         return _encode(said) if said else b""
+
+    async def _keep_waiting(self) -> None:
+        """Let the client wait on, for as long as we are there to say so."""
+        while True:
+            self._send(frame(b"W", struct.pack(">I", _LIMIT_S)))
+            await asyncio.sleep(self._keep_s)
 
     def _settle(self, *, has_left: bool) -> asyncio.Task[None] | None:
         answer, self._answer = self._answer, None

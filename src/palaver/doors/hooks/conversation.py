@@ -49,6 +49,8 @@ class Conversation:
     """Its session has begun and could not be told who it is."""
     delegated: int = 0
     """So many sub-agents run whose hooks look like the session's own: nobody knows whose result it is."""
+    may_be_delegated: bool = False
+    """Its turn began while nobody listened, and maybe such a sub-agent with it; until one begins or ends."""
     trail: Trail = field(default_factory=Trail)
     shown: list[tuple[Lane, int]] = field(default_factory=list)
     """Once it is over: what monitors had shown in it and no hook had proven."""
@@ -61,6 +63,9 @@ class Conversation:
         if news.step is Step.PROMPT and not news.agent_id:
             self.blocks = 0
         is_within = news.step in (Step.CALL, Step.RESULT, Step.ASIDE)
+        if self.heard == 1:
+            self.may_be_delegated = news.is_unmarked
+        self.may_be_delegated = self.may_be_delegated and is_within and not news.delegates
         self.delegated = max(self.delegated + news.delegates, 0) if is_within else 0
         heard = self.trail.hear(news) | self.natives.hear(news)
         doubtful = self.trail.take_doubtful()

@@ -20,6 +20,7 @@ from palaver.doors.hooks.words import LIMIT_TEXT, mail_text
 from palaver.doors.subagents import Subagents
 from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.claude_monitor import places_in_notice
+from palaver.harness.gemini_hooks import SUBAGENT_TOOL
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hook_states import THINKING
 from palaver.harness.hooks import hook_answer_object
@@ -29,6 +30,7 @@ from palaver.log.state import read_entry, read_session, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
+from palaver.model.query import Query
 from palaver.model.request import Join, SetStatus
 from palaver.model.terminal import DIALOG
 
@@ -36,6 +38,8 @@ _logger: Final = logging.getLogger("palaver.doors")
 
 _CARRIERS: Final = frozenset({Step.START, Step.PROMPT, Step.RESULT, Step.BATCH, Step.TURN_END})
 """Where mail can be given."""
+_LIMIT_TURN: Final = 1000
+"""So many states of a turn are looked through."""
 _NEW_CONTEXT: Final = frozenset({"clear", "resume", "startup"})
 """Sources of a start behind which nothing is left of what was given before."""
 
@@ -86,6 +90,9 @@ class HookDesk:
             self._conversations.begin(caller.name)
         conversation, is_first = self._conversations.open(caller.name)
         proven, doubtful = conversation.hear(news)
+        if is_first and conversation.may_be_delegated:
+            has_delegated = await self._has_delegated(caller.name)
+            conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
         if news.step is Step.END and not news.agent_id:
             self._conversations.part(conversation)  # not when it is written down: the next may begin before
         if begins:
@@ -144,7 +151,9 @@ class HookDesk:
         return self._text(conversation.agent, cut)
 
     async def _mail(self, conversation: Conversation, news: HookNews) -> Offer | None:
-        if news.agent_id or news.is_deaf or news.step not in _CARRIERS or conversation.delegated:
+        if news.agent_id or news.is_deaf or news.step not in _CARRIERS:
+            return None
+        if conversation.delegated or conversation.may_be_delegated:
             return None
         delivery = self._delivery
         if news.step is Step.TURN_END:
@@ -154,6 +163,16 @@ class HookDesk:
         if news.step is Step.START and self._is_woken(conversation.agent, news):
             return None  # it would lie there until somebody writes a prompt
         return await delivery.draw(conversation.lane, AgentState.ACTIVE, limit_text=LIMIT_TEXT)
+
+    async def _has_delegated(self, name: str) -> bool:
+        """Whether an earlier daemon heard that a sub-agent began in this turn: it may work still."""
+        statuses = await self._log.read(Query(types=("status",), senders=(name,), last=_LIMIT_TURN))
+        for event in reversed(statuses):
+            if event.payload.get("tool") == SUBAGENT_TOOL:
+                return True
+            if event.payload.get("state") == AgentState.IDLE:
+                return False
+        return False
 
     def _text(self, agent: str, events: Sequence[Event]) -> str:
         return mail_text(agent, events, device=self._log.device, hints=self._hints)

@@ -1,7 +1,8 @@
 """Who calls a tool through a pump: the same seat that the command line finds in that session.
 
 A shared server process serves several sessions, and each call says in its `_meta` which one. Whoever is
-nobody yet and joins a room sits down first, as `pal join` would have it.
+nobody yet and joins a room sits down first, as `pal join` would have it; before that no session writes, since
+nobody could answer it.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from palaver.doors.tools.tools import Tool
 from palaver.errors import AlreadyJoined, NotFound, WhoAreYou
 from palaver.harness.meta import call_in_meta, session_in_meta
 from palaver.links.doorstep import Doorstep
+from palaver.links.environment import read_home
 from palaver.links.identity import Claim, act_as, who_joins
 from palaver.links.peer import Peer
 from palaver.links.process import Process
@@ -25,6 +27,7 @@ from palaver.model.message import EXTERNAL
 from palaver.model.request import Join
 
 _JOINS: Final = "join_path"
+_WRITES: Final = "send"
 
 
 class Asking:
@@ -38,6 +41,7 @@ class Asking:
         self._peer = peer
         self._marks = marks_of(asked.environment)
         self._as_name = as_name
+        self.home = read_home(peer.pid)
 
     def session(self, meta: Mapping[str, object] | None) -> str:
         """Give the key of the session, or of the sub-agent, from which a call comes; empty: none is named."""
@@ -53,6 +57,11 @@ class Asking:
             return await self._sit_down(caller, session, key)
         if is_other:
             raise WhoAreYou(f"this session is not {caller.name}, and has not joined: call join_path first")
+        if tool.name == _WRITES and session and caller.kind == EXTERNAL:
+            raise WhoAreYou(
+                "this session has no name on the bus, so nobody could answer it: call join_path first. "
+                "Nothing was sent"
+            )
         return caller
 
     def _look(self, session: str) -> Caller:

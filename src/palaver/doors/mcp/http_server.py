@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from palaver.doors.http.callers import caller_of
 from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN, given_again
-from palaver.doors.mcp.pump_wire import BadLine, error_line, id_of
+from palaver.doors.mcp.pump_wire import BadLine, id_of
 from palaver.doors.mcp.server import Context, make_server
 from palaver.doors.mcp.session import Session
 from palaver.doors.services import Services
@@ -59,8 +59,9 @@ class HttpTools:
         body = await Request(scope, receive).body()
         message = Session.read(body, "body")
         if isinstance(message, BadLine):  # The SDK would answer with the inside of its parser.
-            said = error_line(id_of(body), message.code, message.sentence)
-            await Response(said, 400, media_type="application/json")(scope, receive, send)
+            await Response(message.answer(id_of(body)), 400, media_type="application/json")(
+                scope, receive, send
+            )
             return
         await self._manager.handle_request(scope, given_again(body, receive), send)
 

@@ -5,13 +5,10 @@ answers, or asks for more at once than is served, is not read from meanwhile.
 """
 
 import asyncio
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
-
-import msgspec
 
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
@@ -19,9 +16,11 @@ from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
 from palaver.doors.mcp import pump_wire as wire
 from palaver.doors.mcp.asking import Asking
 from palaver.doors.mcp.loading import Loader
+from palaver.doors.mcp.pump_token import PumpToken
 from palaver.doors.services import Services
 from palaver.doors.tools import calls
-from palaver.doors.tools.tools import TOOLS, Tool, choose_tools
+from palaver.doors.tools.tools import WAITING, Tool, choose_tools
+from palaver.doors.tools.wait import Wait
 from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
 from palaver.harness.meta import session_in_arguments
 from palaver.links.doorstep import Doorstep
@@ -35,24 +34,13 @@ if TYPE_CHECKING:
 
 _LIMIT_OPEN: Final = 256
 _LIMIT_UNWRITTEN_BYTES: Final = 4 * 1024 * 1024
-_WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
-_TOO_LONG: Final = f"a message is at most {wire.LIMIT_LINE_BYTES} bytes; this one was dropped"
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line as the client numbered it. A repeat was handed to a daemon before that ended."""
-
-    number: int
-    content: bytes
-    is_repeat: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A request that is not answered yet."""
+    """A request that is not answered yet, with the number that the client has given its line."""
 
-    line: _Line
+    number: int
     is_waiting: bool
     handshake: dict[str, object] | None
     """What the next daemon must know, when this request is the handshake."""
@@ -82,7 +70,8 @@ class PumpConnection(asyncio.Protocol):
         self._asking: Asking | None = None
         self._offered: tuple[Tool, ...] = ()
         self._session: Session | None = None
-        self._early: deque[_Line] = deque()
+        self._token = PumpToken()
+        self._early: deque[tuple[int, bytes]] = deque()
         self._open: dict[wire.RequestId, _Open] = {}
         self._can_write = True
         self._is_last = False
@@ -117,10 +106,9 @@ class PumpConnection(asyncio.Protocol):
         elif kind in (b"L", b"M", b"X"):
             number, content = wire.numbered(payload)
             if kind == b"X":
-                error = wire.error_line(wire.id_of_ends(content), wire.INVALID_REQUEST, _TOO_LONG)
-                self._send(wire.line_frame(number, error))
+                self._settle(number, wire.TOO_LONG.answer(wire.id_of_ends(content)))
             elif not self._is_parting:  # the next daemon will be handed it
-                self._early.append(_Line(number, content, kind == b"M"))
+                self._early.append((number, content))
                 self._take_early()
         elif kind == b"Z":
             self._is_last = True
@@ -134,11 +122,13 @@ class PumpConnection(asyncio.Protocol):
         parsed = parse(TABLE, asked.argv)
         self._offered = choose_tools(parsed.value("--tools"))
         self._asked = asked
+        self._token = PumpToken(asked.resume)
         services, doorstep = self._door.services, self._door.doorstep
         self._asking = Asking(services, doorstep, self._peer, asked, parsed.as_name or "")
-        self._door.tasks.create_task(self._load(asked.resume))
+        self._send(wire.line_frame(0))  # a client that hears nothing takes us for hung
+        self._door.tasks.create_task(self._load())
 
-    async def _load(self, resume: bytes | None) -> None:
+    async def _load(self) -> None:
         """Import the SDK if nobody has yet; lines wait meanwhile."""
         try:
             session_class = await self._door.loader.session_class()
@@ -151,8 +141,8 @@ class PumpConnection(asyncio.Protocol):
         self._session = session_class(
             services.version, self._offered, self._call, self._answer, self._door.tasks
         )
-        if resume and (handshake := wire.handshake_from(resume)) is not None:
-            self._session.restore(handshake)
+        if self._token.handshake is not None:
+            self._session.restore(self._token.handshake)
         self._take_early()
         self._end_if_done()
 
@@ -160,26 +150,24 @@ class PumpConnection(asyncio.Protocol):
 
     def _take_early(self) -> None:
         while self._session is not None and self._early and not self._is_parting:
-            self._take(self._session, self._early.popleft())
+            self._take(self._session, *self._early.popleft())
 
-    def _take(self, session: "Session", line: _Line) -> None:
-        message = session.read(line.content)
+    def _take(self, session: "Session", number: int, content: bytes) -> None:
+        message = session.read(content)
         if isinstance(message, wire.BadLine):
-            error = wire.error_line(wire.id_of(line.content), message.code, message.sentence)
-            self._send(wire.line_frame(line.number, error))
+            self._settle(number, message.answer(wire.id_of(content)))
             return
         method, params = getattr(message, "method", ""), getattr(message, "params", None) or {}
         id = cast("wire.RequestId | None", getattr(message, "id", None))
         if method and id in self._open:
-            error = wire.error_line(id, wire.INVALID_REQUEST, "another request with this id is under way")
-            self._send(wire.line_frame(line.number, error))
+            self._settle(number, wire.IN_USE.answer(id))
             return
         if method and id is not None:
             name = params.get("name") if method == "tools/call" else None
             handshake = params if method == "initialize" else None
-            self._open[id] = _Open(line, name in _WAITING, handshake)
+            self._open[id] = _Open(number, name in WAITING, handshake)
         else:
-            self._send(wire.line_frame(line.number))
+            self._settle(number)
             if method == "notifications/cancelled":
                 self._settle_cancelled(params.get("requestId"))
         session.take(message)
@@ -187,7 +175,7 @@ class PumpConnection(asyncio.Protocol):
     def _settle_cancelled(self, id: object) -> None:
         """Nobody answers what was cancelled. Some write the id as a text that was a number."""
         for found in [one for one in self._open if str(one) == str(id)]:
-            self._send(wire.line_frame(self._open.pop(found).line.number))
+            self._settle(self._open.pop(found).number)
 
     async def _call(self, context: "Context", params: "CallToolRequestParams") -> calls.Answer:
         """Do one tool call for whoever it comes from."""
@@ -195,8 +183,8 @@ class PumpConnection(asyncio.Protocol):
         assert asked is not None
         assert asking is not None
         known = self._open.get(context.request_id) if context.request_id is not None else None
-        number = known.line.number if known is not None else 0
-        key = hashlib.sha256(asked.key + number.to_bytes(4, "big")).digest()[:16]
+        number = known.number if known is not None else 0
+        key = wire.call_key(asked.key, number)
         named, arguments = session_in_arguments(params.arguments)
         session = asking.session(cast("dict[str, object] | None", context.meta)) or named
         if params.name == calls.HOOK:
@@ -209,10 +197,18 @@ class PumpConnection(asyncio.Protocol):
                 arguments=arguments,
                 who=lambda tool: asking.who(tool, session, key),
                 cwd=asked.cwd,
+                home=asking.home,
                 key=key,
-                is_repeat=known is not None and known.line.is_repeat,
+                waited=self._token.wait(number),
+                on_wait=lambda wait: self._keep_wait(number, wait),
             ),
         )
+
+    def _keep_wait(self, number: int, wait: Wait) -> None:
+        """Let the client know how a call waits, so that the next daemon does."""
+        if number:
+            self._token.begin(number, wait)
+            self._send(frame(b"T", self._token.to_bytes()))
 
     # Answers
 
@@ -225,10 +221,16 @@ class PumpConnection(asyncio.Protocol):
         if known is None:
             return
         if known.handshake is not None:
-            self._send(frame(b"T", msgspec.json.encode(known.handshake)))
-        self._send(wire.line_frame(known.line.number, line))
+            self._token.handshake = known.handshake
+            self._send(frame(b"T", self._token.to_bytes()))
+        self._settle(known.number, line)
         self._end_if_done()
         self._read_or_not()
+
+    def _settle(self, number: int, line: bytes = b"") -> None:
+        """Have a line written, if there is one, and say that the one with this number is done with."""
+        self._token.settle(number)
+        self._send(wire.line_frame(number, line))
 
     def _read_or_not(self) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -258,9 +260,7 @@ class PumpConnection(asyncio.Protocol):
             if known.is_waiting:
                 del self._open[id]
                 if farewell is not None:
-                    self._send(
-                        wire.line_frame(known.line.number, wire.error_line(id, wire.STOPPED, farewell))
-                    )
+                    self._settle(known.number, wire.error_line(id, wire.STOPPED, farewell))
         self._end_if_done()
 
     def _end_if_done(self) -> None:

@@ -8,6 +8,8 @@ end.
     daemon  L number settled (0: none), line to write (or nothing)  T token for the next daemon  E, Q as ever
 """
 
+import hashlib
+import json
 import re
 import struct
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ END_BYTES: Final = 4096
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
+INVALID_PARAMS: Final = -32602
 STOPPED: Final = -32000
 
 RequestId = str | int
@@ -36,6 +39,16 @@ class BadLine:
 
     code: int
     sentence: str
+
+    def answer(self, id: RequestId | None) -> bytes:
+        """Write the error that answers it."""
+        return error_line(id, self.code, self.sentence)
+
+
+TOO_LONG: Final = BadLine(
+    INVALID_REQUEST, f"a message is at most {LIMIT_LINE_BYTES} bytes; this one was dropped"
+)
+IN_USE: Final = BadLine(INVALID_REQUEST, "another request with this id is under way")
 
 
 class _WithId(msgspec.Struct, frozen=True):
@@ -58,6 +71,11 @@ def numbered(payload: bytes) -> tuple[int, bytes]:
     return _NUMBER.unpack_from(payload)[0], payload[_NUMBER.size :]
 
 
+def call_key(request_key: bytes, number: int) -> bytes:
+    """Give the key of the call on a line: the same for the same line of the same client."""
+    return hashlib.sha256(request_key + number.to_bytes(4, "big")).digest()[:16]
+
+
 def line_frame(number: int, line: bytes = b"") -> bytes:
     """Have a line written, and say that the one with this number is settled."""
     return frame(b"L", _NUMBER.pack(number) + line)
@@ -72,12 +90,38 @@ def error_line(id: RequestId | None, code: int, sentence: str) -> bytes:
 def id_of(line: bytes) -> RequestId | None:
     """Give the id of a line that is no proper message, so that its error finds its way; None for none."""
     try:
-        found = msgspec.json.decode(line, type=dict[str, object]).get("id")
+        message: object = msgspec.json.decode(line)
     except RecursionError:  # It is nested too deeply to be read.
         return _id_at(line[:END_BYTES], line[-END_BYTES:])
     except (msgspec.DecodeError, UnicodeDecodeError):
+        message = _with_halves(line)
+    found = message.get("id") if isinstance(message, dict) else None
+    is_id = isinstance(found, str | int) and not isinstance(found, bool)
+    return found if is_id and _is_writable(found) else None
+
+
+def has_half_pair(line: bytes) -> bool:
+    """Tell whether a line is JSON that has half of a surrogate pair in a text, which no message may hold."""
+    try:
+        return not _is_writable(_with_halves(line))
+    except RecursionError:
+        return False
+
+
+def _with_halves(line: bytes) -> object:
+    """Read JSON with the one reader that takes half of a pair; None for what is none."""
+    try:
+        return json.loads(line.decode())
+    except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
+
+
+def _is_writable(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def has_id(line: bytes) -> bool:
@@ -99,11 +143,3 @@ def _id_at(first: bytes, last: bytes) -> RequestId | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return id
-
-
-def handshake_from(token: bytes) -> dict[str, object] | None:
-    """Read what an earlier daemon left with the client; nothing when it is not ours."""
-    try:
-        return msgspec.json.decode(token, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None

@@ -26,7 +26,15 @@ from mcp_types import (
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from palaver.doors.mcp.pump_wire import INVALID_REQUEST, PARSE_ERROR, BadLine, RequestId, has_id
+from palaver.doors.mcp.pump_wire import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    BadLine,
+    RequestId,
+    has_half_pair,
+    has_id,
+)
 from palaver.doors.mcp.server import Call, make_server
 from palaver.doors.tools.tools import Tool
 
@@ -35,6 +43,10 @@ Write = Callable[[bytes, RequestId | None], None]
 
 _RESTORED: Final = "palaver-restored-handshake"
 """The id of a handshake that the client made with an earlier daemon; it never hears of the answer."""
+HALF_PAIR: Final = (
+    "bad_text: a text has half of a surrogate pair, such as \\ud800 by itself, and that is no character; "
+    "nothing was done"
+)
 
 _Inward = MemoryObjectSendStream[SessionMessage | Exception]
 _Taken = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -70,6 +82,8 @@ class Session:
             return message
         if "recursion" in wrong.get("json_invalid", ""):
             return BadLine(INVALID_REQUEST, f"the {what} is nested too deeply")
+        if "json_invalid" in wrong and has_half_pair(line):
+            return BadLine(INVALID_PARAMS, HALF_PAIR)
         if "json_invalid" in wrong:
             return BadLine(
                 PARSE_ERROR, f"the {what} is no JSON: one message of JSON-RPC a {what} is expected"

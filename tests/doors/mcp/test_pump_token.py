@@ -1,0 +1,59 @@
+"""What a pump keeps for the next daemon: it comes back as it was, and what is not ours is nothing."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.doors.mcp.pump_token import PumpToken
+from palaver.doors.tools.wait import Wait
+
+HANDSHAKE: dict[str, object] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "nova"}}
+_places = st.integers(0, 2**53)
+_waits = st.dictionaries(st.integers(1, 2**32 - 1), st.builds(Wait, until_ms=_places, place=_places))
+
+
+@given(st.none() | st.just(HANDSHAKE), _waits)
+def test_a_token_survives_being_written_and_read_back(
+    handshake: dict[str, object] | None, waits: dict[int, Wait]
+) -> None:
+    token = PumpToken()
+    token.handshake = handshake
+    for number, wait in waits.items():
+        token.begin(number, wait)
+
+    again = PumpToken(token.to_bytes())
+
+    assert again.handshake == handshake
+    assert {number: again.wait(number) for number in waits} == waits
+
+
+def test_a_token_that_is_a_handshake_alone_is_that() -> None:
+    token = PumpToken(json.dumps(HANDSHAKE).encode())
+
+    assert (token.handshake, token.wait(1)) == (HANDSHAKE, None)
+
+
+def test_what_is_settled_is_kept_no_longer() -> None:
+    token = PumpToken()
+    token.begin(7, Wait(until_ms=1, place=2))
+
+    token.settle(7)
+    token.settle(8)
+
+    assert token.to_bytes() == b"{}"
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\xff", b"[]", b'{"palaver/waits":5}', b'{"palaver/waits":{"x":{"until_ms":1}}}']
+)
+def test_what_is_not_ours_is_nothing(content: bytes | None) -> None:
+    token = PumpToken(content)
+
+    assert (token.handshake, token.wait(1)) == (None, None)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_it(content: bytes) -> None:
+    assert PumpToken(content).wait(1) is None
