@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.limits import LIMIT_S
+
 import palaver
 
 PAL = str(Path(sys.executable).with_name("pal"))
-LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)

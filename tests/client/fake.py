@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 5.0
+from tests.limits import LIMIT_S
 
 
 class FakePeer:

@@ -5,8 +5,9 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from tests.client.bus import LIMIT_S, Bus
+from tests.client.bus import Bus
 from tests.client.fake import FakeDaemon, FakePeer
+from tests.limits import LIMIT_S
 
 import palaver
 from palaver.errors import (
@@ -49,6 +50,24 @@ async def test_a_message_its_answer_and_what_became_of_them(bus: Bus) -> None:
         assert (line.name, line.state, line.lane, line.grade) == ("nova", "answered", "sdk", "acked")
         assert line.answer == answered.seq
         assert question.fields["delivered_to"] == ["nova"]
+
+
+async def test_what_is_for_idle_agents_is_pushed_when_one_says_that_it_is_idle(bus: Bus) -> None:
+    async with bus.connect("luna") as luna, bus.connect("nova") as nova:
+        await nova.set_status("active")
+        await luna.send("@nova", "when you rest", priority="idle")
+        await luna.send("@nova", "now")
+
+        (first,) = await taken(nova, 1)
+        await nova.set_status("blocked")
+        await luna.send("@nova", "when you can")
+        await luna.send("@nova", "stop!", priority="interrupt")
+        (second,) = await taken(nova, 1)
+        await nova.set_status("idle")
+        rest = await taken(nova, 2)
+
+        assert [first.text, second.text] == ["now", "stop!"]
+        assert [message.text for message in rest] == ["when you can", "when you rest"]
 
 
 async def test_a_reply_goes_to_its_author_and_to_nobody_of_the_same_base_name(bus: Bus) -> None:

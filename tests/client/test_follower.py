@@ -8,11 +8,11 @@ import pytest
 from tests.client.fake import FakeDaemon, FakePeer
 
 from palaver.client.follower import LIMIT_WAITING, Follower
-from palaver.client.request import Events
 from palaver.errors import BadQuery
 from palaver.model.envelope import Event
+from palaver.model.lines.program_ops import EventsOp
 
-FROM_THE_START = Events(types=("message",), follow=True)
+FROM_THE_START = EventsOp(types=("message",), follow=True)
 
 
 def push(peer: FakePeer, seq: int, text: str = "") -> None:

@@ -6,15 +6,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.client.fake import LIMIT_S, FakeDaemon, FakePeer
+from tests.client.fake import FakeDaemon, FakePeer
+from tests.limits import LIMIT_S
 
 import palaver
 from palaver.client.lifeline import Lifeline
-from palaver.client.request import Join, ListAgents, Send
 from palaver.client.wire import Line
 from palaver.errors import BadText, Disconnected, DiskFull, MessageTooLarge, NameTaken, PalaverError
+from palaver.model.lines.program_ops import JoinOp, ListOp, SendOp
 
-JOIN = Join(name="luna", secret="s3cret")
+JOIN = JoinOp(name="luna", secret="s3cret")
 
 
 class Heard:
@@ -119,7 +120,7 @@ async def test_a_connection_that_fails_right_behind_its_welcome_is_not_used(
     await second.welcome()
     await opening
 
-    answer = lifeline.ask(ListAgents())
+    answer = lifeline.ask(ListOp())
     second.answer(await second.next())
     await answer
     second.close()
@@ -130,7 +131,7 @@ async def test_what_was_not_answered_is_asked_again_in_order_behind_the_join(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        answers = [lifeline.ask(Send(text=str(number), to=("nova",))) for number in range(4)]
+        answers = [lifeline.ask(SendOp(text=str(number), to=("nova",))) for number in range(4)]
         asked = [await peer.next() for _ in range(4)]
         peer.answer(asked[1], seq=2)
         await answers[1]
@@ -152,14 +153,14 @@ async def test_calls_made_while_the_daemon_is_away_leave_behind_those_that_wait(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        answers = [lifeline.ask(Send(text="1"))]
+        answers = [lifeline.ask(SendOp(text="1"))]
         await peer.next()
         peer.close()
         back = await fake.accept()
-        answers.append(lifeline.ask(Send(text="2")))  # the join is not answered yet
+        answers.append(lifeline.ask(SendOp(text="2")))  # the join is not answered yet
 
         await back.welcome()
-        answers.append(lifeline.ask(Send(text="3")))
+        answers.append(lifeline.ask(SendOp(text="3")))
         lines = [await back.next() for _ in range(3)]
 
         assert [line["text"] for line in lines] == ["1", "2", "3"]
@@ -173,7 +174,7 @@ async def test_a_cancelled_call_is_not_asked_again_and_its_answer_is_for_nobody(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        cancelled, late = lifeline.ask(Send(text="cancelled")), lifeline.ask(Send(text="late"))
+        cancelled, late = lifeline.ask(SendOp(text="cancelled")), lifeline.ask(SendOp(text="late"))
         first = await peer.next()
         cancelled.cancel()
         late.cancel()
@@ -182,7 +183,7 @@ async def test_a_cancelled_call_is_not_asked_again_and_its_answer_is_for_nobody(
 
         back = await fake.accept()
         await back.welcome()
-        kept = lifeline.ask(Send(text="kept"))
+        kept = lifeline.ask(SendOp(text="kept"))
         line = await back.next()
         back.answer(line, seq=2)
         await kept
@@ -195,7 +196,7 @@ async def test_what_a_daemon_on_its_way_out_refuses_is_asked_of_the_next(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        answer = lifeline.ask(ListAgents())
+        answer = lifeline.ask(ListOp())
         peer.refuse(await peer.next(), "shutting_down", "the daemon is on its way out")
         peer.close()
 
@@ -224,7 +225,7 @@ async def test_listening_begins_anew_with_every_connection(
 async def test_a_full_name_that_was_given_is_asked_for_again(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    lifeline = Lifeline(str(home), Join(tag="api", secret="x"), heard.pushes.append, heard.on_broken)
+    lifeline = Lifeline(str(home), JoinOp(tag="api", secret="x"), heard.pushes.append, heard.on_broken)
     opening = asyncio.ensure_future(lifeline.open())
     peer = await fake.accept()
     first = await peer.welcome("api-roto")
@@ -242,7 +243,7 @@ async def test_who_cannot_have_the_name_back_is_told_why_and_may_try_again(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        waiting = lifeline.ask(ListAgents())
+        waiting = lifeline.ask(ListOp())
         await peer.next()
         peer.close()
         thief = await fake.accept()
@@ -250,7 +251,7 @@ async def test_who_cannot_have_the_name_back_is_told_why_and_may_try_again(
 
         with pytest.raises(NameTaken):
             await waiting
-        again = lifeline.ask(ListAgents())
+        again = lifeline.ask(ListOp())
         back = await fake.accept()
         await back.welcome()
         back.answer(await back.next(), agents=[])
@@ -262,7 +263,7 @@ async def test_who_cannot_have_the_name_back_is_told_why_and_may_try_again(
 
 async def test_a_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path, heard: Heard) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        answer = lifeline.ask(ListAgents())
+        answer = lifeline.ask(ListOp())
         peer.refuse(await peer.next(), "disk_full", "there is no room")
 
         with pytest.raises(DiskFull, match="there is no room"):
@@ -275,7 +276,7 @@ async def test_a_daemon_that_does_not_read_makes_calls_wait_and_loses_none(
 ) -> None:
     text = "x" * 90_000
     async with joined(fake, home, heard) as (lifeline, peer):
-        answers = [lifeline.ask(Send(text=text, id=str(number))) for number in range(300)]  # 27 MB
+        answers = [lifeline.ask(SendOp(text=text, id=str(number))) for number in range(300)]  # 27 MB
 
         lines = [await peer.next() for _ in range(300)]
         for line in lines:
@@ -291,11 +292,11 @@ async def test_what_cannot_be_sent_is_raised_at_once_and_harms_nothing(
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
         with pytest.raises(MessageTooLarge):
-            lifeline.ask(Send(text="x" * 11_000_000))
+            lifeline.ask(SendOp(text="x" * 11_000_000))
         with pytest.raises(BadText):
-            lifeline.ask(Send(text="\ud800"))
+            lifeline.ask(SendOp(text="\ud800"))
 
-        answer = lifeline.ask(ListAgents())
+        answer = lifeline.ask(ListOp())
         peer.answer(await peer.next())
 
         await answer
@@ -317,7 +318,7 @@ async def test_closing_says_goodbye_and_tells_those_who_still_wait(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        waiting = lifeline.ask(ListAgents())
+        waiting = lifeline.ask(ListOp())
         closing = asyncio.ensure_future(lifeline.close())
         asked = [await peer.next(), await peer.next()]
 
@@ -328,14 +329,14 @@ async def test_closing_says_goodbye_and_tells_those_who_still_wait(
         with pytest.raises(Disconnected, match="closed"):
             await waiting
         with pytest.raises(Disconnected, match="async with"):
-            lifeline.ask(ListAgents())
+            lifeline.ask(ListOp())
 
 
 async def test_closing_while_it_comes_back_ends_the_attempt(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
-        waiting = lifeline.ask(ListAgents())
+        waiting = lifeline.ask(ListOp())
         peer.close()
         back = await fake.accept()
         await back.next()

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 from tests.client.bus import Bus
-from tests.client.fake import LIMIT_S, FakeDaemon, FakePeer
+from tests.client.fake import FakeDaemon, FakePeer
+from tests.limits import LIMIT_S
 
 from palaver.client.answer import fields_from_json
 from palaver.client.plain import Plain
-from palaver.client.request import CallTool, Events, Whoami
 from palaver.errors import Disconnected, RoomNotFound
+from palaver.model.lines.program_ops import EventsOp, ToolOp, WhoamiOp
 
-STATE = CallTool(tool="get_room_state", arguments={"room_id": "shop"}, key="00" * 16)
-WAIT = CallTool(tool="wait_for_events", arguments={"room_id": "shop"}, key="11" * 16)
+STATE = ToolOp(tool="get_room_state", arguments={"room_id": "shop"}, key="00" * 16)
+WAIT = ToolOp(tool="wait_for_events", arguments={"room_id": "shop"}, key="11" * 16)
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ async def test_a_refusal_is_raised_as_its_class_and_the_connection_stays(
     with pytest.raises(RoomNotFound):
         await asking
 
-    again = asyncio.ensure_future(plain.ask(Whoami()))
+    again = asyncio.ensure_future(plain.ask(WhoamiOp()))
     peer.answer(await peer.next(), name="human")
     assert fields_from_json(await again) == {"name": "human"}
 
@@ -174,9 +175,9 @@ async def test_a_wait_goes_on_across_crashes_of_a_real_daemon(bus: Bus) -> None:
             "event_type": "message_sent",
             "after_event_seq": 0,
         }
-        request = CallTool(tool="wait_for_events", arguments=arguments, key="22" * 16)
+        request = ToolOp(tool="wait_for_events", arguments=arguments, key="22" * 16)
         waiting = asyncio.ensure_future(plain.ask(request))
-        await plain.ask(Events(last=1))  # Behind the wait on the same connection: it has begun.
+        await plain.ask(EventsOp(last=1))  # Behind the wait on the same connection: it has begun.
 
         bus.kill()
         await luna.call("send_message", room_id=room, body="after the crash")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.client.bus import LIMIT_S, Bus
+from tests.client.bus import Bus
+from tests.limits import LIMIT_S
 
 import palaver
 from palaver.errors import Disconnected

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.doors.parts import BOOT, Parts, opened_parts
-from tests.fakes import LIMIT_S, SCRIPT, caller
+from tests.fakes import SCRIPT, caller
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.doors.lines_beside import AskedOnLines, Companions
-from palaver.doors.lines_beside_wire import AccompanyOp, PermissionOp
 from palaver.doors.lines_names import Names
 from palaver.doors.permissions import Pending
 from palaver.errors import BadRequest
@@ -23,6 +23,7 @@ from palaver.links.outbox import Outbox
 from palaver.links.process import Process, ancestors
 from palaver.links.seats import seat_mark
 from palaver.model.agent import Caller, Seat, Standing
+from palaver.model.lines.holder_ops import AccompanyOp, PermissionOp
 from palaver.model.permission import ANSWERED, ASKED
 from palaver.model.request import SetStatus
 from palaver.model.subagent import BeginSubagent

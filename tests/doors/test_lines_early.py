@@ -6,11 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
-from tests.fakes import LIMIT_S, Bus, OpenLog, opened_bus
+from tests.fakes import Bus, OpenLog, opened_bus
+from tests.limits import LIMIT_S
 
 from palaver.delivery.lane import LaneKind, Level
-from palaver.doors.lines_early import EarlyWords, is_before_dialog
+from palaver.doors.lines_early import EarlyWords, is_before_dialog, says_less
 from palaver.doors.services import Services
 from palaver.model.agent import Agent, Caller
 from palaver.model.request import SetStatus
@@ -34,6 +36,31 @@ def test_a_screen_that_may_be_about_to_show_a_dialog_says_nothing_for_a_moment(
     known: Agent, state: str, is_early: bool
 ) -> None:
     assert is_before_dialog(known, state) is is_early
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "is_less"),
+    [
+        ("blocked", "permission", True),
+        ("blocked", "permission: Bash: make", False),
+        ("blocked", "permission: Write", False),
+        ("blocked", "question", False),
+        ("blocked", "", False),
+        ("active", "permission", False),
+    ],
+)
+def test_a_screen_that_shows_a_dialog_and_not_what_is_asked_says_less(
+    state: str, detail: str, is_less: bool
+) -> None:
+    known = msgspec.structs.replace(agent(), detail="permission: Bash: make")
+
+    assert says_less(SetStatus(state=state, detail=detail), known) is is_less
+
+
+def test_of_an_agent_that_does_not_wait_nothing_was_said_better() -> None:
+    known = msgspec.structs.replace(agent("active"), detail="permission: Bash: make")
+
+    assert not says_less(SetStatus(state="blocked", detail="permission"), known)
 
 
 class Early:

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.doors.lines_tools import Tools
-from palaver.doors.lines_wire import ToolOp
 from palaver.doors.services import Services
 from palaver.errors import BadRequest, RoomNotFound, ShuttingDown
 from palaver.model.agent import Caller, Standing
+from palaver.model.lines.program_ops import ToolOp
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")
 WAIT = ToolOp(req=1, tool="wait_for_turn", arguments={"room_id": "shop"}, key="0a" * 16)
 STATE = ToolOp(req=2, tool="get_room_state", arguments={"room_id": "shop"})
-LIMIT_S = 5.0
 
 
 @dataclass

@@ -3,21 +3,24 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.model.lines.examples import LEAST, MOST
 
 from palaver.doors.lines_wire import (
     LineReader,
-    SendOp,
-    Whoami,
     answer_line,
     error_line,
+    error_object,
     op_from_json,
     push_line,
     req_of,
 )
-from palaver.errors import BadRequest, UnknownRecipient
+from palaver.errors import BadRequest, OtherError, RateLimited, UnknownRecipient
+from palaver.model.lines.program_ops import SendOp, WhoamiOp
+from palaver.model.lines.wire import Op, op_to_json
 
 LIMIT = 20
 
@@ -53,7 +56,32 @@ def test_a_line_is_read_as_the_request_it_names() -> None:
     op = op_from_json(b'{"op":"send","req":7,"text":"hello","to":["@nova"]}')
 
     assert op == SendOp(req=7, text="hello", to=("@nova",))
-    assert op_from_json(b'{"op":"whoami"}') == Whoami(req=0)
+    assert op_from_json(b'{"op":"whoami"}') == WhoamiOp(req=0)
+
+
+@pytest.mark.parametrize(("op", "line"), LEAST + MOST)
+def test_a_request_survives_being_written_and_read_back(op: Op, line: bytes) -> None:
+    assert op_from_json(line) == msgspec.structs.replace(op, req=7)
+    assert op_to_json(7, op) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"op":"ack","messages":[-1]}',
+        b'{"op":"events","after":1000000000000000}',
+        b'{"op":"send","text":"x","expires_ms":-1}',
+        b'{"op":"tool","tool":"x","key":"short"}',
+        b'{"op":"hold","pid":0}',
+        b'{"op":"hold","pid":1,"cols":65536}',
+        b'{"op":"lane","kind":"x","outcomes":[{"messages":[-1],"answer":"seen"}]}',
+        b'{"op":"accompany","harness":"","session":"x"}',
+        b'{"op":"whoami","color":"blue"}',
+    ],
+)
+def test_what_no_request_can_mean_is_refused(line: bytes) -> None:
+    with pytest.raises(BadRequest, match="cannot be read"):
+        op_from_json(line)
 
 
 @given(st.binary(max_size=60) | st.text().map(str.encode))
@@ -98,3 +126,32 @@ def test_a_refusal_without_fields_has_no_details() -> None:
     refusal = BadRequest("so it is")
 
     assert decoded(error_line(0, refusal)) == {"req": 0, "error": "bad_request", "message": "so it is"}
+
+
+def test_what_a_command_or_a_tool_refuses_has_its_fields_in_the_object_itself() -> None:
+    refusal = UnknownRecipient({"@nowa": ["nova"]})
+
+    shown = error_object(refusal)
+
+    assert shown == {
+        "error": "unknown_recipient",
+        "message": str(refusal),
+        "unmatched": {"@nowa": ["nova"]},
+        "details": {"unmatched": {"@nowa": ["nova"]}},
+    }
+    assert list(shown) == ["error", "message", "unmatched", "details"]
+    assert error_object(BadRequest("so it is")) == {"error": "bad_request", "message": "so it is"}
+
+
+def test_no_field_of_a_refusal_stands_for_its_code_or_its_sentence() -> None:
+    held = RateLimited(42, "too many answers")
+    strange = OtherError("odd", "so it is", {"error": 1, "details": 2, "message": 3, "more": 4})
+
+    assert (error_object(held)["message"], error_object(held)["reason"]) == (str(held), "too many answers")
+    assert error_object(held)["details"] == {"message": 42, "reason": "too many answers"}
+    assert error_object(strange) == {
+        "error": "odd",
+        "message": "so it is",
+        "more": 4,
+        "details": {"error": 1, "details": 2, "message": 3, "more": 4},
+    }

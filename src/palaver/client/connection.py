@@ -35,28 +35,28 @@ from palaver.client.lifeline import Lifeline
 from palaver.client.mail import Mail
 from palaver.client.message import Message
 from palaver.client.receipt import Delivery, Receipt
-from palaver.client.request import (
-    CallTool,
-    Events,
-    Join,
-    ListAgents,
-    Listen,
-    Put,
-    Receipts,
-    Send,
-    Status,
-)
 from palaver.client.wire import Line, default_home
 from palaver.clock import SystemClock
 from palaver.errors import Disconnected, PalaverError
 from palaver.model.envelope import Envelope, Event
 from palaver.model.ids import UlidSource
+from palaver.model.lines.program_ops import (
+    EventsOp,
+    JoinOp,
+    ListenOp,
+    ListOp,
+    PutOp,
+    ReceiptsOp,
+    SendOp,
+    StatusOp,
+    ToolOp,
+)
 
 
 class Connection:
     """One name on the bus. Made by `connect`; belongs to one event loop, and there to any number of tasks."""
 
-    def __init__(self, home: str, join: Join) -> None:
+    def __init__(self, home: str, join: JoinOp) -> None:
         self._home = home
         self._lifeline = Lifeline(home, join, self._on_push, self._on_broken)
         self._mail = Mail(self._lifeline.ask, self.send)
@@ -119,7 +119,7 @@ class Connection:
         With `mentions`, `@names` in the text are recipients too. Calls that run at once get their places in
         the order in which they were made. The same `id` again is stored once.
         """
-        request = Send(
+        request = SendOp(
             text=text,
             to=(to,) if isinstance(to, str) else tuple(to),
             mentions=mentions,
@@ -139,12 +139,12 @@ class Connection:
     async def put(self, envelope: Envelope) -> Receipt:
         """Store an envelope of your own type; its sender must be your name. The same id again is once."""
         return receipt_from_json(
-            await self._lifeline.ask(Put(envelope=msgspec.Raw(envelope.to_json().encode())))
+            await self._lifeline.ask(PutOp(envelope=msgspec.Raw(envelope.to_json().encode())))
         )
 
     async def set_status(self, state: str, detail: str = "", *, tool: str = "", file: str = "") -> None:
         """Say what you are doing: starting, active, idle or blocked; with what tool, and in which file."""
-        await self._lifeline.ask(Status(state=state, detail=detail, tool=tool, file=file))
+        await self._lifeline.ask(StatusOp(state=state, detail=detail, tool=tool, file=file))
 
     # Taking
 
@@ -156,7 +156,7 @@ class Connection:
         """
         self._lifeline.is_listening = True
         with self._until_over():
-            await self._lifeline.ask(Listen())
+            await self._lifeline.ask(ListenOp())
         if not self._is_over:
             self._mail.waiting.reopen()
         async for message in self._mail.waiting:
@@ -178,18 +178,18 @@ class Connection:
 
         Asked again after a restart of the daemon, and done once. A relative path begins where this runs.
         """
-        request = CallTool(tool=tool, arguments=arguments, cwd=str(Path.cwd()), key=secrets.token_hex(16))
+        request = ToolOp(tool=tool, arguments=arguments, cwd=str(Path.cwd()), key=secrets.token_hex(16))
         return fields_from_json(await self._lifeline.ask(request))
 
     # Reading
 
     async def agents(self) -> list[Agent]:
         """Give everybody the bus knows, those present first."""
-        return agents_from_json(await self._lifeline.ask(ListAgents()))
+        return agents_from_json(await self._lifeline.ask(ListOp()))
 
     async def receipts(self, message: int | str) -> list[Delivery]:
         """Give the ledger of one message: a line for each recipient, in the order of sending."""
-        return ledger_from_json(await self._lifeline.ask(Receipts(message=str(message))))
+        return ledger_from_json(await self._lifeline.ask(ReceiptsOp(message=str(message))))
 
     async def events(
         self,
@@ -209,7 +209,7 @@ class Connection:
         The same filter twice is or, different filters are and. Of events that fill more than one frame fewer
         come: read on behind the last of them. Reading marks nothing.
         """
-        request = Events(
+        request = EventsOp(
             types=tuple(types),
             agents=tuple(agents),
             senders=tuple(senders),
@@ -238,10 +238,10 @@ class Connection:
         """
         if after is None:
             with self._until_over():
-                after = last_from_json(await self._lifeline.ask(Events(last=1)))
+                after = last_from_json(await self._lifeline.ask(EventsOp(last=1)))
         if self._is_over:
             return
-        request = Events(
+        request = EventsOp(
             types=tuple(types),
             agents=tuple(agents),
             senders=tuple(senders),
@@ -273,7 +273,7 @@ def connect(
     The daemon of the home (by default `$PALAVER_HOME` or `~/.palaver`) is started when nobody listens. Raises
     `NameTaken` or another `RequestError` when the name cannot be had, `Disconnected` when there is no daemon.
     """
-    join = Join(
+    join = JoinOp(
         name=name,
         tag=tag,
         role=role,

@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
-from palaver.client.request import Events, request_to_json
 from palaver.client.stream import Stream
 from palaver.client.wire import Line, Wire, open_wire
 from palaver.model.envelope import Event, decode_event
+from palaver.model.lines.program_ops import EventsOp
+from palaver.model.lines.wire import op_to_json
 
 LIMIT_WAITING: Final = 1000
 """When so many events wait to be taken, no more are read, and the daemon reads on from there later."""
@@ -20,7 +21,7 @@ LIMIT_WAITING: Final = 1000
 class Follower:
     """Events that pass a filter, in the order of the log, each once."""
 
-    def __init__(self, home: str, request: Events) -> None:
+    def __init__(self, home: str, request: EventsOp) -> None:
         self._home = home
         self._request = request
         self._waiting: Stream[Event] = Stream()
@@ -34,7 +35,7 @@ class Follower:
             wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
             self._wire = wire
             is_returning = True
-            wire.write(request_to_json(1, self._request))
+            wire.write(op_to_json(1, self._request))
             try:
                 async for event in waiting:
                     if len(waiting) == LIMIT_WAITING // 2:

@@ -8,9 +8,10 @@ from typing import Final
 import msgspec
 
 from palaver.client.answer import Joined, joined_from_json
-from palaver.client.request import Join, Leave, Listen, Request, request_to_json
 from palaver.client.wire import Line, Wire, open_wire
 from palaver.errors import Disconnected, PalaverError, ShuttingDown
+from palaver.model.lines.program_ops import JoinOp, LeaveOp, ListenOp
+from palaver.model.lines.wire import Op, op_to_json
 
 _TRIES: Final = 5
 _LEAVE_LIMIT_S: Final = 5.0
@@ -29,7 +30,7 @@ class Lifeline:
     def __init__(
         self,
         home: str,
-        join: Join,
+        join: JoinOp,
         on_push: Callable[[Line], None],
         on_broken: Callable[[PalaverError], None],
     ) -> None:
@@ -69,7 +70,7 @@ class Lifeline:
                 self._returning.cancel()
                 await asyncio.wait([self._returning])
             elif wire is not None:
-                goodbye = self.ask(Leave())
+                goodbye = self.ask(LeaveOp())
                 self._is_open = False
                 async with asyncio.timeout(_LEAVE_LIMIT_S):
                     await goodbye
@@ -101,7 +102,7 @@ class Lifeline:
         # No await between the greeting and here: what comes from now on is written behind what waited.
         self._wire = wire
         if self.is_listening:
-            wire.write(request_to_json(next(self._numbers), Listen()))
+            wire.write(op_to_json(next(self._numbers), ListenOp()))
         self._calls = {number: call for number, call in self._calls.items() if not call[1].done()}
         for line, _ in self._calls.values():
             wire.write(line)
@@ -112,7 +113,7 @@ class Lifeline:
         join = self._join
         if self.joined.name:
             join = msgspec.structs.replace(join, name=self.joined.name, tag="")
-        wire.write(request_to_json(self._greeting_number, join))
+        wire.write(op_to_json(self._greeting_number, join))
         answer = await self._greeting
         if wire.error is not None:
             raise wire.error  # lost again since the answer
@@ -150,7 +151,7 @@ class Lifeline:
 
     # Asking
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Op) -> Answer:
         """Send a request; the future gives its answer, or the error it was refused with.
 
         Raises at once what can never be sent. Who cancels the future cannot know whether it was done.
@@ -158,7 +159,7 @@ class Lifeline:
         if not self._is_open:
             raise Disconnected("the connection is not open: use it inside its `async with` block")
         number = next(self._numbers)
-        line = request_to_json(number, request)
+        line = op_to_json(number, request)
         answer: Answer = self._loop.create_future()
         self._calls[number] = line, answer
         if self._wire is not None:

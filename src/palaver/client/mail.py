@@ -10,12 +10,13 @@ from palaver.client.answer import fields_from_json, mail_from_json
 from palaver.client.inbox import Inbox
 from palaver.client.message import Message
 from palaver.client.receipt import Receipt
-from palaver.client.request import Ack, Request
 from palaver.client.stream import Stream
 from palaver.client.wire import Line
 from palaver.errors import PalaverError
+from palaver.model.lines.program_ops import AckOp
+from palaver.model.lines.wire import Op
 
-Ask = Callable[[Request], Awaitable[msgspec.Raw]]
+Ask = Callable[[Op], Awaitable[msgspec.Raw]]
 """Puts a request to the daemon, whichever one that is by now."""
 
 
@@ -57,7 +58,7 @@ class Mail:
 
     async def _ack(self, seq: int) -> None:
         self._inbox.acked(seq)
-        await self._ask(Ack(messages=(seq,)))
+        await self._ask(AckOp(messages=(seq,)))
 
     async def _ack_again(self, seq: int) -> None:
         with suppress(PalaverError):  # still unread then, and handed out again with the next connection

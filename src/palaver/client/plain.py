@@ -7,9 +7,9 @@ from typing import Final, Self
 
 import msgspec
 
-from palaver.client.request import Request, request_to_json
 from palaver.client.wire import Line, Wire, open_wire
 from palaver.errors import Disconnected, ShuttingDown
+from palaver.model.lines.wire import Op, op_to_json
 
 _TRIES: Final = 20
 """Connections in a row that may be lost without a word before it is given up."""
@@ -43,7 +43,7 @@ class Plain:
             wire.close()
             await wire.wait_closed()
 
-    async def ask(self, request: Request) -> msgspec.Raw:
+    async def ask(self, request: Op) -> msgspec.Raw:
         """Send a request and give its answer. Raises what it was refused with, Disconnected without a bus."""
         while True:
             wire = await self._connected()
@@ -55,11 +55,11 @@ class Plain:
                 if self._losses >= _TRIES:
                     raise
 
-    async def _ask(self, wire: Wire, request: Request) -> msgspec.Raw:
+    async def _ask(self, wire: Wire, request: Op) -> msgspec.Raw:
         number = next(self._numbers)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
-        wire.write(request_to_json(number, request))
+        wire.write(op_to_json(number, request))
         try:
             return await answer
         finally:

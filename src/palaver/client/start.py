@@ -66,6 +66,8 @@ def reach(home: str) -> Socket | None:
                 f"this process may not connect to {home}/daemon.sock (a sandbox?): "
                 "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)"
             ) from error
+        if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+            raise StartError(unusable_home(home, error)) from error
         raise StartError(f"{home}/daemon.sock: {error.strerror or error}") from error
 
 
@@ -86,12 +88,22 @@ def start(
         _make_directories(home)
         lock = above_stdio(os.open(f"{home}/start.lock", os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        raise StartError(f"{error.filename}: {error.strerror}") from error
+        raise StartError(unusable_home(home, error)) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _start_alone(home, spawned)
     finally:
         os.close(lock)
+
+
+def unusable_home(home: str, error: OSError) -> str:
+    """Say what stands in the way of a home, and what to do about it."""
+    is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    return (
+        f"{home} cannot be the home of the bus ({error.strerror}): "
+        "name a directory that can be written, with --home or PALAVER_HOME"
+        + ("; or, if this is a sandbox, run 'pal up' outside of it" if is_denied else "")
+    )
 
 
 def is_person() -> bool:
@@ -143,15 +155,17 @@ def above_stdio(fd: int) -> int:
     return higher
 
 
-def _make_directories(path: str) -> None:
+def _make_directories(path: str, *, has_parent: bool = False) -> None:
     """Make a directory and those above it, each closed to others."""
     try:
         os.mkdir(path, 0o700)  # noqa: PTH102 - pathlib is slow to import
     except FileExistsError:
         return
     except FileNotFoundError:
-        _make_directories(path.rstrip("/").rpartition("/")[0])
-        _make_directories(path)
+        if has_parent:  # where nothing can be made, as in /proc
+            raise
+        _make_directories(path.rstrip("/").rpartition("/")[0] or "/")
+        _make_directories(path, has_parent=True)
 
 
 def _connect(home: str) -> Socket:

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from palaver.doors.lines_beside_wire import AccompanyOp, PermissionOp
-from palaver.doors.lines_hold_wire import HoldOp, SubBeginOp, SubEndOp
 from palaver.doors.lines_ops import Session
-from palaver.doors.lines_wire import JoinOp, LeaveOp, LineReader, Op, error_line, op_from_json, req_of
+from palaver.doors.lines_wire import LineReader, error_line, op_from_json, req_of
 from palaver.errors import BadRequest, PalaverError
 from palaver.links.link import Link
+from palaver.model.lines.holder_ops import AccompanyOp, HoldOp, PermissionOp, SubBeginOp, SubEndOp
+from palaver.model.lines.program_ops import JoinOp, LeaveOp
+from palaver.model.lines.wire import Op
 from palaver.model.text import LIMIT_FRAME_BYTES
 
 _IN_ORDER: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp, PermissionOp)

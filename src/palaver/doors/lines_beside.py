@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from palaver.broker.outcome import Joined
-from palaver.doors.lines_beside_wire import GONE, TAKEN, AccompanyOp, PermissionOp
 from palaver.doors.lines_names import Names
 from palaver.doors.permissions import Pending, PermissionDesk
 from palaver.doors.services import Services
@@ -25,6 +24,7 @@ from palaver.links.seats import seat_mark
 from palaver.log.state import read_unsure
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.caller import caller_for
+from palaver.model.lines.holder_ops import GONE, TAKEN, AccompanyOp, PermissionOp
 from palaver.model.message import INSTANCE
 from palaver.model.permission import request_digest
 from palaver.model.request import Join

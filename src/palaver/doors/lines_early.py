@@ -71,5 +71,11 @@ def is_before_dialog(known: Agent, state: str) -> bool:
     return known.state == AgentState.BLOCKED and state == AgentState.IDLE and known.harness in LOOKED_UP
 
 
+def says_less(status: SetStatus, known: Agent) -> bool:
+    """Whether a screen shows that an agent waits for a person, and it is known already what for."""
+    is_waiting = status.state == known.state == AgentState.BLOCKED
+    return is_waiting and bool(status.detail) and known.detail.startswith(f"{status.detail}: ")
+
+
 def _said_of(agent: Agent) -> tuple[str, str, int]:
     return agent.state, agent.detail, agent.since

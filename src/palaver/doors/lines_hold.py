@@ -10,12 +10,11 @@ from palaver.broker.outcome import Joined
 from palaver.delivery.allowances import is_limited
 from palaver.delivery.lane import Level
 from palaver.doors.holds import Hold, Push
-from palaver.doors.lines_early import EarlyWords, Start, is_before_dialog
-from palaver.doors.lines_hold_wire import GateOp, HoldOp, TellOp, TypedOp
+from palaver.doors.lines_early import EarlyWords, Start, is_before_dialog, says_less
 from palaver.doors.lines_lanes import Lanes
 from palaver.doors.lines_names import Names
 from palaver.doors.services import Services
-from palaver.doors.sessions import free_session
+from palaver.doors.sessions import free_session, only_session
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError
 from palaver.links.joining import anchor_for_child
 from palaver.links.process import Process, ancestors, is_alive
@@ -23,6 +22,7 @@ from palaver.links.seats import seat_mark
 from palaver.model.agent import Agent, Caller
 from palaver.model.caller import caller_for
 from palaver.model.delivery import AgentState
+from palaver.model.lines.holder_ops import GateOp, HoldOp, TellOp, TypedOp
 from palaver.model.request import Join, SetStatus
 from palaver.model.terminal import Typed
 from palaver.model.text import check_text
@@ -89,7 +89,8 @@ class Holding:
     async def _first(self, op: HoldOp, holder: Process, hashed: str) -> Agent:
         seat = anchor_for_child(holder, _child(op.pid), self._services.seats)
         ticket = self._services.tickets.take(op.ticket)
-        session = free_session(self._services, ticket.harness, op.session)
+        meant = op.session or ("" if ticket.name else only_session(self._services, ticket.harness, op.among))
+        session = free_session(self._services, ticket.harness, meant)
         request = Join(
             name=ticket.name,
             session=session,
@@ -151,6 +152,8 @@ class Holding:
         state, known = status.state, self._services.broker.directory.get(name or next(iter(self._holds)))
         if known is not None:
             self._early.drop(known.name)
+        if known is not None and says_less(status, known):
+            return True  # also what was said to the daemon before, which knew the conversation
         conversation = None if known is None else self._services.conversations.get(known.name)
         if known is None or conversation is None:
             return False

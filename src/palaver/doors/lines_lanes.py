@@ -4,12 +4,12 @@ from collections.abc import Callable
 from itertools import count
 
 from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level, Offer
-from palaver.doors import lines_wire as wire
-from palaver.doors.lines_hold_wire import LIMIT_EVIDENCE_BYTES
+from palaver.doors.lines_wire import push_line
 from palaver.doors.services import Services
 from palaver.doors.views import message_view
 from palaver.errors import BadRequest, MessageTooLarge, NotFound, WhoAreYou
 from palaver.model.agent import Caller
+from palaver.model.lines.holder_ops import LIMIT_EVIDENCE_BYTES, AnswerOp, LaneOp
 from palaver.model.message import INSTANCE
 
 
@@ -27,7 +27,7 @@ class Lanes:
         """True once a lane was opened."""
         return bool(self._lanes)
 
-    async def open(self, caller: Caller, op: wire.LaneOp) -> dict[str, object]:
+    async def open(self, caller: Caller, op: LaneOp) -> dict[str, object]:
         """Open a lane, and take its holder's word on what it carried before.
 
         What the holder still has in hand is an offer of this lane now, whose number the answer says.
@@ -46,7 +46,7 @@ class Lanes:
         def carry(offer: Offer) -> None:
             messages = [message_view(event) for event in offer.events]
             fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
-            self._push(wire.push_line("offer", fields))
+            self._push(push_line("offer", fields))
 
         lane = self._services.delivery.open_lane(caller.name, ability, carry)
         self._lanes[number] = lane
@@ -56,7 +56,7 @@ class Lanes:
         await self._services.delivery.recovered(lane)
         return {"lane": number} if offer is None else {"lane": number, "offer": offer.number}
 
-    async def answer(self, op: wire.AnswerOp) -> None:
+    async def answer(self, op: AnswerOp) -> None:
         """Take the word of a lane of this connection on an offer."""
         lane = self._lane(op.lane)
         answer = _parse_answer(op.answer)

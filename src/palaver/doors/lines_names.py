@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from palaver.broker.outcome import Joined
-from palaver.doors import lines_wire as wire
-from palaver.doors.lines_hold_wire import SubBeginOp, SubEndOp
 from palaver.doors.services import Services
 from palaver.errors import BadRequest, WhoAreYou
 from palaver.links.link import Link
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.caller import caller_for
+from palaver.model.lines.holder_ops import SubBeginOp, SubEndOp
+from palaver.model.lines.program_ops import JoinOp, LeaveOp
 from palaver.model.message import INSTANCE
 from palaver.model.request import Join, Leave
 from palaver.model.text import check_text
@@ -72,7 +72,7 @@ class Names:
             raise WhoAreYou(f"{name} has left, or is somebody else's by now: join again")
         return self._callers[name]
 
-    async def join(self, op: wire.JoinOp) -> dict[str, object]:
+    async def join(self, op: JoinOp) -> dict[str, object]:
         """Open a name, at most with the standing of whoever opens it."""
         own = self._own()
         secret = op.secret or secrets.token_hex(16)
@@ -105,7 +105,7 @@ class Names:
         self._callers[agent.name] = Caller(name=agent.name, standing=standing, kind=INSTANCE, by=by)
         self._proofs[agent.name] = _proof_of(agent)
 
-    async def leave(self, op: wire.LeaveOp) -> str:
+    async def leave(self, op: LeaveOp) -> str:
         """Give a name up, and say which."""
         caller = self.caller(op.name)
         await self._services.broker.submit(caller, Leave(reason=op.reason))

@@ -13,9 +13,7 @@ from palaver.delivery.taker import Taker
 from palaver.doors import lines_wire as wire
 from palaver.doors.argv.style import safe
 from palaver.doors.lines_beside import AskedOnLines, Companions, Place
-from palaver.doors.lines_beside_wire import AccompanyOp, PermissionOp
 from palaver.doors.lines_hold import Holding, See
-from palaver.doors.lines_hold_wire import GateOp, HoldOp, SubBeginOp, SubEndOp, TellOp, TypedOp
 from palaver.doors.lines_lanes import Lanes
 from palaver.doors.lines_names import Look, Names
 from palaver.doors.lines_tools import Tools
@@ -27,6 +25,9 @@ from palaver.links.link import Link
 from palaver.log.follow import follow
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Envelope, Event, encode_event
+from palaver.model.lines import holder_ops as holder
+from palaver.model.lines import program_ops as program
+from palaver.model.lines.wire import Op
 from palaver.model.message import HUMAN, INSTANCE
 from palaver.model.query import Query
 from palaver.model.request import Acknowledge, Put, Request, Send, SetStatus
@@ -66,7 +67,7 @@ class Session:
         self._is_let_go = False
         link.on_close(self._end)
 
-    async def serve(self, op: wire.Op, reply: Reply) -> None:
+    async def serve(self, op: Op, reply: Reply) -> None:
         """Do one request and answer it, whatever happens. Of this door, here alone refusals are caught."""
         try:
             line = wire.answer_line(op.req, await self._do(op))
@@ -79,61 +80,61 @@ class Session:
             raise  # the daemon writes down what it was
         reply(line)
 
-    async def _do(self, op: wire.Op) -> object:
+    async def _do(self, op: Op) -> object:
         match op:
-            case wire.SendOp():
+            case program.SendOp():
                 return await self._sent(op.name, _send_from(op))
-            case wire.AckOp():
+            case program.AckOp():
                 return await self._ack(op)
-            case wire.Whoami():
+            case program.WhoamiOp():
                 return caller_view(self._services, self._names.caller(op.name))
-            case wire.JoinOp():
+            case program.JoinOp():
                 return await self._names.join(op)
-            case wire.LeaveOp():
+            case program.LeaveOp():
                 left = await self._names.leave(op)
                 self._unlisten(left)
                 await self._lanes.close(left)
-            case wire.PutOp():
+            case program.PutOp():
                 return await self._sent(op.name, Put(envelope=Envelope.from_json(bytes(op.envelope))))
-            case wire.ListenOp():
+            case program.ListenOp():
                 self._listen(op.name)
-            case wire.UnlistenOp():
+            case program.UnlistenOp():
                 self._unlisten(self._names.caller(op.name).name)
-            case wire.StatusOp():
+            case program.StatusOp():
                 request = SetStatus(
                     state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
                 )
                 # No hook of every harness names the files that are changed, and none may be left out.
                 if not self._holding.is_said_better(op.name, request) or op.file:
                     await self._submit(op.name, request)
-            case wire.EventsOp():
+            case program.EventsOp():
                 return await self._events(op)
-            case wire.ToolOp():
+            case program.ToolOp():
                 return await self._tools.call(self._names.caller(op.name), op)
-            case wire.ListOp():
+            case program.ListOp():
                 return {"agents": _agents(self._services, op.agent)}
-            case wire.ReceiptsOp():
+            case program.ReceiptsOp():
                 return receipts_view(self._services, find_message(self._services.log, op.message))
-            case wire.LaneOp():
+            case holder.LaneOp():
                 return await self._lanes.open(self._names.caller(op.name), op)
-            case wire.AnswerOp():
+            case holder.AnswerOp():
                 await self._lanes.answer(op)
-            case HoldOp():
+            case holder.HoldOp():
                 return await self._holding.hold(op)
-            case GateOp():
+            case holder.GateOp():
                 self._holding.gate(op)
-            case TypedOp():
+            case holder.TypedOp():
                 await self._holding.typed(op)
-            case TellOp():
+            case holder.TellOp():
                 self._holding.tell(op)
-            case SubBeginOp():
+            case holder.SubBeginOp():
                 return await self._names.begin_subagent(op)
-            case SubEndOp():
+            case holder.SubEndOp():
                 if ended := await self._names.end_subagent(op):
                     await self._lanes.close(ended)
-            case AccompanyOp():
+            case holder.AccompanyOp():
                 return await self._companions.accompany(op)
-            case PermissionOp():
+            case holder.PermissionOp():
                 return await self._asked.hear(self._names.caller(op.name), op)
             case _:
                 assert_never(op)
@@ -147,7 +148,7 @@ class Session:
         assert isinstance(sent, Sent)
         return sent_view(sent)
 
-    async def _ack(self, op: wire.AckOp) -> object:
+    async def _ack(self, op: program.AckOp) -> object:
         caller = self._names.caller(op.name)
         request = Acknowledge(messages=op.messages, lane="sdk", grade=Grade.ACKED)
         await self._services.broker.submit(caller, request)
@@ -162,7 +163,7 @@ class Session:
         if caller.kind not in (INSTANCE, HUMAN):
             raise WhoAreYou("a script has no mail of its own: join first")
         if caller.name not in self._listeners:
-            taker = self._services.delivery.take(caller.name, window=_LIMIT_UNACKED)
+            taker = self._services.delivery.take(caller.name, window=_LIMIT_UNACKED, is_pushed=True)
             self._listeners[caller.name] = taker, self._spawn(self._push_mail(caller.name, taker))
 
     def _unlisten(self, name: str) -> None:
@@ -190,7 +191,7 @@ class Session:
             if not await self._link.outbox.wait_for_room():
                 raise asyncio.CancelledError
 
-    async def _events(self, op: wire.EventsOp) -> object:
+    async def _events(self, op: program.EventsOp) -> object:
         query = Query(
             types=op.types,
             agents=op.agents,
@@ -261,7 +262,7 @@ def _agents(services: Services, name: str) -> list[dict[str, object]]:
     return [{**agent_view(services, agent), "queue": queue_view(services.log.rows, agent.name)}]
 
 
-def _send_from(op: wire.SendOp) -> Send:
+def _send_from(op: program.SendOp) -> Send:
     return Send(
         text=op.text,
         to=op.to,

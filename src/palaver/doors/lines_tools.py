@@ -3,12 +3,12 @@
 import asyncio
 from typing import Final
 
-from palaver.doors import lines_wire as wire
 from palaver.doors.services import Services
 from palaver.doors.tools.calls import Asked, run_tool
 from palaver.doors.tools.tools import TOOLS, Tool
 from palaver.errors import ShuttingDown
 from palaver.model.agent import Caller
+from palaver.model.lines.program_ops import ToolOp
 
 _STOPS: Final = "the bus stops; ask the next one"
 _WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
@@ -22,7 +22,7 @@ class Tools:
         self._waiting: set[asyncio.Task[dict[str, object]]] = set()
         self._is_over = False
 
-    async def call(self, caller: Caller, op: wire.ToolOp) -> dict[str, object]:
+    async def call(self, caller: Caller, op: ToolOp) -> dict[str, object]:
         """Do one call; a refusal is raised. ShuttingDown for a wait that is to be made anew."""
 
         async def who(tool: Tool) -> Caller:

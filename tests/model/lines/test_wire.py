@@ -1,0 +1,63 @@
+"""Requests on a line: the bytes of each, and what cannot be written."""
+
+import json
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.model.lines.examples import LEAST, MOST
+
+from palaver.errors import BadText, MessageTooLarge
+from palaver.model.lines.program_ops import SendOp
+from palaver.model.lines.wire import Op, op_to_json
+from palaver.model.text import LIMIT_FRAME_BYTES
+
+
+@pytest.mark.parametrize(("op", "line"), LEAST + MOST)
+def test_a_request_is_these_bytes(op: Op, line: bytes) -> None:
+    assert op_to_json(7, op) == line
+
+
+def test_every_request_has_an_example_with_every_field() -> None:
+    fields = {type(op): set(json.loads(line)) for op, line in MOST}
+
+    assert fields == {kind: {"op", *kind.__struct_encode_fields__} for kind in get_args(Op)}
+
+
+def test_every_request_has_an_example_with_what_must_be_there() -> None:
+    fields = {type(op): set(json.loads(line)) for op, line in LEAST}
+
+    needed = {
+        kind: {field.name for field in msgspec.structs.fields(kind) if field.required}
+        for kind in get_args(Op)
+    }
+    assert fields == {kind: {"req", "op", *names} for kind, names in needed.items()}
+
+
+def test_every_request_can_say_in_whose_name_it_is_asked() -> None:
+    assert all("name" in kind.__struct_encode_fields__ for kind in get_args(Op))
+
+
+@given(st.text(), st.lists(st.text()))
+def test_a_text_survives_the_line(text: str, to: list[str]) -> None:
+    line = op_to_json(1, SendOp(text=text, to=tuple(to)))
+
+    read = json.loads(line)
+    assert b"\n" not in line
+    assert (read["text"], read.get("to", [])) == (text, to)
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_place() -> None:
+    with pytest.raises(BadText) as raised:
+        op_to_json(1, SendOp(text="ab\ud800"))
+
+    assert (raised.value.codepoint, raised.value.position) == (0xD800, 2)
+
+
+def test_a_line_that_the_daemon_would_not_read_is_refused() -> None:
+    with pytest.raises(MessageTooLarge) as raised:
+        op_to_json(1, SendOp(text="x" * LIMIT_FRAME_BYTES))
+
+    assert raised.value.limit_bytes == LIMIT_FRAME_BYTES
