@@ -1,14 +1,17 @@
 """Who reads a terminal, and what runs below a process: looked up in the system itself."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.daemon.stage import wait_until
+from tests.limits import LIMIT_S
 
 from palaver.agents.terminal.foreground import Readers, children, descendants, read_readers
 from palaver.agents.terminal.gates import Foreground
@@ -29,7 +32,7 @@ def in_terminal(*command: str) -> Iterator[tuple[Pty, int]]:
         yield pty, process.pid
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(5)
+        process.wait(LIMIT_S)
         pty.close()
 
 
@@ -115,3 +118,44 @@ def test_whether_they_wait_is_said_of_the_agent_alone_and_when_asked() -> None:
 def test_one_who_sleeps_does_not_wait() -> None:
     with in_terminal("sleep", "99") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid) == Readers(Foreground.AGENT, is_waiting=False))
+
+
+SPAWN = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_shell_in_another_terminal_behind_the_program_in_front_is_a_shell(is_asked: bool) -> None:
+    with in_terminal(sys.executable, "-I", "-c", SPAWN, "bash", "--norc", "--noprofile") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid, is_asked=is_asked).foreground is Foreground.SHELL)
+
+
+def test_what_runs_one_command_in_a_terminal_of_its_own_is_a_tool() -> None:
+    with in_terminal(sys.executable, "-I", "-c", SPAWN, "bash", "-c", "sleep 99; true") as (pty, pid):
+        wait_until(lambda: any(map(children, children(pid))))
+
+        assert read_readers(pty, pid, is_asked=False).foreground is Foreground.AGENT
+
+
+TOOL = "import subprocess as s; p = s.Popen(['bash', '-i'], stdin=s.PIPE, start_new_session=True); input()"
+
+
+def test_a_shell_that_a_tool_runs_without_a_terminal_forbids_nothing() -> None:
+    with in_terminal(sys.executable, "-I", "-c", TOOL) as (pty, pid):
+        wait_until(lambda: bool(children(pid)))
+
+        assert read_readers(pty, pid).foreground is Foreground.AGENT
+
+
+def test_a_shell_in_a_terminal_that_the_program_in_front_does_not_hold_forbids_nothing() -> None:
+    shell = ("bash", "--norc", "--noprofile", "-i")
+    with in_terminal(*shell) as (other, other_pid), in_terminal("cat") as (pty, pid):
+        wait_until(lambda: read_readers(other, other_pid).foreground is Foreground.SHELL)
+
+        wait_until(lambda: read_readers(pty, pid).foreground is Foreground.AGENT)
+
+
+def test_a_copy_of_a_shell_is_a_shell_whatever_it_is_called(tmp_path: Path) -> None:
+    copy = shutil.copy(Path("/bin/bash"), tmp_path / "mysh")
+
+    with in_terminal(str(copy), "--norc", "--noprofile") as (pty, pid):
+        wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)

@@ -9,6 +9,7 @@ import termios
 import tty
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.agents.terminal.pty import Exit, Pty, signal_name
 
@@ -75,7 +76,7 @@ def test_the_foreground_is_known_while_somebody_is_there() -> None:
             os.sched_yield()
     finally:
         pty.close()
-        program.wait(5)
+        program.wait(LIMIT_S)
 
 
 def test_what_was_typed_and_not_read_is_counted() -> None:
@@ -98,7 +99,7 @@ def test_of_a_terminal_that_takes_lines_only_whole_ones_count() -> None:
     pty, slave = Pty.open(80, 24)
     try:
         os.write(pty.master, b"half")
-        select.select([pty.master], [], [], 5)  # it is shown once the terminal has it
+        select.select([pty.master], [], [], LIMIT_S)  # it is shown once the terminal has it
         half = pty.unread()
         os.write(pty.master, b" whole\r")
         while not pty.unread():

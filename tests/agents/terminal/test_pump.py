@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.agents.stage import LIMIT_S
+from tests.limits import LIMIT_S
 
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.pump import Pump

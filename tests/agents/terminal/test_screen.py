@@ -131,11 +131,27 @@ def test_a_program_that_nobody_knows_is_active_while_it_writes_and_idle_after_tw
 def test_a_program_is_starting_until_it_has_written_and_fallen_silent() -> None:
     screen = generic(started_ms=1_000)
 
-    states = [screen.look(5_000).state]
-    screen.feed(b"loading", 5_000)
-    states += [screen.look(6_999).state, screen.look(7_000).state]
+    states = [screen.look(2_000).state]
+    screen.feed(b"loading", 2_500)
+    states += [screen.look(4_499).state, screen.look(4_500).state]
 
     assert states == [AgentState.STARTING, AgentState.STARTING, AgentState.IDLE]
+
+
+def test_a_program_that_writes_nothing_is_idle_after_two_seconds_and_has_not_shown_that_it_is_ready() -> None:
+    screen = generic(started_ms=1_000)
+
+    looks = [screen.look(2_999), screen.look(3_000)]
+    screen.feed(b"loading", 5_000)
+    looks += [screen.look(6_999), screen.look(7_000)]
+
+    assert [look.state for look in looks] == [
+        AgentState.STARTING,
+        AgentState.IDLE,
+        AgentState.ACTIVE,
+        AgentState.IDLE,
+    ]
+    assert [look.has_started for look in looks] == [False, False, False, True]
 
 
 def test_the_start_of_a_program_that_never_falls_silent_is_over_after_its_limit() -> None:
@@ -157,8 +173,8 @@ def test_a_program_that_shows_nothing_has_started_when_it_waits_for_its_terminal
 
     states = []
     for now_ms in (1_999, 2_000, 9_999, 10_000, 3_600_000):
-        screen.see_reader(now_ms, is_waiting=is_waiting, is_raw=is_raw)
-        states.append(screen.look(now_ms).state is AgentState.IDLE)
+        screen.startup.see_reader(now_ms, is_waiting=is_waiting, is_raw=is_raw)
+        states.append(screen.look(now_ms).has_started)
 
     expected = [now_ms >= (started_ms or 10**9) for now_ms in (1_999, 2_000, 9_999, 10_000, 3_600_000)]
     assert states == expected
@@ -168,7 +184,7 @@ def test_a_program_that_has_shown_something_starts_by_that_alone() -> None:
     screen = generic(started_ms=0)
     screen.feed(b"loading", 2_500)
 
-    screen.see_reader(2_600, is_waiting=True, is_raw=False)
+    screen.startup.see_reader(2_600, is_waiting=True, is_raw=False)
 
     assert screen.look(2_600).state is AgentState.STARTING
 
@@ -351,6 +367,23 @@ def test_a_harness_is_starting_until_it_takes_a_paste() -> None:
     assert (ready.state, ready.composer) == (AgentState.IDLE, Composer.EMPTY)
 
 
+@pytest.mark.parametrize("harness", ["claude", "codex"])
+@pytest.mark.parametrize(("said", "state"), [("idle", AgentState.IDLE), ("working", AgentState.ACTIVE)])
+def test_a_harness_that_says_what_it_does_has_started_though_its_composer_is_not_seen(
+    harness: str, said: str, state: AgentState
+) -> None:
+    screen = Screen(80, 24, profile_of(harness), started_ms=0)
+    screen.feed(b"welcome \x1b]7501;state=unheard\x1b\\", 0)
+    before = screen.look(100)
+
+    screen.feed(b"\x1b]7501;state=%s:app=%s\x1b\\" % (said.encode(), harness.encode()), 200)
+
+    look = screen.look(300)
+    assert before.state is AgentState.STARTING
+    assert (look.state, look.composer) == (state, Composer.UNKNOWN)
+    assert check(look, Facts(now_ms=300, foreground=Foreground.AGENT)).reason == "composer"
+
+
 def test_a_half_drawn_frame_is_not_read_unless_it_never_ends() -> None:
     screen = generic()
     screen.feed(b"\x1b[?2026h> ", 5_000)
@@ -523,4 +556,4 @@ def test_a_program_that_was_starting_still_is_for_whoever_takes_over() -> None:
 
     after.take_up(redraw(before.terminal), before.keep())
 
-    assert after.look(3_600_000).state is AgentState.STARTING
+    assert not after.look(3_600_000).has_started

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.agents.terminal.shells import HANDING_ON, SHELLS, Process, is_shell
+from palaver.agents.terminal.shells import HANDING_ON, SHELLS, Process, is_shell, reads_commands
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,7 @@ def test_a_script_or_another_program_is_no_plain_shell(argv: list[str]) -> None:
         Process(argv=("claude",), program="/usr/bin/bash (deleted)"),
         Process(argv=("python3", "/usr/bin/xonsh"), name="xonsh", program="/usr/bin/python3.11"),
         Process(argv=("sh",), name="sh", program="/bin/busybox"),
+        Process(argv=("mysh", "--norc"), name="mysh", program="/opt/mysh", shell="bash"),
         Process(argv=(), name="bash"),
     ],
 )
@@ -111,3 +112,16 @@ def test_any_arguments_can_be_judged_and_none_make_a_bare_shell_harmless(
 @given(st.lists(st.from_regex(r"[-+][a-zA-Z]{1,3}", fullmatch=True), max_size=4))
 def test_options_alone_never_make_a_script(options: list[str]) -> None:
     assert is_shell(Process(argv=("bash", *options)))
+
+
+def test_a_copy_of_a_shell_that_was_given_a_command_is_no_plain_shell() -> None:
+    process = Process(argv=("mysh", "-c", "bash", "-x"), name="mysh", program="/opt/mysh", shell="bash")
+
+    assert not is_shell(process)
+
+
+def test_what_hands_on_what_is_typed_is_no_shell_itself() -> None:
+    docker = Process(argv=("docker", "build"))
+
+    assert (is_shell(docker), reads_commands(docker)) == (True, False)
+    assert reads_commands(Process(argv=("bash",)))

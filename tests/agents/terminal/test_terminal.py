@@ -161,6 +161,21 @@ def test_the_newest_words_of_the_program_are_handed_on_once(terminal: Terminal) 
     assert (terminal.title, terminal.status) == ("two", Status("working"))
 
 
+def test_what_is_said_of_a_sub_agent_is_not_said_of_the_program(terminal: Terminal) -> None:
+    terminal.feed(b"\x1b]7501;state=done:app=x\x07\x1b]7501;state=working:id=a\x07")
+    terminal.feed(b"\x1b]7501;state=working:id=b\x07\x1b]7501;state=clear:id=a\x07")
+
+    assert terminal.take_said() == [Status("done")]
+    assert (terminal.status, terminal.workers) == (Status("done"), {"b"})
+
+
+def test_of_sub_agents_without_end_a_limited_number_is_kept(terminal: Terminal) -> None:
+    for number in range(2_000):
+        terminal.feed(b"\x1b]7501;state=working:id=%d\x07" % number)
+
+    assert len(terminal.workers) == 1_000
+
+
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
@@ -170,6 +185,7 @@ def test_the_newest_words_of_the_program_are_handed_on_once(terminal: Terminal) 
             Status("blocked", "permission", "approve"),
         ),
         ("state=done:msg=%%%", Status("done")),
+        ("state=working:app=a:id=a1:title=bG9vaw==", Status("working", about="a1")),
         ("app=x", None),
         ("", None),
     ],

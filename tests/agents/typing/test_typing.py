@@ -185,9 +185,13 @@ def test_text_that_a_person_wrote_on_is_left_to_them() -> None:
     mixed = replace(PASTED, draft=f"{TEXT} and more", human_key_count=1)
     mixed = replace(mixed, human_key_ms=100_200, output_ms=100_210)
 
-    steps = [hand.ask(mixed, after_ms=300), hand.ask(mixed, after_ms=900)]
+    steps = [hand.ask(mixed, after_ms=300), hand.ask(mixed, after_ms=900), hand.ask(mixed, after_ms=58_800)]
 
-    assert steps == [Wait(500, "human"), Wait(500, "draft")]
+    assert steps == [
+        Wait(500, "human"),
+        Wait(500, "draft"),
+        Done(Answer.UNCONFIRMED, "a person typed before it was sent"),
+    ]
     assert hand.keys == [PASTE.data]
 
 
@@ -684,3 +688,59 @@ def test_an_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
 
     assert waiting == Wait(100)
     assert hand.keys == [b"\x03", TEXT.encode()]
+
+
+def test_text_that_a_person_wrote_on_after_an_eaten_enter_is_no_sign_that_it_left() -> None:
+    seen, blind = Hand(), Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    for hand, first, pasted in ((seen, IDLE, PASTED), (blind, BLIND, echoed)):
+        hand.ask(first)
+        hand.ask(pasted, after_ms=300)
+    mixed = replace(PASTED, draft=f"{TEXT}Z", human_key_count=1)
+    touched = replace(
+        echoed, before_cursor=f"> {TEXT}Z", composer=Composer.DRAFT, human_key_count=1, output_count=3
+    )
+
+    held = [seen.ask(mixed, after_ms=900), blind.ask(touched, after_ms=900)]
+    over = [seen.ask(mixed, after_ms=59_100), blind.ask(touched, after_ms=59_100)]
+
+    assert held == [Wait(500, "draft")] * 2
+    assert over == [Done(Answer.UNCONFIRMED, "a person typed before it was sent")] * 2
+    assert (seen.typing.is_left, blind.typing.is_left) == (False, True)
+
+
+def test_what_may_stand_in_a_line_that_cannot_be_read_is_left() -> None:
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    part = replace(echoed, before_cursor=f"> {TEXT[-30:]}")
+    eaten, cut, silent = Hand(GENERIC), Hand(GENERIC), Hand(GENERIC)
+    for hand, shown in ((eaten, echoed), (cut, part), (silent, BLIND)):
+        hand.ask(BLIND)
+        hand.ask(shown, after_ms=300)
+
+    eaten.ask(echoed, after_ms=1_500)
+    ends = [
+        eaten.ask(echoed, after_ms=60_000),
+        cut.ask(part, after_ms=10_000),
+        silent.ask(BLIND, after_ms=10_000),
+    ]
+
+    assert all(isinstance(end, Done) and end.answer is Answer.UNCONFIRMED for end in ends)
+    assert [hand.typing.is_left for hand in (eaten, cut, silent)] == [True, True, False]
+
+
+def test_a_text_that_has_stopped_has_stopped_also_while_something_else_is_in_its_way() -> None:
+    eaten, touched = Hand(GENERIC), Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    mixed = replace(echoed, composer=Composer.DRAFT, draft="Z", human_key_count=1)
+    stopped = []
+
+    for hand in (eaten, touched):
+        hand.ask(BLIND)
+    for after_ms in (300, 1_500):
+        eaten.ask(echoed, after_ms=after_ms)
+        stopped.append(eaten.typing.is_stopped)
+    for hand, look in ((eaten, echoed), (touched, mixed)):
+        assert hand.ask(look, after_ms=1_600, reading=False) == Wait(500, "deaf")
+        stopped.append(hand.typing.is_stopped)
+
+    assert stopped == [False, False, True, True]

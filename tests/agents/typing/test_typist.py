@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.agents.stage import LIMIT_S
+from tests.limits import LIMIT_S
 
-from palaver.agents.terminal.gates import Facts, Foreground
+from palaver.agents.terminal.gates import Facts, Foreground, Gate
+from palaver.agents.terminal.keyboard import Keyboard
+from palaver.agents.terminal.leftover import Leftover
 from palaver.agents.terminal.look import Composer, Look
 from palaver.agents.typing.steps import Answer, Done, Offer
 from palaver.agents.typing.typist import Typist
 from palaver.harness.generic import PROFILE
+from palaver.harness.profile import Profile
 from palaver.model.delivery import AgentState
 from palaver.model.priority import Priority
 
@@ -30,6 +33,9 @@ class FakeDesk:
         self.persons: list[bool] = []
         self.asked: list[bool] = []
         self.interrupts = 0
+        self.changes = 0
+        self.eats_enter = False
+        self.keyboard = Keyboard()
         self.now_ms = 1_000
         self.on_current: Callable[[], None] = lambda: None
 
@@ -51,12 +57,21 @@ class FakeDesk:
     def press(self, keys: bytes, *, is_persons: bool) -> None:
         self.keys.append(keys)
         self.persons.append(is_persons)
+        if keys == b"\r" and self.eats_enter:
+            return
         text = "" if keys == b"\r" else keys.decode()
         self.seen = replace(self.seen, before_cursor=text, output_count=self.seen.output_count + 1)
 
     def interrupted(self) -> None:
         self.interrupts += 1
         self.seen = replace(self.seen, state=AgentState.IDLE)
+
+    def changed(self) -> None:
+        self.changes += 1
+
+
+def typist_at(desk: FakeDesk, profile: Profile = QUICK) -> Typist:
+    return Typist(desk, Leftover(desk.keyboard), profile)
 
 
 class Told:
@@ -78,7 +93,7 @@ class Told:
 
 async def test_a_message_is_typed_entered_and_seen_to_leave() -> None:
     desk, told = FakeDesk(), Told()
-    typist = Typist(desk, QUICK)
+    typist = typist_at(desk)
 
     typist.begin(Offer(text="hello"), told)
 
@@ -92,7 +107,7 @@ async def test_a_closed_gate_defers_and_presses_nothing() -> None:
     desk, told = FakeDesk(), Told()
     desk.foreground = Foreground.SHELL
 
-    Typist(desk, QUICK).begin(Offer(text="hello"), told)
+    typist_at(desk).begin(Offer(text="hello"), told)
 
     assert (await told.end())[0] == Done(Answer.DEFERRED, "shell")
     assert desk.keys == []
@@ -100,7 +115,7 @@ async def test_a_closed_gate_defers_and_presses_nothing() -> None:
 
 async def test_nothing_is_asked_while_keys_wait_or_output_is_not_understood() -> None:
     desk, told = FakeDesk(), Told()
-    typist = Typist(desk, QUICK)
+    typist = typist_at(desk)
     desk.unsent = True
     typist.begin(Offer(text="hello"), told)
     assert desk.asked == []
@@ -118,7 +133,7 @@ async def test_an_interrupt_says_so_to_whoever_judges_the_keyboard() -> None:
     desk, told = FakeDesk(), Told()
     desk.seen = replace(IDLE, state=AgentState.ACTIVE)
 
-    Typist(desk, QUICK).begin(Offer(text="now", priority=Priority.INTERRUPT), told)
+    typist_at(desk).begin(Offer(text="now", priority=Priority.INTERRUPT), told)
 
     await told.end()
     assert desk.keys == [b"\x03", b"now", b"\r"]
@@ -129,7 +144,7 @@ async def test_an_interrupt_says_so_to_whoever_judges_the_keyboard() -> None:
 async def test_raw_keys_go_as_they_are() -> None:
     desk, told = FakeDesk(), Told()
 
-    Typist(desk, QUICK).begin(Offer(text="y\x1b[A", is_raw=True), told)
+    typist_at(desk).begin(Offer(text="y\x1b[A", is_raw=True), told)
 
     assert (await told.end())[0].answer is Answer.SEEN
     assert desk.keys == [b"y\x1b[A"]
@@ -138,7 +153,7 @@ async def test_raw_keys_go_as_they_are() -> None:
 
 async def test_the_end_of_the_terminal_leaves_what_was_typed_in_doubt() -> None:
     desk, told = FakeDesk(), Told()
-    typist = Typist(desk, PROFILE)
+    typist = typist_at(desk, PROFILE)
     typist.begin(Offer(text="hello"), told)
     assert typist.has_typed
 
@@ -150,7 +165,7 @@ async def test_the_end_of_the_terminal_leaves_what_was_typed_in_doubt() -> None:
 
 async def test_the_end_of_the_terminal_gives_back_what_was_not_typed() -> None:
     desk, told = FakeDesk(), Told()
-    typist = Typist(desk, PROFILE)
+    typist = typist_at(desk, PROFILE)
     desk.unsent = True
     typist.begin(Offer(text="hello"), told)
 
@@ -162,7 +177,7 @@ async def test_the_end_of_the_terminal_gives_back_what_was_not_typed() -> None:
 
 async def test_an_end_that_is_met_while_output_is_read_ends_the_message_once() -> None:
     desk, told = FakeDesk(), Told()
-    typist = Typist(desk, PROFILE)
+    typist = typist_at(desk, PROFILE)
     desk.on_current = lambda: typist.end("exited with 0")
 
     typist.begin(Offer(text="hello"), told)
@@ -174,7 +189,7 @@ async def test_an_end_that_is_met_while_output_is_read_ends_the_message_once() -
 async def test_a_program_that_writes_all_the_time_is_asked_again_a_little_later() -> None:
     desk, told = FakeDesk(), Told()
     desk.current = False
-    typist = Typist(desk, QUICK)
+    typist = typist_at(desk)
     typist.begin(Offer(text="hello"), told)
 
     desk.current = True
@@ -184,7 +199,7 @@ async def test_a_program_that_writes_all_the_time_is_asked_again_a_little_later(
 
 async def test_raw_keys_can_be_pressed_beside_a_message_in_hand() -> None:
     desk, told = FakeDesk(), Told()
-    typist = Typist(desk, PROFILE)
+    typist = typist_at(desk, PROFILE)
     typist.begin(Offer(text="hello"), told)
 
     done, screen = typist.press_beside(Offer(text="y", is_raw=True))
@@ -200,6 +215,39 @@ async def test_raw_keys_beside_a_message_are_refused_where_the_agent_does_not_re
     desk = FakeDesk()
     desk.foreground = Foreground.SHELL
 
-    done, _ = Typist(desk, PROFILE).press_beside(Offer(text="y", is_raw=True))
+    done, _ = typist_at(desk, PROFILE).press_beside(Offer(text="y", is_raw=True))
 
     assert done == Done(Answer.REFUSED, "shell")
+
+
+async def test_a_text_whose_enter_was_eaten_closes_the_gate_and_is_a_draft_in_the_end() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.eats_enter = True
+    typist = typist_at(desk)
+    facts = Facts(now_ms=0, foreground=Foreground.AGENT)
+    typist.begin(Offer(text="hello"), told)
+    before = typist.gate(desk.look(), facts)
+
+    for _ in range(3):
+        desk.now_ms += 2_000
+        typist.poke()
+    stopped = typist.gate(desk.look(), facts)
+    changes = desk.changes
+    desk.now_ms += 60_000
+    typist.poke()
+
+    assert (before.is_open, stopped) == (True, Gate(is_open=False, reason="draft"))
+    assert changes == 1
+    assert (await told.end())[0] == Done(Answer.UNCONFIRMED, "Enter was eaten twice")
+    assert (desk.keyboard.draft, desk.keyboard.is_left_alone) == ("hello", True)
+    assert desk.keys == [b"hello", b"\r", b"\r"]
+
+
+async def test_a_text_that_was_seen_to_leave_is_no_draft() -> None:
+    desk, told = FakeDesk(), Told()
+
+    typist_at(desk).begin(Offer(text="hello"), told)
+
+    await told.end()
+    desk.keyboard.leave()
+    assert not desk.keyboard.has_draft

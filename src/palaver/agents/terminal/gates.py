@@ -118,7 +118,8 @@ def _check_screen(look: Look, facts: Facts, *, needs_reader: bool) -> str:
         return "exited"
     if facts.has_unread or (needs_reader and not facts.is_reading):
         return "deaf"
-    return ""
+    # One that was quiet from its first moment on counts as idle, and still has shown nothing.
+    return "" if look.has_started else "starting"
 
 
 def _check_person(look: Look, facts: Facts) -> str:

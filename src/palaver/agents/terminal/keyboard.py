@@ -3,7 +3,8 @@
 It serves programs whose composer cannot be read from the screen, and says when a person last pressed a key.
 What a terminal sends by itself (answers, focus, mouse) is no key. The draft is known as long as every key was
 one whose work is the same everywhere, at the end of the line. After any other key there is a draft that is
-not known, until the person presses Enter or Ctrl-C.
+not known, until the person presses Enter or Ctrl-C. A text of ours that stands before it in the same line
+becomes part of it as soon as a person changes it, or nobody sends it.
 """
 
 import re
@@ -45,6 +46,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     is_known: bool = True
     last_ms: int | None = None
     count: int = 0
+    left_at: int | None = None
+    """The count when a text was put there that is left; None: there is none."""
 
 
 class Keyboard:
@@ -59,11 +62,19 @@ class Keyboard:
         self.last_ms: int | None = None
         self.count = 0
         """Pieces of input with a key in them, ever."""
+        self._ours = ""
+        self._placed_at = 0
+        self._left_at: int | None = None
 
     @property
     def has_draft(self) -> bool:
         """Whether something stands there, or may stand there, since the last Enter."""
         return self._has_draft
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether the draft is a text of ours that was left, and no person has pressed a key since."""
+        return self._left_at == self.count
 
     def press(self, data: bytes, now_ms: int) -> None:
         """Take in what was typed. Raises nothing."""
@@ -100,6 +111,27 @@ class Keyboard:
     def forget(self) -> None:
         """Drop the draft: it was sent, or the program was seen to start afresh."""
         self._has_draft, self._is_known, self.draft = False, True, ""
+        self._ours, self._left_at = "", None
+
+    def place(self, text: str) -> None:
+        """Take in that a text of ours was put into the line, which was empty."""
+        self._ours, self._placed_at = text, self.count
+
+    def clear(self) -> None:
+        """Take in that our text has left the line."""
+        self._ours = ""
+
+    def leave(self) -> None:
+        """Our text may stand there still, and nobody sends it: it is a draft like one that a person typed.
+
+        Where a person has sent or dropped the line since, nothing is left.
+        """
+        if not self._ours:
+            return
+        text, self._ours, self.draft = self._ours + self.draft, "", ""
+        self._is_known = self._is_known and "\n" not in text
+        self._left_at = self._placed_at
+        self._add(text)
 
     def keep(self) -> Draft:
         """Give what is known, for the process that takes over; in the middle of a sequence that is little."""
@@ -110,10 +142,12 @@ class Keyboard:
             is_known=self._is_known and not is_between,
             last_ms=self.last_ms,
             count=self.count,
+            left_at=self._left_at,
         )
 
     def take_up(self, draft: Draft) -> None:
         """Go on with what an older version of this process knew."""
+        self._left_at = draft.left_at
         self.draft, self._has_draft, self._is_known = draft.text, draft.has_draft, draft.is_known
         self.last_ms, self.count = draft.last_ms, draft.count
 
@@ -126,10 +160,12 @@ class Keyboard:
 
     def _doubt(self) -> None:
         """A key whose work nobody knows: from now on there may be anything in the line."""
+        self.leave()
         self._has_draft, self._is_known = True, False
 
     def _move(self) -> None:
         """The cursor may no longer be behind the draft; without a draft there is nowhere to go."""
+        self.leave()
         self._is_known = self._is_known and not self._has_draft
 
     def _control(self, sign: str) -> None:
@@ -141,8 +177,10 @@ class Keyboard:
         elif not self._is_known:
             pass
         elif sign in _RUBS:
+            self._begin_rub()
             self._rub(len(self.draft) - 1)
         elif sign == "\x17":
+            self._begin_rub()
             word = _LAST_WORD.search(self.draft)
             if word is not None:
                 self._rub(word.start())
@@ -156,6 +194,11 @@ class Keyboard:
             pass  # with a draft it may send it, list words, or do nothing; without one it ends the program
         elif sign not in _HARMLESS:
             self._doubt()
+
+    def _begin_rub(self) -> None:
+        """Where a person has typed nothing, what they take away is ours."""
+        if not self._has_draft:
+            self.leave()
 
     def _rub(self, place: int) -> None:
         """Take away what stands behind a place. Not every program takes a character for one."""

@@ -29,6 +29,8 @@ class Look:
     has_composer_rule: bool = False
     """The program's composer can be read from the screen; otherwise `composer` comes from a person's keys."""
     is_readable: bool = True
+    has_started: bool = True
+    """Something has shown that the program is ready. One that shows nothing at all may be idle without."""
     has_paste_mode: bool = False
     """The program asked for bracketed paste."""
     is_alternate: bool = False

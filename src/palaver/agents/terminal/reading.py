@@ -40,8 +40,9 @@ class Reading:
     def facts(self, now_ms: int, *, is_passthrough: bool) -> Facts:
         """Give what the screen cannot show, as it is in this very step."""
         readers = read_readers(self._pty, self._child, is_asked=self._is_asked)
-        if self._screen.awaits_reader:
-            self._screen.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
+        startup = self._screen.startup
+        if startup.awaits_reader:
+            startup.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
         if readers.is_waiting is not False:
             self._read_ms = now_ms
         return Facts(

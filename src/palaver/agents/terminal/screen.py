@@ -11,9 +11,12 @@ from palaver.agents.terminal.backlog import Backlog, Skipped
 from palaver.agents.terminal.cursor_line import before_cursor, dialog_asked, without_ours
 from palaver.agents.terminal.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
 from palaver.agents.terminal.keyboard import Keyboard
+from palaver.agents.terminal.leftover import Leftover
 from palaver.agents.terminal.look import Composer, Look
+from palaver.agents.terminal.own_work import OwnWork
 from palaver.agents.terminal.remembered import Remembered
 from palaver.agents.terminal.signals import Signals, Word
+from palaver.agents.terminal.startup import Startup
 from palaver.agents.terminal.terminal import Terminal
 from palaver.harness.profile import Profile, View, limit_said
 from palaver.model.delivery import AgentState
@@ -35,10 +38,12 @@ class Screen:
         self._profile = profile
         self._terminal = Terminal(max(cols, 1), max(rows, 1))
         self._signals = Signals(profile)
+        self._own_work = OwnWork(profile)
         self._keyboard = Keyboard()
+        self.leftover = Leftover(self._keyboard)
+        """What we put into the line of a program whose composer cannot be read."""
+        self.startup = Startup(profile, started_ms)
         self._backlog = Backlog()
-        self._started_ms = started_ms
-        self._is_started = False
         self._outputs = 0
         self._output_ms: int | None = None
         self._exit: str | None = None
@@ -50,6 +55,7 @@ class Screen:
             return
         self._outputs += 1
         self._output_ms = now_ms
+        self.startup.has_output = True
         if (skipped := self._backlog.add(data)) is not None:
             self._skip(skipped)
 
@@ -77,29 +83,11 @@ class Screen:
         """Take in what a person typed, also through the input bar. Our own keys do not belong here."""
         self._keyboard.press(data, now_ms)
 
-    def see_reader(self, now_ms: int, *, is_waiting: bool | None, is_raw: bool) -> None:
-        """Take in whether the program waits for what is typed; None: the system does not say.
-
-        One that has shown nothing has started once it waits at its terminal, or, where nobody can say, once
-        it has long taken keys one by one.
-        """
-        since_ms = now_ms - self._started_ms
-        if self.awaits_reader and (
-            (is_waiting and since_ms >= self._profile.idle_after_ms)
-            or (is_waiting is None and is_raw and since_ms >= self._profile.start_limit_ms)
-        ):
-            self._is_started = True
-
-    @property
-    def awaits_reader(self) -> bool:
-        """Whether nothing but its waiting can show that the program has started."""
-        return not self._is_started and not self._outputs and self._profile.read_composer is None
-
     def hear(self, event: str, *, session: str = "", detail: str = "") -> bool:
         """Take in a hook's event; False when it says nothing or belongs to another session."""
         self._catch_up()
         is_heard = self._signals.hear_hook(event, session=session, detail=detail)
-        self._is_started = self._is_started or is_heard
+        self.startup.is_over = self.startup.is_over or is_heard
         return is_heard
 
     def interrupted(self) -> None:
@@ -137,8 +125,8 @@ class Screen:
         return Remembered(
             heard=self._signals.keep(),
             draft=self._keyboard.keep(),
-            started_ms=self._started_ms,
-            is_started=self._is_started,
+            started_ms=self.startup.started_ms,
+            is_started=self.startup.is_over,
             is_readable=self._terminal.is_readable,
             outputs=self._outputs,
             output_ms=self._output_ms,
@@ -160,8 +148,10 @@ class Screen:
             self._terminal.spoil()
         self._signals.take_up(remembered.heard)
         self._keyboard.take_up(remembered.draft)
-        self._started_ms, self._is_started = remembered.started_ms, remembered.is_started
+        self.startup.started_ms, self.startup.is_over = remembered.started_ms, remembered.is_started
+        self.startup.has_output = remembered.outputs > 0
         self._outputs, self._output_ms = remembered.outputs, remembered.output_ms
+        self.leftover.take_up(self._outputs)
 
     def look(self, now_ms: int, *, ours: str = "") -> Look:
         """Say what there is to see now. All output so far is understood first.
@@ -173,8 +163,8 @@ class Screen:
         view, text = self._picture or self._take_picture()
         is_drawing = terminal.is_mid_frame and not self._is_silent(now_ms, FRAME_LIMIT_MS)
         is_readable = terminal.is_readable and not is_drawing
-        draft = self._read_draft(view) if is_readable else None
         before = before_cursor(view, glass.columns)
+        draft = self._read_draft(view, before, now_ms) if is_readable else None
         rest = without_ours(before, ours)
         asked = dialog_asked(self._profile, view, text, rest, glass.columns) if is_readable else None
         word = self._judge(view, text, draft, now_ms, asked=asked)
@@ -190,6 +180,7 @@ class Screen:
             draft=draft or "",
             has_composer_rule=self._profile.read_composer is not None,
             is_readable=is_readable,
+            has_started=self.startup.is_over,
             has_paste_mode=terminal.has_paste_mode,
             is_alternate=glass.is_alternate,
             title=terminal.title.strip(),
@@ -203,7 +194,8 @@ class Screen:
 
     def next_change_ms(self, now_ms: int) -> int | None:
         """Give the moment at which a look may change although nothing happens, or None."""
-        moments = [self._started_ms + self._profile.start_limit_ms]
+        started_ms = self.startup.started_ms
+        moments = [started_ms + self._profile.start_limit_ms, self._own_work.change_ms or 0]
         if self._output_ms is not None:
             moments += [
                 self._output_ms + limit
@@ -211,8 +203,8 @@ class Screen:
             ]
         if self._keyboard.last_ms is not None:
             moments += [self._keyboard.last_ms + limit for limit in (HUMAN_QUIET_MS, HUMAN_SHOWN_MS)]
-        if self.awaits_reader:
-            moments += [self._started_ms + self._profile.idle_after_ms, now_ms + READER_LOOK_MS]
+        if self.startup.awaits_reader:
+            moments += [started_ms + self._profile.idle_after_ms, now_ms + READER_LOOK_MS]
         return min((moment for moment in moments if moment > now_ms), default=None)
 
     def _catch_up(self) -> None:
@@ -234,8 +226,8 @@ class Screen:
         for said in terminal.take_said():
             if isinstance(said, str):
                 self._signals.hear_title(said)
-            else:
-                self._signals.hear_status(said)
+            elif self._signals.hear_status(said):
+                self.startup.is_over = True
 
     def _skip(self, skipped: Skipped) -> None:
         """Too much waited: do what is known of what is passed over, and doubt the screen where it drew."""
@@ -252,12 +244,14 @@ class Screen:
     def _is_silent(self, now_ms: int, for_ms: int) -> bool:
         return self._output_ms is None or now_ms - self._output_ms >= for_ms
 
-    def _read_draft(self, view: View) -> str | None:
+    def _read_draft(self, view: View, before: str, now_ms: int) -> str | None:
         if self._profile.read_composer is None:
             if self._terminal.glass.is_alternate and not self._terminal.has_paste_mode:
                 return None  # it fills the screen, and nothing shows that it takes a text
+            is_silent = self._is_silent(now_ms, GUESS_QUIET_MS)
+            is_left = self.leftover.is_there(before, self._outputs, is_silent=is_silent)
             # That there is a draft counts, also when backspaces left nothing of what is known of it.
-            return (self._keyboard.draft or "?") if self._keyboard.has_draft else ""
+            return (self._keyboard.draft or "?") if is_left or self._keyboard.has_draft else ""
         if self._profile.has_paste and not self._terminal.has_paste_mode:
             return None
         return self._profile.read_composer(view)
@@ -268,11 +262,12 @@ class Screen:
             return Word(AgentState.EXITED, self._exit)
         if asked is not None:
             return Word(AgentState.BLOCKED, asked)
-        self._is_started = self._is_started or self._has_started(draft, now_ms)
-        word = self._signals.word
+        is_silent = self._is_silent(now_ms, profile.idle_after_ms)
+        self.startup.see(now_ms, has_composer=draft is not None, is_silent=is_silent)
+        word = self._own_work.judge(self._signals.word, self._terminal.workers, draft, text, now_ms)
         if word is not None and word.state is AgentState.BLOCKED:
             return word
-        if not self._is_started:
+        if not self.startup.is_over and not self.startup.was_quiet(now_ms):
             return Word(AgentState.STARTING)
         if any(pattern.search(text) for pattern in profile.compacting):
             return Word(AgentState.ACTIVE, "compacting")
@@ -290,9 +285,3 @@ class Screen:
             is_idle = not is_busy and self._is_silent(now_ms, GUESS_QUIET_MS)
             return Word(AgentState.IDLE if is_idle else AgentState.ACTIVE)
         return Word(AgentState.IDLE if self._is_silent(now_ms, profile.idle_after_ms) else AgentState.ACTIVE)
-
-    def _has_started(self, draft: str | None, now_ms: int) -> bool:
-        if self._profile.read_composer is not None:
-            return draft is not None
-        is_late = now_ms - self._started_ms >= self._profile.start_limit_ms
-        return self._outputs > 0 and (is_late or self._is_silent(now_ms, self._profile.idle_after_ms))

@@ -54,19 +54,25 @@ class Process:
     """What the system shows for it."""
     program: str = ""
     """The file that it runs; empty when that cannot be seen."""
+    shell: str = ""
+    """The shell that this file is, whatever it is called."""
 
 
 def names_of(process: Process) -> set[str]:
     """Give every name of a process: of the file that it runs, as the system shows it, and as it was given."""
     given = _base(process.argv[0]) if process.argv else ""
-    return {_base(process.program), _base(process.name).partition(":")[0], given}
+    return {_base(process.program), _base(process.name).partition(":")[0], given, process.shell}
 
 
 def is_shell(process: Process) -> bool:
     """Tell whether what is typed into it might be run by a shell: its own lines, or behind it."""
     names = names_of(process)
-    if names & HANDING_ON or "SCREEN" in names:
-        return True
+    return bool(names & HANDING_ON) or "SCREEN" in names or reads_commands(process)
+
+
+def reads_commands(process: Process) -> bool:
+    """Tell whether it is a shell itself that would run what is typed into it."""
+    names = names_of(process)
     words = list(process.argv[1:])
     shells = names & SHELLS
     if "busybox" in names and not shells and words:
@@ -75,7 +81,7 @@ def is_shell(process: Process) -> bool:
         return False
     # An interpreter that runs a shell: what counts begins behind the name of the shell.
     for place, word in enumerate(words):
-        if _base(word) in shells and _base(process.program) not in SHELLS:
+        if _base(word) in shells and not {_base(process.program), process.shell} & SHELLS:
             words = words[place + 1 :]
             break
     return _reads_commands(words) if shells <= _POSIX else _reads_commands_elsewhere(words)

@@ -64,12 +64,14 @@ class Signals:
         self._from_hook = True
         return True
 
-    def hear_status(self, status: Status) -> None:
-        """Take in the program's own status."""
+    def hear_status(self, status: Status) -> bool:
+        """Take in the program's own status; False when it says nothing that is known."""
         state = _STATUS_STATES.get(status.state)
-        if state is not None:
-            self._has_status = True
-            self._say(Word(state, (status.kind or PERMISSION) if state is AgentState.BLOCKED else ""))
+        if state is None:
+            return False
+        self._has_status = True
+        self._say(Word(state, (status.kind or PERMISSION) if state is AgentState.BLOCKED else ""))
+        return True
 
     def hear_title(self, title: str) -> None:
         """Take in a title, unless the program has the better way to say it."""

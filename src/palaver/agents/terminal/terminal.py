@@ -25,6 +25,8 @@ _KEY_FLAGS: Final = 0b11111
 _LIMIT_KEY_FLAGS: Final = 16
 _MODE_PASTE: Final = 2004
 _MODE_FOCUS: Final = 1004
+_WORKING: Final = "working"
+_LIMIT_WORKERS: Final = 1000
 _MODE_FRAME: Final = 2026
 _MODES_ALTERNATE: Final = frozenset({47, 1047, 1049})
 _MODES_PYTE: Final = frozenset({6, 7, 25})
@@ -37,6 +39,8 @@ class Status:
     state: str
     kind: str = ""
     message: str = ""
+    about: str = ""
+    """The sub-agent that it is about; empty for the program itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Terminal:
         self._cursor_style = 0
         self.title = ""
         self.status: Status | None = None
+        self.workers: set[str] = set()
+        """Sub-agents of the program that work now."""
         self._said: dict[type, str | Status] = {}
         self._answers: list[tuple[bool, bytes]] = []
 
@@ -256,11 +262,19 @@ class Terminal:
                 self._answer(b"\x1b]7501;?ok\x1b\\", is_ours=True)
             case "7501":
                 status = parse_status(rest)
-                if status is not None:
+                if status is not None and status.about:
+                    self._hear_of(status)
+                elif status is not None:
                     self.status = status
                     self._say(status)
             case _:
                 pass
+
+    def _hear_of(self, status: Status) -> None:
+        if status.state != _WORKING:
+            self.workers.discard(status.about)
+        elif len(self.workers) < _LIMIT_WORKERS:
+            self.workers.add(status.about)
 
     def _say(self, said: str | Status) -> None:
         self._said.pop(type(said), None)
@@ -281,4 +295,4 @@ def parse_status(text: str) -> Status | None:
         message = base64.b64decode(fields.get("msg", ""), validate=True).decode("utf-8", "replace")
     except (binascii.Error, ValueError):
         message = ""
-    return Status(state, fields.get("kind", ""), message)
+    return Status(state, fields.get("kind", ""), message, fields.get("id", ""))

@@ -4,6 +4,7 @@ import enum
 import re
 from typing import Final
 
+from palaver.agents.terminal.leftover import is_at_cursor
 from palaver.agents.terminal.look import Composer, Look
 from palaver.agents.terminal.typed_text import squeeze
 
@@ -59,3 +60,14 @@ def _is_ours(draft: str, ours: str, folded: re.Pattern[str] | None, *, can_be_pa
 def is_in_transcript(look: Look, ours: str) -> bool:
     """Whether our text stands on the screen, and not only in the composer."""
     return bool(ours) and ours in squeeze(look.text).replace(squeeze(look.draft) or "\0", "", 1)
+
+
+def may_stand(look: Look, ours: str, *, is_touched: bool, is_hidden: bool) -> bool:
+    """Whether nothing shows that our text, which was not sent, has left the line.
+
+    Where a composer is read, that tells it. `is_touched`: a person has typed since, and their keys tell what
+    they did to it. `is_hidden`: the program showed something of it, and never all of it at the cursor.
+    """
+    if look.has_composer_rule:
+        return False
+    return is_touched or is_hidden or is_at_cursor(look.before_cursor, ours)

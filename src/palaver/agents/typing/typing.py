@@ -18,7 +18,7 @@ from typing import Final
 from palaver.agents.terminal.gates import PASSING, Facts, check, check_raw
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.typed_text import clean_text, squeeze
-from palaver.agents.typing.placing import Place, find_place, is_in_transcript
+from palaver.agents.typing.placing import Place, find_place, is_in_transcript, may_stand
 from palaver.agents.typing.steps import Answer, Done, Offer, Step, Wait, Write
 from palaver.harness.profile import Profile
 from palaver.model.delivery import AgentState, Grade
@@ -40,6 +40,7 @@ _SILENT_LIMIT_MS: Final = 10_000
 _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
 _DEAF: Final = "the program does not read"
+_TOUCHED: Final = "a person typed before it was sent"
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 
 
@@ -51,10 +52,15 @@ class Typing:
         self._profile = profile
         self._phase: Callable[[Look, Facts], Step] = self._raw if offer.is_raw else self._begin
         self._asked_ms: int | None = None
-        self._interrupts = 0
+        self.interrupts = 0
+        """How many times the interrupt keys were pressed."""
         self._interrupted_ms = 0
+        self.text = ""
+        """What was typed; empty before that."""
         self._ours = ""
         self._pasted_ms = 0
+        self._pasted_outputs = 0
+        self._has_echo = False
         self._enters = 0
         self._entered_ms = 0
         self._was_visible = False
@@ -62,6 +68,10 @@ class Typing:
         self._outputs = 0
         self._human_keys = 0
         self._done: Done | None = None
+        self.is_stopped = False
+        """Whether the text stands there and does not go on: a person wrote on, or Enter was eaten."""
+        self.is_left = False
+        """Whether it ended and the text may stand in the line still, where no composer can be read."""
 
     @property
     def has_typed(self) -> bool:
@@ -73,18 +83,18 @@ class Typing:
         """What stands in the composer because of us, without its blanks; empty before it was pasted."""
         return self._ours
 
-    @property
-    def interrupts(self) -> int:
-        """How many times the interrupt keys were pressed."""
-        return self._interrupts
-
     def step(self, look: Look, facts: Facts) -> Step:
         """Say what to do now. After `Done` it says the same for ever."""
         if self._done is not None:
             return self._done
+        self.is_stopped = False
         step = self._phase(look, facts)
         if isinstance(step, Done):
             self._done = step
+            is_hidden = self._has_echo and not self._was_visible
+            is_touched = look.human_key_count != self._human_keys
+            can_stand = may_stand(look, self._ours, is_touched=is_touched, is_hidden=is_hidden)
+            self.is_left = step.answer is Answer.UNCONFIRMED and can_stand
         return step
 
     def _raw(self, look: Look, facts: Facts) -> Step:
@@ -106,7 +116,7 @@ class Typing:
         gate = check(look, facts, needs_reader=self._needs_reader)
         interrupt = self._profile.interrupt
         since_ms = facts.now_ms - self._interrupted_ms
-        if self._interrupts and since_ms < self._profile.settle_ms:
+        if self.interrupts and since_ms < self._profile.settle_ms:
             return Wait(self._profile.settle_ms - since_ms)
         if not gate.is_open:
             if self._is_restored(look, facts):
@@ -115,11 +125,11 @@ class Typing:
         if self._offer.priority in _WHEN_IDLE and look.state is not AgentState.IDLE:
             return Done(Answer.DEFERRED, "busy")  # it was idle when this was offered
         if is_urgent:
-            is_between = self._interrupts % interrupt.presses != 0
-            if self._interrupts and not is_between and since_ms < interrupt.wait_ms:
+            is_between = self.interrupts % interrupt.presses != 0
+            if self.interrupts and not is_between and since_ms < interrupt.wait_ms:
                 return Wait(min(_LOOK_AGAIN_MS, interrupt.wait_ms - since_ms))
-            if self._interrupts < interrupt.most * interrupt.presses:
-                self._interrupts += 1
+            if self.interrupts < interrupt.most * interrupt.presses:
+                self.interrupts += 1
                 self._interrupted_ms = facts.now_ms
                 self._remember(look)
                 return Write(interrupt.keys)
@@ -133,7 +143,7 @@ class Typing:
             return Wait(_LOOK_AGAIN_MS)
         # Right after the keys a program redraws itself; that passes, a dialog does not.
         since_ms = facts.now_ms - self._interrupted_ms
-        if self._interrupts and since_ms < self._profile.interrupt.wait_ms and reason != "dialog":
+        if self.interrupts and since_ms < self._profile.interrupt.wait_ms and reason != "dialog":
             return Wait(_LOOK_AGAIN_MS)
         return Done(Answer.DEFERRED, reason)
 
@@ -143,7 +153,7 @@ class Typing:
         The composer was empty when the keys were pressed and no person typed since. That prompt had been sent
         before; it goes along once more, with our text behind it, or the agent would have lost it.
         """
-        is_alone = self._interrupts > 0 and look.human_key_count == self._human_keys
+        is_alone = self.interrupts > 0 and look.human_key_count == self._human_keys
         can_add = look.has_composer_rule and look.has_paste_mode and look.state is AgentState.IDLE
         return is_alone and can_add and check(look, facts, ours=True).is_open
 
@@ -151,10 +161,12 @@ class Typing:
         text = clean_text(
             self._offer.text, has_paste_mode=look.has_paste_mode, has_lists=look.has_composer_rule
         )
+        self.text = text
         self._ours = squeeze(behind) + squeeze(text)
         if behind:
             text = f"\n\n{text}"
         self._pasted_ms = max(facts.now_ms, 1)
+        self._pasted_outputs = look.output_count
         self._remember(look)
         self._phase = self._press
         data = text.encode("utf-8", "replace")
@@ -173,7 +185,7 @@ class Typing:
                 if self._was_visible or look.human_key_count != self._human_keys:
                     return Done(Answer.UNCONFIRMED, "something took it before it was sent")
             case Place.MIXED:
-                return Wait(_HOLD_MS, "draft" if gate.is_open else gate.reason)
+                return self._hold("draft" if gate.is_open else gate.reason, since_ms, is_touched=True)
             case Place.HIDDEN:
                 return self._wait_unseen(look, since_ms, gate.reason)
             case Place.EMPTY:
@@ -182,14 +194,16 @@ class Typing:
             return self._hold(gate.reason, since_ms)
         return self._enter(look, facts)
 
-    def _hold(self, reason: str, since_ms: int) -> Step:
-        """Our text stands there behind a closed gate: a dialog may stay, a deaf program is given up."""
-        if reason == "deaf" and since_ms >= _PASTE_LIMIT_MS:
-            return Done(Answer.UNCONFIRMED, _DEAF)
+    def _hold(self, reason: str, since_ms: int, *, is_touched: bool = False) -> Step:
+        """Our text stands there. A dialog may stay; what nobody reads, or a person changed, is given up."""
+        self.is_stopped = self.is_stopped or is_touched
+        if since_ms >= _PASTE_LIMIT_MS and (is_touched or reason == "deaf"):
+            return Done(Answer.UNCONFIRMED, _TOUCHED if is_touched else _DEAF)
         return Wait(_HOLD_MS, reason)
 
     def _enter(self, look: Look, facts: Facts) -> Step:
         self._enters += 1
+        self._has_echo = look.output_count != self._pasted_outputs
         self._entered_ms = facts.now_ms
         self._remember(look)
         self._phase = self._confirm
@@ -212,7 +226,7 @@ class Typing:
         if since_ms < _PASTE_SHOWN_MS or (not has_reacted and since_ms < _PASTE_LIMIT_MS):
             return Wait(_LOOK_AGAIN_MS, "composer")
         if look.human_key_count != self._human_keys:
-            return Done(Answer.UNCONFIRMED, "a person typed before it was sent")
+            return Done(Answer.UNCONFIRMED, _TOUCHED)
         if not has_reacted:
             return Done(Answer.UNCONFIRMED, "the program does not react")
         return Done(Answer.DEFERRED, "swallowed")
@@ -234,6 +248,8 @@ class Typing:
             case Place.HIDDEN if not look.has_dialog and since_ms < _CONFIRM_LIMIT_MS:
                 # While a frame is drawn our text may still stand where the composer was.
                 return Wait(_HOLD_MS, "composer")
+            case Place.MIXED if not look.has_dialog and not is_in_transcript(look, self._ours):
+                return self._hold("draft", since_ms, is_touched=True)
             case Place.HIDDEN | Place.MIXED:
                 if is_in_transcript(look, self._ours):
                     return Done(Answer.SEEN, grade=Grade.HANDED)
@@ -244,8 +260,9 @@ class Typing:
                 return self._enter_again(look, facts, since_ms)
 
     def _enter_again(self, look: Look, facts: Facts, since_ms: int) -> Step:
+        self.is_stopped = self._enters > 1
         if since_ms < _ENTER_AGAIN_MS:
-            return Wait(_LOOK_AGAIN_MS)
+            return Wait(_LOOK_AGAIN_MS, "eaten" if self.is_stopped else "")
         gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
         if not gate.is_open:
             return self._hold(gate.reason, since_ms)
@@ -260,7 +277,10 @@ class Typing:
         something have moved. A terminal shows by itself what is typed, so that alone is no sign.
         """
         since_ms = facts.now_ms - self._entered_ms
-        is_ours = self._find(look) is Place.OURS
+        place = self._find(look)
+        if place is Place.MIXED and self._ours in squeeze(look.before_cursor):
+            return self._hold("draft", since_ms, is_touched=True)
+        is_ours = place is Place.OURS
         if look.output_count != self._outputs and not is_ours and not facts.has_unread:
             return Done(Answer.SEEN, grade=Grade.HANDED)
         if is_ours:

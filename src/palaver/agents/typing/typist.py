@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from palaver.agents.terminal.gates import Facts
+from palaver.agents.terminal.gates import Facts, Gate, check
+from palaver.agents.terminal.leftover import Leftover
 from palaver.agents.terminal.look import Look
 from palaver.agents.typing.steps import Answer, Done, Offer, Write
 from palaver.agents.typing.typing import Typing
@@ -46,6 +47,10 @@ class Desk(Protocol):
         """The keys just written were those that stop a busy program."""
         ...
 
+    def changed(self) -> None:
+        """Whether the next message could be typed may have changed."""
+        ...
+
 
 OnDone = Callable[[Done, str], None]
 """Told how it ended, and the screen as it was before the first key."""
@@ -54,8 +59,10 @@ OnDone = Callable[[Done, str], None]
 class Typist:
     """At rest, or busy with one message. `poke` it whenever the screen, a fact or the unsent keys changed."""
 
-    def __init__(self, desk: Desk, profile: Profile) -> None:
+    def __init__(self, desk: Desk, leftover: Leftover, profile: Profile) -> None:
+        """`leftover` is told what is put into the program's line, and what may stand there in the end."""
         self._desk = desk
+        self._leftover = leftover
         self._profile = profile
         self._loop = asyncio.get_running_loop()
         self._typing: Typing | None = None
@@ -63,6 +70,7 @@ class Typist:
         self._on_done: OnDone | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._screen_before = ""
+        self._is_stopped = False
         self.reason = ""
         """Why the text that is in the composer, or half way there, does not go on; empty when it does."""
 
@@ -81,6 +89,15 @@ class Typist:
         """What stands in the composer because of us, without its blanks."""
         return "" if self._typing is None else self._typing.ours
 
+    def gate(self, look: Look, facts: Facts) -> Gate:
+        """Say whether the next message could be typed.
+
+        What stands in the composer because it is being sent does not close the gate for the next one; once a
+        person has written on, or Enter was eaten, it does.
+        """
+        gate = check(look, facts, ours=self.has_typed)
+        return Gate(is_open=False, reason="draft") if gate.is_open and self._is_stopped else gate
+
     def begin(self, offer: Offer, on_done: OnDone) -> None:
         """Type a message; `on_done` is called when that is over, maybe before this returns."""
         assert self._typing is None
@@ -98,7 +115,7 @@ class Typist:
             # What was read just now may have been the end of the terminal, and of this message.
             if self._typing is None or self._offer is None:
                 return
-            look, interrupts = self._desk.look(), self._typing.interrupts
+            look, interrupts, has_typed = self._desk.look(), self._typing.interrupts, self._typing.has_typed
             step = self._typing.step(
                 look, self._desk.facts(is_interrupt=self._offer.priority is Priority.INTERRUPT)
             )
@@ -108,10 +125,17 @@ class Typist:
                 self._desk.press(step.data, is_persons=self._offer.is_raw)
                 if self._typing is not None and self._typing.interrupts != interrupts:
                     self._desk.interrupted()
+                if self._typing is not None and not has_typed and self._typing.text:
+                    self._leftover.place(self._typing.text)
             elif isinstance(step, Done):
+                if self._typing.is_left:
+                    self._leftover.leave(look.output_count)
                 self._finish(step)
             else:
-                self.reason = step.reason
+                is_news = self._typing.is_stopped is not self._is_stopped
+                self.reason, self._is_stopped = step.reason, self._typing.is_stopped
+                if is_news:
+                    self._desk.changed()
                 self._ask_again(step.ms)
                 return
 
@@ -136,9 +160,10 @@ class Typist:
             self._finish(Done(answer, reason))
 
     def _finish(self, done: Done) -> None:
+        self._leftover.clear()
         on_done, screen = self._on_done, self._screen_before
         self._typing = self._offer = self._on_done = None
-        self.reason = ""
+        self.reason, self._is_stopped = "", False
         self._ask_again(None)
         assert on_done is not None
         on_done(done, screen)

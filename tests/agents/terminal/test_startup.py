@@ -1,0 +1,35 @@
+"""What shows that a program is ready; how it looks on a screen is in the tests of the screen."""
+
+from palaver.agents.terminal.startup import Startup
+from palaver.harness.profiles import profile_of
+
+GENERIC = profile_of("generic")
+
+
+def test_a_program_that_wrote_something_at_once_was_never_quiet() -> None:
+    startup = Startup(GENERIC, 1_000)
+    startup.has_output = True
+
+    assert not startup.was_quiet(60_000)
+    assert not startup.awaits_reader
+
+
+def test_one_that_was_quiet_at_first_stays_one_that_was() -> None:
+    startup = Startup(GENERIC, 1_000)
+
+    before, after = startup.was_quiet(2_999), startup.was_quiet(3_000)
+    startup.has_output = True
+
+    assert (before, after, startup.was_quiet(3_001)) == (False, True, True)
+    assert not startup.is_over
+
+
+def test_a_harness_has_started_once_its_composer_is_seen() -> None:
+    startup = Startup(profile_of("claude"), 0)
+
+    startup.see(60_000, has_composer=False, is_silent=True)
+    before = startup.is_over
+    startup.see(60_000, has_composer=True, is_silent=False)
+
+    assert (before, startup.is_over) == (False, True)
+    assert not startup.awaits_reader
