@@ -145,6 +145,19 @@ async def test_a_name_with_a_history_comes_back_only_through_the_human(bus: Bus)
     assert taken.agent.seat == seat(2)
 
 
+async def test_a_script_is_told_how_to_have_a_worker_back_and_never_what_it_has_just_tried(bus: Bus) -> None:
+    await bus.join("luna", is_here=False)
+    await bus.join("boss", role="operator", is_here=False)
+
+    refused = []
+    for request in (Join(name="luna"), Join(name="boss"), Join(name="boss", takes_over=True)):
+        with pytest.raises(NameTaken) as caught:
+            await joined(bus, SCRIPT, request)
+        refused.append("pal join --as" in str(caught.value))
+
+    assert refused == [True, False, False]
+
+
 async def test_a_script_that_says_so_outright_gets_a_worker_that_is_away(bus: Bus) -> None:
     await bus.join("luna", is_here=False)
     await bus.join("boss", role="operator", is_here=False)

@@ -169,6 +169,24 @@ async def test_the_human_is_told_once_a_minute_of_each_sender(bus: Bus) -> None:
     assert f"#{refusals[2].message} from kira" in told[1]
 
 
+async def test_the_next_notice_names_what_was_held_since_the_last_one(bus: Bus) -> None:
+    luna, _ = await coder(bus, "luna"), await bus.join("nova")
+    await at_limit(bus, luna, "@nova")
+    burst = [await held(bus, luna, Send(text="x", to=("@nova",))) for _ in range(3)]
+    bus.clock.advance(60)
+    await at_limit(bus, luna, "@nova")
+
+    last = await held(bus, luna, Send(text="x", to=("@nova",)))
+
+    first, second = bus.texts("human")
+    assert "more of luna" not in first
+    assert f"#{last.message} from luna to nova is held" in second
+    numbers = f"#{burst[1].message}, #{burst[2].message}"
+    assert second.endswith(
+        f"2 more of luna were held since the last notice: {numbers}; 'pal pending' lists what is held"
+    )
+
+
 async def test_a_person_lets_through_what_is_held(bus: Bus) -> None:
     luna, _, _ = await coder(bus, "luna"), await bus.join("nova"), await bus.join("kira")
     await at_limit(bus, luna, "@nova")

@@ -1,14 +1,18 @@
 """Steps of the ledger, on both engines."""
 
+import shutil
+from pathlib import Path
+
 import pytest
-from tests.fakes import HUMAN, SCRIPT, Bus
+from tests.fakes import HUMAN, SCRIPT, Bus, open_sqlite, opened_bus
 
 from palaver.errors import BadRequest, NotAllowed, WhoAreYou
+from palaver.log.blobs import LIMIT_ROW_BYTES
 from palaver.log.state import read_tips, read_unread, read_unsure
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Envelope
 from palaver.model.mail import DeliveryReport
-from palaver.model.request import Acknowledge, Put, Redeliver, Report
+from palaver.model.request import Acknowledge, Put, Redeliver, Release, Report
 
 
 async def test_an_ack_is_written_once_and_names_only_what_it_moves(bus: Bus) -> None:
@@ -51,6 +55,44 @@ async def test_an_ack_of_what_was_never_mine_writes_nothing(bus: Bus) -> None:
     assert written == [None, None, None]
     assert bus.state(event, "nova") == "queued"
     assert bus.texts(nova.name) == ["a"]
+
+
+async def test_one_who_acks_by_hand_is_refused_what_was_never_its_own(bus: Bus) -> None:
+    luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    own, other, third = [await bus.send(luna, "a", f"@{name}") for name in ("kira", "nova", "nova")]
+    seqs = (own.seq, other.seq, third.seq)
+
+    for messages, words in ((seqs[:2], f"#{other.seq} was"), (seqs, f"#{other.seq}, #{third.seq} were")):
+        with pytest.raises(BadRequest, match=f"{words} not sent to kira"):
+            await bus.submit(
+                kira, Acknowledge(messages=messages, lane="ack", grade="acked", must_be_own=True)
+            )
+
+    assert bus.state(own, "kira") == "queued"
+    assert bus.texts(nova.name) == ["a", "a"]
+
+
+async def test_one_who_acks_by_hand_may_do_so_twice(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    event = await bus.send(luna, "a", "@nova")
+    by_hand = Acknowledge(messages=(event.seq,), lane="ack", grade="acked", must_be_own=True)
+
+    written = [await bus.submit(nova, by_hand) for _ in range(2)]
+
+    assert [one is not None for one in written] == [True, False]
+
+
+@pytest.mark.parametrize("request_type", [Redeliver, Release])
+async def test_what_has_lost_its_content_is_not_put_in_line(
+    tmp_path: Path, request_type: type[Redeliver | Release]
+) -> None:
+    async with opened_bus(open_sqlite, tmp_path) as bus:
+        await bus.join("nova")
+        sent = await bus.send(HUMAN, "x" * (LIMIT_ROW_BYTES + 1), "@nova")
+        shutil.rmtree(tmp_path / "blobs")
+
+        with pytest.raises(BadRequest, match=f"the content of #{sent.seq} is lost: put [0-9a-f]+ back"):
+            await bus.submit(HUMAN, request_type(message=str(sent.seq)))
 
 
 async def test_a_script_has_no_mail_to_acknowledge(bus: Bus) -> None:

@@ -51,6 +51,16 @@ async def test_what_cannot_be_a_message_is_refused(bus: Bus, name: str) -> None:
         find_event(bus.log, name)
 
 
+async def test_an_end_that_is_too_short_is_refused_with_how_long_it_must_be(bus: Bus) -> None:
+    await bus.join("nova")
+    event = await bus.send(HUMAN, "a", "@nova", id="01HF7YAT00ABCDEFGHJKMNPQRS")
+
+    with pytest.raises(BadRequest, match="at least 4 characters"):
+        find_event(bus.log, "QRS")
+
+    assert find_event(bus.log, "PQRS") == event
+
+
 async def test_a_foreign_envelope_with_recipients_is_a_message_and_a_hello_is_not(bus: Bus) -> None:
     await bus.join("nova")
     envelope = Envelope(type="x", id="e", sender="human", to=("nova",))

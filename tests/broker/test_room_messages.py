@@ -9,6 +9,7 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import Context
 from palaver.broker.room_messages import said_in_room
 from palaver.errors import (
+    AmbiguousRecipient,
     BadRequest,
     BadText,
     InvalidBody,
@@ -108,6 +109,89 @@ async def test_what_is_said_to_members_wakes_them(bus: Bus) -> None:
     assert said["to"] == ("nova", "human")
     assert said["delivered_to"] == said["mentions"] == ["nova", "human"]
     assert "wakes" not in said
+
+
+async def crew(bus: Bus) -> Caller:
+    """A room in which luna is among agents with tags and roles, of whom one is gone; api-mona is outside."""
+    [luna] = await seat(bus, "luna")
+    others: dict[str, dict[str, Any]] = {
+        "nova": {"tag": "api"},
+        "rosa": {"tag": "api", "role": "orchestrator"},
+        "ruby": {"tag": "claude-repo", "role": "operator"},
+        "vera": {},
+    }
+    for name, fields in others.items():
+        asking = await bus.join(name, **fields)
+        await bus.broker.submit(asking, JoinRoom(places=("/src/work",)))
+    await bus.join("mona", tag="api")
+    bus.present.discard("api-nova")
+    return luna
+
+
+@pytest.mark.parametrize(
+    ("tokens", "names"),
+    [
+        (["@api-"], ["api-nova", "api-rosa"]),
+        (["api-"], ["api-nova", "api-rosa"]),
+        (["@workers"], ["api-nova", "vera"]),
+        (["@operator", "@API-rosa"], ["claude-repo-ruby", "api-rosa"]),
+        (["@claude-*"], ["claude-repo-ruby"]),
+        (["@ve"], ["vera"]),
+        (["nov"], ["api-nova"]),
+        (["vera", "@workers", "@human"], ["vera", "api-nova", "human"]),
+    ],
+)
+async def test_groups_and_prefixes_mean_members_of_the_room_and_nobody_else(
+    bus: Bus, tokens: list[str], names: list[str]
+) -> None:
+    luna = await crew(bus)
+
+    said = await say(bus, luna, "you", *tokens, room="work")
+
+    assert list(said["to"]) == said["delivered_to"] == said["mentions"] == names
+    assert "wakes" not in said
+
+
+async def test_all_in_a_room_is_everybody_else_in_it(bus: Bus) -> None:
+    luna = await crew(bus)
+
+    said = await say(bus, luna, "you", "@all", "vera", room="work")
+
+    names = ["api-nova", "api-rosa", "claude-repo-ruby", "vera"]
+    assert (list(said["to"]), said["delivered_to"], said["scope"]) == (names, names, "broadcast")
+
+
+async def test_a_group_without_anybody_in_the_room_is_kept_and_said(bus: Bus) -> None:
+    luna = await crew(bus)
+
+    sent: Any = await bus.broker.submit(
+        luna, Send(text="anybody?", to=("@observers", "vera", "@x-*"), room="work")
+    )
+
+    assert sent.empty_groups == ("@observers", "@x-*")
+    assert sent.delivered_to == ("vera",)
+    assert sent.event.to == ("@observers", "vera", "@x-*")
+
+
+@pytest.mark.parametrize("token", ["@web-", "mona", "@mo", "api-mona", "lu", "agent/vera"])
+async def test_what_means_no_member_is_refused_with_the_word_as_it_was_written(bus: Bus, token: str) -> None:
+    luna = await crew(bus)
+    last = bus.log.last()
+
+    with pytest.raises(UnknownMember) as refused:
+        await say(bus, luna, "you", "vera", token, room="work")
+
+    assert refused.value.agent_id == token
+    assert bus.log.last() == last
+
+
+async def test_a_prefix_of_several_is_refused_with_those_it_could_mean(bus: Bus) -> None:
+    luna = await crew(bus)
+
+    with pytest.raises(AmbiguousRecipient) as refused:
+        await say(bus, luna, "you", "@r", room="work")
+
+    assert refused.value.candidates == ["rosa", "ruby"]
 
 
 async def test_those_who_are_named_beside_the_room_or_in_the_text_are_woken(bus: Bus) -> None:
@@ -215,6 +299,9 @@ async def test_what_one_writes_to_oneself_is_delivered_and_wakes_nobody(bus: Bus
         ({"text": "x", "to": ("#nowhere",)}, RoomNotFound),
         ({"text": "x", "room": "nowhere"}, RoomNotFound),
         ({"text": "x", "to": ("ghost",)}, UnknownMember),
+        ({"text": "x", "to": ("a b",)}, BadRequest),
+        ({"text": "", "to": ("a b",)}, InvalidBody),
+        ({"text": "x" * 4097, "to": ("",), "delivery_hint": "loud"}, MessageTooLarge),
     ],
 )
 async def test_what_cannot_be_said_is_refused_and_nothing_is_written(

@@ -9,12 +9,12 @@ from palaver.log.fold_watches import read_subscription, read_subscriptions, read
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Draft, Event
 from palaver.model.ids import decode_ulid, encode_ulid
+from palaver.model.query import Filter
 from palaver.model.request import Leave
 from palaver.model.subscription import (
     COLLISION,
     LIMIT_FILTER_WORDS,
     LIMIT_SAY_BYTES,
-    Filter,
     FireSubscription,
     FireWatch,
     Retire,

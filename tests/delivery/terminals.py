@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.fakes import LIMIT_S, Bus, FakeLane, texts_of
+from tests.fakes import Bus, FakeLane, texts_of
+from tests.limits import LIMIT_S
 
 from palaver.delivery.lane import Answer, LaneKind, Level
 from palaver.model.envelope import Event

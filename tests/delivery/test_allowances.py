@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_S, Bus, Ring, caller
+from tests.fakes import HUMAN, Bus, Ring, caller
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.delivery.allowances import Allowances
@@ -229,7 +230,9 @@ async def test_with_its_agent_gone_mail_waits_in_line(limited: Limited) -> None:
 
     await limited.bus.submit(limited.nova, Leave(reason="done"))
 
-    await limited.until_state(one, "queued")
+    await limited.until(lambda: limited.bus.state(one, "nova") != "held")
+    reports = await limited.bus.log.read(Query(types=("delivery",)))
+    assert [report.payload["state"] for report in reports][:2] == ["held", "queued"]
 
 
 async def test_what_cannot_be_written_is_tried_again(limited: Limited) -> None:

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from tests.delivery.terminals import becomes, lane_of, notices
-from tests.fakes import LIMIT_S, Bus, FakeLane, texts_of
+from tests.fakes import Bus, FakeLane, texts_of
+from tests.limits import LIMIT_S
 
 from palaver.delivery.lane import Ability, LaneKind
 from palaver.model.agent import Caller

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_S, SCRIPT, Bus, seat, texts_of
+from tests.fakes import HUMAN, SCRIPT, Bus, seat, texts_of
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.delivery.lane import Answer, LaneKind
@@ -107,8 +108,8 @@ async def test_not_now_waits_for_a_change_of_state_and_lets_no_worse_lane_go_fir
     offer = await lane.next()
 
     await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED, reason="compacting")
-    await bus.send(luna, "b", "@nova")
     waiting = bus.state(event, "nova")
+    await bus.send(luna, "b", "@nova")
     await bus.submit(nova, SetStatus(state="active"))
 
     assert waiting == "queued"

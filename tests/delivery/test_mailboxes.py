@@ -11,7 +11,9 @@ from palaver.log.memory import MemoryLog
 @pytest.fixture
 def mailboxes() -> Mailboxes:
     clock = FakeClock()
-    return Mailboxes(MemoryLog(apply=apply), now_ms=clock.now_ms, put_back=lambda _: None)
+    return Mailboxes(
+        MemoryLog(apply=apply), now_ms=clock.now_ms, put_back=lambda _: None, lost=lambda *_: None
+    )
 
 
 def test_an_agent_has_one_mailbox(mailboxes: Mailboxes) -> None:

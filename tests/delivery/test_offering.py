@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_of, notices, take
-from tests.fakes import HUMAN, LIMIT_S, Bus, FakeLane, seat, texts_of
+from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
+from tests.limits import LIMIT_S
 
 from palaver.delivery.lane import Answer, LaneKind, Level
 from palaver.errors import DiskFull

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.fakes import LIMIT_S, Bus, texts_of
+from tests.fakes import Bus, texts_of
+from tests.limits import LIMIT_S
 
 from palaver.model.envelope import Event
 

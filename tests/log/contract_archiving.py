@@ -6,7 +6,8 @@ from contextlib import aclosing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import LIMIT_S, Engine, all_rows, draft, few, opened, put, writes
+from tests.limits import LIMIT_S
+from tests.log.logs import Engine, all_rows, draft, few, opened, put, writes
 
 from palaver.errors import BadQuery, ShuttingDown
 from palaver.log.api import Archived, Log
@@ -99,6 +100,14 @@ async def test_a_repeated_request_is_recognised_in_the_archive(log: Log) -> None
 
     assert (again.event, again.is_repeat) == (first.event, True)
     assert not other.is_repeat
+
+
+async def test_of_what_is_small_nothing_lies_beside_the_log(log: Log) -> None:
+    await put_many(log, 3)
+
+    found = await log.check_blobs()
+
+    assert (found.count, list(found.lost)) == (0, [])
 
 
 async def test_archives_are_counted_when_they_are_read_through(log: Log) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 import pytest
-from tests.log.logs import LIMIT_S, begun, draft, put, writes
+from tests.limits import LIMIT_S
+from tests.log.logs import begun, draft, put, writes
 
 from palaver.errors import ShuttingDown
 from palaver.log.api import LIMIT_NEWEST, Commit, Log

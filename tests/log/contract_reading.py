@@ -147,14 +147,14 @@ async def test_a_read_gives_what_matches_in_place_order(log: Log) -> None:
 
 
 names = st.sampled_from(
-    ["luna", "LUNA", "@nova", "api-luna", "luna:BOXE", "a_b", "ö", 'quo"te', "r", "idle", "@"]
+    ["luna", "LUNA", "@nova", "api-luna", "luna:BOXE", "a_b", "ö", 'quo"te', "r", "idle", "@", "[bus]"]
 )
 some_names = st.lists(names, max_size=2).map(tuple)
 queries = st.builds(
     Query,
-    types=st.lists(st.sampled_from(["message", "message_sent", "status", "agent.bye"]), max_size=2).map(
-        tuple
-    ),
+    types=st.lists(
+        st.sampled_from(["message", "message_sent", "status", "agent.bye", "member_left"]), max_size=2
+    ).map(tuple),
     agents=some_names,
     senders=some_names,
     to=some_names,
@@ -173,7 +173,7 @@ queries = st.builds(
 some_values = st.none() | names | st.just("") | st.lists(names, max_size=2) | st.just(5)
 matchable = st.builds(
     Draft,
-    type=st.sampled_from(["message", "status", "agent.bye"]),
+    type=st.sampled_from(["message", "status", "agent.bye", "member_left"]),
     sender=names,
     id=st.uuids().map(str),
     ts=st.just(TS),
@@ -181,7 +181,7 @@ matchable = st.builds(
     payload=st.fixed_dictionaries(
         {},
         optional=dict.fromkeys(
-            ("to", "agent", "mentions", "delivered_to", "thread", "room", "intent", "file", "state"),
+            ("to", "from", "agent", "mentions", "delivered_to", "thread", "room", "intent", "file", "state"),
             some_values,
         ),
     ),

@@ -18,7 +18,6 @@ from palaver.model.ids import ulid
 
 Engine: TypeAlias = Callable[[Path], Awaitable[Log]]
 
-LIMIT_S = 5.0
 TS = 1_700_000_000_000
 
 _numbers = count(1)

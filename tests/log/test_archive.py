@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.log.logs import LIMIT_S, all_rows, begun, draft, files_no_larger_than, fold, put, writes
+from tests.limits import LIMIT_S
+from tests.log.logs import all_rows, begun, draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import DiskFull, ShuttingDown, StorageFailed

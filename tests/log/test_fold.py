@@ -34,6 +34,7 @@ from palaver.model.envelope import Envelope, Event
 from palaver.model.mail import (
     CARRIED,
     EXPIRY,
+    HELD,
     LEDGER,
     MAIL,
     TIP,
@@ -42,6 +43,7 @@ from palaver.model.mail import (
     DeliveryReport,
     decode_count,
     decode_mail,
+    ledger_key,
 )
 from palaver.model.priority import PRIORITY_WORDS
 from palaver.model.request import (
@@ -71,6 +73,7 @@ TABLES = (
     EXPIRY,
     CARRIED,
     UNSURE,
+    HELD,
     TIP,
 )
 NAMES = ("luna", "nova", "api-luna")
@@ -135,7 +138,11 @@ reports = st.fixed_dictionaries(
         "messages": st.lists(st.integers(1, 9), max_size=3),
         "state": st.sampled_from(["queued", "held", "submitted", "seen", "refused", "expired", "dead", "?"]),
     },
-    optional={"unconfirmed": st.booleans(), "priority": st.sampled_from([*PRIORITY_WORDS, "?"])},
+    optional={
+        "unconfirmed": st.booleans(),
+        "priority": st.sampled_from([*PRIORITY_WORDS, "?"]),
+        "lane": st.sampled_from(["", "terminal"]),
+    },
 )
 mails = st.fixed_dictionaries(
     {"delivered_to": st.lists(st.sampled_from(NAMES), max_size=3)},
@@ -173,9 +180,12 @@ def test_whatever_an_event_holds_the_fold_does_not_raise_and_repeats_itself(
 def check_counts(scan: Callable[..., Iterable[tuple[str, bytes]]]) -> None:
     """What is counted is what is there, and every short list says what the ledger says."""
     counts = {key: decode_count(value) for key, value in scan(UNREAD, "")}
-    is_open = {key: decode_mail(value).state != "held" for key, value in scan(MAIL, "")}
-    owners = [key.rpartition("/")[0] for key in is_open if is_open[key]]
+    mails = [(key.rpartition("/")[0], decode_mail(value)) for key, value in scan(MAIL, "")]
+    owners = [owner for owner, mail in mails if not mail.is_kept_back]
     assert counts == {name: owners.count(name) for name in owners}
+    assert {key for key, _ in scan(HELD, "")} == {
+        ledger_key(mail.seq, owner) for owner, mail in mails if mail.is_kept_back
+    }
     assert {key for key, _ in scan(CARRIED, "")}.isdisjoint(key for key, _ in scan(UNSURE, ""))
 
 
@@ -226,6 +236,23 @@ def test_a_status_a_pause_and_a_goodbye_change_the_agent() -> None:
     assert agent is not None
     assert (agent.state, agent.detail, agent.paused, agent.left) == ("exited", "done", True, True)
     assert read_agents(folded(event("agent.hello", {"agent": AGENT}))) != read_agents(rows)
+
+
+def test_a_pause_lasts_until_a_person_ends_it_also_when_the_agent_comes_back() -> None:
+    paused = (
+        event("agent.hello", {"agent": AGENT}),
+        event("agent.paused", {"agent": "luna"}, seq=2, sender="human"),
+        event("agent.bye", {"reason": "done"}, seq=3),
+        event("agent.hello", {"agent": AGENT}, seq=4),
+    )
+
+    back = read_agent(folded(*paused), "luna")
+    let_go = read_agent(folded(*paused, event("agent.unpaused", {"agent": "luna"}, seq=5)), "luna")
+
+    assert back is not None
+    assert (back.paused, back.left) == (True, False)
+    assert let_go is not None
+    assert not let_go.paused
 
 
 def test_an_agent_that_is_back_is_carried_whole_and_other_moments_change_nothing() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from palaver.log.fold import SKIPPED, apply
 from palaver.log.fold_nags import NAG_DUE, NAGS, due_nags, nag_changes, read_nag, read_nag_due
 from palaver.log.memory import MemoryRows
+from palaver.log.state import find_mail, read_entry
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
 from palaver.model.mail import encode_row
@@ -100,6 +101,20 @@ def test_who_goes_idle_is_due_at_once_although_it_was_to_have_time() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), reported(4, "seen", 1))
 
     assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-3")
+
+
+@pytest.mark.parametrize("seen", [(), (reported(5, "seen", 4),)])
+def test_an_answer_is_one_to_the_reminder_too_whether_it_was_seen_or_not(seen: tuple[Event, ...]) -> None:
+    asking = (asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
+
+    rows = folded(*asking, *seen, said(6, "nova", reply_to="1"))
+
+    waiting = find_mail(rows, "nova", 4)
+    assert (waiting is None) == bool(seen)
+    assert waiting is None or waiting[1].state == "answered"
+    reminder = read_entry(rows, 4, "nova")
+    assert reminder is not None
+    assert (reminder.state, reminder.answer) == ("answered", 6)
 
 
 def test_a_reminder_that_is_seen_by_one_who_is_idle_makes_the_next_one_due() -> None:

@@ -20,7 +20,8 @@ from palaver.log.memory import MemoryRows
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
 from palaver.model.mail import Entry, encode_row, ledger_key
-from palaver.model.subscription import Due, Filter, Watch
+from palaver.model.query import Filter
+from palaver.model.subscription import Due, Watch
 
 
 def event(seq: int, type: str, sender: str = "luna", **payload: object) -> Event:

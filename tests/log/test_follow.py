@@ -3,7 +3,8 @@
 import asyncio
 from contextlib import aclosing
 
-from tests.log.logs import LIMIT_S, begun, fold, put
+from tests.limits import LIMIT_S
+from tests.log.logs import begun, fold, put
 
 from palaver.log.follow import follow
 from palaver.log.memory import MemoryLog

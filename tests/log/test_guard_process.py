@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.log.logs import LIMIT_S, put
+from tests.limits import LIMIT_S
+from tests.log.logs import put
 
 from palaver.errors import BadQuery, TooSlow
 from palaver.log import guard_process
@@ -24,7 +25,7 @@ def path(sqlite_log: SqliteLog, tmp_path: Path) -> Path:
     return next(tmp_path.rglob(FILE_NAME))
 
 
-def places(path: Path, clause: str, limit_s: float = 5.0) -> list[int]:
+def places(path: Path, clause: str, limit_s: float = LIMIT_S) -> list[int]:
     found = GuardProcess(path, limit_s).places(clause, after=0, before=10**9, is_newest_first=False)
     return [seq for some in found for seq in some]
 

@@ -42,6 +42,16 @@ def test_a_large_payload_leaves_its_short_fields_in_the_row(tmp_path: Path) -> N
     assert event_from_record(record, Blobs(tmp_path)) == made
 
 
+def test_a_large_payload_leaves_its_short_lists_of_names_in_the_row(tmp_path: Path) -> None:
+    many = [f"agent_{number}" for number in range(2000)]
+    made = event(large=LARGE, mentions=["nova"], delivered_to=["nova", "kira"], wakes=(), dead=many)
+
+    record = record_from_event(made, None, Blobs(tmp_path))
+
+    kept = json.loads(str(column(record, "payload")))
+    assert kept == {"mentions": ["nova"], "delivered_to": ["nova", "kira"], "wakes": []}
+
+
 def test_an_event_whose_blob_is_lost_says_so(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     record = record_from_event(event(large=LARGE, thread="t"), None, blobs)

@@ -33,6 +33,8 @@ def plan(connection: sqlite3.Connection, query: Query) -> str:
         (Query(types=("message", "status"), last=20), "PRIMARY KEY"),
         (Query(senders=("luna",), last=20), "events_by_sender"),
         (Query(senders=("luna", "nova"), last=20), "PRIMARY KEY"),
+        (Query(senders=("luna",), types=("release",)), "events_by_type"),
+        (Query(senders=("luna",), search="word"), "VIRTUAL TABLE"),
         (Query(agents=("luna",), last=20), "PRIMARY KEY"),
         (Query(threads=("pr-123",), last=20), "events_by_thread"),
         (Query(threads=("pr-123", "t"), types=("message", "status")), "events_by_thread"),

@@ -14,9 +14,11 @@ from palaver.log.state import (
     read_agents,
     read_carried,
     read_entry,
+    read_held,
     read_line,
     read_mail,
     read_mail_up_to,
+    read_receivers,
     read_session,
     read_tips,
     read_unread,
@@ -27,6 +29,7 @@ from palaver.model.delivery import State, can_rise
 from palaver.model.envelope import Draft
 from palaver.model.mail import (
     CARRIED,
+    HELD,
     LEDGER,
     MAIL,
     TIP,
@@ -89,6 +92,26 @@ def test_counts_and_short_lists_belong_to_one_agent() -> None:
         rows.change([(table, agent_key("nova", 7), b"1"), (table, agent_key("nova2", 8), b"1")])
 
     assert (read_unread(rows, "nova"), read_carried(rows, "nova"), read_unsure(rows, "nova")) == (3, [7], [7])
+
+
+def test_what_is_held_is_read_the_newest_first() -> None:
+    rows = MemoryRows()
+    held = [(9, "nova"), (7, "nova"), (7, "api-luna")]
+    rows.change([(HELD, ledger_key(seq, name), b"1") for seq, name in held])
+
+    assert list(read_held(rows).items()) == [(9, ["nova"]), (7, ["nova", "api-luna"])]
+    assert read_held(MemoryRows()) == {}
+
+
+def test_whom_a_message_was_for_is_read_from_the_ledger_and_from_open_mail() -> None:
+    rows = rows_with(Entry(state="seen", ts=1))
+    rows.change([(AGENTS, name, encode_row(Agent(name=name, base=name))) for name in ("kira", "mila")])
+    waiting = encode_row(Mail(seq=7, state="queued"))
+    rows.change([(MAIL, mail_key(name, Priority.NORMAL, 7), waiting) for name in ("kira", "human")])
+    rows.change([(LEDGER, ledger_key(70, "mila"), encode_row(Entry(state="seen", ts=1)))])
+
+    assert read_receivers(rows, 7) == ["human", "kira", "nova"]
+    assert read_receivers(rows, 8) == []
 
 
 def test_the_tips_of_one_agent_are_not_those_of_another() -> None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.log.logs import LIMIT_S, AtOnce, begun, draft, fold, put, writes
+from tests.limits import LIMIT_S
+from tests.log.logs import AtOnce, begun, draft, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import BadRequest, StorageFailed, TooSlow

@@ -108,6 +108,16 @@ def test_a_new_envelope_to_everybody_has_neither_recipients_nor_payload() -> Non
     assert (envelope.to, envelope.payload, envelope.seq) == ((), None, None)
 
 
+@pytest.mark.parametrize(
+    ("type_", "sender", "field"), [("", "luna", "type"), ("t", "", "from"), ("", "", "type")]
+)
+def test_a_new_envelope_must_have_what_one_that_is_read_must_have(
+    type_: str, sender: str, field: str
+) -> None:
+    with pytest.raises(BadRequest, match=f"`{field}` is empty"):
+        Envelope.new(type_, sender, None)
+
+
 @pytest.mark.parametrize("row", json.loads((_VECTORS / "envelope_decode.json").read_text()))
 def test_a_bad_envelope_is_refused_by_the_name_of_its_field(row: dict[str, str | None]) -> None:
     with pytest.raises(BadRequest) as caught:

@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.model.envelope import Event
-from palaver.model.life import has_agent, is_echo, is_return
+from palaver.model.life import has_agent, is_echo, is_ready, is_return
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,5 @@ def test_a_moment_is_told_by_its_action(type_: str, action: object, echo: bool, 
     )
 
     assert (is_echo(event), is_return(event)) == (echo, back)
+    assert is_ready(event) == (type_ == "life" and action == "ready")
     assert has_agent(event) == (type_ == "life" and action in ("resumed", "session"))

@@ -1,7 +1,7 @@
 import pytest
 
 from palaver.model.envelope import Event
-from palaver.model.message import build_payload, flat, message_fields, readable_text
+from palaver.model.message import build_payload, flat, is_lost, message_fields, readable_text
 
 
 def _event(payload: dict[str, object], type: str = "message", to: tuple[str, ...] = ("@nova",)) -> Event:
@@ -127,3 +127,13 @@ def test_what_the_human_put_is_the_humans() -> None:
     event = Event(seq=7, id="i", type="org.x", sender="human", to=(), ts=3, device="BOXE", payload={})
 
     assert flat(event)["sender_kind"] == "human"
+
+
+def test_of_what_has_lost_its_content_it_is_said_and_nothing_made_up() -> None:
+    lost = _event({"thread": "t", "missing_blob": "ab12"})
+
+    assert is_lost(lost)
+    assert not is_lost(_event({"text": "hello"}))
+    assert readable_text(lost) == "(its content is lost)"
+    assert (flat(lost)["text"], flat(lost)["missing_blob"]) == ("", "ab12")
+    assert readable_text(_event({"missing_blob": "ab12"}, type="x.y")) == "(its content is lost)"

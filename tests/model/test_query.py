@@ -112,6 +112,27 @@ def test_a_payload_of_another_shape_is_passed_over() -> None:
     assert not matches(Query(targets=("nova",)), event)
 
 
+@pytest.mark.parametrize("type_", ["release", "member_left"])
+def test_what_the_bus_writes_in_the_place_of_a_member_is_found_by_that_member(type_: str) -> None:
+    event = replace(_event, type=type_, sender="[pal-events]", payload={"from": "vega", "room": "main"})
+
+    assert matches(Query(agents=("vega",)), event)
+    assert matches(Query(senders=("@Vega",)), event)
+    assert matches(Query(senders=("[pal-events]",)), event)
+    assert not matches(Query(senders=("kira",)), event)
+
+
+def test_nobody_else_writes_in_the_place_of_another() -> None:
+    claim = replace(_event, type="claim", payload={"from": "vega"})
+    release = replace(_event, type="release", payload={"from": "vega"})
+    odd = replace(_event, type="release", sender="[pal-events]", payload={"from": 5})
+
+    assert matches(Query(agents=("vega",)), claim)
+    assert not matches(Query(senders=("vega",)), claim)
+    assert not matches(Query(senders=("vega",)), release)
+    assert not matches(Query(senders=("vega",)), odd)
+
+
 words = st.sampled_from(["luna", "nova", "kira"])
 
 

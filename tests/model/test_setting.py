@@ -63,16 +63,14 @@ def test_the_value_is_read_back_and_every_other_line_is_as_it_was(
     parts: list[str], key: str, value: str | int
 ) -> None:
     before = "".join(parts)
-    others = [part for part in parts if key not in tomllib.loads(part)]
+    place = next((at for at, part in enumerate(parts) if key in tomllib.loads(part)), len(parts))
+    above, below = "".join(parts[:place]), "".join(parts[place + 1 :])
 
     after = with_setting(before, key, value)
 
     assert tomllib.loads(after) == {**tomllib.loads(before), key: value}
-    rest = after
-    for part in others:
-        assert part in rest
-        rest = rest.replace(part, "", 1)
-    assert len(tomllib.loads(rest)) == 1
+    assert (after[: len(above)], after[len(after) - len(below) :]) == (above, below)
+    assert tomllib.loads(after[len(above) : len(after) - len(below)]) == {key: value}
     assert with_setting(after, key, value) == after
 
 

@@ -71,6 +71,10 @@ def event(type_: str, **payload: object) -> Event:
             "r (turn 3, owner_gone, went)",
         ),
         (event("release", room="r", turn_id=3, handoff="odd"), "r (turn 3)"),
+        (
+            event("release", room="r", turn_id=3, reason="harness_gone", **{"from": "vega"}),
+            "r (turn 3, held by vega, harness_gone)",
+        ),
         (event("setting.changed", key="stale_after", value=0, old=1800), "stale_after = 0 (was 1800)"),
         (event("setting.changed", key="hints", value="x", old=None), "hints = x"),
     ],

@@ -223,7 +223,7 @@ def test_a_span_may_go_on_to_the_end(text: str, expected: tuple[int, int | None]
 
 @pytest.mark.parametrize("text", ["-", "-5", "3-4-", "0-", "x-", "", "5-2"])
 def test_what_is_no_span_is_refused(text: str) -> None:
-    with pytest.raises(BadRequest, match="is no range"):
+    with pytest.raises(BadRequest, match="is no range: write 100-120, 100 for one alone, or 100- for all"):
         parse_span(text)
 
 

@@ -66,10 +66,20 @@ def test_who_speaks_in_the_name_of_an_agent_decides_whether_it_counts(by: str | 
 def test_a_person_hears_of_one_sender_once_a_minute() -> None:
     held = Brakes(limit_hops=1, limit_a_minute=1)
 
-    told = [held.must_tell("luna", moment) for moment in (0, 59_999, 60_000)]
+    told = [held.untold("luna", seq, moment) for seq, moment in ((1, 0), (2, 59_999), (3, 60_000))]
 
-    assert told == [True, False, True]
-    assert held.must_tell("nova", 60_000)
+    assert told == [(), None, (2,)]
+    assert held.untold("nova", 4, 60_000) == ()
+
+
+def test_a_person_hears_of_all_that_was_held_since_the_last_time_each_once() -> None:
+    held = Brakes(limit_hops=1, limit_a_minute=1)
+    for seq in (1, 2, 3, 2, 1):
+        held.untold("luna", seq, 0)
+
+    told = held.untold("luna", 4, 60_000), held.untold("luna", 5, 120_000)
+
+    assert told == ((2, 3), ())
 
 
 def test_what_answers_nothing_has_no_chain() -> None:
@@ -152,11 +162,11 @@ def test_who_was_told_of_is_forgotten_at_the_limit_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(brakes, "_LIMIT_PAIRS", 2)
     held = Brakes(limit_hops=40, limit_a_minute=1)
     for name in ("nova", "kira", "mila"):
-        held.must_tell(name, 0)
+        held.untold(name, 1, 0)
 
-    told = [held.must_tell(name, 0) for name in ("mila", "nova")]
+    told = [held.untold(name, 2, 0) for name in ("mila", "nova")]
 
-    assert told == [False, True]
+    assert told == [None, ()]
 
 
 @given(st.lists(st.integers(0, 200_000), max_size=60), st.integers(1, 5))

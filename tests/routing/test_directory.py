@@ -18,14 +18,16 @@ def _names(agents: list[Agent]) -> list[str]:
     return [one.name for one in agents]
 
 
-bases = st.sampled_from(["lu", "luna", "luna2", "luna_a", "luna_a_1", "lunb", "nova", "n", "_"])
+bases = st.sampled_from(
+    ["lu", "luna", "luna2", "luna_a", "luna_a_1", "luna_a__", "luna_ab_1", "lunb", "nova", "n", "_"]
+)
 names = st.builds(full_name, bases, st.sampled_from(["", "api", "claude-x"]), st.sampled_from(["", "BOXE"]))
 agents = st.builds(agent, names, st.sampled_from(ROLES))
 
 
 @given(
     st.lists(agents | names, max_size=20),
-    st.sampled_from(["", "l", "lu", "luna", "luna_", "luna_a", "n", "x"]),
+    st.sampled_from(["", "l", "lu", "luna", "luna_", "luna_a", "luna_a_", "n", "x"]),
 )
 def test_every_index_gives_what_a_scan_would_give(steps: list[Agent | str], prefix: str) -> None:
     directory = Directory()
@@ -48,8 +50,14 @@ def test_every_index_gives_what_a_scan_would_give(steps: list[Agent | str], pref
     }
     assert _names(directory.by_glob(prefix)) == sorted(o.name for o in everybody if o.name.startswith(prefix))
     assert directory.bases_with(prefix, 99) == sorted(
-        {o.base for o in everybody if o.base.startswith(prefix) and "_" not in o.base[len(prefix) :]}
+        {o.base for o in everybody if o.base.startswith(prefix) and not is_stopped(prefix, o.base)}
     )
+
+
+def is_stopped(prefix: str, base: str) -> bool:
+    """Whether an underscore stops the prefix: the first one, or one that stands right behind it."""
+    rest = base[len(prefix) :]
+    return rest.startswith("_") if "_" in prefix else "_" in rest
 
 
 def test_an_agent_is_found_by_every_part_of_its_name() -> None:
@@ -74,6 +82,15 @@ def test_an_agent_written_anew_keeps_its_place() -> None:
     assert _names(directory.by_role("worker")) == ["nova"]
 
 
+def test_one_of_two_with_the_same_base_name_goes_and_the_other_stays() -> None:
+    directory = Directory(map(agent, ["luna", "api-luna"]))
+
+    directory.drop("luna")
+
+    assert _names(directory.by_base("luna")) == ["api-luna"]
+    assert directory.bases_with("lu", 9) == ["luna"]
+
+
 def test_a_tag_stays_known_when_nobody_has_it_any_more() -> None:
     directory = Directory([agent("api-luna")])
 
@@ -81,6 +98,23 @@ def test_a_tag_stays_known_when_nobody_has_it_any_more() -> None:
 
     assert directory.has_tag("api")
     assert not directory.has_tag("web")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "found"),
+    [
+        ("luna_r", ["luna_reviewer_1"]),
+        ("luna_reviewer_", ["luna_reviewer_1"]),
+        ("luna_", ["luna_reviewer_1", "luna_tester"]),
+        ("luna_reviewer", []),
+        ("luna", []),
+        ("lun", []),
+    ],
+)
+def test_a_prefix_that_reaches_into_the_name_of_a_sub_agent_means_it(prefix: str, found: list[str]) -> None:
+    directory = Directory(map(agent, ["luna_reviewer_1", "luna_tester"]))
+
+    assert directory.bases_with(prefix, 9) == found
 
 
 def test_no_more_candidates_are_given_than_asked_for() -> None:

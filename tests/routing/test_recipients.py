@@ -49,6 +49,8 @@ _LUNAS = _Everyone("luna", "api-luna", "luna:BOXE", "api-nova", "luna_reviewer_1
         ("@lu", ("luna", "api-luna", "luna:BOXE")),
         ("@luna_reviewer_1", ("luna_reviewer_1",)),
         ("@luna_reviewer_", ("luna_reviewer_1",)),
+        ("@luna_rev", ("luna_reviewer_1",)),
+        ("@Luna_r", ("luna_reviewer_1",)),
         ("@all", ("luna", "api-luna", "luna:BOXE", "api-nova", "luna_reviewer_1")),
         ("@human", ("human",)),
     ],
@@ -75,7 +77,7 @@ def test_the_device_of_this_home_may_be_written_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ["@luna_rev", "@luna_r", "@api-lu", "api-luna:XXXX", "@web-", "nobody", "#x", "room"]
+    "token", ["@luna_reviewer", "@luna_x", "@api-lu", "api-luna:XXXX", "@web-", "nobody", "#x", "room"]
 )
 def test_a_name_or_tag_that_nobody_has_is_unknown(token: str) -> None:
     with pytest.raises(UnknownRecipient) as caught:

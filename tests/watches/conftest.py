@@ -7,16 +7,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_S, Bus, OpenLog, open_memory, open_sqlite, opened_bus
+from tests.fakes import HUMAN, Bus, OpenLog, open_memory, open_sqlite, opened_bus
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.errors import DiskFull, PalaverError
 from palaver.log.fold_watches import read_subscription
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
-from palaver.model.query import Query
+from palaver.model.query import Filter, Query
 from palaver.model.request import Leave, SetStatus
-from palaver.model.subscription import Filter, Subscribe, Subscription
+from palaver.model.subscription import Subscribe, Subscription
 from palaver.watches.watches import Told, Watches
 
 

@@ -1,12 +1,15 @@
 """The index finds what a look at every subscription finds."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.envelope import Event
-from palaver.model.subscription import COLLISION, Filter, Subscription, is_hit
+from palaver.model.query import Filter
+from palaver.model.subscription import COLLISION, Subscription, is_hit
 from palaver.watches.index import SubscriptionIndex
 
 names = st.sampled_from(["luna", "nova", "@Nova", "api-kira", "human", ""])
@@ -93,6 +96,16 @@ def test_the_index_finds_what_a_look_at_every_subscription_finds(
     assert len(index) == len(left)
     for event in happened:
         assert index.hits(event) == [one for one in left if is_hit(one, event)]
+
+
+def test_the_name_by_which_people_ask_for_messages_is_no_name_of_an_event() -> None:
+    index = SubscriptionIndex()
+    asked = made(0, Filter(types=("message_sent", "")))
+    index.put(asked)
+    called = replace(message(), type="message_sent")
+
+    assert (index.hits(message()), index.hits(called)) == ([asked], [])
+    assert (is_hit(asked, message()), is_hit(asked, called)) == (True, False)
 
 
 @given(st.lists(filters, max_size=6))

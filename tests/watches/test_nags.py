@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_S, Bus, OpenLog, Ring, opened_bus
+from tests.fakes import HUMAN, Bus, OpenLog, Ring, opened_bus
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.errors import BadRequest, DiskFull, PalaverError

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.fakes import HUMAN, LIMIT_S, SCRIPT
+from tests.fakes import HUMAN, SCRIPT
+from tests.limits import LIMIT_S
 from tests.watches.conftest import Watched
 
 from palaver.errors import BadText

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.envelope import Event
-from palaver.model.subscription import Filter, Subscription
+from palaver.model.query import Filter
+from palaver.model.subscription import Subscription
 from palaver.model.text import check_text
 from palaver.watches.words import LIMIT_EXCERPT, collision_text, hit_text
 

@@ -30,6 +30,7 @@ _TRIES: Final = 10_000
 _WORKER: Final = "worker"
 _OBSERVER: Final = "observer"
 _LIMIT_WORD_BYTES: Final = 256
+_HAS_HISTORY: Final = "it has a history; only the human, or the same harness session again, can have it back"
 _IN_USE: Final = "it is in use now; choose another with --name"
 
 
@@ -188,11 +189,8 @@ class _Wanted:
         is_worker = standing_of_role(known.role) <= Standing.WORKER
         if self.caller.name == SCRIPT_NAME and self.request.takes_over and is_worker:
             return
-        raise NameTaken(
-            known.name,
-            "it has a history; only the human, or the same harness session again, can have it back "
-            f"(a script says so outright: pal join --as {known.name})",
-        )
+        way = f" (a script says so outright: pal join --as {known.name})"
+        raise NameTaken(known.name, _HAS_HISTORY + (way if is_worker and not self.request.takes_over else ""))
 
 
 def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Agent:

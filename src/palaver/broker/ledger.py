@@ -1,6 +1,7 @@
 """Steps of the ledger: what became of a message for one recipient. A step that is no news writes nothing."""
 
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -14,7 +15,7 @@ from palaver.model.agent import Caller
 from palaver.model.delivery import GRADES, State
 from palaver.model.envelope import Draft, Event
 from palaver.model.mail import DeliveryReport, deliverable, reply_place
-from palaver.model.message import EXTERNAL, SYSTEM, is_raw
+from palaver.model.message import EXTERNAL, SYSTEM, is_lost, is_raw
 from palaver.model.priority import format_priority
 from palaver.model.request import Acknowledge, Redeliver, Release, Report
 
@@ -25,6 +26,8 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
         raise WhoAreYou("a script has no mail of its own; join with 'pal join', or say whose with --as NAME")
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
+    if request.must_be_own:
+        _check_own(context, caller, request.messages)
     seen = DeliveryReport(
         agent=caller.name,
         messages=request.messages,
@@ -36,6 +39,16 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
     return await _write(context, caller, seen, key)
 
 
+def _check_own(context: Context, caller: Caller, seqs: Sequence[int]) -> None:
+    others = [seq for seq in seqs if read_line(context.log.rows, seq, caller.name) is None]
+    if others:
+        numbers = ", ".join(f"#{seq}" for seq in others)
+        raise BadRequest(
+            f"{numbers} {'was' if len(others) == 1 else 'were'} not sent to {caller.name}, so nothing is "
+            f"marked; 'pal receipts {others[0]}' shows whose mail it is"
+        )
+
+
 async def report(context: Context, caller: Caller, request: Report, key: bytes | None) -> Written:
     """Write a step that delivery has learned or decided."""
     return await _write(context, caller, request.report, key)
@@ -43,7 +56,7 @@ async def report(context: Context, caller: Caller, request: Report, key: bytes |
 
 async def redeliver(context: Context, caller: Caller, request: Redeliver, key: bytes | None) -> Written:
     """Put a message in line again for everyone whose copy was submitted and not confirmed."""
-    event = find_message(context.log, request.message)
+    event = _find_whole(context, request.message)
     if is_raw(event):
         raise BadRequest(f"#{event.seq} is raw keys, which are never typed by themselves: send them again")
     written = await _requeue(context, caller, event, State.SUBMITTED, f"redelivered by {caller.name}", key)
@@ -54,11 +67,19 @@ async def redeliver(context: Context, caller: Caller, request: Redeliver, key: b
 
 async def release(context: Context, caller: Caller, request: Release, key: bytes | None) -> Written:
     """Put a message in line for everyone whose copy is held."""
-    event = find_message(context.log, request.message)
+    event = _find_whole(context, request.message)
     written = await _requeue(context, caller, event, State.HELD, f"released by {caller.name}", key)
     if written.event is None:
         raise BadRequest(f"nothing of #{event.seq} is held; 'pal receipts {event.seq}' shows it")
     return written
+
+
+def _find_whole(context: Context, reference: str) -> Event:
+    event = find_message(context.log, reference)
+    if is_lost(event):
+        blob = event.payload["missing_blob"]
+        raise BadRequest(f"the content of #{event.seq} is lost: put {blob} back into blobs/, and try again")
+    return event
 
 
 async def _requeue(

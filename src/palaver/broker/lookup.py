@@ -8,7 +8,9 @@ from palaver.log.api import Log
 from palaver.model.envelope import Event
 
 _PLACE: Final = re.compile(r"#?(\d{1,15})(?::([A-Za-z0-9]+))?", re.ASCII)
-_END: Final = re.compile(r"[0-9A-Za-z]{4,26}", re.ASCII)
+_LEAST: Final = 4
+"""Signs of a ULID's end that are enough to look for it: fewer are an accident sooner than a name."""
+_END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
 
 
 def find_event(log: Log, reference: str) -> Event:
@@ -20,7 +22,10 @@ def find_event(log: Log, reference: str) -> Event:
             raise NotFound(f"event {reference}")
         return event
     if not _END.fullmatch(reference):
-        raise BadRequest(f"{reference!r} is no message: write its number, its ULID or the end of one")
+        raise BadRequest(
+            f"{reference!r} is no message: write its number, its ULID or the end of one, at least {_LEAST} "
+            "characters of it"
+        )
     events = log.find(reference.upper())
     if not events:
         raise NotFound(f"event {reference}")

@@ -13,6 +13,7 @@ from msgspec import structs
 from palaver.broker import raw
 from palaver.broker.bundles import attached_bundle
 from palaver.broker.context import SYSTEM_CALLER, Context
+from palaver.broker.held import held_text
 from palaver.broker.lookup import find_message
 from palaver.broker.outcome import Sent, Written
 from palaver.broker.room_messages import said_in_room
@@ -134,13 +135,10 @@ def _braked(
 
 async def _tell_human(context: Context, event: Event, now: int) -> None:
     """Write to the human that a message is held: once for a message, and once a minute for a sender."""
-    if context.brakes.must_tell(event.sender, now):
-        names = ", ".join(recipients_of(event))
-        text = (
-            f"#{event.seq} from {event.sender} to {names} is held: {event.payload['held']}. "
-            f"'pal release {event.seq}' lets it through"
-        )
-        await notify(context, SYSTEM_CALLER, Notify(to=HUMAN, text=text, cause=event.id, kind="held"), None)
+    others = context.brakes.untold(event.sender, event.seq, now)
+    if others is not None:
+        told = Notify(to=HUMAN, text=held_text(event, others), cause=event.id, kind="held")
+        await notify(context, SYSTEM_CALLER, told, None)
 
 
 def is_held(event: Event) -> bool:

@@ -10,10 +10,18 @@ from typing import Final
 
 from palaver.broker.context import Context
 from palaver.broker.room_moves import stick_key
-from palaver.errors import BadRequest, InvalidBody, MessageTooLarge, RoomClosed, UnknownMember
+from palaver.errors import (
+    AmbiguousRecipient,
+    BadRequest,
+    InvalidBody,
+    MessageTooLarge,
+    RoomClosed,
+    UnknownMember,
+    UnknownRecipient,
+)
 from palaver.log.api import Decide, Rows
 from palaver.log.fold_rooms import find_room, read_room, read_rooms_of
-from palaver.model.address import Human, parse_address
+from palaver.model.address import Everyone, Human, Named, Path, format_address, parse_address
 from palaver.model.address import Room as RoomAddress
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Draft
@@ -23,10 +31,13 @@ from palaver.rooms.events import HINTS, INTERRUPT, NORMAL
 from palaver.rooms.names import find_member
 from palaver.rooms.policy import ALL_WAKE, PERSONS_WAKE
 from palaver.rooms.room import Room
+from palaver.routing.directory import Directory
 from palaver.routing.recipients import Resolved, resolve
 
 _PERSONS: Final = frozenset({Standing.HUMAN, Standing.GUEST})
 """Those who may speak in a room of which they are no member."""
+_EVERYONE: Final = format_address(Everyone())
+_CANDIDATES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +67,8 @@ class Said:
 def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequence[str]) -> Said | None:
     """Find out what a message says in which room; None for one that has to do with no room.
 
-    Raises `InvalidBody`, `MessageTooLarge`, `RoomNotFound`, `RoomClosed`, and `UnknownMember` for a sender or
-    recipient that is not in the room.
+    Raises `InvalidBody`, `MessageTooLarge`, `RoomNotFound`, `RoomClosed`, `UnknownMember` for a sender or
+    recipient that is not in the room, and `AmbiguousRecipient` for a word that several there answer to.
     """
     rooms = [token for token in request.to if _is_room(token)]
     if not request.room and not rooms:
@@ -88,7 +99,10 @@ def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequ
 
 
 def _is_room(token: str) -> bool:
-    return isinstance(parse_address(token), RoomAddress)
+    try:
+        return isinstance(parse_address(token), RoomAddress)
+    except BadRequest:  # Whoever reads the recipients refuses it, behind what is wrong with the text.
+        return False
 
 
 def _check_body(context: Context, request: Send) -> None:
@@ -129,15 +143,64 @@ def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -
 
 
 def _to_members(context: Context, caller: Caller, room: Room, tokens: Sequence[str]) -> Resolved:
-    """Name members, and maybe the person, each by any word for it."""
-    names = [
-        HUMAN
-        if isinstance(parse_address(token), Human)
-        else find_member(room, token, context.attendance.is_present, asking=caller.name).name
-        for token in tokens
-    ]
-    once = tuple(dict.fromkeys(names))
-    return Resolved(to=once, recipients=once, scope=MENTIONS)
+    """Address members, and maybe the person: by any word for one of them, or as a group.
+
+    A group is expanded, so that whoever listens in the room finds itself named. Who is gone counts: it is a
+    member.
+    """
+    others = _others(context, caller, room)
+    meant = {
+        format_address(parse_address(token)): _meant(context, caller, room, token, others) for token in tokens
+    }
+    to = dict.fromkeys(name for spelled, names in meant.items() for name in names or [spelled])
+    return Resolved(
+        to=tuple(to),
+        recipients=tuple(dict.fromkeys(name for names in meant.values() for name in names)),
+        scope=BROADCAST if _EVERYONE in meant else MENTIONS,
+        empty_groups=tuple(spelled for spelled, names in meant.items() if not names),
+    )
+
+
+def _others(context: Context, caller: Caller, room: Room) -> Directory:
+    """Give a directory of the members of a room without the one who asks."""
+    found = (context.directory.get(name) for name in room.names if name != caller.name)
+    return Directory(agent for agent in found if agent is not None)
+
+
+def _meant(context: Context, caller: Caller, room: Room, token: str, others: Directory) -> Sequence[str]:
+    """Give those whom one token means, nobody for a group that is empty now."""
+    match parse_address(token):
+        case Human():
+            return [HUMAN]
+        case Everyone():
+            return [name for name in room.names if name != caller.name]
+        case Named(name=name):
+            return [_member(context, caller, room, token, others.bases_with(name, _CANDIDATES))]
+        case Path():
+            raise UnknownMember(token, room.id)
+        case _:
+            return _group(room, token, others)
+
+
+def _member(context: Context, caller: Caller, room: Room, token: str, bases: Sequence[str]) -> str:
+    """Find the one member that a word means; where it means nobody, `bases` are those that begin with it."""
+    is_present = context.attendance.is_present
+    try:
+        return find_member(room, token, is_present, asking=caller.name).name
+    except UnknownMember:
+        if not bases:
+            raise
+    if len(bases) > 1:
+        raise AmbiguousRecipient(token, list(bases))
+    return find_member(room, bases[0], is_present, asking=caller.name).name
+
+
+def _group(room: Room, token: str, others: Directory) -> Sequence[str]:
+    """Give the members of a group: by tag, by role, or by the beginning of their full names."""
+    try:
+        return resolve([token], others, sender="", is_present=lambda name: True).recipients
+    except UnknownRecipient:
+        raise UnknownMember(token, room.id) from None
 
 
 def _to_room(

@@ -5,24 +5,15 @@ reaches an agent that is at work.
 """
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
+from palaver.delivery.gate import Gate
 from palaver.delivery.queue import Queue
 from palaver.delivery.taker import Mailbox
 from palaver.log.api import Rows
 from palaver.log.state import find_mail
 from palaver.model.mail import priority_of_key
 from palaver.model.priority import Priority
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """What an agent lets pass, as its state has it."""
-
-    idle: bool
-    blocked: bool
-    paused: bool
 
 
 def passing(

@@ -23,10 +23,10 @@ from palaver.delivery.patience import Patience
 from palaver.delivery.taker import Passes, Taker
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
-from palaver.log.state import find_mail, read_agent, read_carried, read_entry
+from palaver.log.state import find_mail, read_agent
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.life import BYE, HELLO, is_return
+from palaver.model.life import BYE, HELLO, STATE_TYPES, is_ready, is_return
 from palaver.model.mail import DeliveryReport, deliverable, reply_place
 from palaver.model.message import MESSAGE, is_raw
 
@@ -43,7 +43,7 @@ class Delivery:
         self._ledger = Ledger(log, submit)
         self._clock = clock
         self._tasks = tasks
-        self._mailboxes = Mailboxes(log, now_ms=clock.now_ms, put_back=self._put_back)
+        self._mailboxes = Mailboxes(log, now_ms=clock.now_ms, put_back=self._put_back, lost=self._give_up)
         self._patience = Patience(clock, self._time_changed)
         self._offering = Offering(log, self._ledger, self._mailboxes, self._patience, clock, tasks)
         self._lanes = self._offering.lanes
@@ -57,22 +57,25 @@ class Delivery:
 
     # Takers
 
-    def take(self, agent: str, *, passes: Passes | None = None, window: int = 0) -> Taker:
+    def take(
+        self, agent: str, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
+    ) -> Taker:
         """Open a consumer of an agent's mail. Whose it may be is for the caller to know.
 
-        At most `window` messages are handed out and not settled; 0 is no limit.
+        At most `window` messages are handed out and not settled; 0 is no limit. To one that is pushed its
+        mail goes only what the agent's state lets pass.
         """
-        return self._mailboxes.get(agent).open(passes=passes, window=window)
+        mailbox = self._mailboxes.get(agent)
+        return mailbox.open(passes=passes, window=window, is_pushed=is_pushed)
 
     def _put_back(self, agent: str) -> None:
         """Mail that was in hand is open again: for takers, for lanes, and for the clock."""
         self._wake(agent, is_behind=True)
         self.deadline_changed()
-        self._forget_idle(agent)
+        self._offering.forget_idle(agent)
 
-    def _forget_idle(self, agent: str) -> None:
-        if agent not in self._lanes:
-            self._mailboxes.forget_idle(agent)
+    def _give_up(self, agent: str, events: Sequence[Event]) -> None:
+        self._tasks.create_task(self._offering.give_up(agent, events))
 
     # Lanes
 
@@ -163,7 +166,8 @@ class Delivery:
         ended between the two. It is in line again, but for keys, which were meant for that moment.
         """
         if lane.ability.remembers:
-            lost = [event for event in map(self._log.event, self._lost(lane.agent, lane.word)) if event]
+            seqs = self._mailboxes.unclaimed(lane.agent, lane.word)
+            lost = [event for event in map(self._log.event, seqs) if event]
             if seqs := [event.seq for event in lost if not is_raw(event)]:
                 reason = "it never came to its lane"
                 await self._ledger.report(lane.agent, seqs, State.QUEUED, lane=lane.word, reason=reason)
@@ -185,7 +189,7 @@ class Delivery:
         lane.offers.clear()
         self._patience.forget(lane)
         self._mailboxes.get(lane.agent).put_back(lane, seqs)  # In no hand, and submitted: nobody takes it up.
-        self._forget_idle(lane.agent)
+        self._offering.forget_idle(lane.agent)
         known = read_agent(self._log.rows, lane.agent)
         if seqs and not (lane.ability.remembers and known is not None and not known.left):
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
@@ -206,8 +210,10 @@ class Delivery:
                     self._offering.gated.forget_told(event.sender)
                 self._tasks.create_task(self._doubt(event.sender))  # A session has ended or begun.
                 self._tasks.create_task(self._offering.let_go(event.sender))
-            elif event.type in ("status", "agent.paused", "agent.unpaused"):
+            elif event.type in STATE_TYPES:
                 self._on_state(agent_of(event))
+            elif is_ready(event):
+                self._tasks.create_task(self._tell_unsure(event.sender))
 
     def _on_mail(self, event: Event) -> None:
         mail = deliverable(event)
@@ -236,7 +242,7 @@ class Delivery:
 
     def _on_state(self, agent: str) -> None:
         self._resume(agent)
-        self._offering.look(agent)
+        self._wake(agent)
 
     def _resume(self, agent: str) -> None:
         for lane in self._lanes.get(agent, ()):
@@ -248,15 +254,13 @@ class Delivery:
 
     async def _doubt(self, agent: str, lane: str = "") -> None:
         """What earlier lanes, or those of one kind, carried and none carries now is unconfirmed."""
-        if lost := self._lost(agent, lane):
+        if lost := self._mailboxes.unclaimed(agent, lane):
             await self._ledger.unconfirmed(agent, lost)
 
-    def _lost(self, agent: str, lane: str = "") -> list[int]:
-        rows = self._log.rows
-        lost = [seq for seq in read_carried(rows, agent) if not self._mailboxes.is_in_hand(agent, seq)]
-        if lane:
-            lost = [seq for seq in lost if (entry := read_entry(rows, seq, agent)) and entry.lane == lane]
-        return lost
+    async def _tell_unsure(self, agent: str) -> None:
+        """A session is ready: where nothing but its terminal leads to it, give it the numbers of before."""
+        if all(lane.is_terminal for lane in self._lanes.get(agent, ())):
+            await self._ledger.tell_unsure(agent)
 
     # Time
 

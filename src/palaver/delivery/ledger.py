@@ -3,18 +3,24 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from palaver.delivery.expiry import Due
 from palaver.delivery.notices import held_notices, notice
+from palaver.delivery.unsure import unsure_notice
 from palaver.log.api import Log
 from palaver.log.state import read_entry
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
 from palaver.model.mail import DeliveryReport
+from palaver.model.message import LOST
 from palaver.model.request import Notify, Report
 
 Submit = Callable[[Report | Notify], Awaitable[object]]
 """Hands a request to the broker in the name of the bus."""
+
+
+_WHY_LOST: Final = f"{LOST}, its file in blobs/ is gone or changed. Send it again"
 
 
 class Ledger:
@@ -60,6 +66,16 @@ class Ledger:
     async def tell_held(self, agent: str, events: Sequence[Event], *, why: str) -> None:
         """These cannot go now: each sender is told, with `why` in words, in one notice for all of its own."""
         for told in held_notices(agent, events, reason=why):
+            await self._submit(told)
+
+    async def lost(self, agent: str, events: Sequence[Event]) -> None:
+        """Of these the content is lost: they are held, for a file may come back, and their senders told."""
+        await self.report(agent, [event.seq for event in events], State.HELD, reason=LOST)
+        await self.tell_held(agent, self.which_are(State.HELD, agent, events), why=_WHY_LOST)
+
+    async def tell_unsure(self, agent: str) -> None:
+        """Give an agent the numbers of what it may or may not have read, those that it was not given yet."""
+        if (told := unsure_notice(self._log, agent)) is not None:
             await self._submit(told)
 
     async def refused(

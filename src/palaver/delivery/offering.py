@@ -23,7 +23,7 @@ from palaver.log.state import is_carried, read_agent, read_entry
 from palaver.model.agent import Agent
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.message import is_raw
+from palaver.model.message import is_lost, is_raw
 from palaver.model.terminal import DIALOG
 
 _SHUT_MS: Final = round(SHUT_S * 1000)
@@ -71,6 +71,8 @@ class Offering:
             await self.let_go(agent)
             while agent not in self._drawing and (chosen := self.choose(agent)) is not None:
                 lane, events = chosen
+                if await self._has_held_lost(agent, events):
+                    continue
                 if is_raw(events[0]) or (lane.level.is_open and self._asked(agent) is None):
                     await self.offer(lane, events)
                 else:
@@ -101,6 +103,8 @@ class Offering:
         try:
             await self.gated.release(agent, over.__contains__)
             chosen = self.choose(agent, lane, state)
+            while chosen is not None and await self._has_held_lost(agent, chosen[1]):
+                chosen = self.choose(agent, lane, state)
         finally:
             for one in asked:
                 self._drawing.remove(one)
@@ -205,6 +209,30 @@ class Offering:
             await self.gated.hold_back(lane.agent, events, lane=lane.word, reason=reason)
         finally:
             mailbox.put_back(lane, seqs)
+
+    def forget_idle(self, agent: str) -> None:
+        """Forget the mailbox of an agent that nothing leads to, when nobody draws on it."""
+        if agent not in self.lanes:
+            self._mailboxes.forget_idle(agent)
+
+    # What is lost
+
+    async def give_up(self, agent: str, events: Sequence[Event]) -> None:
+        """Hold what a taker has found without its content.
+
+        Nobody is woken: where it could not be written down, the next who looks finds it again.
+        """
+        try:
+            await self._ledger.lost(agent, events)
+        finally:
+            self._mailboxes.settle(agent, [event.seq for event in events])
+            self.forget_idle(agent)
+
+    async def _has_held_lost(self, agent: str, events: Sequence[Event]) -> bool:
+        """Hold what has lost its content, and tell whether there was any. Waits for nothing where not."""
+        if lost := [event for event in events if is_lost(event)]:
+            await self._ledger.lost(agent, lost)
+        return bool(lost)
 
     async def tell_stuck(self, lane: Lane) -> None:
         """Tell the senders of what stands in the composer that a dialog is open over it."""

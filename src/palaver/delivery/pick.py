@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
 from palaver.delivery.allowances import is_limited
-from palaver.delivery.choice import Gate, passing
+from palaver.delivery.choice import passing
+from palaver.delivery.gate import Gate
 from palaver.delivery.lane import Lane, lanes_in_order
 from palaver.delivery.taker import Mailbox
 from palaver.harness.hook_states import COMPACTING, PERMISSION, QUESTION

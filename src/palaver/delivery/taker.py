@@ -6,14 +6,17 @@ message is in two hands, and nothing here waits on a clock.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Final
 
+from palaver.delivery.gate import gate_of_pushed
 from palaver.log.api import Log
+from palaver.log.state import read_agent
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
 from palaver.model.mail import MAIL, Mail, decode_mail, mail_key, mail_prefix
+from palaver.model.message import is_lost
 from palaver.model.priority import Priority
 
 _QUEUED: Final[frozenset[str]] = frozenset({State.QUEUED})
@@ -21,25 +24,34 @@ _WITH_ANSWERED: Final[frozenset[str]] = frozenset({State.QUEUED, State.ANSWERED}
 _PAGE: Final = 200
 
 Passes = Callable[[Event], bool]
+HearLost = Callable[[str, Sequence[Event]], None]
+"""Is told the agent's name, and what of its mail has lost its content."""
 
 
 class Mailbox:
     """Who draws on one agent's mail, takers and lanes, and what each of them has in hand."""
 
     def __init__(
-        self, log: Log, agent: str, *, now_ms: Callable[[], int], put_back: Callable[[str], None]
+        self,
+        log: Log,
+        agent: str,
+        *,
+        now_ms: Callable[[], int],
+        put_back: Callable[[str], None],
+        lost: HearLost,
     ) -> None:
         """`put_back` is told the agent's name whenever mail is open again, or a consumer has ended."""
         self._log = log
+        self._lost = lost
         self._now_ms = now_ms
         self._put_back = put_back
         self.agent = agent
         self._in_hand: dict[int, object] = {}
         self._takers: dict[Taker, None] = {}
 
-    def open(self, *, passes: Passes | None = None, window: int = 0) -> "Taker":
+    def open(self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False) -> "Taker":
         """Let one more consumer draw on this mail; `passes` chooses which of it."""
-        taker = Taker(self, self._log, passes, window)
+        taker = Taker(self, self._log, passes, window, is_pushed=is_pushed)
         self._takers[taker] = None
         return taker
 
@@ -112,6 +124,11 @@ class Mailbox:
             assert seq not in self._in_hand
             self._in_hand[seq] = owner
 
+    def give_up(self, events: Sequence[Event]) -> None:
+        """Nobody takes these, whose content is lost: they are in a hand until that is written down."""
+        self.hold(self, [event.seq for event in events])
+        self._lost(self.agent, events)
+
     def settle(self, seqs: Iterable[int]) -> None:
         """These are written down: whoever had them in hand has them no longer."""
         for seq in seqs:
@@ -132,16 +149,20 @@ class Mailbox:
 
 
 class Taker:
-    """One consumer of an agent's mail.
+    """One consumer of an agent's mail: one that fetches it, or one that is pushed it.
 
-    It remembers how far it has looked, so that neither what it has in hand nor what does not pass is
-    looked at again each time something comes.
+    Whoever fetches gets all that waits; whoever is pushed gets what the agent's state lets pass. It remembers
+    how far it has looked, so that neither what it has in hand nor what does not pass is looked at again each
+    time something comes.
     """
 
-    def __init__(self, mailbox: Mailbox, log: Log, passes: Passes | None, window: int) -> None:
+    def __init__(
+        self, mailbox: Mailbox, log: Log, passes: Passes | None, window: int, *, is_pushed: bool
+    ) -> None:
         """At most `window` messages are handed out and not settled; 0 is no limit."""
         self._mailbox = mailbox
         self._log = log
+        self._is_pushed = is_pushed
         self._passes = passes
         self._window = window
         self._unsettled: set[int] = set()
@@ -153,12 +174,15 @@ class Taker:
         """Take what is there now, at most `limit` messages; maybe none."""
         self._news.clear()
         drawn: list[Event] = []
+        lost: list[Event] = []
         if self._is_closed:
             return drawn
         if self._window:
             limit = min(limit, self._window - len(self._unsettled))
-        for priority in Priority:
-            self._draw(priority, limit, drawn)
+        for priority in self._open_priorities():
+            self._draw(priority, limit, drawn, lost)
+        if lost:
+            self._mailbox.give_up(lost)
         self._unsettled.update(event.seq for event in drawn)
         return drawn
 
@@ -189,7 +213,14 @@ class Taker:
             self._mailbox.close(self)
             self._news.set()
 
-    def _draw(self, priority: Priority, limit: int, drawn: list[Event]) -> None:
+    def _open_priorities(self) -> list[Priority]:
+        """What waits behind the gate is not looked at, and so it is all found when that opens."""
+        if not self._is_pushed:
+            return list(Priority)
+        gate = gate_of_pushed(read_agent(self._log.rows, self._mailbox.agent))
+        return [priority for priority in Priority if gate.can_pass(priority)]
+
+    def _draw(self, priority: Priority, limit: int, drawn: list[Event], lost: list[Event]) -> None:
         last, seen = self._log.last(), self._looked_at.get(priority, 0)
         for mail in self._mailbox.waiting(priority, after=seen, with_answered=True):
             if len(drawn) >= limit:
@@ -197,7 +228,9 @@ class Taker:
             if priority is not Priority.IDLE_FIRST:
                 self._looked_at[priority] = mail.seq
             event = self._log.event(mail.seq)
-            if event is not None and (self._passes is None or self._passes(event)):
+            if event is not None and is_lost(event):
+                lost += [event] if mail.state == State.QUEUED else []
+            elif event is not None and (self._passes is None or self._passes(event)):
                 self._mailbox.hold(self, [mail.seq])
                 drawn.append(event)
         # All of it was looked at: what is not in hand now does not pass, or will be told of when it opens.

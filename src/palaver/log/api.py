@@ -72,6 +72,14 @@ class Archived:
 
 
 @dataclass(frozen=True, slots=True)
+class BlobCount:
+    """How many contents lie beside the log, and which of them are gone or are not what they were."""
+
+    count: int
+    lost: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivedPage:
     """What was found in archives, and the place up to which they were looked through."""
 
@@ -188,6 +196,10 @@ class Log(Protocol):
 
         Raises StorageFailed when an archive is damaged, or gone with events that have left the log.
         """
+        ...
+
+    async def check_blobs(self) -> BlobCount:
+        """Read through all that lies beside the log because it is too large for it."""
         ...
 
     async def close(self) -> None:

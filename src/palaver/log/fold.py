@@ -38,6 +38,7 @@ from palaver.model.life import BYE, HELLO, LIFE, READY, has_agent
 from palaver.model.mail import decode_count, encode_row
 from palaver.model.subagent import split_subagent_name
 from palaver.model.task import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
+from palaver.model.terminal import PAUSED, UNPAUSED
 from palaver.rooms.payloads import NOTE_ADDED, NOTE_RESOLVED, ROOM_TYPES
 
 __all__ = [
@@ -88,7 +89,10 @@ def _hello(rows: Rows, event: Event) -> list[Change]:
     fields = event.payload.get("agent")
     if isinstance(fields, Mapping):
         agent = msgspec.convert(fields, Agent)
+        known = read_agent(rows, agent.name)
         agent = msgspec.structs.replace(agent, since=event.ts, joined=event.ts, seq=event.seq, left=False)
+        if known is not None and known.paused:  # until a person lets it go on, whoever runs it by then
+            agent = msgspec.structs.replace(agent, paused=True)
         return _sits_down(rows, agent)
     runtime, version = str(event.payload.get("runtime", "")), str(event.payload.get("version", ""))
     return _change_agent(rows, event, runtime=runtime, version=version)
@@ -105,7 +109,7 @@ def _status(rows: Rows, event: Event) -> list[Change]:
 
 
 def _paused(rows: Rows, event: Event) -> list[Change]:
-    return _change_agent(rows, event, paused=event.type == "agent.paused")
+    return _change_agent(rows, event, paused=event.type == PAUSED)
 
 
 def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
@@ -161,8 +165,8 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     TASK_COMPLETE: fold_task,
     HELLO: _hello,
     BYE: _bye,
-    "agent.paused": _paused,
-    "agent.unpaused": _paused,
+    PAUSED: _paused,
+    UNPAUSED: _paused,
     "status": _status,
     LIFE: _life,
 }

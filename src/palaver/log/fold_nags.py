@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from palaver.log.api import Change, Rows
-from palaver.log.state import can_step, read_agent, read_entry
+from palaver.log.owed import owed_no_more, without
+from palaver.log.state import read_agent, read_entry
 from palaver.log.walk import places_of_agents, walk
-from palaver.model.delivery import ENDS, AgentState, State
+from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.life import BYE
 from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, reply_place
@@ -88,25 +89,14 @@ def _told(rows: Rows, event: Event, agent: str, request: int, count: int) -> lis
 
 
 def _over(rows: Rows, agent: str, request: int) -> list[Change]:
-    key = agent_key(agent, request)
-    return [(table, key, None) for table in (NAGS, NAG_DUE) if rows.get(table, key) is not None]
+    return without(rows, (NAGS, NAG_DUE), agent, request)
 
 
 def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """A copy that ends unread leaves nothing to wait for; a reply that is let through is one.
-
-    What is seen by one who is idle may be waited for from then on.
-    """
-    state = event.payload.get("state")
-    if state == State.SEEN:
+    """What is owed no more is waited for no more. What one sees who is idle may be, from then on."""
+    if event.payload.get("state") == State.SEEN:
         return _by_seeing(rows, event, msgspec.convert(event.payload, DeliveryReport))
-    if state not in ENDS and state != State.QUEUED:
-        return []
-    report = msgspec.convert(event.payload, DeliveryReport)
-    moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
-    if state != State.QUEUED:
-        return [change for seq in moved for change in _over(rows, report.agent, seq)]
-    return _over(rows, report.author, report.answers) if moved and report.answers else []
+    return [change for owed in owed_no_more(rows, event) for change in _over(rows, *owed)]
 
 
 def _by_seeing(rows: Rows, event: Event, report: DeliveryReport) -> list[Change]:

@@ -15,12 +15,13 @@ from typing import Final
 import msgspec
 
 from palaver.log.api import Change, Rows
-from palaver.log.state import can_step, read_entry
+from palaver.log.owed import owed_no_more, without
+from palaver.log.state import read_entry
 from palaver.log.walk import places_of_agents, walk
-from palaver.model.delivery import ENDS, AgentState, State
+from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.life import BYE
-from palaver.model.mail import DeliveryReport, agent_key, deliverable, encode_row, place_of_key, reply_place
+from palaver.model.mail import agent_key, deliverable, encode_row, place_of_key, reply_place
 from palaver.model.message import HUMAN, INSTANCE, MESSAGE, REQUEST, SYSTEM
 from palaver.model.query import STORED_STATES
 from palaver.model.subscription import (
@@ -123,20 +124,12 @@ def _told(rows: Rows, event: Event) -> list[Change]:
 
 
 def _unwatched(rows: Rows, agent: str, request: int) -> list[Change]:
-    key = agent_key(agent, request)
-    return [(table, key, None) for table in (WATCHES, DUE) if rows.get(table, key) is not None]
+    return without(rows, (WATCHES, DUE), agent, request)
 
 
 def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """A copy that ends unread leaves nothing to wait for; a reply that is let through is one."""
-    state = event.payload.get("state")
-    if state not in ENDS and state != State.QUEUED:
-        return []
-    report = msgspec.convert(event.payload, DeliveryReport)
-    moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
-    if state != State.QUEUED:
-        return [change for seq in moved for change in _unwatched(rows, report.agent, seq)]
-    return _unwatched(rows, report.author, report.answers) if moved and report.answers else []
+    """What is owed no more is watched no more."""
+    return [change for owed in owed_no_more(rows, event) for change in _unwatched(rows, *owed)]
 
 
 def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:

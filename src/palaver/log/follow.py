@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from palaver.log.api import Log
 from palaver.model.envelope import Event

@@ -5,6 +5,7 @@ long is not asked to stop: it is ended. Nothing beside it is slowed down: it run
 """
 
 import contextlib
+import math
 import os
 import resource
 import subprocess
@@ -21,8 +22,11 @@ from palaver.log.guard import Guard, check_clause
 
 _LOWEST_PRIORITY: Final = 19
 _LIMIT_MEMORY_BYTES: Final = 1024 * 1024 * 1024
-_START_S: Final = 3.0
-"""How long the process itself may take to start, on a busy machine."""
+_START_S: Final = 20.0
+"""So long it may wait for a processor, beyond its limit: on a busy machine the lowest priority waits long.
+
+How much it may work is limited too: on any other machine nobody waits so long for a step without an end.
+"""
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +105,7 @@ class GuardProcess:
     @contextlib.contextmanager
     def _started(self, asked: bytes) -> Generator[subprocess.Popen[bytes], None, None]:
         with subprocess.Popen(
-            [sys.executable, "-I", "-m", "palaver.log.guard_process"],
+            [sys.executable, "-I", "-m", "palaver.log.guard_process", str(_work_s(self._limit_s))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -122,6 +126,11 @@ class GuardProcess:
                 timer.cancel()
                 child.kill()
                 self._child = None
+
+
+def _work_s(limit_s: float) -> int:
+    """So many seconds of a processor, with those for the start, come to more than the limit."""
+    return math.ceil(limit_s) + 1
 
 
 def answer(source: BinaryIO, target: BinaryIO) -> None:
@@ -150,4 +159,5 @@ def answer(source: BinaryIO, target: BinaryIO) -> None:
 if __name__ == "__main__":  # pragma: no cover - runs in the other process
     os.nice(_LOWEST_PRIORITY)
     resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_MEMORY_BYTES, _LIMIT_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]), int(sys.argv[1])))
     answer(sys.stdin.buffer, sys.stdout.buffer)

@@ -5,12 +5,14 @@ from typing import Final
 import msgspec
 
 from palaver.log.api import Change, Rows
+from palaver.log.fold_nags import read_nag
 from palaver.log.state import can_step, find_mail, is_carried, read_entry, read_line, read_unread
 from palaver.model.delivery import State, can_rise
 from palaver.model.envelope import Event
 from palaver.model.mail import (
     CARRIED,
     EXPIRY,
+    HELD,
     LEDGER,
     MAIL,
     TIP,
@@ -64,7 +66,7 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
     place = reply_place(event)
     # What is held answers nothing until it is released.
     if place is not None and not deliverable(event).held:
-        changes += _answered(rows, event, event.sender, place, counter)
+        changes += _answered_with_reminder(rows, event, event.sender, place, counter)
     return changes + counter.changes()
 
 
@@ -86,8 +88,20 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
         if found.held:
             entry = Entry(state=State.HELD, ts=event.ts, reason=found.held)
             changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(entry)))
+            changes.append((HELD, ledger_key(event.seq, agent), b"1"))
         if found.expires:
             changes.append((EXPIRY, expiry_key(found.expires, event.seq, agent), b"1"))
+    return changes
+
+
+def _answered_with_reminder(
+    rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
+) -> list[Change]:
+    """What a reply answers, and the reminder of it that still waits: nobody is reminded of what is done."""
+    changes = _answered(rows, event, agent, place, counter, answer)
+    nag = read_nag(rows, agent, place)
+    if nag is not None and nag.last:
+        changes += _answered(rows, event, agent, nag.last, counter, answer)
     return changes
 
 
@@ -127,7 +141,8 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
         if can_step(rows, report, seq):
             changes += _reported(rows, event, report, seq, counter)
     if report.author and report.answers and changes:
-        changes += _answered(rows, event, report.author, report.answers, counter, report.messages[0])
+        answer = report.messages[0]
+        changes += _answered_with_reminder(rows, event, report.author, report.answers, counter, answer)
     changes += [(TIP, tip_key(report.agent, tip), b"1") for tip in report.tips]
     return changes + counter.changes()
 
@@ -170,6 +185,9 @@ def _moved(report: DeliveryReport, ts: int, key: str, mail: Mail, counter: _Coun
     moved = msgspec.structs.replace(mail, state=report.state, since=ts, is_gated=is_gated)
     changes: list[Change] = [(MAIL, key, encode_row(moved))]
     counter.add(report.agent, mail.is_kept_back - moved.is_kept_back)
+    if mail.is_kept_back != moved.is_kept_back:
+        kept = b"1" if moved.is_kept_back else None
+        changes.append((HELD, ledger_key(mail.seq, report.agent), kept))
     if mail.expires:  # What is submitted can no longer expire; what is queued again can.
         is_open = report.state != State.SUBMITTED
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, report.agent), b"1" if is_open else None))
@@ -192,6 +210,8 @@ def _taken_out(agent: str, key: str, mail: Mail, counter: _Counter) -> list[Chan
     """One message leaves an agent's line."""
     counter.add(agent, 0 if mail.is_kept_back else -1)
     changes: list[Change] = [(MAIL, key, None)]
+    if mail.is_kept_back:
+        changes.append((HELD, ledger_key(mail.seq, agent), None))
     if mail.expires:
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))
     return changes

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Final
 
 from palaver.errors import BadQuery, ShuttingDown
-from palaver.log.api import Apply, Archived, ArchivedPage, Change, Commit, Decide, Hear, Rows
+from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Change, Commit, Decide, Hear, Rows
 from palaver.log.newest import Newest
 from palaver.log.records import decode_payload, encode_payload, searched_text
 from palaver.log.rows import prefix_end
@@ -181,6 +181,9 @@ class MemoryLog:
 
     async def check_archives(self) -> int:
         return len(self._archive)
+
+    async def check_blobs(self) -> BlobCount:
+        return BlobCount(0)
 
     async def close(self) -> None:
         self._is_closed = True

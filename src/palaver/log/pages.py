@@ -1,7 +1,8 @@
 """Reading everything that matches, page by page: first what is archived, then what is in the log."""
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from palaver.log.api import Log
 from palaver.model.envelope import Event

@@ -49,8 +49,13 @@ _KEPT_IN_ROW: Final = (
     "state",
     "agent",
     "file",
+    "expires",
+    "held",
 )
+_LISTS_KEPT_IN_ROW: Final = ("mentions", "delivered_to", "wakes", "dead")
 _LIMIT_KEPT_CHARACTERS: Final = 1024
+_LIMIT_KEPT_LIST_BYTES: Final = 16 * 1024
+"""Names of some hundred recipients: enough for any message that somebody wrote by hand."""
 
 _encode: Final = msgspec.json.Encoder().encode
 decode_payload: Final = msgspec.json.Decoder(dict[str, object]).decode
@@ -151,11 +156,19 @@ def _depth(payload: object) -> int:
 
 
 def _short_fields(payload: dict[str, object]) -> dict[str, object]:
-    return {
+    """What can still be asked for, and is still known when the blob is lost."""
+    words: dict[str, object] = {
         key: value
         for key in _KEPT_IN_ROW
         if isinstance(value := payload.get(key), (str, int)) and len(str(value)) <= _LIMIT_KEPT_CHARACTERS
     }
+    lists: dict[str, object] = {
+        key: value
+        for key in _LISTS_KEPT_IN_ROW
+        if isinstance(value := payload.get(key), (list, tuple))
+        and len(_encode(value)) <= _LIMIT_KEPT_LIST_BYTES
+    }
+    return words | lists
 
 
 def _word(payload: dict[str, object], key: str) -> str | None:

@@ -11,10 +11,12 @@ from typing import Final
 from palaver.errors import BadQuery
 from palaver.log.records import COLUMNS
 from palaver.log.search import format_search, parse_search
+from palaver.model.concern import SAID_FOR
 from palaver.model.life import BYE
 from palaver.model.query import EXITED, STORED_STATES, STORED_TYPES, Query
 
 _LIMIT_ARMS: Final = 20
+_SENDER: Final = "ltrim(sender, '@') COLLATE NOCASE"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
 """Texts that stand in JSON as they are, and in which SQLite disregards case as we do."""
 
@@ -74,7 +76,7 @@ def _add_filters(made: _Conditions, query: Query) -> None:
     is_divided = bool(query.threads or query.rooms)
     types = sorted({STORED_TYPES.get(name, name) for name in query.types})
     _add_word(made, "type", types, is_found_by=not is_divided)
-    _add_word(made, "ltrim(sender, '@') COLLATE NOCASE", _plain(query.senders), is_found_by=not is_divided)
+    _add_senders(made, query)
     if query.since is not None:
         made.add("ts >= ?", query.since)
     if query.until is not None:
@@ -88,8 +90,36 @@ def _add_filters(made: _Conditions, query: Query) -> None:
     _add_sieve(made, ("payload",), states, types=(BYE,) if EXITED in states else ())
 
 
+def _add_senders(made: _Conditions, query: Query) -> None:
+    """Let through what one of several wrote, or the bus in their place."""
+    senders = _plain(query.senders)
+    if senders and not _has_one_sender(query):
+        named = " OR ".join([*("payload LIKE ?" for _ in senders), "blob IS NOT NULL"])
+        spoken = f"type IN ({_marks(SAID_FOR)}) AND ({named})"
+        likes = (f"%{name}%" for name in senders)
+        # The plus is that of `_add_word`.
+        made.add(f"(+{_SENDER} IN ({_marks(senders)}) OR {spoken})", *senders, *SAID_FOR, *likes)
+
+
+def _has_one_sender(query: Query) -> bool:
+    """Tell whether events are found by their one sender: nothing else is as good."""
+    is_found_otherwise = query.threads or query.rooms or query.search
+    return len(_plain(query.senders)) == 1 and not is_found_otherwise
+
+
+def _by_sender(made: _Conditions, query: Query) -> list[_Conditions]:
+    """Divide into what one has written and what the bus has written in its place, by type."""
+    (sender,) = _plain(query.senders)
+    spoken = f"type = ? AND +{_SENDER} <> ? AND (payload LIKE ? OR blob IS NOT NULL)"
+    types = [type_ for type_ in SAID_FOR if not query.types or type_ in query.types]
+    return [
+        made.copy_with(f"{_SENDER} = ?", sender),
+        *(made.copy_with(spoken, type_, sender, f"%{sender}%") for type_ in types),
+    ]
+
+
 def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
-    """Divide by thread, else by room: each is found by its index, and SQLite merges them as they come.
+    """Divide by thread, else by room or one sender: each is found by its index, and SQLite merges them.
 
     Behind IN it would have to sort all it finds.
     """
@@ -101,7 +131,7 @@ def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
         made, rooms = made.copy_with(f"+room IN ({_marks(rooms)})", *rooms), []
     column, words = ("thread", threads) if threads else ("room", rooms)
     if not words:
-        return [made]
+        return _by_sender(made, query) if _has_one_sender(query) else [made]
     if query.search or len(words) > _LIMIT_ARMS:
         return [made.copy_with(f"+{column} IN ({_marks(words)})", *words)]
     return [made.copy_with(f"{column} = ?", word) for word in words]

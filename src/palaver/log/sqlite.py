@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from palaver.clock import Clock
-from palaver.log.api import Apply, Archived, ArchivedPage, Commit, Decide, Hear, Rows
+from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Decide, Hear, Rows
 from palaver.log.archive import Archives, Copier, count_archived
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
+from palaver.log.blob_check import count_blobs
 from palaver.log.blobs import Blobs
 from palaver.log.guard import TIME_LIMIT_S
 from palaver.log.migrations import migrate
@@ -186,6 +187,9 @@ class SqliteLog:
 
     async def check_archives(self) -> int:
         return await asyncio.to_thread(count_archived, self._path, self._archives)
+
+    async def check_blobs(self) -> BlobCount:
+        return await asyncio.to_thread(count_blobs, self._path, self._blobs)
 
     async def close(self) -> None:
         self._copier.stop()

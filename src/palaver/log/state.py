@@ -12,6 +12,7 @@ from palaver.model.agent import Agent
 from palaver.model.delivery import State, can_rise
 from palaver.model.mail import (
     CARRIED,
+    HELD,
     LEDGER,
     MAIL,
     TIP,
@@ -27,8 +28,10 @@ from palaver.model.mail import (
     mail_keys,
     mail_prefix,
     place_of_key,
+    receiver_of_key,
     tip_key,
 )
+from palaver.model.message import HUMAN
 from palaver.model.priority import Priority
 
 AGENTS: Final = "agent"
@@ -80,6 +83,17 @@ def read_entry(rows: Rows, seq: int, agent: str) -> Entry | None:
     """Look one line of the ledger up; None means that nothing has happened to it yet."""
     value = rows.get(LEDGER, ledger_key(seq, agent))
     return None if value is None else decode_entry(value)
+
+
+def read_receivers(rows: Rows, seq: int) -> list[str]:
+    """Give whom a message was for as the ledger and open mail have it, by name.
+
+    For one that no longer says so itself: every agent is looked at.
+    """
+    prefix = ledger_key(seq, "")
+    names = {key.removeprefix(prefix) for key, _ in rows.scan(LEDGER, prefix, limit=_LIMIT_LIST)}
+    known = [*(agent.name for agent in read_agents(rows)), HUMAN]
+    return sorted(names | {name for name in known if find_mail(rows, name, seq) is not None})
 
 
 def read_unread(rows: Rows, agent: str) -> int:
@@ -134,6 +148,18 @@ def read_carried(rows: Rows, agent: str) -> list[int]:
 def read_unsure(rows: Rows, agent: str) -> list[int]:
     """Give the places of what an agent may or may not have read: lanes ended before it was confirmed."""
     return [place_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
+
+
+def read_held(rows: Rows) -> dict[int, list[str]]:
+    """Give what is kept back until it is let through, the newest first: its place, and for whom it is.
+
+    Of very much the oldest is left out.
+    """
+    held: dict[int, list[str]] = {}
+    for key, _ in rows.scan(HELD, "", limit=_LIMIT_LIST, reverse=True):
+        seq, agent = receiver_of_key(key)
+        held.setdefault(seq, []).append(agent)
+    return held
 
 
 def read_tips(rows: Rows, agent: str) -> frozenset[str]:

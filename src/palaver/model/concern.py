@@ -7,6 +7,9 @@ from palaver.model.message import MESSAGE
 
 JOINED: Final = "member_joined"
 LEFT: Final = "member_left"
+RELEASED: Final = "release"
+SAID_FOR: Final = (LEFT, RELEASED)
+"""What the bus writes in the place of a member that is gone; `from` in the payload is that member."""
 
 _COMINGS: Final = frozenset({JOINED, LEFT})
 
@@ -17,6 +20,15 @@ def from_agent(event: Event) -> str | None:
         found = event.payload["from"]
         return found if isinstance(found, str) else None
     return event.sender
+
+
+def writers(event: Event) -> tuple[str, ...]:
+    """Give those whose event it is: its sender, and the member in whose place the bus has written it."""
+    found = event.payload.get("from") if event.type in SAID_FOR else None
+    # No name of anybody begins with a bracket.
+    return (
+        (event.sender, found) if isinstance(found, str) and event.sender.startswith("[") else (event.sender,)
+    )
 
 
 def to_agents(event: Event) -> tuple[str, ...]:

@@ -37,8 +37,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         payload: Mapping[str, object] | None = None,
         to: Sequence[str] | None = None,
     ) -> "Envelope":
-        """Make an envelope with an id and a time of its own, for a program that is not the daemon."""
+        """Make an envelope with an id and a time of its own, for a program that is not the daemon.
+
+        Raises `BadRequest`, as `from_json` does, when the type or the sender is empty.
+        """
         made = system_ulid()
+        _check_filled(type=type, id=made, sender=sender)
         return cls(
             type=type,
             id=made,
@@ -219,7 +223,11 @@ def _read(text: str | bytes) -> _Line:
         raise BadRequest(f"not an envelope: {error}") from error
     if line.v != VERSION:
         raise BadRequest(f"not an envelope: the field `v` must be {VERSION}")
-    if not (line.type and line.id and line.sender):
-        empty = "type" if not line.type else "id" if not line.id else "from"
-        raise BadRequest(f"not an envelope: the field `{empty}` is empty")
+    _check_filled(type=line.type, id=line.id, sender=line.sender)
     return line
+
+
+def _check_filled(*, type: str, id: str, sender: str) -> None:
+    if not (type and id and sender):
+        empty = "type" if not type else "id" if not id else "from"
+        raise BadRequest(f"not an envelope: the field `{empty}` is empty")

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from palaver.model.place import Place
+
 REPORT_END: Final = ".report.json"
 """How the names of such files end, behind the agent's."""
 
@@ -14,7 +16,7 @@ REPORT_END: Final = ".report.json"
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of messages that were carried for an earlier daemon."""
 
-    messages: tuple[int, ...]
+    messages: tuple[Place, ...]
     answer: str
     grade: str = ""
     name: str = ""

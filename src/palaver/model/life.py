@@ -7,6 +7,7 @@ who follow lives. Nothing is decided by them.
 from typing import Final
 
 from palaver.model.envelope import Event
+from palaver.model.terminal import PAUSED, UNPAUSED
 
 HELLO: Final = "agent.hello"
 BYE: Final = "agent.bye"
@@ -22,7 +23,10 @@ DAEMON_STARTED: Final = "daemon_started"
 SEAT_TYPES: Final = frozenset({HELLO, BYE, LIFE})
 """By these an agent comes, goes, or is back at another seat."""
 
-AGENT_TYPES: Final = SEAT_TYPES | {"agent.paused", "agent.unpaused", "status"}
+STATE_TYPES: Final = frozenset({"status", PAUSED, UNPAUSED})
+"""By these an agent stays where it is, and is in another state."""
+
+AGENT_TYPES: Final = SEAT_TYPES | STATE_TYPES
 """By these anything changes that the state holds of an agent."""
 
 _ECHOES: Final = frozenset({STARTED, STOPPED})
@@ -42,3 +46,8 @@ def has_agent(event: Event) -> bool:
 def is_return(event: Event) -> bool:
     """Tell whether an agent is back by this event: at another seat, or on a new connection."""
     return event.type == LIFE and event.payload.get("action") == RESUMED
+
+
+def is_ready(event: Event) -> bool:
+    """Tell whether an agent is idle by this event for the first time since it came."""
+    return event.type == LIFE and event.payload.get("action") == READY

@@ -6,6 +6,7 @@
     expiry    when what waits expires, soonest first
     carried   what was submitted on a lane that has not answered
     unsure    what lanes carried and never confirmed
+    held      what is kept back from everybody until it is let through, by place
     tip       which one-time tips an agent was told, with what it has seen
 
 Open mail sorts by priority, then by place; `idle-first` newest first. So the next message of any agent is the
@@ -30,6 +31,7 @@ UNREAD: Final = "unread"
 EXPIRY: Final = "expiry"
 CARRIED: Final = "carried"
 UNSURE: Final = "unsure"
+HELD: Final = "held"
 TIP: Final = "tip"
 
 _QUIET: Final = len(Priority)
@@ -191,6 +193,12 @@ def priority_of_key(key: str) -> Priority:
 def ledger_key(seq: int, agent: str) -> str:
     """Where the ledger keeps one line."""
     return f"{seq:015d}/{agent}"
+
+
+def receiver_of_key(key: str) -> tuple[int, str]:
+    """Give (place, agent) back that `ledger_key` wrote."""
+    seq, agent = key.split("/", 1)
+    return int(seq), agent
 
 
 def agent_key(agent: str, seq: int) -> str:

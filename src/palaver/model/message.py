@@ -24,6 +24,9 @@ BROADCAST: Final = "broadcast"
 MENTIONS: Final = "mentions"
 PATH: Final = "path"
 
+LOST: Final = "its content is lost"
+"""What is said of a message whose file in blobs/ is gone or changed."""
+
 _to_json: Final = msgspec.json.Encoder().encode
 
 
@@ -84,6 +87,7 @@ _WHERE_THEY_APPLY: Final = (
     "raw",
     "bare",
     "expects_reply",
+    "missing_blob",
 )
 
 
@@ -98,6 +102,11 @@ def message_fields(event: Event) -> Mapping[str, object]:
 def is_raw(event: Event) -> bool:
     """Tell whether a message is bytes to be typed, and no text to be read."""
     return isinstance(message_fields(event).get("raw"), str)
+
+
+def is_lost(event: Event) -> bool:
+    """Tell whether of an event only the short fields are left: its content lay in a file that is lost."""
+    return isinstance(event.payload.get("missing_blob"), str)
 
 
 def _kind_of(sender: str) -> str:
@@ -146,10 +155,13 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
     """Give what people and agents read of an event.
 
     A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; another
-    type `type {json}`. A copy that sessions handled says so at the end.
+    type `type {json}`; where the content is lost, that it is. A copy that sessions handled says so at the
+    end.
     """
     if event.type == BUNDLE:
         text = bundle_summary(event.payload)
+    elif is_lost(event):
+        text = f"({LOST})"
     elif event.type != MESSAGE:
         text = _with_json(event.type, event.payload)
     elif command := event.payload.get("command"):

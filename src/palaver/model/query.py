@@ -1,18 +1,18 @@
 """A question to the log. Values, and the test of one event; finding them fast is the engines' affair."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from palaver.model.concern import is_concerned
+import msgspec
+
+from palaver.model.concern import is_concerned, writers
 from palaver.model.envelope import Event
 from palaver.model.life import BYE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """Filters: the same one twice is or, different ones are and, an empty one lets everything through."""
+class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Words: the same filter twice is or, different ones are and, an empty one lets everything through."""
 
     types: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -25,6 +25,11 @@ class Query:
     intents: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
+
+
+class Query(Filter, frozen=True, kw_only=True):
+    """What passes a filter, and of that no more than is asked for."""
+
     concerns: str = ""
     """Events of rooms that concern this one, who listens there."""
     after: int = 0
@@ -120,7 +125,7 @@ def states_of(event: Event) -> frozenset[str]:
 
 
 def _senders(event: Event) -> Iterable[str]:
-    return _folded((event.sender,))
+    return _folded(writers(event))
 
 
 def _mentions(event: Event) -> Iterable[str]:
@@ -136,7 +141,8 @@ def _recipients(event: Event) -> frozenset[str]:
 
 
 def _agents(event: Event) -> Iterable[str]:
-    return _recipients(event) | _folded((event.sender, *_words(event, "to"), *_words(event, "agent")))
+    named = (word for key in ("to", "from", "agent") for word in _words(event, key))
+    return _recipients(event) | _folded((event.sender, *named))
 
 
 def _threads(event: Event) -> Iterable[str]:

@@ -115,7 +115,7 @@ _ORDINARY: Final = re.compile(
     r"|(?i:str|string|bytes|none|null|nil|true|false|int|bool|boolean|undefined|optional|required|any)",
     re.ASCII,
 )
-_RANDOM: Final = re.compile(r"(?=[^0-9]{0,64}[0-9])(?=[^A-Za-z]{0,64}[A-Za-z])\S{6,}")
+_RANDOM: Final = re.compile(r"(?=[^0-9]{0,64}[0-9])(?=[^A-Za-z]{0,64}[A-Za-z])\S{6,}", re.ASCII)
 
 
 class _Kept(Enum):

@@ -103,6 +103,8 @@ class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
     grade: str
     tips: tuple[str, ...] = ()
     """The one-time tips that were shown with them."""
+    must_be_own: bool = False
+    """Refuse what was never sent to the caller; otherwise it is passed over."""
 
 
 class Redeliver(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
 from palaver.model.life import BYE, LIFE, is_echo
 from palaver.model.message import MESSAGE
-from palaver.model.query import Query, matches
+from palaver.model.query import Filter, Query, matches
 
 LIMIT_FILTER_WORDS: Final = 64
 """Words that all filters of a subscription may hold together."""
@@ -34,22 +34,6 @@ SUB_REMOVED: Final = "sub.removed"
 
 _ID_LENGTH: Final = 6
 _WATCH_ID: Final = re.compile(r"w([1-9]\d{0,14})-(\S+)", re.ASCII)
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The word filters of a query: the same one twice is or, different ones are and."""
-
-    types: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    senders: tuple[str, ...] = ()
-    to: tuple[str, ...] = ()
-    mentions: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    threads: tuple[str, ...] = ()
-    rooms: tuple[str, ...] = ()
-    intents: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    statuses: tuple[str, ...] = ()
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -164,20 +148,7 @@ def filter_words(wanted: Filter) -> list[str]:
 
 def query_of(wanted: Filter, after: int = 0) -> Query:
     """Give a filter as a question to the log, behind a place."""
-    return Query(
-        types=wanted.types,
-        agents=wanted.agents,
-        senders=wanted.senders,
-        to=wanted.to,
-        mentions=wanted.mentions,
-        targets=wanted.targets,
-        threads=wanted.threads,
-        rooms=wanted.rooms,
-        intents=wanted.intents,
-        files=wanted.files,
-        statuses=wanted.statuses,
-        after=after,
-    )
+    return Query(**msgspec.structs.asdict(wanted), after=after)
 
 
 def is_system(event: Event) -> bool:

@@ -30,7 +30,9 @@ def summary(event: Event) -> str:
             return readable_text(event)
         case "member_joined" | "member_left" | "kick" | "close" | "note_resolved":
             return _with(field("room"), field("from"), field("path"), field("note"), field("reason"))
-        case "claim" | "takeover" | "release" | "pass" | "reservation_expired":
+        case "release":
+            return _turn(event.payload, holder=field("from"))
+        case "claim" | "takeover" | "pass" | "reservation_expired":
             return _turn(event.payload)
         case "note_added":
             return f"{field('room')}: {field('text')}"
@@ -64,13 +66,14 @@ def _filters(wanted: object) -> list[str]:
     ]
 
 
-def _turn(payload: Mapping[str, object]) -> str:
+def _turn(payload: Mapping[str, object], holder: object = None) -> str:
     """Say what became of the stick: in which room and turn, for whom, why, and how things stand."""
     field = payload.get
     whose, handoff = field("reserved_for"), field("handoff")
     status = handoff.get("status") if isinstance(handoff, Mapping) else None
     why = (field("cause"), field("reason"), status)
-    return _with(field("room"), f"turn {field('turn_id')}", whose and f"for {whose}", *why)
+    held = holder and f"held by {holder}"
+    return _with(field("room"), f"turn {field('turn_id')}", held, whose and f"for {whose}", *why)
 
 
 def _with(word: object, *details: object) -> str:

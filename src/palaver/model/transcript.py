@@ -109,9 +109,16 @@ def parse_range(text: str) -> tuple[int, int]:
 
 def parse_span(text: str) -> tuple[int, int | None]:
     """Read a range as `parse_range` does, or `100-`: from there on to the end, which is None."""
-    if text.endswith("-") and (first := text.removesuffix("-")) and "-" not in first:
-        return parse_range(first)[0], None
-    return parse_range(text)
+    first = text.removesuffix("-")
+    is_open = first != text and bool(first) and "-" not in first
+    try:
+        found = parse_range(first if is_open else text)
+    except BadRequest as error:
+        raise BadRequest(
+            f"{text!r} is no range: write 100-120, 100 for one alone, or 100- for all from there on, counted "
+            "from 1 and the smaller number first"
+        ) from error
+    return found[0], None if is_open else found[1]
 
 
 def format_range(first: int, last: int) -> str:

@@ -15,6 +15,7 @@ from palaver.model.names import SCRIPT_NAME
 
 _MINUTE_MS: Final = 60_000
 _LIMIT_PAIRS: Final = 10_000
+_LIMIT_UNTOLD: Final = 1_000
 _NOT_COUNTED: Final = frozenset({HUMAN, SCRIPT_NAME})
 """Who is not counted, also when it speaks in the name of an agent under a harness."""
 
@@ -49,6 +50,15 @@ def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
     )
 
 
+class _Told:
+    """When a person was told of a sender, with which message, and what was held since."""
+
+    def __init__(self, moment_ms: int, seq: int) -> None:
+        self.moment_ms = moment_ms
+        self.seq = seq
+        self.untold: deque[int] = deque(maxlen=_LIMIT_UNTOLD)
+
+
 class Brakes:
     """Remembers how often each agent wrote to each other within the last minute, and when a person was told.
 
@@ -60,7 +70,7 @@ class Brakes:
         self._limit_hops = limit_hops
         self._limit_a_minute = limit_a_minute
         self._sent: dict[tuple[str, str], deque[int]] = {}
-        self._told: dict[str, int] = {}
+        self._told: dict[str, _Told] = {}
 
     def check(
         self, caller: Caller, recipients: tuple[str, ...], chain: Chain | None, now_ms: int
@@ -75,16 +85,22 @@ class Brakes:
             return f"more than {self._limit_a_minute} messages a minute from {caller.name} to one other"
         return None
 
-    def must_tell(self, sender: str, now_ms: int) -> bool:
-        """Tell whether a person is to hear that a sender was held: once a minute, however much it writes."""
+    def untold(self, sender: str, seq: int, now_ms: int) -> tuple[int, ...] | None:
+        """Take in that a message is held; None when nobody is to hear of it now.
+
+        A person hears of a sender once a minute, however much it writes. Then the answer is what else was
+        held of it since the last time: the places, the newest so many.
+        """
         told = self._told.get(sender)
-        if told is not None and now_ms - told < _MINUTE_MS:
-            return False
+        if told is not None and now_ms - told.moment_ms < _MINUTE_MS:
+            if seq not in (told.seq, *told.untold):  # else it is a request that was repeated
+                told.untold.append(seq)
+            return None
         self._told.pop(sender, None)
-        self._told[sender] = now_ms  # last, as below
+        self._told[sender] = _Told(now_ms, seq)  # last, as below
         if len(self._told) > _LIMIT_PAIRS:
             del self._told[next(iter(self._told))]
-        return True
+        return () if told is None else tuple(place for place in told.untold if place != seq)
 
     def _count(self, sender: str, recipient: str, now_ms: int) -> int:
         sent = self._sent.pop((sender, recipient), None)

@@ -132,15 +132,20 @@ class Directory:
         return self._paths.match(path)
 
     def bases_with(self, prefix: str, limit: int) -> list[str]:
-        """Give the first base names that begin so, sorted. An underscore stops a prefix."""
+        """Give the first base names that begin so, sorted. An underscore stops a prefix.
+
+        That is the first one of a name, which divides a sub-agent from its parent; a prefix that reaches
+        behind it has chosen, and stops only where it ends right before another one.
+        """
         found: list[str] = []
+        has_chosen = "_" in prefix
         place = bisect_left(self._bases, prefix)
         while place < len(self._bases) and len(found) < limit:
             base = self._bases[place]
             if not base.startswith(prefix):
                 break
-            underscore = base.find("_", len(prefix))
-            if underscore < 0:
+            underscore = len(prefix) if has_chosen else base.find("_", len(prefix))
+            if underscore < 0 or base[underscore : underscore + 1] != "_":
                 found.append(base)
                 place += 1
             else:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from palaver.model.envelope import Event
-from palaver.model.query import STORED_STATES, STORED_TYPES, states_of
-from palaver.model.subscription import COLLISION, Filter, Subscription, is_for, is_news
+from palaver.model.query import STORED_STATES, STORED_TYPES, Filter, states_of
+from palaver.model.subscription import COLLISION, Subscription, is_for, is_news
 
 _Tests = tuple[tuple[str, frozenset[str]], ...]
 """A filter as it is compared: its fields in a fixed order, each with the words of which one must be there."""
@@ -158,7 +158,8 @@ class _Words(dict[str, frozenset[str]]):
 
     def __missing__(self, name: str) -> frozenset[str]:
         fold, read = _FIELDS[name]
-        words = self[name] = fold(read(self._event))
+        # A type has another name for those who ask only: what an event is called is compared as it is.
+        words = self[name] = (frozenset if name == _TYPES else fold)(read(self._event))
         return words
 
 
@@ -179,7 +180,8 @@ def _recipients(event: Event) -> Iterable[str]:
 
 
 def _parties(event: Event) -> Iterable[str]:
-    return *_recipients(event), event.sender, *_listed(event, "to"), *_listed(event, "agent")
+    named = (word for key in ("to", "from", "agent") for word in _listed(event, key))
+    return *_recipients(event), event.sender, *named
 
 
 def _names(words: Iterable[str]) -> frozenset[str]:

@@ -22,8 +22,8 @@ from palaver.model.life import SEAT_TYPES
 from palaver.model.query import Query
 from palaver.model.request import Notify
 from palaver.model.room import ExpireReservation, HandOn, RetireMember, TellKick
-from palaver.rooms.attendance import Attendance, Facts, take_facts
-from palaver.rooms.conditions import gone_at_ms, reservation_until_ms
+from palaver.rooms.attendance import Attendance, take_facts
+from palaver.rooms.conditions import gone_at_ms, reservation_until_ms, retires_at_ms
 from palaver.rooms.payloads import KICK, ROOM_TYPES, TAKEOVER
 from palaver.rooms.policy import Policy
 from palaver.rooms.room import Room, StickState
@@ -198,12 +198,8 @@ class Sticks:
                 ExpireReservation(room=room.id, turn=room.turn),
             )
         for name in room.names:
-            if (moment := self._retires_at_ms(room, name, facts)) is not None:
+            if (moment := retires_at_ms(room, name, facts, self._policy)) is not None:
                 yield moment, RetireMember(room=room.id, member=name)
-
-    def _retires_at_ms(self, room: Room, name: str, facts: Facts) -> int | None:
-        gone = gone_at_ms(room, name, facts, self._policy)
-        return None if gone is None else gone - self._policy.gone_grace_ms + self._policy.presence_ms
 
 
 def _is_reserved_by(room: Room, event: Event) -> bool:

@@ -1,0 +1,28 @@
+"""What a person is told of a message that a brake holds. Pure: an event in, words out."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from palaver.model.envelope import Event
+from palaver.model.mail import deliverable
+
+_NAMED: Final = 20
+"""How many of those held before are named by their numbers."""
+
+
+def held_text(event: Event, others: Sequence[int]) -> str:
+    """Say that a message is held and how it is let through, and what else of its sender was held before."""
+    names = ", ".join(deliverable(event).delivered_to)
+    text = (
+        f"#{event.seq} from {event.sender} to {names} is held: {event.payload['held']}. "
+        f"'pal release {event.seq}' lets it through"
+    )
+    if not others:
+        return text
+    numbers = ", ".join(f"#{seq}" for seq in others[:_NAMED])
+    rest = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    were = "was" if len(others) == 1 else "were"
+    return (
+        f"{text}. {len(others)} more of {event.sender} {were} held since the last notice: {numbers}{rest}; "
+        "'pal pending' lists what is held"
+    )

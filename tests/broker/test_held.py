@@ -1,0 +1,26 @@
+"""What a person reads of messages that are held."""
+
+from tests.log.logs import draft
+
+from palaver.broker.held import held_text
+from palaver.model.envelope import event_from
+
+HELD = event_from(draft(delivered_to=["nova", "kira"], held="too fast"), 7, "BOXE")
+TEXT = "#7 from luna to nova, kira is held: too fast. 'pal release 7' lets it through"
+
+
+def test_one_alone_is_said_with_how_it_is_let_through() -> None:
+    assert held_text(HELD, ()) == TEXT
+
+
+def test_one_other_is_named() -> None:
+    others = "1 more of luna was held since the last notice: #3; 'pal pending' lists what is held"
+    assert held_text(HELD, (3,)) == f"{TEXT}. {others}"
+
+
+def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
+    said = held_text(HELD, range(1, 26))
+
+    assert "25 more of luna were held" in said
+    assert "#19, #20 and 5 more; " in said
+    assert "#21" not in said

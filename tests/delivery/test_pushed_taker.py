@@ -1,0 +1,179 @@
+"""Takers that are pushed mail: what the agent's state lets pass goes, the rest waits and is not lost."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fakes import HUMAN, Bus, OpenLog, open_memory, open_sqlite, opened_bus, texts_of
+from tests.limits import LIMIT_S
+
+from palaver.delivery.queue import can_pass
+from palaver.model.agent import Caller
+from palaver.model.envelope import Event
+from palaver.model.priority import PRIORITY_WORDS, parse_priority
+from palaver.model.request import SetStatus
+from palaver.model.terminal import Pause, Unpause
+
+
+async def send_all(bus: Bus) -> None:
+    for word in PRIORITY_WORDS:
+        await bus.send(HUMAN, word, "@nova", priority=word)
+
+
+async def test_one_that_is_paused_is_pushed_interrupts_only(bus: Bus) -> None:
+    await bus.join("nova")
+    await bus.submit(HUMAN, Pause(name="nova"))
+    taker = bus.delivery.take("nova", is_pushed=True)
+
+    await send_all(bus)
+
+    assert texts_of(taker.poll(9)) == ["interrupt"]
+    assert taker.poll(9) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "pushed"),
+    [("blocked", ["interrupt"]), ("active", ["interrupt", "normal"]), ("starting", ["interrupt", "normal"])],
+)
+async def test_a_state_that_was_reported_keeps_back_what_it_does_not_let_pass(
+    bus: Bus, state: str, pushed: list[str]
+) -> None:
+    nova = await bus.join("nova")
+    await bus.submit(nova, SetStatus(state=state))
+    taker = bus.delivery.take("nova", is_pushed=True)
+
+    await send_all(bus)
+
+    assert texts_of(taker.poll(9)) == pushed
+
+
+async def test_one_that_never_reported_a_state_is_pushed_everything(bus: Bus) -> None:
+    await bus.join("nova")
+    taker = bus.delivery.take("nova", is_pushed=True)
+
+    await send_all(bus)
+
+    assert texts_of(taker.poll(9)) == list(PRIORITY_WORDS)
+
+
+async def test_a_person_is_pushed_everything(bus: Bus) -> None:
+    nova = await bus.join("nova")
+    taker = bus.delivery.take("human", is_pushed=True)
+
+    await bus.send(nova, "hello", "@human", priority="idle")
+
+    assert texts_of(taker.poll(9)) == ["hello"]
+
+
+async def test_whoever_fetches_gets_what_is_kept_back_from_whoever_is_pushed(bus: Bus) -> None:
+    await bus.join("nova")
+    await bus.submit(HUMAN, Pause(name="nova"))
+    pushed = bus.delivery.take("nova", is_pushed=True)
+
+    await send_all(bus)
+
+    assert texts_of(pushed.poll(9)) == ["interrupt"]
+    assert bus.texts("nova") == ["normal", "idle-first", "idle"]
+
+
+async def test_the_end_of_a_pause_is_looked_at_at_once(bus: Bus) -> None:
+    await bus.join("nova")
+    await bus.submit(HUMAN, Pause(name="nova"))
+    taker = bus.delivery.take("nova", is_pushed=True)
+    await bus.send(HUMAN, "hello", "@nova")
+    waiting = asyncio.ensure_future(taker.wait(9))
+    await asyncio.sleep(0)
+    was_waiting = not waiting.done()
+
+    await bus.submit(HUMAN, Unpause(name="nova"))
+
+    async with asyncio.timeout(LIMIT_S):
+        assert texts_of(await waiting) == ["hello"]
+    assert was_waiting
+
+
+@pytest.mark.parametrize("state", ["idle", "exited"])
+async def test_a_change_of_state_is_looked_at_at_once(bus: Bus, state: str) -> None:
+    nova = await bus.join("nova")
+    await bus.submit(nova, SetStatus(state="active"))
+    taker = bus.delivery.take("nova", is_pushed=True)
+    await bus.send(HUMAN, "later", "@nova", priority="idle")
+    waiting = asyncio.ensure_future(taker.wait(9))
+    await asyncio.sleep(0)
+    was_waiting = not waiting.done()
+
+    await bus.submit(nova, SetStatus(state=state))
+
+    async with asyncio.timeout(LIMIT_S):
+        assert texts_of(await waiting) == ["later"]
+    assert was_waiting
+
+
+async def test_a_change_of_state_costs_no_second_look_at_the_backlog(bus: Bus) -> None:
+    nova = await bus.join("nova")
+    looked_at: list[int] = []
+
+    def passes(event: Event) -> bool:
+        looked_at.append(event.seq)
+        return False
+
+    taker = bus.delivery.take("nova", passes=passes, is_pushed=True)
+    await asyncio.gather(*(send_all(bus) for _ in range(10)))
+
+    for state in ("active", "blocked", "idle", "active", "idle"):
+        await bus.submit(nova, SetStatus(state=state))
+        taker.poll(9)
+
+    assert len(looked_at) == len(set(looked_at)) == 40
+
+
+steps = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from(PRIORITY_WORDS)),
+    st.tuples(st.just("state"), st.sampled_from(["idle", "active", "blocked", "starting"])),
+    st.tuples(st.just("pause"), st.booleans()),
+    st.tuples(st.just("poll"), st.integers(1, 3)),
+)
+
+
+@pytest.mark.parametrize("engine", [open_memory, open_sqlite])
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sequence=st.lists(steps, max_size=25))
+def test_whatever_happens_only_what_may_pass_is_pushed_and_in_the_end_all_of_it(
+    engine: OpenLog, sequence: list[tuple[str, object]]
+) -> None:
+    async def play() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            async with opened_bus(engine, Path(directory)) as bus:
+                await _play(bus, await bus.join("nova"), sequence)
+
+    asyncio.run(play())
+
+
+async def _play(bus: Bus, nova: Caller, sequence: list[tuple[str, object]]) -> None:
+    taker = bus.delivery.take("nova", is_pushed=True)
+    sent: list[int] = []
+    pushed: list[int] = []
+    state, is_paused = "idle", False
+    for step, value in sequence:
+        if step == "send":
+            sent.append((await bus.send(HUMAN, str(value), "@nova", priority=value)).seq)
+        elif step == "state":
+            state = str(value)
+            await bus.submit(nova, SetStatus(state=state))
+        elif step == "pause":
+            is_paused = bool(value)
+            await bus.submit(HUMAN, Pause(name="nova") if is_paused else Unpause(name="nova"))
+        else:
+            assert isinstance(value, int)
+            for event in taker.poll(value):
+                priority = parse_priority(str(event.payload["text"]))
+                idle = state not in ("active", "starting")
+                assert can_pass(priority, idle=idle, blocked=state == "blocked", paused=is_paused)
+                pushed.append(event.seq)
+    await bus.submit(nova, SetStatus(state="idle"))
+    await bus.submit(HUMAN, Unpause(name="nova"))
+    pushed += [event.seq for event in taker.poll(100)]
+    assert sorted(pushed) == sent
