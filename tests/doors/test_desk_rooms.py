@@ -10,6 +10,7 @@ from tests.doors.room_stage import Stage, opened_stage
 from tests.fakes import HUMAN, SCRIPT, caller
 
 from palaver.errors import (
+    BadRequest,
     CannotKickSelf,
     NotAllowed,
     NotAPlace,
@@ -240,6 +241,46 @@ async def test_the_room_that_is_meant_here_is_the_deepest_one_that_one_is_in(
     assert await stage.desk.room_here(luna, "/") is None
 
 
+async def test_who_is_in_no_room_here_means_the_only_one_that_it_is_in(stage: Stage, work: Path) -> None:
+    luna, _ = await stage.seat(work, "luna", "nova")
+    mona = await stage.join("mona")
+    other = work.parent / "other"
+    other.mkdir()
+    room = (await stage.desk.get_room_state(luna, room_id="work"))["room_id"]
+    theirs = (await stage.desk.join_path(mona, context_path=str(other)))["room_id"]
+
+    assert await stage.desk.own_room_here(luna, str(work)) == room
+    assert await stage.desk.own_room_here(luna, str(other)) is None
+    assert await stage.desk.own_room_here(luna, "/") is None
+    assert await stage.desk.room_meant(luna, str(other)) == room
+    assert await stage.desk.room_meant(luna, "/") == room
+    assert await stage.desk.room_meant(await stage.join("rosa"), str(other)) == theirs
+    assert await stage.desk.room_meant(SCRIPT, "/") is None
+
+
+async def test_who_is_in_several_rooms_and_in_none_here_must_say_which(stage: Stage, work: Path) -> None:
+    (luna,) = await stage.seat(work, "luna")
+    other = work.parent / "other"
+    other.mkdir()
+    await stage.desk.join_path(luna, context_path=str(other))
+    rooms = sorted(str(room["room_id"]) for room in (await stage.desk.list_rooms(luna))["rooms"])  # type: ignore[attr-defined]
+
+    with pytest.raises(BadRequest) as refused:
+        await stage.desk.room_meant(luna, "/")
+
+    assert all(room in str(refused.value) for room in rooms)
+
+
+async def test_a_person_means_the_room_here_also_when_it_is_in_another_one(stage: Stage, work: Path) -> None:
+    await stage.seat(work, "luna")
+    other = work.parent / "other"
+    other.mkdir()
+    theirs = (await stage.desk.join_path(HUMAN, context_path=str(other)))["room_id"]
+
+    assert await stage.desk.room_meant(HUMAN, str(work)) == stage.room("work").id
+    assert await stage.desk.room_meant(HUMAN, "/") == theirs
+
+
 async def test_the_state_of_a_room_says_how_everybody_stands(stage: Stage, work: Path) -> None:
     luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
     await stage.claim(luna)
@@ -284,9 +325,13 @@ async def test_a_hand_over_that_waits_is_shown_with_who_left_it(stage: Stage, wo
 
 async def test_everybody_is_listed_and_an_inbox_is_ones_own(stage: Stage) -> None:
     luna = await stage.join("luna")
-
     assert await stage.desk.list_agents(luna) == {"agents": [{"name": "luna"}]}
-    assert await stage.desk.inbox(luna, limit=10_000) == {"messages": [{"name": "luna", "limit": 500}]}
+    sent = [(await stage.send(HUMAN, str(number), "@luna")).seq for number in range(2)]
+
+    assert await stage.desk.inbox(luna, limit=10_000) == {
+        "messages": [{"seq": seq, "name": "luna"} for seq in sent]
+    }
+    assert await stage.desk.inbox(luna, limit=-1) == {"messages": [{"seq": sent[1], "name": "luna"}]}
     with pytest.raises(WhoAreYou):
         await stage.desk.inbox(SCRIPT)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
 from tests.fakes import HUMAN, OpenLog
+from tests.limits import LIMIT_S
 
 from palaver.doors.desk import Answer
 from palaver.errors import (
@@ -498,7 +499,9 @@ async def test_two_who_wait_are_never_both_given_a_turn(stage: Stage, work: Path
         holder = stage.room().owner
         await stage.release(next(one for one in callers if one.name == holder))
         finished, _ = await asyncio.wait(
-            [task for task in waits if task not in turns], return_when=asyncio.FIRST_COMPLETED, timeout=5
+            [task for task in waits if task not in turns],
+            return_when=asyncio.FIRST_COMPLETED,
+            timeout=LIMIT_S,
         )
         granted = [task for task in finished if task in waits]
         assert len(granted) == 1

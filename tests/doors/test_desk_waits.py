@@ -1,11 +1,27 @@
 """Waiting in rooms: what is stored is looked through to its end, and cursors stay before what is unread."""
 
 from pathlib import Path
+from typing import Any
 
-from tests.doors.room_stage import opened_stage
-from tests.fakes import SCRIPT
+import pytest
+from tests.doors.room_stage import Stage, done, opened_stage
+from tests.fakes import HUMAN, SCRIPT, OpenLog, open_sqlite
 
-from palaver.rooms.events import event_filter
+from palaver.doors.desk import Answer
+from palaver.model.agent import Caller
+from palaver.model.request import Release
+
+FILTERS: list[dict[str, Any]] = [{}, {"target_agent_id": "any"}, {"target_agent_id": "nova"}]
+
+
+def bodies(answer: Answer) -> list[str]:
+    events: Any = answer["events"]
+    return [event["payload"]["body"] for event in events if event["event_type"] == "message_sent"]
+
+
+def places(answer: Answer) -> list[int]:
+    events: Any = answer["events"]
+    return [event["event_seq"] for event in events]
 
 
 async def test_what_is_wanted_is_found_however_much_lies_before_it(tmp_path: Path) -> None:
@@ -48,7 +64,7 @@ async def test_a_cursor_is_before_the_oldest_unread_message_of_the_room_and_else
         assert stage.desk.waits.cursor(SCRIPT, stage.room()) == stage.log.last()
 
 
-async def test_only_what_was_shown_and_is_asked_for_is_acknowledged(tmp_path: Path) -> None:
+async def test_only_what_was_shown_is_acknowledged(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         for body in ("one", "two"):
@@ -56,9 +72,129 @@ async def test_only_what_was_shown_and_is_asked_for_is_acknowledged(tmp_path: Pa
         room, seq = stage.room(), int(str(sent["event_seq"]))
         stage.book.shown.add("nova", room.id, [seq])
 
-        await stage.desk.waits.acknowledge(nova, room, event_filter(caller="nova", event_type="pass"), seq)
+        await stage.desk.waits.acknowledge(nova, room, seq - 1)
         assert stage.texts("nova") == ["one", "two"]
-        await stage.desk.waits.acknowledge(nova, room, event_filter(caller="nova"), seq)
+        await stage.desk.waits.acknowledge(nova, room, seq)
 
         assert stage.texts("nova") == ["one"]
         assert not stage.book.shown.has("nova", room.id, seq)
+
+
+@pytest.mark.parametrize("first", FILTERS)
+@pytest.mark.parametrize("then", [*FILTERS, {"event_type": "pass"}, {"from_agent_id": "rosa"}])
+async def test_what_was_shown_is_acknowledged_whatever_the_next_call_asks_for(
+    tmp_path: Path, first: dict[str, Any], then: dict[str, Any]
+) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, nova, _ = await stage.seat(tmp_path / "work", "luna", "nova", "rosa")
+        await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+        shown = await stage.desk.wait_for_events(nova, room_id="work", after_event_seq=0, **first)
+        assert bodies(shown)[-1:] == stage.texts("nova") == ["look"]
+
+        await bring_back(stage, nova, shown, **then)
+
+        assert stage.texts("nova") == []
+
+
+async def test_what_an_inbox_has_shown_is_acknowledged_by_the_next_cursor_of_any_room(tmp_path: Path) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
+        await stage.seat(tmp_path / "other", "rosa")
+        await stage.send(luna, "not shown", "@nova")
+        await stage.desk.send_message(luna, room_id="work", body="in the room")
+        direct = await stage.send(luna, "beside it", "@nova")
+        late = await stage.send(luna, "behind the cursor", "@nova")
+        await stage.desk.inbox(nova, limit=3)
+        assert len(stage.texts("nova")) == 4
+
+        await stage.desk.wait_for_events(nova, room_id="other", after_event_seq=direct.seq, max_wait_ms=0)
+
+        assert stage.texts("nova") == ["not shown", "behind the cursor"]
+        await bring_back(stage, nova, {"cursor_event_seq": late.seq})
+        assert stage.texts("nova") == ["not shown"]
+
+
+async def test_what_an_inbox_only_says_is_held_is_not_acknowledged_once_it_is_released(
+    tmp_path: Path,
+) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
+        held = await stage.send(luna, "too much", "@nova")
+        await stage.report("nova", "held", held.seq)
+        await stage.desk.inbox(nova)
+        await stage.submit(HUMAN, Release(message=str(held.seq)))
+
+        await bring_back(stage, nova, {"cursor_event_seq": stage.log.last()})
+
+        assert stage.texts("nova") == ["too much"]
+
+
+async def test_history_goes_on_from_the_archive_into_the_log(tmp_path: Path, open_log: OpenLog) -> None:
+    async with opened_stage(tmp_path, open_log=open_log) as stage:
+        luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
+        for number in range(8):
+            await stage.desk.send_message(luna, room_id="work", body=str(number))
+        whole = places(await stage.desk.get_room_events(nova, room_id="work"))
+        await stage.log.archive(whole[-2])
+
+        for after in (0, whole[3], whole[-3], whole[-2], whole[-1]):
+            rest = [place for place in whole if place > after]
+            read = await stage.desk.get_room_events(nova, room_id="work", after_event_seq=after)
+            heard = await stage.desk.wait_for_events(
+                nova, room_id="work", after_event_seq=after, target_agent_id="any", max_wait_ms=0
+            )
+            page = await stage.desk.get_room_events(nova, room_id="work", after_event_seq=after, limit=2)
+
+            assert places(read) == places(heard) == rest
+            assert places(page) == rest[:2]
+
+
+async def test_mail_that_was_archived_unread_is_given_and_acknowledged_like_any_other(
+    tmp_path: Path, open_log: OpenLog
+) -> None:
+    async with opened_stage(tmp_path, open_log=open_log) as stage:
+        luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
+        for body in ("one", "two", "three"):
+            sent = await stage.desk.send_message(luna, room_id="work", body=body)
+        await stage.log.archive(int(str(sent["event_seq"])))
+
+        given = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
+        with_turn = await stage.claim(nova, after_event_seq=0)
+        await bring_back(stage, nova, given)
+
+        assert bodies(given) == bodies(with_turn) == ["one", "two", "three"]
+        assert stage.texts("nova") == []
+
+
+async def test_what_is_archived_while_somebody_waits_ends_the_wait_too(tmp_path: Path) -> None:
+    async with opened_stage(tmp_path) as stage:
+        luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
+        waiting = stage.start(stage.desk.wait_for_events(nova, room_id="work", event_type="message_sent"))
+        await stage.settle()
+        sent = await stage.desk.send_message(luna, room_id="work", body="gone at once")
+        await stage.log.archive(int(str(sent["event_seq"])) + 1)
+
+        assert bodies(await done(waiting)) == ["gone at once"]
+
+
+async def test_a_daemon_that_starts_again_still_gives_what_was_archived(tmp_path: Path) -> None:
+    async with opened_stage(tmp_path, open_log=open_sqlite) as stage:
+        luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
+        for body in ("one", "two"):
+            sent = await stage.desk.send_message(luna, room_id="work", body=body)
+        await stage.log.archive(int(str(sent["event_seq"])) + 1)
+
+    async with opened_stage(tmp_path, open_log=open_sqlite) as stage:
+        given = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
+        await bring_back(stage, nova, given)
+
+        assert bodies(given) == ["one", "two"]
+        assert stage.texts("nova") == []
+
+
+async def bring_back(stage: Stage, asking: Caller, answer: Answer, **filters: Any) -> Answer:
+    """Wait for events with the cursor of an answer."""
+    after = int(str(answer["cursor_event_seq"]))
+    return await stage.desk.wait_for_events(
+        asking, room_id="work", after_event_seq=after, max_wait_ms=0, **filters
+    )

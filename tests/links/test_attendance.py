@@ -10,6 +10,7 @@ from palaver.errors import BadRequest
 from palaver.links.attendance import LIMIT_NAMES, AttendanceBook
 from palaver.model.envelope import Draft
 from palaver.model.request import Leave, SetStatus
+from palaver.model.room import JoinRoom
 from palaver.rooms.attendance import Attendance, take_facts
 
 ROOM = "work-ab12"
@@ -280,3 +281,33 @@ async def test_a_closed_book_hears_nothing_more(bus: Bus, book: AttendanceBook) 
     await _write(bus, "member_joined", "luna", room=ROOM)
 
     assert book.last_wait_ms(ROOM, "luna") is None
+
+
+async def test_after_a_restart_what_one_who_is_gone_wrote_last_is_remembered(bus: Bus) -> None:
+    for name in ("luna", "nova", "rosa"):
+        await bus.broker.submit(await bus.join(name), JoinRoom(places=("/work",)))
+        bus.present.discard(name)
+        await _write(bus, "agent.bye", name, reason="its process ended")
+    bus.clock.advance(60)
+    await _write(bus, "message", "luna", text="one word more")
+    bus.clock.advance(60)
+    await _write(bus, "life", "luna", action="ready")
+    await _write(bus, "status", "nova", state="active")
+    await _write(bus, "status", "rosa", state="idle")
+    bus.clock.advance(60)
+
+    book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+    await book.recall()
+
+    assert book.seen_ms("luna") == START_MS + 60_000
+    assert book.seen_ms("nova") == START_MS + 120_000
+    assert book.seen_ms("rosa") is None
+
+
+async def test_after_a_restart_who_is_there_has_been_seen_by_nobody_yet(bus: Bus) -> None:
+    await bus.broker.submit(await bus.join("luna"), JoinRoom(places=("/work",)))
+
+    book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+    await book.recall()
+
+    assert book.seen_ms("luna") is None

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.errors import AlreadyJoined, BadRequest, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
@@ -28,8 +29,6 @@ from palaver.links.peer import peer_of
 from palaver.links.process import Process, boot_id, read_process
 from palaver.links.seats import SeatIndex, seat_mark
 from palaver.model.agent import Agent, Seat, Standing
-
-_LIMIT_S = 5
 
 _PROBE = """
 import ctypes, json, os, signal, socket, sys
@@ -71,7 +70,7 @@ class _Street:
         self.folder = folder
         self._ends = ExitStack()
         self._door = self._ends.enter_context(socket.socket(socket.AF_UNIX))
-        self._door.settimeout(_LIMIT_S)
+        self._door.settimeout(LIMIT_S)
         self._door.bind(str(folder / "s"))
         self._door.listen()
         (folder / "probe.py").write_text(_PROBE)
@@ -129,7 +128,7 @@ class _Street:
     def visit(self) -> _Visit:
         """Wait for the next caller. It stays until the street is closed."""
         connection = self._ends.enter_context(self._door.accept()[0])
-        connection.settimeout(_LIMIT_S)
+        connection.settimeout(LIMIT_S)
         with connection.makefile("rb") as lines:
             environment = json.loads(lines.readline())
         marks = {name: environment[name] for name in (*MARKS, SEAT_MARK) if name in environment}

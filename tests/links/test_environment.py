@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaver.harness.marks import MARKS, SEAT_MARK
-from palaver.links.environment import Environments, read_arguments, read_marks, runs_holder
+from palaver.links.environment import Environments, read_arguments, read_home, read_marks, runs_holder
 from palaver.links.process import Process, read_process
 
 _VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -51,6 +51,13 @@ def test_exactly_the_marks_are_read_and_empty_ones_are_none(
         found = read_marks(child.pid)
 
     assert found == {name: value for name, value in marks.items() if value}
+
+
+def test_the_home_of_a_process_is_read_and_that_of_nobody_is_none() -> None:
+    with _waiting({"HOME": "/home/ann", "HOMES": "/x"}) as child, _waiting({"PATH": "/bin"}) as homeless:
+        found = [read_home(pid) for pid in (child.pid, homeless.pid, 0)]
+
+    assert found == ["/home/ann", "", ""]
 
 
 def test_a_mark_behind_a_long_environment_is_found() -> None:

@@ -131,6 +131,13 @@ def test_of_several_seats_without_a_fitting_key_it_is_nobody(claim: Claim) -> No
     assert refusal.value.code == "who_are_you"
 
 
+def test_a_session_that_is_none_of_several_is_told_to_join() -> None:
+    luna, nova = (_agent(name, key=name, harness="claude") for name in ("luna", "nova"))
+
+    with pytest.raises(WhoAreYou, match=r"has not joined.*luna, nova"):
+        _ask(luna, nova, claim=Claim(key="c"))
+
+
 @pytest.mark.parametrize(
     "claim",
     [

@@ -117,6 +117,12 @@ def test_who_has_no_parent_of_its_own_cannot_sit_down(names: Sequence[str]) -> N
         _join(_chain(*names), _around(*[CLAUDE_MARKS for _ in names]))
 
 
+@pytest.mark.parametrize("pid", [1, 2])
+def test_who_is_somebody_is_told_so_whichever_process_above_it_chooses(pid: int) -> None:
+    with pytest.raises(AlreadyJoined, match="luna"):
+        _join(_chain("pal", "bash", "tmux", "init"), _around({}, {}, {}, {}), _agent("luna", 3), pid=pid)
+
+
 def test_a_harness_that_is_the_first_process_of_a_container_is_an_anchor() -> None:
     anchor = _join(_chain("pal", "claude"), _around({}, {}, named={1: "claude"}))
 

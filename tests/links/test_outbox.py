@@ -4,10 +4,9 @@ import asyncio
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.limits import LIMIT_S
 
 from palaver.links.outbox import Outbox
-
-_LIMIT_S = 5
 
 
 class _Writer:
@@ -36,7 +35,7 @@ async def test_what_waits_goes_out_in_order_and_in_one_write() -> None:
     taken = [outbox.offer(line) for line in (b"a\n", b"b\n", b"c\n")]
     outbox.end()
 
-    await asyncio.wait_for(outbox.drain(writer), _LIMIT_S)
+    await asyncio.wait_for(outbox.drain(writer), LIMIT_S)
 
     assert taken == [True, True, True]
     assert writer.writes == [b"a\nb\nc\n"]
@@ -45,7 +44,7 @@ async def test_what_waits_goes_out_in_order_and_in_one_write() -> None:
 
 async def test_lines_offered_while_it_drains_follow() -> None:
     outbox, writer = Outbox(), _Writer()
-    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
         outbox.offer(b"a\n")
         await writer.waiting.wait()
@@ -58,7 +57,7 @@ async def test_lines_offered_while_it_drains_follow() -> None:
 
 async def test_a_peer_that_never_reads_fills_its_own_outbox_and_stops_nobody() -> None:
     outbox, writer = Outbox(limit_lines=3), _Writer(is_reading=False)
-    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         draining = tasks.create_task(outbox.drain(writer))
         outbox.offer(b"1\n")
         await writer.waiting.wait()
@@ -85,7 +84,7 @@ async def test_one_line_alone_always_fits() -> None:
 
 async def test_after_a_refusal_room_is_told_once_half_is_free() -> None:
     outbox, writer = Outbox(limit_lines=2), _Writer(is_reading=False)
-    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
         outbox.offer(b"1\n")
         outbox.offer(b"2\n")
@@ -105,7 +104,7 @@ async def test_after_a_refusal_room_is_told_once_half_is_free() -> None:
 
 async def test_less_than_half_free_is_not_room_yet() -> None:
     outbox, writer = Outbox(limit_lines=4), _Writer(is_reading=False)
-    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
         outbox.offer(b"1\n")
         await writer.waiting.wait()
@@ -127,7 +126,7 @@ async def test_a_peer_that_has_gone_closes_the_outbox_and_frees_who_waits() -> N
     outbox = Outbox(limit_lines=1)
     outbox.offer(b"1\n")
     outbox.offer(b"2\n")
-    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(outbox.wait_for_room())
 
         await outbox.drain(_Writer(is_gone=True))
@@ -139,7 +138,7 @@ async def test_a_peer_that_has_gone_closes_the_outbox_and_frees_who_waits() -> N
 
 async def test_an_outbox_closed_in_the_middle_of_a_write_writes_no_more() -> None:
     outbox, writer = Outbox(), _Writer(is_reading=False)
-    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
         outbox.offer(b"1\n")
         await writer.waiting.wait()
@@ -182,7 +181,7 @@ def test_exactly_what_was_taken_is_written_in_order(
     async def run() -> tuple[list[bytes], bytes]:
         outbox, writer = Outbox(limit_lines=limit_lines, limit_bytes=limit_bytes), _Writer()
         taken: list[bytes] = []
-        async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(outbox.drain(writer))
             for line in lines:
                 if outbox.offer(line):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.errors import NotPerson
 from palaver.links.peer import Peer, peer_of
@@ -26,7 +27,7 @@ class _Door:
 
     def __init__(self, folder: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(5)
+        self.socket.settimeout(LIMIT_S)
         path = os.path.relpath(folder / "s")  # short enough for a socket address
         self.socket.bind(path)
         self.socket.listen()

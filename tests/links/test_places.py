@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.limits import LIMIT_S
 
 from palaver.errors import NotAPlace, TooSlow
 from palaver.links import places
 from palaver.links.places import MARKERS, Place, Places, find_place, home_folders
-
-LIMIT_S = 5.0
 
 
 @pytest.fixture
@@ -328,6 +327,23 @@ async def test_places_are_found_without_holding_up_the_loop(home: Path) -> None:
     assert found == Place(str(home / "work"))
 
 
+async def test_the_home_of_whoever_asks_is_no_place_either_and_what_is_above_it_is(home: Path) -> None:
+    own = home / "work" / "own"
+    (own / "project").mkdir(parents=True)
+    (own / "package.json").touch()
+    (home / "link").symlink_to(own)
+    places = Places([str(home)])
+
+    inside = await places.find(str(own / "project"), home=str(home / "link"))
+    above = await places.find(str(home / "work"), home=str(own))
+
+    assert inside == Place(str(own / "project"))
+    assert above == Place(str(home / "work"))
+    assert await places.find(str(own), home="own") == Place(str(own), (str(home / "work"),))
+    with pytest.raises(NotAPlace, match="a home folder"):
+        await places.find(str(own), home=str(home / "link"))
+
+
 async def test_a_refusal_comes_out_of_the_thread_as_it_is(home: Path) -> None:
     with pytest.raises(NotAPlace):
         await Places([str(home)]).find(str(home))
@@ -340,10 +356,10 @@ async def test_a_file_system_that_hangs_costs_its_turn_and_stops_nobody_else(
     go_on = threading.Event()
     real = places.find_place
 
-    def hangs(path: str, homes: tuple[str, ...], *, is_exact: bool) -> Place:
+    def hangs(path: str, homes: tuple[str, ...], *, is_exact: bool, home: str) -> Place:
         if path.endswith("stuck"):
             go_on.wait(LIMIT_S)
-        return real(path, homes, is_exact=is_exact)
+        return real(path, homes, is_exact=is_exact, home=home)
 
     monkeypatch.setattr(places, "find_place", hangs)
     found = Places([str(home)], limit_s=0.05, threads=2)

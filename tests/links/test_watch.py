@@ -6,12 +6,11 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.links.process import boot_id, read_process
 from palaver.links.watch import ProcessWatch
 from palaver.model.agent import Seat
-
-_LIMIT_S = 5
 
 
 def _refuse(pid: int) -> int:
@@ -55,9 +54,9 @@ async def test_the_end_of_a_process_is_told_once(watch: ProcessWatch, children: 
     watch.add(_seat(later), lambda: told.put_nowait("later"))
 
     child.kill()
-    first = await asyncio.wait_for(told.get(), _LIMIT_S)
+    first = await asyncio.wait_for(told.get(), LIMIT_S)
     later.kill()
-    second = await asyncio.wait_for(told.get(), _LIMIT_S)
+    second = await asyncio.wait_for(told.get(), LIMIT_S)
 
     assert (first, second) == ("first", "later")
 
@@ -69,7 +68,7 @@ async def test_a_process_that_is_not_collected_has_ended(watch: ProcessWatch, ch
 
     child.kill()  # nobody waits for it: it stays a zombie
 
-    await asyncio.wait_for(ended.wait(), _LIMIT_S)
+    await asyncio.wait_for(ended.wait(), LIMIT_S)
 
 
 async def test_a_seat_that_has_ended_already_is_told_at_the_next_turn(
@@ -86,8 +85,8 @@ async def test_a_seat_that_has_ended_already_is_told_at_the_next_turn(
     watch.add(used_again, other_ended.set)
 
     assert not ended.is_set()
-    await asyncio.wait_for(ended.wait(), _LIMIT_S)
-    await asyncio.wait_for(other_ended.wait(), _LIMIT_S)
+    await asyncio.wait_for(ended.wait(), LIMIT_S)
+    await asyncio.wait_for(other_ended.wait(), LIMIT_S)
 
 
 async def test_a_seat_that_was_removed_is_not_told(watch: ProcessWatch, children: Start) -> None:
@@ -102,7 +101,7 @@ async def test_a_seat_that_was_removed_is_not_told(watch: ProcessWatch, children
     removed.kill()
     removed.wait()
     kept.kill()
-    await asyncio.wait_for(done.wait(), _LIMIT_S)
+    await asyncio.wait_for(done.wait(), LIMIT_S)
 
     assert told == []
 
@@ -115,7 +114,7 @@ async def test_a_second_callback_takes_the_place_of_the_first(watch: ProcessWatc
 
     watch.add(_seat(child), done.set)
     child.kill()
-    await asyncio.wait_for(done.wait(), _LIMIT_S)
+    await asyncio.wait_for(done.wait(), LIMIT_S)
 
     assert told == []
 
@@ -131,7 +130,7 @@ async def test_a_seat_that_ended_and_was_removed_before_the_next_turn_is_not_tol
 
     watch.remove(ended)
     watch.add(other, done.set)
-    await asyncio.wait_for(done.wait(), _LIMIT_S)
+    await asyncio.wait_for(done.wait(), LIMIT_S)
 
     assert told == []
 

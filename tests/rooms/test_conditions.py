@@ -1,7 +1,9 @@
 """Time moves nothing by itself: it makes conditions, and they permit."""
 
+from dataclasses import replace
+
 import pytest
-from tests.rooms.parts import NOW_MS, POLICY, event, held_by, moment, released, room_of
+from tests.rooms.parts import HERE, NOW_MS, POLICY, event, held_by, moment, released, room_of
 
 from palaver.rooms.apply import apply_to_room
 from palaver.rooms.attendance import Sight
@@ -13,6 +15,7 @@ from palaver.rooms.conditions import (
     lease_until_ms,
     outlook,
     reservation_until_ms,
+    retires_at_ms,
 )
 from palaver.rooms.moment import Moment
 
@@ -73,7 +76,8 @@ def test_a_holder_at_work_has_all_of_its_lease_at_any_time() -> None:
         (Sight(gone_since_ms=1), 0, NOW_MS + GRACE),
         (Sight(gone_since_ms=1, seen_ms=NOW_MS + 2), 0, NOW_MS + 2 + GRACE),
         (Sight(gone_since_ms=1, beat_ms=NOW_MS + 3), 0, NOW_MS + 3 + GRACE),
-        (Sight(gone_since_ms=1), NOW_MS + 4, NOW_MS + 4 + GRACE),
+        (Sight(gone_since_ms=1), NOW_MS + 4, NOW_MS + GRACE),
+        (Sight(gone_since_ms=1), NOW_MS + GRACE, NOW_MS + GRACE + POLICY.waiter_grace_ms),
     ],
 )
 def test_a_holder_is_gone_a_grace_behind_the_end_of_its_process_and_its_last_sign(
@@ -82,6 +86,31 @@ def test_a_holder_is_gone_a_grace_behind_the_end_of_its_process_and_its_last_sig
     now = moment(OWNED, started_ms=started_ms, ann=sight)
 
     assert gone_at_ms(now.room, "ann", now.facts, now.policy) == gone_ms
+
+
+@pytest.mark.parametrize(
+    ("sight", "started_ms", "retires_ms"),
+    [
+        (HERE, 0, None),
+        (Sight(gone_since_ms=NOW_MS), 0, NOW_MS + POLICY.presence_ms),
+        (Sight(gone_since_ms=NOW_MS), NOW_MS + 4, NOW_MS + POLICY.presence_ms),
+        (Sight(gone_since_ms=1, token_ms=NOW_MS), 0, NOW_MS + LEASE - GRACE + POLICY.presence_ms),
+        (Sight(gone_since_ms=1), NOW_MS + POLICY.presence_ms, NOW_MS + POLICY.presence_ms + 10_000),
+    ],
+)
+def test_who_is_gone_for_long_is_no_member_any_more_however_often_the_daemon_starts(
+    sight: Sight, started_ms: int, retires_ms: int | None
+) -> None:
+    now = moment(room_of("ann", "bob"), started_ms=started_ms, bob=sight)
+
+    assert retires_at_ms(now.room, "bob", now.facts, now.policy) == retires_ms
+
+
+def test_a_short_grace_is_not_made_longer_by_a_start() -> None:
+    now = moment(OWNED, started_ms=NOW_MS, bob=Sight(gone_since_ms=1))
+    short = replace(POLICY, heartbeat_ms=500)
+
+    assert gone_at_ms(now.room, "bob", now.facts, short) == NOW_MS + 1_000
 
 
 def test_who_is_gone_counts_as_gone_from_that_moment_on() -> None:
@@ -138,6 +167,30 @@ def test_a_room_is_shown_with_all_that_is_so() -> None:
     assert shown(moment(RESERVED)) == []
     assert shown(moment(RESERVED, late, bob=Sight(gone_since_ms=1))) == ["recipient_gone"]
     assert shown(moment(room_of("ann"), ann=AWAY)) == ["dormant"]
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "sight", "is_shown"),
+    [
+        (0, Sight(gone_since_ms=NOW_MS), True),
+        (GRACE - 1, Sight(gone_since_ms=NOW_MS), True),
+        (GRACE, Sight(gone_since_ms=NOW_MS), True),
+        (5, Sight(gone_since_ms=NOW_MS, seen_ms=NOW_MS + 5), True),
+        (0, Sight(), False),
+        (0, Sight(gone_since_ms=NOW_MS, token_ms=NOW_MS), False),
+        (LEASE - GRACE, Sight(gone_since_ms=NOW_MS, token_ms=NOW_MS), True),
+    ],
+)
+def test_who_is_gone_is_shown_before_anything_may_be_done_about_it(
+    after_ms: int, sight: Sight, is_shown: bool
+) -> None:
+    owned = moment(OWNED, NOW_MS + after_ms, ann=sight)
+    reserved = moment(RESERVED, NOW_MS + after_ms, bob=sight)
+
+    assert ("owner_gone" in shown(owned)) is is_shown
+    assert ("recipient_gone" in shown(reserved)) is is_shown
+    assert (outlook_of(owned)[0] == Cause.OWNER_GONE) is (after_ms == GRACE)
+    assert (outlook_of(reserved)[0] == Cause.CLAIM_TIMEOUT) is (after_ms >= GRACE)
 
 
 def test_a_closed_room_is_not_dormant() -> None:

@@ -1,28 +1,46 @@
 """Rooms as tools: joining, leaving, removing, closing, and what there is to see."""
 
+from typing import Final
+
 from palaver.broker.outcome import Seated
 from palaver.doors.desk_parts import Answer, Tools
 from palaver.doors.desk_views import room_line, room_view
-from palaver.errors import NotAPlace
-from palaver.log.fold_rooms import find_room, read_all_rooms, read_open_rooms, read_room, read_room_at
-from palaver.model.agent import Caller
+from palaver.errors import BadRequest, NotAPlace
+from palaver.log.fold_rooms import (
+    find_room,
+    read_all_rooms,
+    read_open_rooms,
+    read_room,
+    read_room_at,
+    read_rooms_of,
+)
+from palaver.model.agent import Caller, Standing
 from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom
 from palaver.rooms.room import Room
+
+_PERSONS: Final = frozenset({Standing.HUMAN, Standing.GUEST})
 
 
 class RoomTools(Tools):
     """Serves what is about rooms themselves."""
 
     async def join_path(
-        self, caller: Caller, *, context_path: str, force_new: bool = False, key: bytes | None = None
+        self,
+        caller: Caller,
+        *,
+        context_path: str,
+        force_new: bool = False,
+        home: str = "",
+        key: bytes | None = None,
     ) -> Answer:
         """Join the deepest room that a path is in, or open the one it belongs to.
 
-        With `force_new` that is one at the very folder. Gives `room_id agent_id canonical_path members policy
-        room_state cursor_event_seq`, and `warning` where it is a room above, or one inside another.
+        With `force_new` that is one at the very folder; never is it at the caller's own `home`. Gives
+        `room_id agent_id canonical_path members policy room_state cursor_event_seq`, and `warning` where it
+        is a room above, or one inside another.
         """
         self.attendance.saw(caller.name)
-        place = await self.places.find(context_path, is_exact=force_new)
+        place = await self.places.find(context_path, is_exact=force_new, home=home)
         request = JoinRoom(places=place.chain, inside=place.inside, is_new=force_new)
         seated = await self.submit(caller, request, key)
         assert isinstance(seated, Seated)
@@ -90,16 +108,34 @@ class RoomTools(Tools):
         return self.outcome("closed", room.id)
 
     async def room_here(self, caller: Caller, path: str) -> str | None:
-        """Give the room that a command means which names none; None when there is none.
+        """Give the room that a path means; None when there is none.
 
         That is the deepest one at or above the path in which the caller is a member, else the deepest one.
         """
-        try:
-            rooms = [room for room in await self._around(path) if room.is_open]
-        except NotAPlace:
-            return None
+        rooms = await self._open_around(path)
         own = [room.id for room in rooms if room.member(caller.name) is not None]
         return next(iter([*own, *(room.id for room in rooms)]), None)
+
+    async def own_room_here(self, caller: Caller, path: str) -> str | None:
+        """Give the deepest room at or above a path of which the caller is a member; None for no such room."""
+        rooms = await self._open_around(path)
+        return next((room.id for room in rooms if room.member(caller.name) is not None), None)
+
+    async def room_meant(self, caller: Caller, path: str) -> str | None:
+        """Give the room that a caller means who names none and is in none at or above a path.
+
+        That is the only one that it is in, wherever it is; several are refused and listed. A person may look
+        into any room and speak there, and so means the one at the path first; others mean it last.
+        """
+        here = await self.room_here(caller, path)
+        if here is not None and caller.standing in _PERSONS:
+            return here
+        own = [room.id for room in read_rooms_of(self.log.rows, caller.name)]
+        if len(own) > 1:
+            raise BadRequest(
+                f"say which room: you are in {', '.join(own)}, and in none here; --room names one"
+            )
+        return next(iter(own), here)
 
     async def get_room_state(self, caller: Caller, *, room_id: str) -> Answer:
         """Give a room as it is now: members, stick, conditions, policy.
@@ -113,6 +149,12 @@ class RoomTools(Tools):
 
     def _now(self, room: Room) -> Room:
         return read_room(self.log.rows, room.id) or room
+
+    async def _open_around(self, path: str) -> list[Room]:
+        try:
+            return [room for room in await self._around(path) if room.is_open]
+        except NotAPlace:
+            return []
 
     async def _around(self, path: str) -> list[Room]:
         """Give the newest room at a path and at each one above it, the deepest first."""

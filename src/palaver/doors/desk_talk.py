@@ -9,7 +9,6 @@ from palaver.errors import BadRequest, UnknownMember
 from palaver.log.fold_rooms import find_note, find_room, read_notes
 from palaver.model.agent import Caller
 from palaver.model.message import EXTERNAL
-from palaver.model.query import Query
 from palaver.model.request import Send
 from palaver.model.room import AddNote, ResolveNote
 from palaver.rooms.events import ANY, SELF, event_filter
@@ -57,6 +56,7 @@ class TalkTools(Tools):
         target_agent_id: str = "self",
         from_agent_id: str | None = None,
         max_wait_ms: int | None = None,
+        since_event_seq: int | None = None,
         limit: int = 100,
         limit_ms: int | None = LIMIT_WAIT_MS,
     ) -> Answer:
@@ -64,10 +64,15 @@ class TalkTools(Tools):
 
         Changes nothing about the room or anybody's place in line. Without a place it begins with the oldest
         message that the caller has not read here, or with what comes from now on. A place that is brought
-        back says that the caller has read its messages up to there, as far as they were shown to it.
+        back says that the caller has read its messages up to there, as far as they were shown to it, be it by
+        a call that asked for something else. `since_event_seq` is the end of the log when the call was first
+        made, where a daemon has ended meanwhile: what has come since then is not what comes from now on.
         """
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
+        for name, word in (("target_agent_id", target_agent_id), ("from_agent_id", from_agent_id)):
+            if word == "":
+                raise BadRequest(f"{name} is empty: name an agent, or leave it out")
         wanted = event_filter(
             caller=None if caller.kind == EXTERNAL else caller.name,
             target=target_agent_id if target_agent_id in (SELF, ANY) else self._named(room, target_agent_id),
@@ -76,9 +81,10 @@ class TalkTools(Tools):
         )
         if after_event_seq is None:
             after = self.waits.cursor(caller, room)
+            after = after if since_event_seq is None else min(after, since_event_seq)
         else:
             after = after_event_seq
-            await self.waits.acknowledge(caller, room, wanted, after)
+            await self.waits.acknowledge(caller, room, after)
         wait_ms = self.wait_ms(max_wait_ms, limit_ms)
         found = await self.waits.events(room, wanted, after, _page(limit), wait_ms)
         return self.page_of(caller, room, found, after)
@@ -86,11 +92,11 @@ class TalkTools(Tools):
     async def get_room_events(
         self, caller: Caller, *, room_id: str, after_event_seq: int = 0, limit: int = 100
     ) -> Answer:
-        """Give everything that happened in a room behind a place: `events cursor_event_seq`."""
+        """Give all that happened in a room behind a place, archived or not: `events cursor_event_seq`."""
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
-        query = Query(rooms=(room.id,), after=after_event_seq, limit=_page(limit))
-        return self.page_of(caller, room, await self.log.read(query), after_event_seq)
+        found = await self.waits.stored(room, lambda event: True, after_event_seq, _page(limit))
+        return self.page_of(caller, room, found, after_event_seq)
 
     async def add_note(
         self,

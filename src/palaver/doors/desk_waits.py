@@ -15,6 +15,7 @@ from palaver.broker.outcome import Turn
 from palaver.clock import Clock
 from palaver.doors.bell import Bell
 from palaver.links.attendance import AttendanceBook
+from palaver.links.shown import INBOX
 from palaver.log.api import Log
 from palaver.log.follow import follow
 from palaver.log.state import read_mail, read_mail_up_to
@@ -108,11 +109,14 @@ class Waits:
         return (await self._scan(room, is_wanted, after, limit))[0]
 
     async def _scan(self, room: Room, is_wanted: Passes, place: int, limit: int) -> tuple[list[Event], int]:
-        """Look through what there is behind a place; give what passes and the place looked up to."""
+        """Look through what there is behind a place; give what passes and the place looked up to.
+
+        What is archived is history of the room like the rest, and may be mail that nobody has read yet.
+        """
         last = self.log.last()
         query = Query(rooms=(room.id,), before=last + 1)
         found: list[Event] = []
-        async with aclosing(follow(self.log, query, after=place)) as batches:
+        async with aclosing(follow(self.log, query, after=place, with_archives=True)) as batches:
             async for events in batches:
                 found += filter(is_wanted, events)
                 if len(found) >= limit:
@@ -129,22 +133,25 @@ class Waits:
         unread = self._in_room(caller, room, read_mail(self.log.rows, caller.name))
         return min((event.seq for event in unread), default=None)
 
-    async def acknowledge(self, caller: Caller, room: Room, wanted: EventFilter, up_to: int) -> None:
-        """Take a cursor as word that the caller has read its messages up to there.
+    async def acknowledge(self, caller: Caller, room: Room, up_to: int) -> None:
+        """Take a cursor as word that the caller has read what it was shown up to there.
 
-        That is so of those it asks for and was shown; where none of them is open nothing is written.
+        That is what it was shown of this room, whatever it asks for now, and by its inbox, in rooms or not.
+        Where nothing of it is open nothing is written.
         """
-        shown = self.attendance.shown
-        unread = self._in_room(caller, room, read_mail_up_to(self.log.rows, caller.name, up_to))
+        if caller.kind == EXTERNAL:
+            return
+        shown, ways = self.attendance.shown, (room.id, INBOX)
         seqs = [
-            event.seq
-            for event in unread
-            if passes(wanted, event) and shown.has(caller.name, room.id, event.seq)
+            mail.seq
+            for mail in read_mail_up_to(self.log.rows, caller.name, up_to)
+            if not mail.is_kept_back and any(shown.has(caller.name, way, mail.seq) for way in ways)
         ]
         if seqs:
             request = Acknowledge(messages=tuple(sorted(seqs)), lane=LANE, grade=Grade.ACKED)
             await self.broker.submit(caller, request)
-            shown.forget(caller.name, room.id, seqs)
+            for way in ways:
+                shown.forget(caller.name, way, seqs)
 
     def _in_room(self, caller: Caller, room: Room, waiting: Iterable[Mail]) -> Iterator[Event]:
         """Give what of somebody's open mail was said in a room; a script has no mail, and held mail waits."""

@@ -1,7 +1,8 @@
 """Who is heard of in rooms: who waits, who beats, who did something last. Kept in memory, and nowhere else.
 
-What the log knows is asked of it: since when somebody is gone, or says that it is idle or at work. The rest
-begins anew with each start of the daemon, which is why the start itself counts as having heard of everybody.
+What the log knows is asked of it: since when somebody is gone, what it wrote since then, or says that it is
+idle or at work. The rest begins anew with each start of the daemon, which is why the start itself counts as
+having heard of everybody whose process is there.
 
 Of one that speaks by a token no process is seen. It is present while a call of it is open and for the grace
 of a waiter behind that, and alive for a lease behind its last word.
@@ -17,16 +18,20 @@ from palaver.errors import RequestError
 from palaver.links.shown import Shown
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
+from palaver.log.fold_rooms import read_open_rooms
 from palaver.log.state import read_agent, read_agents
 from palaver.model.concern import JOINED, LEFT, from_agent
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
 from palaver.model.life import BYE
+from palaver.model.query import Query
 from palaver.rooms.policy import Policy
 
 _NO_SIGN: Final = frozenset({"delivery", "life", BYE, LEFT})
 """What is written about an agent, and not by it; or is its last word."""
 _AT_REST: Final = frozenset({AgentState.IDLE.value, AgentState.EXITED.value})
+_LOOK_BACK: Final = 100
+"""So many of the newest events of somebody who is gone are looked at after a start."""
 LIMIT_NAMES: Final = 10_000
 """So many names are remembered; when there are more, who was silent for longest is forgotten."""
 
@@ -89,6 +94,15 @@ class AttendanceBook:
         self.fell_silent: Callable[[str], None] = lambda name: None
         """Told who has no call open any more: from now on its time runs."""
         self._unsubscribe = log.subscribe(self._hear)
+
+    async def recall(self) -> None:
+        """Remember after a start what those in rooms did last whose process was gone by then."""
+        for name in {name for room in read_open_rooms(self._log.rows) for name in room.names}:
+            if (gone_ms := self.gone_since_ms(name)) is not None:
+                query = Query(senders=(name,), since=gone_ms, last=_LOOK_BACK)
+                signs = [event.ts for event in await self._log.read(query) if _is_sign(event)]
+                if signs:
+                    self._seen.put(name, max(signs))
 
     def close(self) -> None:
         """Hear of nothing more."""
@@ -238,7 +252,7 @@ class AttendanceBook:
         for event in events:
             if event.type == "status":
                 self._hear_status(event)
-            elif event.type not in _NO_SIGN:
+            elif _is_sign(event):
                 self.saw(event.sender)
             room = event.payload.get("room")
             if not isinstance(room, str):
@@ -264,5 +278,12 @@ class AttendanceBook:
             self._active.add(name)
         else:
             self._active.discard(name)
-        if was_active or state not in _AT_REST:
+        if was_active or _is_sign(event):
             self.saw(name)
+
+
+def _is_sign(event: Event) -> bool:
+    """Tell whether an event is a sign of the one who wrote it."""
+    if event.type == "status":
+        return event.payload.get("state") not in _AT_REST
+    return event.type not in _NO_SIGN

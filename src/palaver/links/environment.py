@@ -1,13 +1,14 @@
 """Which harness marks a process was started with, and whether it is a harness itself. Looks only.
 
-Nothing but the marks is kept or handed on: an environment holds keys and tokens. What may not be read counts
-as unmarked: its children inherited its marks and can be read, and a harness is known by its name as well.
+Nothing but the marks and the home is kept or handed on: an environment holds keys and tokens. What may not be
+read counts as unmarked: its children inherited its marks and can be read, and a harness is known by its name
+as well.
 """
 
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
@@ -22,6 +23,7 @@ if sys.platform == "darwin":  # pragma: no cover - macOS
 
 HARNESS_WORDS: Final = frozenset(SESSION_MARKS)
 _NAMES: Final = frozenset(name.encode() for name in (*MARKS, SEAT_MARK))
+_HOME: Final = frozenset({b"HOME"})
 _INTERPRETER: Final = re.compile(r"(node|nodejs|bun|deno|python|sh|bash)[\d.]*")
 _PACKAGES: Final = {"claude-code": "claude", "gemini-cli": "gemini", "opencode-ai": "opencode"}
 """Folders out of which an interpreter runs a harness whose file is named otherwise."""
@@ -92,17 +94,26 @@ class Environments:
 
 def read_marks(pid: int) -> dict[str, str]:
     """Read the marks a process was started with. Empty is no mark; of a double entry the first counts."""
+    return _read_variables(pid, _NAMES)
+
+
+def read_home(pid: int) -> str:
+    """Read which folder a process was told is its person's; empty when that may not be seen."""
+    return _read_variables(pid, _HOME).get("HOME", "") if pid > 0 else ""
+
+
+def _read_variables(pid: int, names: Set[bytes]) -> dict[str, str]:
     if sys.platform == "darwin":  # pragma: no cover - macOS
-        known = {name.decode() for name in _NAMES}
+        known = {name.decode() for name in names}
         return {
             name: value for name, value in process_darwin.read_environment(pid) if name in known and value
         }
-    marks: dict[str, str] = {}
+    found: dict[str, str] = {}
     for entry in _read_all(b"/proc/%d/environ" % pid).split(b"\0"):
         name, _, value = entry.partition(b"=")
-        if value and name in _NAMES:
-            marks.setdefault(name.decode(), os.fsdecode(value))
-    return marks
+        if value and name in names:
+            found.setdefault(name.decode(), os.fsdecode(value))
+    return found
 
 
 def read_arguments(pid: int) -> list[str]:

@@ -92,6 +92,8 @@ def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(agent.name for agent in agents)
+    if claim.key and not fitting:
+        raise WhoAreYou(f"this session has not joined, and is none of those beside it ({names}): join first")
     raise WhoAreYou(f"this process has several seats ({names}) and no session key says which one asks")
 
 

@@ -42,6 +42,9 @@ def anchor_for_join(
     below[0] |= {name: value for name, value in claim.marks.items() if value}
     harness_index = _nearest_harness(chain, surroundings, below)
     index = _asked_index(chain, pid) if pid is not None else harness_index or 1
+    own = seats.nearest(chain)
+    if own is not None and index > own.index:
+        raise AlreadyJoined(own.agents[0].name)  # whatever sits above it, the caller is somebody
     if index >= len(chain) or (_is_adopter(chain[index]) and index != harness_index):
         raise BadRequest(
             "whoever started this process has ended, so there is no process to sit at: "
@@ -117,10 +120,8 @@ def _harness_at(
 
 def _check_free(chain: Sequence[Process], index: int, key: str, seats: SeatIndex) -> None:
     own = seats.nearest(chain)
-    if own is None or index < own.index:
+    if own is None or index != own.index:
         return
-    if index > own.index:
-        raise AlreadyJoined(own.agents[0].name)
     for agent in own.agents:
         if not key or agent.seat is None or agent.seat.key in ("", key):
             raise AlreadyJoined(agent.name)

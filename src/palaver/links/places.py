@@ -83,16 +83,19 @@ def home_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(one) for one in found if one.startswith("/")))
 
 
-def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False) -> Place:
+def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False, home: str = "") -> Place:
     """Find where a path belongs; the same for a folder, whatever names lead to it.
 
     A file stands for its folder. The top of a git checkout comes first, and a linked worktree belongs to the
     main checkout; then the nearest folder with a project's marker; then the folder itself. With `is_exact` it
     is the very folder, and all of these are above it. Raises `NotAPlace` for what is not there, and where the
-    answer would be a home folder or one above it.
+    answer would be a home folder or one above it; of the caller's own `home` only the very folder counts, as
+    it may have been set to one inside the work.
     """
     folder = _folder(path)
-    taboo = {Path("/"), *(one for home in homes for one in (Path(home), *Path(home).parents))}
+    taboo = {Path("/"), *(one for known in homes for one in (Path(known), *Path(known).parents))}
+    if home.startswith("/"):
+        taboo.add(_real(Path(home)))
     if folder in taboo:
         raise NotAPlace(path, "a home folder, and what is above it, is no workspace; name a folder inside it")
     inside = list(_upwards(folder, taboo))
@@ -134,19 +137,19 @@ class Places:
         self._limit_s = limit_s
         self._turns = asyncio.Semaphore(threads)
 
-    async def find(self, path: str, *, is_exact: bool = False) -> Place:
-        """Find where a path belongs, as `find_place` does.
+    async def find(self, path: str, *, is_exact: bool = False, home: str = "") -> Place:
+        """Find where a path belongs, as `find_place` does; `home` is that of whoever asks, if it is known.
 
         Raises `NotAPlace`, and `TooSlow` when the file system says nothing.
         """
         try:
             async with asyncio.timeout(self._limit_s):
                 await self._turns.acquire()
-                return await asyncio.shield(self._look(path, is_exact=is_exact))
+                return await asyncio.shield(self._look(path, is_exact=is_exact, home=home))
         except TimeoutError:
             raise TooSlow(f"the file system does not answer for {path}; try again later") from None
 
-    def _look(self, path: str, *, is_exact: bool) -> "asyncio.Future[Place]":
+    def _look(self, path: str, *, is_exact: bool, home: str) -> "asyncio.Future[Place]":
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Place] = loop.create_future()
 
@@ -161,7 +164,7 @@ class Places:
         def look() -> None:
             found: Place | Exception
             try:
-                found = find_place(path, self._homes, is_exact=is_exact)
+                found = find_place(path, self._homes, is_exact=is_exact, home=home)
             except Exception as error:
                 found = error
             with suppress(RuntimeError):  # the loop has closed meanwhile

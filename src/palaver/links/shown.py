@@ -1,4 +1,4 @@
-"""Which messages of a room were handed to whom, so that a cursor acknowledges those and no others.
+"""Which messages of a room, or of an inbox, were handed to whom: a cursor acknowledges those and no others.
 
 Kept in memory, and bounded: what is forgotten, and everything after a restart, is shown once more, or stays
 unread. Nothing is acknowledged that was not shown.
@@ -10,6 +10,9 @@ from typing import Final
 LIMIT_READERS: Final = 4096
 LIMIT_MESSAGES: Final = 1024
 """For one reader: of more that it has not acknowledged, the oldest are forgotten."""
+
+INBOX: Final = ""
+"""Stands for a room where mail is handed out that may be of any, or of none."""
 
 
 class Shown:
@@ -23,7 +26,7 @@ class Shown:
         self._readers: dict[tuple[str, str], dict[int, None]] = {}
 
     def add(self, name: str, room: str, seqs: Iterable[int]) -> None:
-        """These messages of a room were handed to somebody."""
+        """These messages of a room, or of its inbox, were handed to somebody."""
         new = dict.fromkeys(seqs)
         if not new:
             return

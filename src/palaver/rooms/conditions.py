@@ -63,18 +63,38 @@ def gone_at_ms(room: Room, name: str, facts: Facts, policy: Policy) -> int | Non
     That is the grace behind the end of its process, or behind the last sign of it, whatever was later. Of one
     that speaks by a token no process is seen: it counts as there for a lease behind its last word.
     """
+    return _behind_silence_ms(room, name, facts, policy, policy.gone_grace_ms)
+
+
+def retires_at_ms(room: Room, name: str, facts: Facts, policy: Policy) -> int | None:
+    """Give the moment from which a member that is gone is a member no more; None while it is not gone."""
+    return _behind_silence_ms(room, name, facts, policy, policy.presence_ms)
+
+
+def _behind_silence_ms(room: Room, name: str, facts: Facts, policy: Policy, silence_ms: int) -> int | None:
+    """Give the moment at which somebody has been gone and silent for so long.
+
+    A start of the daemon is no sign of it, but whoever waited when the last daemon ended has a moment to come
+    back.
+    """
     sight = facts.of(name)
     if sight.gone_since_ms is None:
         return None
     claimed = room.claimed_ms if name == room.owner else 0
-    signs = (sight.gone_since_ms, sight.seen_ms or 0, sight.beat_ms or 0, claimed, facts.started_ms)
-    silent = max(signs) + policy.gone_grace_ms
-    return silent if sight.token_ms is None else max(silent, sight.token_ms + policy.lease_ms)
+    token = 0 if sight.token_ms is None else sight.token_ms + policy.lease_ms - policy.gone_grace_ms
+    silent = max(sight.gone_since_ms, sight.seen_ms or 0, sight.beat_ms or 0, claimed, token)
+    return max(silent + silence_ms, facts.started_ms + min(policy.waiter_grace_ms, silence_ms))
 
 
 def is_gone(room: Room, name: str, facts: Facts, policy: Policy) -> bool:
     """Tell whether a member counts as gone."""
     moment = gone_at_ms(room, name, facts, policy)
+    return moment is not None and moment <= facts.now_ms
+
+
+def has_ended(room: Room, name: str, facts: Facts, policy: Policy) -> bool:
+    """Tell whether a member's process has surely ended: it will count as gone unless it is heard of again."""
+    moment = _behind_silence_ms(room, name, facts, policy, 0)
     return moment is not None and moment <= facts.now_ms
 
 
@@ -98,14 +118,20 @@ def outlook(room: Room, facts: Facts, policy: Policy) -> Outlook:
 
 
 def conditions(room: Room, facts: Facts, policy: Policy) -> tuple[Condition, ...]:
-    """Tell what a room is shown with."""
+    """Tell what a room is shown with.
+
+    That somebody is gone is shown from the end of its process on: the bus acts on it only behind the grace,
+    and whoever looks before that wants to know why the stick does not move.
+    """
     found: list[Condition] = []
     if room.state == StickState.OWNED:
         over = {
             cause for cause, moment in _owner_moments(room, facts, policy).items() if moment <= facts.now_ms
         }
+        if has_ended(room, room.owner, facts, policy):
+            over.add(Cause.OWNER_GONE)
         found += [condition for cause, condition in _SHOWN if cause in over]
-    if room.state == StickState.RESERVED and is_gone(room, room.reserved_for, facts, policy):
+    if room.state == StickState.RESERVED and has_ended(room, room.reserved_for, facts, policy):
         found.append(Condition.RECIPIENT_GONE)
     if room.is_open and not any(facts.of(name).is_present for name in room.names):
         found.append(Condition.DORMANT)

@@ -4,15 +4,19 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from tests.fakes import START_MS, FakeClock
 
+from palaver.doors.desk import LIMIT_WAIT_MS
 from palaver.doors.services import Services
 from palaver.doors.tools.calls import WAIT_MS, Answer, Asked, call_tool
 from palaver.doors.tools.tools import TOOLS, Tool, choose_tools
+from palaver.doors.tools.wait import Wait
 from palaver.errors import BadRequest, WhoAreYou
 from palaver.model.agent import Caller, Standing
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")
 KEY = b"k" * 16
+LAST = 9
 
 
 @dataclass
@@ -33,8 +37,16 @@ class FakeDesk:
 
 
 @dataclass
+class FakeLog:
+    def last(self) -> int:
+        return LAST
+
+
+@dataclass
 class FakeServices:
     desk: FakeDesk
+    clock: FakeClock = field(default_factory=FakeClock)
+    log: FakeLog = field(default_factory=FakeLog)
 
 
 @pytest.fixture
@@ -47,7 +59,9 @@ async def luna(tool: Tool) -> Caller:
 
 
 async def call(desk: FakeDesk, tool: str, /, offered: tuple[Tool, ...] = TOOLS, **options: Any) -> Answer:
-    given = {name: options.pop(name) for name in ("who", "cwd", "key", "is_repeat") if name in options}
+    given = {
+        name: options.pop(name) for name in ("who", "cwd", "key", "waited", "on_wait") if name in options
+    }
     asked = Asked(tool=tool, arguments=options, **{"who": luna, **given})
     return await call_tool(cast("Services", FakeServices(desk)), offered, asked)
 
@@ -81,6 +95,14 @@ async def test_what_kinds_of_events_there_can_be_is_the_desks_to_say(desk: FakeD
     assert desk.asked[0][2]["event_type"] == []
 
 
+async def test_what_is_wrong_with_a_hint_is_the_desks_to_say_behind_what_is_wrong_with_the_body(
+    desk: FakeDesk,
+) -> None:
+    await call(desk, "send_message", room_id="r", body="", delivery_hint="loud")
+
+    assert desk.asked[0][2] == {"room_id": "r", "body": "", "delivery_hint": "loud"}
+
+
 async def test_a_wait_stays_below_a_minute_unless_it_is_told_otherwise(desk: FakeDesk) -> None:
     await call(desk, "wait_for_turn", room_id="r")
     await call(desk, "wait_for_events", room_id="r", max_wait_ms=90_000)
@@ -89,10 +111,35 @@ async def test_a_wait_stays_below_a_minute_unless_it_is_told_otherwise(desk: Fak
     assert WAIT_MS < 60_000
 
 
-async def test_a_wait_that_is_made_again_only_looks(desk: FakeDesk) -> None:
-    await call(desk, "wait_for_turn", room_id="r", max_wait_ms=90_000, is_repeat=True)
+@pytest.mark.parametrize(("asked_ms", "wait_ms"), [(None, WAIT_MS), (7, 7), (-1, 0), (10**9, LIMIT_WAIT_MS)])
+async def test_it_is_told_how_a_call_waits_before_it_does(
+    desk: FakeDesk, asked_ms: int | None, wait_ms: int
+) -> None:
+    told: list[Wait] = []
+    desk.answer = RuntimeError("it never came so far")
 
-    assert desk.asked[0][2]["max_wait_ms"] == 0
+    await call(desk, "wait_for_events", room_id="r", max_wait_ms=asked_ms, on_wait=told.append)
+
+    assert [wait.rest_ms(START_MS) for wait in told] == [wait_ms]
+    assert told[0].place == desk.asked[0][2]["since_event_seq"] == LAST
+
+
+@pytest.mark.parametrize(
+    ("spent_ms", "rest_ms"), [(0, 90_000), (60_000, 30_000), (90_001, 0), (-5000, 90_000)]
+)
+async def test_a_wait_that_is_made_again_goes_on_for_the_rest_of_its_time(
+    desk: FakeDesk, spent_ms: int, rest_ms: int
+) -> None:
+    waited = Wait(until_ms=START_MS + 90_000 - spent_ms, place=5)
+    told: list[Wait] = []
+
+    for tool in ("wait_for_turn", "wait_for_events"):
+        await call(desk, tool, room_id="r", max_wait_ms=90_000, waited=waited, on_wait=told.append)
+
+    (_, _, turn), (_, _, events) = desk.asked
+    assert turn == {"room_id": "r", "max_wait_ms": rest_ms}
+    assert events == {"room_id": "r", "max_wait_ms": rest_ms, "since_event_seq": 5}
+    assert told == [waited, waited]
 
 
 @pytest.mark.parametrize(("path", "absolute"), [("a/../b", "/w/b"), (".", "/w"), ("/x/./y", "/x/y")])

@@ -11,11 +11,13 @@ from typing import Final
 
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.style import safe
+from palaver.doors.desk import LIMIT_WAIT_MS
 from palaver.doors.hooks.tool import answer_hook, hook_input
 from palaver.doors.lines_wire import error_object
 from palaver.doors.services import Services
 from palaver.doors.tools.arguments import checked_arguments
 from palaver.doors.tools.tools import TOOLS, Tool
+from palaver.doors.tools.wait import Wait
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.model.agent import Caller
@@ -43,10 +45,14 @@ class Asked:
     who: Who
     cwd: str = ""
     """Where relative paths begin; empty where the caller is in no directory of this machine."""
+    home: str = ""
+    """Which folder is the caller's home, where no room is; empty where that is not known."""
     key: bytes | None = None
     """The same key gives the same answer: a call that is made again is done once."""
-    is_repeat: bool = False
-    """Made before to a daemon that ended. What waits has waited, and only looks again."""
+    waited: Wait | None = None
+    """How the same call waited in a daemon that has ended: it goes on with that."""
+    on_wait: Callable[[Wait], None] | None = None
+    """Told how the call waits, before it does, where a door can hand it on to the next daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +90,8 @@ async def _run(services: Services, tool: Tool, asked: Asked) -> dict[str, object
     arguments = checked_arguments(tool, asked.arguments)
     if "context_path" in arguments:
         arguments["context_path"] = _absolute(str(arguments["context_path"]), asked.cwd)
-    if tool.is_waiting:
-        wait_ms = arguments.get("max_wait_ms", WAIT_MS)
-        arguments["max_wait_ms"] = 0 if asked.is_repeat else wait_ms
+    if tool.name == "join_path":
+        arguments["home"] = asked.home
     caller = await asked.who(tool)
     if tool.name == HOOK:
         return await _hook(services, caller, arguments)
@@ -94,13 +99,31 @@ async def _run(services: Services, tool: Tool, asked: Asked) -> dict[str, object
         return await _send(services, caller, arguments, asked.key)
     if asked.key is not None and not tool.is_reading and tool.name not in _KEYLESS:
         arguments["key"] = asked.key
+    if tool.is_waiting:
+        arguments |= _waiting(services, tool, asked, arguments)
     method = getattr(services.desk, tool.name)
     found: dict[str, object] = await method(caller, **arguments)
     return _with_way_on(tool, found)
 
 
-_KEYLESS: Final = frozenset({"heartbeat", "wait_for_events"})
+_EVENTS: Final = "wait_for_events"
+_KEYLESS: Final = frozenset({"heartbeat", _EVENTS})
 """They write nothing, so the desk takes no key for them."""
+
+
+def _waiting(
+    services: Services, tool: Tool, asked: Asked, arguments: Mapping[str, object]
+) -> dict[str, object]:
+    """Give how long a call may wait and, where it has waited before, the place from which it did."""
+    wait_ms = arguments.get("max_wait_ms", WAIT_MS)
+    assert isinstance(wait_ms, int)  # its parameter is a number
+    if asked.on_wait is None:
+        return {"max_wait_ms": wait_ms}
+    now_ms, limit_ms = services.clock.now_ms(), min(wait_ms, LIMIT_WAIT_MS)
+    wait = asked.waited or Wait(until_ms=now_ms + limit_ms, place=services.log.last())
+    asked.on_wait(wait)
+    rest: dict[str, object] = {"max_wait_ms": min(limit_ms, wait.rest_ms(now_ms))}
+    return {**rest, "since_event_seq": wait.place} if tool.name == _EVENTS else rest
 
 
 async def _hook(services: Services, caller: Caller, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -148,7 +171,7 @@ def _with_way_on(tool: Tool, found: dict[str, object]) -> dict[str, object]:
         return found
     if found.get("status") == "not_yet":
         return {**found, "hint": "it is not your turn: call wait_for_turn again to keep your place in line"}
-    if tool.name == "wait_for_events" and not found.get("events"):
+    if tool.name == _EVENTS and not found.get("events"):
         cursor = found.get("cursor_event_seq")
         return {
             **found,

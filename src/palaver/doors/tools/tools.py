@@ -9,6 +9,7 @@ from typing import Final
 
 from palaver.doors.tools.schema import Param
 from palaver.errors import UsageError
+from palaver.rooms.events import HINTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +148,14 @@ TOOLS: Final[tuple[Tool, ...]] = (
         params=(
             _ROOM,
             Param(name="body"),
-            Param(name="to_agent_id", kind="texts", help="Left out: the whole room.", optional=True),
-            Param(name="delivery_hint", optional=True, choices=("normal", "interrupt")),
+            Param(
+                name="to_agent_id",
+                kind="texts",
+                help="A member or group (@tag-, @workers). Left out: the whole room.",
+                optional=True,
+            ),
+            # The desk checks it: what is wrong with the body is told first.
+            Param(name="delivery_hint", optional=True, schema={"type": "string", "enum": list(HINTS)}),
         ),
     ),
     Tool(
@@ -200,7 +207,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="inbox",
         group="agents",
-        help="The newest messages for you, in rooms or not. Marks nothing as read.",
+        help="The newest messages for you, in rooms or not. Those up to after_event_seq of your next "
+        "wait_for_events count as read.",
         params=(_LIMIT,),
         is_reading=True,
     ),
@@ -231,6 +239,9 @@ TOOLS: Final[tuple[Tool, ...]] = (
         is_hidden=True,
     ),
 )
+
+WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
+"""Those that may last."""
 
 GROUPS: Final[tuple[str, ...]] = tuple(dict.fromkeys(tool.group for tool in TOOLS))
 
