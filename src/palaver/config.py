@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -161,7 +162,9 @@ def parse_file(content: bytes, name: str) -> dict[str, object]:
 def check_key(key: str) -> None:
     """Refuse a key that is no setting."""
     if key not in DEFAULTS:
-        raise BadRequest(f"there is no setting {key!r}; docs/settings.md lists them")
+        near = get_close_matches(key.lower(), KEYS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "'pal config list' shows those there are"
+        raise BadRequest(f"there is no setting {key!r}; {hint}")
 
 
 def typed(key: str, value: object) -> str | int:

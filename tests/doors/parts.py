@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from tests.fakes import LIMIT_S, Bus, open_memory, opened_bus
+from tests.fakes import Bus, open_memory, opened_bus
+from tests.limits import LIMIT_S
 
 from palaver.config import Settings
 from palaver.doors.companions import CompanionBook
@@ -40,8 +41,9 @@ class Links:
 class Parts:
     """The parts of a daemon that a test looks at."""
 
-    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, settings: Settings) -> None:
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, settings: Settings, home: Path) -> None:
         self.bus = bus
+        self.home = home
         self.tasks = tasks
         self.settings = settings
         self.log = bus.log
@@ -86,4 +88,4 @@ async def opened_parts(directory: Path, **settings: int) -> AsyncIterator[Parts]
     """The parts of a daemon with these settings; what they do is over when the block ends."""
     made = Settings(**settings)  # type: ignore[arg-type]  # numbers only
     async with opened_bus(open_memory, directory) as bus, asyncio.TaskGroup() as tasks:
-        yield Parts(bus, tasks, made)
+        yield Parts(bus, tasks, made, directory)

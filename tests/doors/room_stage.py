@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.fakes import HUMAN, LIMIT_S, Bus, FakeClock, GuardedTasks, OpenLog, open_memory
+from tests.fakes import HUMAN, Bus, FakeClock, GuardedTasks, OpenLog, open_memory
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.doors.desk import Answer, Desk
@@ -17,6 +18,7 @@ from palaver.links.attendance import AttendanceBook
 from palaver.links.places import Places
 from palaver.log.api import Log
 from palaver.log.fold_rooms import find_room
+from palaver.log.state import read_mail
 from palaver.model.agent import Caller
 from palaver.model.ids import UlidSource
 from palaver.model.request import Request
@@ -130,7 +132,8 @@ class Stage(Bus):
         return await self.broker.submit(SYSTEM_CALLER, request)
 
     async def _inbox(self, name: str, limit: int) -> list[Answer]:
-        return [{"name": name, "limit": limit}]
+        found = [mail.seq for mail in read_mail(self.log.rows, name)]
+        return [{"seq": seq, "name": name} for seq in sorted(found)[-limit:]]
 
     def close(self) -> None:
         self.sticks.close()

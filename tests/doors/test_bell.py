@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import LIMIT_S, Bus, open_memory, opened_bus
+from tests.fakes import Bus, open_memory, opened_bus
+from tests.limits import LIMIT_S
 
 from palaver.doors.bell import Bell, Listener
 from palaver.model.envelope import Draft

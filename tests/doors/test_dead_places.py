@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from tests.fakes import LIMIT_S, open_memory, opened_bus, seat
+from tests.fakes import open_memory, opened_bus, seat
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.doors.dead_places import DeadPlaces, remove_dead

@@ -7,9 +7,9 @@ from contextlib import aclosing
 import pytest
 
 from palaver.doors.holds import Hold, Holds
-from palaver.doors.lines_hold_wire import TellOp
 from palaver.errors import NotFound, Unavailable
 from palaver.links.process import Process
+from palaver.model.lines.holder_ops import TellOp
 
 HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
 

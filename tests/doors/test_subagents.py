@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Bus, open_memory, open_sqlite, opened_bus, seat
+from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.doors import subagents as module
@@ -40,7 +41,7 @@ class Nest:
         """Why somebody has ended, once that is written."""
         changed = asyncio.Event()
         unsubscribe = self.bus.log.subscribe(lambda events: changed.set())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while not (agent := self.bus.agent(name)).left:
                 changed.clear()
                 await changed.wait()

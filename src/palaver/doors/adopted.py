@@ -25,8 +25,9 @@ from palaver.doors.adopted_wire import (
     refusal_line,
 )
 from palaver.doors.services import Services
-from palaver.doors.unix import bind_socket
+from palaver.doors.unix import bind_socket, remove_socket
 from palaver.errors import BadRequest, NotYou, PalaverError, Unavailable, WhoAreYou
+from palaver.home import file_id
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim
 from palaver.links.peer import Peer, peer_of
@@ -52,11 +53,13 @@ class AdoptedDoor:
         self._doorstep = doorstep
         self._tasks = tasks
         self._path = services.home / "adopt.sock"
+        self._file: tuple[int, int] | None = None
         self._listener: socket.socket | None = None
 
     def open(self) -> None:
         """Listen. A socket file left by a daemon that died is replaced."""
         self._listener = bind_socket(self._path)
+        self._file = file_id(self._path)
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
@@ -67,8 +70,7 @@ class AdoptedDoor:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-            with suppress(FileNotFoundError):
-                self._path.unlink()
+            remove_socket(self._path, self._file)
 
     def _accept(self, listener: socket.socket) -> None:
         try:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from palaver.doors.lines_hold_wire import TellOp
 from palaver.errors import NotFound, Unavailable
 from palaver.links.process import Process
+from palaver.model.lines.holder_ops import TellOp
 
 PEEK: Final = "peek"
 STATUS: Final = "status"

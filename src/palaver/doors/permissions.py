@@ -105,15 +105,12 @@ class PermissionBook:
         *,
         now_ms: int,
         wait_ms: int,
-    ) -> Pending | None:
-        """Take a request in; None when too many wait. Raises BadRequest when too many of the agent's do."""
+    ) -> Pending:
+        """Take a request in. Raises BadRequest when too many wait, of the agent or of all."""
         if sum(one.agent == caller.name for one in self._open.values()) >= _LIMIT_OF_AGENT:
-            raise BadRequest(
-                f"{_LIMIT_OF_AGENT} requests of {caller.name} wait for a person already: "
-                "this one is asked at its own terminal"
-            )
+            raise _too_many(_LIMIT_OF_AGENT, f" of {caller.name}")
         if len(self._open) >= _LIMIT_OPEN:
-            return None
+            raise _too_many(_LIMIT_OPEN)
         self._count += 1
         digest = request_digest(session, tool, given)
         pending = Pending(
@@ -161,7 +158,7 @@ class PermissionDesk:
     ) -> Pending | None:
         """Take in what an agent asks leave for, however it is answered; None when nobody is to be waited for.
 
-        `verdict` must follow. Raises BadRequest when too many of the agent's wait.
+        `verdict` must follow. Raises BadRequest when too many wait, of the agent or of all.
         """
         services = self._services
         if not services.settings.approvals:
@@ -169,8 +166,6 @@ class PermissionDesk:
         wait_ms = min(services.settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
         now_ms = services.clock.now_ms()
         pending = services.permissions.add(caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms)
-        if pending is None:
-            return None
         request = AskPermission(
             name=pending.agent,
             permission=pending.id,
@@ -239,3 +234,9 @@ class PermissionDesk:
     async def _write(self, pending: Pending, decision: str, reason: str) -> None:
         request = ClosePermission(name=pending.agent, permission=pending.id, decision=decision, reason=reason)
         await self._services.broker.submit(SYSTEM_CALLER, request)
+
+
+def _too_many(limit: int, whose: str = "") -> BadRequest:
+    return BadRequest(
+        f"{limit} requests{whose} wait for a person already: this one is asked at its own terminal"
+    )

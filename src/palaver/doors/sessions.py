@@ -1,4 +1,6 @@
-"""Whether a harness's session is free: who goes on with one that somebody is in now is somebody else."""
+"""Whose a harness's session is, and whether it is free: in one that somebody is in, one is somebody else."""
+
+from collections.abc import Iterable
 
 from palaver.doors.services import Services
 from palaver.links.process import is_alive
@@ -20,3 +22,13 @@ def holder_of_session(services: Services, harness: str, session: str) -> Agent |
     name = read_session(services.log.rows, harness, session) if session else None
     known = services.broker.directory.get(name or "")
     return known if known is not None and known.session == session else None
+
+
+def only_session(services: Services, harness: str, among: Iterable[str]) -> str:
+    """Give the session that an agent is in, or was, where of all these none was ever another's; else nothing.
+
+    So whoever chooses from them goes on as that agent, whichever it is.
+    """
+    names = {name for session in among if (name := read_session(services.log.rows, harness, session))}
+    known = services.broker.directory.get(next(iter(names))) if len(names) == 1 else None
+    return known.session if known is not None else ""

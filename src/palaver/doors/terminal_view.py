@@ -65,7 +65,7 @@ def terminal_lines(view: dict[str, object]) -> list[str]:
     if view.get("asleep"):
         lines.append("asleep: nothing can wake it; what is held comes with its next prompt")
     if view["paused"]:
-        lines.append("paused: only interrupts reach it")
+        lines.append("paused: only interrupts are brought to it")
     lines += [
         f"{gate['lane']} lane: "
         + ("paused" if gate["open"] else f"closed ({gate['reason'] or 'no reason given'})")

@@ -28,7 +28,7 @@ from palaver.doors.mcp.pump import PumpConnection, PumpDoor
 from palaver.doors.mcp.pump_wire import MAGIC as PUMP_MAGIC
 from palaver.doors.services import Services
 from palaver.errors import BadRequest, PalaverError, WhoAreYou
-from palaver.home import at_short_path
+from palaver.home import at_short_path, file_id
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import SCRIPT, Claim
 from palaver.links.link import Link
@@ -59,6 +59,7 @@ class UnixDoor:
         self._pumps = PumpDoor(services, doorstep, tasks, Loader())
         self._hooks = HookAsking(services, doorstep, services.hooks)
         self._path = services.home / "daemon.sock"
+        self._file: tuple[int, int] | None = None
         self._server: asyncio.Server | None = None
         self._ids = count(1)
         self._connections: set[_Connection] = set()
@@ -69,6 +70,7 @@ class UnixDoor:
     async def open(self) -> None:
         """Listen. A socket file left by a daemon that died is replaced."""
         listener = bind_socket(self._path)
+        self._file = file_id(self._path)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: _Doorway(self), sock=listener, backlog=_BACKLOG)
 
@@ -76,8 +78,7 @@ class UnixDoor:
         """Take no more callers. Those who are inside stay."""
         if self._server is not None:
             self._server.close()
-        with suppress(FileNotFoundError):
-            self._path.unlink()
+        remove_socket(self._path, self._file)
 
     async def close(self, farewell: str | None) -> None:
         """Let requests that are under way end, and then everybody go.
@@ -207,6 +208,13 @@ class _Doorway(asyncio.Protocol):
         else:
             self._transport.write(error_line(0, error))
         self._transport.close()
+
+
+def remove_socket(path: Path, file: tuple[int, int] | None) -> None:
+    """Take away the file of a socket, unless another daemon has put its own there."""
+    if file_id(path) == file:
+        with suppress(FileNotFoundError):
+            path.unlink()
 
 
 def bind_socket(path: Path) -> socket.socket:

@@ -13,11 +13,11 @@ from palaver.broker.messages import recipients_of
 from palaver.broker.outcome import Sent
 from palaver.delivery.gated import ASLEEP
 from palaver.doors.services import Services
-from palaver.log.state import find_mail, read_entry, read_mail, read_unread, read_unsure
+from palaver.log.state import find_mail, read_entry, read_mail, read_receivers, read_unread, read_unsure
 from palaver.model.agent import Agent, Caller
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
-from palaver.model.message import flat, message_fields, readable_text
+from palaver.model.message import flat, is_lost, message_fields, readable_text
 from palaver.model.query import Query
 
 _LATELY: Final = 200
@@ -129,6 +129,8 @@ def caller_view(services: Services, caller: Caller) -> dict[str, object]:
 
 def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
     """Give the ledger of one message: a line for each recipient, in the order of sending."""
+    if is_lost(event):  # The ledger still knows what it no longer says itself.
+        return [_receipt(services, event, name) for name in read_receivers(services.log.rows, event.seq)]
     lines = [_receipt(services, event, name) for name in recipients_of(event)]
     dead = message_fields(event).get("dead")
     if isinstance(dead, (list, tuple)):
@@ -152,6 +154,7 @@ def receipts_view(services: Services, event: Event) -> dict[str, object]:
         "from": event.sender,
         "ts": event.ts,
         "text": readable_text(event),
+        "priority": flat(event)["priority"],
         "receipts": receipt_lines(services, event),
     }
 

@@ -45,6 +45,7 @@
     └── Unavailable                 try again, or mend the machine
         ├── DiskFull                disk_full
         ├── StorageFailed           storage_failed
+        ├── DoorShut                door_shut
         ├── NewerSchema             newer_schema
         ├── ShuttingDown            shutting_down
         ├── TooSlow                 too_slow
@@ -108,6 +109,7 @@ from palaver.errors.stick import (
 from palaver.errors.unavailable import (
     Disconnected,
     DiskFull,
+    DoorShut,
     NewerSchema,
     ShuttingDown,
     StorageFailed,
@@ -130,6 +132,7 @@ __all__ = [
     "CannotKickSelf",
     "Disconnected",
     "DiskFull",
+    "DoorShut",
     "DuplicateListener",
     "InvalidBody",
     "InvalidCursor",

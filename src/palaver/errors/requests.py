@@ -56,13 +56,16 @@ class MessageTooLarge(RequestError):
 
     code = "message_too_large"
 
-    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, what: str, size_bytes: int | None, limit_bytes: int) -> None:
+        """`size_bytes` is None where nobody has read it to its end."""
         super().__init__(what, size_bytes, limit_bytes)
         self.what = what
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
 
     def __str__(self) -> str:
+        if self.size_bytes is None:
+            return f"{self.what} has more than {self.limit_bytes} bytes, the limit; nothing was stored"
         return f"{self.what} has {self.size_bytes} bytes, the limit is {self.limit_bytes}; nothing was stored"
 
 

@@ -15,6 +15,12 @@ class StorageFailed(Trouble):
     code = "storage_failed"
 
 
+class DoorShut(Trouble):
+    """A door cannot listen where it should; the bus runs without it."""
+
+    code = "door_shut"
+
+
 class NewerSchema(Unavailable):
     """The log was written by a newer Palaver."""
 

@@ -261,6 +261,29 @@ async def test_events_say_what_is_archived_and_show_it_when_asked(stage: Stage) 
         await stage.run("events", "--archived", "--sql", "1")
 
 
+@pytest.mark.parametrize("words", [("--thread", "t"), ("--search", '"day 1"'), ("--type", "message")])
+async def test_whoever_looks_for_something_is_told_that_more_is_archived(
+    stage: Stage, words: tuple[str, ...]
+) -> None:
+    await stage.run("archive", "--before", "4")
+    hint = f"pal: events up to #3 are archived in {stage.home / 'archive'}; --archived shows them too\n"
+
+    few = await stage.run("events", *words, "--json")
+    enough = await stage.run("events", "--type", "message", "--last", "1", "--json")
+    behind = await stage.run("events", *words, "--after", "3", "--json")
+    newest = await stage.run("events", "--json")
+
+    assert few.err == hint
+    assert (len(enough.places), enough.err) == (1, "")
+    assert (behind.err, newest.err) == ("", "")
+
+
+async def test_sql_is_not_sent_into_archives(stage: Stage) -> None:
+    await stage.run("archive", "--before", "4")
+
+    assert (await stage.run("events", "--type", "none", "--sql", "1")).err == ""
+
+
 async def test_an_export_holds_what_is_archived_too(stage: Stage) -> None:
     await stage.run("archive", "--before", "4")
 

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.doors.argv.completion import completion_script
 from palaver.doors.argv.table import SHELLS
-
-LIMIT_S = 5.0
 
 PAL = """#!{python}
 import json, os, sys

@@ -63,7 +63,8 @@ def test_the_names_of_this_machine_are_allowed(header: str) -> None:
     names = allowed_names(LOOPBACK, "")
 
     assert is_allowed_host(header, names)
-    assert is_allowed_origin(f"http://{header}", names)
+    assert is_allowed_origin(f"http://{header}", header, names)
+    assert not is_allowed_origin(f"http://{header}9", header, names)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_other_names_are_not(header: str) -> None:
     names = allowed_names(LOOPBACK, "")
 
     assert not is_allowed_host(header, names)
-    assert not is_allowed_origin(f"http://{header}", names)
+    assert not is_allowed_origin(f"http://{header}", header, names)
 
 
 def test_names_can_be_added_and_an_address_names_itself() -> None:
@@ -93,8 +94,8 @@ def test_names_can_be_added_and_an_address_names_itself() -> None:
 
 
 def test_an_origin_is_a_page_of_the_web() -> None:
-    assert not is_allowed_origin("null", allowed_names(LOOPBACK, ""))
-    assert not is_allowed_origin("file://localhost", allowed_names(LOOPBACK, ""))
+    assert not is_allowed_origin("null", "null", allowed_names(LOOPBACK, ""))
+    assert not is_allowed_origin("file://localhost", "localhost", allowed_names(LOOPBACK, ""))
 
 
 @given(st.text(), st.text())
@@ -102,4 +103,4 @@ def test_no_header_breaks_the_check(host: str, more: str) -> None:
     names = allowed_names(LOOPBACK, more)
 
     assert is_allowed_host(host, names) in (True, False)
-    assert is_allowed_origin(f"http://{host}", names) in (True, False)
+    assert is_allowed_origin(f"http://{host}", host, names) in (True, False)

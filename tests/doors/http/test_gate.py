@@ -127,8 +127,16 @@ async def test_a_foreign_page_is_refused_and_our_own_is_not(visit: Visit) -> Non
     refused = await visit.pay(b"{}")
     assert (refused.status, refused.error["error"]) == (403, "not_allowed")
 
-    visit.headers["origin"] = "http://localhost:7420"
+    visit.headers["origin"] = f"http://{visit.headers['host']}"
     assert (await visit.pay(b"{}")).status == 200
+
+
+async def test_a_page_at_another_port_of_this_machine_is_a_foreign_page(visit: Visit) -> None:
+    visit.headers |= {"host": "localhost:7420", "origin": "http://localhost:3000"}
+
+    refused = await visit.pay(b"{}")
+
+    assert (refused.status, refused.error["error"]) == (403, "not_allowed")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])

@@ -24,6 +24,7 @@ from palaver.model.agent import Agent, Caller
 from palaver.model.envelope import Event
 from palaver.model.message import EXTERNAL
 from palaver.model.query import Query
+from palaver.routing.directory import Directory
 
 _encode: Final = msgspec.json.Encoder().encode
 EXIT_NOTHING: Final = 3
@@ -148,14 +149,17 @@ class Call:
 
     def agent(self, name: str) -> Agent:
         """Find an agent by its full name, with or without @."""
-        plain = name.removeprefix("@")
-        directory = self.services.broker.directory
-        found = directory.find(plain)
+        found = self.services.broker.directory.find(name)
         if found is None:
-            near = directory.nearest(plain.lower())
-            hint = f"nearest: {', '.join(near)}" if near else "'pal list' shows who is there"
-            raise NotFound(f"agent {plain}", hint)
+            raise no_agent(self.services.broker.directory, name, "'pal list' shows who is there")
         return found
+
+
+def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
+    """Make the refusal of a name that nobody has, with the names most like it, else with another hint."""
+    plain = name.removeprefix("@")
+    near = directory.nearest(plain.lower())
+    return NotFound(f"agent {plain}", f"nearest: {', '.join(near)}" if near else otherwise)
 
 
 def check_utf8(parsed: Parsed) -> None:

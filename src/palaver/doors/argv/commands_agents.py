@@ -5,7 +5,7 @@ from palaver.doors.argv.agent_page import long_table, short_table
 from palaver.doors.argv.call import Call
 from palaver.doors.sessions import free_session
 from palaver.doors.views import agents_view, caller_view, last_sent, recently_sent
-from palaver.errors import AlreadyJoined
+from palaver.errors import AlreadyJoined, UsageError
 from palaver.links.identity import who_joins
 from palaver.links.seats import seat_mark
 from palaver.log.state import read_unread, read_unsure
@@ -25,6 +25,8 @@ async def join(call: Call) -> int:
 
 async def _sit_down(call: Call) -> Outcome:
     parsed, broker = call.parsed, call.services.broker
+    if parsed.value("--name") == "":
+        raise UsageError("--name needs a name; leave it out, and you are given one that is free")
     try:
         anchor = call.place(parsed.number("--pid"))
     except AlreadyJoined:

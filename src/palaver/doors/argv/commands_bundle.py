@@ -72,7 +72,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
     """Give the message of a `pal send` line with the bundle that the line describes, made here and now.
 
     Two events: the bundle first. None is made for a message that would be refused, or in a dry run. A
-    repeated command makes nothing twice.
+    repeated command makes nothing twice, and neither does a message with an id of its own that is repeated.
     """
     parsed = call.parsed
     title = parsed.value("--title")
@@ -80,15 +80,26 @@ async def with_bundle(call: Call, request: Send) -> Send:
         if given := [option.name for option in CONTENT_OPTIONS if parsed.has(option.name)]:
             raise UsageError(f"{given[0]} makes a bundle, which needs a title: add --title TITLE")
         return request
-    if request.is_dry_run:
+    if request.is_dry_run or _is_sent(call, request):
         return request
     check = msgspec.structs.replace(request, is_dry_run=True)
     sent = await call.services.broker.submit(call.caller, check, key=call.asked.key)
     assert isinstance(sent, Sent)
     check_breadth(call.caller, request, sent)  # A dry run may be as broad as it likes.
-    key = hashlib.sha256(call.asked.key + b"bundle").digest()[: len(call.asked.key)]
-    made = await _make(call, title, key)
+    made = await _make(call, title, _bundle_request_key(call, request))
     return msgspec.structs.replace(request, bundle_id=str(made.payload["bundle_id"]))
+
+
+def _is_sent(call: Call, request: Send) -> bool:
+    """Tell whether the caller has sent a message with this id: then it stays as it was, with its bundle."""
+    found = call.services.log.find(request.id) if request.id else []
+    return any((one.id, one.sender) == (request.id, call.caller.name) for one in found)
+
+
+def _bundle_request_key(call: Call, request: Send) -> bytes:
+    """Give the key by which the bundle is made once, also when the message behind it was cut off."""
+    own = f"{call.caller.name} {request.id}".encode() if request.id else call.asked.key
+    return hashlib.sha256(own + b"bundle").digest()[: len(call.asked.key)]
 
 
 async def show(call: Call) -> int:
@@ -112,7 +123,7 @@ async def show(call: Call) -> int:
 
 async def list_bundles(call: Call) -> int:
     """Show the newest bundles, the newest last."""
-    limit = call.parsed.number("--limit") or DEFAULT_BUNDLES
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_BUNDLES
     found = read_newest_bundles(call.services.log.rows, limit)
     if call.is_json:
         for bundle_id, row in found:

@@ -31,6 +31,8 @@ from palaver.model.visible import exact
 from palaver.routing.policy import require
 
 _LOW_DISK_BYTES = 200 * 1024 * 1024
+_SHOWN = 3
+"""How many lost files are named."""
 _OFFERED = 20
 """How many of a kind completion offers, the newest first."""
 
@@ -44,6 +46,8 @@ async def up(call: Call) -> int:
     else:
         where = f", {call.services.http.where}" if call.services.http.where else ""
         await call.say(f"the bus is up (process {view['pid']}, home {view['home']}{where})")
+    if (trouble := call.services.http.trouble) and not call.is_json:
+        call.warn(f"{trouble}; 'pal up --http HOST:PORT' opens it somewhere else")
     return 0
 
 
@@ -119,6 +123,7 @@ async def doctor(call: Call) -> int:
         *_check_home(call.services.home),
         *_check_log(call),
         await _check_archives(call),
+        await _check_blobs(call),
         _check_client(call),
         *_check_http(call),
     ]
@@ -178,6 +183,16 @@ async def _check_archives(call: Call) -> Finding:
     except StorageFailed as failure:
         return False, str(failure), "events that lie in it cannot be read until it is back from a backup"
     return True, f"{count} archived event{'' if count == 1 else 's'}, all in their files", ""
+
+
+async def _check_blobs(call: Call) -> Finding:
+    found = await call.services.log.check_blobs()
+    if not found.lost:
+        return True, f"{found.count} large content{'' if found.count == 1 else 's'}, all in blobs/", ""
+    rest = len(found.lost) - _SHOWN
+    names = ", ".join(found.lost[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    what = f"{len(found.lost)} of {found.count} large contents are lost: gone from blobs/, or changed"
+    return False, what, f"put them back from a backup: {names}"
 
 
 def _check_client(call: Call) -> Finding:

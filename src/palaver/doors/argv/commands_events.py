@@ -2,10 +2,12 @@
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace
+
 from palaver.doors.argv.call import EXIT_NOTHING, Call
+from palaver.doors.argv.doubts import doubt_names, doubt_types
 from palaver.doors.argv.event_line import event_line
 from palaver.doors.argv.filters import query_from
 from palaver.doors.argv.follower import following
@@ -17,6 +19,10 @@ from palaver.log.pages import pages, place_before_newest
 from palaver.model.query import Query
 
 _PAGE: Final = 1000
+_FILTERS: Final = (
+    *("--type", "--agent", "--from", "--to", "--mention", "--target", "--thread", "--room", "--intent"),
+    *("--file", "--status", "--search"),
+)
 _ALL_SHOWN: Final = b"shown"
 """The token of a wait that is over."""
 
@@ -24,7 +30,10 @@ _ALL_SHOWN: Final = b"shown"
 async def events(call: Call) -> int:
     """Read the log; with --wait or --follow also what is yet to come."""
     query = await _query(call, call.parsed)
-    _tell_of_archive(call, query)
+    await doubt_names(call, (*query.agents, *query.senders))
+    await doubt_types(call, query.types)
+    if call.parsed.has("--all") or call.parsed.has("--after"):
+        _tell_of_archive(call, query)
     if call.parsed.has("--wait"):
         return await _wait(call, query)
     if call.parsed.has("--follow"):
@@ -32,12 +41,15 @@ async def events(call: Call) -> int:
     if call.parsed.has("--archived"):
         await _read_all(call, query)
     else:
-        await _read(call, query)
+        shown = await _read(call, query)
+        if query.last is not None and shown < query.last and _can_be_archived(call.parsed):
+            _tell_of_archive(call, query)
     return 0
 
 
-async def _read(call: Call, query: Query) -> None:
-    """Show what is there, page by page."""
+async def _read(call: Call, query: Query) -> int:
+    """Show what is there, page by page, and give how many that were."""
+    shown = 0
     if query.last is not None and query.last > _PAGE:
         end = call.services.log.last() + 1 if query.before is None else query.before
         after = await place_before_newest(call.services.log, query, query.last)
@@ -45,9 +57,11 @@ async def _read(call: Call, query: Query) -> None:
     while found := await call.services.log.read(query):
         for event in found:
             await call.write(event_line(call, event))
+        shown += len(found)
         if query.last is not None or len(found) < query.limit:
-            return
+            break
         query = replace(query, after=found[-1].seq)
+    return shown
 
 
 async def _read_all(call: Call, query: Query) -> None:
@@ -58,9 +72,14 @@ async def _read_all(call: Call, query: Query) -> None:
                 await call.write(event_line(call, event))
 
 
+def _can_be_archived(parsed: Parsed) -> bool:
+    """Tell whether somebody looks for something, and not only at what was last; SQL looks into no archive."""
+    return any(map(parsed.has, _FILTERS)) and not parsed.has("--sql")
+
+
 def _tell_of_archive(call: Call, query: Query) -> None:
     archived = call.services.log.archived()
-    if query.after < archived and (call.parsed.has("--all") or call.parsed.has("--after")):
+    if query.after < archived:
         where = call.services.home / "archive"
         call.warn(f"events up to #{archived} are archived in {where}; --archived shows them too")
 

@@ -14,7 +14,7 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
 from palaver.doors.http.address import check_reach, format_address, parse_address
-from palaver.errors import StorageFailed, UsageError
+from palaver.errors import DoorShut, UsageError
 from palaver.model.agent import Caller, Standing
 from palaver.model.request import ChangeSetting
 from palaver.model.setting import with_setting
@@ -32,19 +32,20 @@ async def change_http(call: Call) -> None:
         require(call.caller, Standing.HUMAN, "up --http-remote")
     # On this machine alone whoever may start the bus may open it; the bus notes it in that one's name.
     caller = call.caller if call.caller.standing == Standing.HUMAN else _in_name_of(call.caller)
-    old = write_wanted(call.services.home, wanted)
-    for key, value in wanted.items():
-        if value != old[key]:
-            request = ChangeSetting(key=key, value=value, old=old[key])
-            await call.services.broker.submit(caller, request)
     settings = replace(
         call.services.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
     )
     door = call.services.http
     await door.open(call.services, settings)
-    door.changed = dict(wanted)
     if door.trouble:
-        raise StorageFailed(door.trouble)
+        still = f"; it listens at {door.where} as before" if door.where else ""
+        raise DoorShut(f"the bus is up, but {door.trouble}{still}")
+    door.changed = dict(wanted)
+    old = write_wanted(call.services.home, wanted)
+    for key, value in wanted.items():
+        if value != old[key]:
+            request = ChangeSetting(key=key, value=value, old=old[key])
+            await call.services.broker.submit(caller, request)
 
 
 def _in_name_of(caller: Caller) -> Caller:

@@ -14,7 +14,7 @@ from palaver.model.request import Acknowledge, Redeliver, Release
 
 async def inbox(call: Call) -> int:
     """Show the newest messages, read or not."""
-    limit = call.parsed.number("--limit") or DEFAULT_INBOX
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_INBOX
     found = await inbox_view(call.services, call.owner, limit)
     if call.is_json:
         for event, state in found:
@@ -97,14 +97,15 @@ async def ack(call: Call) -> int:
     """Mark messages to the caller as seen."""
     name = call.owner
     events = [find_message(call.services.log, reference) for reference in call.parsed.positionals]
-    request = Acknowledge(messages=tuple(event.seq for event in events), lane="ack", grade=Grade.ACKED)
+    seqs = tuple(event.seq for event in events)
+    request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
     written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(written, Written)
     moved = written.event.payload["messages"] if written.event is not None else []
     if call.is_json:
         await call.say_json({"name": name, "state": State.SEEN, "messages": moved})
     elif not moved:
-        call.warn("nothing to mark: these are not your unread messages")
+        call.warn("nothing to mark: you have seen these already")
     return 0
 
 

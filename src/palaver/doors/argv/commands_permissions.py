@@ -6,6 +6,7 @@ from typing import Final
 
 from palaver.broker.permissions import check_person
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.held_page import held_lines, held_messages, held_view
 from palaver.doors.argv.style import ago, safe
 from palaver.doors.permissions import Pending
 from palaver.errors import BadRequest, Unavailable
@@ -20,18 +21,21 @@ _ARRIVE_S: Final = 30.0
 
 
 async def pending(call: Call) -> int:
-    """Show what is asked, those first that can be answered."""
+    """Show what waits for a person: what is asked, those first that can be answered, and what is held."""
     now, services = call.services.clock.now_ms(), call.services
     asked = services.permissions.all()
     names = {one.agent for one in asked}
     others = [agent for agent in services.broker.directory.all() if _is_asking(call, agent, names)]
+    held = held_messages(call)
     if call.is_json:
         for one in asked:
             await call.say_json(_view(one))
         for agent in others:
             await call.say_json(_agent_view(agent))
+        for message in held:
+            await call.say_json(held_view(message))
         return 0
-    if not asked and not others:
+    if not asked and not others and not held:
         await call.say("no agent asks leave for anything")
     for one in asked:
         left = ago(max(0, one.until_ms - now))
@@ -50,6 +54,8 @@ async def pending(call: Call) -> int:
                 f"    since {ago(now - agent.since)}, {_where(call, agent)}",
             ]
         )
+    for message in held:
+        await call.say_lines(held_lines(call, message))
     return 0
 
 

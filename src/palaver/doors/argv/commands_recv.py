@@ -10,11 +10,12 @@ import msgspec
 from palaver.delivery.taker import Taker
 from palaver.doors.argv.call import EXIT_NOTHING, Call
 from palaver.doors.argv.commands_peek import peek
+from palaver.doors.argv.doubts import doubt_names
 from palaver.doors.argv.mail_output import batches, count_rest, mail_filter, show, tips_for_agent, told_tips
 from palaver.doors.argv.table_messages import DEFAULT_RECV
-from palaver.doors.lines_wire import Place
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
+from palaver.model.place import Place
 from palaver.model.request import Acknowledge
 
 _tokens: Final = msgspec.json.Decoder(list[Place])
@@ -24,12 +25,14 @@ _encode: Final = msgspec.json.Encoder().encode
 async def recv(call: Call) -> int:
     """Take what waits, or wait for it; with --follow go on for ever."""
     name = call.owner
-    limit = call.parsed.number("--limit") or DEFAULT_RECV
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_RECV
+    await doubt_names(call, call.parsed.values("--from"))
     if call.parsed.has("--peek") or call.parsed.has("--after"):
         return await peek(call, name, limit)
     if await _has_resumed(call) and not call.parsed.has("--follow"):
         return 0
-    taker = call.services.delivery.take(name, passes=mail_filter(call))
+    is_pushed = call.parsed.has("--follow")
+    taker = call.services.delivery.take(name, passes=mail_filter(call), is_pushed=is_pushed)
     try:
         return await _take(call, taker, limit)
     finally:

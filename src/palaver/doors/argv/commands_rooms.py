@@ -7,17 +7,26 @@ from palaver.doors.argv.style import safe
 from palaver.doors.argv.table_rooms import DEFAULT_NOTES
 from palaver.doors.desk import Answer
 from palaver.errors import BadRequest, RoomNotFound, UsageError
+from palaver.links.environment import read_home
 from palaver.model.room import LeaveRoom
 from palaver.model.text import LIMIT_BODY_BYTES
 
 
 async def room_of(call: Call, path: str = "") -> str:
-    """Give the room that a command is about: the one it names, or the one at or above a path, or here."""
+    """Give the room that a command is about: the one it names, the one at or above a path, or the caller's.
+
+    Without a word that is the one it is in here, else the only one it is in.
+    """
     if (named := call.parsed.value("--room")) is not None:
         if path:
             raise UsageError("--room and PATH both say which room: leave one out")
         return await named_room(call, named)
-    return await _room_at(call, path or ".")
+    return await _room_at(call, path) if path else await _own_room(call)
+
+
+async def room_here_or_named(call: Call, path: str = "") -> str:
+    """Give the room that is to lose somebody or to end: one elsewhere only when it was named."""
+    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
 
 
 async def named_room(call: Call, word: str) -> str:
@@ -31,6 +40,15 @@ async def _room_at(call: Call, path: str) -> str:
     room = await call.services.desk.room_here(call.caller, where) or await room_of_repeat(call)
     if room is None:
         raise RoomNotFound(f"at {safe(where)} or above it")
+    return room
+
+
+async def _own_room(call: Call) -> str:
+    desk, where = call.services.desk, call.absolute(".")
+    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
+    room = room or await desk.room_meant(call.caller, where)
+    if room is None:
+        raise RoomNotFound(f"at {safe(where)} or above it, and you are in no other")
     return room
 
 
@@ -58,6 +76,7 @@ async def join(call: Call) -> int:
         call.caller,
         context_path=call.absolute(_path(call)),
         force_new=call.parsed.has("--new"),
+        home=read_home(call.connection.peer.pid),
         key=call.asked.key,
     )
     if call.is_json:
@@ -104,7 +123,7 @@ async def state(call: Call) -> int:
 async def kick(call: Call) -> int:
     """Remove a member."""
     name, *rest = call.parsed.positionals
-    room = await room_of(call, rest[0] if rest else "")
+    room = await room_here_or_named(call, rest[0] if rest else "")
     answer = await call.services.desk.kick_member(
         call.caller,
         room_id=room,
@@ -119,7 +138,7 @@ async def kick(call: Call) -> int:
 
 async def close(call: Call) -> int:
     """Close a room for good."""
-    room = await room_of(call, _path(call, ""))
+    room = await room_here_or_named(call, _path(call, ""))
     answer = await call.services.desk.close_room(
         call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
     )
@@ -138,7 +157,7 @@ async def add_note(call: Call) -> int:
 
 async def list_notes(call: Call) -> int:
     """Show the notes of a room."""
-    limit = call.parsed.number("--limit")
+    limit = call.parsed.number("--limit", least=1)
     answer = await call.services.desk.list_notes(
         call.caller,
         room_id=await room_of(call),

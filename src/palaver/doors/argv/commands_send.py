@@ -9,9 +9,11 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_bundle import with_bundle
 from palaver.doors.argv.commands_rooms import named_room, room_of
 from palaver.doors.argv.excerpts import let_client_take
+from palaver.doors.argv.raw_outcome import say_outcome
 from palaver.doors.argv.style import safe
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
+from palaver.model.message import is_raw
 from palaver.model.request import Send
 from palaver.model.text import LIMIT_BODY_BYTES
 
@@ -44,6 +46,8 @@ async def send(call: Call) -> int:
     request = await with_bundle(call, request)
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
+    if request.raw and sent.event is not None and is_raw(sent.event):  # an id may be that of a text
+        return await say_outcome(call, sent)
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:

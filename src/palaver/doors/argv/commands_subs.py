@@ -7,16 +7,17 @@ import msgspec
 
 from palaver.broker.outcome import Written
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.doubts import doubt_names, doubt_types
 from palaver.doors.argv.filters import files_from
 from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.style import Column, ago, lay_out, safe
 from palaver.log.fold_watches import read_subscriptions, read_watches
+from palaver.model.query import Filter
 from palaver.model.subscription import (
     BLOCKED,
     COLLISION,
     IDLE,
     STOPPED,
-    Filter,
     Subscribe,
     Subscription,
     Unsubscribe,
@@ -56,6 +57,8 @@ async def subscribe(call: Call) -> int:
     written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(written, Written)
     assert written.event is not None  # a subscription is always new
+    await doubt_names(call, (*request.filter.agents, *request.filter.senders))
+    await doubt_types(call, request.filter.types)
     made = msgspec.convert(
         {**written.event.payload, "seq": written.event.seq, "ts": written.event.ts}, Subscription
     )

@@ -59,7 +59,7 @@ async def complete(call: Call) -> int:
 
 async def list_tasks(call: Call) -> int:
     """Show the newest tasks that pass the filters, the newest last."""
-    limit = call.parsed.number("--limit") or DEFAULT_TASKS
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_TASKS
     found = _newest(call, limit)
     if call.is_json:
         for task in found:

@@ -215,7 +215,7 @@ async def _set_paused(call: Call, *, is_paused: bool) -> int:
     if call.is_json:
         await call.say_json({"name": agent.name, "paused": is_paused})
     else:
-        word = "is paused: only interrupts reach it" if is_paused else "gets its mail again"
+        word = "is paused: only interrupts are brought to it" if is_paused else "gets its mail again"
         await call.say(f"{agent.name} {word}")
     return 0
 

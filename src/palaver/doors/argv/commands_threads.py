@@ -1,6 +1,7 @@
 """`pal thread`: conversations to read. Changes nothing."""
 
 from contextlib import aclosing
+from difflib import get_close_matches
 from typing import Final
 
 from palaver.doors.argv.call import Call
@@ -15,11 +16,13 @@ from palaver.model.envelope import Event
 from palaver.model.query import Query
 
 _PAGE: Final = 500
+_LOOKED_AT: Final = 500
+"""Among how many threads, those written in last, the name is looked for that was meant."""
 
 
 async def list_threads(call: Call) -> int:
     """Show the threads written in last, the newest first."""
-    limit = call.parsed.number("--limit") or DEFAULT_THREADS
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_THREADS
     threads = read_threads(call.services.log.rows, limit)
     if call.is_json:
         for thread in threads:
@@ -52,8 +55,10 @@ async def show_thread(call: Call) -> int:
     """Show a thread from its first message to its last, page by page."""
     name = call.parsed.positionals[0]
     if read_thread(call.services.log.rows, name) is None:
-        raise NotFound(f"thread {name}", "'pal thread list' shows them")
-    last = call.parsed.number("--last")
+        near = get_close_matches(name, [one.name for one in read_threads(call.services.log.rows, _LOOKED_AT)])
+        hint = f"nearest: {', '.join(near)}" if near else "'pal thread list' shows them"
+        raise NotFound(f"thread {name}", hint)
+    last = call.parsed.number("--last", least=1)
     query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE)
     if last is not None:
         for event in await call.services.log.read(query):

@@ -11,7 +11,7 @@ from palaver.doors.argv.transcript_order import (
     known_session,
     order_to_word,
 )
-from palaver.errors import UsageError
+from palaver.errors import BadRequest, UsageError
 from palaver.model.agent import Agent
 from palaver.model.transcript import Level, parse_span
 
@@ -22,12 +22,10 @@ async def transcript(call: Call) -> int:
     """Let the client print a part of an agent's transcript."""
     parsed = call.parsed
     name, *ranges = parsed.positionals
-    search, newest = parsed.value("--search") or "", parsed.number("--last") or 0
-    if parsed.has("--last") and not newest:
-        raise UsageError("--last needs a number above 0")
+    search, newest = parsed.value("--search") or "", parsed.number("--last", least=1) or 0
     if not ranges and not search and not newest:
         newest = DEFAULT_ENTRIES
-    first, last = parse_span(ranges[0]) if ranges else (1, None)
+    first, last = _span(ranges[0]) if ranges else (1, None)
     if len(search) > _LIMIT_SEARCH:
         raise UsageError(f"--search takes at most {_LIMIT_SEARCH} characters")
     order = ReadOrder(
@@ -52,3 +50,11 @@ def session_of_agent(call: Call, agent: Agent) -> KnownSession:
         is_present=not agent.left and call.services.presence.is_present(agent.name),
         is_own=agent.name == call.caller.name,
     )
+
+
+def _span(text: str) -> tuple[int, int | None]:
+    """Read a range from the command line, where what cannot be read is a matter of usage."""
+    try:
+        return parse_span(text)
+    except BadRequest as error:
+        raise UsageError(str(error)) from error

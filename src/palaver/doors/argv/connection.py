@@ -235,12 +235,12 @@ class ArgvConnection(asyncio.Protocol):
             incoming.content += payload
             return
         self._incoming = None
-        size = len(incoming.content)
         if kind == b"X":
             reason = payload.partition(b" ")[2].decode("utf-8", "replace")
             incoming.end(NotFound(f"way to read {incoming.what}", reason))
-        elif size > incoming.limit_bytes:
-            incoming.end(MessageTooLarge(incoming.what, size, incoming.limit_bytes))
+        elif len(incoming.content) > incoming.limit_bytes:
+            # How much more there is, nobody has read.
+            incoming.end(MessageTooLarge(incoming.what, None, incoming.limit_bytes))
         else:
             incoming.end()
 

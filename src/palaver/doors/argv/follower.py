@@ -7,9 +7,10 @@ a consumer keeps are never ahead of that. A client that never reads holds up onl
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.event_line import Skipped, event_line, skipped_line

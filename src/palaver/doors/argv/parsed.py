@@ -49,13 +49,15 @@ class Parsed:
         assert given is None or isinstance(given, list), f"{name} is not an option with many values"
         return given or []
 
-    def number(self, name: str) -> int | None:
-        """Give the value as a whole number that is not negative, or None when it was not given."""
+    def number(self, name: str, least: int = 0) -> int | None:
+        """Give the value as a whole number that is not below the least, or None when it was not given."""
         given = self.value(name)
         if given is None:
             return None
         if not (given.isascii() and given.isdigit() and len(given) <= 18):
             raise UsageError(f"{name} needs a whole number, not {shown(given)}")
+        if int(given) < least:
+            raise UsageError(f"{name} is at least {least}: leave it out for as many as are usual")
         return int(given)
 
     def duration_s(self, name: str) -> float | None:

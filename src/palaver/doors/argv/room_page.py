@@ -18,9 +18,9 @@ _WIDEST: Final = 100
 
 _CONDITIONS: Final = {
     "stale_owner": "the holder's lease is over: 'pal stick takeover' is possible",
-    "owner_gone": "the holder is gone: the stick is handed on, and 'pal stick takeover' is possible",
+    "owner_gone": "the holder's process has ended: the stick is handed on unless it comes back",
     "owner_idle": "the holder is idle: 'pal stick takeover' is possible",
-    "recipient_gone": "the one it is reserved for is gone",
+    "recipient_gone": "the one it is reserved for has ended: the stick goes on unless it comes back",
     "dormant": "no member is present",
 }
 _GRANTS: Final = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from palaver.doors.argv.call import Call, check_utf8
+from palaver.doors.argv.call import Call, check_utf8, no_agent
 from palaver.doors.argv.commands import HANDLERS
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.help import render_help
@@ -18,7 +18,7 @@ from palaver.doors.argv.style import Paint, safe, wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import REPLACED, Services
-from palaver.errors import NotFound, PalaverError, UsageError, WhoAreYou
+from palaver.errors import PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim, act_as
@@ -104,7 +104,8 @@ class ArgvDoor:
             return caller
         target = self.services.broker.directory.find(written)
         if target is None:
-            raise NotFound(f"agent {written}", "--as takes the full name of an agent; 'pal list' shows them")
+            hint = "--as takes the full name of an agent; 'pal list' shows them"
+            raise no_agent(self.services.broker.directory, written, hint)
         return act_as(caller, target)
 
 

@@ -81,9 +81,9 @@ AGENT_COMMANDS: Final = (
         group=_GROUP,
         summary="Say what you are doing.",
         description=(
-            "Sets your own state, which decides what is delivered to you now: an idle agent gets "
-            "everything, a blocked one only interrupts. 'listening' is another word for idle and "
-            "'inactive' for exited."
+            "Sets your own state, which decides what is brought to you now: an idle agent gets everything, "
+            "one at work all but what is for idle ones, a blocked one only interrupts. 'pal recv' fetches "
+            "whatever waits. 'listening' is another word for idle and 'inactive' for exited."
         ),
         positionals=(
             Positional(

@@ -3,6 +3,9 @@
 from typing import Final
 
 from palaver.doors.argv.spec import Command, Completes, Option
+from palaver.model.delivery import AgentState, State
+from palaver.model.message import INTENTS
+from palaver.model.query import STORED_STATES
 
 DEFAULT_EVENTS: Final = 20
 """How many events `pal events` shows when nothing says otherwise."""
@@ -13,8 +16,14 @@ DEFAULT_BEHIND: Final = 100
 _GROUP: Final = "The log"
 
 
-def _filter(name: str, metavar: str, text: str, completes: Completes | None = None) -> Option:
-    return Option(name=name, metavar=metavar, help=text, many=True, completes=completes)
+_STATES: Final = (*AgentState, *STORED_STATES, *State)
+"""What an event can say that somebody's state, or that of a message, has become."""
+
+
+def _filter(
+    name: str, metavar: str, text: str, completes: Completes | None = None, choices: tuple[str, ...] = ()
+) -> Option:
+    return Option(name=name, metavar=metavar, help=text, many=True, completes=completes, choices=choices)
 
 
 LOG_COMMANDS: Final = (
@@ -42,9 +51,14 @@ LOG_COMMANDS: Final = (
             ),
             _filter("--thread", "NAME", "In this thread.", "threads"),
             _filter("--room", "NAME", "In this room, by its id or short name; a closed one too."),
-            _filter("--intent", "INTENT", "With this intent: request, inform or ack."),
+            _filter("--intent", "INTENT", "With this intent: request, inform or ack.", choices=INTENTS),
             _filter("--file", "PATH", "About this file.", "files"),
-            _filter("--status", "STATE", "In which somebody's state became this one."),
+            _filter(
+                "--status",
+                "STATE",
+                "In which somebody's state became this one.",
+                choices=tuple(map(str, _STATES)),
+            ),
             Option(name="--after", metavar="SEQ", help="After this place in the log."),
             Option(name="--before", metavar="SEQ", help="Before this place in the log."),
             Option(name="--since", metavar="TIME", help="Not before this time: 10m (ago), 2026-03-01T09:00."),

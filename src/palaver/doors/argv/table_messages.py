@@ -69,7 +69,8 @@ MESSAGE_COMMANDS: Final = (
                 name="--raw",
                 help=(
                     "Type exactly these bytes into the agent's terminal, and nothing else: no name, no "
-                    "Enter. For a person only, also while a dialog is open there."
+                    "Enter. For a person only, also while a dialog is open there. Exit status 1 says that "
+                    "they were not typed."
                 ),
             ),
             Option(
@@ -127,7 +128,10 @@ MESSAGE_COMMANDS: Final = (
         ),
         options=(
             Option(name="--wait", help="Wait for a message if there is none."),
-            Option(name="--follow", help="Go on for ever, each message as it comes."),
+            Option(
+                name="--follow",
+                help="Go on for ever, each message as it comes, and as your state lets it pass.",
+            ),
             Option(name="--timeout", metavar="TIME", help="Wait no longer than this: 30 (seconds), 5m."),
             Option(
                 name="--from",
@@ -190,6 +194,7 @@ MESSAGE_COMMANDS: Final = (
         path=("ack",),
         group=_GROUP,
         summary="Mark messages to you as seen.",
+        description="What you have seen already stays so. What was not sent to you is refused.",
         positionals=(
             Positional(
                 name="ID", help="A message: its number or the end of its long id.", many=True, completes="ids"

@@ -12,10 +12,11 @@ PERMISSION_COMMANDS: Final = (
     Command(
         path=("pending",),
         group=_GROUP,
-        summary="Show what agents ask leave for.",
+        summary="Show what waits for a person's word.",
         description=(
             "Agents that are blocked, and on what. Those with an id can be answered from here: with the "
-            "setting 'approvals' on, and where the harness can be told. All others ask at their own terminal."
+            "setting 'approvals' on, and where the harness can be told. All others ask at their own "
+            "terminal. Behind them the messages that are held until 'pal release' lets them through."
         ),
         examples=(
             ("pal pending", "who waits for a person?"),

@@ -79,7 +79,10 @@ TERMINAL_COMMANDS: Final = (
         path=("pause",),
         group=_GROUP,
         summary="Hand an agent nothing but interrupts.",
-        description="For an operator or a person. Its mail waits until 'pal unpause'.",
+        description=(
+            "For an operator or a person. All other mail waits until 'pal unpause', or until the agent "
+            "fetches it itself with 'pal recv'."
+        ),
         positionals=(_NAME,),
         examples=(("pal pause luna", "let luna work in peace"),),
     ),

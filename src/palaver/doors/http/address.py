@@ -74,9 +74,10 @@ def is_allowed_host(header: str, names: Iterable[str]) -> bool:
     return _name_of(f"//{header}") in names
 
 
-def is_allowed_origin(header: str, names: Iterable[str]) -> bool:
-    """Tell whether a page that calls comes from this door itself."""
-    return header.startswith(("http://", "https://")) and _name_of(header) in names
+def is_allowed_origin(header: str, host: str, names: Iterable[str]) -> bool:
+    """Tell whether a page that calls comes from this door itself: from where it calls, port and all."""
+    scheme, _, place = header.partition("://")
+    return scheme in ("http", "https") and place.lower() == host.lower() and _name_of(header) in names
 
 
 def _name_of(url: str) -> str:

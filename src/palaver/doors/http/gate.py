@@ -46,14 +46,15 @@ class Gate:
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
         names = self._names
-        if not is_allowed_host(headers.get("host", ""), names):
+        host = headers.get("host", "")
+        if not is_allowed_host(host, names):
             return (
                 421,
                 "not_allowed",
                 "this bus is not known under that name: the setting http_hosts adds names",
             )
         origin = headers.get("origin")
-        if origin is not None and not is_allowed_origin(origin, names):
+        if origin is not None and not is_allowed_origin(origin, host, names):
             return 403, "not_allowed", "a page of another site may not call this bus"
         token = self._token(headers.get("authorization", ""))
         if token is None:

@@ -36,6 +36,7 @@ class HttpDoor:
         self._tasks = tasks
         self._lock = asyncio.Lock()
         self._listening: Listening | None = None
+        self._address: Address | None = None
         self.where = ""
         """The address it listens at, as a URL; nothing when it is shut."""
         self.trouble = ""
@@ -51,17 +52,18 @@ class HttpDoor:
     async def open(self, services: "Services", settings: Settings) -> None:
         """Listen where settings say, in the place of where it did; shut it where they say nothing.
 
-        What goes wrong is in `trouble`, and in the daemon's log.
+        What goes wrong is in `trouble`, and in the daemon's log; then it goes on listening where it did.
         """
         async with self._lock:
-            await self._shut()
-            if settings.http:
-                try:
-                    await self._listen(services, settings)
-                except (PalaverError, OSError) as error:
-                    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-                    self.trouble = f"the HTTP door cannot listen at {settings.http}: {reason}"
-                    _logger.error("%s", self.trouble)
+            if not settings.http:
+                await self._shut()
+                return
+            try:
+                await self._listen(services, settings)
+            except (PalaverError, OSError) as error:
+                reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+                self.trouble = f"the HTTP door cannot listen at {settings.http}: {reason}"
+                _logger.error("%s", self.trouble)
 
     async def close(self) -> None:
         """Listen no more, and let go of everybody."""
@@ -71,16 +73,21 @@ class HttpDoor:
     async def _listen(self, services: "Services", settings: Settings) -> None:
         wanted = parse_address(settings.http)
         check_reach(wanted, is_remote=bool(settings.http_remote))
+        if self._address is not None and wanted.port == self._address.port:  # it stands in its own way
+            await self._shut()
         listening_class, listener = await asyncio.to_thread(_prepare, wanted)
+        await self._shut()
         address = Address(wanted.host, listener.getsockname()[1])
         names = allowed_names(address, settings.http_hosts)
         self._listening = listening_class(services, names, listener, self._tasks)
+        self._address = address
         await self._listening.start()
         self.where = f"http://{format_address(address)}"
         _logger.info("listening at %s", self.where)
 
     async def _shut(self) -> None:
         self.where = self.trouble = ""
+        self._address = None
         if self._listening is not None:
             listening, self._listening = self._listening, None
             await listening.stop()

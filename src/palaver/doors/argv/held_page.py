@@ -1,0 +1,71 @@
+"""Messages that are held until a person lets them through, as `pal pending` shows them. Reads only.
+
+What is held because an allowance is used up goes on by itself, and is not among them.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.doors.argv.call import Call
+from palaver.doors.argv.style import ago, safe
+from palaver.harness.hook_states import USED_UP
+from palaver.log.state import read_entry, read_held
+from palaver.model.envelope import Event
+from palaver.model.message import LOST
+
+_SHOWN: Final = 50
+"""How many are shown, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
+    """One message, for whom it is held, and why."""
+
+    event: Event
+    names: list[str]
+    reason: str
+    since_ms: int
+
+
+def held_messages(call: Call) -> list[HeldMessage]:
+    """Give what waits for a person to let it through, the oldest first, and of very much the newest."""
+    log = call.services.log
+    found: list[HeldMessage] = []
+    for seq, names in read_held(log.rows).items():
+        entries = {name: read_entry(log.rows, seq, name) for name in sorted(names)}
+        waiting = {name: one for name, one in entries.items() if one and not one.reason.startswith(USED_UP)}
+        event = log.event(seq) if waiting else None
+        if event is not None:
+            first = next(iter(waiting.values()))
+            found.append(HeldMessage(event, list(waiting), first.reason, first.ts))
+        if len(found) == _SHOWN:
+            break
+    return found[::-1]
+
+
+def held_view(one: HeldMessage) -> dict[str, object]:
+    """Give one as programs read it, beside what agents ask leave for."""
+    return {
+        "id": None,
+        "agent": one.event.sender,
+        "harness": None,
+        "session": None,
+        "text": one.reason,
+        "since": one.since_ms,
+        "answerable": False,
+        "held": one.event.seq,
+        "to": one.names,
+    }
+
+
+def held_lines(call: Call, one: HeldMessage) -> list[str]:
+    """Say of one what it is, and how it is let through."""
+    seq, sender, names = one.event.seq, safe(one.event.sender), safe(", ".join(one.names))
+    since = ago(call.services.clock.now_ms() - one.since_ms)
+    way = f"pal show {seq} | pal release {seq}"
+    if one.reason == LOST:
+        way = f"put its file back into blobs/, 'pal doctor' names it; then: pal release {seq}"
+    return [
+        f"{call.paint.bold(f'#{seq}')} from {sender} to {names} is held: {safe(one.reason)}",
+        f"    since {since}: {way}",
+    ]
