@@ -1,6 +1,7 @@
 """The home of a daemon: its sockets, one lock, its file system, its log file, its first word."""
 
 import asyncio
+import errno
 import fcntl
 import logging
 import logging.handlers
@@ -23,6 +24,11 @@ _LOCK_WAIT_S: Final = 10.0
 _MANY_FILES: Final = 65_536
 _LOOK_AGAIN_S: Final = 0.02
 _SUCCESSOR_WAIT_S: Final = 1.0
+_FOR_OTHERS: Final = 0o077
+_WRITTEN_BY_OTHERS: Final = 0o022
+_OF_A_HOME: Final = frozenset({"config.toml", "log.sqlite"})
+_MADE_BEFORE: Final = frozenset({"start.lock", "daemon.log"})
+"""What whoever starts a daemon leaves in a folder that was empty."""
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
 )
@@ -81,14 +87,43 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
             use(str(link / path.name))
 
 
+def file_id(path: Path) -> tuple[int, int] | None:
+    """Tell which file stands at a path, whatever it is called by then; None when there is none."""
+    try:
+        found = path.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def prepare_home(home: Path) -> Path:
-    """Make the home, and refuse one whose locks nobody keeps. Raises OSError with a sentence."""
+    """Make the home and keep it to its owner; refuse one whose locks nobody keeps, or that others may write.
+
+    Raises OSError with a sentence.
+    """
     home = home.absolute()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(home)) from error
     kind = file_system_of(home)
     if kind in _NETWORK_FILE_SYSTEMS:
         raise OSError(f"{home} is on a network file system ({kind}): choose another home with PALAVER_HOME")
+    _keep_to_its_owner(home)
     return home
+
+
+def _keep_to_its_owner(home: Path) -> None:
+    """Shut others out of a folder that is a home, or is to be one; other folders are not ours to shut."""
+    found = home.stat()
+    if not found.st_mode & _FOR_OTHERS:
+        return
+    files = {file.name for file in home.iterdir()}
+    is_a_home = not files.isdisjoint(_OF_A_HOME) or files <= _MADE_BEFORE
+    if is_a_home and found.st_uid == os.geteuid():
+        home.chmod(0o700)
+    elif found.st_mode & _WRITTEN_BY_OTHERS:
+        raise OSError(f"others may write in {home}: 'chmod 700' it, or choose another home with PALAVER_HOME")
 
 
 def file_system_of(path: Path) -> str:

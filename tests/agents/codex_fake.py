@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from palaver.agents.net.websocket_wire import CLOSE, TEXT, Frame, FrameReader, accept_for, frame_to_bytes
+from tests.limits import LIMIT_S
 
-LIMIT_S = 5.0
+from palaver.agents.net.websocket_wire import CLOSE, TEXT, Frame, FrameReader, accept_for, frame_to_bytes
 
 Fields = dict[str, Any]
 

@@ -6,14 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.agents.codex_fake import FakeCodex, fake_codex
-from tests.agents.stage import LIMIT_S, Stage
+from tests.agents.stage import Stage
 from tests.fakes import FakeClock
+from tests.limits import LIMIT_S
 
 from palaver.agents.bus import Bus, Held
 from palaver.agents.codex.lane import CodexLane
-from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.model.delivery import AgentState
+from palaver.model.lines.holder_ops import HoldOp
 
 TOOL = {"id": "a", "type": "commandExecution", "command": "make"}
 
@@ -28,7 +29,7 @@ class Near:
         self.news = asyncio.Event()
         self.others: list[Line] = []
         """Offers that were for another lane."""
-        hold = Hold(pid=1, ticket="ticket", secret="secret")
+        hold = HoldOp(pid=1, ticket="ticket", secret="secret")
         self.bus = Bus(str(stage.home), hold, self._on_held, self._on_push)
         self.codex = CodexLane(
             server.path,
@@ -45,16 +46,13 @@ class Near:
         task.add_done_callback(self.tasks.discard)
 
     async def _on_held(self, held: Held) -> None:
-        self.codex.lane.lose()
-        if self.codex.word is not None:
-            self._spawn(self.codex.lane.open())
-        self.codex.connected()
+        self.codex.reach.connected(is_there=self.codex.word is not None)
 
     def _on_push(self, line: Line) -> None:
         if line.push == "decision":
-            self.codex.decide(line)
+            self.codex.reach.decide(line)
         else:
-            self.codex.claim(line, self.others.append)
+            self.codex.reach.claim(line, self.others.append)
 
     async def until(self, is_so: Callable[[], object]) -> None:
         async with asyncio.timeout(LIMIT_S):

@@ -17,12 +17,12 @@ from pathlib import Path
 from tests.agents.stage import PROGRAMS
 from tests.cli.person import Person, persons
 from tests.daemon.stage import Home, finish, new_home
+from tests.limits import LIMIT_S
 
 LOOKS = ("framed", "plain")
 HARNESSES = {"framed": "claude", "plain": "generic", "mute": "generic", "stubborn": "generic"}
 HEAD = "[pal message from: script] "
 INLINE_LIMIT = 300
-LIMIT_S = 5.0
 START_LIMIT_S = 60.0
 _INTERRUPTS = b"\x03\x1b"
 _PERSON = frozenset(b"~\x15\x7f")

@@ -5,6 +5,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from tests.limits import LIMIT_S
+
 from palaver.agents.net.http_wire import basic_auth
 
 PASSWORD = "a secret"
@@ -72,7 +74,7 @@ class FakeOpenCode:
 
     async def until_asked(self, path: str, times: int = 1) -> object:
         """Wait until a path was asked for so often, and give what came with it last."""
-        async with asyncio.timeout(5), self._changed:
+        async with asyncio.timeout(LIMIT_S), self._changed:
             found: list[object] = []
             while len(found) < times:
                 found = [body for _, asked, body in self.asked if asked == path]

@@ -14,13 +14,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.limits import LIMIT_S
+
 from palaver.agents.child import Program, clean_environment
 from palaver.agents.launch import Start, start_holder
 from palaver.agents.sockets import listen, socket_path
 from palaver.agents.watching.frames_wire import DATA, FrameReader, control_to_bytes, data_frames
 from palaver.home import connect_socket
 
-LIMIT_S = 5.0
 PROGRAMS = Path(__file__).parent / "programs"
 FIRST_MS = 1_763_200_000_000
 

@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.agents.stage import LIMIT_S, Stage
+from tests.agents.stage import Stage
+from tests.limits import LIMIT_S
 
 from palaver.agents.bus import Bus, Held
-from palaver.client.request import Hold, Typed
 from palaver.client.wire import Line
 from palaver.errors import Disconnected, NotYou, PalaverError
+from palaver.model.lines.holder_ops import HoldOp, TypedOp
 
-HOLD = Hold(pid=1, ticket="ticket", secret="secret")
+HOLD = HoldOp(pid=1, ticket="ticket", secret="secret")
 
 
 class Listener:
@@ -56,6 +57,21 @@ async def test_it_holds_with_its_ticket_and_later_with_its_secret(stage: Stage) 
         assert bus.is_connected
 
 
+async def test_it_is_connected_only_when_the_daemon_has_said_who_it_is(stage: Stage) -> None:
+    async with running(stage) as (bus, listener):
+        await listener.held()
+        stage.daemon.silent.add("hold")
+        bus.drop()
+        await stage.daemon.heard("hold", count=2)
+        unanswered = bus.is_connected
+
+        stage.daemon.silent.clear()
+        bus.drop()
+        await listener.held()
+
+        assert (unanswered, bus.is_connected) == (False, True)
+
+
 async def test_the_first_refusal_is_raised(stage: Stage) -> None:
     stage.daemon.refusals["hold"] = {
         "error": "not_you",
@@ -93,7 +109,7 @@ async def test_what_was_asked_on_a_lost_connection_fails(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()
         stage.daemon.silent.add("typed")
-        answer = bus.ask(Typed(text="x"))
+        answer = bus.ask(TypedOp(text="x"))
         await stage.daemon.heard("typed")
 
         await stage.daemon.close()
@@ -108,7 +124,7 @@ async def test_what_is_asked_while_the_daemon_is_away_fails_at_once(stage: Stage
     bus = Bus(str(stage.home), HOLD, Listener().on_held, print)
 
     with pytest.raises(Disconnected, match="away"):
-        await bus.ask(Typed(text="x"))
+        await bus.ask(TypedOp(text="x"))
 
 
 async def test_where_nobody_listens_a_daemon_is_started_unless_the_agent_has_ended(stage: Stage) -> None:
@@ -165,7 +181,7 @@ async def test_a_session_is_told_at_once_and_with_every_connection(stage: Stage)
 
         bus.bind("ses_1")
         bus.bind("ses_1")
-        await bus.ask(Typed(text="behind it"))
+        await bus.ask(TypedOp(text="behind it"))
         bus.drop()
         await listener.held()
 

@@ -4,11 +4,24 @@ import asyncio
 import base64
 import os
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.agents.stage import Stage, children_of, command_of, is_running, script, started_of, wait_until
+from tests.agents.stage import (
+    FIRST_MS,
+    Stage,
+    children_of,
+    command_of,
+    is_running,
+    script,
+    started_of,
+    wait_until,
+)
+from tests.limits import LIMIT_S
+
+from palaver.agents.message_file import write_message
 
 HEAD = "[pal message from: nova] "
 
@@ -174,20 +187,25 @@ async def test_a_half_typed_draft_is_left_alone(stage: Stage, tmp_path: Path) ->
 
     answer = await stage.daemon.heard("answer")
     assert (answer["answer"], answer["reason"]) == ("deferred", "draft")
-    assert record.read_bytes() == b"my dra"
+    await wait_until(lambda: record.read_bytes() == b"my dra")
     await person.press(b"ft\r")
     await stage.daemon.heard("gate", open=True, count=2)
 
 
 async def test_a_program_that_is_still_starting_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
-    record = tmp_path / "record"
-    await stage.start(script("keys", str(record)))
+    record, word = tmp_path / "record", tmp_path / "word"
+    os.mkfifo(word)
+    waiting = "import os, sys; open(sys.argv[1]).read(); os.execv(sys.argv[2], sys.argv[2:])"
+    await stage.start([sys.executable, "-I", "-c", waiting, str(word), *script("keys", str(record))])
     await stage.daemon.heard("lane")
 
     stage.daemon.offer(1, "hello")
 
     answer = await stage.daemon.heard("answer")
     assert (answer["answer"], answer["reason"]) == ("deferred", "starting")
+    word.write_text("go on")
+    await stage.open_gate()
+    assert record.read_bytes() == b""
 
 
 async def test_a_plain_shell_after_the_exit_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
@@ -234,9 +252,9 @@ async def test_a_full_paste_buffer_holds_up_nobody_and_the_message_arrives_later
     person = await stage.attach()
 
     stage.daemon.offer(1, "x" * 99_000, bare=True)
-    await wait_until(lambda: stage.daemon.said)
-    status = await stage.ask(type="status")
-    assert status["agent"]["is_typing"] is True
+    async with asyncio.timeout(LIMIT_S):
+        while not (await stage.ask(type="status"))["agent"]["is_typing"]:
+            pass
     os.kill(stage.child, signal.SIGUSR1)
 
     await person.until_shown(b"read 99001")
@@ -366,6 +384,35 @@ async def test_a_message_that_was_offered_can_be_shown_while_the_daemon_is_away(
     assert shown["message"]["file_path"].endswith("-00000001.md")
 
 
+ID = "01K00000000000000000000001"
+RECEIPTS = {"seq": 1, "ts": FIRST_MS, "from": "nova", "text": "hello", "receipts": [], "priority": "idle"}
+
+
+async def test_a_message_that_still_waits_is_shown_with_its_priority_and_its_file(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    stage.daemon.refusals["receipts"] = {"ok": RECEIPTS | {"id": ID}}
+    before = await stage.ask(type="show", message_id="1")
+    path = write_message(str(stage.home), "luna", ID, FIRST_MS, "hello")
+
+    shown = await stage.ask(type="show", message_id="00000001")
+
+    assert (before["message"]["priority"], before["message"]["file_path"]) == ("idle", "")
+    assert (shown["message"]["priority"], shown["message"]["file_path"]) == ("idle", str(path))
+
+
+async def test_a_message_that_was_offered_is_found_by_the_end_of_its_id(stage: Stage, tmp_path: Path) -> None:
+    await start_keys(stage, tmp_path / "record")
+    stage.daemon.offer(1, "hello", priority="interrupt")
+    await stage.daemon.heard("answer")
+    stage.daemon.refusals["receipts"] = {"ok": RECEIPTS | {"id": ID}}
+
+    shown = await stage.ask(type="show", message_id="00000001")
+
+    assert (shown["message"]["priority"], shown["message"]["status"]) == ("interrupt", "seen")
+    assert shown["message"]["file_path"].endswith("-00000001.md")
+
+
 # The input bar
 
 
@@ -413,6 +460,16 @@ async def test_the_daemon_can_look_at_the_screen(stage: Stage) -> None:
     more = (await stage.daemon.heard("tell", ask=2))["ok"]["text"].rstrip("\n").split("\n")
     assert more[0] == "line 21"
     assert (await stage.daemon.heard("tell", ask=3))["error"] == "bad_request"
+
+
+async def test_what_is_asked_before_the_program_runs_is_answered(stage: Stage) -> None:
+    starting = asyncio.create_task(stage.start(["sh", "-c", "read x"]))
+    await stage.daemon.heard("hold")  # and with the answer to it
+
+    stage.daemon.push("control", ask=1, verb="peek", name="luna", lines=0)
+
+    assert (await stage.daemon.heard("tell", ask=1))["ok"]["cols"] == 80
+    await starting
 
 
 async def test_a_kill_ends_all_that_runs_in_the_terminal(stage: Stage) -> None:
@@ -539,7 +596,10 @@ async def test_many_messages_go_in_order_across_three_deaths_of_the_daemon(
 
 
 async def test_nothing_waits_for_a_timer_when_the_daemon_is_there(stage: Stage) -> None:
-    async with asyncio.timeout(5):
-        await stage.start(script("lines"))
-        await stage.daemon.heard("lane")
-        await stage.daemon.heard("gate")
+    await stage.start(script("lines"))
+
+    await stage.daemon.heard("gate")
+
+    # Nothing was tried in vain, so there was nothing to try again later.
+    asked = [one["op"] for one in stage.daemon.said]
+    assert (asked.count("hold"), asked.count("lane")) == (1, 1)

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from tests.fakes import FakeClock
+from tests.limits import LIMIT_S
 
 from palaver.agents.limit import GRACE_MS, LimitWatch
 from palaver.agents.native_word import Word
@@ -50,7 +51,7 @@ async def test_its_end_is_told() -> None:
 
     watch.see(Word(state=AgentState.IDLE, detail="usage limit, resets in 0s"))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_S):
         await told.wait()
     watch.close()
 

@@ -8,22 +8,21 @@ from tests.fakes import FakeClock
 
 from palaver.agents.bus import Bus
 from palaver.agents.native import WAYS_IN, Native
-from palaver.agents.native_lane import NativeLane
-from palaver.agents.native_subagents import Subagents
-from palaver.agents.native_word import Level, Word
-from palaver.agents.terminal.gates import OPEN
+from palaver.agents.native_way import Reach
+from palaver.agents.native_word import Asked, Level, Word
+from palaver.agents.terminal.gates import OPEN, Gate
 from palaver.agents.terminal.look import Look
 from palaver.agents.typing.steps import Answer, Done
-from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.model.delivery import AgentState
 from palaver.model.last_report import Outcome
+from palaver.model.lines.holder_ops import HoldOp
 
 IDLE = Look(state=AgentState.IDLE)
 
 
 class Nobody:
-    """A harness whose agent has started none."""
+    """A harness whose agent has started none, and which asks nothing."""
 
     ending = "done"
 
@@ -42,13 +41,20 @@ class Nobody:
     async def carry(self, key: str, text: str, mark: str) -> Done:
         return Done(Answer.DEFERRED)
 
+    def asked(self) -> dict[str, Asked]:
+        return {}
+
+    async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
+        return False
+
 
 class FakeWay:
     """A way in that is as a test says."""
 
     def __init__(self, bus: Bus) -> None:
-        self.lane = NativeLane(bus, self._carry, lambda: None)
-        self.subagents = Subagents(bus, Nobody(), spawn=lambda work: work.close(), on_change=lambda: None)
+        self.reach = Reach(
+            bus, self._carry, Nobody(), Nobody(), spawn=lambda work: work.close(), on_change=lambda: None
+        )
         self.word: Word | None = None
         self.is_over = False
         self.calls: list[str] = []
@@ -80,7 +86,7 @@ def bus(stage: Stage) -> Bus:
     async def on_held(held: object) -> None:
         return
 
-    return Bus(str(stage.home), Hold(pid=1), on_held, lambda line: None)
+    return Bus(str(stage.home), HoldOp(pid=1), on_held, lambda line: None)
 
 
 @pytest.fixture
@@ -127,6 +133,19 @@ async def test_it_is_reached_for_only_once_the_screen_is_up(bus: Bus, way: FakeW
     assert way.calls == []
 
 
+@pytest.mark.parametrize("word", [None, Word(state=AgentState.STARTING)])
+async def test_mail_waits_behind_a_dialog_of_its_start_as_behind_any(
+    bus: Bus, way: FakeWay, word: Word | None
+) -> None:
+    native = make(bus, "/s.sock")
+    way.word = word
+    behind = Gate(is_open=False, reason="dialog")
+
+    seen = native.see(Look(state=AgentState.BLOCKED, reason="hooks need review"), behind)
+
+    assert seen == (Word(state=AgentState.BLOCKED, detail="hooks need review"), behind)
+
+
 async def test_a_dialog_of_its_start_is_told(bus: Bus, way: FakeWay) -> None:
     native = make(bus, "/s.sock")
 
@@ -156,6 +175,6 @@ async def test_its_outcomes_are_kept_and_its_folder_is_taken_away(
     native.clear()
 
     assert [(one.name, one.messages) for one in native.outcomes] == [("", (3,)), ("luna_sub_1", (4,))]
-    assert way.lane.outcomes == (Outcome(messages=(3,), answer="seen"),)
+    assert way.reach.lane.outcomes == (Outcome(messages=(3,), answer="seen"),)
     assert way.calls == ["close"]
     assert not (tmp_path / "codex-1").exists()

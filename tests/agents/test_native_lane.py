@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.agents.stage import LIMIT_S, Stage
+from tests.agents.stage import Stage
+from tests.limits import LIMIT_S
 
 from palaver.agents.bus import Bus, Held
 from palaver.agents.native_lane import NativeLane, Offered, fenced
 from palaver.agents.terminal.gates import OPEN, Gate
 from palaver.agents.typing.steps import Answer, Done
-from palaver.client.request import Hold
 from palaver.client.wire import Line
 from palaver.errors import PalaverError
 from palaver.model.delivery import Grade
 from palaver.model.last_report import Outcome
+from palaver.model.lines.holder_ops import HoldOp
 
 SEEN = Done(Answer.SEEN, grade=Grade.CONTEXT)
 
@@ -27,7 +28,7 @@ class Carrier:
         self.dones: asyncio.Queue[Done] = asyncio.Queue()
         self.others: asyncio.Queue[Line] = asyncio.Queue()
         self.tasks: set[asyncio.Task[None]] = set()
-        hold = Hold(pid=1, ticket="ticket", secret="secret")
+        hold = HoldOp(pid=1, ticket="ticket", secret="secret")
         self.bus = Bus(str(stage.home), hold, self._on_held, self._on_push)
         self.lane = NativeLane(self.bus, self._carry, lambda: None)
 

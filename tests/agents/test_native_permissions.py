@@ -3,15 +3,16 @@
 import asyncio
 
 import msgspec
+from tests.limits import LIMIT_S
 
 from palaver.agents.bus import Bus, Held
 from palaver.agents.native_permissions import Permissions
 from palaver.agents.native_word import Asked
 from palaver.agents.work import Work
-from palaver.client import request as said
 from palaver.client.wire import Line
+from palaver.model.lines.holder_ops import PermissionOp
+from palaver.model.lines.wire import Op
 
-LIMIT_S = 5.0
 ASKED = Asked(id=3, session="one", tool="Bash", given={"command": "ls"})
 
 
@@ -20,18 +21,18 @@ class HearingBus(Bus):
 
     def __init__(self) -> None:
         self.held = Held(name="nova")
-        self.told: list[said.Permission] = []
+        self.told: list[PermissionOp] = []
         self.is_there = True
 
     @property
     def is_connected(self) -> bool:
         return self.is_there
 
-    def ask(self, request: said.Request) -> "asyncio.Future[msgspec.Raw]":
+    def ask(self, request: Op) -> "asyncio.Future[msgspec.Raw]":
         raise AssertionError("nothing is asked")
 
-    def mention(self, request: said.Request) -> None:
-        assert isinstance(request, said.Permission)
+    def mention(self, request: Op) -> None:
+        assert isinstance(request, PermissionOp)
         self.told.append(request)
 
 

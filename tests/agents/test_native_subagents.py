@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import msgspec
+from tests.limits import LIMIT_S
 
 from palaver.agents.bus import Bus, Held
 from palaver.agents.native_subagents import Subagents
@@ -11,13 +12,13 @@ from palaver.agents.native_word import Level, Word
 from palaver.agents.terminal.gates import OPEN
 from palaver.agents.typing.steps import Answer, Done
 from palaver.agents.work import Work
-from palaver.client import request as said
 from palaver.client.wire import Line
 from palaver.errors import BadRequest, Disconnected, PalaverError
 from palaver.model.delivery import AgentState
 from palaver.model.last_report import Outcome
-
-LIMIT_S = 5.0
+from palaver.model.lines.holder_ops import AnswerOp, LaneOp, SubBeginOp, SubEndOp
+from palaver.model.lines.program_ops import StatusOp
+from palaver.model.lines.wire import Op
 
 
 class NamingBus(Bus):
@@ -25,8 +26,8 @@ class NamingBus(Bus):
 
     def __init__(self) -> None:
         self.held = Held(name="nova")
-        self.told: list[said.Request] = []
-        self.refusals: dict[type[said.Request], PalaverError] = {}
+        self.told: list[Op] = []
+        self.refusals: dict[type[Op], PalaverError] = {}
         self.drops = 0
         self.news = asyncio.Event()
 
@@ -34,23 +35,23 @@ class NamingBus(Bus):
     def is_connected(self) -> bool:
         return True
 
-    def ask(self, request: said.Request) -> "asyncio.Future[msgspec.Raw]":
+    def ask(self, request: Op) -> "asyncio.Future[msgspec.Raw]":
         self.mention(request)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         if (refusal := self.refusals.get(type(request))) is not None:
             answer.set_exception(refusal)
             return answer
         match request:
-            case said.SubBegin():
+            case SubBeginOp():
                 name = f"{request.name or 'nova'}_{request.type}_1"
                 answer.set_result(msgspec.Raw(json.dumps({"name": name}).encode()))
-            case said.Lane():
+            case LaneOp():
                 answer.set_result(msgspec.Raw(b'{"lane":7}'))
             case _:
                 answer.set_result(msgspec.Raw(b"{}"))
         return answer
 
-    def mention(self, request: said.Request) -> None:
+    def mention(self, request: Op) -> None:
         self.told.append(request)
         self.news.set()
 
@@ -126,11 +127,11 @@ class Stage:
         async with asyncio.timeout(LIMIT_S):
             await self.harness.is_carrying.wait()
 
-    def keys(self, kind: type[said.SubBegin] | type[said.SubEnd]) -> list[str]:
+    def keys(self, kind: type[SubBeginOp] | type[SubEndOp]) -> list[str]:
         return [one.key for one in self.bus.told if isinstance(one, kind)]
 
-    def lanes(self) -> list[said.Lane]:
-        return [one for one in self.bus.told if isinstance(one, said.Lane)]
+    def lanes(self) -> list[LaneOp]:
+        return [one for one in self.bus.told if isinstance(one, LaneOp)]
 
 
 async def test_one_begins_and_ends_as_the_harness_says() -> None:
@@ -138,17 +139,17 @@ async def test_one_begins_and_ends_as_the_harness_says() -> None:
 
     await stage.live(b=("a", "general"))
 
-    assert [one for one in stage.bus.told if isinstance(one, said.SubBegin)] == [
-        said.SubBegin(key="b", type="general")
+    assert [one for one in stage.bus.told if isinstance(one, SubBeginOp)] == [
+        SubBeginOp(key="b", type="general")
     ]
     assert stage.names == {"b": "nova_general_1"}
     assert stage.subagents.name_of("b") == "nova_general_1"
-    assert said.Lane(kind="native", name="nova_general_1") in stage.bus.told
-    assert said.Status(name="nova_general_1", state="active", detail="thinking") in stage.bus.told
+    assert LaneOp(kind="native", name="nova_general_1") in stage.bus.told
+    assert StatusOp(name="nova_general_1", state="active", detail="thinking") in stage.bus.told
 
     await stage.live()
 
-    assert stage.bus.told[-1] == said.SubEnd(key="b", reason="done")
+    assert stage.bus.told[-1] == SubEndOp(key="b", reason="done")
     assert stage.subagents.name_of("b") == ""
 
 
@@ -158,12 +159,12 @@ async def test_who_started_another_begins_before_it_and_ends_behind_it() -> None
     await stage.live(b=("a", "general"), c=("b", "deep"))
     await stage.live()
 
-    begun = [one for one in stage.bus.told if isinstance(one, said.SubBegin)]
+    begun = [one for one in stage.bus.told if isinstance(one, SubBeginOp)]
     assert begun == [
-        said.SubBegin(key="b", type="general"),
-        said.SubBegin(name="nova_general_1", key="c", type="deep"),
+        SubBeginOp(key="b", type="general"),
+        SubBeginOp(name="nova_general_1", key="c", type="deep"),
     ]
-    ended = [(one.name, one.key) for one in stage.bus.told if isinstance(one, said.SubEnd)]
+    ended = [(one.name, one.key) for one in stage.bus.told if isinstance(one, SubEndOp)]
     assert ended == [("nova_general_1", "c"), ("", "b")]
 
 
@@ -173,36 +174,36 @@ async def test_another_daemon_is_told_of_those_that_live() -> None:
 
     await stage.reconnect()
 
-    assert stage.keys(said.SubBegin) == ["b"]
-    assert stage.lanes() == [said.Lane(kind="native", name="nova_general_1")]
-    assert any(isinstance(one, said.Status) for one in stage.bus.told)
+    assert stage.keys(SubBeginOp) == ["b"]
+    assert stage.lanes() == [LaneOp(kind="native", name="nova_general_1")]
+    assert any(isinstance(one, StatusOp) for one in stage.bus.told)
     assert stage.names == {"b": "nova_general_1"}
 
 
 async def test_who_is_refused_has_no_lane_and_is_not_asked_for_again() -> None:
     stage = Stage()
-    stage.bus.refusals[said.SubBegin] = BadRequest("no")
+    stage.bus.refusals[SubBeginOp] = BadRequest("no")
     await stage.live(b=("a", "general"), c=("b", "deep"))
 
     await stage.live(b=("a", "general"), c=("b", "deep"))
 
-    assert stage.keys(said.SubBegin) == ["b"]
+    assert stage.keys(SubBeginOp) == ["b"]
     assert stage.lanes() == []
 
     await stage.reconnect()
 
-    assert stage.keys(said.SubBegin) == ["b", "c"]
+    assert stage.keys(SubBeginOp) == ["b", "c"]
 
 
 async def test_an_end_that_nobody_heard_is_said_to_the_next_daemon() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
-    stage.bus.refusals[said.SubEnd] = Disconnected("the daemon has gone")
+    stage.bus.refusals[SubEndOp] = Disconnected("the daemon has gone")
     await stage.live()
 
     await stage.reconnect()
 
-    assert stage.bus.told == [said.SubEnd(key="b", reason="done")]
+    assert stage.bus.told == [SubEndOp(key="b", reason="done")]
     assert stage.subagents.name_of("b") == ""
 
 
@@ -216,7 +217,7 @@ async def test_what_one_has_read_is_said_before_it_has_gone() -> None:
     await stage.live()
 
     kinds = [type(one) for one in stage.bus.told]
-    assert kinds.index(said.Answer) < kinds.index(said.SubEnd)
+    assert kinds.index(AnswerOp) < kinds.index(SubEndOp)
     assert stage.subagents.outcomes == ()
 
 
@@ -227,8 +228,8 @@ async def test_who_will_never_read_it_is_not_waited_for() -> None:
 
     await stage.live()
 
-    assert stage.keys(said.SubEnd) == ["b"]
-    assert not any(isinstance(one, said.Answer) for one in stage.bus.told)
+    assert stage.keys(SubEndOp) == ["b"]
+    assert not any(isinstance(one, AnswerOp) for one in stage.bus.told)
 
 
 async def test_one_that_has_something_in_hand_holds_up_no_other() -> None:
@@ -240,7 +241,7 @@ async def test_one_that_has_something_in_hand_holds_up_no_other() -> None:
 
     stage.subagents.connected()
     async with asyncio.timeout(LIMIT_S):
-        while stage.keys(said.SubBegin) != ["b", "c"]:
+        while stage.keys(SubBeginOp) != ["b", "c"]:
             stage.bus.news.clear()
             await stage.bus.news.wait()
     stage.harness.texts["b"].set_result(Done(Answer.SEEN))
@@ -254,7 +255,7 @@ async def test_what_was_never_told_is_kept_by_name_and_told_by_the_next_process(
     stage, later = Stage(), Stage()
     await stage.live(b=("a", "general"))
     await stage.offer()
-    stage.bus.refusals[said.Answer] = Disconnected("the daemon has gone")
+    stage.bus.refusals[AnswerOp] = Disconnected("the daemon has gone")
     stage.harness.texts["b"].set_result(Done(Answer.SEEN))
     await stage.subagents.settle()
     stage.subagents.close()
@@ -275,5 +276,5 @@ async def test_without_the_agent_nobody_is_begun() -> None:
     stage.subagents.close()
     await stage.live(b=("a", "general"), c=("a", "general"))
 
-    assert stage.keys(said.SubBegin) == ["b"]
+    assert stage.keys(SubBeginOp) == ["b"]
     assert stage.subagents.is_at_rest

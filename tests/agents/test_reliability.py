@@ -1,18 +1,22 @@
 """What reaches an agent in each of its states, to the byte: real daemon, real holder, scripted harness."""
 
+import json
 import os
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agents.herd import HEAD, Herd, Scripted, herds, until
 from tests.agents.stage import PROGRAMS, command_of
 from tests.cli.person import holders_of
 from tests.daemon.stage import Home, Shell, run_as_person
+from tests.limits import LIMIT_S
 
 from palaver.harness.hook_states import COMPACTING, HOOK_STATES
 from palaver.model.delivery import AgentState
@@ -139,7 +143,7 @@ def test_a_permission_prompt_gets_no_byte_and_an_interrupt_is_held_until_it_is_a
 
     send(home, agent, "waits")
     nova.ok("send", f"@{agent.name}", "--interrupt", "--", "urgent")
-    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
     held = home.ok("status", agent.name, "--json").json["queue"]["held"]
 
     assert "a dialog is open" in told["text"]
@@ -323,11 +327,45 @@ def test_raw_keys_for_a_plain_shell_are_refused(herd: Herd, home: Home) -> None:
     marker = herd.folder / "typed"
 
     sent = run_as_person(home, "send", "@sheila", "--raw", "--json", "--", f"touch {marker}\r")
-    assert sent.status == 0, sent
-    until(lambda: receipt_of(home, sent.json["seq"])["state"] == "refused")
 
+    assert (sent.status, sent.json["state"], sent.json["reason"]) == (1, "refused", "shell"), sent
+    assert receipt_of(home, sent.json["seq"])["state"] == "refused"
     assert not marker.exists()
     assert "touch" not in home.ok("peek", "sheila").out
+
+
+# At the agent's socket
+
+
+def show(home: Home, agent: Scripted, message_id: str) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as wire:
+        wire.settimeout(LIMIT_S)
+        wire.connect(str(home.path / "agents" / f"{agent.name}.sock"))
+        wire.sendall(json.dumps({"type": "show", "message_id": message_id}).encode() + b"\n")
+        answer = json.loads(wire.makefile("rb").readline())
+    assert answer["ok"], answer
+    found: dict[str, Any] = answer["message"]
+    return found
+
+
+def test_a_message_is_shown_with_its_priority_and_file_before_and_after_it_is_typed(
+    home: Home, framed: Scripted
+) -> None:
+    framed.be("dialog")
+    place = send(home, framed, "later", "--priority", "idle")
+    ending = home.ok("show", str(place), "--json").json["id"][-8:]
+    until(lambda: show(home, framed, f"#{place}")["file_path"] != "")
+
+    waiting = show(home, framed, ending)
+    framed.be("idle")
+    framed.until_sent(1)
+    until(lambda: receipt_of(home, place)["state"] == "seen")
+    typed = show(home, framed, ending)
+
+    assert (waiting["status"], typed["status"]) == ("queued", "seen")
+    assert waiting["priority"] == typed["priority"] == "idle"
+    assert waiting["file_path"] == typed["file_path"]
+    assert Path(waiting["file_path"]).read_text() == "later\n"
 
 
 # An answer that is waited for
@@ -365,7 +403,7 @@ def test_who_does_not_answer_is_reminded_three_times_across_deaths_of_the_daemon
     until_state(home, framed, "active")
     framed.be("idle")
 
-    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
     assert "has not answered" in told["text"]
     send(home, framed, "last")
     assert framed.until_sent(5)[-1] == f"{HEAD}last"
@@ -380,7 +418,7 @@ def test_an_answer_ends_the_reminders(home: Home, framed: Scripted, nova: Shell)
     framed.run(f"{shlex.quote(home.client)} send @nova --reply-to {place} -- this one >/dev/null")
     framed.be("idle")
 
-    assert nova.ok("recv", "--wait", "--timeout", "5", "--json").json["text"] == "this one"
+    assert nova.ok("recv", "--wait", "--timeout", "30", "--json").json["text"] == "this one"
     until_state(home, framed, "idle")
     send(home, framed, "thanks")
     assert framed.until_sent(2)[-1] == f"{HEAD}thanks"
@@ -392,7 +430,7 @@ def test_who_asked_is_told_when_the_agent_is_killed(home: Home, framed: Scripted
 
     assert run_as_person(home, "kill", framed.name).status == 0
 
-    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
     assert f"{framed.name} has stopped and has not answered" in told["text"]
 
 

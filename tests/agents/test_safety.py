@@ -59,11 +59,13 @@ async def test_a_shell_in_any_guise_gets_nothing(stage: Stage, command: list[str
     assert not (tmp_path / "pwned").exists()
 
 
-async def test_a_program_that_shows_nothing_and_does_not_read_is_starting(stage: Stage) -> None:
-    await stage.start([*PYTHON, "import time; time.sleep(99)"])
+async def test_a_program_that_shows_nothing_and_does_not_read_is_idle_and_gets_nothing(stage: Stage) -> None:
+    await stage.start(["sleep", "99"])
     await stage.daemon.heard("lane")
 
-    await refused_by(stage, "starting")
+    await stage.daemon.heard("status", state="idle")
+
+    await refused_by(stage, "deaf")
 
 
 @pytest.mark.parametrize("is_raw", [False, True])
@@ -230,7 +232,7 @@ async def test_a_line_that_a_person_may_have_begun_is_left_alone(
     await person.press(keys)
 
     await refused_by(stage, "draft")
-    assert record.read_bytes() == keys
+    await wait_until(lambda: record.read_bytes() == keys)
 
 
 async def test_raw_keys_are_a_persons_draft(stage: Stage, tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ async def test_raw_keys_are_a_persons_draft(stage: Stage, tmp_path: Path) -> Non
     stage.daemon.offer(1, "", raw=raw(b"my half"), priority="interrupt")
 
     await refused_by(stage, "draft", number=2)
-    assert record.read_bytes() == b"my half"
+    await wait_until(lambda: record.read_bytes() == b"my half")
 
 
 async def test_a_line_from_the_input_bar_waits_for_the_message_that_is_being_typed(
@@ -276,6 +278,68 @@ async def test_a_message_waits_for_the_line_that_is_being_typed(stage: Stage, tm
 
     assert (await stage.daemon.heard("answer"))["answer"] == "seen"
     assert record.read_bytes() == f"PERSON LINE\r{HEAD}hello\r".encode()
+
+
+# What was not sent
+
+
+async def stands_there(stage: Stage, record: Path, offer: int) -> None:
+    """Wait until a message was typed, and is not sent."""
+    stage.daemon.offer(offer, f"number {offer}")
+    await wait_until(lambda: f"number {offer}".encode() in record.read_bytes())
+
+
+async def test_a_message_whose_enter_is_eaten_closes_the_gate_until_it_was_sent(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record), "eat-enter", "eat-enter"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+
+    await stands_there(stage, record, 1)
+    await stage.daemon.heard("gate", open=False, reason="draft")
+    stage.daemon.offer(2, "", raw=raw(b"\r"), priority="interrupt")
+
+    assert (await stage.daemon.heard("answer", offer=1))["answer"] == "seen"
+    await until_open(stage)
+    assert record.read_bytes() == f"{HEAD}number 1\r\r\r".encode()
+
+
+async def test_a_message_that_a_person_wrote_on_closes_the_gate_until_they_have_sent_it(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record), "only-z"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+
+    await stands_there(stage, record, 1)
+    await person.press(b"Z")
+    await stage.daemon.heard("gate", open=False, reason="draft")
+    await person.press(b"\r")
+
+    await person.until_shown(f"sent {HEAD}number 1Z".encode())
+    await stage.daemon.heard("answer", offer=1)
+    await until_open(stage)
+    stage.daemon.offer(2, "next Z")
+    assert (await stage.daemon.heard("answer", offer=2))["answer"] == "seen"
+    await person.until_shown(f"sent {HEAD}next Z".encode())
+
+
+async def test_a_message_that_a_person_shortened_is_theirs(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("keys", str(record), "only-z"))
+    await stage.daemon.heard("lane")
+    await stage.open_gate()
+    person = await stage.attach()
+
+    await stands_there(stage, record, 1)
+    await person.press(b"\x7f")
+
+    await stage.daemon.heard("gate", open=False, reason="draft")
+    assert b"sent" not in person.shown
 
 
 # A newer version
@@ -316,7 +380,7 @@ async def test_a_newer_version_still_knows_of_a_draft(stage: Stage, tmp_path: Pa
 
     answer = await stage.daemon.heard("answer")
     assert (answer["answer"], answer["reason"]) == ("deferred", "draft")
-    assert record.read_bytes() == b"my half line"
+    await wait_until(lambda: record.read_bytes() == b"my half line")
 
 
 async def test_a_newer_version_still_cannot_read_a_screen_that_could_not_be_followed(stage: Stage) -> None:

@@ -3,10 +3,9 @@
 import asyncio
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.agents.work import Work
-
-LIMIT_S = 5.0
 
 
 async def test_what_begins_meanwhile_is_waited_for_too() -> None:

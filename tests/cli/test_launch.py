@@ -47,6 +47,21 @@ def test_the_last_conversation_of_the_folder_is_the_one_that_goes_on(
     assert prepare_claude(["--continue"], "", home, environment, "/src/other").session == ""
 
 
+def test_a_person_chooses_among_the_conversations_of_the_folder(
+    home: str, environment: dict[str, str]
+) -> None:
+    sessions = Path(environment["HOME"]) / ".claude/projects/-src-demo"
+    sessions.mkdir(parents=True)
+    (sessions / f"{SESSION}.jsonl").touch()
+
+    chosen = prepare_claude(["--resume"], "", home, environment, "/src/demo")
+    named = prepare_claude(["--resume"], SESSION, home, environment, "/src/demo")
+
+    assert (chosen.session, chosen.among) == ("", (SESSION,))
+    assert (named.session, named.among) == (SESSION, ())
+    assert prepare_claude([], "", home, environment, "/src/demo").among == ()
+
+
 def test_a_session_to_resume_is_said_on_the_command_line(home: str, environment: dict[str, str]) -> None:
     made = prepare_claude([], SESSION, home, environment, "/src")
 

@@ -7,6 +7,7 @@ import urllib.request
 from typing import Any
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.cli.mock_model.script import Reply, Request, Rule, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel, mock_model
@@ -23,7 +24,7 @@ CALL = ToolCall(tool="Bash", input={"command": "ls"})
 def post(model: MockModel, path: str, body: object) -> tuple[int, str]:
     request = urllib.request.Request(model.url + path, json.dumps(body).encode(), method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -79,11 +80,11 @@ def test_a_reply_waits_at_its_gate() -> None:
             target=lambda: found.append(post(model, PATHS["anthropic"], {"tools": [{}]})[1])
         )
         asking.start()
-        assert len(script.wait_for_main(1, 5)) == 1
+        assert len(script.wait_for_main(1, LIMIT_S)) == 1
         assert found == []
 
         script.open("g")
-        asking.join(5)
+        asking.join(LIMIT_S)
 
     assert "later" in found[0]
 
@@ -94,7 +95,7 @@ def test_errors_counts_and_unknown_paths_are_answered() -> None:
         assert post(model, PATHS["anthropic"], {"tools": [{}]}) == (529, '{"error": "busy"}')
         assert post(model, "/v1/messages/count_tokens", {"x": "y"})[0] == 200
         assert post(model, "/nowhere", {})[0] == 404
-        with urllib.request.urlopen(f"{model.url}/v1/models", timeout=5) as answer:
+        with urllib.request.urlopen(f"{model.url}/v1/models", timeout=LIMIT_S) as answer:
             assert b"mock-model" in answer.read()
 
 

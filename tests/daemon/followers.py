@@ -5,6 +5,7 @@ import signal
 
 from tests.daemon.stage import Home, JsonLine, wait_until
 from tests.daemon.wires import LinesWire
+from tests.limits import LIMIT_S
 
 FOLLOW = ("events", "--follow", "--type", "message", "--json")
 CI = (*FOLLOW, "--consumer", "ci")
@@ -27,12 +28,12 @@ class Follower:
     def kill(self) -> list[str]:
         """Kill it; the whole lines it had still written."""
         self.process.kill()
-        out, _ = self.process.communicate(timeout=5)
+        out, _ = self.process.communicate(timeout=LIMIT_S)
         return [line for line in out.decode().splitlines(keepends=True) if line.endswith("\n")]
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, bytes, bytes]:
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=5)
+        out, err = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, out, err
 
 

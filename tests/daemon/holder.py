@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from tests.daemon.stage import Home, Job, Result, check_output, run_script_as_person
 from tests.daemon.wires import LinesWire, ThinWire
+from tests.limits import LIMIT_S
 
-LIMIT_S = 5.0
 SECRET = "s" * 32
 
 _ASK_AS_PERSON = """\

@@ -14,7 +14,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
-from tests.daemon.stage import LIMIT_S, Home
+from tests.daemon.stage import Home
+from tests.limits import LIMIT_S
 
 LATEST_HANDSHAKE = "2025-11-25"
 MODERN = "2026-07-28"

@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from tests.daemon.stage import Home
+from tests.limits import LIMIT_S
 
 from palaver.agents.opencode.companion import MODULE
 from palaver.client.start import find_python
-
-LIMIT_S = 5.0
 
 
 class OpenCodeBeside:

@@ -1,7 +1,7 @@
 """Agents under a harness that write too often are held, a person lets them through."""
 
 import pytest
-from tests.daemon.stage import Home, Shell, check_output, run_as_person
+from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until
 
 
 @pytest.fixture
@@ -40,6 +40,38 @@ def test_what_is_sent_too_often_is_held_and_a_person_lets_it_through(bus: Home) 
     assert f"#{place} from luna to nova is held" in told["text"]
     assert released.out == f"#{place} is in line now\n"
     assert [line["text"] for line in nova.ok("recv", "--json").lines] == ["one", "two", "three"]
+
+
+def test_all_that_is_held_is_listed_with_how_to_release_it(bus: Home) -> None:
+    luna, _ = coder(bus, "luna"), coder(bus, "nova")
+    for word in ("one", "two"):
+        luna.ok("send", "@nova", "--", word)
+    refused = [luna.pal("send", "@nova", "--json", "--", word).error for word in ("three", "four", "five")]
+    places = [refusal["details"]["message"] for refusal in refused]
+
+    lines = bus.ok("pending", "--json").lines
+    page = bus.ok("pending").out
+    check_output(run_as_person(bus, "release", str(places[1])))
+
+    assert [(line["held"], line["agent"], line["to"]) for line in lines] == [
+        (place, "luna", ["nova"]) for place in places
+    ]
+    assert {line["text"] for line in lines} == {refused[0]["details"]["reason"]}
+    assert {(line["id"], line["answerable"]) for line in lines} == {(None, False)}
+    for place in places:
+        assert f"#{place} from luna to nova is held: " in page
+        assert f"pal release {place}\n" in page
+    left = bus.ok("pending", "--json").lines
+    assert [line["held"] for line in left] == [places[0], places[2]]
+
+
+def test_what_goes_on_by_itself_does_not_wait_for_a_person(bus: Home) -> None:
+    nova = coder(bus, "nova")
+    nova.ok("status", "set", "blocked", "--detail", "usage limit")
+    sent = bus.ok("send", "@nova", "--json", "--", "hello").json
+    wait_until(lambda: bus.ok("receipts", str(sent["seq"]), "--json").json["receipts"][0]["state"] == "held")
+
+    assert [line for line in bus.ok("pending", "--json").lines if "held" in line] == []
 
 
 def test_agents_that_answer_each_other_in_circles_are_held(bus: Home) -> None:

@@ -78,6 +78,25 @@ def test_the_same_request_makes_one_bundle_and_one_message(bus: Home, nova: Shel
     assert [event["type"] for event in bus.events("--from", "script")] == ["bundle", "message"]
 
 
+def test_a_message_that_is_repeated_with_its_id_makes_no_second_bundle(bus: Home, nova: Shell) -> None:
+    words = ("send", "@nova", "--id", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "--title", "T", "--json", "--", "look")
+
+    first, second = bus.ok(*words).json, bus.ok(*words).json
+
+    assert (second["seq"], second["repeat"]) == (first["seq"], True)
+    assert len(bus.events("--type", "bundle")) == 1
+
+
+def test_a_message_that_was_sent_without_a_bundle_gets_none_by_its_repeat(bus: Home, nova: Shell) -> None:
+    words = ("send", "@nova", "--id", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "--json")
+    first = bus.ok(*words, "--", "look").json
+
+    second = bus.ok(*words, "--title", "T", "--", "look").json
+
+    assert (second["seq"], second["repeat"]) == (first["seq"], True)
+    assert bus.events("--type", "bundle") == []
+
+
 def test_a_bundle_survives_the_daemon(bus: Home, luna: Shell) -> None:
     large = "y" * 200_000
     (directory_of(bus) / "large.txt").write_text(large)

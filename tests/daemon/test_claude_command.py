@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.person import persons
 from tests.daemon.stage import Home, Shell, check_output, end_process, run_script_as_person, wait_until
+from tests.limits import LIMIT_S
 
 STAND_IN = """#!/bin/bash
 echo "args: $@"
@@ -89,7 +90,7 @@ def test_a_signal_goes_on_to_it_and_its_end_is_told(bus: Home, claude: Path) -> 
 
     running.send_signal(signal.SIGTERM)
 
-    assert running.wait(5) == 128 + signal.SIGTERM
+    assert running.wait(LIMIT_S) == 128 + signal.SIGTERM
     (bye,) = bus.events("--type", "agent.bye")
     assert bye["payload"]["reason"] == "killed by SIGTERM"
 
@@ -104,7 +105,7 @@ def test_a_person_stops_one_that_runs_without_a_terminal(bus: Home, claude: Path
 
     assert "nova has ended: killed by SIGTERM" in stopped.out
     assert bus.ok("list", "--json").out == ""
-    assert running.wait(5) == 128 + signal.SIGTERM
+    assert running.wait(LIMIT_S) == 128 + signal.SIGTERM
 
 
 def test_when_the_daemon_is_killed_it_runs_on(bus: Home, claude: Path) -> None:
@@ -115,7 +116,7 @@ def test_when_the_daemon_is_killed_it_runs_on(bus: Home, claude: Path) -> None:
 
     bus.kill()
     bus.ok("up")
-    running.communicate(b"\n", timeout=5)
+    running.communicate(b"\n", timeout=LIMIT_S)
 
     assert running.returncode == 0
     wait_until(lambda: bus.events("--type", "agent.bye") != [])
@@ -175,4 +176,4 @@ def test_one_without_a_terminal_has_none_to_look_at(bus: Home, claude: Path) -> 
     refused = bus.pal("peek", "nova", "--json")
 
     assert refused.error["message"] == "there is no terminal of nova: it runs without one"
-    running.communicate(b"\n", timeout=5)
+    running.communicate(b"\n", timeout=LIMIT_S)

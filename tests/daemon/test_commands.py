@@ -242,8 +242,31 @@ def test_a_refusal_is_a_sentence_or_an_object_with_its_code(
     assert said.out == coded.out == ""
     assert said.err.startswith("pal: ")
     assert said.err.count("\n") == 1
-    assert set(coded.error) <= {"error", "message", "details"}
+    details = coded.error.get("details", {})
+    assert coded.error == details | {"error": coded.error["error"], "message": coded.error["message"]} | (
+        {"details": details} if details else {}
+    )
     assert coded.error["message"] in said.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("recv", "--as", "nova", "--limit"),
+        ("inbox", "--as", "nova", "--limit"),
+        ("note", "list", "--limit"),
+        ("task", "list", "--limit"),
+        ("bundle", "list", "--limit"),
+        ("thread", "list", "--limit"),
+        ("transcript", "nova", "--last"),
+    ],
+    ids=" ".join,
+)
+def test_so_many_is_at_least_one(still: Home, words: tuple[str, ...]) -> None:
+    refused = still.pal(*words, "0")
+
+    assert (refused.status, refused.out) == (2, "")
+    assert f"{words[-1]} is at least 1" in refused.err
 
 
 def test_a_person_may_redeliver_what_was_never_confirmed(still: Home) -> None:

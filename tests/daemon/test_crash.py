@@ -1,12 +1,14 @@
 """`kill -9` of the daemon, wherever it may be: nothing acknowledged is lost, and nothing happens twice."""
 
+import os
 import random
 import threading
 from collections import Counter
 
 import pytest
-from tests.daemon.stage import LIMIT_S, Home, Shell, finish
+from tests.daemon.stage import Home, Shell, finish
 from tests.daemon.wires import LinesWire, ThinWire
+from tests.limits import LIMIT_S
 
 KILLS = 30
 SENDERS = 8
@@ -31,7 +33,7 @@ def written(reader: LinesWire, home: Home) -> dict[str, object]:
     ("words", "kind"),
     [
         (("send", "@nova", "--json", "--", "once"), "message"),
-        (("join", "--as", "old", "--json"), "agent.hello"),
+        (("join", "--as", "old", "--pid", str(os.getpid()), "--json"), "agent.hello"),
         (("leave", "--as", "nova", "--json"), "agent.bye"),
         (("status", "set", "active", "--as", "nova", "--json"), "status"),
         (("ack", "--as", "nova", "6", "--json"), "delivery"),
@@ -49,8 +51,8 @@ def test_a_request_repeated_after_a_crash_is_done_once_and_has_the_same_answer(
     with LinesWire(bus.path) as reader, ThinWire(bus.path) as client:
         reader.ask("events", follow=True, after=bus.ok("status", "--json").json["last"])
         client.ask(*words, key=key)
-        first = written(reader, bus)
         _, expected = client.output()
+        first = written(reader, bus)
         bus.kill()
 
     bus.ok("up")
@@ -137,7 +139,7 @@ def test_an_agent_whose_process_ended_while_the_daemon_was_dead_is_gone_when_it_
     bus.kill()
     nova.close()
 
-    (bye,) = bus.ok("events", "--type", "agent.bye", "--after", str(place), "--wait", "5", "--json").lines
+    (bye,) = bus.ok("events", "--type", "agent.bye", "--after", str(place), "--wait", "30", "--json").lines
 
     assert bye["from"] == "nova"
 
@@ -172,17 +174,17 @@ def test_a_follower_that_has_shown_nothing_yet_misses_nothing(bus: Home) -> None
 
 def test_a_wait_that_has_shown_nothing_yet_misses_nothing(bus: Home) -> None:
     with ThinWire(bus.path) as client:
-        client.ask("events", "--wait", "5", "--type", "message", "--json")
+        client.ask("events", "--wait", "30", "--type", "message", "--json")
         token, _ = client.output()
         bus.ok("send", "while it was deaf")
         bus.kill()
 
     bus.ok("up")
     with ThinWire(bus.path) as client:
-        client.ask("events", "--wait", "5", "--type", "message", "--json", token=token)
+        client.ask("events", "--wait", "30", "--type", "message", "--json", token=token)
         last, line = client.output()
     with ThinWire(bus.path) as client:
-        client.ask("events", "--wait", "5", "--type", "message", "--json", token=last)
+        client.ask("events", "--wait", "30", "--type", "message", "--json", token=last)
         over = client.answer()
 
     assert b"while it was deaf" in line

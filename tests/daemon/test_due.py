@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from tests.fakes import LIMIT_S
+from tests.limits import LIMIT_S
 
 from palaver.daemon.due import Due
 from palaver.delivery.delivery import Delivery

@@ -69,7 +69,7 @@ def test_a_message_reads_the_same_under_either_name_of_its_type(stage: Home) -> 
 
 
 def test_a_wait_shows_what_comes_next_and_ends(stage: Home) -> None:
-    waiter = stage.start("events", "--type", "message", "--wait", "5", "--after", "5", "--json")
+    waiter = stage.start("events", "--type", "message", "--wait", "30", "--after", "5", "--json")
 
     stage.ok("send", "--", "next")
     shown = finish(waiter)
@@ -79,7 +79,7 @@ def test_a_wait_shows_what_comes_next_and_ends(stage: Home) -> None:
 
 
 def test_a_wait_behind_a_place_shows_at_once_what_is_there(stage: Home) -> None:
-    shown = stage.ok("events", "--type", "message", "--after", "3", "--wait", "5", "--json").lines
+    shown = stage.ok("events", "--type", "message", "--after", "3", "--wait", "30", "--json").lines
 
     assert [line["payload"]["text"] for line in shown] == ["number three", "outside"]
 

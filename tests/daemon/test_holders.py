@@ -268,3 +268,19 @@ def test_what_holders_left_while_no_daemon_ran_goes_with_the_next_start(bus: Hom
 
         assert not left.exists()
         assert other.exists()
+
+
+def test_what_an_agent_asks_is_not_forgotten_for_a_screen_that_shows_less_after_a_crash(
+    bus: Home, luna: FakeHolder
+) -> None:
+    luna.ok("status", name="luna", state="blocked", detail="permission: Write: made.txt")
+    bus.kill(signal.SIGKILL)
+    bus.ok("up")
+    luna.again()
+
+    luna.ok("status", name="luna", state="blocked", detail="permission")
+
+    shown = bus.ok("status", "luna", "--json").json
+    assert (shown["state"], shown["detail"]) == ("blocked", "permission: Write: made.txt")
+    luna.ok("status", name="luna", state="blocked", detail="question")
+    assert bus.ok("status", "luna", "--json").json["detail"] == "question"

@@ -347,7 +347,6 @@ def test_a_name_that_has_left_can_no_longer_be_spoken_for(unharmed: Home) -> Non
 
 def test_a_payload_that_fills_a_line_can_be_put_and_received(unharmed: Home) -> None:
     with LinesWire(unharmed.path) as program:
-        program.wire.settimeout(4 * 5)
         program.ask("join", name="luna")
         envelope = {"v": 1, "type": "x.big", "id": "big-1", "from": "luna", "to": ["luna"]}
         put = program.ask("put", envelope={**envelope, "payload": {"data": "x" * (LIMIT_LINE - 1000)}})

@@ -12,6 +12,8 @@ import pytest
 from tests.daemon.mcp_stage import over_http
 from tests.daemon.stage import Home, check_output, run_as_person, run_script_as_person, wait_until
 
+from palaver.doors.mcp.session import HALF_PAIR
+
 ANY_PORT = {"PALAVER_HTTP": "127.0.0.1:0"}
 both_generations = pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 
@@ -117,14 +119,37 @@ def test_what_makes_no_sense_changes_nothing(bus: Home, words: tuple[str, ...]) 
 
 
 def test_a_port_that_is_taken_is_reported_and_stops_nothing(home: Home, taken_port: int) -> None:
-    home.ok("up", env={"PALAVER_HTTP": f"127.0.0.1:{taken_port}"})
+    up = home.ok("up", env={"PALAVER_HTTP": f"127.0.0.1:{taken_port}"})
 
+    assert "the bus is up" in up.out
+    assert f"the HTTP door cannot listen at 127.0.0.1:{taken_port}" in up.err
     trouble = home.ok("status", "--json").json["doors"]["http"]
     doctor = home.pal("doctor", "--json").json
     assert f"cannot listen at 127.0.0.1:{taken_port}: Address already in use" in trouble
     assert [check["check"] for check in doctor["checks"] if not check["ok"]] == [trouble]
     assert trouble in (home.path / "daemon.log").read_text()
     home.ok("send", "@human", "--", "the bus runs")
+
+
+def test_a_door_that_is_open_stays_so_when_the_next_port_is_taken(open_bus: Home, taken_port: int) -> None:
+    before = url_of(open_bus)
+
+    refused = open_bus.pal("up", "--http", f"127.0.0.1:{taken_port}", "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "door_shut")
+    assert f"it listens at {before} as before" in refused.error["message"]
+    assert url_of(open_bus) == before
+    assert get(f"{before}/")[0] == 401
+    assert not (open_bus.path / "config.toml").exists()
+
+
+def test_a_door_may_be_opened_at_the_same_port_again(open_bus: Home) -> None:
+    before = url_of(open_bus)
+
+    open_bus.ok("up", "--http", before.removeprefix("http://"))
+
+    assert url_of(open_bus) == before
+    assert get(f"{before}/")[0] == 401
 
 
 def test_an_address_that_others_can_reach_needs_its_setting_too(home: Home) -> None:
@@ -237,6 +262,7 @@ def test_settings_show_the_door_as_soon_as_it_is_opened(home: Home) -> None:
         (b"{", -32700, "the body is no JSON: one message of JSON-RPC a body is expected"),
         (b"{}", -32600, "the body is no message of JSON-RPC 2.0"),
         (b'{"id":7}', -32600, "the body is no message of JSON-RPC 2.0"),
+        (rb'{"id":7,"a":"\ud800"}', -32602, HALF_PAIR),
     ],
 )
 def test_bad_json_rpc_is_answered_with_one_sentence(

@@ -13,7 +13,7 @@ from tests.daemon.stage import Home, Job, Result, Shell
 _LINES = """
 import json, signal, socket, sys
 wire = socket.socket(socket.AF_UNIX)
-wire.settimeout(5)
+wire.settimeout(30)
 wire.connect(sys.argv[1])
 lines = wire.makefile("rb")
 for number, asked in enumerate(json.loads(sys.argv[2])):

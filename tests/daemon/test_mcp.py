@@ -105,6 +105,27 @@ def test_sessions_that_share_a_server_are_told_apart_by_their_meta(bus: Home, pl
 
     assert again["agent_id"] == one["agent_id"] != other["agent_id"]
     assert stranger["error"] == nobody["error"] == "who_are_you"
+    assert "has not joined" in str(stranger["message"])
+
+
+def test_a_session_that_has_not_joined_writes_to_nobody_until_it_has(
+    bus: Home, place: Path, nova: Shell
+) -> None:
+    pump = RawPump(bus)
+    pump.begin()
+    meta = {"threadId": "t-2"}
+
+    alone = pump.ask(1, "send", meta, to="@nova", text="from whom?")
+    pump.ask(2, "join_path", {"threadId": "t-1"}, context_path=str(place))
+    beside = pump.ask(3, "send", meta, to="@nova", text="from whom?")
+    own = pump.ask(4, "join_path", meta, context_path=str(place))["agent_id"]
+    pump.ask(5, "send", meta, to="@nova", text="from me")
+
+    for refused in (alone, beside):
+        assert refused["error"] == "who_are_you"
+        assert "call join_path first" in str(refused["message"])
+    told = nova.ok("events", "--type", "message", "--json").lines
+    assert [(one["from"], one["payload"]["text"]) for one in told] == [(own, "from me")]
 
 
 def test_as_speaks_in_the_name_of_a_worker(bus: Home, nova: Shell) -> None:
@@ -287,6 +308,11 @@ def test_bad_lines_are_answered_and_the_session_goes_on(pump: RawPump) -> None:
         (b'{"id":5,"method":1}', 5, -32600),
         (b'{"jsonrpc":"2.0","id":6,"method":"no/such"}', 6, -32601),
         (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":3}}', 7, -32602),
+        (
+            json.dumps(request("half", "tools/call", name="send", arguments={"text": "a\ud800b"})).encode(),
+            "half",
+            -32602,
+        ),
     ]
     for line, id, code in cases:
         pump.say(line)
@@ -398,9 +424,45 @@ def test_a_wait_goes_on_when_the_daemon_is_killed(
     assert pump.hear()["id"] == 3
 
     bus.kill(number)
+    nova.ok("stick", "release", "--status", "half done", "--next", "go on")
 
-    assert pump.answer(2)["status"] == "not_yet"
-    assert pump.ask(4, "get_room_state", room_id=room)["owner_agent_id"] == "nova"
+    turn = pump.answer(2)
+    assert (turn["status"], turn["handoff"]["next_action"]) == ("your_turn", "go on")
+    assert pump.ask(4, "get_room_state", room_id=room)["owner_agent_id"] == "luna"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_happens_in_the_moment_of_a_restart_ends_a_wait_that_goes_on(
+    bus: Home, pump: RawPump, place: Path, nova: Shell, number: int
+) -> None:
+    nova.ok("room", "join", str(place))
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_events", room_id=room, target_agent_id="any", event_type="note_added")
+    pump.ask(3, "list_agents")  # answered behind the beginning of the wait
+
+    for _ in range(2):
+        bus.kill(number)
+        nova.ok("list")  # there is a daemon again, and perhaps the pump has not found it yet
+    nova.ok("note", "add", "the first there is")
+    nova.ok("note", "add", "and the next")
+
+    assert [event["payload"]["text"] for event in pump.answer(2)["events"]][:1] == ["the first there is"]
+
+
+def test_a_wait_that_is_handed_on_ends_when_its_time_is_over(bus: Home, pump: RawPump, place: Path) -> None:
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    arguments = {"room_id": room, "max_wait_ms": 110_000}
+    call = json.dumps(request(1, "tools/call", name="wait_for_events", arguments=arguments)).encode()
+    waits = {"palaver/waits": {"7": {"until_ms": 1, "place": 1_000_000}}}
+
+    with connect(bus.path) as wire:
+        wire.sendall(b"PALM" + thin_request("mcp", token=json.dumps({**HANDSHAKE, **waits}).encode()))
+        wire.sendall(frame(b"M", (7).to_bytes(4, "big") + call))
+        said = b""
+        while b"not_yet" not in said:
+            said += wire.recv(1 << 16)
+
+    assert b"call wait_for_events again" in said
 
 
 def test_a_session_goes_on_after_many_restarts_and_joins_once(bus: Home, pump: RawPump, place: Path) -> None:
@@ -494,3 +556,10 @@ def test_a_pump_takes_few_megabytes(pump: RawPump) -> None:
 
     (resident,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
     assert int(resident.split()[1]) < 4 * 1024
+
+
+def test_a_pump_hears_at_once_that_somebody_is_there(bus: Home) -> None:
+    with connect(bus.path) as wire:
+        wire.sendall(b"PALM" + thin_request("mcp"))
+
+        assert wire.makefile("rb").read(9) == frame(b"L", bytes(4))

@@ -10,6 +10,7 @@ import pytest
 from tests.daemon.followers import CI, FOLLOW, Follower, begun, kept, send
 from tests.daemon.stage import Home, Shell, finish, wait_until
 from tests.daemon.wires import ThinWire
+from tests.limits import LIMIT_S
 
 
 @pytest.fixture
@@ -35,16 +36,17 @@ def test_a_reader_that_never_reads_holds_up_nobody_and_has_seen_only_what_was_fl
     places = send(bus, *(f"{number} {'x' * 5000}" for number in range(300)))
     other = follow(*FOLLOW, "--after", str(places[-2]))
     arrived = other.texts(1)
+    wait_until(lambda: kept(bus) >= places[0])
     before = kept(bus)
 
-    blocked.process.kill()
-    blocked.process.wait()
+    flushed = [json.loads(line)["seq"] for line in blocked.kill()]
     next_one = follow(*CI, "--all")
     place = next_one.line()["seq"]
 
     assert arrived[0].startswith("299 ")
-    assert before < places[-1]  # a pipe and a window are far smaller than all of it
-    assert place == kept_next(places, before)
+    assert flushed[-1] < places[-1]  # a pipe and a window are far smaller than all of it
+    # Of what it had flushed it may not have told all: no gap, and nothing from before what it had told.
+    assert kept_next(places, before) <= place <= kept_next(places, flushed[-1])
 
 
 def kept_next(places: list[int], place: int) -> int:
@@ -78,7 +80,7 @@ def test_a_pipe_that_was_closed_leaves_the_rest_for_the_next_one(bus: Home) -> N
     with os.fdopen(reading, "rb") as pipe:
         seen = pipe.readline()
     places = send(bus, "two", "three")
-    status = first.wait(5)
+    status = first.wait(LIMIT_S)
     second = bus.start(*CI)
     assert second.stdout is not None
 
@@ -95,7 +97,7 @@ def test_mail_that_a_closed_pipe_did_not_take_is_unread(bus: Home, nova: Shell) 
     follower.end()
 
     assert seen["text"] == "one"
-    assert [line["text"] for line in nova.ok("recv", "--wait", "--timeout", "5", "--json").lines] == ["two"]
+    assert [line["text"] for line in nova.ok("recv", "--wait", "--timeout", "30", "--json").lines] == ["two"]
 
 
 def test_mail_is_written_down_message_by_message(bus: Home, nova: Shell) -> None:
@@ -107,7 +109,7 @@ def test_mail_is_written_down_message_by_message(bus: Home, nova: Shell) -> None
         client.acknowledge()
         lines += [client.output()[1], client.output()[1]]
 
-    rest = nova.ok("recv", "--wait", "--timeout", "5", "--json").lines
+    rest = nova.ok("recv", "--wait", "--timeout", "30", "--json").lines
 
     assert [json.loads(line)["text"] for line in lines] == ["one", "two", "three"]
     assert [line["text"] for line in rest] == ["two", "three"]

@@ -5,7 +5,9 @@ import signal
 import subprocess
 
 import pytest
-from tests.daemon.stage import Home, Shell, end_process, wait_until
+from tests.daemon.stage import Home, Shell, wait_until
+from tests.daemon.wires import ThinWire
+from tests.limits import LIMIT_S
 
 TERMINAL = {"CLAUDE_CODE_ENTRYPOINT": "cli"}
 WAKES = 2
@@ -69,7 +71,7 @@ def test_it_says_what_comes_and_ends_so_that_the_session_wakes(bus: Home, nova: 
 
     place = send(luna, "--intent", "request", "--", "first\nsecond line")
 
-    out, err = process.communicate(timeout=5)
+    out, err = process.communicate(timeout=LIMIT_S)
     line = f"[request #{place}] luna → nova: first ⏎ second line"
     assert (out.decode(), err) == (f"New messages:\n{line}\n", b"")
     assert process.returncode == WAKES
@@ -84,7 +86,7 @@ def test_while_the_session_works_it_says_nothing(bus: Home, nova: Shell, luna: S
 
     hook(nova, "Stop", stop_hook_active="false")
 
-    assert process.wait(5) == WAKES
+    assert process.wait(LIMIT_S) == WAKES
 
 
 def test_beside_a_monitor_it_has_nothing_to_do(bus: Home, nova: Shell, luna: Shell) -> None:
@@ -104,7 +106,7 @@ def test_it_ends_when_a_monitor_comes_up(bus: Home, nova: Shell) -> None:
 
     bus.start("monitor", "--as", "nova")
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
@@ -113,10 +115,10 @@ def test_a_newer_one_takes_its_place(bus: Home, nova: Shell, luna: Shell) -> Non
 
     second = waiting(bus)
 
-    assert first.communicate(timeout=5) == (b"", b"")
+    assert first.communicate(timeout=LIMIT_S) == (b"", b"")
     assert first.returncode == 0
     send(luna, "--", "hello")
-    assert second.wait(5) == WAKES
+    assert second.wait(LIMIT_S) == WAKES
 
 
 @pytest.mark.parametrize("event", ["SessionEnd", "leave"])
@@ -128,7 +130,7 @@ def test_it_ends_with_the_session(bus: Home, nova: Shell, event: str) -> None:
     else:
         hook(nova, event, reason="clear")
 
-    assert process.communicate(timeout=5) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
@@ -140,7 +142,7 @@ def test_it_goes_on_with_the_next_daemon(bus: Home, nova: Shell, luna: Shell) ->
 
     place = send(luna, "--", "back again")
 
-    out, _ = process.communicate(timeout=5)
+    out, _ = process.communicate(timeout=LIMIT_S)
     assert (out.decode(), process.returncode) == (
         f"New messages:\n[new message #{place}] luna → nova: back again\n",
         WAKES,
@@ -150,16 +152,17 @@ def test_it_goes_on_with_the_next_daemon(bus: Home, nova: Shell, luna: Shell) ->
 def test_one_that_is_killed_with_something_to_say_holds_nothing_up(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
-    process = waiting(bus)
-    process.send_signal(signal.SIGSTOP)
-    lost = send(luna, "--", "said to nobody")
-    wait_until(lambda: receipt(bus, lost) == ("submitted", "native"))
-
-    end_process(process.pid, signal.SIGKILL)
+    with ThinWire(bus.path) as doomed:
+        doomed.ask("rewake", "Stop", "--as", "nova")
+        doomed.output()
+        doomed.acknowledge()
+        lost = send(luna, "--", "said to nobody")
+        _, text = doomed.output()  # it was handed this, and is gone before it has written it out
+    assert b"said to nobody" in text
 
     again = waiting(bus)
     place = send(luna, "--", "and now?")
-    out, _ = again.communicate(timeout=5)
+    out, _ = again.communicate(timeout=LIMIT_S)
     assert out.decode() == f"New messages:\n[new message #{place}] luna → nova: and now?\n"
     wait_until(lambda: is_unconfirmed(bus, lost))
     for event in (

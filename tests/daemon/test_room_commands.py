@@ -51,8 +51,8 @@ def set_up(home: Home, settings: Mapping[str, str]) -> tuple[Worker, Worker]:
 
 @pytest.fixture
 def pair(home: Home) -> tuple[Worker, Worker]:
-    """Luna and nova, in one room."""
-    return set_up(home, {})
+    """Luna and nova, in one room; having joined counts as waiting however long a test takes."""
+    return set_up(home, {"PALAVER_ROOM_WAITER_GRACE_S": "600"})
 
 
 @pytest.fixture
@@ -104,6 +104,18 @@ def test_the_home_folder_has_no_room(home: Home, luna: Worker) -> None:
     refused = luna.pal("room", "join", str(home.path.parent), "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "not_a_place")
+
+
+def test_the_home_folder_of_the_caller_has_no_room_whatever_that_of_the_daemon_is(luna: Worker) -> None:
+    own = luna.folder.parent / "own"
+    (own / "project").mkdir(parents=True)
+    (own / "package.json").touch()
+
+    refused = luna.shell.pal("room", "join", str(own), "--json", env={"HOME": str(own)})
+    joined = luna.shell.pal("room", "join", str(own / "project"), "--json", env={"HOME": str(own)})
+
+    assert (refused.status, refused.error["error"]) == (1, "not_a_place")
+    assert joined.json["canonical_path"] == str(own / "project")
 
 
 def test_a_command_without_a_room_means_the_one_here_and_says_so_when_there_is_none(
@@ -566,18 +578,44 @@ def test_a_word_to_the_room_is_for_those_in_the_room_here(home: Home, luna: Work
     assert [(one["text"], one["room"]) for one in mail] == [("hello", room_of(nova)), ("you", room_of(nova))]
 
 
-def test_a_word_to_the_room_goes_into_no_room_of_another_folder(
+def test_from_another_folder_a_command_without_a_room_means_the_only_one_that_one_is_in(
     home: Home, luna: Worker, nova: Worker
 ) -> None:
     room, nova.folder = room_of(nova), home.path.parent
 
-    refused = nova.pal("send", "room", "hi", "--json")
-    named = nova.ok("send", f"#{room}", "hello")
+    sent = nova.ok("send", "room", "hello")
+    noted = nova.ok("note", "add", "beware", "--json").json
+    turn = nova.ok("stick", "claim", "--json").json
+    state = nova.ok("room", "state", "--json").json
+    closed = nova.pal("room", "close", "--json")
+    left = nova.ok("room", "leave")
 
-    assert (refused.status, refused.error["error"]) == (1, "room_not_found")
-    assert f"at {home.path.parent} or above it" in refused.error["message"]
-    assert named.out.endswith(f" to luna in {room}\n")
+    assert sent.out.endswith(f" to luna in {room}\n")
+    assert noted["note_id"]
+    assert (turn["status"], state["room_id"], state["owner_agent_id"]) == ("your_turn", room, "nova")
+    assert (closed.status, closed.error["error"]) == (1, "room_not_found")
+    assert left.out == f"you have left {room}\n"
     assert home.texts() == ["hello"]
+
+
+def test_from_another_folder_one_who_is_in_several_rooms_or_in_none_is_told_so(
+    home: Home, luna: Worker, nova: Worker
+) -> None:
+    other = home.path.parent / "other"
+    other.mkdir()
+    luna.ok("room", "join", str(other))
+    nova.ok("room", "leave")
+    luna.folder = nova.folder = home.path.parent
+
+    several = luna.pal("send", "room", "hi", "--json")
+    none = nova.pal("send", "room", "hi", "--json")
+
+    assert (several.status, several.error["error"]) == (1, "bad_request")
+    rooms = [room["room_id"] for room in luna.ok("room", "list", "--json").json["rooms"]]
+    assert all(room in several.error["message"] for room in rooms)
+    assert (none.status, none.error["error"]) == (1, "room_not_found")
+    assert f"at {home.path.parent} or above it" in none.error["message"]
+    assert home.texts() == []
 
 
 def test_completion_offers_rooms_and_notes(luna: Worker) -> None:

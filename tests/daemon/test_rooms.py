@@ -1,11 +1,16 @@
 """Rooms with real processes: places, turns that end with their holder, restarts, and mail to oneself."""
 
+import json
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Shell, check_output, run_as_person
+from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until
+
+from palaver.log.state import AGENTS
 
 HANDOFF = ("--status", "tests pass", "--next", "review")
 
@@ -116,6 +121,40 @@ def test_a_holder_keeps_the_stick_when_the_daemon_is_killed_and_nobody_joins_twi
     assert types(bus) == ["member_joined", "member_joined", "claim"]
     beat = luna.ok("stick", "heartbeat", "--room", room, "--json").json
     assert (beat["status"], beat["turn_id"]) == ("ok", turn["turn_id"])
+
+
+def long_gone(home: Home, name: str) -> None:
+    """Kill the daemon, and have the log say that all somebody did, but for messages, was an hour before."""
+    home.kill(signal.SIGKILL)
+    with closing(sqlite3.connect(home.path / "log.sqlite")) as log, log:
+        (row,) = log.execute("SELECT value FROM state WHERE tbl = ? AND key = ?", (AGENTS, name)).fetchone()
+        known = json.loads(row)
+        changed = json.dumps({**known, "since": known["since"] - 3_600_000}).encode()
+        log.execute("UPDATE state SET value = ? WHERE tbl = ? AND key = ?", (changed, AGENTS, name))
+        log.execute("UPDATE events SET ts = ts - 3600000 WHERE sender = ? AND type <> 'message'", (name,))
+    home.ok("up")
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_restart_gives_one_who_is_gone_no_time_that_its_last_word_does_not(
+    bus: Home, work: Path, has_written: bool
+) -> None:
+    luna, nova = agent(bus, "luna", work), agent(bus, "nova", work)
+    room = room_id(bus)
+    luna.process.kill()
+    luna.process.wait()
+    wait_until(lambda: bus.events("--type", "agent.bye"))
+    if has_written:
+        bus.ok("--as", "luna", "send", "@nova", "--", "one word more")
+
+    long_gone(bus, "luna")
+    asked = nova.pal("room", "kick", "luna", "--room", room, "--json")
+
+    if has_written:
+        assert asked.error["error"] == "target_active"
+        assert asked.error["details"]["gone_in_s"] > 60
+    else:
+        assert asked.status == 0 or asked.error["details"]["gone_in_s"] <= 10
 
 
 def test_what_one_writes_to_oneself_in_a_room_is_read_by_ones_own_recv(bus: Home, work: Path) -> None:

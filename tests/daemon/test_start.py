@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import LIMIT_S, NOBODY, Home, finish, run_as_person
+from tests.daemon.stage import NOBODY, Home, finish, run_as_person
 from tests.daemon.wires import LinesWire
+from tests.limits import LIMIT_S
 
 PATIENCE_S = 4 * LIMIT_S
 """For twenty processes at once on a small machine."""
@@ -28,6 +29,37 @@ def test_the_daemon_keeps_its_home_to_itself(bus: Home) -> None:
     assert modes["home"] == 0o700
     assert modes["daemon.sock"] == 0o600
     assert all(mode & 0o077 == 0 for mode in modes.values()), modes
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_an_empty_folder_that_is_to_be_a_home_is_kept_to_its_owner(home: Home, mode: int) -> None:
+    home.path.mkdir()
+    home.path.chmod(mode)
+
+    home.ok("up")
+
+    assert home.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_home_that_was_opened_to_others_is_shut_at_the_next_start(bus: Home) -> None:
+    bus.ok("down")
+    bus.path.chmod(0o777)
+
+    bus.ok("up")
+
+    assert bus.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_of_other_things_that_others_may_write_is_no_home_and_is_left_alone(home: Home) -> None:
+    home.path.mkdir()
+    (home.path / "letters").touch()
+    home.path.chmod(0o777)
+
+    refused = home.pal("up")
+
+    assert refused.status == 1
+    assert f"others may write in {home.path}: 'chmod 700' it, or choose another home" in refused.err
+    assert home.path.stat().st_mode & 0o777 == 0o777
 
 
 def test_the_daemon_has_no_terminal_no_parent_and_nothing_of_its_callers_environment(home: Home) -> None:
@@ -199,6 +231,37 @@ def test_in_the_foreground_the_daemon_is_the_clients_own_process(home: Home) -> 
 
     assert found["pid"] == daemon.pid
     assert finish(daemon).status == 0
+
+
+def test_in_the_foreground_a_home_that_is_no_directory_is_refused_with_what_to_do(home: Home) -> None:
+    file = home.path.with_name("file")
+    file.touch()
+
+    refused = home.pal("up", "--foreground", "--home", str(file))
+
+    assert refused.status == 1
+    assert refused.err == (
+        f"pal: {file} cannot be the home of the bus (Not a directory): "
+        "name a directory that can be written, with --home or PALAVER_HOME\n"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_in_the_foreground_a_home_that_may_not_be_written_is_refused_with_what_to_do(home: Home) -> None:
+    home.path.mkdir(mode=0o755)
+    program = f"""
+import os, sys
+from palaver.daemon.__main__ import main
+os.setgid({NOBODY}), os.setuid({NOBODY})
+sys.exit(main(["--home", {str(home.path)!r}, "--foreground"]))
+"""
+
+    refused = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(
+        f"pal: {home.path} cannot be the home of the bus (Permission denied): name a directory"
+    )
 
 
 def test_a_second_one_in_the_foreground_says_that_the_bus_runs(bus: Home) -> None:

@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 
-from tests.daemon.stage import LIMIT_S, Home, finish, wait_for_end, wait_until
+from tests.daemon.stage import Home, end_process, finish, wait_for_end, wait_until
 from tests.daemon.wires import LinesWire, ThinWire, frame
+from tests.limits import LIMIT_S
 
 FAREWELL = "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
 PATIENCE_S = 4 * LIMIT_S
@@ -90,6 +91,18 @@ def test_a_terminated_daemon_ends_with_status_0_and_leaves_no_socket(bus: Home) 
     assert not (bus.path / "daemon.sock").exists()
     assert "stopping: SIGTERM" in (bus.path / "daemon.log").read_text()
     assert bus.texts() == ["before"]
+
+
+def test_a_daemon_whose_home_was_made_anew_leaves_the_socket_of_the_next_one(bus: Home) -> None:
+    old = bus.pid
+    bus.path.rename(bus.path.with_name("old"))
+    bus.ok("up")
+
+    end_process(old, signal.SIGTERM)
+
+    assert bus.ok("status", "--json").json["pid"] == bus.pid != old
+    assert (bus.path / "daemon.sock").exists()
+    assert (bus.path / "adopt.sock").exists()
 
 
 def test_those_who_wait_come_back_to_the_next_daemon_when_one_is_terminated(bus: Home) -> None:

@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.daemon.holder import FakeHolder, ticket_of, words_of, words_of_person
@@ -17,6 +17,7 @@ from tests.daemon.stage import (
     run_script_as_person,
     wait_until,
 )
+from tests.limits import LIMIT_S
 
 
 @pytest.fixture
@@ -56,6 +57,20 @@ def test_nothing_is_offered_before_the_gate_opens(bus: Home, luna: FakeHolder, n
 
     assert luna.take() == "hello"
     assert receipt(bus, "hello")["state"] == "seen"
+
+
+def test_each_message_lies_in_a_file_of_its_own_while_it_waits(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    texts = [f"{number} {'x' * 400}" for number in range(10)]
+    for text in texts:
+        send(nova, text)
+
+    folder = bus.path / "messages" / "luna"
+    wait_until(lambda: folder.exists() and len([*folder.glob("*.md")]) == len(texts))
+    assert sorted(file.read_text().removesuffix("\n") for file in folder.glob("*.md")) == texts
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+    assert {event["state"] for event in (receipt(bus, text) for text in texts)} == {"queued"}
 
 
 def test_priorities_go_in_their_order_one_at_a_time(bus: Home, luna: FakeHolder, nova: Shell) -> None:
@@ -122,7 +137,7 @@ def test_an_interrupt_behind_a_dialog_is_held_and_goes_on_when_the_dialog_is_ove
     luna.gate(open=False, reason="dialog")
     send(nova, "waits")
     send(nova, "stop!", "--interrupt")
-    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
 
     assert (told["from"], "is held for luna: a dialog is open" in told["text"]) == ("[pal-events]", True)
     held = receipt(bus, "stop!")
@@ -136,7 +151,7 @@ def test_the_sender_is_told_once_however_often_a_dialog_is_open(
 ) -> None:
     luna.gate(open=False, reason="dialog")
     send(nova, "stop!", "--interrupt")
-    nova.ok("recv", "--wait", "--timeout", "5")
+    nova.ok("recv", "--wait", "--timeout", "30")
     luna.gate(open=True)
     luna.answer(luna.offered(), "deferred", reason="dialog")
     luna.gate(open=False, reason="dialog")
@@ -261,6 +276,24 @@ def test_a_pause_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -
 # Raw
 
 
+_T = TypeVar("_T")
+
+
+def at_once(this: Callable[[], Result], other: Callable[[], _T]) -> tuple[Result, _T]:
+    """Do two things at the same time, and give what both come to."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(other)
+        return this(), done.result(LIMIT_S)
+
+
+def send_keys(home: Home, keys: str, *options: str) -> Result:
+    return run_as_person(home, "send", "luna", "--raw", *options, "--", keys)
+
+
+def places(home: Home) -> list[int]:
+    return [event["seq"] for event in home.events("--type", "message") if event["payload"].get("raw")]
+
+
 def raw_bytes(offer: dict[str, Any]) -> bytes:
     return base64.b64decode(offer["message"]["raw"])
 
@@ -269,10 +302,15 @@ def test_a_person_types_exact_bytes_past_a_dialog_and_a_pause(bus: Home, luna: F
     luna.gate(open=False, reason="dialog")
     check_output(run_as_person(bus, "pause", "luna"))
 
-    check_output(run_script_as_person(bus, "printf '\\033[A\\003\\377y' | pal send luna --raw --stdin"))
-    offer = luna.offered()
-    luna.answer(offer, evidence="Do you want to proceed?\n> 1. Yes")
+    def type_them() -> dict[str, Any]:
+        offer = luna.offered()
+        luna.answer(offer, evidence="Do you want to proceed?\n> 1. Yes")
+        return offer
 
+    keys = "printf '\\033[A\\003\\377y' | pal send luna --raw --stdin"
+    sent, offer = at_once(lambda: run_script_as_person(bus, keys), type_them)
+
+    assert (sent.status, sent.out) == (0, f"typed #{offer['message']['seq']} into luna\n"), sent
     assert raw_bytes(offer) == b"\x1b[A\x03\xffy"
     assert offer["message"]["text"] == "\\x1b[A\\x03\\xffy"
     assert offer["message"]["priority"] == "interrupt"
@@ -281,9 +319,15 @@ def test_a_person_types_exact_bytes_past_a_dialog_and_a_pause(bus: Home, luna: F
 
 
 def test_keys_stand_on_the_command_line_too(bus: Home, luna: FakeHolder) -> None:
-    check_output(run_as_person(bus, "send", "luna", "--raw", "--", "y\r"))
+    def type_them() -> bytes:
+        offer = luna.offered()
+        luna.answer(offer)
+        return raw_bytes(offer)
 
-    assert raw_bytes(luna.offered()) == b"y\r"
+    sent, typed = at_once(lambda: send_keys(bus, "y\r", "--json"), type_them)
+
+    assert typed == b"y\r"
+    assert (sent.status, sent.json["delivered_to"], sent.json["state"]) == (0, ["luna"], "seen")
 
 
 def test_neither_an_agent_nor_a_script_types_keys(bus: Home, luna: FakeHolder, nova: Shell) -> None:
@@ -306,12 +350,17 @@ def test_keys_go_into_one_terminal_of_a_holder(bus: Home, luna: FakeHolder, nova
 
 
 def test_keys_that_the_holder_refuses_are_refused_for_good(bus: Home, luna: FakeHolder) -> None:
-    check_output(run_as_person(bus, "send", "luna", "--raw", "--", "y"))
-    luna.answer(luna.offered(), "refused", reason="a shell is in the foreground")
+    def refuse() -> None:
+        luna.answer(luna.offered(), "refused", reason="a shell is in the foreground")
 
+    sent, _ = at_once(lambda: send_keys(bus, "y"), refuse)
+
+    assert (sent.status, sent.out) == (1, "")
+    assert sent.err.startswith("pal: nothing was typed into luna: #"), sent
+    assert sent.err.endswith("was refused (a shell is in the foreground)\n"), sent
     refused = receipt(bus, "y")
     assert (refused["state"], refused["reason"]) == ("refused", "a shell is in the foreground")
-    told = run_as_person(bus, "recv", "--wait", "--timeout", "5", "--json").json
+    told = run_as_person(bus, "recv", "--wait", "--timeout", "30", "--json").json
     assert "was refused for luna: a shell" in told["text"]
     assert luna.run("pal recv --json").lines == []
 
@@ -320,9 +369,90 @@ def test_keys_are_never_read_as_mail(bus: Home, luna: FakeHolder) -> None:
     luna.ok("leave", reason="x")
     with FakeHolder(bus) as again:
         again.hold(ticket_of(words_of_person(bus, "resume", "luna")), secret="t" * 32)
-        check_output(run_as_person(bus, "send", "luna", "--raw", "--", "y"))
 
-        assert again.run("pal recv --json").lines == []
+        def read_and_type() -> list[Any]:
+            wait_until(lambda: bus.texts() == ["y"])
+            read = again.run("pal recv --json").lines
+            again.open_lane().take()
+            return read
+
+        sent, read = at_once(lambda: send_keys(bus, "y"), read_and_type)
+
+        check_output(sent)
+        assert read == []
+
+
+def test_keys_that_nobody_takes_in_time_are_said_to_have_expired(bus: Home, luna: FakeHolder) -> None:
+    with FakeHolder(bus) as nova:
+        nova.hold(ticket_of(words_of(bus, "run", "--name", "nova", "--", "bash")), secret="t" * 32)
+
+        sent = run_as_person(bus, "send", "nova", "--raw", "--expires", "0.05", "--json", "--", "y")
+        said = run_as_person(bus, "send", "nova", "--raw", "--expires", "0.05", "--", "y")
+
+    assert (sent.status, sent.json["state"]) == (1, "expired")
+    assert (said.status, said.out) == (1, "")
+    assert said.err == f"pal: nothing was typed into nova: #{places(bus)[-1]} expired\n"
+
+
+def test_keys_of_which_the_holder_says_nothing_before_its_agent_ends_are_in_doubt(
+    bus: Home, luna: FakeHolder
+) -> None:
+    def leave() -> None:
+        luna.offered()
+        luna.ok("leave", reason="killed by SIGKILL")
+        luna.wire.close()
+
+    sent, _ = at_once(lambda: send_keys(bus, "y", "--json"), leave)
+
+    assert (sent.status, sent.json["state"], sent.json["unconfirmed"]) == (1, "submitted", True)
+
+
+def test_keys_with_the_same_id_are_typed_once_and_said_to_have_been(bus: Home, luna: FakeHolder) -> None:
+    own = ("--id", "01K0ABCDEFGHJKMNPQRSTVWXYZ")
+    first, _ = at_once(lambda: send_keys(bus, "y", *own), luna.take)
+
+    second = send_keys(bus, "y", *own)
+
+    (place,) = places(bus)
+    assert check_output(first).out == f"typed #{place} into luna\n"
+    assert check_output(second).out == f"#{place} was typed before, into luna\n"
+
+
+def test_keys_with_the_id_of_a_text_are_said_to_have_been_sent_as_that(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    own = ("--id", "01K0ABCDEFGHJKMNPQRSTVWXYZ")
+    place = check_output(run_as_person(bus, "send", "luna", "nova", *own, "--json", "--", "text")).json["seq"]
+
+    said = send_keys(bus, "y", *own)
+
+    assert check_output(said).out == f"#{place} was sent before, to luna, nova\n"
+
+
+def test_a_trial_run_of_keys_waits_for_nothing(bus: Home, luna: FakeHolder) -> None:
+    said = send_keys(bus, "y", "--dry-run")
+
+    assert check_output(said).out == "would go to luna\n"
+
+
+# What the next session is told
+
+
+def test_the_next_session_is_given_the_numbers_of_what_nobody_confirmed(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    send(nova, "hello")
+    luna.gate(open=True)
+    place = luna.offered()["message"]["seq"]
+    luna.ok("leave", reason="killed by SIGKILL")
+
+    with FakeHolder(bus) as again:
+        again.hold(ticket_of(words_of_person(bus, "resume", "luna")), secret="t" * 32).open_lane()
+        again.ok("status", state="idle")
+        told = again.take()
+
+    assert told == f"handed to you before, and maybe never read: #{place} ('pal show NUMBER' shows one)"
+    assert receipt(bus, "hello")["unconfirmed"] is True
 
 
 # What a holder is asked
@@ -339,7 +469,7 @@ def test_the_screen_is_shown_to_whoever_asks(bus: Home, luna: FakeHolder) -> Non
     push = asked(luna, "peek")
     luna.ok("tell", ask=push["ask"], ok={"text": "$ ls\nREADME", "cols": 80, "rows": 24})
 
-    out, _ = job.communicate(timeout=5)
+    out, _ = job.communicate(timeout=LIMIT_S)
 
     assert push["lines"] == 7
     assert json.loads(out) == {"name": "luna", "text": "$ ls\nREADME", "cols": 80, "rows": 24}
@@ -349,7 +479,7 @@ def test_a_screen_cannot_drive_the_terminal_of_whoever_looks(bus: Home, luna: Fa
     job = bus.start("peek", "luna")
     luna.ok("tell", ask=asked(luna, "peek")["ask"], ok={"text": "a\x1b[2Jb\nc"})
 
-    out, _ = job.communicate(timeout=5)
+    out, _ = job.communicate(timeout=LIMIT_S)
 
     assert b"\x1b" not in out
     assert out.count(b"\n") == 2
@@ -370,11 +500,7 @@ def test_an_agent_is_stopped_by_a_person_who_sees_how_it_goes(bus: Home, luna: F
 
 def run_beside(other: Callable[[], None], this: Callable[[], Result]) -> Result:
     """Do one thing while another is done: a command waits for what the holder does."""
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(other)
-        result = this()
-        done.result(5)
-    return result
+    return at_once(this, other)[0]
 
 
 def test_a_holder_that_goes_with_its_goodbye_has_said_enough(bus: Home, luna: FakeHolder) -> None:
@@ -425,7 +551,7 @@ def test_the_status_of_an_agent_says_all_that_is_known(bus: Home, luna: FakeHold
     job = bus.start("status", "luna", "--json")
     luna.ok("tell", ask=asked(luna, "status")["ask"], ok={"cols": 120, "rows": 40, "last_activity": 7})
 
-    status = json.loads(job.communicate(timeout=5)[0])
+    status = json.loads(job.communicate(timeout=LIMIT_S)[0])
 
     assert status["queue"] == {"interrupt": 0, "normal": 1, "idle-first": 0, "idle": 1, "held": 0}
     assert (status["cols"], status["rows"], status["last_activity"]) == (120, 40, 7)
@@ -445,7 +571,7 @@ def test_who_asks_is_told_when_the_holder_goes(bus: Home, luna: FakeHolder) -> N
     asked(luna, "peek")
     luna.wire.close()
 
-    _, err = job.communicate(timeout=5)
+    _, err = job.communicate(timeout=LIMIT_S)
 
     assert "has gone before it answered" in json.loads(err)["message"]
 
@@ -519,7 +645,7 @@ def test_reminders_survive_the_daemon_and_end_after_three(bus: Home, luna: FakeH
     luna.ok("status", state="active")
     luna.ok("status", state="idle")
 
-    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
 
     assert "has not answered" in told["text"]
     assert "reminded no more" in told["text"]
@@ -534,7 +660,7 @@ def test_the_sender_is_told_when_the_recipient_stops(bus: Home, luna: FakeHolder
 
     luna.ok("leave", reason="exited with 1")
 
-    told = nova.ok("recv", "--wait", "--timeout", "5", "--json").json
+    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
     assert "@nova luna has stopped and has not answered" in told["text"]
 
 

@@ -10,6 +10,7 @@ from tests.daemon.crew import HANDOFF, Agent, Crew
 from tests.daemon.mcp_stage import RawPump
 from tests.daemon.stage import Home, wait_until
 from tests.daemon.wires import LinesWire
+from tests.limits import LIMIT_S
 
 import palaver
 
@@ -108,7 +109,7 @@ async def test_a_wait_of_the_sdk_goes_on_in_the_next_daemon(
         await asyncio.to_thread(wait_until, lambda: is_waiting(luna, "nova"))
         await asyncio.to_thread(luna.ok, "stick", "release", *HANDOFF)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             turn: dict[str, Any] = await waiting
         assert (turn["status"], turn["turn_id"]) == ("your_turn", 2)
 
@@ -120,7 +121,7 @@ async def test_a_call_that_is_made_again_is_done_once(bus: Home, crew: Crew, lun
             saying = asyncio.ensure_future(nova.call("send_message", room_id=room, body=f"{number}"))
             if number % 3 == 0:
                 await asyncio.to_thread(bus.kill)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(LIMIT_S):
                 await saying
 
     assert [event["payload"]["text"] for event in crew.events("message")] == [str(one) for one in range(10)]

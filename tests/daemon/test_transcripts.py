@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.daemon.stage import Home, Shell, finish, wait_until
 from tests.harness.transcript_samples import SESSIONS, install_samples
+from tests.limits import LIMIT_S
 
 from palaver.harness.marks import SESSION_MARKS
 
@@ -70,7 +71,7 @@ def test_a_reader_that_goes_away_ends_it(told: Home) -> None:
     assert os.read(out, 10)
     os.close(out)
 
-    assert reading.wait(timeout=5) == -signal.SIGPIPE
+    assert reading.wait(timeout=LIMIT_S) == -signal.SIGPIPE
 
 
 def test_output_that_cannot_be_written_is_said(told: Home) -> None:
@@ -100,10 +101,11 @@ def test_a_transcript_that_may_not_be_read_is_refused_with_a_sentence(told: Home
     [
         (["nobody"], 1, "there is no agent nobody"),
         (["nova"], 1, "an agent without a harness is not known"),
-        (["luna", "5-2"], 1, "is no range"),
+        (["luna", "5-2"], 2, "is no range"),
+        (["luna", "x"], 2, "100- for all from there on"),
         (["luna", "--search", "("], 2, "is no regular expression"),
         (["luna", "--search", "x" * 1001], 2, "at most 1000 characters"),
-        (["luna", "--last", "0"], 2, "--last needs a number above 0"),
+        (["luna", "--last", "0"], 2, "--last is at least 1"),
         (["luna", "--detail", "loud"], 2, "--detail"),
         (["luna", "99"], 1, "it has 6 entries"),
     ],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Job, check_output, new_home, run_as_person
+from tests.daemon.stage import Home, check_output, new_home, run_as_person
 from tests.daemon.wires import ThinWire
 
 from palaver.log.storage import FILE_NAME
@@ -78,20 +78,14 @@ def test_a_verb_that_only_the_newer_daemon_knows_reaches_it(bus: Home, newer: st
 
 
 def test_followers_go_on_when_the_daemon_is_replaced(bus: Home, newer: str) -> None:
-    follower = bus.shell().begin("events", "--follow", "--type", "message", "--json")
-    bus.ok("events", "--all")
-    await_follower(bus, follower)
+    follower = bus.shell().begin("events", "--follow", "--after", "0", "--type", "message", "--json")
+    bus.ok("send", "first")
+    assert '"first"' in follower.line()  # it starts beside us, and has begun
 
     check_output(run_as_person(bus, "status", client=newer))
     bus.ok("send", "after")
 
     assert '"after"' in follower.line()
-
-
-def await_follower(home: Home, follower: Job) -> None:
-    """Send until the follower has seen one: it starts beside us."""
-    home.ok("send", "first")
-    assert '"first"' in follower.line()
 
 
 def test_a_persons_newer_client_stops_the_older_daemon_without_starting_its_own(

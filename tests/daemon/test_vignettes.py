@@ -12,6 +12,13 @@ MOVES = ("claim", "release", "pass", "takeover")
 
 
 @pytest.fixture
+def bus(home: Home) -> Home:
+    """A bus on which who has just waited still counts as waiting, however long a story takes."""
+    home.ok("up", env={"PALAVER_ROOM_WAITER_GRACE_S": "600"})
+    return home
+
+
+@pytest.fixture
 def crew(bus: Home) -> Crew:
     """A folder in which several work."""
     return Crew(bus)

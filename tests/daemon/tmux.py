@@ -1,15 +1,15 @@
 """A person's terminal: a pane of tmux on a socket of its own, with keys in and what is on the screen out."""
 
-import os
 import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.daemon.stage import LIMIT_S, Home
+from tests.daemon.stage import Home
+from tests.limits import LIMIT_S
 
 HAS_TMUX = shutil.which("tmux") is not None
 
@@ -59,14 +59,16 @@ class Pane:
 
     def shows(self, *texts: str) -> list[str]:
         """Look until all of these stand on the screen, each within one line; give the screen."""
+        return self.becomes(
+            lambda screen: all(any(text in line for line in screen) for text in texts), *texts
+        )
+
+    def becomes(self, is_so: Callable[[list[str]], bool], *words: str) -> list[str]:
+        """Look until the screen is so, for a look may fall into the middle of a drawing; give the screen."""
         end = time.monotonic() + LIMIT_S
-        while True:
-            screen = self.screen()
-            missing = [text for text in texts if not any(text in line for line in screen)]
-            if not missing:
-                return screen
-            assert time.monotonic() < end, "\n".join([f"{missing} is not on the screen:", *screen])
-            os.sched_yield()
+        while not is_so(screen := self.screen()):
+            assert time.monotonic() < end, "\n".join([f"not so ({', '.join(words)}):", *screen])
+        return screen
 
     def close(self) -> None:
         """End the server of this socket, which has this pane only."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-LIMIT_S = 5.0
+from tests.limits import LIMIT_S
 
 Frame = tuple[bytes, bytes]
 

@@ -58,3 +58,20 @@ def test_a_dialog_is_told_from_what_was_said(text: str, is_dialog: bool) -> None
 def test_a_folded_paste_is_known(draft: str) -> None:
     assert PROFILE.folded_paste is not None
     assert PROFILE.folded_paste.fullmatch(draft)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_working"),
+    [
+        (
+            f"{RULE}\n❯ \n{RULE}\n  manual mode on · esc to interrupt · ↓ to manage\n\n  ● main\n  ◯ look 4s",
+            True,
+        ),
+        (f"✽ Manifesting… (4s · ↓ 47 tokens)\n{RULE}\n❯ \n{RULE}\n  a line of its user's\n\n  ● main", True),
+        (f"● press esc to interrupt it\n{RULE}\n❯ \n{RULE}\n  ↓ to manage\n\n  ● main\n  ◯ look 4s", False),
+        (f"✻ Waiting for 1 background agent to finish\n{RULE}\n❯ \n{RULE}\n  ↓ to manage", False),
+        (f"✻ Baked for 0s · done 5:52 PM\n{RULE}\n❯ \n{RULE}\n  ↓ to manage", False),
+    ],
+)
+def test_its_own_work_is_told_from_that_of_its_sub_agents(text: str, is_working: bool) -> None:
+    assert any(sign.search(text) for sign in PROFILE.own_work) == is_working

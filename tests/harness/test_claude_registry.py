@@ -84,5 +84,11 @@ def test_what_is_over_is_put_right_and_nothing_else(
     assert corrected(state, detail, since_ms, found) == said
 
 
+@pytest.mark.parametrize("state", ["idle", "active"])
+def test_that_it_is_busy_says_nothing_while_a_sub_agent_may_be_the_one(state: str) -> None:
+    assert corrected(state, "", 0, BUSY, has_subagents=True) is None
+    assert corrected("blocked", "permission", 0, BUSY, has_subagents=True) == (AgentState.ACTIVE, "tool_use")
+
+
 def test_only_what_can_end_without_a_hook_is_in_doubt() -> None:
     assert [state for state in AgentState if is_doubtful(state)] == [AgentState.ACTIVE, AgentState.BLOCKED]

@@ -1,6 +1,6 @@
 """Which conversation is the last."""
 
-from palaver.harness.claude_sessions import newest_session, sessions_folder
+from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
 
 FIRST = "1f3d72b3-15cc-4f80-9cb4-c8d75e9b7d6b"
 SECOND = "517e958f-77e9-4195-b7b6-abe007bbc6c9"
@@ -16,3 +16,5 @@ def test_the_file_that_was_written_last_is_the_last_conversation() -> None:
 
     assert newest_session(files) == FIRST
     assert newest_session([]) == ""
+    assert newest_sessions(files, 2) == (FIRST, SECOND)
+    assert newest_sessions(files, 1) == (FIRST,)

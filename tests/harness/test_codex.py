@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.harness.codex import PROFILE, read_composer
+from palaver.harness.codex import PROFILE, read_composer, read_dialog
 from palaver.harness.profile import View
 
 
@@ -54,3 +54,42 @@ def test_a_dialog_is_told_from_what_was_said(text: str, is_dialog: bool) -> None
 
 def test_a_busy_codex_lines_a_message_up_by_tab() -> None:
     assert PROFILE.queue_key == b"\t"
+
+
+REVIEW = (
+    "",
+    "  Hooks need review",
+    "  10 hooks are new or changed.",
+    "  Hooks can run outside the sandbox after you trust them.",
+    "",
+    "",
+    "› 1. Review hooks",
+    "  2. Trust all and continue",
+    "  3. Continue without trusting (hooks won't run)",
+    "",
+    "  enter confirm · esc skip",
+    "",
+)
+"""As version 0.166 drew it at its first start after `pal install codex`."""
+
+
+@pytest.mark.parametrize("chosen", [6, 7, 8])
+def test_hooks_that_are_new_to_it_are_told_whatever_is_chosen(chosen: int) -> None:
+    plain = tuple(line.replace("› ", "  ") for line in REVIEW)
+    shown = tuple(f"› {line[2:]}" if row == chosen else line for row, line in enumerate(plain))
+
+    assert read_dialog(view(*shown, row=chosen)) == "hooks need review"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        ("", ""),
+        (*REVIEW, "› ", "", "  model · ~/demo"),
+        ("• Hooks need review", "", "  enter confirm · esc skip"),
+        ("  Hooks need review", "", "› "),
+    ],
+)
+def test_a_text_that_only_speaks_of_hooks_is_no_dialog(lines: tuple[str, ...]) -> None:
+    assert read_dialog(view(*lines, row=0)) is None

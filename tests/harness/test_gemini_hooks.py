@@ -104,6 +104,7 @@ def test_the_tool_that_is_a_sub_agent_opens_and_closes_what_cannot_be_told_apart
     assert read_gemini_hook("AfterTool", call).delegates == -1
     assert read_gemini_hook("Notification", call).delegates == 0
     assert read_gemini_hook("BeforeTool", {"tool_name": "read_file"}).delegates == 0
+    assert read_gemini_hook("BeforeTool", {"tool_name": "read_file"}).is_unmarked
 
 
 def test_a_turn_without_an_answer_proves_nothing_and_still_ends() -> None:

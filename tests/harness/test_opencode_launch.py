@@ -10,6 +10,7 @@ from palaver.harness.opencode_launch import (
     CONTENT,
     PASSWORD,
     Began,
+    is_one_turn,
     launch_arguments,
     launch_environment,
     read_arguments,
@@ -43,6 +44,22 @@ MCP = ("pal", "mcp")
 )
 def test_arguments_are_read_as_opencode_reads_them(words: str, began: Began) -> None:
     assert read_arguments(words.split()) == began
+
+
+@pytest.mark.parametrize(
+    ("words", "is_it"),
+    [
+        ("run hello", True),
+        ("--log-level DEBUG run hello --format json", True),
+        ("run -i hello", False),
+        ("run --interactive", False),
+        ("--prompt run", False),
+        ("serve", False),
+        ("", False),
+    ],
+)
+def test_only_a_run_ends_with_its_turn(words: str, is_it: bool) -> None:
+    assert is_one_turn(words.split()) == is_it
 
 
 @given(

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from palaver.agents.adopt import ask_daemon
@@ -16,7 +17,7 @@ from palaver.agents.farewell import Farewell
 from palaver.agents.house import House
 from palaver.agents.lane import Lane
 from palaver.agents.native import Native
-from palaver.agents.native_word import Word, status_of
+from palaver.agents.native_word import Word, running, status_of
 from palaver.agents.renewal import Kept
 from palaver.agents.server import AgentServer
 from palaver.agents.sockets import socket_path
@@ -27,12 +28,13 @@ from palaver.agents.terminal.pty import Exit, Pty
 from palaver.agents.watching.frames_wire import control_to_bytes
 from palaver.agents.watching.viewer import Viewer, error_frame
 from palaver.agents.work import Spawn
-from palaver.client.request import Typed
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import BadRequest, PalaverError
+from palaver.harness.profile import Profile
 from palaver.harness.profiles import profile_of
 from palaver.model.delivery import AgentState
+from palaver.model.lines.holder_ops import TypedOp
 
 VIEWER_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for the terminal that it was started from."""
@@ -43,86 +45,98 @@ _LIMIT_TYPED: Final = 100
 _logger: Final = logging.getLogger("palaver.holder")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What runs here: a process in its terminal, and the home that it belongs to."""
+
+    home: str
+    pty: Pty
+    child: int
+    command: tuple[str, ...]
+    native: str = ""
+    """The address of the harness's own way in, where it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an agent has around it: the bus, the time, and what its holder does for it."""
+
+    bus: Bus
+    clock: Clock
+    spawn: Spawn
+    """Owns what is started here."""
+    on_hangup: Callable[[], None]
+    """Look whether the process has ended."""
+    on_outcome: Callable[[], None]
+    """An offer came to its end."""
+    renew: Callable[[], None]
+    """Become the newer version of this process."""
+
+
 class Agent:
     """From the moment it may run until the daemon knows of its end."""
 
-    def __init__(
-        self,
-        *,
-        home: str,
-        held: Held,
-        pty: Pty,
-        child: int,
-        command: tuple[str, ...],
-        bus: Bus,
-        listener: socket.socket,
-        clock: Clock,
-        spawn: Spawn,
-        on_hangup: Callable[[], None],
-        on_outcome: Callable[[], None],
-        renew: Callable[[], None],
-        native: str = "",
-    ) -> None:
-        """`spawn` owns what is started here; `on_hangup`: look whether the process has ended.
-
-        `native` is the address of the harness's own way in, where it has one.
-        """
-        profile = profile_of(held.harness)
-        self._home = home
-        self._name = held.name
-        self._child = child
-        self._command = command
-        self._pty = pty
-        self._bus = bus
-        self._listener = listener
-        self._spawn = spawn
-        self._on_outcome = on_outcome
+    def __init__(self, running: Running, around: Surroundings, held: Held, listener: socket.socket) -> None:
+        """`held` is what the daemon knows it as, `listener` the socket at which it is asked."""
+        self._running, self._around = running, around
+        self._name, self._listener = held.name, listener
+        self._bus, self._spawn = around.bus, around.spawn
         self._has_ended = asyncio.Event()
         self._exit: Exit | None = None
         self._typed: list[str] = []
         self._is_disowned = False
         self.awaits_viewer = False
         """Whoever started it is about to attach."""
-        self._level: tuple[Look, Gate] | None = None
-        self.station = Station(
-            pty,
-            child,
-            profile,
-            clock=clock,
-            on_level=self._set_level,
-            on_hangup=on_hangup,
-            on_input=self._on_input,
-            on_size=bus.resized,
-            on_stop=self.stop,
-        )
-        self._lane = Lane(home, bus, self.station.typist, self._end_offer)
-        self._native = Native(
-            held.harness,
-            native,
-            bus,
-            clock=clock,
-            spawn=spawn,
-            on_word=self.station.check_level,
-            on_change=on_outcome,
-        )
-        self._farewell = Farewell(home, bus, self._lane, self._native, clock)
+        self._word = Word(state=AgentState.STARTING)
+        profile = profile_of(held.harness)
+        self.station = self._make_station(profile)
+        self._lane = Lane(running.home, around.bus, self.station.typist, self._end_offer)
+        self._native = self._make_native(held.harness)
+        self._farewell = Farewell(running.home, around.bus, self._lane, self._native, around.clock)
         self.is_reported = self._farewell.is_said
         """Set when nothing more is to be said about the end."""
-        self._word = Word(state=AgentState.STARTING)
-        self._house = House(
-            name=held.name,
-            child=child,
-            command=command,
+        self.house = self._make_house(profile)
+        self._spawn(AgentServer(running.home, held.name, listener, self.house).run())
+
+    def _make_station(self, profile: Profile) -> Station:
+        return Station(
+            self._running.pty,
+            self._running.child,
+            profile,
+            clock=self._around.clock,
+            on_level=self._set_level,
+            on_hangup=self._around.on_hangup,
+            on_input=self._on_input,
+            on_size=self._bus.resized,
+            on_stop=self.stop,
+        )
+
+    def _make_native(self, harness: str) -> Native:
+        return Native(
+            harness,
+            self._running.native,
+            self._bus,
+            clock=self._around.clock,
+            spawn=self._spawn,
+            on_word=self.station.check_level,
+            on_change=self._around.on_outcome,
+        )
+
+    def _make_house(self, profile: Profile) -> House:
+        return House(
+            home=self._running.home,
+            name=self._name,
+            child=self._running.child,
+            command=self._running.command,
             profile=profile,
             station=self.station,
             lane=self._lane,
-            bus=bus,
-            clock=clock,
+            bus=self._bus,
+            clock=self._around.clock,
             has_ended=self._has_ended,
-            spawn=spawn,
-            renew=renew,
+            spawn=self._spawn,
+            renew=self._around.renew,
         )
-        spawn(AgentServer(home, held.name, listener, self._house).run())
 
     @property
     def is_at_rest(self) -> bool:
@@ -131,7 +145,7 @@ class Agent:
 
     def stop(self) -> None:
         """End it politely."""
-        self._house.stop()
+        self.house.stop()
 
     # The daemon
 
@@ -141,7 +155,7 @@ class Agent:
         self._native.connected()
         await self._lane.open()
         while self._typed:
-            await self._bus.ask(Typed(text=self._typed[0]))
+            await self._bus.ask(TypedOp(text=self._typed[0]))
             del self._typed[0]
         await self._farewell.connected()
 
@@ -150,7 +164,7 @@ class Agent:
         if line.push == "offer":
             self._native.take(line, self._lane.take)
         elif line.push == "control":
-            self._house.control(line)
+            self.house.control(line)
         elif line.push == "decision":
             self._native.decide(line)
 
@@ -167,7 +181,7 @@ class Agent:
 
     def _show_state(self) -> None:
         detail = _OFF_THE_BUS if self._is_disowned else self._word.detail
-        self._house.set_state(self._word.state, detail)
+        self.house.set_state(self._word.state, detail)
         self.station.viewers.set_state({"name": self._name, "state": self._word.state, "detail": detail})
 
     def _set_level(self, look: Look, gate: Gate) -> None:
@@ -181,18 +195,18 @@ class Agent:
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
-            self._bus.mention(status_of(self._word))  # the next connection begins with it
+            self._bus.mention(status_of(running(self._word)))  # the next connection begins with it
 
     def _end_offer(self) -> None:
         self.station.check_level()
-        self._on_outcome()
+        self._around.on_outcome()
 
     def _on_input(self, viewer: Viewer, text: str, priority: str) -> None:
         """Tell the bus what a person sent from the input bar: typed already, or to be queued as mail."""
         if priority != "normal":
             self._spawn(self._pass_on(viewer, text, priority))
         elif self._bus.is_connected:
-            self._bus.mention(Typed(text=text))
+            self._bus.mention(TypedOp(text=text))
         else:
             self._typed = [*self._typed, text][-_LIMIT_TYPED:]
 
@@ -200,7 +214,7 @@ class Agent:
         request: dict[str, object] = {"type": "send", "body": text, "priority": priority, "bare": True}
         asked: dict[str, object] = {"do": "send", "name": self._name, "request": request, "silent": True}
         try:
-            verdict = await ask_daemon(self._home, viewer.connection.fileno(), asked)
+            verdict = await ask_daemon(self._running.home, viewer.connection.fileno(), asked)
             if not verdict.is_ok:
                 raise BadRequest(verdict.error)
         except PalaverError as error:
@@ -215,7 +229,7 @@ class Agent:
 
         Who started it to see it may still be on the way here, and is waited for a little.
         """
-        self._exit = self._house.exit = ended
+        self._exit = self.house.exit = ended
         station = self.station
         station.pump.drain_output()
         station.screen.exit(str(ended))
@@ -244,7 +258,7 @@ class Agent:
     def close(self) -> None:
         """Take the socket away and let go of the terminal."""
         with suppress(OSError):
-            socket_path(self._home, self._name).unlink()
+            socket_path(self._running.home, self._name).unlink()
         self._listener.close()
         self._native.clear()
         self.station.close()
@@ -253,17 +267,18 @@ class Agent:
 
     def keep(self, held: Held, awaiting: int | None) -> Kept:
         """Give all that the newer version needs. Nothing may happen here afterwards but the change."""
+        running = self._running
         painted = self.station.redraw()
         unsent = self.station.pump.release()
         return Kept(
-            home=self._home,
+            home=running.home,
             held=held,
-            child=self._child,
-            command=self._command,
-            master=self._pty.master,
+            child=running.child,
+            command=running.command,
+            master=running.pty.master,
             listener=self._listener.fileno(),
-            cols=self._pty.cols,
-            rows=self._pty.rows,
+            cols=running.pty.cols,
+            rows=running.pty.rows,
             painted=painted,
             remembered=self.station.screen.keep(),
             unsent=unsent,

@@ -15,9 +15,10 @@ from palaver.agents.bus import Bus, Held
 from palaver.agents.native_way import Tell, WayIn
 from palaver.agents.native_word import Word, status_of
 from palaver.agents.work import Spawn, Work
-from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import AlreadyJoined, PalaverError
+from palaver.model.lines.holder_ops import AccompanyOp, TellOp
+from palaver.model.lines.program_ops import LeaveOp
 
 _PAUSE_S: Final = 0.2
 
@@ -33,7 +34,7 @@ class Beside:
     def __init__(
         self,
         home: str,
-        hold: ask.Accompany,
+        hold: AccompanyOp,
         make: Make,
         *,
         on_held: Callable[[Held], None] = lambda held: None,
@@ -84,19 +85,16 @@ class Beside:
     async def leave(self, reason: str) -> None:
         """The session is gone for good."""
         try:
-            await self._bus.ask(ask.Leave(reason=reason))
+            await self._bus.ask(LeaveOp(reason=reason))
         except PalaverError as error:
             _logger.info("session %s has ended: %s", self._session, error)
 
     async def _on_held(self, held: Held) -> None:
         self._on_news(held)
         self._word = None
-        self._way.lane.lose()  # the numbers of lanes are those of a connection
         self._way.start()
         self._say_word()
-        if self._way.word is not None:
-            self._work.spawn(self._way.lane.try_open())  # it waits for what is in hand
-        self._way.connected()
+        self._way.reach.connected(is_there=self._way.word is not None)
 
     def _say_word(self) -> None:
         word, before = self._way.word, self._word
@@ -110,12 +108,12 @@ class Beside:
 
     def _on_push(self, line: Line) -> None:
         if line.push == "offer":
-            self._way.claim(line, lambda other: _logger.warning("an offer for lane %d", other.lane))
+            self._way.reach.claim(line, lambda other: _logger.warning("an offer for lane %d", other.lane))
         elif line.push == "decision":
-            self._way.decide(line)
+            self._way.reach.decide(line)
         elif line.push == "control":
             sentence = "it runs in no terminal of Palaver"
-            self._bus.mention(ask.Tell(ask=line.ask, error="bad_request", message=sentence))
+            self._bus.mention(TellOp(ask=line.ask, error="bad_request", message=sentence))
 
 
 async def _start_nothing() -> bool:

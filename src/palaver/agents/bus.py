@@ -13,9 +13,10 @@ from typing import Final
 
 import msgspec
 
-from palaver.client.request import Accompany, Hold, Request, request_to_json
 from palaver.client.wire import Line, Wire, open_wire
 from palaver.errors import Disconnected, NotYou, PalaverError, Unavailable
+from palaver.model.lines.holder_ops import AccompanyOp, HoldOp
+from palaver.model.lines.wire import Op, op_to_json
 
 _PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _LONGEST_PAUSE_S: Final = 5.0
@@ -49,7 +50,7 @@ class Bus:
     def __init__(
         self,
         home: str,
-        hold: Hold | Accompany,
+        hold: HoldOp | AccompanyOp,
         on_held: OnHeld,
         on_push: Callable[[Line], None],
         start: Callable[[], Awaitable[bool]] | None = None,
@@ -63,6 +64,7 @@ class Bus:
         self._numbers = count(1)
         self._wire: Wire | None = None
         self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._is_known = False
         self._is_lost = asyncio.Event()
         self._hurry = asyncio.Event()
         self._is_hurried = False
@@ -73,8 +75,8 @@ class Bus:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the daemon knows of us now."""
-        return self._wire is not None
+        """Whether the daemon knows of us now: it has said who we are on the connection that there is."""
+        return self._is_known
 
     async def run(self) -> None:
         """Hold the agent until cancelled. Raises what the first attempt is refused with; later NotYou.
@@ -117,11 +119,12 @@ class Bus:
         self._wire = await self._open_wire()
         self.connections += 1
         hold = self._hold
-        if self.held is not None and isinstance(hold, Hold):
+        if self.held is not None and isinstance(hold, HoldOp):
             hold = msgspec.structs.replace(hold, name=self.held.name, secret=self.held.secret, ticket="")
         answer = _held(await self.ask(hold))
-        secret = hold.secret if isinstance(hold, Hold) else ""
+        secret = hold.secret if isinstance(hold, HoldOp) else ""
         self.held = msgspec.structs.replace(answer, secret=answer.secret or secret)
+        self._is_known = True
 
     async def _open_wire(self) -> Wire:
         try:
@@ -138,19 +141,19 @@ class Bus:
 
     def resized(self, cols: int, rows: int) -> None:
         """Say with the next connection how large the terminal is."""
-        assert isinstance(self._hold, Hold)  # nobody else has one
+        assert isinstance(self._hold, HoldOp)  # nobody else has one
         self._hold = msgspec.structs.replace(self._hold, cols=cols, rows=rows)
 
     def bind(self, session: str) -> None:
         """Say which session of its harness the agent is in, now and with every connection to come."""
-        if session == self._hold.session or isinstance(self._hold, Accompany):
+        if session == self._hold.session or isinstance(self._hold, AccompanyOp):
             return
         self._hold = msgspec.structs.replace(self._hold, session=session)
         if self._wire is not None and self.held is not None:
             held = self.held
             self.mention(msgspec.structs.replace(self._hold, name=held.name, secret=held.secret, ticket=""))
 
-    def ask(self, request: Request) -> "asyncio.Future[msgspec.Raw]":
+    def ask(self, request: Op) -> "asyncio.Future[msgspec.Raw]":
         """Send a request; the future gives its answer, its refusal, or Disconnected when it is lost."""
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         if self._wire is None:
@@ -158,16 +161,17 @@ class Bus:
             return answer
         number = next(self._numbers)
         self._calls[number] = answer
-        self._wire.write(request_to_json(number, request))
+        self._wire.write(op_to_json(number, request))
         return answer
 
-    def mention(self, request: Request) -> None:
+    def mention(self, request: Op) -> None:
         """Send a request whose answer matters to nobody; lost with the connection."""
         self.ask(request).add_done_callback(_pass_over)
 
     def drop(self) -> None:
         """End the connection; `run` makes the next one. Offers that were not answered are in doubt."""
         wire, self._wire = self._wire, None
+        self._is_known = False
         if wire is not None and wire.error is None:
             wire.close()
         self._fail(Disconnected("the connection was closed"))
@@ -185,6 +189,7 @@ class Bus:
     def _lose(self, wire: Wire) -> None:
         if wire is self._wire:
             self._wire = None
+            self._is_known = False
             self._fail(wire.error or Disconnected("the daemon has gone"))
             self._is_lost.set()
 

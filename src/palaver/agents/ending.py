@@ -1,19 +1,27 @@
 """Ending an agent: politely by its own keys, then by SIGTERM, then by SIGKILL, with time between them.
 
+What it started and left behind is ended after it, whatever session it has: first SIGTERM, then SIGKILL.
 Whoever runs it waits for the end elsewhere: here signals are sent, and each step is said.
 """
 
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
-from palaver.agents.terminal.foreground import descendants
+from palaver.agents.terminal.left_behind import left_behind
 from palaver.harness.profile import Press
 
 TERM_GRACE_S: Final = 5.0
 KILL_GRACE_S: Final = 5.0
+REST_TERM_GRACE_S: Final = 3.0
+REST_KILL_GRACE_S: Final = 2.0
+
+_NOW: Final = ((signal.SIGKILL, REST_KILL_GRACE_S),)
+_POLITELY: Final = ((signal.SIGTERM, REST_TERM_GRACE_S), *_NOW)
+_LOOK_S: Final = 0.02
 
 Say = Callable[[str], None]
 
@@ -25,29 +33,67 @@ class Ending:
         self._child = child
         self._has_ended = has_ended
         self._words: list[Say] = []
+        self._at_work = 0
+        self._is_at_rest = asyncio.Event()
+        self._is_at_rest.set()
 
     def listen(self, say: Say) -> None:
         """Have every step from now on said here."""
         self._words.append(say)
 
+    async def settle(self) -> None:
+        """Wait until all that is to end has ended."""
+        await self._is_at_rest.wait()
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator[None]:
+        self._at_work += 1
+        self._is_at_rest.clear()
+        try:
+            yield
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._is_at_rest.set()
+
     async def stop(self, quit_keys: Sequence[Press], press: Callable[[bytes], bool]) -> None:
         """Ask it to quit, then tell it to, then make it. `press` says whether the keys could be pressed."""
+        async with self._working():
+            if not await self._has_quit(quit_keys, press):
+                self._signal(signal.SIGTERM)
+                self._say("sent SIGTERM")
+                if not await self._is_over(TERM_GRACE_S):
+                    await self.kill()
+            await self._end_rest(_POLITELY)
+
+    async def _has_quit(self, quit_keys: Sequence[Press], press: Callable[[bytes], bool]) -> bool:
         for step in quit_keys:
             if not press(step.keys):
-                break
+                return False
             self._say("asked it to quit")
             if await self._is_over(step.wait_ms / 1000):
-                return
-        self._signal(signal.SIGTERM)
-        self._say("sent SIGTERM")
-        if not await self._is_over(TERM_GRACE_S):
-            await self.kill()
+                return True
+        return False
 
     async def kill(self) -> None:
-        """End it and all that runs in its terminal, now."""
-        self._signal(signal.SIGKILL)
-        self._say("sent SIGKILL")
-        await self._is_over(KILL_GRACE_S)
+        """End it and all that it has started, now."""
+        async with self._working():
+            self._signal(signal.SIGKILL)
+            self._say("sent SIGKILL")
+            await self._is_over(KILL_GRACE_S)
+            await self._end_rest(_NOW)
+
+    async def _end_rest(self, steps: Sequence[tuple[signal.Signals, float]]) -> None:
+        """End what the agent left behind, once it has ended itself. What cannot be ended is given up."""
+        loop = asyncio.get_running_loop()
+        for number, limit_s in steps if self._has_ended.is_set() else ():
+            told: set[int] = set()
+            limit = loop.time() + limit_s
+            while (rest := set(left_behind(self._child))) and loop.time() < limit:
+                for pid in rest - told:
+                    _tell(pid, number)
+                told |= rest
+                await asyncio.sleep(_LOOK_S)
 
     def _say(self, word: str) -> None:
         for say in self._words:
@@ -65,14 +111,9 @@ class Ending:
         """Tell everything in the agent's session: a job of a shell has a group of its own."""
         if self._has_ended.is_set():
             return
-        for pid in [self._child, *_in_session(self._child)]:
-            _send(pid, number)
-            if number == signal.SIGTERM:
-                _send(pid, signal.SIGCONT)  # one that is stopped would never hear of it
-
-
-def _in_session(session: int) -> list[int]:
-    return [pid for pid in descendants(os.getpid()) if pid != session and _session_of(pid) == session]
+        rest = left_behind(self._child)
+        for pid in [self._child, *(pid for pid in rest if _session_of(pid) == self._child)]:
+            _tell(pid, number)
 
 
 def _session_of(pid: int) -> int:
@@ -82,8 +123,14 @@ def _session_of(pid: int) -> int:
         return -1
 
 
+def _tell(pid: int, number: signal.Signals) -> None:
+    _send(pid, number)
+    if number == signal.SIGTERM:
+        _send(pid, signal.SIGCONT)  # one that is stopped would never hear of it
+
+
 def _send(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
-        return
+    except (ProcessLookupError, PermissionError):
+        return  # it has ended, or is another user's by now

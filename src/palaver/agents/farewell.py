@@ -8,10 +8,10 @@ from palaver.agents.bus import Bus
 from palaver.agents.lane import Lane
 from palaver.agents.native import Native
 from palaver.agents.spool import write_report
-from palaver.client.request import Leave
 from palaver.clock import Clock
 from palaver.errors import PalaverError, Unavailable
 from palaver.model.last_report import Report
+from palaver.model.lines.program_ops import LeaveOp
 
 REPORT_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for a daemon that is away."""
@@ -63,7 +63,7 @@ class Farewell:
         if not self._reason:
             return
         try:
-            await self._bus.ask(Leave(reason=self._reason))
+            await self._bus.ask(LeaveOp(reason=self._reason))
         except Unavailable:
             return  # the next connection says it
         except PalaverError as error:

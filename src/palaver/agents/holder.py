@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from palaver import __version__
-from palaver.agents.agent import Agent
+from palaver.agents.agent import Agent, Running, Surroundings
 from palaver.agents.bus import Bus, Held
 from palaver.agents.changeover import Changeover
 from palaver.agents.child import Waiting, let_go, prepare, read_failure
@@ -28,15 +28,17 @@ from palaver.agents.daemon_start import start_daemon
 from palaver.agents.errands import Errands
 from palaver.agents.launch import Ready, Starter, read_start, ready_error
 from palaver.agents.reaping import adopt_orphans, collect_orphans, exit_of
-from palaver.agents.renewal import Kept, become_new, take_up
+from palaver.agents.renewal import Kept, become_new, hear_signals, take_up
 from palaver.agents.sockets import listen, socket_path
 from palaver.agents.terminal.pty import Exit, Pty
-from palaver.client.request import Hold, Leave
 from palaver.client.wire import Line
 from palaver.clock import Clock, SystemClock
 from palaver.errors import BadRequest, Disconnected, PalaverError, Unavailable
+from palaver.model.lines.holder_ops import HoldOp
+from palaver.model.lines.program_ops import LeaveOp
 
 _PAUSE_S: Final = 1.0
+_LIMIT_EARLY: Final = 100
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -44,18 +46,19 @@ _logger: Final = logging.getLogger("palaver.holder")
 class Holder:
     """One agent's terminal and its process, from the first to the last."""
 
-    def __init__(
-        self, home: str, pty: Pty, child: int, command: tuple[str, ...], hold: Hold, clock: Clock
-    ) -> None:
-        self._home = home
-        self._pty = pty
-        self._child = child
-        self._command = command
+    def __init__(self, running: Running, hold: HoldOp, clock: Clock) -> None:
+        self._running = running
         self._clock = clock
         self._bus = Bus(
-            home, hold, self._on_held, self._on_push, lambda: start_daemon(home, self._errands.run)
+            running.home,
+            hold,
+            self._on_held,
+            self._on_push,
+            lambda: start_daemon(running.home, self._errands.run),
         )
         self._agent: Agent | None = None
+        self._early: list[Line] = []
+        """What was asked before the program ran."""
         self._exit: Exit | None = None
         self._waiting: Waiting | None = None
         self._starter = Starter(None, is_awaited=False)
@@ -64,7 +67,6 @@ class Holder:
         self._work: set[asyncio.Task[None]] = set()
         self._errands = Errands()
         self._changeover = Changeover(self._errands.run, self._become_new)
-        self._native = ""
         self._is_watched = False
 
     @classmethod
@@ -75,7 +77,7 @@ class Holder:
         pty, slave = Pty.open(start.cols, start.rows)
         waiting = prepare(start.program, slave)
         os.close(slave)
-        hold = Hold(
+        hold = HoldOp(
             pid=waiting.pid,
             ticket=start.ticket,
             secret=secrets.token_hex(16),
@@ -83,11 +85,12 @@ class Holder:
             rows=start.rows,
             version=__version__,
             session=start.session,
+            among=start.among,
         )
         command = tuple(os.fsdecode(word) for word in start.program.argv)
-        holder = cls(start.home, pty, waiting.pid, command, hold, clock)
+        running = Running(home=start.home, pty=pty, child=waiting.pid, command=command, native=start.native)
+        holder = cls(running, hold, clock)
         holder._waiting, holder._starter = waiting, Starter(ready_fd, is_awaited=start.is_awaited)
-        holder._native = start.native
         holder._is_watched = start.is_watched
         return holder
 
@@ -96,10 +99,11 @@ class Holder:
         """Go on with what an older version of this process had."""
         kept = take_up(resume_fd)
         pty = Pty(kept.master, kept.cols, kept.rows)
-        hold = Hold(pid=kept.child, cols=kept.cols, rows=kept.rows, version=__version__)
-        holder = cls(kept.home, pty, kept.child, kept.command, hold, clock)
+        hold = HoldOp(pid=kept.child, cols=kept.cols, rows=kept.rows, version=__version__)
+        running = Running(home=kept.home, pty=pty, child=kept.child, command=kept.command, native=kept.native)
+        holder = cls(running, hold, clock)
         holder._bus.take_up(kept.held)
-        holder._kept, holder._native = kept, kept.native
+        holder._kept = kept
         holder._starter = Starter(kept.awaiting, is_awaited=True)
         return holder
 
@@ -110,6 +114,7 @@ class Holder:
         loop.add_signal_handler(signal.SIGUSR2, self._renew)
         loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        hear_signals()
         async with asyncio.TaskGroup() as self._tasks:
             if self._kept is not None:
                 self._take_up(self._kept)
@@ -153,6 +158,8 @@ class Holder:
     def _on_push(self, line: Line) -> None:
         if self._agent is not None:
             self._agent.hear(line)
+        elif len(self._early) < _LIMIT_EARLY:
+            self._early.append(line)
 
     # The beginning
 
@@ -160,7 +167,7 @@ class Holder:
         """Open the agent's socket and let the child go: from its first instruction it is somebody."""
         assert self._waiting is not None
         try:
-            listener = listen(socket_path(self._home, held.name))
+            listener = listen(socket_path(self._running.home, held.name))
         except PalaverError as error:
             await self._give_up(error)
             return
@@ -172,35 +179,31 @@ class Holder:
         failure = await read_failure(self._waiting)
         if failure is not None:
             agent.close()
-            await self._give_up(BadRequest(f"{self._command[0]} cannot be run: {failure.strerror}"))
+            await self._give_up(BadRequest(f"{self._running.command[0]} cannot be run: {failure.strerror}"))
             return
         agent.awaits_viewer = self._is_watched
         self._agent = agent
+        for line in self._early:
+            agent.hear(line)
         self._starter.ready(Ready(name=held.name))
         self._spawn(self._wait_for_report(agent))
         self._reap()
 
     def _make_agent(self, held: Held, listener: socket.socket) -> Agent:
-        return Agent(
-            home=self._home,
-            held=held,
-            pty=self._pty,
-            child=self._child,
-            command=self._command,
+        around = Surroundings(
             bus=self._bus,
-            listener=listener,
             clock=self._clock,
             spawn=self._spawn,
             on_hangup=self._reap,
             on_outcome=self._changeover.look,
             renew=self._renew,
-            native=self._native,
         )
+        return Agent(self._running, around, held, listener)
 
     async def _give_up(self, error: PalaverError) -> None:
         """It could not be started: let the name go, and say why."""
         with suppress(PalaverError):
-            await self._bus.ask(Leave(reason="could not be started"))
+            await self._bus.ask(LeaveOp(reason="could not be started"))
         self._fail(error)
 
     def _fail(self, error: PalaverError) -> None:
@@ -211,14 +214,16 @@ class Holder:
 
     def _reap(self) -> None:
         """Collect what has ended. The agent itself stays uncollected until its end is reported."""
-        self._errands.collected(collect_orphans(self._child))
-        if self._exit is None and self._agent is not None and (ended := exit_of(self._child)) is not None:
+        child = self._running.child
+        self._errands.collected(collect_orphans(child))
+        if self._exit is None and self._agent is not None and (ended := exit_of(child)) is not None:
             self._exit = ended
             self._agent.ended(ended)
             self._starter.end(ended.code)
 
     async def _wait_for_report(self, agent: Agent) -> None:
         await agent.is_reported.wait()
+        await agent.house.settle()
         self._finished.set()
 
     def _on_terminate(self) -> None:

@@ -13,18 +13,19 @@ import msgspec
 from palaver.agents.bus import Bus
 from palaver.agents.ending import Ending
 from palaver.agents.lane import Lane, clip
-from palaver.agents.message_file import read_message
+from palaver.agents.message_file import find_message, read_message
 from palaver.agents.request_wire import AgentRequest, Reply, reply_to_json
 from palaver.agents.station import Station
 from palaver.agents.terminal.gates import check
 from palaver.agents.terminal.pty import Exit
 from palaver.agents.watching.attached import LIMIT_CLIENTS
 from palaver.agents.work import Spawn
-from palaver.client.request import Receipts, Tell
 from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import Disconnected, NotFound, PalaverError, Unavailable
 from palaver.harness.profile import Profile
+from palaver.model.lines.holder_ops import TellOp
+from palaver.model.lines.program_ops import ReceiptsOp
 
 _LIMIT_TEXT_BYTES: Final = 768 * 1024
 _IN_THE_WAY: Final = frozenset(
@@ -39,6 +40,7 @@ class House:
     def __init__(
         self,
         *,
+        home: str,
         name: str,
         child: int,
         command: tuple[str, ...],
@@ -52,6 +54,7 @@ class House:
         renew: Callable[[], None],
     ) -> None:
         """`spawn` runs work that somebody waits for; `renew` becomes the newer version."""
+        self._home = home
         self._name = name
         self._child = child
         self._command = command
@@ -108,28 +111,35 @@ class House:
 
     async def show(self, message_id: str) -> dict[str, object]:
         """Give what became of a message: as the ledger says, or while the daemon is away as it was here."""
-        here = self._lane.find(message_id)
         try:
             told = msgspec.json.decode(
-                await self._bus.ask(Receipts(message=message_id)), type=dict[str, object]
+                await self._bus.ask(ReceiptsOp(message=message_id)), type=dict[str, object]
             )
         except Disconnected:
             told = {}
         except PalaverError as error:
             raise NotFound(f"message {message_id}", str(error)) from error
+        here = self._lane.find(str(told.get("id", message_id)))  # a part of an id only the bus can read
         if not told and here is None:
             raise NotFound(f"message {message_id}", "it was not offered here, and the bus is not running")
         shown = {
             "body": told.get("text", ""),
             "status": self._state_in(told),
-            "file_path": "",
-            "priority": "",
+            "file_path": self._file_of(told),
+            "priority": told.get("priority", ""),
         }
         if here is not None:
             shown |= {"id": here.id, "seq": here.seq, "from": here.sender, "priority": here.priority}
             shown |= {"status": here.state, "file_path": here.file}
             shown["body"] = told.get("text") or read_message(here.file) or here.beginning
         return told | shown
+
+    def _file_of(self, told: Mapping[str, object]) -> str:
+        """Find the file of a message that was not offered here: it is there from the moment it is queued."""
+        message_id, ts, text = told.get("id"), told.get("ts"), told.get("text")
+        if not isinstance(message_id, str) or not isinstance(ts, int) or not isinstance(text, str):
+            return ""
+        return find_message(self._home, self._name, message_id, ts, text)
 
     def _state_in(self, told: Mapping[str, object]) -> str:
         """Find this agent's line among the receipts of a message."""
@@ -159,6 +169,10 @@ class House:
         if not self._is_stopping and not self._has_ended.is_set():
             self._is_stopping = True
             self._spawn(self._ending.stop(self._profile.quit, self._press_quit))
+
+    async def settle(self) -> None:
+        """Wait until all has ended that is to end with the agent."""
+        await self._ending.settle()
 
     def kill(self) -> None:
         """End the agent now."""
@@ -193,7 +207,7 @@ class House:
                 self._renew()
             case verb:
                 sentence = f"a holder does not know {verb!r}"
-                self._say(Tell(ask=line.ask, error="bad_request", message=sentence))
+                self._say(TellOp(ask=line.ask, error="bad_request", message=sentence))
 
     def _peek(self, lines: int) -> dict[str, object]:
         cols, rows = self._station.screen.size
@@ -208,10 +222,10 @@ class House:
         self._tell(ask, {"reason": str(self.exit)})
 
     def _tell(self, ask: int, ok: dict[str, object]) -> None:
-        self._say(Tell(ask=ask, ok=ok))
+        self._say(TellOp(ask=ask, ok=ok))
 
     def _progress(self, ask: int, word: str) -> None:
-        self._say(Tell(ask=ask, message=word, done=False))
+        self._say(TellOp(ask=ask, message=word, done=False))
 
-    def _say(self, tell: Tell) -> None:
+    def _say(self, tell: TellOp) -> None:
         self._bus.mention(tell)

@@ -12,21 +12,20 @@ from typing import Final
 import msgspec
 
 from palaver.agents.bus import Bus
-from palaver.agents.message_file import message_path, write_message
+from palaver.agents.message_file import write_message
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.typing.steps import Answer, Done, Offer
 from palaver.agents.typing.typist import Typist
 from palaver.agents.work import Work
-from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import BadRequest, PalaverError
 from palaver.model.forms import LIMIT_TERMINAL, format_terminal
 from palaver.model.forms import Line as TypedLine
 from palaver.model.last_report import Outcome
+from palaver.model.lines.holder_ops import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneOp
 from palaver.model.priority import parse_priority
 from palaver.model.terminal import raw_from_text
 
-_LIMIT_EVIDENCE_BYTES: Final = 16 * 1024
 _LIMIT_REMEMBERED: Final = 200
 
 _logger: Final = logging.getLogger("palaver.holder")
@@ -132,7 +131,7 @@ class Lane:
         self._number = 0
         told, in_hand = self.outcomes, self._in_hand
         carrying = () if in_hand is None else (in_hand.message.seq,)
-        request = ask.Lane(kind="terminal", remembers=True, outcomes=told, carrying=carrying)
+        request = LaneOp(kind="terminal", remembers=True, outcomes=told, carrying=carrying)
         opened = _opened(await self._bus.ask(request))
         self._forget(told)
         self._number, self._connection, self._told = opened.lane, self._bus.connections, None
@@ -151,9 +150,7 @@ class Lane:
         if not self._is_open or self._level is None or self._level == self._told:
             return
         gate, is_paused = self._told = self._level
-        self._bus.mention(
-            ask.Gate(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason)
-        )
+        self._bus.mention(GateOp(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason))
 
     @property
     def _is_open(self) -> bool:
@@ -173,7 +170,7 @@ class Lane:
         except (msgspec.DecodeError, ValueError, BadRequest) as error:
             _logger.warning("an offer cannot be read: %s", error)
             reason = "the holder cannot read it"
-            self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
+            self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
         in_hand = _InHand(line.lane, line.offer, message)
         if isinstance(offer, Done):
@@ -197,15 +194,13 @@ class Lane:
             handled.beginning = message.text[:LIMIT_TERMINAL]
             return Offer(text=message.text, priority=priority)
         assert self._bus.held is not None
-        path = message_path(self._home, self._bus.held.name, message.id, message.ts)
+        name = self._bus.held.name
         try:
-            write_message(path, message.text)
+            path = write_message(self._home, name, message.id, message.ts, message.text)
         except OSError as error:
             return Done(Answer.DEFERRED, f"its file cannot be written: {error.strerror}")
         handled.file = str(path)
-        line = TypedLine(
-            seq=message.seq, sender=message.sender, recipient=self._bus.held.name, text=message.text
-        )
+        line = TypedLine(seq=message.seq, sender=message.sender, recipient=name, text=message.text)
         return Offer(text=format_terminal(line, str(path)), priority=priority)
 
     def _remember_handled(self, message: Offered) -> Handled:
@@ -237,7 +232,7 @@ class Lane:
         self._on_change()  # The level goes first: the next offer follows the answer.
         outcome = Outcome(messages=(message.seq,), answer=done.answer, grade=done.grade or "")
         self._outcomes.append(outcome)
-        evidence = clip(screen, _LIMIT_EVIDENCE_BYTES) if message.raw else ""
+        evidence = clip(screen, LIMIT_EVIDENCE_BYTES) if message.raw else ""
         in_hand.end = _End(done, outcome, evidence)
         self._saying.spawn(self._answer(in_hand, in_hand.end))
 
@@ -245,7 +240,7 @@ class Lane:
         if not self._is_open or in_hand.lane != self._number or not in_hand.offer:
             return  # another connection by now: it was told when its lane was opened, or will be
         done = end.done
-        request = ask.Answer(
+        request = AnswerOp(
             lane=in_hand.lane,
             offer=in_hand.offer,
             answer=done.answer,

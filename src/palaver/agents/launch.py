@@ -36,6 +36,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Where the harness's own way in will be, where it has one."""
     session: str = ""
     """The conversation that the harness goes on with, where that is known."""
+    among: tuple[str, ...] = ()
+    """Those that a person chooses from, where it is not."""
     is_awaited: bool = False
     """Whoever starts it waits for its end, and is told the exit status."""
     is_watched: bool = False

@@ -1,8 +1,10 @@
-"""Each message that is typed also lies in a file: messages/<agent>/<YYYYMMDD-HHMMSS>-<id8>.md in the home.
+"""Each message to an agent in a terminal also lies in a file: messages/<agent>/<YYYYMMDD-HHMMSS>-<id8>.md.
 
-The file is for its agent alone, and there before the first key is pressed. Nobody tidies up here.
+The file is for its agent alone, and there before the first key is pressed: the daemon writes it when the
+message is queued, and the holder once more should it be missing. Nobody tidies up here.
 """
 
+import errno
 import os
 import tempfile
 from datetime import UTC, datetime
@@ -19,17 +21,55 @@ def message_path(home: str, agent: str, message_id: str, ts_ms: int) -> Path:
     return Path(home) / "messages" / agent / f"{moment}-{message_id[-_ID_END:]}.md"
 
 
-def write_message(path: Path, text: str) -> None:
-    """Write a message, whole or not at all; written again, it is the same. Raises OSError."""
+def write_message(home: str, agent: str, message_id: str, ts_ms: int, text: str) -> Path:
+    """Write a message, whole or not at all, and give its place; written twice, it is the same.
+
+    No message takes the file of another: senders may choose ids, and where the ends of two are alike the
+    second one's file is named for the whole of its id. Raises OSError.
+    """
+    whole = _whole(text)
+    for path in _places(home, agent, message_id, ts_ms):
+        if _put(path, whole):
+            return path
+    raise FileExistsError(errno.EEXIST, "something else has its name", str(path))
+
+
+def find_message(home: str, agent: str, message_id: str, ts_ms: int, text: str) -> str:
+    """Give the place of a message's file; empty while there is none, and where a file says something else."""
+    for path in _places(home, agent, message_id, ts_ms):
+        try:
+            if path.read_bytes() == _whole(text):
+                return str(path)
+        except OSError:
+            continue
+    return ""
+
+
+def _places(home: str, agent: str, message_id: str, ts_ms: int) -> tuple[Path, Path]:
+    """Give where a message's file can lie: by the end of its id, else by the whole of it."""
+    path = message_path(home, agent, message_id, ts_ms)
+    return path, path.with_stem(path.stem.removesuffix(message_id[-_ID_END:]) + message_id)
+
+
+def _whole(text: str) -> bytes:
+    return (text if text.endswith("\n") else f"{text}\n").encode(errors="replace")
+
+
+def _put(path: Path, whole: bytes) -> bool:
+    """Put a file there unless there is one; tell whether what is there now is this."""
     path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    if path.exists():
+        return path.read_bytes() == whole
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # for its owner alone, by itself
     try:
-        with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:  # noqa: PTH123 - a descriptor
-            file.write(text if text.endswith("\n") else f"{text}\n")
-        Path(name).replace(path)
-    except BaseException:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.write(whole)
+        os.link(name, path)  # where a rename would replace what another has just put there
+    except FileExistsError:
+        return path.read_bytes() == whole
+    finally:
         os.unlink(name)  # noqa: PTH108 - the name is what mkstemp gave
-        raise
+    return True
 
 
 def read_message(path: str) -> str:

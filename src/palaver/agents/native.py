@@ -58,8 +58,6 @@ class Native:
     ) -> None:
         """`address` is where the way in will be: a path, or a URL. Empty: there is none."""
         self.address = address
-        self._bus = bus
-        self._spawn = spawn
         self._limit = LimitWatch(clock, on_word)
         make = WAYS_IN.get(harness) if address else None
         self._way = make(address, bus, clock, spawn, on_word, on_change) if make is not None else None
@@ -67,39 +65,34 @@ class Native:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is in hand, for the agent or one of its sub-agents."""
-        way = self._way
-        return way is None or (way.lane.is_at_rest and way.subagents.is_at_rest)
+        return self._way is None or self._way.reach.is_at_rest
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """What the daemon has not heard of yet, for the agent or one of its sub-agents."""
-        return () if self._way is None else self._way.lane.outcomes + self._way.subagents.outcomes
+        return () if self._way is None else self._way.reach.outcomes
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Take up what an earlier version of this process had not told yet."""
         if self._way is not None:
-            self._way.lane.remember(tuple(one for one in outcomes if not one.name))
-            self._way.subagents.remember(tuple(one for one in outcomes if one.name))
+            self._way.reach.remember(outcomes)
 
     def connected(self) -> None:
         """Open the lane on a new connection of the bus, as soon as nothing is in hand."""
         if self._way is not None:
-            self._way.lane.lose()  # the numbers of lanes are those of a connection
-            if self._way.word is not None:
-                self._spawn(self._way.lane.try_open())
-            self._way.connected()
+            self._way.reach.connected(is_there=self._way.word is not None)
 
     def take(self, line: Line, otherwise: Callable[[Line], None]) -> None:
         """Take an offer that is for this lane, and give any other to whom it is for."""
         if self._way is None:
             otherwise(line)
         else:
-            self._way.claim(line, otherwise)
+            self._way.reach.claim(line, otherwise)
 
     def decide(self, line: Line) -> None:
         """Take a person's word on what the harness asks."""
         if self._way is not None:
-            self._way.decide(line)
+            self._way.reach.decide(line)
 
     def see(self, look: Look, gate: Gate) -> tuple[Word, Gate]:
         """Give what the agent does and what may be typed: the harness knows the first better."""
@@ -109,22 +102,22 @@ class Native:
             return seen, gate
         if look.state is not AgentState.STARTING:
             way.start()
-        if way.word is not None:
-            return way.word, _NATIVE
-        # A dialog of its start is a person's to answer; all else is not yet known well enough.
-        return seen if look.state is AgentState.BLOCKED else Word(state=AgentState.STARTING), _NATIVE
+        word = way.word or Word(state=AgentState.STARTING)
+        # A dialog of its start is a person's to answer, and mail waits behind it as behind any; all else is
+        # not yet known well enough.
+        is_asked = word.state is AgentState.STARTING and look.state is AgentState.BLOCKED
+        return (seen, _NATIVE if gate.is_open else gate) if is_asked else (word, _NATIVE)
 
     async def settle(self) -> None:
         """Wait until all that was being said is said."""
         if self._way is not None:
-            await self._way.lane.settle()
-            await self._way.subagents.settle()
+            await self._way.reach.settle()
 
     def ended(self) -> None:
         """The agent has ended: let go of its way in."""
         self._limit.close()
         if self._way is not None:
-            self._way.lane.end()
+            self._way.reach.lane.end()
             self._way.close()
 
     def clear(self) -> None:

@@ -15,13 +15,13 @@ from palaver.agents.bus import Bus
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.typing.steps import Answer, Done
 from palaver.agents.work import Work
-from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import PalaverError
 from palaver.model.delivery import Grade
 from palaver.model.forms import Line as FencedLine
 from palaver.model.forms import format_injection
 from palaver.model.last_report import Outcome
+from palaver.model.lines.holder_ops import AnswerOp, GateOp, LaneOp
 
 _LIMIT_DOUBTFUL: Final = 100
 
@@ -122,7 +122,7 @@ class NativeLane:
         early: list[tuple[Line, Callable[[Line], None]]] = []
         self._early = early
         try:
-            answer = await self._bus.ask(ask.Lane(kind="native", name=self._name, outcomes=told))
+            answer = await self._bus.ask(LaneOp(kind="native", name=self._name, outcomes=told))
         finally:
             self._early = None
         self._forget(told)
@@ -140,9 +140,7 @@ class NativeLane:
         if not self._number or self._level is None or self._level == self._told:
             return
         gate, is_paused = self._told = self._level
-        self._bus.mention(
-            ask.Gate(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason)
-        )
+        self._bus.mention(GateOp(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason))
 
     def end(self) -> None:
         """The agent has ended, and what it says last ends the lane too: what is in hand stays in doubt."""
@@ -180,7 +178,7 @@ class NativeLane:
         except msgspec.DecodeError as error:
             _logger.warning("an offer cannot be read: %s", error)
             reason = "the holder cannot read it"
-            self._bus.mention(ask.Answer(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
+            self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
         self._is_in_hand = True
         self._at_rest.clear()
@@ -231,9 +229,7 @@ class NativeLane:
             self._bus.drop()
 
     async def _answer(self, lane: int, offer: int, outcome: Outcome, reason: str) -> None:
-        request = ask.Answer(
-            lane=lane, offer=offer, answer=outcome.answer, grade=outcome.grade, reason=reason
-        )
+        request = AnswerOp(lane=lane, offer=offer, answer=outcome.answer, grade=outcome.grade, reason=reason)
         try:
             await self._bus.ask(request)
         except PalaverError as error:  # it is told again with the next lane

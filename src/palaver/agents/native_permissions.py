@@ -6,17 +6,14 @@ nothing, and so nothing is ever answered.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 from palaver.agents.bus import Bus
 from palaver.agents.native_word import Asked
 from palaver.agents.work import Spawn
-from palaver.client import request as ask
 from palaver.client.wire import Line
+from palaver.model.lines.holder_ops import GONE, TAKEN, PermissionOp
 from palaver.model.permission import request_digest
-
-_TAKEN: Final = "taken"
-_GONE: Final = "gone"
 
 
 class Asker(Protocol):
@@ -56,7 +53,7 @@ class Permissions:
         now = self._asker.asked()
         self._answered = {one: asked for one, asked in self._answered.items() if now.get(one) == asked}
         for request in [one for one, (asked, _) in self._told.items() if now.get(one) != asked]:
-            self._tell_end(request, self._told.pop(request)[1], _GONE)
+            self._tell_end(request, self._told.pop(request)[1], GONE)
         for request, asked in now.items():
             if request not in self._told and request not in self._answered:
                 self._tell(request, asked)
@@ -71,13 +68,13 @@ class Permissions:
 
     async def _reply(self, request: str, asked: Asked, name: str, *, is_allowed: bool) -> None:
         is_taken = await self._asker.reply(asked, is_allowed=is_allowed)
-        self._tell_end(request, name, _TAKEN if is_taken else _GONE)
+        self._tell_end(request, name, TAKEN if is_taken else GONE)
 
     def _tell(self, request: str, asked: Asked) -> None:
         name = self._name_of(asked.session)
         self._told[request] = asked, name
         self._bus.mention(
-            ask.Permission(
+            PermissionOp(
                 name=name,
                 request=request,
                 session=asked.session,
@@ -87,7 +84,7 @@ class Permissions:
         )
 
     def _tell_end(self, request: str, name: str, outcome: str) -> None:
-        self._bus.mention(ask.Permission(name=name, request=request, outcome=outcome))
+        self._bus.mention(PermissionOp(name=name, request=request, outcome=outcome))
 
 
 def _digest(asked: Asked) -> str:

@@ -18,10 +18,10 @@ from palaver.agents.native_lane import NativeLane
 from palaver.agents.native_word import Level, Word, status_of
 from palaver.agents.typing.steps import Done
 from palaver.agents.work import Spawn
-from palaver.client import request as ask
 from palaver.client.wire import Line
 from palaver.errors import PalaverError, Unavailable
 from palaver.model.last_report import Outcome
+from palaver.model.lines.holder_ops import SubBeginOp, SubEndOp
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -193,7 +193,7 @@ class Subagents:
         else:
             above = self.name_of(parent)
         try:
-            name = _named(await self._bus.ask(ask.SubBegin(name=above, key=key, type=kind))).name
+            name = _named(await self._bus.ask(SubBeginOp(name=above, key=key, type=kind))).name
         except Unavailable:
             raise
         except PalaverError as refusal:
@@ -233,7 +233,7 @@ class Subagents:
             await one.lane.settle()  # what it has read is said before it has gone
         one.lane.lose()  # nothing more is put to it
         try:
-            await self._bus.ask(ask.SubEnd(name=one.parent, key=key, reason=self._below.ending))
+            await self._bus.ask(SubEndOp(name=one.parent, key=key, reason=self._below.ending))
         except Unavailable:
             raise  # with the next connection it is told again
         except PalaverError as refusal:

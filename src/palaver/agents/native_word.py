@@ -1,11 +1,11 @@
 """What a native lane knows of its agent: what it does, what it asks, what can come through. Values only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from palaver.agents.terminal.gates import Gate
-from palaver.client.request import Status
 from palaver.model.delivery import AgentState
+from palaver.model.lines.program_ops import StatusOp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,14 @@ class Word:
     file: str = ""
 
 
-def status_of(word: Word, name: str = "") -> Status:
+def running(word: Word) -> Word:
+    """Give what is said of a program that runs: when a session of it is over, it may begin another."""
+    return replace(word, state=AgentState.IDLE) if word.state is AgentState.EXITED else word
+
+
+def status_of(word: Word, name: str = "") -> StatusOp:
     """Write what an agent does for the daemon; `name` is whose word it is, empty for who says it."""
-    return Status(
+    return StatusOp(
         name=name,
         state=word.state,
         detail=word.detail,

@@ -5,7 +5,8 @@ not even load must not take a terminal with it.
 """
 
 import os
-from typing import NoReturn
+import signal
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -15,6 +16,9 @@ from palaver.agents.terminal.remembered import Remembered
 from palaver.agents.watching.viewer import KeptViewer
 from palaver.client.start import find_python
 from palaver.model.last_report import Outcome
+
+_HEARD: Final = (signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP)
+"""What a holder hears. Each would end a process that does not, and the agent with it."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,22 +51,32 @@ def check_command() -> list[str]:
 
 
 def become_new(kept: Kept) -> NoReturn:
-    """Run the newer version in this process; raises OSError when it cannot be run."""
+    """Run the newer version in this process; raises OSError when it cannot be run.
+
+    Signals wait until it hears them: it takes a while to load.
+    """
     descriptors = _descriptors(kept)
     state = file_with(msgspec.json.encode(kept))
     descriptors.append(state)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, True)
     python = find_python()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     try:
         words = [python, "-I", "-m", MODULE, "--resume-fd", str(state)]
         os.execv(python, words) if "/" in python else os.execvp(python, words)  # noqa: S606 - a shell has no part in it
     except OSError:
+        hear_signals()
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         os.close(state)
         raise
     raise AssertionError("exec returned")
+
+
+def hear_signals() -> None:
+    """Let signals in that have waited, now that somebody hears them."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
 
 
 def _descriptors(kept: Kept) -> list[int]:

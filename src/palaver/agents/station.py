@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from palaver.agents.request_wire import is_size
-from palaver.agents.terminal.gates import Facts, Gate, check
+from palaver.agents.terminal.gates import Facts, Gate
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.pump import Pump
@@ -78,7 +78,7 @@ class Station:
         self._reading = Reading(pty, child, profile, self.screen)
         self.viewers = Viewers(self)
         self.pump = Pump(pty.master, self._on_output, on_hangup, self._on_drained)
-        self.typist = Typist(self, profile)
+        self.typist = Typist(self, self.screen.leftover, profile)
         self._bar = InputBar(
             self._press_for_person,
             settle_ms=profile.settle_ms,
@@ -158,8 +158,7 @@ class Station:
         facts = self.facts(is_interrupt=True)
         level = self._reading.level(facts)
         look = self.look()
-        # What stands in the composer because it is being sent does not close the gate for the next one.
-        gate = check(look, level, ours=self.typist.has_typed)
+        gate = self.typist.gate(look, level)
         self.hears_only_urgent = (
             gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
         )
@@ -204,6 +203,9 @@ class Station:
 
     def interrupted(self) -> None:
         self.screen.interrupted()
+
+    def changed(self) -> None:
+        self._look_in(0)
 
     # What people do
 

@@ -13,10 +13,11 @@ from typing import Final, NoReturn
 from palaver import __version__
 from palaver.agents.bus import Bus, Held
 from palaver.cli.launch import Launch
-from palaver.client.request import Hold, Leave
 from palaver.client.wire import Line
 from palaver.errors import PalaverError
 from palaver.harness.marks import SEAT_MARK
+from palaver.model.lines.holder_ops import HoldOp
+from palaver.model.lines.program_ops import LeaveOp
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
@@ -44,7 +45,7 @@ def run_headless(launch: Launch, ticket: str, home: str, cwd: str) -> int:
         _become(launch, cwd, seat.decode().strip())
     os.close(ready)
     secret = os.urandom(16).hex()
-    hold = Hold(pid=child, ticket=ticket, secret=secret, version=__version__, session=launch.session)
+    hold = HoldOp(pid=child, ticket=ticket, secret=secret, version=__version__, session=launch.session)
     return asyncio.run(_stand_by(hold, home, go))
 
 
@@ -59,7 +60,7 @@ def _become(launch: Launch, cwd: str, seat: str) -> NoReturn:
         os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN)
 
 
-async def _stand_by(hold: Hold, home: str, go: int) -> int:
+async def _stand_by(hold: HoldOp, home: str, go: int) -> int:
     loop = asyncio.get_running_loop()
     held = asyncio.Event()
 
@@ -118,6 +119,6 @@ async def _say_goodbye(bus: Bus, status: int) -> None:
     reason = f"exited with {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
     try:
         async with asyncio.timeout(_REPORT_LIMIT_S):
-            await bus.ask(Leave(reason=reason))
+            await bus.ask(LeaveOp(reason=reason))
     except (PalaverError, TimeoutError):
         pass  # the daemon sees by itself that the process has ended

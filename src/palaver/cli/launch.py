@@ -20,19 +20,14 @@ from palaver.agents.codex.place import codex_address, last_codex_session
 from palaver.agents.codex.start import HOOKS
 from palaver.agents.codex.start import MODULE as CODEX_START
 from palaver.agents.gemini.place import gemini_home, last_gemini_session
-from palaver.agents.opencode.place import (
-    Place,
-    free_port,
-    last_opencode_session,
-    new_place,
-    told_path,
-    write_place,
-)
+from palaver.agents.opencode.last_session import last_opencode_session
+from palaver.agents.opencode.place import Place, free_port, new_place, told_path, write_place
 from palaver.agents.opencode.shell import write_shell
 from palaver.client.start import find_python
 from palaver.harness import codex_launch, gemini_launch, opencode_launch
 from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
-from palaver.harness.claude_sessions import newest_session, sessions_folder
+from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
+from palaver.model.lines.holder_ops import LIMIT_AMONG
 
 _FOLDER: Final = "harness"
 
@@ -45,6 +40,8 @@ class Launch:
     environment: dict[str, str]
     session: str = ""
     """The conversation that it will go on with, when that is known."""
+    among: tuple[str, ...] = ()
+    """Those that a person chooses from, when it is not."""
     native: str = ""
     """Where its own way in will be, where it has one."""
     last_signal: int = int(signal.SIGTERM)
@@ -63,14 +60,12 @@ def prepare_claude(
         return Launch(argv=("claude", *args), environment=dict(environment), is_agent=False)
     pal = find_pal()
     plugin = write_files(Path(home) / _FOLDER, "claude", plugin_files(pal))
-    if asked.is_last:
-        known = newest_session(_names(sessions_folder(environment, cwd)))
-    else:
-        known = asked.session or session
+    held = _names(sessions_folder(environment, cwd)) if asked.is_last or asked.is_chosen else []
     return Launch(
         argv=("claude", *claude_args(args, str(plugin), session=session)),
         environment=with_pal(environment, home, pal),
-        session=known,
+        session=newest_session(held) if asked.is_last else asked.session or session,
+        among=newest_sessions(held, LIMIT_AMONG) if asked.is_chosen and not session else (),
         is_headless=asked.is_headless,
     )
 

@@ -21,7 +21,8 @@ from palaver.cli.attach.attach import attach, screen_size
 from palaver.cli.consent import has_codex_hooks
 from palaver.cli.headless import run_headless
 from palaver.cli.launch import LAUNCHERS, Launch, prepare_codex
-from palaver.errors import PalaverError, UsageError
+from palaver.doors.lines_wire import error_object
+from palaver.errors import OtherError, PalaverError, UsageError
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
@@ -72,6 +73,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     if (status := _check_command(order, kept, cwd)) is not None:
         return status
     session, native, last_signal = order.options.get("--session", ""), "", int(signal.SIGTERM)
+    among: tuple[str, ...] = ()
     if harness := order.options.get("--launch"):
         try:
             made = _prepare(harness, order, session, home, kept, cwd)
@@ -79,16 +81,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
             return _complain(f"{harness} cannot be set up: {error}", order, 1)
         if not made.is_agent or made.is_headless:
             if order.is_detached:
-                return _complain(
+                sentence = (
                     f"{harness} runs here to its end and answers where you are, so it cannot be left in the "
-                    "background: leave out --detach",
-                    order,
-                    2,
-                    code=UsageError.code,
+                    "background: leave out --detach"
                 )
+                return _complain(UsageError(sentence), order, 2)
             return run_headless(made, order.options["--ticket"], home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
-        native, last_signal = made.native, made.last_signal
+        native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
     # Without a screen a harness, or an agent that is started again, is left to itself.
     is_alone = "--launch" not in order.options and "--cwd" not in order.options
@@ -110,6 +110,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         cols=cols,
         rows=rows,
         session=session,
+        among=among,
         native=native,
         is_watched=has_screen,
         is_awaited=is_awaited,
@@ -119,14 +120,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
             return run_to_the_end(start, lambda name: _say_where(name, order))
         name = start_holder(start)
     except PalaverError as error:
-        return _complain(str(error), order, 1, code=error.code)
+        return _complain(error, order, 1)
     if has_screen:
         try:
             return attach(home, name, environment)
         except (
             PalaverError
         ) as error:  # an agent may start another one, and only the human looks over a shoulder
-            _complain(str(error), order, 0, code=error.code)
+            _complain(error, order, 0)
     sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
     return 0
 
@@ -186,10 +187,10 @@ def _umask() -> int:
     return mask
 
 
-def _complain(sentence: str, order: Order, status: int, *, code: str = "unavailable") -> int:
+def _complain(trouble: str | PalaverError, order: Order, status: int) -> int:
+    error = trouble if isinstance(trouble, PalaverError) else OtherError("unavailable", trouble, {})
     if order.is_json:
-        line = msgspec.json.encode({"error": code, "message": sentence}).decode()
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{msgspec.json.encode(error_object(error)).decode()}\n")
     else:
-        sys.stderr.write(f"pal: {sentence}\n")
+        sys.stderr.write(f"pal: {error}\n")
     return status

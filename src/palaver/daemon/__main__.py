@@ -9,10 +9,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from palaver.client.start import unusable_home
 from palaver.clock import SystemClock
 from palaver.config import Loaded, load
 from palaver.daemon.daemon import Daemon
@@ -52,12 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foreground: bool) -> int:
     os.umask(0o077)
-    home = prepare_home(home)
+    with _usable(home):
+        home = prepare_home(home)
     if wanted:
         write_wanted(home, wanted)
     loaded = load(home, os.environ)
     check_settings(loaded.settings)
-    lock = lock_home(home, lambda: _is_listening(home))
+    with _usable(home):
+        lock = lock_home(home, lambda: _is_listening(home))
     if lock is None:
         if not is_foreground and _is_listening(home):
             ready.say("ok")  # somebody else has started one in the same moment, and who wants one has one
@@ -71,6 +75,17 @@ def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foregr
         log_to(home, loaded.settings, is_foreground=is_foreground)
         asyncio.run(_serve(home, loaded, ready))
     return 0
+
+
+@contextmanager
+def _usable(home: Path) -> Iterator[None]:
+    """Say of a home that the system refuses what to do about it, as a client would."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # it is a sentence already
+            raise
+        raise OSError(unusable_home(str(home), error)) from error
 
 
 async def _serve(home: Path, loaded: Loaded, ready: Ready) -> None:

@@ -19,6 +19,8 @@ from palaver.clock import Clock
 from palaver.config import Loaded
 from palaver.daemon.due import Due
 from palaver.daemon.guarded import GuardedTasks, end_all_tasks
+from palaver.daemon.home_watch import HomeWatch
+from palaver.daemon.message_files import MessageFiles
 from palaver.daemon.reactors import Reactors
 from palaver.daemon.roll import Roll
 from palaver.delivery.delivery import Delivery
@@ -55,6 +57,8 @@ from palaver.routing.brakes import Brakes
 _logger: Final = logging.getLogger("palaver")
 
 _FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
+
+_LOST: Final = "the home was removed"
 
 
 class Daemon:
@@ -123,15 +127,19 @@ class Daemon:
         subagents = Subagents(log, middle.broker, tasks)
         closing.callback(subagents.close)
         subagents.start()
+        await middle.attendance.recall()
         reactors.start()
         doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
         await doors.unix.open()
         doors.adopted.open()
+        closing.callback(MessageFiles(self._home, log, tasks).close)
         closing.callback(DeadSockets(self._home, log).close)
         closing.callback(DeadPlaces(self._home, log, tasks).close)
         tasks.create_task(take_up_reports(doors.services))
         await doors.services.http.open(doors.services, self._settings)
         tasks.create_task(Due(reactors.delivery).run())
+        call_later = asyncio.get_running_loop().call_later
+        closing.callback(HomeWatch(self._home, lambda: self.stop(_LOST), call_later).close)
         return doors
 
     async def _shut(self, doors: "_Doors") -> None:

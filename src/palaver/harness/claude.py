@@ -2,7 +2,8 @@
 
 The composer stands between two rules, after `❯`. A dialog takes its place. Busy it says `esc to interrupt` in
 the last rows (not with a status line of the user's own), and by OSC 7501 once its probe was answered. Escape
-stops it; a prompt that had no answer yet then comes back into the composer, as a draft.
+stops it; a prompt that had no answer yet then comes back into the composer, as a draft. By OSC 7501 it also
+says `working` while only sub-agents do, which it lists in its last rows.
 """
 
 import re
@@ -41,6 +42,10 @@ PROFILE: Final = Profile(
         re.compile(r"^ (?:Esc to cancel|Enter to (?:confirm|select))\b.*\Z", re.MULTILINE),
     ),
     busy=(re.compile(r"\besc to interrupt\b[^\n]*\Z"),),
+    own_work=(
+        re.compile(r"─{8}(?!.*─{8}).*\besc to interrupt\b", re.DOTALL),
+        re.compile(r"^[·✢✳✶✻✽*] \S[^\n]*…", re.MULTILINE),
+    ),
     compacting=(re.compile(r"^[·✢✳✶✻✽*] Compacting\b", re.MULTILINE),),
     usage_limits=USAGE_LIMITS,
     titles=(

@@ -119,13 +119,15 @@ class ClaudeCall:
     """The conversation that it goes on with, or the id that a new one is to have."""
     is_last: bool = False
     """It goes on with the last conversation in this folder."""
+    is_chosen: bool = False
+    """A person chooses from a list which one it goes on with."""
 
 
 def read_claude_args(args: Sequence[str]) -> ClaudeCall:
     """Find out what a command line asks for; what is not known is passed over."""
     if args and args[0] in _COMMANDS:
         return ClaudeCall(is_conversation=False)
-    is_headless = is_last = is_information = False
+    is_headless = is_last = is_information = is_chosen = False
     session, place = "", 0
     while place < len(args) and args[place] != "--":
         name, equals, value = args[place].partition("=")
@@ -137,11 +139,16 @@ def read_claude_args(args: Sequence[str]) -> ClaudeCall:
         if name in _RESUME or name == "--session-id":
             has_value = not equals and following[:1] not in ("", "-")
             session = value if equals else following if has_value else ""
+            is_chosen |= name in _RESUME and not session
             place += has_value
         elif name in _WITH_VALUE and not equals:
             place += 1
     return ClaudeCall(
-        is_conversation=not is_information, is_headless=is_headless, session=session, is_last=is_last
+        is_conversation=not is_information,
+        is_headless=is_headless,
+        session=session,
+        is_last=is_last,
+        is_chosen=is_chosen and not session and not is_last,
     )
 
 

@@ -1,8 +1,9 @@
 """What a running Claude Code says of itself in a file of its own, as its version 2.1 writes it. Pure.
 
 `sessions/<pid>.json` in its folder: `idle`, or `shell` where something of its own runs beside it, such as a
-monitor; `busy`; `waiting`, and for what. `claude agents --json` prints the same. Hooks say more and sooner,
-but none comes when a person stops a turn or says no. While it makes its context shorter the file says idle.
+monitor; `busy`, also while only a sub-agent works; `waiting`, and for what. `claude agents --json` prints the
+same. Hooks say more and sooner, but none comes when a person stops a turn or says no. While it makes its
+context shorter the file says idle.
 """
 
 import enum
@@ -72,10 +73,13 @@ def is_doubtful(state: str) -> bool:
     return state in (AgentState.ACTIVE, AgentState.BLOCKED)
 
 
-def corrected(state: str, detail: str, since_ms: int, found: Registered) -> tuple[AgentState, str] | None:
+def corrected(
+    state: str, detail: str, since_ms: int, found: Registered, *, has_subagents: bool = False
+) -> tuple[AgentState, str] | None:
     """Give state and detail where the file shows that those of the hooks are over; None when they may hold.
 
     `since_ms` is for how long nothing else was said. Whoever waits for more allowance is left alone before.
+    `has_subagents`: it may be one of them that is busy.
     """
     if found.rest is Rest.RESTING:
         is_made_shorter = detail == COMPACTING and since_ms < LIMIT_COMPACTING_MS
@@ -84,4 +88,5 @@ def corrected(state: str, detail: str, since_ms: int, found: Registered) -> tupl
         return None if state == AgentState.BLOCKED else (AgentState.BLOCKED, found.waits_for or _QUESTION)
     if state == AgentState.BLOCKED:
         return AgentState.ACTIVE, TOOL_USE
-    return (AgentState.ACTIVE, THINKING) if state == AgentState.IDLE else None
+    is_at_work = state == AgentState.IDLE and not has_subagents
+    return (AgentState.ACTIVE, THINKING) if is_at_work else None

@@ -1,4 +1,4 @@
-"""Where Claude Code keeps its conversations, and which of them is the last. Pure: names in, names out."""
+"""Where Claude Code keeps its conversations, and which of them come last. Pure: names in, names out."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,5 +16,10 @@ def sessions_folder(environment: Mapping[str, str], cwd: str) -> str:
 
 def newest_session(files: Iterable[tuple[str, float]]) -> str:
     """Give the conversation that was written to last, of files with their times; empty when there is none."""
+    return next(iter(newest_sessions(files, 1)), "")
+
+
+def newest_sessions(files: Iterable[tuple[str, float]], most: int) -> tuple[str, ...]:
+    """Give the conversations that were written to last, the newest first."""
     found = [(time, name[1]) for file, time in files if (name := _FILE.match(file))]
-    return max(found)[1] if found else ""
+    return tuple(session for _, session in sorted(found, reverse=True)[:most])

@@ -11,7 +11,10 @@ from typing import Final
 from palaver.harness.profile import USAGE_LIMITS, Interrupt, Press, Profile, TitleRule, View
 from palaver.model.delivery import AgentState
 
+HOOKS_NEED_REVIEW: Final = "hooks need review"
 _CHOICE: Final = re.compile(r"› \d+\. ")
+_REVIEW: Final = re.compile(r" *Hooks need review")
+_REVIEW_KEYS: Final = re.compile(r" *enter confirm · esc \w+")
 
 
 def read_composer(view: View) -> str | None:
@@ -32,9 +35,17 @@ def read_composer(view: View) -> str | None:
     return "\n".join(rows)
 
 
+def read_dialog(view: View) -> str | None:
+    """Say that Codex asks about hooks that are new to it, at its start: its keys stand last on the screen."""
+    shown = [line for line in view.lines if line.strip()]
+    is_asking = bool(shown) and _REVIEW_KEYS.fullmatch(shown[-1]) is not None
+    return HOOKS_NEED_REVIEW if is_asking and any(_REVIEW.fullmatch(line) for line in shown) else None
+
+
 PROFILE: Final = Profile(
     name="codex",
     read_composer=read_composer,
+    read_dialog=read_dialog,
     dialogs=(re.compile(r"^ *Press enter to (?:confirm|continue|submit|select)\b.*\Z", re.MULTILINE),),
     busy=(re.compile(r"^\W*\w[^\n]*\(\d[\dhms ]*s? • esc to interrupt\)", re.MULTILINE),),
     compacting=(re.compile(r"^[•◦] Compacting\b", re.MULTILINE),),

@@ -35,7 +35,7 @@ EVENTS: Final = (
 )
 """The hooks that are set up. `PreCompress` is not: it comes before every turn, compressed or not."""
 
-_SUBAGENT: Final = "invoke_agent"
+SUBAGENT_TOOL: Final = "invoke_agent"
 """The tool that is a sub-agent."""
 _DELEGATES: Final = {"BeforeTool": 1, "AfterTool": -1}
 _NO_ANSWER: Final = "[no response text]"
@@ -74,7 +74,8 @@ def read_gemini_hook(event: str, data: Mapping[str, object]) -> HookNews:
         tool=one_line(tool) if is_call else "",
         command=one_line(text_in(given, "command"), LIMIT_COMMAND) if is_call else "",
         file=one_line(text_in(given, "file_path"), LIMIT_COMMAND) if is_call and tool in _EDITS else "",
-        delegates=_DELEGATES.get(event, 0) if tool == _SUBAGENT else 0,
+        delegates=_DELEGATES.get(event, 0) if tool == SUBAGENT_TOOL else 0,
+        is_unmarked=True,
         transcript=text_in(data, "transcript_path"),
         cwd=text_in(data, "cwd"),
         prompt=text_in(data, "prompt")[:_LIMIT_PROMPT] if event == "BeforeAgent" else "",

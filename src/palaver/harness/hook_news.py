@@ -67,6 +67,8 @@ class HookNews:
     agent_type: str = ""
     delegates: int = 0
     """1 where a tool begins that is a sub-agent whose own hooks carry no mark, -1 where it ends."""
+    is_unmarked: bool = False
+    """It may be a hook of such a sub-agent: nothing in it says whose it is."""
     call: str = ""
     """The harness's id of the call of a tool that this is about."""
     is_over: bool = False

@@ -33,6 +33,7 @@ _WITH_VALUE: Final = frozenset(
     }
 )
 _ANSWERED_ALONE: Final = frozenset({"-h", "--help", "-v", "--version"})
+_INTERACTIVE: Final = frozenset({"-i", "--interactive"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,12 @@ def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
         is_agent=not (flags & _ANSWERED_ALONE) and (command == "run" or command not in COMMANDS),
         started_ms=started_ms,
     )
+
+
+def is_one_turn(arguments: Sequence[str]) -> bool:
+    """Tell whether it ends with the turn that it was started for, so that nothing can wake it afterwards."""
+    _, flags, words = _split(arguments)
+    return words[:1] == ["run"] and not flags & _INTERACTIVE
 
 
 def _split(arguments: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:

@@ -91,6 +91,7 @@ export const Palaver = async ({ client, directory }) => {
     child.unref?.()
     child.stdin.unref?.()
     child.stdout.unref?.()
+    write({ arguments: process.argv.slice(2) })
   }
   start()
 

@@ -80,6 +80,8 @@ class Profile:
     questions: tuple[re.Pattern[str], ...] = ()
     """The same, but above a prompt a sentence may be anybody's; only above an empty line it counts."""
     busy: tuple[re.Pattern[str], ...] = ()
+    own_work: tuple[re.Pattern[str], ...] = ()
+    """Signs that it works itself, for when what it says of itself is true of a sub-agent too."""
     compacting: tuple[re.Pattern[str], ...] = ()
     usage_limits: tuple[re.Pattern[str], ...] = ()
     titles: tuple[TitleRule, ...] = ()

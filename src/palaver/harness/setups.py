@@ -20,10 +20,9 @@ from palaver.harness.merging import (
     Merged,
     Unmerged,
     merged_json,
-    merged_toml,
     unmerged_json,
-    unmerged_toml,
 )
+from palaver.harness.merging_toml import has_toml, merged_toml, unmerged_toml
 
 INSTALLABLE: Final = ("claude", "codex", "opencode", "gemini")
 INSTALLED: Final = "--installed"
@@ -83,6 +82,13 @@ def merge_change(harness: str, change: Change, text: str) -> Merged:
     if harness == "codex":
         _check_codex_hooks(text)
     return merged_json(text, change.additions, DIALECTS[harness])
+
+
+def has_change(harness: str, change: Change, text: str) -> bool:
+    """Whether all of a change is in the text of its file already, wherever it stands; raises ValueError."""
+    if change.lines:
+        return has_toml(text, _TABLE, change.lines)
+    return merged_json(text, change.additions, DIALECTS[harness]).text == text
 
 
 def unmerge_change(harness: str, change: Change, text: str, made: Sequence[Made]) -> Unmerged:

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.agents.codex_fake import LIMIT_S, FakeCodex, fake_codex
+from tests.agents.codex_fake import FakeCodex, fake_codex
+from tests.limits import LIMIT_S
 
 from palaver.agents.codex import wire
 from palaver.agents.codex.client import CodexClient, Refused

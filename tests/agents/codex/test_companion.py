@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.agents.codex_fake import FakeCodex, fake_codex
-from tests.agents.stage import LIMIT_S, Stage
+from tests.agents.stage import Stage
+from tests.limits import LIMIT_S
 
 from palaver.agents import beside as module
 from palaver.agents.codex.companion import MODULE, attend, beside_session, lock_session, main, shared_server

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tests.limits import LIMIT_S
+
 from palaver.agents.codex.looks import Looks
 from palaver.agents.work import Work
 from palaver.errors import Disconnected
@@ -24,7 +26,7 @@ class Stage:
             raise error
 
     async def settle(self) -> list[str]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await self.work.settle()
         return self.asked
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.stage import LIMIT_S, PROGRAMS
+from tests.agents.stage import PROGRAMS
 from tests.daemon.stage import wait_until
+from tests.limits import LIMIT_S
 
 from palaver.agents.codex.server import make_place
 from palaver.agents.codex.start import MODULE

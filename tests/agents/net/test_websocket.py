@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.agents.codex_fake import LIMIT_S, FakeCodex, fake_codex
+from tests.agents.codex_fake import FakeCodex, fake_codex
+from tests.limits import LIMIT_S
 
 from palaver.agents.net.websocket import WebSocket, open_websocket
 from palaver.agents.net.websocket_wire import CLOSE, PING, TEXT, Frame, frame_to_bytes

@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
-from tests.agents.stage import LIMIT_S, Stage
+from tests.agents.stage import Stage
+from tests.limits import LIMIT_S
 
-from palaver.agents.opencode.companion import NOT_NEEDED, Companion
+from palaver.agents.opencode.companion import MODULE, NOT_NEEDED, Companion
+from palaver.agents.opencode.place import new_place, write_holder
 
 
 class Plugin:
@@ -71,6 +76,22 @@ async def test_who_works_in_a_session_of_its_own_is_on_the_bus(stage: Stage) -> 
         assert await opencode.end() == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(["run", "go"], "Nothing wakes you"), (["serve"], "you are woken"), ([], "you are woken")],
+)
+async def test_who_ends_with_its_turn_is_told_that_nothing_wakes_it(
+    stage: Stage, arguments: list[str], told: str
+) -> None:
+    async with plugin(stage) as opencode:
+        opencode.say(arguments=arguments)
+        opencode.happen("session.created", info={"id": "ses_1"})
+
+        opencode.say(begun="ses_1")
+
+        assert told in await opencode.told("ses_1")
+
+
 async def test_a_sub_agent_is_nobody_by_itself(stage: Stage) -> None:
     async with plugin(stage) as opencode:
         opencode.happen("session.created", info={"id": "ses_2", "parentID": "ses_1"})
@@ -111,3 +132,16 @@ async def test_where_somebody_sits_already_it_is_not_needed(stage: Stage) -> Non
 
     async with asyncio.timeout(LIMIT_S):
         assert await opencode.running == NOT_NEEDED
+
+
+@pytest.mark.parametrize(("above", "status"), [("{}", NOT_NEEDED), ("sh -c '{}; exit $?'", 0)])
+def test_beside_one_that_a_holder_runs_it_ends_at_once(tmp_path: Path, above: str, status: int) -> None:
+    write_holder(new_place(str(tmp_path)))
+    words = f"{sys.executable} -I -m {MODULE} --home {tmp_path} /src"
+
+    with subprocess.Popen(
+        ["sh", "-c", f"{above.format(words)}; exit $?"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as opencode:
+        if status != NOT_NEEDED:  # one inside a held one has a companion of its own, until its pipe ends
+            opencode.communicate(timeout=LIMIT_S)
+        assert opencode.wait(LIMIT_S) == status

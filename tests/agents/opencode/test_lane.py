@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.agents.opencode_server import PASSWORD, FakeOpenCode, fake_opencode
+from tests.limits import LIMIT_S
 
 from palaver.agents.bus import Bus, Held
 from palaver.agents.net.http_client import HttpClient
@@ -16,9 +17,10 @@ from palaver.agents.opencode import lane as module
 from palaver.agents.opencode.held_lane import opencode_lane
 from palaver.agents.opencode.lane import OpenCodeLane
 from palaver.agents.opencode.place import Place, new_place, told_path, write_place
-from palaver.client import request as said
 from palaver.client.wire import Line
 from palaver.harness.opencode_launch import Began
+from palaver.model.lines.holder_ops import AnswerOp, GateOp, PermissionOp
+from palaver.model.lines.wire import Op
 from palaver.model.permission import request_digest
 
 
@@ -27,7 +29,7 @@ class QuietBus(Bus):
 
     def __init__(self) -> None:
         self.held = Held(name="nova")
-        self.told: list[said.Request] = []
+        self.told: list[Op] = []
         self.sessions: list[str] = []
         self.drops = 0
         self.news = asyncio.Event()
@@ -36,13 +38,13 @@ class QuietBus(Bus):
     def is_connected(self) -> bool:
         return True
 
-    def ask(self, request: said.Request) -> "asyncio.Future[msgspec.Raw]":
+    def ask(self, request: Op) -> "asyncio.Future[msgspec.Raw]":
         self.mention(request)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         answer.set_result(msgspec.Raw(b'{"lane":1}'))
         return answer
 
-    def mention(self, request: said.Request) -> None:
+    def mention(self, request: Op) -> None:
         self.told.append(request)
         self.news.set()
 
@@ -72,33 +74,33 @@ class Stage:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait for the news that make something so."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while not is_so():
                 self.bus.news.clear()
                 await self.bus.news.wait()
 
     async def begin(self) -> None:
         self.lane.start()
-        await self.until(lambda: any(isinstance(one, said.Gate) for one in self.bus.told))
+        await self.until(lambda: any(isinstance(one, GateOp) for one in self.bus.told))
 
     def offer(self, *texts: str) -> None:
         messages = [
             {"seq": place, "id": f"01{place}", "from": "luna", "text": text}
             for place, text in enumerate(texts, 1)
         ]
-        self.lane.lane.take(
+        self.lane.reach.lane.take(
             Line(push="offer", lane=1, offer=9, messages=msgspec.Raw(json.dumps(messages).encode()))
         )
 
     @property
-    def gates(self) -> list[said.Gate]:
+    def gates(self) -> list[GateOp]:
         """What was said of whether mail comes through."""
-        return [one for one in self.bus.told if isinstance(one, said.Gate)]
+        return [one for one in self.bus.told if isinstance(one, GateOp)]
 
-    async def answer(self) -> said.Answer:
+    async def answer(self) -> AnswerOp:
         """Wait for what became of the offer."""
-        await self.until(lambda: any(isinstance(one, said.Answer) for one in self.bus.told))
-        return next(one for one in self.bus.told if isinstance(one, said.Answer))
+        await self.until(lambda: any(isinstance(one, AnswerOp) for one in self.bus.told))
+        return next(one for one in self.bus.told if isinstance(one, AnswerOp))
 
 
 @pytest_asyncio.fixture
@@ -161,7 +163,7 @@ async def test_nothing_is_said_to_be_seen_before_the_model_speaks(stage: Stage, 
     server.say("session.status", sessionID="ses_1", status={"type": "busy"})
     await stage.until(lambda: stage.lane.word is not None and stage.lane.word.detail == "thinking")
 
-    assert not stage.lane.lane.is_at_rest
+    assert not stage.lane.reach.lane.is_at_rest
 
     server.answer("ses_1")
 
@@ -198,10 +200,10 @@ async def test_what_a_person_allows_is_passed_on_while_the_call_is_the_same(
     ask_leave(server)
     await stage.begin()
 
-    stage.lane.decide(Line(push="decision", request="per_1", allowed=True))
+    stage.lane.reach.decide(Line(push="decision", request="per_1", allowed=True))
 
     assert await server.until_asked("/permission/per_1/reply") == {"reply": "once"}
-    await stage.until(lambda: said.Permission(request="per_1", outcome="taken") in stage.bus.told)
+    await stage.until(lambda: PermissionOp(request="per_1", outcome="taken") in stage.bus.told)
 
 
 async def test_what_is_asked_of_a_call_that_became_another_takes_no_word(
@@ -213,8 +215,8 @@ async def test_what_is_asked_of_a_call_that_became_another_takes_no_word(
     await stage.begin()
 
     server.say("message.part.updated", sessionID="ses_1", part=running("rm -r /"))
-    await stage.until(lambda: said.Permission(request="per_1", outcome="gone") in stage.bus.told)
-    stage.lane.decide(Line(push="decision", request="per_1", allowed=True))
+    await stage.until(lambda: PermissionOp(request="per_1", outcome="gone") in stage.bus.told)
+    stage.lane.reach.decide(Line(push="decision", request="per_1", allowed=True))
 
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
@@ -228,8 +230,8 @@ async def test_a_request_that_is_about_another_call_meanwhile_takes_no_word(
     await stage.begin()
     server.permissions[0]["tool"] = {"messageID": "msg_1", "callID": "call_2"}
 
-    stage.lane.decide(Line(push="decision", request="per_1", allowed=True))
-    await stage.until(lambda: said.Permission(request="per_1", outcome="gone") in stage.bus.told)
+    stage.lane.reach.decide(Line(push="decision", request="per_1", allowed=True))
+    await stage.until(lambda: PermissionOp(request="per_1", outcome="gone") in stage.bus.told)
 
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
@@ -243,9 +245,9 @@ async def test_what_a_sub_agent_asks_is_known_whole_to_one_that_comes_later(
     ask_leave(server, "ses_2")
     await stage.begin()
 
-    await stage.until(lambda: any(isinstance(one, said.Permission) for one in stage.bus.told))
+    await stage.until(lambda: any(isinstance(one, PermissionOp) for one in stage.bus.told))
 
-    (told,) = [one for one in stage.bus.told if isinstance(one, said.Permission)]
+    (told,) = [one for one in stage.bus.told if isinstance(one, PermissionOp)]
     assert (told.session, told.input["input"]) == ("ses_2", {"command": "rm -r x", "workdir": "/y"})
 
 
@@ -258,14 +260,14 @@ async def test_a_permission_closes_the_lane_and_is_never_answered(stage: Stage, 
 
     assert stage.lane.word is not None
     assert stage.lane.word.detail == "permission: bash: rm -r x"
-    assert stage.gates[-1] == said.Gate(lane=1, open=False, reason="dialog")
+    assert stage.gates[-1] == GateOp(lane=1, open=False, reason="dialog")
     given: dict[str, object] = {"patterns": ["rm -r x"], "input": {"command": "rm -r x", "workdir": "/y"}}
-    assert said.Permission(request="per_1", session="ses_1", tool="bash", input=given) in stage.bus.told
+    assert PermissionOp(request="per_1", session="ses_1", tool="bash", input=given) in stage.bus.told
 
     server.say("permission.replied", sessionID="ses_1", requestID="per_1")
-    await stage.until(lambda: stage.gates[-1] == said.Gate(lane=1, open=True))
+    await stage.until(lambda: stage.gates[-1] == GateOp(lane=1, open=True))
 
-    assert said.Permission(request="per_1", outcome="gone") in stage.bus.told
+    assert PermissionOp(request="per_1", outcome="gone") in stage.bus.told
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
 
@@ -436,7 +438,7 @@ async def test_a_word_on_what_was_asked_before_is_no_word_on_what_is_asked_now(
     given = {"patterns": ["rm -r x"], "input": {"command": "rm -r x", "workdir": "/y"}}
     digest = request_digest("ses_1", "bash", given)
 
-    stage.lane.decide(Line(push="decision", request="per_1", allowed=False, digest="of another"))
-    stage.lane.decide(Line(push="decision", request="per_1", allowed=True, digest=digest))
+    stage.lane.reach.decide(Line(push="decision", request="per_1", allowed=False, digest="of another"))
+    stage.lane.reach.decide(Line(push="decision", request="per_1", allowed=True, digest=digest))
 
     assert await server.until_asked("/permission/per_1/reply") == {"reply": "once"}

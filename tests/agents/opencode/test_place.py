@@ -1,15 +1,15 @@
-"""Where a server of OpenCode is, and which session was the last."""
+"""Where a server of OpenCode is."""
 
 import os
 import shutil
 import socket
-import sqlite3
+import subprocess
 from pathlib import Path
 
 from palaver.agents.opencode.place import (
     Place,
     free_port,
-    last_opencode_session,
+    is_held,
     new_place,
     read_place,
     told_path,
@@ -54,6 +54,21 @@ def test_who_has_a_place_can_be_found_again(tmp_path: Path) -> None:
     assert (holder.pid, holder.start) == (process.pid, process.start)
 
 
+def test_only_what_a_holder_has_started_itself_is_held(tmp_path: Path) -> None:
+    path = new_place(str(tmp_path))
+    new_place(str(tmp_path))  # one that names nobody yet
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        before = is_held(str(tmp_path), child.pid)
+        write_holder(path)
+
+        found = [is_held(str(tmp_path), pid) for pid in (child.pid, os.getpid(), 2**30)]
+        path.with_name(HOLDER_FILE).write_text(f"{os.getpid()} 1")  # of another process with this number
+        after = is_held(str(tmp_path), child.pid)
+        child.communicate()
+
+    assert (before, found, after) == (False, [True, False, False], False)
+
+
 def test_what_cannot_be_read_is_no_place(tmp_path: Path) -> None:
     broken = tmp_path / "server.json"
     broken.write_text("{")
@@ -77,26 +92,3 @@ def test_the_folders_of_servers_that_are_gone_go_with_the_next_one(tmp_path: Pat
     left = {path.name for path in made.parent.parent.iterdir()}
     assert left == {alive.parent.name, young.parent.name, made.parent.name}
     shutil.rmtree(tmp_path)
-
-
-def test_the_last_session_is_the_newest_of_a_folder_that_is_nobodys_child(tmp_path: Path) -> None:
-    path = tmp_path / "opencode" / "opencode.db"
-    path.parent.mkdir()
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE session (id, parent_id, directory, time_updated, time_archived)")
-        database.executemany(
-            "INSERT INTO session VALUES (?, ?, ?, ?, ?)",
-            [
-                ("old", None, "/x", 1, None),
-                ("new", None, "/x", 2, None),
-                ("child", "new", "/x", 3, None),
-                ("put away", None, "/x", 4, 4),
-                ("elsewhere", None, "/y", 5, None),
-            ],
-        )
-    database.close()
-    environment = {"XDG_DATA_HOME": str(tmp_path)}
-
-    assert last_opencode_session(environment, "/x") == "new"
-    assert last_opencode_session(environment, "/z") == ""
-    assert last_opencode_session({"HOME": str(tmp_path)}, "/x") == ""

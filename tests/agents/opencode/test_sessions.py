@@ -146,7 +146,7 @@ def test_what_a_tool_was_given_is_shown_with_what_it_asks_or_a_person_cannot_ans
     about = {"id": "per_1", "sessionID": "a", "permission": "mail_send", "patterns": ["*"], "metadata": {}}
     sessions = heard(created("a"), status("a", "busy"), Said("permission.asked", {**about, "tool": call}))
 
-    assert sessions.word.detail == "permission: mail_send: *"
+    assert sessions.word.detail == "permission: mail_send"
     assert not sessions.permissions()
     assert sessions.asking() == {"a"}
 

@@ -1,9 +1,10 @@
 """Takes keys one by one, as a composer does, and writes every byte it reads to a file.
 
-    keys.py FILE [paste] [eat-enter]
+    keys.py FILE [paste] [eat-enter] [only-z]
 
 It shows what is typed, and at Enter `sent <text>`. With `paste` it asks for bracketed paste; with `eat-enter`
-it does not take the first Enter.
+it does not take the first Enter, and with two of them not the second either. With `only-z` it takes Enter
+only for a text with a Z in it.
 """
 
 import os
@@ -15,7 +16,7 @@ path, *words = sys.argv[1:]
 settings = termios.tcgetattr(0)
 tty.setraw(0)
 record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-eats = 1 if "eat-enter" in words else 0
+eats = words.count("eat-enter")
 text = b""
 os.write(1, b"ready\r\n" + (b"\x1b[?2004h" if "paste" in words else b""))
 while data := os.read(0, 4096):
@@ -23,6 +24,8 @@ while data := os.read(0, 4096):
     for byte in data.replace(b"\x1b[200~", b"").replace(b"\x1b[201~", b""):
         if byte == 13 and eats:
             eats -= 1
+        elif byte == 13 and "only-z" in words and b"Z" not in text:
+            pass
         elif byte == 13:
             os.write(1, b"\r\nsent " + text + b"\r\n")
             text = b""

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import LIMIT_S, Home, wait_until
+from tests.daemon.stage import Home, wait_until
+from tests.limits import LIMIT_S
 
 
 class Pane:
@@ -57,11 +58,17 @@ class Pane:
 
     def until(self, *texts: str) -> list[str]:
         """Look until all of these are to be seen; give the rows."""
+        lines: list[str] = []
+
+        def are_shown() -> bool:
+            lines[:] = self.lines
+            return all(text in "\n".join(lines) for text in texts)
+
         try:
-            wait_until(lambda: all(text in "\n".join(self.lines) for text in texts))
+            wait_until(are_shown)
         except AssertionError:
-            pytest.fail(f"{texts} was not to be seen in:\n" + "\n".join(self.lines))
-        return self.lines
+            pytest.fail(f"{texts} was not to be seen in:\n" + "\n".join(lines))
+        return lines
 
     def until_row(self, row: int, text: str) -> None:
         """Look until a row, counted from the end when negative, begins like this."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.attach.panes import PROGRAMS, Pane, open_pane
+from tests.cli.person import holders_of
 from tests.daemon.stage import Home, end_process, new_home, wait_until
 
 MENU = "C-\\"
@@ -25,17 +26,8 @@ def bus() -> Iterator[Home]:
         try:
             yield home
         finally:
-            end_agents(home)
-
-
-def end_agents(home: Home) -> None:
-    home.ok("up")
-    for agent in home.ok("list", "--json").lines:
-        told = home.pal("status", agent["name"], "--json")
-        holder = told.json.get("holder") if told.status == 0 else None
-        if isinstance(holder, int):
-            end_process(agent["pid"], signal.SIGKILL)
-            end_process(holder, signal.SIGTERM)
+            for holder in holders_of(home.path):
+                end_process(holder, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -86,7 +78,7 @@ def test_passthrough_gives_every_key_to_the_agent_and_ctrl_backslash_ends_it(bus
     pane.until_row(-1, "p passthrough")
     pane.keys("p")
     pane.until("passthrough, queue paused")
-    assert pane.flag("cursor_y") == "1"
+    wait_until(lambda: pane.flag("cursor_y") == "1")
     pane.keys("a", "Up", "C-c", "Tab", "Escape")
     wait_until(lambda: record.exists() and record.read_bytes() == b"a\x1b[A\x03\t\x1b")
     pane.keys(MENU)
@@ -106,13 +98,13 @@ def test_passthrough_mirrors_the_modes_of_the_program_while_it_lasts(pane: Pane)
     assert (pane.flag("mouse_any_flag"), pane.flag("keypad_cursor_flag")) == ("0", "0")
 
     pane.keys(MENU, "p")
-    pane.until("passthrough")
-    assert (pane.flag("mouse_any_flag"), pane.flag("mouse_sgr_flag")) == ("1", "1")
-    assert pane.flag("keypad_cursor_flag") == "1"
+    pane.until("passthrough, queue paused")  # the menu has the first of these words too
+    wait_until(lambda: (pane.flag("mouse_any_flag"), pane.flag("mouse_sgr_flag")) == ("1", "1"))
+    wait_until(lambda: pane.flag("keypad_cursor_flag") == "1")
     pane.keys(MENU)
     pane.until("| input")
 
-    assert (pane.flag("mouse_any_flag"), pane.flag("keypad_cursor_flag")) == ("0", "0")
+    wait_until(lambda: (pane.flag("mouse_any_flag"), pane.flag("keypad_cursor_flag")) == ("0", "0"))
 
 
 def test_the_agent_has_two_rows_less_at_every_size(bus: Home, pane: Pane) -> None:
@@ -220,7 +212,7 @@ def test_the_status_line_says_when_the_bus_is_away_and_when_it_is_back(luna: Pan
 
 
 def test_a_holder_that_becomes_its_newer_version_keeps_the_screen(luna: Pane) -> None:
-    holder = luna.home.ok("status", "luna", "--json").json["holder"]
+    (holder,) = holders_of(luna.home.path)
 
     os.kill(holder, signal.SIGUSR2)
     wait_until(lambda: b"--resume-fd" in Path(f"/proc/{holder}/cmdline").read_bytes())

@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.cli.chat.talk import Answer, Talk, refusal_line, until_first, who_lines
 from palaver.cli.chat.words import Said
@@ -95,7 +96,7 @@ async def test_marks_follow_the_last_message_and_no_other() -> None:
         bus.reports.put_nowait(report)
     marked = asyncio.ensure_future(talk.mark())
 
-    await asyncio.wait_for(bus.reports.join(), 5)
+    await asyncio.wait_for(bus.reports.join(), LIMIT_S)
     marked.cancel()
 
     assert talk.last is not None
@@ -119,7 +120,7 @@ async def test_what_is_read_before_the_answer_comes_is_marked_all_the_same() -> 
 
     async def slow(name: str, **arguments: object) -> Answer:
         bus.reports.put_nowait({"messages": [42], "agent": "luna", "state": "seen"})
-        await asyncio.wait_for(bus.reports.join(), 5)
+        await asyncio.wait_for(bus.reports.join(), LIMIT_S)
         return await asked(name, **arguments)
 
     bus.tool = slow  # type: ignore[method-assign]  # the bus answers late

@@ -47,10 +47,16 @@ class InstalledStage(OpenCodeStage):
     def serve(self) -> "subprocess.Popen[bytes]":
         """Start it with a server and no terminal: one process with many sessions."""
         self.port_ = free_port()
+        process = self.run_beside("serve", "--port", str(self.port_))
+        self.until(self._is_listening)
+        return process
+
+    def run_beside(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start it with no terminal."""
         environment = {**self.home.environment}
         environment.pop("PALAVER_HOME", None)
-        process = subprocess.Popen(
-            ["opencode", "serve", "--port", str(self.port_)],
+        return subprocess.Popen(
+            ["opencode", *arguments],
             env=environment,
             cwd=self.project,
             stdin=subprocess.DEVNULL,
@@ -58,8 +64,6 @@ class InstalledStage(OpenCodeStage):
             stderr=subprocess.DEVNULL,
             executable=str(self.project / "bin" / "opencode"),
         )
-        self.until(self._is_listening)
-        return process
 
     def _is_listening(self) -> bool:
         try:

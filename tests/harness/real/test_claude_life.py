@@ -178,6 +178,29 @@ def test_a_conversation_that_is_chosen_from_its_own_list_keeps_the_agent(claude:
     assert [one["name"] for one in claude.home.ok("list", "--json").lines] == ["luna", "nova"]
 
 
+def test_who_chooses_from_the_list_at_its_start_is_the_agent_again(claude: ClaudeStage) -> None:
+    first_words(claude)
+    luna = claude.friend()
+    before = session(claude)
+    end(claude)
+    place = send(luna, "@nova", "--", "while you were away")
+
+    claude.launch("pal", "claude", "--detach", "--resume", *claude.words("", asks=False))
+    person = claude.sit_down(last=b"Resume")
+    claude.until(lambda: "❯ first words" in claude.screen())
+    assert claude.receipt(place)["state"] == "queued"
+    while "Resume session" in claude.screen():
+        person.press(b"\r")
+        claude.wait(lambda: "Resume session" not in claude.screen(), PATIENCE_S)
+
+    claude.until_seen(place)
+    assert "first words" in claude.told("while you were away")
+    assert is_told_once(claude, "while you were away")
+    claude.until_idle()
+    assert [one["name"] for one in claude.home.ok("list", "--json").lines] == ["luna", "nova"]
+    assert session(claude) == before
+
+
 # Where no holder sees the screen
 
 

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from tests.daemon.stage import run_script_as_person
 from tests.harness.real.claude_stage import ClaudeStage
-from tests.harness.real.harness_stage import reply, send, tool
+from tests.harness.real.harness_stage import PATIENCE_S, reply, send, tool
 
 from palaver.cli.mock_model.script import Reply, Request, Rule
 
@@ -161,6 +161,64 @@ def test_the_mail_of_a_session_stays_its_own_and_its_sub_agents_end_when_it_is_k
 
     claude.until(lambda: ended(claude))
     assert ended(claude).startswith("nova has ended: ")
+
+
+def interrupted(claude: ClaudeStage, of_parent: Reply, **environment: str) -> int:
+    """Have a person stop the turn while a sub-agent works; give the place of a request to that one."""
+    claude.script.add(delegate(), of_parent, reply("I have read it"))
+    claude.script.add_rules(Rule(pattern=GREETING, reply=bash("echo one", gate="busy")))
+    words = (
+        "pal",
+        "claude",
+        "--name",
+        "nova",
+        "--detach",
+        *claude.words("", asks=True),
+        "--allowedTools",
+        ALLOWED,
+    )
+    claude.launch(*words, env=environment)
+    claude.until(lambda: claude.is_ready("nova"))
+    person = claude.sit_down()
+    person.press(b"do it")
+    claude.until(lambda: claude.composer("do it") in claude.screen())
+    person.press(b"\r")
+    until_asked(claude, 1)
+    claude.until(lambda: "esc to interrupt" in claude.screen())
+    place = send(claude.friend(), f"@{CHILD}", "--intent", "request", "--", "are you there?")
+    while "Interrupted" not in claude.screen():
+        person.press(b"\x1b")
+        claude.wait(lambda: "Interrupted" in claude.screen(), PATIENCE_S)
+    return place
+
+
+def test_a_sub_agent_that_was_stopped_with_its_parents_turn_has_ended_and_its_mail_is_reported(
+    claude: ClaudeStage,
+) -> None:
+    place = interrupted(claude, reply("never"), CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1")
+
+    claude.until(lambda: ended(claude))
+    claude.until_idle()
+
+    assert ended(claude) == "stopped with the turn of nova"
+    assert claude.receipt(place)["state"] == "queued"
+    told = f"@luna {CHILD} is now stopped (request #{place})"
+    claude.until(lambda: told in claude.home.texts())
+    assert len(asked_by(claude, child=True)) == 1
+
+
+def test_a_turn_that_was_stopped_is_over_while_its_sub_agent_works_on(claude: ClaudeStage) -> None:
+    place = interrupted(claude, reply("thinking", gate="thinking"))
+
+    claude.until_idle()
+    assert claude.state(CHILD)[0] == "active"
+
+    claude.script.add_rules(Rule(pattern=GREETING, reply=reply("looked")))
+    claude.script.open("busy")
+
+    claude.until_seen(place)
+    claude.until(lambda: ended(claude) == "done")
+    claude.until_idle()
 
 
 def ended(claude: ClaudeStage) -> str:

@@ -168,3 +168,24 @@ def test_with_hooks_messages_come_in_once_and_files_are_named(codex: CodexStage)
     assert codex.script.main[-1].conversation.count("You are nova on Palaver") == 1
     found = [one["payload"].get("file") for one in codex.home.events("--type", "status")]
     assert {Path(file).name for file in found if file} == {"one.txt", "two.txt"}
+
+
+def test_codex_that_asks_about_installed_hooks_is_shown_as_blocked_and_its_mail_comes_after_the_answer(
+    codex: CodexStage,
+) -> None:
+    codex.home.ok("install", "codex", "--yes")
+    friend = codex.friend()
+    codex.script.add(reply("done"), reply("read"))
+    codex.launch("pal", "codex", "--name", NAME, "--detach", *codex.words("go", asks=False))
+    codex.until(lambda: codex.state() == ("blocked", "hooks need review"))
+
+    message = send(friend, f"@{NAME}", "--interrupt", "--", "hello")
+
+    codex.until(lambda: codex.receipt(message)["state"] == "held")
+    assert codex.receipt(message)["reason"] == "dialog"
+    person = codex.sit_down(last=b"Hooks")
+    person.press(b"2")
+    codex.until(lambda: "› 2. Trust all" in codex.screen())
+    person.press(b"\r")
+    codex.until(lambda: codex.receipt(message)["state"] == "seen")
+    assert codex.receipt(message)["lane"] == "native"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.daemon.stage import run_as_person, set_approvals
 from tests.harness.real.codex_server import Server, app_server, looked
-from tests.harness.real.codex_stage import CodexStage, ask_first, codex_stage, shell_call
+from tests.harness.real.codex_stage import CodexStage, ask_first, bus_call, codex_stage, shell_call
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
@@ -164,3 +164,37 @@ async def _ask(codex: CodexStage, server: Server) -> None:
     assert (shown["agent"], shown["tool"], said.status) == (name, "Bash", 0)
     await server.until("turn/completed", thread, 2)
     assert made.exists()
+
+
+def test_a_thread_that_never_joined_does_not_speak_as_the_one_beside_it(codex: CodexStage) -> None:
+    asyncio.run(_unjoined(codex))
+
+
+async def _unjoined(codex: CodexStage) -> None:
+    work = codex.project / "work"
+    work.mkdir()
+    luna = await asyncio.to_thread(codex.friend)
+    async with app_server(codex) as server:  # nobody has trusted its hooks, so nobody joins by one
+        one, other = await server.begin(), await server.begin()
+
+        async def call(thread: str, name: str, **given: object) -> str:
+            codex.script.add(reply("", bus_call(name, **given), awaits=codex.tools_sign), reply("read"))
+            await server.turn(thread, "call it")
+            return codex.script.main[-1].conversation.replace("\\", "")
+
+        await call(one, "join_path", context_path=str(work))
+        (neighbour,) = await asyncio.to_thread(agents, codex)
+
+        refused = await call(other, "send", to="@luna", text="from whom?")
+
+        assert '"error":"who_are_you"' in refused
+        assert "call join_path first" in refused
+        assert '"error":"who_are_you"' in await call(other, "inbox")
+        assert await asyncio.to_thread(agents, codex) == [neighbour]
+
+        await call(other, "join_path", context_path=str(work))
+        await call(other, "send", to="@luna", text="from me")
+
+    (own,) = set(agents(codex)) - {neighbour}
+    (message,) = luna.ok("recv", "--json").lines
+    assert (message["from"], message["text"]) == (own, "from me")

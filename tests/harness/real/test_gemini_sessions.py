@@ -33,7 +33,7 @@ def session(gemini: GeminiStage) -> str:
 def say(gemini: GeminiStage, person: Person, words: str) -> None:
     """Have a person type a line, once the composer shows that it is theirs."""
     person.press(words.encode())
-    gemini.until(lambda: gemini.gates()["terminal"] == "draft" and words in gemini.screen())
+    gemini.until(lambda: gemini.gates()["terminal"] == "draft" and words.rstrip() in gemini.screen())
     while gemini.gates()["terminal"] == "draft":
         person.press(b"\r")
         gemini.wait(lambda: gemini.gates()["terminal"] != "draft", PATIENCE_S)
@@ -96,6 +96,35 @@ def test_what_is_sent_while_a_sub_agent_works_goes_to_its_parent(gemini: GeminiS
     assert "for the parent" in asked[3].conversation
     receipt = gemini.until_seen(place)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
+
+
+def test_a_bus_that_was_killed_gives_a_sub_agent_nothing_of_its_parents(gemini: GeminiStage) -> None:
+    gemini.script.add(
+        reply("", tool("invoke_agent", agent_name="codebase_investigator", prompt="look around")),
+        reply("", tool("list_directory", dir_path="."), gate="inside"),
+        reply("", tool("list_directory", dir_path="..")),
+        reply("", tool("complete_task", report=REPORT)),
+        reply("the end", gate="end"),
+    )
+    gemini.start("--approval-mode", "yolo", "-i", "go on")
+    gemini.requests(2)
+    person = gemini.sit_down()
+    person.press(b"half a thought")  # so that nothing is typed
+    gemini.until(lambda: gemini.gates()["terminal"] == "draft")
+    place = send(gemini.friend(), "@nova", "--", "for the parent")
+
+    gemini.home.kill()
+    gemini.home.ok("up")
+    gemini.until(lambda: gemini.gates().get("terminal") == "draft")
+    assert gemini.state()[0] == "active"
+    gemini.script.open("inside")
+
+    asked = gemini.requests(5)
+    assert [one.conversation.count("for the parent") for one in asked] == [0, 0, 0, 0, 1]
+    gemini.script.open("end")
+    receipt = gemini.until_seen(place)
+    assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
+    gemini.until_idle()
 
 
 def test_a_cleared_conversation_keeps_the_name_and_gets_its_mail_once(gemini: GeminiStage) -> None:
@@ -170,3 +199,32 @@ def test_an_older_conversation_that_is_taken_up_inside_keeps_the_name(gemini: Ge
     gemini.until_seen(place)
     gemini.until_idle()
     assert session(gemini) != before
+
+
+def test_a_branch_that_is_taken_up_again_keeps_the_name_and_gets_no_mail_twice(gemini: GeminiStage) -> None:
+    gemini.script.add(reply("the first answer"), reply("the second answer"), reply("read"))
+    gemini.start("-i", "the first question")
+    gemini.requests(1)
+    gemini.until_idle()
+    before, luna, person = session(gemini), gemini.friend(), gemini.sit_down()
+    say(gemini, person, "/chat save one")
+    gemini.until(lambda: "saved with tag: one" in gemini.screen())
+    early = send(luna, "@nova", "--", "in the second branch")
+    gemini.until_seen(early)
+    gemini.requests(2)
+    gemini.until_idle()
+
+    # With a blank behind it, Enter takes none of the names that it offers meanwhile.
+    say(gemini, person, "/chat resume one ")
+    gemini.until(lambda: "in the second branch" not in gemini.screen())
+    late = send(luna, "@nova", "--", "which one are you in?")
+
+    asked = gemini.told("which one are you in?")
+    assert "the first question" in asked
+    assert "in the second branch" not in asked
+    assert asked.count("which one are you in?") == 1
+    gemini.until_seen(late)
+    gemini.until_idle()
+    assert len(gemini.script.main) == 3
+    assert session(gemini) == before
+    assert [one["name"] for one in gemini.home.ok("list", "--json").lines] == ["luna", "nova"]

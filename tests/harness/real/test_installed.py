@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.harness.real.harness_stage import send, tool
 from tests.harness.real.install import installed
 
 from palaver.cli.doctor.accounts import Account, account_for
-from palaver.cli.install_harness import settings_path
+from palaver.cli.install_plan import settings_path
 from palaver.cli.mock_model.script import Reply, Script
 from palaver.cli.mock_model.server import mock_model
 
@@ -47,8 +48,8 @@ class Stage:
         self.script = script
         self.program = installed(harness)
 
-    def start(self) -> "subprocess.Popen[bytes]":
-        """Start it as its user would, without `pal`."""
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Start it as its user would, without `pal`; with words of its own or for a session."""
         environment = {
             "PATH": f"{self.program.parent}:{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.folder),
@@ -58,7 +59,7 @@ class Stage:
             **self.account.environment,
         }
         return subprocess.Popen(
-            [self.program, *OTHERS[self.harness]],
+            [self.program, *(words or OTHERS[self.harness])],
             env=environment,
             cwd=self.folder / "project",
             stdin=subprocess.DEVNULL,
@@ -150,6 +151,21 @@ def test_a_session_started_without_pal_has_the_tools(harness: str) -> None:
         finish(process)
 
         assert any("list_agents" in json.dumps(request.body) for request in made.script.main)
+
+
+def test_what_codex_writes_to_its_settings_meanwhile_stays_and_ours_goes() -> None:
+    with stage("codex") as made:
+        before = tomllib.loads(made.settings()["config.toml"].decode())
+        made.home.ok("install", "codex", "--yes")
+
+        finish(made.start("mcp", "add", "docs", "--", "docs-server"))
+        between = tomllib.loads(made.settings()["config.toml"].decode())
+        made.home.ok("install", "codex", "--yes")
+        made.home.ok("uninstall", "codex", "--yes")
+
+        after = tomllib.loads(made.settings()["config.toml"].decode())
+        assert {"palaver", "docs"} <= between["mcp_servers"].keys()
+        assert after == {**before, "mcp_servers": {"docs": {"command": "docs-server"}}}
 
 
 def test_a_session_started_with_pal_hears_everything_once_all_the_same() -> None:

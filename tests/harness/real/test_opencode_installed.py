@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.harness_stage import reply, send, tool
 from tests.harness.real.install import installed
 from tests.harness.real.opencode_installed_stage import InstalledStage, installed_stage
@@ -37,7 +38,9 @@ def test_an_idle_session_is_woken_and_a_draft_stays(opencode: InstalledStage) ->
     place = send(opencode.friend(), f"@{name}", "--", "are you there?")
 
     assert "are you there?" in opencode.requests(2)[1].conversation
-    assert f"You are {name} on Palaver" in opencode.script.main[0].conversation
+    told = opencode.script.main[0].conversation
+    assert f"You are {name} on Palaver" in told
+    assert "you are woken" in told
     receipt = opencode.until_seen(place)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     opencode.until(lambda: "I am awake" in opencode.shown(person))
@@ -126,6 +129,30 @@ def test_sessions_of_one_process_never_have_each_others_mail(opencode: Installed
         process.wait()
 
 
+def test_one_that_ends_with_its_turn_is_told_that_nothing_wakes_it(opencode: InstalledStage) -> None:
+    (opencode.project / "README").write_text("nothing\n")
+    opencode.script.add(reply("", tool("read", filePath=str(opencode.project / "README")), gate="busy"))
+    opencode.script.add(reply("done"))
+    process = opencode.run_beside("run", "begin")
+    try:
+        opencode.requests(1)
+        name = only_agent(opencode)
+        place = send(opencode.friend(), f"@{name}", "--", "while you work")
+        opencode.until(lambda: opencode.receipt(place)["state"] == "submitted")
+        opencode.script.open("busy")
+
+        asked = opencode.requests(2)[1].conversation
+
+        assert process.wait(LIMIT_S) == 0
+        assert f"You are {name} on Palaver" in asked
+        assert "while you work" in asked
+        assert "Nothing wakes you" in asked
+        assert "you are woken" not in asked
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_it_goes_on_without_a_daemon_and_is_on_the_bus_when_there_is_one(opencode: InstalledStage) -> None:
     opencode.script.add(reply("first"), reply("second"), reply("awake"))
     opencode.home.ok("down")
@@ -191,6 +218,7 @@ def test_one_that_pal_has_started_hears_everything_once(opencode: InstalledStage
     assert opencode.until_seen(place)["lane"] == "native"
     assert opencode.script.main[-1].conversation.count("only once") == 1
     assert list(opencode.agents().values()) == ["nova"]
+    opencode.until(lambda: opencode.companions() == [])
 
 
 def test_what_was_installed_can_be_put_back(opencode: InstalledStage) -> None:

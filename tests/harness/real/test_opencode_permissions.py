@@ -1,5 +1,6 @@
 """What OpenCode itself asks leave for: a person's own word answers it where that is wanted, else nobody."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -59,6 +60,70 @@ def test_what_a_person_allows_is_done_once(opencode: OpenCodeStage) -> None:
     run_as_person(opencode.home, "deny", str(second["id"]))
     opencode.until_idle()
     assert not again.exists()
+
+
+def asks_for_everything(opencode: OpenCodeStage) -> None:
+    """Have it ask before it uses a tool of an MCP server, or its shell."""
+    settings = json.loads(opencode.settings.read_bytes())
+    permission = {"palaver_*": "ask", "bash": "ask"}
+    opencode.settings.write_text(json.dumps({**settings, "permission": permission}))
+
+
+def test_a_tool_of_an_mcp_server_and_a_command_are_shown_whole_and_answered(opencode: OpenCodeStage) -> None:
+    asks_for_everything(opencode)
+    luna = opencode.friend()
+    given = {"to": "@luna", "text": "by a tool\nin two lines"}
+    command = "cat <<X > made.txt\nnot so\nX"
+    opencode.script.add(
+        *opencode.bus_replies("send", **given), reply("", opencode.shell(command)), reply("so be it")
+    )
+    opencode.start("--prompt", "say it")
+    first = shown(opencode)
+    assert (first["tool"], first["input"]) == ("palaver_send", {"patterns": ["*"], "input": given})
+    opencode.until(lambda: opencode.state() == ("blocked", "permission: palaver_send"))
+    assert luna.ok("recv", "--peek").out == ""
+
+    assert run_as_person(opencode.home, "approve", str(first["id"])).status == 0
+
+    opencode.until(lambda: "in two lines" in luna.ok("recv", "--peek").out)
+    opencode.until(lambda: "command" in str(opencode.home.ok("pending", "--json").lines))
+    second = shown(opencode)
+    assert (second["tool"], second["input"]["input"]["command"]) == ("bash", command)
+    opencode.until(lambda: opencode.state()[1].startswith("permission: bash: cat <<X > made.txt"))
+
+    assert run_as_person(opencode.home, "deny", str(second["id"])).status == 0
+
+    opencode.until_idle()
+    assert not (opencode.project / "made.txt").exists()
+    assert opencode.home.ok("pending", "--json").lines == []
+
+
+def test_where_nobody_may_answer_the_dialog_of_a_tool_stays_and_mail_waits() -> None:
+    with opencode_stage(installed("opencode")) as opencode:
+        asks_for_everything(opencode)
+        luna = opencode.friend()
+        opencode.script.add(*opencode.bus_replies("send", to="@luna", text="by a tool"), reply("so be it"))
+        opencode.start("--prompt", "say it")
+        opencode.until(lambda: opencode.state() == ("blocked", "permission: palaver_send"))
+        opencode.until(lambda: "Call tool palaver_send" in opencode.screen())
+
+        place = send(luna, "@nova", "--", "a normal one")
+        urgent = send(luna, "@nova", "--interrupt", "--", "an urgent one")
+
+        opencode.until(lambda: opencode.receipt(urgent)["state"] == "held")
+        assert opencode.receipt(place)["state"] == "queued"
+        (line,) = opencode.home.ok("pending", "--json").lines
+        assert (line["id"], line["answerable"]) == (None, False)
+        assert "Call tool palaver_send" in opencode.screen()
+        assert "by a tool" not in luna.ok("recv", "--peek").out
+
+        opencode.give_leave()
+
+        opencode.until(lambda: "by a tool" in luna.ok("recv", "--peek").out)
+        opencode.until_seen(place)
+        opencode.until_seen(urgent)
+        opencode.until_idle()
+        assert opencode.all_told().count("a normal one") == 1
 
 
 def test_an_agent_cannot_answer_for_itself(opencode: OpenCodeStage) -> None:

@@ -28,10 +28,10 @@ from palaver.agents.codex.server import listens
 from palaver.agents.native_way import Tell, WayIn
 from palaver.agents.native_word import Word
 from palaver.agents.work import Spawn
-from palaver.client.request import Accompany
 from palaver.clock import SystemClock
 from palaver.harness.hook_news import text_in
 from palaver.harness.marks import SEAT_MARK
+from palaver.model.lines.holder_ops import AccompanyOp
 
 MODULE: Final = "palaver.agents.codex.companion"
 HARNESS: Final = "codex"
@@ -62,7 +62,7 @@ def beside_session(home: str, server: Path, session: str, cwd: str) -> Beside:
             only=session,
         )
 
-    hold = Accompany(harness=HARNESS, session=session, cwd=cwd, version=__version__)
+    hold = AccompanyOp(harness=HARNESS, session=session, cwd=cwd, version=__version__)
     return Beside(home, hold, make, is_news=_is_news, tries=_TRIES)
 
 

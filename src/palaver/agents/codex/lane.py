@@ -20,13 +20,10 @@ from palaver.agents.codex.permissions import CodexAsker
 from palaver.agents.codex.subagents import ThreadsBelow
 from palaver.agents.codex.texts import Texts, UnknownQuestion
 from palaver.agents.codex.threads import Threads
-from palaver.agents.native_lane import NativeLane
-from palaver.agents.native_permissions import Permissions
-from palaver.agents.native_subagents import Subagents
+from palaver.agents.native_way import Reach
 from palaver.agents.native_word import Word
 from palaver.agents.typing.steps import Answer, Done
 from palaver.agents.work import Spawn
-from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import Disconnected, PalaverError
 from palaver.harness.usage_reset import limit_ends_ms
@@ -69,37 +66,20 @@ class CodexLane:
         self._looks = Looks(self._look_at, spawn)
         self._texts = Texts(self._client, self._threads, spawn, self._on_begun)
         below = ThreadsBelow(self._threads, self._texts)
-        self.subagents = Subagents(bus, below, spawn=spawn, on_change=on_change)
         self._asker = CodexAsker(self._client, self._threads)
-        self._permissions = Permissions(bus, self._asker, spawn=spawn, name_of=self.subagents.name_of)
+        self.reach = Reach(bus, self._carry, below, self._asker, spawn=spawn, on_change=on_change)
         self._lift: asyncio.TimerHandle | None = None
         self._has_started = False
         self.is_over = False
         """It is gone for good, or could never be reached."""
         self.word: Word | None = None
         """What the agent does, while we know."""
-        self.lane = NativeLane(bus, self._carry, on_change)
 
     def start(self) -> None:
         """Reach the server. The person's own screen must have reached it before: the first one names it."""
         if not self._has_started:
             self._has_started = True
             self._spawn(self._run())
-
-    # The bus
-
-    def connected(self) -> None:
-        """The bus knows of us anew: tell it all that it must know beside the state."""
-        self.subagents.connected()
-        self._permissions.connected()
-
-    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
-        """Take an offer that is for the agent or for one below it; any other goes to whom it is for."""
-        self.lane.claim(line, lambda other: self.subagents.claim(other, otherwise))
-
-    def decide(self, line: Line) -> None:
-        """Take a person's word on what is asked."""
-        self._permissions.decide(line)
 
     # The server
 
@@ -117,7 +97,7 @@ class CodexLane:
         self._update()
         self._spawn(self._wait_until_loaded())
         await self._subscribe(self._threads.current)
-        await self.lane.try_open()
+        await self.reach.lane.try_open()
 
     async def _read(self, thread: str) -> wire.Thread | None:
         try:
@@ -144,8 +124,7 @@ class CodexLane:
             self._lift.cancel()
         self._texts.close()
         self._asker.close()
-        self.subagents.close()
-        self.lane.close()
+        self.reach.close()
         self._on_word()
 
     # What the server says
@@ -247,13 +226,13 @@ class CodexLane:
     def _update(self) -> None:
         """Tell what has changed."""
         level = self._threads.level
-        self.lane.set_level(level.gate, is_paused=level.is_paused)
+        self.reach.lane.set_level(level.gate, is_paused=level.is_paused)
         if self._threads.current:
             self._bus.bind(self._threads.current)
         if not self.is_over:
-            self.subagents.look()
+            self.reach.subagents.look()
             self._asker.look()
-            self._permissions.look()
+            self.reach.permissions.look()
             self._say(self._threads.word)
 
     def _say(self, word: Word) -> None:

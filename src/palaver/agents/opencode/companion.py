@@ -4,14 +4,16 @@
 
 Each session in which somebody writes is an agent of its own, with its own connection, lane and state: none
 ever has another's mail. It starts no daemon, waits for one as long as it takes, and ends with OpenCode, whose
-pipe it reads. Where `pal` runs that OpenCode, it has nothing to do and says so by its exit status.
+pipe it reads. Where `pal` runs that OpenCode, it ends at once and says by its exit status that it is not
+needed.
 """
 
 import argparse
 import asyncio
 import logging
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from palaver import __version__
@@ -21,13 +23,14 @@ from palaver.agents.native_way import Tell, WayIn
 from palaver.agents.net.http_client import Lost, NotSent
 from palaver.agents.opencode import wire
 from palaver.agents.opencode.lane import OpenCodeLane
+from palaver.agents.opencode.place import is_held
 from palaver.agents.opencode.relay import Relay, Told, session_in, told_from_line
 from palaver.agents.work import Spawn, Work
-from palaver.client.request import Accompany
 from palaver.errors import AlreadyJoined
 from palaver.harness.hook_news import as_map, text_in
 from palaver.harness.instructions import instructions
-from palaver.harness.opencode_launch import Began
+from palaver.harness.opencode_launch import Began, is_one_turn
+from palaver.model.lines.holder_ops import AccompanyOp
 
 MODULE: Final = "palaver.agents.opencode.companion"
 HARNESS: Final = "opencode"
@@ -49,6 +52,7 @@ class Companion:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work = Work()
         self._is_needless = asyncio.Event()
+        self._is_woken = True
         self._is_root: dict[str, bool] = {}
         """Whether a session is nobody's sub-agent, as far as that is known."""
         self._asking: set[str] = set()
@@ -83,6 +87,8 @@ class Companion:
                 self._take(told)
 
     def _take(self, told: Told) -> None:
+        if told.arguments is not None:
+            self._is_woken = not is_one_turn(told.arguments)
         if told.begun:
             self._look_at(told.begun)
         said = wire.said_from_bytes(bytes(told.event)) if bytes(told.event) else None
@@ -139,16 +145,19 @@ class Companion:
                 on_word=on_word,
                 on_change=lambda: None,
                 only=session,
-                on_child=lambda child, name: self._relay.tell(child, instructions(name)),
+                on_child=lambda child, name: self._relay.tell(child, self._instructions(name)),
             )
 
-        hold = Accompany(harness=HARNESS, session=session, cwd=self._folder, version=__version__)
+        hold = AccompanyOp(harness=HARNESS, session=session, cwd=self._folder, version=__version__)
         return Beside(
             self._home,
             hold,
             make,
-            on_held=lambda held: self._relay.tell(session, instructions(held.name, unsure=held.unsure)),
+            on_held=lambda held: self._relay.tell(session, self._instructions(held.name, held.unsure)),
         )
+
+    def _instructions(self, name: str, unsure: Sequence[int] = ()) -> str:
+        return instructions(name, unsure=unsure, is_woken=self._is_woken)
 
     async def _run(self, beside: Beside) -> None:
         if (await beside.run()).code == AlreadyJoined.code:
@@ -179,6 +188,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--home", required=True)
     parser.add_argument("folder")
     options = parser.parse_args(arguments)
+    if is_held(options.home, os.getppid()):
+        return NOT_NEEDED
     return run_beside(_run(options.home, options.folder))
 
 

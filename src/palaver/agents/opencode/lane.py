@@ -13,9 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from palaver.agents.bus import Bus
-from palaver.agents.native_lane import NativeLane
-from palaver.agents.native_permissions import Permissions
-from palaver.agents.native_subagents import Subagents
+from palaver.agents.native_way import Reach
 from palaver.agents.native_word import Word
 from palaver.agents.net.http_client import Lost, NotSent
 from palaver.agents.opencode import wire
@@ -26,7 +24,6 @@ from palaver.agents.opencode.subagents import SessionsBelow
 from palaver.agents.opencode.texts import Texts
 from palaver.agents.typing.steps import Answer, Done
 from palaver.agents.work import Spawn
-from palaver.client.wire import Line
 from palaver.clock import Clock, SystemClock
 from palaver.harness.hook_news import as_map
 from palaver.harness.opencode_launch import Began
@@ -76,15 +73,15 @@ class OpenCodeLane:
         self._sessions = Sessions(manner, only=only)
         self._texts = Texts(server, self._sessions, self._prove)
         below = SessionsBelow(self._sessions, self._texts)
-        self.subagents = Subagents(bus, below, spawn=spawn, on_change=on_change, on_begun=on_child)
         asker = OpenCodeAsker(server, self._sessions)
-        self._permissions = Permissions(bus, asker, spawn=spawn, name_of=self.subagents.name_of)
+        self.reach = Reach(
+            bus, self._carry, below, asker, spawn=spawn, on_change=on_change, on_child=on_child
+        )
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_there = False
         self.is_over = False
         """It is gone for good, or could never be reached."""
-        self.lane = NativeLane(bus, self._carry, on_change)
 
     @property
     def word(self) -> Word | None:
@@ -106,21 +103,6 @@ class OpenCodeLane:
         if self._task is not None:
             self._task.cancel()
         self._give_up()
-
-    # The bus
-
-    def connected(self) -> None:
-        """The bus knows of us anew: tell it all that it must know beside the state."""
-        self.subagents.connected()
-        self._permissions.connected()
-
-    def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
-        """Take an offer that is for one of the lanes here, and give any other to whom it is for."""
-        self.lane.claim(line, lambda other: self.subagents.claim(other, otherwise))
-
-    def decide(self, line: Line) -> None:
-        """Take a person's word on what is asked."""
-        self._permissions.decide(line)
 
     # The server
 
@@ -147,8 +129,7 @@ class OpenCodeLane:
         if not self.is_over:
             self.is_over, self._is_there = True, False
             self._set_timer(0)
-            self.subagents.close()
-            self.lane.close()
+            self.reach.close()
             self._on_word()
 
     async def _follow(self) -> None:
@@ -205,7 +186,7 @@ class OpenCodeLane:
     def _come(self) -> None:
         if not self._is_there:
             self._is_there = True
-            self._spawn(self.lane.try_open())
+            self._spawn(self.reach.lane.try_open())
         self._tell()
 
     def _settle(self) -> None:
@@ -218,9 +199,9 @@ class OpenCodeLane:
 
     def _tell(self) -> None:
         level = self._sessions.level
-        self.lane.set_level(level.gate, is_paused=level.is_paused)
-        self.subagents.look()
-        self._permissions.look()
+        self.reach.lane.set_level(level.gate, is_paused=level.is_paused)
+        self.reach.subagents.look()
+        self.reach.permissions.look()
         self._set_timer(self._sessions.limit_ends_ms())
         self._on_word()
 
@@ -249,8 +230,8 @@ class OpenCodeLane:
             return Done(Answer.DEFERRED, f"OpenCode does not answer: {error}")
 
     def _prove(self, key: str) -> None:
-        self.lane.prove(key)
-        self.subagents.prove(key)
+        self.reach.lane.prove(key)
+        self.reach.subagents.prove(key)
 
     async def _begin_session(self) -> str:
         """Begin a session where there is none yet, and have the terminal show it: a person's draft stays."""

@@ -1,4 +1,4 @@
-"""Where an OpenCode's server is and what lets us in, kept in a folder of its own; and its last session.
+"""Where an OpenCode's server is and what lets us in, kept in a folder of its own.
 
 The folder is in the home of the bus and for its owner alone. It goes with the agent; one whose server is gone
 is taken away when the next is made.
@@ -8,19 +8,16 @@ import os
 import secrets
 import shutil
 import socket
-import sqlite3
 import time
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
 from palaver.harness.instructions import instructions
 from palaver.harness.opencode_launch import Began
-from palaver.model.native_place import HOLDER_FILE, NATIVE_FOLDER, Holder, format_holder
+from palaver.model.native_place import HOLDER_FILE, NATIVE_FOLDER, Holder, format_holder, parse_holder
 
 _PREFIX: Final = "opencode-"
 _FILE: Final = "server.json"
@@ -73,16 +70,33 @@ def write_told(path: Path, name: str) -> None:
 
 def write_holder(path: Path) -> None:
     """Say that this process takes the place away; where it is killed, the daemon does. Raises OSError."""
-    said = format_holder(Holder(pid=os.getpid(), start=_own_start()))
+    said = format_holder(Holder(pid=os.getpid(), start=_stat(os.getpid())[1]))
     _write(path.with_name(HOLDER_FILE), said.encode("ascii"))
 
 
-def _own_start() -> int:
-    """Give the ticks from boot to the start of this process; 0 where the system does not say."""
+def is_held(home: str, pid: int) -> bool:
+    """Whether the holder of a place in this home has started a process; no, where the system does not say."""
+    above = _stat(pid)[0]
+    holder = Holder(pid=above, start=_stat(above)[1])
+    return above > 0 and any(
+        _read_holder(folder) == holder for folder in Path(home, NATIVE_FOLDER).glob(f"{_PREFIX}*")
+    )
+
+
+def _read_holder(folder: Path) -> Holder | None:
     try:
-        return int(Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()[19])
+        return parse_holder((folder / HOLDER_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _stat(pid: int) -> tuple[int, int]:
+    """Give the parent of a process and the ticks from boot to its start; 0 where the system does not say."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        return int(words[1]), int(words[19])
     except (OSError, ValueError, IndexError):
-        return 0
+        return 0, 0
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -113,19 +127,3 @@ def free_port() -> int:
     with socket.socket() as asking:
         asking.bind(("127.0.0.1", 0))
         return int(asking.getsockname()[1])
-
-
-def last_opencode_session(environment: Mapping[str, str], cwd: str) -> str:
-    """Give the session that OpenCode would go on with in a folder, empty when there is none."""
-    data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
-    path = environment.get("OPENCODE_DB") or f"{data}/opencode/opencode.db"
-    question = (
-        "SELECT id FROM session WHERE directory = ? AND parent_id IS NULL AND time_archived IS NULL "
-        "ORDER BY time_updated DESC LIMIT 1"
-    )
-    try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_BUSY_S)) as database:
-            found = database.execute(question, (os.path.realpath(cwd),)).fetchone()
-    except sqlite3.Error:
-        return ""
-    return str(found[0]) if found else ""

@@ -23,6 +23,8 @@ _CONNECTED: Final = b'{"type":"server.connected","properties":{}}'
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the plugin: something has happened, a session was put something to, or an answer."""
 
+    arguments: tuple[str, ...] | None = None
+    """How OpenCode was started; the plugin's first line says it."""
     event: msgspec.Raw = msgspec.Raw(b"")
     begun: str = ""
     answer: int = 0

@@ -18,6 +18,8 @@ from palaver.model.delivery import AgentState
 
 _EDITS: Final = frozenset({"edit", "write", "multiedit", "patch"})
 _WHAT: Final = ("command", "filePath", "path", "pattern", "url", "query", "description")
+_ANYTHING: Final = "*"
+"""The pattern of a tool whose uses OpenCode does not tell apart: it says nothing of this one."""
 _LIMIT_ANSWERS: Final = 200
 """Messages of the model that are remembered in each session; then the oldest is forgotten."""
 _NO_PROOF: Final = frozenset({"patch", "snapshot", "compaction", "subtask", "agent", "file"})
@@ -124,7 +126,8 @@ class Talk:
     def ask_permission(self, about: Mapping[str, object]) -> None:
         one = asked_of(about)
         what = text_in(one.given, "command", "filepath", "url")
-        what = what or ", ".join(str(pattern) for pattern in as_texts(one.given["patterns"]))
+        patterns = [str(pattern) for pattern in as_texts(one.given["patterns"]) if pattern != _ANYTHING]
+        what = what or ", ".join(patterns)
         self.asked[one.request] = one_line(": ".join(filter(None, (PERMISSION, one.tool, what))))
         self.permissions[one.request] = one
 

@@ -18,10 +18,13 @@ from palaver.agents.watching.frames_wire import (
     control_to_bytes,
     data_frames,
 )
+from palaver.agents.watching.stream import read_ready
 from palaver.errors import PalaverError
 
 _READ_BYTES: Final = 65536
-_LIMIT_OUT_BYTES: Final = 1024 * 1024
+_LIMIT_OUT_BYTES: Final = 256 * 1024
+"""Output that may wait for one who does not read: a holder stays small, whoever watches it."""
+_LIMIT_ANSWER_BYTES: Final = 1024 * 1024
 _LIMIT_ANSWERS: Final = 256
 """So many answers may wait for one who does not read; one more ends it: it only asks."""
 
@@ -134,7 +137,7 @@ class Viewer:
 
     def answer(self, frames: bytes) -> None:
         """Send what it asked for; one that asks and does not read gets nothing."""
-        if self._out_bytes + len(frames) <= _LIMIT_OUT_BYTES:
+        if self._out_bytes + len(frames) <= _LIMIT_ANSWER_BYTES:
             self.send(frames)
 
     @property
@@ -202,15 +205,10 @@ class Viewer:
             self._loop.add_reader(self.connection, self._read)
 
     def _read(self) -> None:
-        try:
-            data = self.connection.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
+        data = read_ready(self.connection, _READ_BYTES)
         if data:
             self._take(data)
-        else:
+        elif data is not None:
             self.close()
 
     def _take(self, data: bytes) -> None:

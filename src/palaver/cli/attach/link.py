@@ -8,6 +8,7 @@ from typing import Final
 from palaver.agents.request_wire import AgentRequest, Reply, reply_from_json, request_to_json
 from palaver.agents.sockets import socket_path
 from palaver.agents.watching.frames_wire import Frame, FrameReader, control_to_bytes, data_frames
+from palaver.agents.watching.stream import read_ready, send_ready
 from palaver.errors import BadRequest, NotFound, PalaverError
 from palaver.home import connect_socket
 
@@ -88,26 +89,16 @@ class Link:
         self._flush()
 
     def _flush(self) -> None:
-        try:
-            while self._unsent:
-                del self._unsent[: self._wire.send(self._unsent)]
-        except BlockingIOError:
+        if send_ready(self._wire, self._unsent):
+            self._loop.remove_writer(self._wire)
+        else:
             self._loop.add_writer(self._wire, self._flush)
-            return
-        except OSError:
-            self._unsent.clear()  # reading says that it is over
-        self._loop.remove_writer(self._wire)
 
     def _read(self) -> None:
-        try:
-            data = self._wire.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
+        data = read_ready(self._wire, _READ_BYTES)
         if data:
             self._take(data)
-        else:
+        elif data is not None:
             self._on_lost()
 
     def _take(self, data: bytes) -> None:

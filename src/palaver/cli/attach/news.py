@@ -11,9 +11,10 @@ from typing import Final
 
 import msgspec
 
-from palaver.client.request import Events, ListAgents, Request, request_to_json
 from palaver.client.wire import Line, Wire
 from palaver.home import connect_socket
+from palaver.model.lines.program_ops import EventsOp, ListOp
+from palaver.model.lines.wire import Op, op_to_json
 
 _PAUSE_S: Final = 0.5
 _CALM_S: Final = 0.05
@@ -81,14 +82,14 @@ class _Watcher:
 
     async def run(self, wire: Wire) -> None:
         """Ask again and again; return when the connection is lost or the bus does not know how."""
-        answer = await self._ask(wire, Events(last=1, limit=1))
+        answer = await self._ask(wire, EventsOp(last=1, limit=1))
         if answer is None:
             return
-        follow = Events(types=_TYPES, agents=(self._name,), after=_found(answer).last, follow=True)
+        follow = EventsOp(types=_TYPES, agents=(self._name,), after=_found(answer).last, follow=True)
         await self._ask(wire, follow)
         while True:
             self._has_news.clear()
-            answer = await self._ask(wire, ListAgents(agent=self._name))
+            answer = await self._ask(wire, ListOp(agent=self._name))
             if answer is None:
                 return
             pages = _listed(answer).agents
@@ -96,13 +97,13 @@ class _Watcher:
             await self._has_news.wait()
             await asyncio.sleep(_CALM_S)
 
-    async def _ask(self, wire: Wire, request: Request) -> msgspec.Raw | None:
+    async def _ask(self, wire: Wire, request: Op) -> msgspec.Raw | None:
         if self._is_lost:
             return None
         number = next(self._numbers)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
-        wire.write(request_to_json(number, request))
+        wire.write(op_to_json(number, request))
         try:
             return await answer
         except ConnectionError:

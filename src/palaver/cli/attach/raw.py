@@ -26,6 +26,7 @@ from palaver.agents.watching.frames_wire import (
     control_to_bytes,
     data_frames,
 )
+from palaver.agents.watching.stream import read_ready, send_ready
 from palaver.cli.attach.link import call
 
 _PREFIX: Final = 0x1C
@@ -85,7 +86,7 @@ class _Session:
                 if self._wire in ready:
                     self._on_wire()
                 if writable:
-                    self._flush()
+                    send_ready(self._wire, self._out)
 
     def report(self, name: str) -> int:
         """Say how it ended, and give the exit status."""
@@ -133,15 +134,10 @@ class _Session:
     # The agent's side
 
     def _on_wire(self) -> None:
-        try:
-            data = self._wire.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
+        data = read_ready(self._wire, _READ_BYTES)
         if data:
             self._show(data)
-        else:
+        elif data is not None:
             self._is_over = True
 
     def _show(self, data: bytes) -> None:
@@ -161,16 +157,7 @@ class _Session:
 
     def _send(self, frames: bytes) -> None:
         self._out += frames
-        self._flush()
-
-    def _flush(self) -> None:
-        try:
-            while self._out:
-                del self._out[: self._wire.send(self._out)]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._out.clear()  # reading says that it is over
+        send_ready(self._wire, self._out)
 
     # Signals
 

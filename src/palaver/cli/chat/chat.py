@@ -17,9 +17,9 @@ from palaver.cli.chat.talk import ANSWERED, Answer
 from palaver.client.answer import events_from_json, last_from_json
 from palaver.client.follower import Follower
 from palaver.client.plain import Plain
-from palaver.client.request import CallTool, Events, Whoami
 from palaver.doors.argv.style import Paint, wants_colour
 from palaver.errors import PalaverError
+from palaver.model.lines.program_ops import EventsOp, ToolOp, WhoamiOp
 from palaver.rooms.events import room_event
 
 _decode: Final = msgspec.json.decode
@@ -36,19 +36,19 @@ class RoomBus:
     async def tool(self, name: str, **arguments: object) -> Answer:
         """Call a room tool as the person at the terminal."""
         line = self._waits if name == "wait_for_events" else self._calls
-        request = CallTool(tool=name, arguments=arguments, key=secrets.token_hex(16))
+        request = ToolOp(tool=name, arguments=arguments, key=secrets.token_hex(16))
         answer: Answer = _decode(await line.ask(request))
         return answer
 
     async def newest(self, room: str, count: int) -> list[Answer]:
         """Give the newest events of a room, as the room tools show them."""
-        found = events_from_json(await self._calls.ask(Events(rooms=(room,), last=count)))
+        found = events_from_json(await self._calls.ask(EventsOp(rooms=(room,), last=count)))
         return [room_event(event) for event in found]
 
     async def deliveries(self) -> AsyncGenerator[Answer, None]:
         """Give what becomes of messages from now on: delivery reports, and a reply as one more."""
-        after = last_from_json(await self._calls.ask(Events(last=1)))
-        request = Events(types=("delivery", "message"), after=after, follow=True)
+        after = last_from_json(await self._calls.ask(EventsOp(last=1)))
+        request = EventsOp(types=("delivery", "message"), after=after, follow=True)
         async with aclosing(Follower(self._home, request).events()) as events:
             async for event in events:
                 if event.type == "delivery":
@@ -71,7 +71,7 @@ def chat(home: str, room: str, environment: Mapping[str, str]) -> int:
 
 async def _chat(home: str, room: str, paint: Paint) -> int:
     async with Plain(home) as calls, Plain(home) as waits:
-        me = _decode(await calls.ask(Whoami()))["name"]
+        me = _decode(await calls.ask(WhoamiOp()))["name"]
         page = Page(me, paint, lambda ms: time.strftime("%H:%M", time.localtime(ms / 1000)))
         bus = RoomBus(home, calls, waits)
         if sys.stdin.isatty() and sys.stdout.isatty():

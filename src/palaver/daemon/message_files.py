@@ -1,0 +1,84 @@
+"""The files of messages to agents in terminals, written as soon as a message is queued, also while they wait.
+
+They are copies for people and agents to read: what counts is in the log, and whoever types a message writes
+its file if it is missing. So a disk that is full or slow holds nobody up, and a file may be left out.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from palaver.agents.message_file import write_message
+from palaver.log.api import Log
+from palaver.log.state import find_mail, read_agent
+from palaver.model.delivery import State
+from palaver.model.envelope import Event
+from palaver.model.mail import deliverable
+from palaver.model.message import is_lost, is_raw, message_fields, readable_text
+
+_LIMIT_WAITING: Final = 10_000
+
+_logger: Final = logging.getLogger("palaver")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copy:
+    agent: str
+    id: str
+    ts: int
+    text: str
+
+
+class MessageFiles:
+    """Writes them in a thread, one batch after the other. Beyond 10,000 that wait, new ones are left out."""
+
+    def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup) -> None:
+        self._home = str(home)
+        self._log = log
+        self._tasks = tasks
+        self._waiting: deque[_Copy] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = log.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Hear of nothing more."""
+        self._unsubscribe()
+
+    def _follow(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._add(event)
+        if self._waiting and (self._writing is None or self._writing.done()):
+            self._writing = self._tasks.create_task(self._write())
+
+    def _add(self, event: Event) -> None:
+        if is_raw(event) or is_lost(event) or message_fields(event).get("bare"):
+            return
+        for name in deliverable(event).delivered_to:
+            if self._is_queued_at_a_terminal(name, event.seq) and len(self._waiting) < _LIMIT_WAITING:
+                self._waiting.append(_Copy(agent=name, id=event.id, ts=event.ts, text=readable_text(event)))
+
+    def _is_queued_at_a_terminal(self, name: str, seq: int) -> bool:
+        agent = read_agent(self._log.rows, name)
+        if agent is None or not agent.holder:
+            return False
+        found = find_mail(self._log.rows, name, seq)
+        return found is not None and found[1].state == State.QUEUED
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch = list(self._waiting)
+            self._waiting.clear()
+            await asyncio.to_thread(_write_all, self._home, batch)
+
+
+def _write_all(home: str, batch: Iterable[_Copy]) -> None:
+    for one in batch:
+        try:
+            write_message(home, one.agent, one.id, one.ts, one.text)
+        except OSError as error:
+            _logger.warning("no file for message %s to %s: %s", one.id, one.agent, error.strerror)
+            return  # those behind it would fare no better, and each is written when it is typed

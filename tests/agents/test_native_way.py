@@ -1,0 +1,120 @@
+"""All whom a way in reaches, as the bus sees them: the agent, those below it, and the person they ask."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from tests.agents.stage import Stage
+
+from palaver.agents.bus import Bus
+from palaver.agents.native_way import Reach
+from palaver.agents.native_word import Asked, Level, Word
+from palaver.agents.terminal.gates import OPEN
+from palaver.agents.typing.steps import Answer, Done
+from palaver.client.wire import Line
+from palaver.model.delivery import AgentState
+from palaver.model.last_report import Outcome
+from palaver.model.lines.holder_ops import HoldOp
+
+OWN = Outcome(messages=(3,), answer="seen")
+BELOW = Outcome(messages=(4,), answer="seen", name="luna_sub_1")
+
+
+class Quiet:
+    """A harness that has started nobody and asks nothing."""
+
+    ending = "done"
+
+    def living(self) -> dict[str, tuple[str, str]]:
+        return {}
+
+    def level_of(self, key: str) -> Level:
+        return Level(OPEN)
+
+    def word_of(self, key: str) -> Word:
+        return Word(state=AgentState.IDLE)
+
+    def is_waiting(self, key: str) -> bool:
+        return False
+
+    async def carry(self, key: str, text: str, mark: str) -> Done:
+        return Done(Answer.DEFERRED)
+
+    def asked(self) -> dict[str, Asked]:
+        return {}
+
+    async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
+        return False
+
+
+class Reached:
+    """A way in to a quiet harness, on the bus."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.is_there = False
+        self.is_held = asyncio.Event()
+        self.others: list[Line] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.bus = Bus(str(stage.home), HoldOp(pid=1, ticket="t", secret="s"), self._on_held, self._on_push)
+        quiet = Quiet()
+        self.reach = Reach(self.bus, self._carry, quiet, quiet, spawn=self._spawn, on_change=lambda: None)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.create_task(work))
+
+    async def _carry(self, text: str, key: str) -> Done:
+        return Done(Answer.DEFERRED)
+
+    async def _on_held(self, held: object) -> None:
+        self.reach.connected(is_there=self.is_there)
+        self.is_held.set()
+
+    def _on_push(self, line: Line) -> None:
+        self.reach.claim(line, self.others.append)
+
+
+@pytest.fixture
+def reached(stage: Stage) -> Reached:
+    return Reached(stage)
+
+
+async def test_the_outcomes_of_the_agent_and_of_those_below_it_are_kept_apart(reached: Reached) -> None:
+    reached.reach.remember((BELOW, OWN))
+
+    assert reached.reach.lane.outcomes == (OWN,)
+    assert reached.reach.subagents.outcomes == (BELOW,)
+    assert reached.reach.outcomes == (OWN, BELOW)
+
+
+async def test_an_offer_that_is_for_nobody_here_is_given_on(reached: Reached) -> None:
+    line = Line(push="offer", lane=9)
+
+    reached.reach.claim(line, reached.others.append)
+
+    assert reached.others == [line]
+    assert reached.reach.is_at_rest
+
+
+async def test_what_a_person_decides_on_what_nobody_asks_is_nothing(reached: Reached) -> None:
+    reached.reach.decide(Line(push="decision", request="per_1", allowed=True))
+
+    await reached.reach.settle()
+    assert reached.tasks == []
+
+
+async def test_a_lane_opens_with_the_first_connection_on_which_the_harness_is_there(
+    stage: Stage, reached: Reached
+) -> None:
+    running = asyncio.create_task(reached.bus.run())
+    async with asyncio.timeout(5):
+        await reached.is_held.wait()
+
+    reached.is_there = True
+    reached.bus.drop()
+    await stage.daemon.heard("lane", kind="native")
+    reached.reach.close()
+    running.cancel()
+    await asyncio.wait([running, *reached.tasks])
+
+    assert [said["op"] for said in stage.daemon.said] == ["hold", "hold", "lane"]

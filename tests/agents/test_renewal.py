@@ -1,0 +1,66 @@
+"""A holder that becomes its newer version: whoever asks for it again meanwhile ends nothing."""
+
+import os
+import signal
+
+import pytest
+from tests.agents.stage import Stage, command_of, is_running, script, wait_until
+
+from palaver.agents import renewal
+from palaver.agents.bus import Held
+from palaver.agents.renewal import Kept, become_new
+
+
+async def test_one_that_is_told_again_and_again_while_it_changes_goes_on(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    holder, child = stage.holder, stage.child
+
+    def has_changed_twice() -> bool:
+        os.kill(holder, signal.SIGUSR2)
+        return len([one for one in stage.daemon.said if one["op"] == "hold"]) >= 3
+
+    await wait_until(has_changed_twice)
+
+    person = await stage.attach()
+    await person.press(b"still here\r")
+    await person.until_shown(b"got 'still here'")
+    assert "--resume-fd" in command_of(holder)
+    assert (is_running(child), stage.child, stage.holder) == (True, child, holder)
+
+
+async def test_one_that_is_told_to_end_while_it_changes_ends_its_agent_and_reports(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.daemon.heard("lane")
+    holder = stage.holder
+
+    os.kill(holder, signal.SIGUSR2)
+    await wait_until(lambda: "--resume-fd" in command_of(holder))
+    os.kill(holder, signal.SIGTERM)
+
+    assert (await stage.daemon.heard("leave"))["reason"].startswith(("killed by", "exited with"))
+
+
+def test_a_newer_version_that_cannot_be_run_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "find_python", lambda: "/no/such/python")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    master, listener = os.pipe()
+    kept = Kept(
+        home="/home",
+        held=Held(name="luna", secret="s", seat="seat", harness=""),
+        child=1,
+        command=("x",),
+        master=master,
+        listener=listener,
+        cols=80,
+        rows=24,
+        painted=b"",
+    )
+
+    with pytest.raises(FileNotFoundError):
+        become_new(kept)
+
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert (os.get_inheritable(master), os.get_inheritable(listener)) == (False, False)
+    os.close(master)
+    os.close(listener)

@@ -1,0 +1,105 @@
+"""A slip of the pen: the nearest word is offered, and what can never match is said or refused."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.stage import Home, new_home
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Home]:
+    """Anna, a thread, and an event of a type of somebody's own."""
+    with new_home() as home:
+        home.ok("up")
+        home.shell().ok("join", "--name", "anna")
+        home.ok("send", "@anna", "--thread", "pr-123", "--", "hello")
+        yield home
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (("whoami", "--as", "ana"), "nearest: anna"),
+        (("thread", "show", "pr-12"), "nearest: pr-123"),
+        (("thread", "show", "zzzzzz"), "'pal thread list' shows them"),
+        (("config", "get", "brake_hop"), "did you mean brake_hops?"),
+        (("config", "get", "zzzzzz"), "'pal config list' shows those there are"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_word_that_nothing_is_called_is_refused_with_the_nearest(
+    still: Home, words: tuple[str, ...], nearest: str
+) -> None:
+    refused = still.pal(*words)
+
+    assert refused.status == 1
+    assert nearest in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("events", "--from", "ana"), "nobody called ana is known here; nearest: anna"),
+        (("events", "--agent", "@Ana"), "nobody called @Ana is known here; nearest: anna"),
+        (("events", "--from", "zzzzzz"), "nobody called zzzzzz is known here; 'pal list -v' shows"),
+        (("events", "--type", "mesage"), "no event of type mesage is in the log; nearest: message"),
+        (("recv", "--peek", "--as", "anna", "--from", "ana"), "nobody called ana is known here"),
+        (("events", "sub", "--as", "anna", "--agent", "ana"), "nobody called ana is known here"),
+        (("events", "sub", "--as", "anna", "--from", "ana"), "nobody called ana is known here"),
+        (("events", "sub", "--as", "anna", "--type", "mesage"), "nearest: message"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_filter_by_what_is_not_known_finds_nothing_and_says_so(
+    still: Home, words: tuple[str, ...], said: str
+) -> None:
+    found = still.pal(*words, "--json")
+
+    assert (found.status, found.err.count("\n")) == (0, 1)
+    assert said in found.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--from", "anna", "--from", "@ANNA", "--from", "human"),
+        ("--from", "script", "--agent", "[pal-events]"),
+        ("--type", "message_sent", "--type", "message", "--type", "deploy.done"),
+        ("--intent", "request", "--status", "listening", "--status", "seen", "--status", "exited"),
+    ],
+    ids=" ".join,
+)
+def test_a_filter_by_what_is_known_or_like_nothing_else_says_nothing(
+    still: Home, words: tuple[str, ...]
+) -> None:
+    found = still.ok("events", *words)
+
+    assert found.err == ""
+
+
+@pytest.mark.parametrize("before", [("events",), ("events", "sub", "--as", "anna")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("words", "nearest"), [(("--intent", "requst"), "request"), (("--status", "idel"), "idle")]
+)
+def test_an_intent_or_a_state_that_there_is_not_is_refused(
+    still: Home, before: tuple[str, ...], words: tuple[str, ...], nearest: str
+) -> None:
+    refused = still.pal(*before, *words)
+
+    assert refused.status == 2
+    assert f"did you mean {nearest}?" in refused.err
+
+
+def test_an_empty_name_is_none_to_join_with(still: Home) -> None:
+    refused = still.shell().pal("join", "--name", "", "--json")
+
+    assert (refused.status, refused.error["error"]) == (2, "usage")
+
+
+def test_who_has_joined_is_told_its_name_wherever_it_wants_to_sit(still: Home) -> None:
+    luna = still.shell()
+    name = luna.ok("join", "--json").json["name"]
+
+    refused = luna.pal("join", "--name", "other", "--pid", "1", "--json")
+
+    assert (refused.error["error"], refused.error["name"]) == ("already_joined", name)

@@ -1,0 +1,48 @@
+"""Which messages are put into files as they are queued, and what happens where that cannot be done."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
+
+from palaver.daemon.message_files import MessageFiles
+
+
+@asynccontextmanager
+async def kept_in(home: Path, bus: Bus) -> AsyncIterator[None]:
+    """Files of messages that are sent in the block; they are written when it ends."""
+    async with asyncio.TaskGroup() as tasks:
+        files = MessageFiles(home, bus.log, tasks)
+        yield
+        files.close()
+
+
+def texts(home: Path, agent: str) -> list[str]:
+    """What lies in an agent's folder."""
+    return sorted(file.read_text().removesuffix("\n") for file in (home / "messages" / agent).glob("*"))
+
+
+async def test_only_what_waits_for_an_agent_in_a_terminal_has_a_file(tmp_path: Path) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus:
+        await bus.join("luna", holder="hash", seat=seat(7))
+        await bus.join("nova")
+        async with kept_in(tmp_path, bus):
+            await bus.send(HUMAN, "for both", "@luna", "@nova")
+            await bus.send(HUMAN, "for nova", "@nova")
+            await bus.send(HUMAN, "", "@luna", raw=b"y", priority="interrupt")
+
+    assert texts(tmp_path, "luna") == ["for both"]
+    assert not (tmp_path / "messages" / "nova").exists()
+
+
+async def test_a_folder_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus:
+        await bus.join("luna", holder="hash", seat=seat(7))
+        (tmp_path / "messages").touch()
+        async with kept_in(tmp_path, bus):
+            sent = await bus.send(HUMAN, "one", "@luna")
+
+    assert sent.seq
+    assert (tmp_path / "messages").is_file()
