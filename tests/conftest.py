@@ -1,10 +1,11 @@
 """What holds for every test: signals mean what they mean in a terminal, and engines are tried in turn.
 
-Whoever starts the tests in the background may have signals ignored, and every process that a test starts
-would inherit that. And no test asserts how long something took: examples have no deadline, and may be
-slow to draw.
+Whoever starts the tests in the background may have signals ignored or blocked, or a umask of its own, and
+every process that a test starts would inherit that. And no test asserts how long something took: examples
+have no deadline, and may be slow to draw.
 """
 
+import os
 import signal
 
 import pytest
@@ -14,11 +15,12 @@ from tests.fakes import OpenLog, open_memory, open_sqlite
 settings.register_profile("palaver", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("palaver")
 
-for _number in (signal.SIGHUP, signal.SIGQUIT):
+for _number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # these two Python itself ignores
     if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, signal.SIG_DFL)
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+        _is_key = _number == signal.SIGINT
+        signal.signal(_number, signal.default_int_handler if _is_key else signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+os.umask(0o022)
 
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])

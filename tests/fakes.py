@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.limits import LIMIT_S
+
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.broker.outcome import Joined, Sent, Written
 from palaver.delivery.delivery import Delivery
@@ -27,7 +29,6 @@ from palaver.model.query import Query
 from palaver.model.request import Acknowledge, Join, Notify, Report, Request, Send
 from palaver.routing.brakes import Brakes
 
-LIMIT_S = 5.0
 OPEN = Level()
 START_MS = 1_700_000_000_000
 LIMIT_HOPS = 4

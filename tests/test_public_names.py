@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.limits import LIMIT_S
 
 import palaver
 
@@ -26,7 +27,9 @@ def test_another_name_is_an_error_that_says_so() -> None:
 def test_importing_the_package_imports_nothing_else() -> None:
     program = "import sys, palaver; print([name for name in sys.modules if name.startswith('palaver.')])"
 
-    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, check=True, timeout=5)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], capture_output=True, check=True, timeout=LIMIT_S
+    )
 
     assert done.stdout == b"[]\n"
 

@@ -25,12 +25,12 @@ from tests.docs.pages import (
 )
 
 from palaver.config import NOT_SETTINGS, Settings
-from palaver.doors import lines_wire
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
 from palaver.errors import error_codes
 from palaver.harness.marks import MARKS
 from palaver.model.event_types import EVENT_TYPES
+from palaver.model.lines.wire import Op
 
 # Settings and errors
 
@@ -64,7 +64,7 @@ def test_the_errors_page_gives_every_code_the_exit_status_that_commands_end_with
 
 # Lines of JSON
 
-OPS: dict[str, type[msgspec.Struct]] = {str(op.__struct_config__.tag): op for op in get_args(lines_wire.Op)}
+OPS: dict[str, type[msgspec.Struct]] = {str(op.__struct_config__.tag): op for op in get_args(Op)}
 
 
 def requests() -> dict[str, str]:

@@ -21,7 +21,7 @@ from palaver.model.event_types import EVENT_TYPES, unlisted_fields
 from palaver.model.life import DAEMON_STARTED, READY, RESUMED, SESSION, STARTED, STOPPED
 from palaver.model.mail import DeliveryReport
 from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
-from palaver.model.query import Query
+from palaver.model.query import Filter, Query
 from palaver.model.request import (
     Acknowledge,
     Archive,
@@ -57,7 +57,7 @@ from palaver.model.room import (
     TellKick,
 )
 from palaver.model.subagent import BeginSubagent
-from palaver.model.subscription import Filter, FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.model.task import CompleteTask, CreateTask, UpdateTask
 from palaver.model.terminal import TYPED, FireNag, Pause, Typed, Unpause
 from palaver.model.transcript import Excerpt

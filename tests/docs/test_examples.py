@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.docs.pages import blocks, page
+from tests.limits import LIMIT_S
 
 import palaver
 
-LIMIT_S = 5
 EXAMPLES = blocks(page("sdk.md"), "python")
 
 Environment = dict[str, str]

@@ -16,6 +16,7 @@ from tests.flows.door_cli import CliDoor, CliSeat
 from tests.flows.door_sdk import SdkDoor
 from tests.flows.room_door import HttpRooms, McpRooms, RoomDoor, SdkRooms
 from tests.flows.room_door_cli import CliRooms
+from tests.limits import LIMIT_S
 
 DOORS: Final[dict[str, Callable[[Path], Door]]] = {"cli": CliDoor, "sdk": SdkDoor}
 ROOM_DOORS: Final[dict[str, Callable[[Path], RoomDoor]]] = {
@@ -44,14 +45,14 @@ def home() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="pal-"))
     yield directory
     _end_daemon(directory)
-    shutil.rmtree(directory)
+    shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
 
 
 def _end_daemon(home: Path) -> None:
     with suppress(OSError, ValueError):
         daemon = os.pidfd_open(int((home / "daemon.lock").read_text()))
         signal.pidfd_send_signal(daemon, signal.SIGKILL)
-        select.select([daemon], [], [], 5)
+        select.select([daemon], [], [], LIMIT_S)
         os.close(daemon)
 
 
@@ -84,7 +85,7 @@ def place() -> Iterator[Path]:
     """A folder in which several work; it belongs to nothing above it."""
     directory = Path(tempfile.mkdtemp(prefix="work-")).resolve()
     yield directory
-    shutil.rmtree(directory)
+    shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.flows.door import Letter, Refused, Sent, Step
-from tests.flows.shell import LIMIT_S, Result, Shell
+from tests.flows.shell import Result, Shell
+from tests.limits import LIMIT_S
 
 from palaver import Envelope
 

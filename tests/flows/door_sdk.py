@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.flows.door import Letter, Refused, Sent, Step
-from tests.flows.shell import LIMIT_S
+from tests.limits import LIMIT_S
 
 import palaver
 from palaver.errors import PalaverError

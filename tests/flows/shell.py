@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_S = 5.0
+from tests.limits import LIMIT_S
 
 # Both leave their parents behind: whatever runs the tests, a harness maybe, is no part of who is asking.
 _ALONE = ["sh", "-c", "exec 3<&0; sh <&3 3<&- &"]

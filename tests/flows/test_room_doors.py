@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.flows.behaviours import behaviour
 from tests.flows.room_door import HttpRooms, RoomDoor, RoomSeat
-from tests.flows.shell import LIMIT_S
 from tests.flows.test_room_talk import mail, say
 from tests.flows.test_rooms import names_of, owner, until_waiting
+from tests.limits import LIMIT_S
 
 Doors = dict[str, RoomDoor]
 

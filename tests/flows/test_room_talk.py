@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.flows.behaviours import behaviour
 from tests.flows.room_door import RoomDoor, RoomSeat
-from tests.flows.shell import LIMIT_S
 from tests.flows.test_rooms import claim, refusal, seated, types_in, until_waiting
+from tests.limits import LIMIT_S
 
 
 async def mail(seat: RoomSeat) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from tests.flows.behaviours import behaviour
 from tests.flows.door import Refused
 from tests.flows.room_door import Answer, RoomDoor, RoomSeat
-from tests.flows.shell import LIMIT_S
+from tests.limits import LIMIT_S
 
 HANDOFF = {"status": "half done", "next_action": "go on", "mood": ["good"]}
 

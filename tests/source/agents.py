@@ -34,7 +34,7 @@ def hear_texts(shell: Shell) -> list[str]:
 
 def wait_for_texts(shell: Shell) -> list[str]:
     """Give the texts of what waits for an agent, or of what comes next."""
-    lines = shell.ok("recv", "--wait", "--timeout", "5", "--json").lines
+    lines = shell.ok("recv", "--wait", "--timeout", "30", "--json").lines
     return [line["text"] for line in lines]
 
 

@@ -18,7 +18,7 @@ def test_the_sender_of_a_request_is_told_when_its_recipient_goes_idle(bus: Home)
 
     nova.ok("status", "set", "listening")
 
-    (notice,) = luna.ok("recv", "--wait", "--timeout", "5", "--json").lines
+    (notice,) = luna.ok("recv", "--wait", "--timeout", "30", "--json").lines
     assert (notice["from"], notice["sender_kind"]) == ("[pal-events]", "system")
     assert notice["text"] == f"@luna nova is now idle (request #{asked})"
 
