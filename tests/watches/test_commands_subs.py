@@ -34,7 +34,9 @@ class Shell:
     async def run(self, *words: str) -> str:
         parsed = parse(TABLE, ["events", *words])
         services = SimpleNamespace(log=self._bus.log, broker=self._bus.broker, clock=self._bus.clock)
-        asked = SimpleNamespace(key=None, stdout_is_terminal=False, environment={}, width=0, cwd="/src", resume=b"")
+        asked = SimpleNamespace(
+            key=None, stdout_is_terminal=False, environment={}, width=0, cwd="/src", resume=b""
+        )
         call = Call(
             services=cast(Services, services),
             connection=cast(ArgvConnection, SimpleNamespace(output=self)),
