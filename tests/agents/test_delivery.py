@@ -112,7 +112,7 @@ async def test_raw_keys_go_byte_for_byte_with_the_screen_as_evidence(stage: Stag
 
 async def test_raw_keys_for_a_plain_shell_are_refused(stage: Stage) -> None:
     await stage.start(["bash", "--norc", "--noprofile", "-i"])
-    await stage.daemon.heard("gate", open=False)
+    await stage.daemon.heard("gate", open=False, reason="shell")
 
     stage.daemon.offer(1, "", raw=base64.b64encode(b"y\r").decode(), priority="interrupt")
 
@@ -215,8 +215,9 @@ async def test_a_plain_shell_after_the_exit_is_not_typed_into(stage: Stage, tmp_
     await stage.open_gate()
     person = await stage.attach()
 
+    earlier = [one for one in stage.daemon.said if one["op"] == "gate" and one.get("reason") == "shell"]
     await person.press(b"\x04")
-    await stage.daemon.heard("gate", reason="shell")
+    await stage.daemon.heard("gate", reason="shell", count=len(earlier) + 1)
     stage.daemon.offer(1, "rm -rf nothing")
 
     assert (await stage.daemon.heard("answer"))["answer"] == "deferred"
