@@ -486,10 +486,14 @@ def test_a_person_who_types_into_a_program_without_a_known_composer_is_not_distu
     theirs = replace(theirs, human_key_ms=100_100, output_ms=100_150)
 
     held = hand.ask(theirs, after_ms=900)
-    after = hand.ask(replace(theirs, composer=Composer.EMPTY, draft="", human_key_count=2), after_ms=900)
+    taken = replace(theirs, composer=Composer.EMPTY, draft="", human_key_count=2)
+    after = [hand.ask(taken, after_ms=900), hand.ask(taken, after_ms=1_000)]
 
     assert held == Wait(500, "draft")
-    assert after == Done(Answer.UNCONFIRMED, "something took it before it was sent")
+    assert after == [
+        Wait(100, "composer"),
+        Done(Answer.UNCONFIRMED, "something took it before it was sent"),
+    ]
     assert hand.keys == [TEXT.encode()]
 
 
@@ -498,12 +502,29 @@ def test_an_echo_that_vanished_while_it_was_held_gets_no_enter() -> None:
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     hand.ask(BLIND)
 
-    steps = [hand.ask(replace(echoed, has_dialog=True), after_ms=300), hand.ask(BLIND, after_ms=300)]
+    steps = [hand.ask(replace(echoed, has_dialog=True), after_ms=300)]
+    steps += [hand.ask(BLIND, after_ms=300), hand.ask(BLIND, after_ms=1_000)]
 
     assert steps == [
         Wait(500, "dialog"),
+        Wait(100, "composer"),
         Done(Answer.UNCONFIRMED, "something took it before it was sent"),
     ]
+
+
+def test_an_echo_that_a_dialog_covers_is_sent_when_the_dialog_is_gone() -> None:
+    hand = Hand(GENERIC)
+    echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
+    covered = replace(BLIND, before_cursor=f"> {TEXT}\nProceed? [y/n] ", output_count=3, has_dialog=True)
+    hand.ask(BLIND)
+
+    steps = [hand.ask(replace(echoed, state=AgentState.BLOCKED), after_ms=300)]
+    steps += [hand.ask(covered, after_ms=300), hand.ask(covered, after_ms=5_000)]
+    steps += [hand.ask(replace(BLIND, output_count=4), after_ms=300)]  # the frame is half drawn
+    steps += [hand.ask(replace(echoed, output_count=4), after_ms=900)]
+
+    assert steps[:3] == [Wait(500, "dialog")] * 3
+    assert steps[3:] == [Wait(100, "composer"), Write(b"\r")]
 
 
 def test_a_question_at_the_cursor_gets_no_enter() -> None:

@@ -15,7 +15,7 @@ the machine holds on to it, and sends it when the gate opens again.
 from collections.abc import Callable
 from typing import Final
 
-from palaver.agents.terminal.gates import PASSING, Facts, check, check_raw
+from palaver.agents.terminal.gates import PASSING, Facts, Gate, check, check_raw
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.typed_text import clean_text, squeeze
 from palaver.agents.typing.placing import Place, find_place, is_in_transcript, may_stand
@@ -39,6 +39,8 @@ _CONFIRM_LIMIT_MS: Final = 60_000
 _SILENT_LIMIT_MS: Final = 10_000
 _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
+_GONE_MS: Final = 1_000
+"""So long a text must have been out of sight to be gone."""
 _DEAF: Final = "the program does not read"
 _TOUCHED: Final = "a person typed before it was sent"
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
@@ -64,6 +66,7 @@ class Typing:
         self._enters = 0
         self._entered_ms = 0
         self._was_visible = False
+        self._gone_ms = 0
         self._needs_reader = True
         self._outputs = 0
         self._human_keys = 0
@@ -180,10 +183,10 @@ class Typing:
         gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
         match self._find(look):
             case Place.OURS:
-                self._was_visible = True
+                self._was_visible, self._gone_ms = True, 0
             case Place.HIDDEN if not look.has_composer_rule:
                 if self._was_visible or look.human_key_count != self._human_keys:
-                    return Done(Answer.UNCONFIRMED, "something took it before it was sent")
+                    return self._judge_gone(facts, gate, since_ms)
             case Place.MIXED:
                 return self._hold("draft" if gate.is_open else gate.reason, since_ms, is_touched=True)
             case Place.HIDDEN:
@@ -193,6 +196,16 @@ class Typing:
         if not gate.is_open:
             return self._hold(gate.reason, since_ms)
         return self._enter(look, facts)
+
+    def _judge_gone(self, facts: Facts, gate: Gate, since_ms: int) -> Step:
+        """Our text stood at the cursor and does not: a dialog may cover it, or a frame be half drawn."""
+        if not gate.is_open:
+            self._gone_ms = 0
+            return self._hold(gate.reason, since_ms)
+        self._gone_ms = self._gone_ms or facts.now_ms
+        if facts.now_ms - self._gone_ms < _GONE_MS:
+            return Wait(_LOOK_AGAIN_MS, "composer")
+        return Done(Answer.UNCONFIRMED, "something took it before it was sent")
 
     def _hold(self, reason: str, since_ms: int, *, is_touched: bool = False) -> Step:
         """Our text stands there. A dialog may stay; what nobody reads, or a person changed, is given up."""
