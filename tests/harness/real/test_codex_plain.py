@@ -194,7 +194,7 @@ async def _unjoined(codex: CodexStage) -> None:
 
         await call(other, "join_path", context_path=str(work))
         await call(other, "send", to="@luna", text="from me")
+        (own,) = set(await asyncio.to_thread(agents, codex)) - {neighbour}
 
-    (own,) = set(agents(codex)) - {neighbour}
     (message,) = luna.ok("recv", "--json").lines
     assert (message["from"], message["text"]) == (own, "from me")
