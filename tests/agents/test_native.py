@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+from tests.agents.nobody import Nobody
 from tests.agents.stage import Stage
 from tests.fakes import FakeClock
 
 from palaver.agents.bus import Bus
 from palaver.agents.native import WAYS_IN, Native
 from palaver.agents.native_way import Reach
-from palaver.agents.native_word import Asked, Level, Word
+from palaver.agents.native_word import Word
 from palaver.agents.terminal.gates import OPEN, Gate
 from palaver.agents.terminal.look import Look
 from palaver.agents.typing.steps import Answer, Done
@@ -19,33 +20,6 @@ from palaver.model.last_report import Outcome
 from palaver.model.lines.holder_ops import HoldOp
 
 IDLE = Look(state=AgentState.IDLE)
-
-
-class Nobody:
-    """A harness whose agent has started none, and which asks nothing."""
-
-    ending = "done"
-
-    def living(self) -> dict[str, tuple[str, str]]:
-        return {}
-
-    def level_of(self, key: str) -> Level:
-        return Level(OPEN)
-
-    def word_of(self, key: str) -> Word:
-        return Word(state=AgentState.IDLE)
-
-    def is_waiting(self, key: str) -> bool:
-        return False
-
-    async def carry(self, key: str, text: str, mark: str) -> Done:
-        return Done(Answer.DEFERRED)
-
-    def asked(self) -> dict[str, Asked]:
-        return {}
-
-    async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
-        return False
 
 
 class FakeWay:

@@ -5,47 +5,18 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from tests.agents.nobody import Nobody
 from tests.agents.stage import Stage
 
 from palaver.agents.bus import Bus
 from palaver.agents.native_way import Reach
-from palaver.agents.native_word import Asked, Level, Word
-from palaver.agents.terminal.gates import OPEN
 from palaver.agents.typing.steps import Answer, Done
 from palaver.client.wire import Line
-from palaver.model.delivery import AgentState
 from palaver.model.last_report import Outcome
 from palaver.model.lines.holder_ops import HoldOp
 
 OWN = Outcome(messages=(3,), answer="seen")
 BELOW = Outcome(messages=(4,), answer="seen", name="luna_sub_1")
-
-
-class Quiet:
-    """A harness that has started nobody and asks nothing."""
-
-    ending = "done"
-
-    def living(self) -> dict[str, tuple[str, str]]:
-        return {}
-
-    def level_of(self, key: str) -> Level:
-        return Level(OPEN)
-
-    def word_of(self, key: str) -> Word:
-        return Word(state=AgentState.IDLE)
-
-    def is_waiting(self, key: str) -> bool:
-        return False
-
-    async def carry(self, key: str, text: str, mark: str) -> Done:
-        return Done(Answer.DEFERRED)
-
-    def asked(self) -> dict[str, Asked]:
-        return {}
-
-    async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
-        return False
 
 
 class Reached:
@@ -57,7 +28,7 @@ class Reached:
         self.others: list[Line] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.bus = Bus(str(stage.home), HoldOp(pid=1, ticket="t", secret="s"), self._on_held, self._on_push)
-        quiet = Quiet()
+        quiet = Nobody()
         self.reach = Reach(self.bus, self._carry, quiet, quiet, spawn=self._spawn, on_change=lambda: None)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

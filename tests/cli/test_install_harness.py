@@ -4,17 +4,14 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cli.installing import Run, run_in
 
-from palaver.cli.install import install, uninstall
 from palaver.cli.install_plan import settings_path
-from palaver.doors.argv.parse import parse
-from palaver.doors.argv.table import TABLE
 from palaver.harness.setups import INSTALLABLE, setup_for
 
 FILES = {
@@ -30,17 +27,11 @@ MINE = {
     ".config/opencode/opencode.json": '{\n  // mine\n  "mcp": {"a": {"type": "local"},},\n}\n',
     ".gemini/settings.json": '{\n    "hooks": {"AfterTool": []}, // mine\n    "mcpServers": {}\n}\n',
 }
-Run = Callable[..., int]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    def run(*words: str, **more: str) -> int:
-        done = install if words[0] == "install" else uninstall
-        environment = {"HOME": str(tmp_path), "PALAVER_HOME": str(tmp_path / ".palaver"), **more}
-        return done(parse(TABLE, words), environment)
-
-    return run
+    return run_in(tmp_path)
 
 
 def write(tmp_path: Path, harness: str) -> dict[Path, bytes]:

@@ -3,18 +3,15 @@
 import json
 import sys
 import threading
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cli.installing import Run, run_in
 from tests.limits import LIMIT_S
 
-from palaver.cli.install import install, uninstall
 from palaver.cli.install_record import Record, locked, read_record, write_record
-from palaver.doors.argv.parse import parse
-from palaver.doors.argv.table import TABLE
 from palaver.harness.setups import INSTALLABLE
 
 FILES = {
@@ -35,17 +32,11 @@ ELSEWHERE = {
     "opencode": ("XDG_CONFIG_HOME", "else", "else/opencode"),
     "gemini": ("GEMINI_CLI_HOME", "else", "else/.gemini"),
 }
-Run = Callable[..., int]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    def run(*words: str, **more: str) -> int:
-        done = install if words[0] == "install" else uninstall
-        environment = {"HOME": str(tmp_path), "PALAVER_HOME": str(tmp_path / ".palaver"), **more}
-        return done(parse(TABLE, words), environment)
-
-    return run
+    return run_in(tmp_path)
 
 
 def write(tmp_path: Path, harness: str, folder: str) -> dict[Path, str]:

@@ -30,8 +30,8 @@ async def draft(path: Path, chance: random.Random, is_over: asyncio.Event) -> in
         await pause(is_over, chance.uniform(0.1, 1.2))
         writer.write(b"\0" + (1).to_bytes(4, "big") + b"\x15")
         await writer.drain()
-    await asyncio.sleep(0.1)
-    reading.cancel()
+    writer.write_eof()  # all that was typed is taken before the holder sees the end, and hangs up
+    await reading
     writer.close()
     return count
 

@@ -1,0 +1,21 @@
+"""What the tests of `pal install` share: a person's folder, and the command in it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from palaver.cli.install import install, uninstall
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.table import TABLE
+
+Run = Callable[..., int]
+
+
+def run_in(folder: Path) -> Run:
+    """Give the command as it is run by one whose home is this folder."""
+
+    def run(*words: str, **more: str) -> int:
+        done = install if words[0] == "install" else uninstall
+        environment = {"HOME": str(folder), "PALAVER_HOME": str(folder / ".palaver"), **more}
+        return done(parse(TABLE, words), environment)
+
+    return run
