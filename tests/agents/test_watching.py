@@ -1,5 +1,10 @@
 """What a screen that is drawn by its watcher asks of a holder, and is told by it."""
 
+import os
+import signal
+import sys
+from pathlib import Path
+
 from tests.agents.stage import Stage, script
 
 
@@ -95,3 +100,85 @@ async def test_a_person_who_is_attached_can_end_the_agent(stage: Stage) -> None:
     await client.control(type="stop")
 
     assert (await client.control_of("exited"))["signal"]
+
+
+async def test_a_line_of_the_bar_never_answers_an_open_dialog(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "now"))
+    client = await stage.attach()
+    await client.until_shown(b"Proceed? [y/n]")
+
+    await client.control(type="input", text="yes, go on", priority="normal")
+
+    refusal = await client.control_of("error")
+    assert (refusal["about"], refusal["text"]) == ("input", "yes, go on")
+    assert "dialog" in refusal["message"]
+    os.kill(stage.child, signal.SIGUSR1)
+    await client.until_shown(b"gone")
+    await client.control(type="input", text="after it", priority="normal")
+    await client.until_shown(b"sent after it")
+    assert record.read_bytes() == b"COMPOSER:after it\nCOMPOSER:\r\n"
+    assert [one["text"] for one in stage.daemon.said if one["op"] == "typed"] == ["after it"]
+
+
+async def test_a_dialog_that_opens_before_enter_gets_no_enter_of_the_bar(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    await stage.start(script("dialog", str(record), "paste"))
+    client = await stage.attach()
+    await client.until_shown(b"ready")
+
+    await client.control(type="input", text="delete it", priority="normal")
+
+    refusal = await client.control_of("error")
+    assert "Enter was not pressed" in refusal["message"]
+    assert "text" not in refusal  # it is in the program's composer: putting it back would double it
+    assert record.read_bytes() == b"COMPOSER:delete it\n"
+
+
+async def test_a_question_in_a_line_of_the_bar_is_not_taken_for_a_dialog(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    client = await stage.attach()
+    await client.until_shown(b"ready")
+
+    await client.control(type="input", text="is this your question?", priority="normal")
+
+    await client.until_shown(b"got 'is this your question?'")
+
+
+HIDDEN = """
+import getpass, sys
+secret = getpass.getpass("Password: ")
+print("taken", len(secret), flush=True)
+for line in sys.stdin:
+    print("got", repr(line.rstrip()), flush=True)
+"""
+
+
+async def test_a_secret_line_of_the_bar_is_counted_and_not_kept(stage: Stage) -> None:
+    await stage.start([sys.executable, "-I", "-c", HIDDEN])
+    client = await stage.attach()
+    await client.until(lambda: any(one.get("secret") is True for one in client.controls))
+
+    await client.control(type="input", text="hunter2", priority="normal")
+
+    await client.until_shown(b"taken 7")
+    said = await stage.daemon.heard("typed")
+    assert said["secret"] == 7
+    assert "hunter2" not in str(stage.daemon.said)
+    await client.control(type="input", text="hello", priority="normal")
+    await client.until_shown(b"got 'hello'")
+    assert (await stage.daemon.heard("typed", count=2))["text"] == "hello"
+    await client.until(lambda: [one for one in client.controls if "secret" in one][-1]["secret"] is False)
+
+
+async def test_a_line_for_the_queue_is_refused_at_a_hidden_prompt(stage: Stage) -> None:
+    await stage.start([sys.executable, "-I", "-c", HIDDEN])
+    client = await stage.attach()
+    await client.until_shown(b"Password:")
+
+    await client.control(type="input", text="hunter2", priority="idle")
+
+    assert "secret" in (await client.control_of("error"))["message"]
+    assert stage.daemon.passed[-1]["do"] != "send"

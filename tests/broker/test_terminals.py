@@ -21,6 +21,7 @@ from palaver.model.agent import Agent, Caller, Standing
 from palaver.model.message import is_raw
 from palaver.model.query import Query
 from palaver.model.request import Join, Leave, Redeliver, Send
+from palaver.model.summary import summary
 from palaver.model.terminal import RAW_EXPIRES_MS, Pause, Typed, Unpause
 
 OPERATOR = Caller(name="boss", standing=Standing.OPERATOR, kind="instance")
@@ -83,6 +84,26 @@ async def test_what_a_person_typed_is_a_moment_of_the_agents_life(bus: Bus) -> N
     assert event is not None
     assert (event.type, event.sender, event.by) == ("life", "luna", "human")
     assert event.payload == {"action": "typed", "agent": "luna", "text": "make it blue"}
+
+
+async def test_of_a_typed_secret_only_its_length_is_kept(bus: Bus) -> None:
+    await hold(bus)
+
+    event = await bus.submit(SYSTEM_CALLER, Typed(name="luna", secret=7))
+    short = await bus.submit(SYSTEM_CALLER, Typed(name="luna", secret=1))
+
+    assert event is not None
+    assert short is not None
+    assert event.payload == {
+        "action": "typed",
+        "agent": "luna",
+        "text": "secret, 7 characters",
+        "secret": 7,
+    }
+    assert short.payload["text"] == "secret, 1 character"
+    assert summary(event) == "typed (secret, 7 characters)"
+    with pytest.raises(BadRequest):
+        await bus.submit(SYSTEM_CALLER, Typed(name="luna", text="hunter2", secret=7))
 
 
 async def test_only_the_bus_says_what_was_typed_and_only_as_text(bus: Bus) -> None:

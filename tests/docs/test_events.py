@@ -221,6 +221,7 @@ class Play:
         await self.ask(HUMAN, Pause(name="zora"))
         await self.ask(HUMAN, Unpause(name="zora"))
         await self.ask(SYSTEM_CALLER, Typed(name="zora", text="blue"))
+        await self.ask(SYSTEM_CALLER, Typed(name="zora", secret=7))
         await self.ask(HUMAN, Send(text="blue", recipient="zora", is_bare=True))
         keys = await self.ask(HUMAN, Send(text="", raw=b"y", recipient="zora"))
         seen = DeliveryReport(agent="zora", messages=(keys.seq,), state="seen", evidence="sure? [y/n]")

@@ -83,8 +83,10 @@ class Agent:
         self._bus, self._spawn = around.bus, around.spawn
         self._has_ended = asyncio.Event()
         self._exit: Exit | None = None
-        self._typed: list[str] = []
+        self._typed: list[str | int] = []
         self._is_disowned = False
+        self._is_hidden = False
+        """The program asks for a secret."""
         self.awaits_viewer = False
         """Whoever started it is about to attach."""
         self._word = Word(state=AgentState.STARTING)
@@ -106,7 +108,8 @@ class Agent:
             clock=self._around.clock,
             on_level=self._set_level,
             on_hangup=self._around.on_hangup,
-            on_input=self._on_input,
+            on_input=self._queue_input,
+            on_typed=self._on_typed,
             on_size=self._bus.resized,
             on_stop=self.stop,
         )
@@ -155,7 +158,7 @@ class Agent:
         self._native.connected()
         await self._lane.open()
         while self._typed:
-            await self._bus.ask(TypedOp(text=self._typed[0]))
+            await self._bus.ask(_typed_op(self._typed[0]))
             del self._typed[0]
         await self._farewell.connected()
 
@@ -182,9 +185,17 @@ class Agent:
     def _show_state(self) -> None:
         detail = _OFF_THE_BUS if self._is_disowned else self._word.detail
         self.house.set_state(self._word.state, detail)
-        self.station.viewers.set_state({"name": self._name, "state": self._word.state, "detail": detail})
+        self.station.viewers.set_state(
+            {
+                "name": self._name,
+                "state": self._word.state,
+                "detail": detail,
+                "secret": self._is_hidden,
+            }
+        )
 
     def _set_level(self, look: Look, gate: Gate) -> None:
+        self._is_hidden = self.station.is_hidden(look)
         word, gate = self._native.see(look, gate)
         if word != self._word:
             self._word = word
@@ -201,14 +212,16 @@ class Agent:
         self.station.check_level()
         self._around.on_outcome()
 
-    def _on_input(self, viewer: Viewer, text: str, priority: str) -> None:
-        """Tell the bus what a person sent from the input bar: typed already, or to be queued as mail."""
-        if priority != "normal":
-            self._spawn(self._pass_on(viewer, text, priority))
-        elif self._bus.is_connected:
-            self._bus.mention(TypedOp(text=text))
+    def _queue_input(self, viewer: Viewer, text: str, priority: str) -> None:
+        """Queue a line of the input bar as a message."""
+        self._spawn(self._pass_on(viewer, text, priority))
+
+    def _on_typed(self, typed: str | int) -> None:
+        """Report a line of the input bar that was typed; of a secret only the number of its characters."""
+        if self._bus.is_connected:
+            self._bus.mention(_typed_op(typed))
         else:
-            self._typed = [*self._typed, text][-_LIMIT_TYPED:]
+            self._typed = [*self._typed, typed][-_LIMIT_TYPED:]
 
     async def _pass_on(self, viewer: Viewer, text: str, priority: str) -> None:
         request: dict[str, object] = {"type": "send", "body": text, "priority": priority, "bare": True}
@@ -298,3 +311,7 @@ class Agent:
         self.station.take_up(kept.painted, kept.remembered)
         self.station.pump.write(kept.unsent)
         self.station.viewers.take_up(kept.viewers)
+
+
+def _typed_op(typed: str | int) -> TypedOp:
+    return TypedOp(text=typed) if isinstance(typed, str) else TypedOp(secret=typed)

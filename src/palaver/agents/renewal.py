@@ -41,7 +41,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...] = ()
     native: str = ""
     native_outcomes: tuple[Outcome, ...] = ()
-    typed: tuple[str, ...] = ()
+    typed: tuple[str | int, ...] = ()
+    """Lines that were typed and not reported yet; a number stands for a secret with as many characters."""
     viewers: tuple[KeptViewer, ...] = ()
 
 

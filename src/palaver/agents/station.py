@@ -11,6 +11,7 @@ from typing import Final
 
 from palaver.agents.request_wire import is_size
 from palaver.agents.terminal.gates import Facts, Gate
+from palaver.agents.terminal.hidden import asks_secret
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.pump import Pump
@@ -19,15 +20,15 @@ from palaver.agents.terminal.redraw import redraw
 from palaver.agents.terminal.remembered import Remembered
 from palaver.agents.terminal.screen import Screen
 from palaver.agents.terminal.tail import LIMIT_TAIL_BYTES, unfinished
-from palaver.agents.terminal.typed_text import clean_text
-from palaver.agents.typing.input_bar import InputBar
+from palaver.agents.terminal.typed_text import clean_text, squeeze
+from palaver.agents.typing.input_bar import InputBar, Line
 from palaver.agents.typing.typing import PASTE_BEGIN, PASTE_END
 from palaver.agents.typing.typist import Typist
 from palaver.agents.watching.attached import Viewers
 from palaver.agents.watching.frames_wire import control_to_bytes, data_frames
-from palaver.agents.watching.viewer import Viewer
+from palaver.agents.watching.viewer import Viewer, error_frame
 from palaver.clock import Clock
-from palaver.errors import BadRequest, NotAllowed
+from palaver.errors import BadRequest, NotAllowed, PalaverError
 from palaver.harness.profile import Profile
 from palaver.model.delivery import AgentState
 from palaver.model.priority import parse_priority
@@ -42,7 +43,11 @@ _ELSEWHERE: Final = "another terminal has the keyboard: take it over, or wait un
 
 _logger: Final = logging.getLogger("palaver.holder")
 
+_HIDDEN: Final = "the terminal asks for a secret, and a queue is kept in the log: send it as 'normal' (Tab)"
+
 OnInput = Callable[[Viewer, str, str], None]
+OnTyped = Callable[[str | int], None]
+"""Called with the line that was typed, or with the number of its characters where it is a secret."""
 
 
 class Station:
@@ -58,15 +63,17 @@ class Station:
         on_level: Callable[[Look, Gate], None],
         on_hangup: Callable[[], None],
         on_input: OnInput,
+        on_typed: OnTyped,
         on_size: Callable[[int, int], None],
         on_stop: Callable[[], None],
     ) -> None:
-        """`on_input` gets what was sent from an input bar, with its priority; `on_stop` ends the agent."""
+        """`on_input` gets the lines of input bars that are queued, `on_typed` those that were typed."""
         self._pty = pty
         self._profile = profile
         self._clock = clock
         self._on_level = on_level
         self._on_input = on_input
+        self._on_typed = on_typed
         self._on_size = on_size
         self._on_stop = on_stop
         self._loop = asyncio.get_running_loop()
@@ -79,12 +86,7 @@ class Station:
         self.viewers = Viewers(self)
         self.pump = Pump(pty.master, self._on_output, on_hangup, self._on_drained)
         self.typist = Typist(self, self.screen.leftover, profile)
-        self._bar = InputBar(
-            self._press_for_person,
-            settle_ms=profile.settle_ms,
-            can_begin=lambda: not self.typist.has_typed,
-            on_rest=self._on_drained,
-        )
+        self._bar = InputBar(self, settle_ms=profile.settle_ms)
         self.hears_only_urgent = False
         """A busy program does not read: nothing but an interrupt has a way in."""
         self._look_in(0)
@@ -180,10 +182,13 @@ class Station:
         """Whether keys still wait, or a person's line stands there without its Enter."""
         return self.pump.unsent > 0 or self._bar.is_typing
 
-    def look(self) -> Look:
-        """See the screen as it is. What cannot be understood is a screen that cannot be read."""
+    def look(self, typed: str = "") -> Look:
+        """See the screen as it is. What cannot be understood is a screen that cannot be read.
+
+        `typed` is the line of an input bar that was just typed: a question in it is not the program's.
+        """
         try:
-            return self.screen.look(self.now_ms(), ours=self.typist.ours)
+            return self.screen.look(self.now_ms(), ours=squeeze(typed) or self.typist.ours)
         except Exception:  # whatever it is, it closes the gates and leaves the terminal alone
             _logger.exception("the screen cannot be understood")
             return Look(state=AgentState.ACTIVE, is_readable=False)
@@ -196,7 +201,7 @@ class Station:
     def press(self, keys: bytes, *, is_persons: bool) -> None:
         """Write what the bus sends; a person's own keys count as typed by that person."""
         if is_persons:
-            self._press_for_person(keys)
+            self.press_for_person(keys)
         else:
             self._reading.pressed(self.now_ms())
             self.pump.write(keys)
@@ -207,12 +212,41 @@ class Station:
     def changed(self) -> None:
         self._look_in(0)
 
+    # What the input bar needs
+
+    def can_begin(self) -> bool:
+        """Whether no message is being typed."""
+        return not self.typist.has_typed
+
+    def has_dialog(self, ours: str) -> bool:
+        """Whether a line, or its Enter, would answer a dialog. A hidden prompt is meant to be answered."""
+        look = self.look(ours)
+        if self._pty.is_secret or (not look.has_composer_rule and asks_secret(look.before_cursor)):
+            return False
+        return look.has_dialog
+
+    def press_line(self, text: str) -> None:
+        """Write a line as a person's own keys, made fit for the program."""
+        has_paste_mode = self.look().has_paste_mode
+        has_lists = self._profile.read_composer is not None
+        clean = clean_text(text, has_paste_mode=has_paste_mode, has_lists=has_lists)
+        data = clean.encode("utf-8", "replace")
+        self.press_for_person(PASTE_BEGIN + data + PASTE_END if has_paste_mode else data)
+
+    def on_rest(self) -> None:
+        """Let a message that waited for the bar go on."""
+        self._on_drained()
+
+    def is_hidden(self, look: Look) -> bool:
+        """Whether the program asks for a secret now: the terminal echoes nothing, or its prompt says so."""
+        return self._pty.is_secret or asks_secret(look.before_cursor)
+
     # What people do
 
     def on_keys(self, viewer: Viewer, keys: bytes) -> bool:
         """Pass a person's keys on, in any case in order; False when enough of them wait."""
         if self.viewers.can_type(viewer):
-            self._press_for_person(keys)
+            self.press_for_person(keys)
         return self.pump.unsent <= _LIMIT_UNSENT_BYTES
 
     def on_gone(self, viewer: Viewer) -> None:
@@ -220,7 +254,8 @@ class Station:
         if not self.viewers.stalled:
             self.pump.drop_unsent()
 
-    def _press_for_person(self, keys: bytes) -> None:
+    def press_for_person(self, keys: bytes) -> None:
+        """Write keys that count as typed by a person."""
         self.screen.human_keys(keys, self.now_ms())
         self.pump.write(keys)
         if self.typist.is_busy:
@@ -273,19 +308,21 @@ class Station:
     def _take_input(self, viewer: Viewer, text: str, priority: str) -> None:
         _check_human(viewer, "typing into a terminal")
         parse_priority(priority)
-        if priority == "normal":
-            if not self.viewers.can_type(viewer):
-                raise BadRequest(_ELSEWHERE)
-            self._type_input(text)
-        self._on_input(viewer, text, priority)
+        if priority != "normal":
+            if self.is_current() and self.is_hidden(self.look()):
+                raise BadRequest(_HIDDEN)
+            self._on_input(viewer, text, priority)
+            return
+        if not self.viewers.can_type(viewer):
+            raise BadRequest(_ELSEWHERE)
 
-    def _type_input(self, text: str) -> None:
-        """Type a line for a person, as soon as nobody else is typing."""
-        has_paste_mode = self.look().has_paste_mode
-        has_lists = self._profile.read_composer is not None
-        clean = clean_text(text, has_paste_mode=has_paste_mode, has_lists=has_lists)
-        data = clean.encode("utf-8", "replace")
-        self._bar.add(PASTE_BEGIN + data + PASTE_END if has_paste_mode else data)
+        def typed() -> None:
+            self._on_typed(len(text) if self.is_hidden(self.look()) else text)
+
+        def refused(error: PalaverError, untyped: str) -> None:
+            viewer.send(error_frame(error, "input", **({"text": untyped} if untyped else {"kept": True})))
+
+        self._bar.add(Line(text=text, typed=typed, refused=refused))
 
     def on_viewers(self) -> None:
         self.has_been_watched.set()

@@ -2,14 +2,14 @@
 
 from palaver.broker.context import Context
 from palaver.broker.outcome import Written
-from palaver.errors import NotFound
+from palaver.errors import BadRequest, NotFound
 from palaver.log.api import Rows
 from palaver.log.state import read_agent
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft
 from palaver.model.life import LIFE
 from palaver.model.message import HUMAN
-from palaver.model.terminal import PAUSED, TYPED, UNPAUSED, Pause, Typed, Unpause
+from palaver.model.terminal import PAUSED, TYPED, UNPAUSED, Pause, Typed, Unpause, secret_text
 from palaver.model.text import check_text
 
 
@@ -47,11 +47,16 @@ async def _set_paused(
 
 async def typed(context: Context, caller: Caller, request: Typed, key: bytes | None) -> Written:
     """Write what a person typed at an agent's terminal. The door knows that its holder says so."""
+    if request.text and request.secret:
+        raise BadRequest("say what was typed: a text, or the number of characters of a secret")
     check_text(request.text, "what was typed")
+    payload: dict[str, object] = {"action": TYPED, "agent": request.name, "text": request.text}
+    if request.secret:
+        payload |= {"text": secret_text(request.secret), "secret": request.secret}
     draft = Draft(
         type=LIFE,
         sender=request.name,
-        payload={"action": TYPED, "agent": request.name, "text": request.text},
+        payload=payload,
         id=context.ids.next(),
         ts=context.clock.now_ms(),
         by=HUMAN,

@@ -140,7 +140,8 @@ class Holding:
     async def typed(self, op: TypedOp) -> None:
         """Keep what a person typed at the agent's terminal."""
         hold = self._held(op.name)
-        await self._services.broker.submit(SYSTEM_CALLER, Typed(name=hold.name, text=op.text))
+        request = Typed(name=hold.name, text=op.text, secret=op.secret)
+        await self._services.broker.submit(SYSTEM_CALLER, request)
 
     def is_said_better(self, name: str, status: SetStatus) -> bool:
         """Whether the hooks of a held agent have said the same of it, and more than a screen can show.

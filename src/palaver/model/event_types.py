@@ -59,7 +59,7 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
     "agent.paused": _fields("agent"),
     "agent.unpaused": _fields("agent"),
     "status": _fields("state", "detail tool file"),
-    "life": _fields("action", "name reason agent pid version text"),
+    "life": _fields("action", "name reason agent pid version text secret"),
     "permission.asked": _fields("permission tool text digest until"),
     "permission.answered": _fields("agent permission decision", "digest reason"),
     "sub.added": _fields("id owner filter", "once preset text by"),

@@ -43,7 +43,9 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
     """A person typed this at an agent's terminal. From its holder, through the door."""
 
     name: str
-    text: str
+    text: str = ""
+    secret: int = 0
+    """The number of characters of a secret, which comes in place of its text."""
 
 
 class FireNag(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,11 @@ class FireNag(msgspec.Struct, frozen=True, kw_only=True):
 
     agent: str
     request: int
+
+
+def secret_text(characters: int) -> str:
+    """Return what the log keeps in place of a secret."""
+    return f"secret, {characters} character{'' if characters == 1 else 's'}"
 
 
 def raw_to_text(data: bytes) -> str:

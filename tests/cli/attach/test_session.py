@@ -319,3 +319,49 @@ def clients_of(pane: Pane) -> list[int]:
         if b"__run" in words and os.fsencode(f"PALAVER_HOME={pane.home.path}\0") in surroundings:
             found.append(int(entry.name))
     return found
+
+
+def test_a_line_in_the_bar_never_approves_a_dialog(bus: Home, pane: Pane) -> None:
+    record = bus.path.parent / "keys"
+    pane.run("pal", "run", "--name", "luna", "--", *program("dialog", str(record), "now"))
+    pane.until("Proceed? [y/n]", "normal>")
+
+    pane.type("looks good")
+    pane.keys("Enter")
+
+    pane.until("! a dialog is open")
+    pane.until_row(-1, "normal> looks good")
+    assert not record.read_bytes()
+    assert not [event for event in bus.events("--type", "life") if event["payload"]["action"] == "typed"]
+
+
+HIDDEN = """
+import getpass
+print("taken", len(getpass.getpass("Password: ")), flush=True)
+input()
+"""
+
+
+def test_a_password_in_the_bar_is_shown_as_dots_and_kept_nowhere(bus: Home, pane: Pane) -> None:
+    pane.run("pal", "run", "--name", "luna", "--", sys.executable, "-I", "-c", HIDDEN)
+    pane.until("Password:", "secret input")
+
+    pane.type("hunter2")
+    pane.until_row(-1, "normal> •••••••")
+    pane.keys("Enter")
+
+    pane.until("taken 7", "| input")
+    assert "typed (secret, 7 characters)" in bus.ok("events", "--type", "life").out
+    pane.keys("Up")
+    pane.type("x")
+    pane.until_row(-1, "normal> x")
+    assert files_with(bus.path, b"hunter2") == []
+
+
+def files_with(folder: Path, text: bytes) -> list[str]:
+    """Return the files below a folder that contain these bytes."""
+    return [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and text in path.read_bytes()
+    ]

@@ -38,7 +38,7 @@ LEAST: list[tuple[Op, bytes]] = [
         holder.AnswerOp(lane=1, offer=2, answer="seen"),
         b'{"req":7,"op":"answer","lane":1,"offer":2,"answer":"seen"}',
     ),
-    (holder.TypedOp(text="blue"), b'{"req":7,"op":"typed","text":"blue"}'),
+    (holder.TypedOp(), b'{"req":7,"op":"typed"}'),
     (holder.TellOp(ask=3), b'{"req":7,"op":"tell","ask":3}'),
     (holder.SubBeginOp(key="a1"), b'{"req":7,"op":"sub_begin","key":"a1"}'),
     (holder.SubEndOp(key="a1"), b'{"req":7,"op":"sub_end","key":"a1"}'),
@@ -170,7 +170,10 @@ MOST: list[tuple[Op, bytes]] = [
         b'{"req":7,"op":"answer","lane":1,"offer":2,"answer":"refused","name":"luna","grade":"handed",'
         b'"reason":"r","evidence":"e"}',
     ),
-    (holder.TypedOp(text="blue", name="luna"), b'{"req":7,"op":"typed","text":"blue","name":"luna"}'),
+    (
+        holder.TypedOp(text="blue", name="luna", secret=4),
+        b'{"req":7,"op":"typed","text":"blue","name":"luna","secret":4}',
+    ),
     (
         holder.TellOp(ask=3, name="luna", ok={"text": "$ "}, error="bad_request", message="no", done=False),
         b'{"req":7,"op":"tell","ask":3,"name":"luna","ok":{"text":"$ "},"error":"bad_request",'

@@ -263,6 +263,7 @@ class Viewer:
         )
 
 
-def error_frame(error: PalaverError, about: object = "") -> bytes:
+def error_frame(error: PalaverError, about: object = "", **more: object) -> bytes:
     """Write a refusal as a control; `about` is the type of the control that was refused."""
-    return control_to_bytes({"type": "error", "error": error.code, "message": str(error), "about": about})
+    fields = {"type": "error", "error": error.code, "message": str(error), "about": about}
+    return control_to_bytes({**fields, **more})

@@ -128,6 +128,10 @@ class Console:
 
     # Changes from outside
 
+    def hear_secret(self, *, is_secret: bool) -> None:
+        """Take in whether the agent asks for a secret: then the bar shows dots and remembers no line."""
+        self.editor.is_secret = is_secret
+
     def hear_keyboard(self, word: str) -> None:
         """Take in who has the keyboard: `free`, `own` or `other`."""
         was, self.keyboard = self.keyboard, word

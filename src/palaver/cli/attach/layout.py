@@ -28,6 +28,8 @@ HINT: Final = "Ctrl-\\ menu"
 LINES: Final = 2
 """Rows that are not the agent's."""
 LEAST_COLS: Final = 12
+_DOT: Final = "•"
+"""Shown for each character of a secret."""
 
 _MENU: Final = (
     ("p", "passthrough", "keys"),
@@ -91,6 +93,8 @@ def mode_words(console: Console) -> str:
     match console.mode:
         case Mode.KEYS:
             return "passthrough, queue paused"
+        case Mode.INPUT if console.editor.is_secret:
+            return "secret input"
         case Mode.SCROLL:
             return f"scroll back {console.back}"
         case _:
@@ -127,7 +131,8 @@ def _bar(console: Console, cols: int) -> tuple[Row, int]:
     match console.mode:
         case Mode.INPUT:
             editor = console.editor
-            line, column = input_line(f"{console.priority}> ", editor.text, editor.cursor, cols)
+            text = _DOT * len(editor.text) if editor.is_secret else editor.text
+            line, column = input_line(f"{console.priority}> ", text, editor.cursor, cols)
             return text_row(line, cols), column
         case _:
             return text_row(_question(console, cols), cols, BOLD), 0

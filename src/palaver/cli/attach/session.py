@@ -169,6 +169,7 @@ class Session:
                 if state:
                     self._standing = replace(self._standing, state=state, detail=detail)
                 console.hear_keyboard(keyboard)
+                console.hear_secret(is_secret=fields.get("secret") is True)
             case {"type": "size"}:
                 self._resize_agent(fields.get("cols"), fields.get("rows"))
             case {"type": "history", "lines": list(lines)} if console.mode is Mode.SCROLL:
@@ -181,8 +182,8 @@ class Session:
                 about = str(fields.get("about", ""))
                 console.refuse(str(fields.get("message", "")), about)
                 self._keep_notice()
-                if about == "input" and not console.editor.text:
-                    console.editor.put(self._said)
+                if about == "input" and not console.editor.text and fields.get("kept") is not True:
+                    console.editor.put(str(fields.get("text", self._said)))
             case {"type": "exited"}:
                 self._on_exit(fields)
             case _:

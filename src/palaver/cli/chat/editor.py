@@ -48,6 +48,8 @@ class Editor:
         self._bytes = b""
         self._is_pasting = False
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self.is_secret = False
+        """Keep no line that is sent now."""
         self._history: list[str] = []
         self._place = 0
         self._draft = ""
@@ -129,7 +131,7 @@ class Editor:
     def _submitted(self) -> str:
         line = self.text
         self.put("")
-        if line and self._history[-1:] != [line]:
+        if line and not self.is_secret and self._history[-1:] != [line]:
             self._history = [*self._history, line][-_LIMIT_HISTORY:]
         self._place = len(self._history)
         return line

@@ -112,8 +112,10 @@ class AnswerOp(WireOp, frozen=True, kw_only=True, tag="answer"):
 class TypedOp(WireOp, frozen=True, kw_only=True, tag="typed"):
     """A person typed this at the agent's terminal."""
 
-    text: str
+    text: str = ""
     name: str = ""
+    secret: int = 0
+    """The number of characters of a secret, which is sent in place of its text."""
 
 
 class TellOp(WireOp, frozen=True, kw_only=True, tag="tell"):

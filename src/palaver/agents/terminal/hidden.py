@@ -1,0 +1,20 @@
+"""Tell whether the line at the cursor asks for a secret. Pure.
+
+A terminal that does not echo says so itself. Programs that draw their own input are known by the words before
+the cursor, or by the signs that they draw in place of what is typed.
+"""
+
+import re
+from typing import Final
+
+_WORDS: Final = re.compile(
+    r"\b(?:pass(?:word|phrase|code)|PIN|token|secret|(?:API|access|private)[ _-]?key|OTP"
+    r"|(?:one-time|verification|authori[sz]ation|access) code)\b[^:>\n]{0,80}[:>]\s*$",
+    re.IGNORECASE,
+)
+_MASKED: Final = re.compile(r"[*•●∙·⦁]{2,}\s*$")
+
+
+def asks_secret(before_cursor: str) -> bool:
+    """Whether the text that ends at the cursor asks for a secret, or hides one that is being typed."""
+    return _WORDS.search(before_cursor) is not None or _MASKED.search(before_cursor) is not None
