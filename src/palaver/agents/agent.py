@@ -294,6 +294,7 @@ class Agent:
             rows=running.pty.rows,
             painted=painted,
             remembered=self.station.screen.keep(),
+            readers=tuple(self.station.readers),
             unsent=unsent,
             outcomes=self._lane.outcomes,
             awaiting=awaiting,
@@ -309,6 +310,7 @@ class Agent:
         self._native.remember(kept.native_outcomes)
         self._typed = list(kept.typed)
         self.station.take_up(kept.painted, kept.remembered)
+        self.station.readers = frozenset(kept.readers)
         self.station.pump.write(kept.unsent)
         self.station.viewers.take_up(kept.viewers)
 

@@ -29,7 +29,7 @@ from palaver.model.lines.program_ops import ReceiptsOp
 
 _LIMIT_TEXT_BYTES: Final = 768 * 1024
 _IN_THE_WAY: Final = frozenset(
-    {"dialog", "secret", "shell", "foreground", "gone", "exited", "unreadable", "passthrough"}
+    {"dialog", "secret", "shell", "foreground", "tool", "gone", "exited", "unreadable", "passthrough"}
 )
 """Why a gate is closed to the keys that ask a program to quit. A draft is no reason: it is leaving."""
 

@@ -35,6 +35,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     painted: bytes
     remembered: Remembered | None = None
     """None: an older version knew nothing of it."""
+    readers: tuple[tuple[int, int], ...] = ()
+    """The processes that are the agent itself, each with its pid and start time."""
     unsent: bytes = b""
     awaiting: int | None = None
     """Where somebody waits to be told how the agent ends."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from palaver.agents.request_wire import is_size
+from palaver.agents.terminal.foreground import ProcessKey
 from palaver.agents.terminal.gates import Facts, Gate
 from palaver.agents.terminal.hidden import asks_secret
 from palaver.agents.terminal.look import Look
@@ -140,6 +141,15 @@ class Station:
         self._recent = painted[-LIMIT_TAIL_BYTES:]
         self.screen.take_up(painted, remembered)
 
+    @property
+    def readers(self) -> frozenset[ProcessKey]:
+        """The processes that are the agent itself, kept for the process that takes over."""
+        return self._reading.agent
+
+    @readers.setter
+    def readers(self, readers: frozenset[ProcessKey]) -> None:
+        self._reading.agent = readers
+
     # The level of the gate
 
     def _look_in(self, seconds: float) -> None:
@@ -161,6 +171,8 @@ class Station:
         level = self._reading.level(facts)
         look = self.look()
         gate = self.typist.gate(look, level)
+        if gate.is_open:
+            self._reading.prove()
         self.hears_only_urgent = (
             gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
         )

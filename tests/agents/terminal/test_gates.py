@@ -38,6 +38,7 @@ def test_an_empty_composer_of_the_agent_itself_may_be_typed_into(state: AgentSta
         (READY, replace(FACTS, foreground=Foreground.GONE), "gone"),
         (READY, replace(FACTS, foreground=Foreground.SHELL), "shell"),
         (READY, replace(FACTS, foreground=Foreground.OTHER), "foreground"),
+        (READY, replace(FACTS, has_tool=True), "tool"),
         (READY, replace(FACTS, is_secret=True), "secret"),
         (replace(READY, is_readable=False), FACTS, "unreadable"),
         (replace(READY, has_dialog=True), FACTS, "dialog"),
@@ -91,6 +92,7 @@ def test_raw_bytes_need_nothing_but_the_agents_process() -> None:
 
     assert check_raw(busy_dialog, FACTS) == OPEN
     assert check_raw(READY, replace(FACTS, takes_commands=True)) == OPEN
+    assert check_raw(READY, replace(FACTS, has_tool=True)) == OPEN
     assert check_raw(READY, replace(FACTS, foreground=Foreground.SHELL)).reason == "shell"
     assert check_raw(replace(READY, state=AgentState.EXITED), FACTS).reason == "exited"
     assert check_raw(replace(READY, state=AgentState.EXITED, reason="session_end"), FACTS) == OPEN

@@ -7,7 +7,7 @@ terminal would run it.
 
 import os
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,8 +22,13 @@ _LIMIT_BYTES: Final = 65536
 _LIMIT_PROCESSES: Final = 4096
 _DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
 """States of a process that has ended, or is stopped."""
-_LEAST_FIELDS: Final = 6
+_STARTED: Final = 19
+"""The field of a process's stat line that says when it started, counted from its state."""
 _LIMIT_DEPTH: Final = 64
+
+
+ProcessKey = tuple[int, int]
+"""A process: its pid and its start time. Both stay the same across exec; a reused pid has another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,12 @@ class Readers:
     """Whether some process of theirs waits for it now; None when the system does not say."""
     takes_commands: bool = False
     """Whether one of them takes every key as a command, where that `is_asked`."""
+    waiting: frozenset[ProcessKey] = frozenset()
+    """Every process that waits for input of this terminal, also one with its own session."""
+    hidden: frozenset[ProcessKey] = frozenset()
+    """Processes in the foreground that may wait for it; the system does not say."""
+    alive: frozenset[ProcessKey] = frozenset()
+    """Every process below the holder."""
 
 
 def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
@@ -42,6 +53,7 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
     group = pty.foreground()
     if group <= 0:
         return Readers(Foreground.GONE, is_waiting=False)
+    below: dict[int, _Below] = {}
     if sys.platform == "darwin":  # pragma: no cover - macOS
         found, has_shell = dict(_group_on_darwin(group)), False
     else:
@@ -53,12 +65,49 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
     foreground = judge_foreground(child, group, found.values())
     if has_shell and foreground is not Foreground.GONE:
         foreground = Foreground.SHELL
-    if not is_asked or foreground is not Foreground.AGENT:
+    if foreground is not Foreground.AGENT:
         return Readers(foreground, is_waiting=None)
-    terminal = pty.path
-    answers = [is_waiting(pid, terminal) for pid in found]
-    waits = True if True in answers else None if None in answers else False
-    return Readers(foreground, waits, takes_commands=any(map(takes_commands, found.values())))
+    waiting, hidden = _find_waiting(below, found.keys(), pty.path, is_asked=is_asked)
+    waits: bool | None = True if waiting else None if hidden or not below else False
+    return Readers(
+        foreground,
+        waits if is_asked else None,
+        takes_commands=is_asked and any(map(takes_commands, found.values())),
+        waiting=waiting,
+        hidden=hidden,
+        alive=frozenset((pid, one.started) for pid, one in below.items()),
+    )
+
+
+def _find_waiting(
+    below: Mapping[int, "_Below"], readers: Set[int], terminal: str, *, is_asked: bool
+) -> tuple[frozenset[ProcessKey], frozenset[ProcessKey]]:
+    """Return the processes that wait for input of the terminal, and those that may do so unseen.
+
+    A process in the background of the same session is stopped when it reads; one with its own session is not,
+    so each of those is looked at too. Of a harness that is known only a process with other rights counts as
+    hidden: some harnesses hide themselves and their helpers from everybody.
+    """
+    number = next((below[pid].terminal for pid in readers), 0)
+    waiting: set[ProcessKey] = set()
+    hidden: set[ProcessKey] = set()
+    for pid, one in below.items():
+        if not one.can_read or (pid not in readers and one.terminal == number):
+            continue
+        answer = is_waiting(pid, terminal, is_own=one.terminal == number)
+        if answer:
+            waiting.add((pid, one.started))
+        elif answer is None and pid in readers and (is_asked or _has_other_rights(pid)):
+            hidden.add((pid, one.started))
+    return frozenset(waiting), frozenset(hidden)
+
+
+def _has_other_rights(pid: int) -> bool:
+    """Whether a process acts as another user, as sudo and passwd do."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[2]) != os.geteuid()
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +121,19 @@ class _Below:
     terminal: int
     foreground: int
     """The group in the foreground of its terminal."""
+    started: int
+    """When it started, in ticks after the boot."""
 
 
 def _below() -> dict[int, _Below]:
     """Find every process below us."""
     found: dict[int, _Below] = {}
     for pid in descendants(os.getpid()):
-        fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(maxsplit=_LEAST_FIELDS)
-        if len(fields) > _LEAST_FIELDS:
-            parent, group, _session, terminal, foreground = map(int, fields[1:_LEAST_FIELDS])
-            found[pid] = _Below(fields[0] not in _DEAF, parent, group, terminal, foreground)
+        fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(maxsplit=_STARTED + 1)
+        if len(fields) > _STARTED:
+            parent, group, _session, terminal, foreground = map(int, fields[1:6])
+            started = int(fields[_STARTED])
+            found[pid] = _Below(fields[0] not in _DEAF, parent, group, terminal, foreground, started)
     return found
 
 

@@ -20,7 +20,7 @@ HUMAN_SHOWN_MS: Final = 5_000
 
 
 REASONS: Final = (
-    *("exited", "gone", "shell", "foreground"),
+    *("exited", "gone", "shell", "foreground", "tool"),
     *("secret", "unreadable", "dialog", "compacting", "starting", "deaf", "passthrough", "human"),
     *("draft", "composer"),
 )
@@ -45,6 +45,8 @@ class Facts:
 
     now_ms: int
     foreground: Foreground
+    has_tool: bool = False
+    """A process that is not the agent waits for what is typed: a tool that the agent started."""
     is_passthrough: bool = False
     """A person has taken the keyboard."""
     is_secret: bool = False
@@ -104,6 +106,8 @@ def _check_process(look: Look, facts: Facts) -> str:
 
 
 def _check_screen(look: Look, facts: Facts, *, needs_reader: bool) -> str:
+    if facts.has_tool:
+        return "tool"
     if facts.is_secret:
         return "secret"
     if not look.is_readable:

@@ -6,8 +6,8 @@ Asked before every key. Nobody tells when a program begins to read, so whoever w
 from dataclasses import replace
 from typing import Final
 
-from palaver.agents.terminal.foreground import read_readers
-from palaver.agents.terminal.gates import Facts
+from palaver.agents.terminal.foreground import ProcessKey, Readers, read_readers
+from palaver.agents.terminal.gates import Facts, Foreground
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.screen import Screen
 from palaver.harness.profile import Profile
@@ -32,6 +32,18 @@ class Reading:
         self._screen = screen
         self._read_ms = -_GRACE_MS
         self._pressed_ms = -_TAKEN_MS
+        self._readers = Readers(Foreground.GONE, is_waiting=False)
+        self.agent: frozenset[ProcessKey] = frozenset()
+        """The processes that read the terminal when the composer was proven: the agent itself."""
+
+    def prove(self) -> None:
+        """Take the processes of the last look for the agent: they read while its composer was proven.
+
+        As long as one of them lives, no other process becomes the agent: neither a tool that it starts nor a
+        program that draws a prompt like the agent's.
+        """
+        if not self.agent:
+            self.agent = self._readers.waiting | self._readers.hidden
 
     def pressed(self, now_ms: int) -> None:
         """Keys were written: they may still be on their way into the terminal."""
@@ -39,7 +51,10 @@ class Reading:
 
     def facts(self, now_ms: int, *, is_passthrough: bool) -> Facts:
         """Give what the screen cannot show, as it is in this very step."""
-        readers = read_readers(self._pty, self._child, is_asked=self._is_asked)
+        readers = self._readers = read_readers(self._pty, self._child, is_asked=self._is_asked)
+        if readers.alive:
+            self.agent &= readers.alive
+        has_tool = bool(self.agent) and not readers.waiting | readers.hidden <= self.agent
         startup = self._screen.startup
         if startup.awaits_reader:
             startup.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
@@ -48,6 +63,7 @@ class Reading:
         return Facts(
             now_ms=now_ms,
             foreground=readers.foreground,
+            has_tool=has_tool,
             is_passthrough=is_passthrough,
             is_secret=self._pty.is_secret,
             has_unread=(self._pty.unread() or 0) > 0 or now_ms - self._pressed_ms < _TAKEN_MS,

@@ -37,8 +37,11 @@ _POLL_IN: Final = 0x1
 _OWN_TERMINAL: Final = "/dev/tty"
 
 
-def is_waiting(pid: int, terminal: str) -> bool | None:
-    """Whether some thread of a process waits for input of this terminal; None: the system does not say."""
+def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
+    """Whether some thread of a process waits for input of this terminal; None: the system does not say.
+
+    `is_own`: the terminal is the controlling terminal of the process, so `/dev/tty` means it too.
+    """
     if not _CALLS:
         return None
     try:
@@ -46,29 +49,30 @@ def is_waiting(pid: int, terminal: str) -> bool | None:
     except OSError:
         return False
     is_told = True
+    names = (terminal, _OWN_TERMINAL) if is_own else (terminal,)
     for thread in threads:
         call = _read(f"/proc/{pid}/task/{thread}/syscall")
         if call is None:
             is_told = False
-        elif _waits_in(pid, call.split(), terminal):
+        elif _waits_in(pid, call.split(), names):
             return True
     return False if is_told else None
 
 
-def _waits_in(pid: int, words: list[bytes], terminal: str) -> bool:
+def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
     """Whether a thread's call, with its arguments, waits for the terminal. `running` is no call."""
     if len(words) < 7:
         return False
     kind = _CALLS.get(int(words[0]), "")
     first, second = int(words[1], 16), int(words[2], 16)
     if kind in _READ:
-        return _is_terminal(pid, first, terminal)
+        return _is_terminal(pid, first, names)
     if kind == "select":
-        return any(_is_terminal(pid, fd, terminal) for fd in _selected(pid, second, first))
+        return any(_is_terminal(pid, fd, names) for fd in _selected(pid, second, first))
     if kind == "poll":
-        return any(_is_terminal(pid, fd, terminal) for fd in _polled(pid, first, second))
+        return any(_is_terminal(pid, fd, names) for fd in _polled(pid, first, second))
     if kind == "epoll":
-        return any(_is_terminal(pid, fd, terminal) for fd in _watched(pid, first))
+        return any(_is_terminal(pid, fd, names) for fd in _watched(pid, first))
     return False
 
 
@@ -97,9 +101,9 @@ def _watched(pid: int, epoll: int) -> list[int]:
     return found
 
 
-def _is_terminal(pid: int, fd: int, terminal: str) -> bool:
+def _is_terminal(pid: int, fd: int, names: tuple[str, ...]) -> bool:
     try:
-        return os.readlink(f"/proc/{pid}/fd/{fd}") in (terminal, _OWN_TERMINAL)  # noqa: PTH115 - asked before every key
+        return os.readlink(f"/proc/{pid}/fd/{fd}") in names  # noqa: PTH115 - asked before every key
     except OSError:
         return False
 
