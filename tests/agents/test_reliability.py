@@ -441,7 +441,8 @@ def test_the_owner_of_the_keyboard_is_killed_and_the_queue_goes_on(
     herd: Herd, home: Home, framed: Scripted
 ) -> None:
     program, path = PROGRAMS / "owner.py", home.path / "agents" / f"{framed.name}.sock"
-    herd.person.press(f"{sys.executable} -I {program} {path} & echo pid $!. ; fg >/dev/null\r".encode())
+    words = shlex.join([sys.executable, "-I", str(program), str(path)])
+    herd.person.press(f"{words} & echo pid $!. ; fg >/dev/null\r".encode())
     herd.person.until(b"mine")
     owner = int(herd.person.shown.rpartition(b"pid ")[2].partition(b".")[0])
 

@@ -1,6 +1,7 @@
 """`pal run` and `pal attach` for a person: a real terminal, a real daemon, a real holder."""
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ DETACH = b"\x1cd"
 
 
 def command(name: str, *words: str) -> str:
-    return " ".join([sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *words])
+    return " ".join([shlex.join([sys.executable, "-I", str(PROGRAMS / f"{name}.py")]), *words])
 
 
 @pytest.fixture

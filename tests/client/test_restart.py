@@ -1,6 +1,7 @@
 """The SDK across restarts of a real daemon: nothing lost, nothing twice, the same name."""
 
 import asyncio
+import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -99,7 +100,7 @@ async def test_a_daemon_that_does_not_start_at_once_is_started_again(
 ) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; exit 1; }}\n")
-    python.write_text(python.read_text() + f'exec {sys.executable} "$@"\n')
+    python.write_text(python.read_text() + f'exec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     async with bus.connect("luna") as luna:
         monkeypatch.setenv("PALAVER_PYTHON", str(python))

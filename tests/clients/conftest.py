@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import platform
+import shlex
 import shutil
 import signal
 import socket
@@ -262,7 +263,8 @@ def home() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="pal-"))
     directory.chmod(0o755)
     interpreter = directory / "python"
-    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -I {STAND_IN} "$@"\n')
+    words = shlex.join([sys.executable, "-I", str(STAND_IN)])
+    interpreter.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     interpreter.chmod(interpreter.stat().st_mode | stat.S_IXUSR)
     (directory / "home").mkdir(mode=0o700)
     yield directory / "home"

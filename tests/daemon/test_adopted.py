@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ class Reception:
     def serve(self, do: str, call: Callable[[str], Result]) -> tuple[dict[str, Any], Result]:
         """Let somebody call, pass it on, and give the word to the holder and the caller's result."""
         word = self._pool.submit(self._pass_on, do)
-        result = call(f"{sys.executable} {self.script} {self.path}")
+        result = call(shlex.join([sys.executable, str(self.script), str(self.path)]))
         return word.result(LIMIT_S), result
 
     def _pass_on(self, do: str) -> dict[str, Any]:

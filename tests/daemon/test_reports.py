@@ -3,6 +3,7 @@
 import hashlib
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.agents.spooled import read_reports
@@ -14,7 +15,7 @@ from tests.daemon.stage import PAL, Home, end_process, new_home, wait_until
 from palaver.agents.spool import write_report
 from palaver.model.last_report import Outcome, Report
 
-PYTHON = str(PAL).replace("/pal", "/python")
+PYTHON = str(Path(PAL).with_name("python"))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Nobody raises his standing by any use of the doors."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -312,7 +313,7 @@ def test_a_connection_of_an_agent_that_has_left_is_no_longer_that_agent(bus: Hom
     program = bus.spare_path()
     program.write_text(LOOK_TWICE)
 
-    seen = nova.begin_script(f"{sys.executable} {program} {bus.path / 'daemon.sock'}").end()
+    seen = nova.begin_script(shlex.join([sys.executable, str(program), str(bus.path / "daemon.sock")])).end()
 
     assert seen.out.split() == ["nova", "script"]
 

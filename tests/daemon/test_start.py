@@ -1,6 +1,7 @@
 """Who starts the daemon, and when nobody does."""
 
 import os
+import shlex
 import socket
 import stat
 import subprocess
@@ -201,7 +202,8 @@ def test_an_address_that_is_none_is_refused_before_anything_is_done(home: Home) 
 
 def test_a_python_without_palaver_says_so_where_it_is_waited_for_and_in_the_log(home: Home) -> None:
     python = home.path.parent / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # it finds nothing that was installed
+    # With -S it finds nothing that was installed.
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     python.chmod(0o755)
 
     refused = home.pal("list", env={"PALAVER_PYTHON": str(python)})

@@ -1,5 +1,6 @@
 """A person's newer client replaces the daemon; every other one is served. A newer log is left alone."""
 
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -37,7 +38,7 @@ def newer_home() -> Iterator[Path]:
         program = directory / "later.py"
         program.write_text(PYTHON_OF_LATER)
         python = directory / "python3"
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} {program} "$@"\n')
+        python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {program} "$@"\n')
         python.chmod(0o755)
         command = ["cc", "-std=c11", "-O1", f'-DPAL_VERSION="{NEWER}"', str(ROOT / "native" / "pal.c")]
         subprocess.run([*command, "-o", str(directory / "pal")], check=True)

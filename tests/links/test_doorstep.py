@@ -74,7 +74,9 @@ class _Street:
         self._door.bind(str(folder / "s"))
         self._door.listen()
         (folder / "probe.py").write_text(_PROBE)
-        probe = [sys.executable, "-I", "-S", str(folder / "probe.py"), str(folder / "s")]
+        self.python = folder / "python"  # A path that needs no quotes, wherever the checkout is.
+        self.python.symlink_to(sys.executable)
+        probe = [str(self.python), "-I", "-S", str(folder / "probe.py"), str(folder / "s")]
         self.probe = shlex.join(probe)
         self.environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder), "TERM": "dumb"}
 
@@ -341,7 +343,7 @@ def test_a_holder_that_is_not_known_yet_makes_no_human_either(street: _Street) -
     package.mkdir(parents=True)
     run = f"import subprocess; subprocess.run({shlex.split(street.probe)!r})"
     (package / "holder.py").write_text(run)
-    street.terminal().type(f"PYTHONPATH={street.folder} {sys.executable} -S -m palaver.agents.holder")
+    street.terminal().type(f"PYTHONPATH={street.folder} {street.python} -S -m palaver.agents.holder")
 
     visit = street.visit()
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,7 +26,8 @@ class Beginner:
         self.folder = folder
         self.record = folder / "record.json"
         self.program = folder / "codex"
-        self.program.write_text(f'#!/bin/sh\nexec {sys.executable} -I {PROGRAMS / "codex.py"} "$@"\n')
+        words = shlex.join([sys.executable, "-I", str(PROGRAMS / "codex.py")])
+        self.program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         self.program.chmod(0o755)
         self.started: list[subprocess.Popen[bytes]] = []
 

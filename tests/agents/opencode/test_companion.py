@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -134,10 +135,10 @@ async def test_where_somebody_sits_already_it_is_not_needed(stage: Stage) -> Non
         assert await opencode.running == NOT_NEEDED
 
 
-@pytest.mark.parametrize(("above", "status"), [("{}", NOT_NEEDED), ("sh -c '{}; exit $?'", 0)])
+@pytest.mark.parametrize(("above", "status"), [("{}", NOT_NEEDED), ('sh -c "{}; exit \\$?"', 0)])
 def test_beside_one_that_a_holder_runs_it_ends_at_once(tmp_path: Path, above: str, status: int) -> None:
     write_holder(new_place(str(tmp_path)))
-    words = f"{sys.executable} -I -m {MODULE} --home {tmp_path} /src"
+    words = shlex.join([sys.executable, "-I", "-m", MODULE, "--home", str(tmp_path), "/src"])
 
     with subprocess.Popen(
         ["sh", "-c", f"{above.format(words)}; exit $?"], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -20,7 +20,8 @@ from tests.limits import LIMIT_S
 from palaver.doors.argv.completion import completion_script
 from palaver.doors.argv.table import SHELLS
 
-PAL = """#!{python}
+PAL = """#!/bin/sh
+"exec" "{python}" "$0" "$@"
 import json, os, sys
 sys.path.insert(0, {src!r})
 if sys.argv[1:3] == ["__complete", "--"]:
