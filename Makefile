@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 ONCE_MORE = echo "NOT AT THE FIRST TRY: what failed above is run once more, and counts only if it fails again"
 
 # The lock holds hatchling too, so the package is built with what is locked.
-.PHONY: run test test-harness compat check lock format lint types layers coverage unlocked bench clean help
+.PHONY: run test quick nightly test-harness compat check lock format lint types layers coverage unlocked bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,17 @@ run: $(READY) ## start the bus, let two agents talk, then show live events until
 
 test: $(READY) ## run every test
 	@$(BIN)/python -m pytest -q
+
+quick: $(READY) ## run the tests of the packages that do no input or output, in a few seconds
+	@$(BIN)/python -m pytest -q tests/model tests/routing tests/rooms tests/harness tests/log/test_fold.py \
+	  --ignore=tests/harness/real --ignore=tests/harness/test_stand_in.py
+
+# Each finding is kept as an explicit example of its test, so that `make test` repeats it from then on.
+nightly: SEED := $(or $(SEED),$(shell date +%s))
+nightly: $(READY) ## run every property test with new seeds and many examples; SEED=N repeats a run
+	@echo "repeat this run with: make nightly SEED=$(SEED)"
+	@$(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) || { \
+	  echo "repeat this run with: make nightly SEED=$(SEED)"; exit 1; }
 
 check: $(READY) format lint types layers coverage ## all that the build checks
 

@@ -1,8 +1,11 @@
 """What holds for every test: signals mean what they mean in a terminal, and engines are tried in turn.
 
 Whoever starts the tests in the background may have signals ignored or blocked, or a umask of its own, and
-every process that a test starts would inherit that. And no test asserts how long something took: examples
-have no deadline, and may be slow to draw.
+every process that a test starts would inherit that.
+
+Property tests have two profiles. `fast` is the default and always draws the same ten examples, so that a
+build does not fail by luck. `deep` draws many new ones (`make nightly`) and prints how to repeat a failure.
+No test sets a number of examples itself, and none asserts how long something took.
 """
 
 import os
@@ -12,8 +15,24 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.fakes import OpenLog, open_memory, open_sqlite
 
-settings.register_profile("palaver", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("palaver")
+settings.register_profile(
+    "fast",
+    max_examples=10,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "deep",
+    max_examples=300,
+    derandomize=False,
+    database=None,  # The seed alone decides what is drawn.
+    print_blob=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("fast")
 
 for _number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # these two Python itself ignores
     if signal.getsignal(_number) is signal.SIG_IGN:

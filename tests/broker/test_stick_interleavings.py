@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.scene import HANDOFF, PLACE, POLICY, Scene
 from tests.fakes import Bus, open_memory, opened_bus
@@ -116,7 +116,6 @@ async def play(story: Story, directory: Path) -> None:
     assert replayed(events) == read_room(bus.log.rows, scene.id)
 
 
-@settings(max_examples=60, deadline=None)
 @given(rounds)
 def test_each_turn_has_one_holder_and_the_log_alone_says_which(story: Story) -> None:
     asyncio.run(play(story, Path()))

@@ -204,7 +204,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
 async def test_names_never_collide_however_beginnings_are_mixed(
     tmp_path: Path, steps: list[tuple[str, str, str, str]]

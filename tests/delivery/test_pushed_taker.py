@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, OpenLog, open_memory, open_sqlite, opened_bus, texts_of
 from tests.limits import LIMIT_S
@@ -139,7 +139,6 @@ steps = st.one_of(
 
 
 @pytest.mark.parametrize("engine", [open_memory, open_sqlite])
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sequence=st.lists(steps, max_size=25))
 def test_whatever_happens_only_what_may_pass_is_pushed_and_in_the_end_all_of_it(
     engine: OpenLog, sequence: list[tuple[str, object]]

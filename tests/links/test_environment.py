@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.marks import MARKS, SEAT_MARK
@@ -39,7 +39,6 @@ def _process(pid: int) -> Process:
     return process
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     marks=st.dictionaries(st.sampled_from([*MARKS, SEAT_MARK]), _VALUES),
     others=st.dictionaries(st.sampled_from(["HOME", "CLAUDE_API_KEY", "CLAUDECODE_TOKEN"]), _VALUES),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.limits import LIMIT_S
-from tests.log.logs import Engine, all_rows, draft, few, opened, put, writes
+from tests.log.logs import Engine, all_rows, draft, opened, put, writes
 
 from palaver.errors import BadQuery, ShuttingDown
 from palaver.log.api import Archived, Log
@@ -225,7 +225,6 @@ async def test_commits_go_on_while_events_are_archived(log: Log) -> None:
     assert await everything(log, Query()) == [*events, *sorted(more, key=lambda event: event.seq)]
 
 
-@few
 @given(
     steps=st.lists(
         st.one_of(

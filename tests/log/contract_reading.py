@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import TS, Engine, all_rows, few, opened, put, writes
+from tests.log.logs import TS, Engine, all_rows, opened, put, writes
 
 from palaver.errors import BadQuery
 from palaver.log.api import Log
@@ -52,7 +52,6 @@ events_in_plenty = st.lists(
 )
 
 
-@few
 @given(plenty=events_in_plenty)
 def test_rows_made_anew_equal_those_that_grew(engine: Engine, plenty: list[tuple[str, str, str]]) -> None:
     async def grow_and_rebuild() -> None:
@@ -100,7 +99,6 @@ drafts = st.builds(
 )
 
 
-@few
 @given(made=drafts)
 def test_an_event_is_read_back_as_it_was_written(engine: Engine, made: Draft) -> None:
     async def write_and_read() -> None:
@@ -189,7 +187,6 @@ matchable = st.builds(
 )
 
 
-@settings(few, max_examples=60)
 @given(made=st.lists(matchable, max_size=6), query=queries)
 def test_a_read_finds_exactly_what_the_query_means(engine: Engine, made: list[Draft], query: Query) -> None:
     async def write_and_read() -> None:
@@ -229,7 +226,6 @@ async def test_a_search_for_no_word_is_refused(log: Log, search: str) -> None:
         await log.read(Query(search=search))
 
 
-@few
 @given(search=st.text(min_size=1, max_size=20) | st.text('ab"* ^():-+{}\0', min_size=1, max_size=20))
 def test_no_search_is_a_syntax_error(engine: Engine, search: str) -> None:
     async def look() -> None:

@@ -9,8 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
-from hypothesis import HealthCheck, settings
-
 from palaver.log.api import Change, Decide, Log, Rows
 from palaver.log.pace import Pace
 from palaver.model.envelope import Draft, Event
@@ -21,7 +19,6 @@ Engine: TypeAlias = Callable[[Path], Awaitable[Log]]
 TS = 1_700_000_000_000
 
 _numbers = count(1)
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def fold(rows: Rows, event: Event) -> Sequence[Change]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import TS, few, files_no_larger_than
+from tests.log.logs import TS, files_no_larger_than
 
 from palaver.errors import StorageFailed
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
@@ -54,7 +54,6 @@ def test_a_file_holds_one_event_a_line(tmp_path: Path) -> None:
     assert list(file.events()) == events
 
 
-@few
 @given(
     steps=st.lists(st.integers(1, 9), min_size=1, max_size=40),
     sizes=st.lists(st.sampled_from([0, 1, 50, 9000, 70_000]), min_size=1, max_size=4),

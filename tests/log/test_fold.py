@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, GuardedTasks, OpenLog, open_memory, open_sqlite, seat
 
@@ -77,7 +77,6 @@ TABLES = (
     TIP,
 )
 NAMES = ("luna", "nova", "api-luna")
-few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def event(
@@ -367,7 +366,6 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
 
 
 @pytest.mark.parametrize("open_log", [open_memory, open_sqlite], ids=["memory", "sqlite"])
-@few
 @given(st.lists(steps, max_size=25))
 def test_state_made_anew_is_the_state_that_grew_live_and_no_line_goes_down(
     open_log: OpenLog, requests: list[tuple[str, Request]]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.limits import LIMIT_S
-from tests.log.logs import begun, few, fold, put
+from tests.log.logs import begun, fold, put
 
 from palaver.clock import SystemClock
 from palaver.errors import BadQuery, ShuttingDown, TooSlow
@@ -231,7 +231,6 @@ def test_a_clause_that_passes_has_its_parentheses_in_order(clause: str) -> None:
         assert not any(sign in bare for sign in ("--", "/*", ";", "'", '"', "`", "[", ":", "?"))
 
 
-@few
 @given(clause=st.text("()'\" 1=orand", max_size=25))
 def test_no_clause_brings_anything_but_an_answer_or_a_refusal(clause: str) -> None:
     async def try_it(directory: Path) -> None:

@@ -212,7 +212,7 @@ names = "a b sub out up here leaf absolute loop inner chain secret desk desktop 
 steps = st.sampled_from(["..", ".", "", *names.split()])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=500)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(steps, min_size=1, max_size=8),
     st.sampled_from(["", "/", "{top}/", "{top}/desk/", "//{top}/desk/"]),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palaver.model.envelope import Event
@@ -236,7 +236,6 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=1000, deadline=None)
 @given(st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)), max_size=12).map("".join))
 @example("token: abc123defDBPASSWORD=abc\x1f")  # white space to some, and a part of the value to us
 def test_redacting_twice_is_the_same_as_once(text: str) -> None:
@@ -245,7 +244,6 @@ def test_redacting_twice_is_the_same_as_once(text: str) -> None:
     assert redact(once) == once
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from([secret for secrets in KEYS.values() for secret in secrets]),
     st.text(st.characters(exclude_categories=("L", "N", "Cs"), exclude_characters="_-.+/="), max_size=8),
@@ -315,7 +313,7 @@ HARD = [
 @pytest.mark.parametrize("part", HARD)
 def test_long_texts_made_to_be_hard_are_done(part: str) -> None:
     """With steps by the square of the length, these would take longer than anybody waits."""
-    text = part * (100_000 // len(part))
+    text = part * (50_000 // len(part))
 
     for end in ("", "=x"):
         assert isinstance(redact(text + end), str)

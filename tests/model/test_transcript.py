@@ -41,7 +41,7 @@ stretches = st.builds(
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
+    max_leaves=5,
 )
 objects = st.dictionaries(
     st.sampled_from(["role", "text", "content", "tools", "type"]) | st.text(), json_values

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, open_memory
 from tests.watches.conftest import Watched, watched_bus
@@ -75,7 +75,6 @@ def owed(events: list[Event]) -> dict[tuple[str, int], bool]:
 
 
 @given(steps)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whenever_the_daemon_ends_everybody_is_told_exactly_once(day: list[tuple[str, str]]) -> None:
     async def live() -> None:
         async with watched_bus(open_memory, None) as watched:  # type: ignore[arg-type]  # kept in memory

@@ -75,7 +75,7 @@ def test_a_dialog_is_also_seen_by_a_screen_that_hears_neither_status_nor_title(r
     assert look.composer is Composer.UNKNOWN
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_where_a_recording_is_cut_makes_no_difference(recording: Recording, data: st.DataObject) -> None:
     scene = data.draw(st.sampled_from(recording.scenes))
