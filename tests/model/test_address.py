@@ -31,7 +31,7 @@ addresses: st.SearchStrategy[Address] = st.one_of(
     st.builds(Glob, prefix=st.from_regex(r"[a-z0-9_-]*-", fullmatch=True)),
     st.just(Human()),
     st.builds(Room, name=st.none() | st.from_regex(r"[a-z0-9._-]+", fullmatch=True)),
-    st.builds(Path, path=st.text("aA*/:#@ ", max_size=20).map(lambda path: check_path(f"/{path}"))),
+    st.builds(Path, path=st.text("aA*/:#@ ", max_size=20).map(lambda path: check_path(f"/x{path}"))),
 )
 
 

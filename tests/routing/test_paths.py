@@ -1,10 +1,17 @@
 import json
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 from palaver.routing.paths import PathIndex, check_path, has_wildcard, path_matches
 
@@ -118,3 +125,55 @@ def test_removing_what_is_not_there_is_no_error() -> None:
 
 def test_paths_are_checked_where_they_are_matched() -> None:
     assert check_path("/agent//Luna") == "agent/luna"
+
+
+def _steps(work: Callable[[], object]) -> int:
+    """Return how many lines of the path module run while something is done: a cost that is no time."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> "TraceFunction | None":
+        nonlocal count
+        if not frame.f_code.co_filename.endswith("routing/paths.py"):
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def _index_with(patterns: int, pattern: str) -> PathIndex[int]:
+    index: PathIndex[int] = PathIndex()
+    for number in range(patterns):
+        index.add(pattern.format(number), number)
+    return index
+
+
+@pytest.mark.parametrize("path", ["**", "/".join(["**"] * 64), "/".join(["**", "*"] * 8), "agent/**/x/**/*"])
+def test_path_with_wildcards_costs_a_few_steps_for_each_subscription(path: str) -> None:
+    index = _index_with(1000, "agent/worker{}/main")
+
+    steps = _steps(lambda: index.match(path))
+
+    assert steps < 40 * 1000
+
+
+@pytest.mark.parametrize("pattern", ["**/a{}", "**/a/**/b/**/c/**/d{}", "*/**/*/**/{}"])
+def test_long_path_costs_a_few_steps_for_each_node_of_the_patterns(pattern: str) -> None:
+    index = _index_with(200, pattern)
+    nodes = 200 + pattern.count("/")
+
+    steps = _steps(lambda: index.match("/".join("abcd" * 16)))
+
+    assert steps < 10 * 64 * nodes
+
+
+def test_long_pattern_costs_at_most_its_product_with_the_path() -> None:
+    pattern, path = "/".join(["**", "a"] * 8 + ["b"]), "/".join(["a"] * 64)
+
+    assert _steps(lambda: path_matches(pattern, path)) < 10 * 17 * 64

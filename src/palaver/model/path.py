@@ -3,7 +3,7 @@
 from typing import Final
 
 from palaver.errors import BadRequest
-from palaver.model.text import LIMIT_PATH_BYTES, LIMIT_PATH_SEGMENTS, check_text
+from palaver.model.text import LIMIT_PATH_BYTES, LIMIT_PATH_MANY, LIMIT_PATH_SEGMENTS, check_text
 
 AGENT: Final = "agent"
 """The first segment of every agent's own path."""
@@ -23,16 +23,20 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def check_path(path: str) -> str:
-    """Give the one spelling of a path or pattern, or refuse it.
+    """Return the one spelling of a path or pattern, or refuse it.
 
-    Case is kept, but in `agent/<name>` the name is folded. A path of slashes alone is the empty path.
+    Slashes at the ends and doubled slashes are dropped, and a run of `**` becomes one. Case is kept, except
+    for the name in `agent/<name>`, which is folded.
     """
-    if not path:
-        raise BadRequest("a path needs at least one character")
     check_text(path, "the path", LIMIT_PATH_BYTES)
-    segments = list(split_path(path))
+    split = split_path(path)
+    segments = [name for at, name in enumerate(split) if name != MANY or at == 0 or split[at - 1] != MANY]
+    if segments == [""]:
+        raise BadRequest("a path needs at least one character that is not a slash")
     if len(segments) > LIMIT_PATH_SEGMENTS:
         raise BadRequest(f"a path has at most {LIMIT_PATH_SEGMENTS} segments; this one has {len(segments)}")
+    if segments.count(MANY) > LIMIT_PATH_MANY:
+        raise BadRequest(f"a path has at most {LIMIT_PATH_MANY} '**'; this one has {segments.count(MANY)}")
     if len(segments) > 1 and segments[0] == AGENT and segments[1].isascii():
         name, colon, device = segments[1].partition(":")
         segments[1] = name.lower() + colon + device.upper()

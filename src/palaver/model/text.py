@@ -10,6 +10,8 @@ LIMIT_THREAD: Final = 64
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
 LIMIT_PATH_BYTES: Final = 1_024
 LIMIT_PATH_SEGMENTS: Final = 64
+LIMIT_PATH_MANY: Final = 8
+"""How many `**` a path may have; several in a row count as one."""
 LIMIT_INJECTION: Final = 50
 
 # Controls but tab, LF and CR; bidi embeddings, overrides and isolates; halves of surrogate pairs.

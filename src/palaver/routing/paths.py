@@ -115,20 +115,27 @@ class PathIndex(Generic[Subscriber]):
         return set().union(*(node.subscribers for node in nodes))
 
     def _found_by_path(self, segments: Sequence[str]) -> set[Subscriber]:
-        """The path is a pattern and subscriptions are literal; no place in the tree is walked twice."""
+        """The path is a pattern and subscriptions are literal. Each node of the tree is visited at most once.
+
+        A node is visited with all positions in the path that its branch can have reached, one bit each.
+        """
+        positions: dict[str, int] = {}
+        for at, segment in enumerate(segments):
+            positions[segment] = positions.get(segment, 0) | 1 << at
+        many = positions.get(MANY, 0)
+        wild = many | positions.get(ONE, 0)
+        end = 1 << len(segments)
         found: set[Subscriber] = set()
-        waiting = [(self._root, 0)]
-        seen = {(id(self._root), 0)}
+        waiting = [(self._root, _past_many(1, many))]
         while waiting:
-            node, place = waiting.pop()
-            if place == len(segments):
+            node, reached = waiting.pop()
+            if reached & end:
                 found |= node.subscribers
-                continue
-            for step in _steps(node, segments[place], place):
-                mark = (id(step[0]), step[1])
-                if mark not in seen:
-                    seen.add(mark)
-                    waiting.append(step)
+            for name in node.children if reached & wild else positions.keys() & node.children.keys():
+                fits = reached & (wild | positions.get(name, 0))
+                # `**` also stays where it is: it may take the next segment too.
+                if after := _past_many((fits & ~many) << 1 | (fits & many), many):
+                    waiting.append((node.children[name], after))
         return found
 
 
@@ -144,11 +151,8 @@ def _with_many_below(nodes: Iterable[_Node[Subscriber]]) -> list[_Node[Subscribe
     return list(reached)
 
 
-def _steps(node: _Node[Subscriber], segment: str, place: int) -> list[tuple[_Node[Subscriber], int]]:
-    """Where one segment of a path with wildcards leads from a node of literal segments."""
-    if segment == MANY:
-        return [(node, place + 1), *((child, place) for child in node.children.values())]
-    if segment == ONE:
-        return [(child, place + 1) for child in node.children.values()]
-    child = node.children.get(segment)
-    return [] if child is None else [(child, place + 1)]
+def _past_many(reached: int, many: int) -> int:
+    """Add the position after each `**` that was reached: it may stand for no segment at all."""
+    while (further := reached | (reached & many) << 1) != reached:
+        reached = further
+    return reached
