@@ -101,3 +101,57 @@ async def test_closing_ends_whoever_waits(fake: FakeDaemon, home: Path) -> None:
 
     assert await reading is None
     assert await peer.at_end() == b""
+
+
+async def test_unreadable_event_is_skipped_and_counted(fake: FakeDaemon, home: Path) -> None:
+    skipped: list[None] = []
+    async with aclosing(Follower(str(home), FROM_THE_START, lambda: skipped.append(None)).events()) as events:
+        first = asyncio.ensure_future(anext(events))
+        peer, _ = await begun(fake)
+        event = {"v": 1, "type": "message", "id": "7", "from": "", "seq": 7, "device": "BOXE"}
+        peer.say(push="event", req=1, event=event)
+        peer.say(push="event", req=1, event={"seq": "seven"})
+        push(peer, 8)
+        peer.say(push="event", req=1, event={**event, "seq": 9})
+        given = await first
+        peer.close()
+        second = asyncio.ensure_future(anext(events))
+        back, again = await begun(fake)
+        push(back, 10)
+
+        assert [given.seq, (await second).seq] == [8, 10]
+        assert again in (8, 9)
+        assert len(skipped) == 3
+
+
+async def test_follower_waits_longer_after_each_empty_connection(
+    fake: FakeDaemon, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def no_pause(follower: Follower, pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(Follower, "_pause", no_pause)
+    async with aclosing(Follower(str(home), FROM_THE_START).events()) as events:
+        first = asyncio.ensure_future(anext(events))
+        for _ in range(9):
+            peer, _ = await begun(fake)
+            peer.close()
+        peer, _ = await begun(fake)
+        push(peer, 1)
+        await first
+
+    assert pauses == [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0]
+
+
+async def test_closing_ends_a_pause(fake: FakeDaemon, home: Path) -> None:
+    follower = Follower(str(home), FROM_THE_START)
+    reading = asyncio.ensure_future(anext(follower.events(), None))
+    for _ in range(4):
+        peer, _ = await begun(fake)
+        peer.close()
+
+    follower.close()
+
+    assert await reading is None

@@ -1,6 +1,7 @@
 """The suite that every log passes: commits, repeats and decisions. See test_contract.py."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.log.logs import begun, draft, put, writes
@@ -252,3 +253,15 @@ async def test_a_decision_sees_rows_that_it_scans(log: Log) -> None:
     await asyncio.gather(put(log), put(log), put(log, type="purge", sender="nova", to=()), put(log))
 
     assert len(log.rows.scan("mail", "nova/")) == 1
+
+
+@pytest.mark.parametrize("field", ["type", "sender", "id"])
+async def test_draft_with_an_empty_field_is_refused(log: Log, field: str) -> None:
+    await put(log)
+    poisoned = replace(draft(), **{field: ""})  # type: ignore[arg-type]  # a field of a draft
+
+    with pytest.raises(BadRequest, match="is empty"):
+        await log.commit(None, writes(poisoned))
+
+    assert len(await log.read(Query())) == 1
+    assert await log.count_unreadable() == 0

@@ -6,6 +6,7 @@ import msgspec
 
 from palaver.client.agent import Agent
 from palaver.client.receipt import Delivery, Receipt
+from palaver.errors import BadRequest
 from palaver.model.envelope import Event, decode_event
 
 
@@ -42,12 +43,17 @@ class _Found(msgspec.Struct, frozen=True):
     last: int
 
 
+class _Placed(msgspec.Struct, frozen=True):
+    seq: int
+
+
 joined_from_json: Final = msgspec.json.Decoder(Joined).decode
 receipt_from_json: Final = msgspec.json.Decoder(Receipt).decode
 mail_from_json: Final = msgspec.json.Decoder(Mail).decode
 fields_from_json: Final = msgspec.json.Decoder(dict[str, object]).decode
 _listed: Final = msgspec.json.Decoder(_Listed).decode
 _ledger: Final = msgspec.json.Decoder(_Ledger).decode
+_place: Final = msgspec.json.Decoder(_Placed).decode
 _found: Final = msgspec.json.Decoder(_Found).decode
 
 
@@ -61,9 +67,27 @@ def ledger_from_json(answer: msgspec.Raw) -> list[Delivery]:
     return _ledger(answer).receipts
 
 
-def events_from_json(answer: msgspec.Raw) -> list[Event]:
-    """Read a piece of the log."""
-    return [decode_event(event) for event in _found(answer).events]
+def event_from_json(line: msgspec.Raw) -> Event | None:
+    """Read one event; None when it cannot be read, so that one bad event never stops a reader."""
+    try:
+        return decode_event(line)
+    except BadRequest:
+        return None
+
+
+def place_from_json(line: msgspec.Raw) -> int:
+    """Read the place of an event that cannot be read otherwise; 0 when it has none."""
+    try:
+        return _place(line).seq
+    except msgspec.DecodeError:
+        return 0
+
+
+def events_from_json(answer: msgspec.Raw) -> tuple[list[Event], int]:
+    """Read a piece of the log: its events, and how many of them could not be read."""
+    lines = _found(answer).events
+    events = [event for event in map(event_from_json, lines) if event is not None]
+    return events, len(lines) - len(events)
 
 
 def last_from_json(answer: msgspec.Raw) -> int:

@@ -63,6 +63,12 @@ class Connection:
         self._ids = UlidSource(SystemClock(), os.urandom)
         self._followers: set[Follower] = set()
         self._is_over = False
+        self._unreadable = 0
+
+    @property
+    def unreadable(self) -> int:
+        """How many events `events()` and `follow()` have skipped because they could not be read."""
+        return self._unreadable
 
     @property
     def name(self) -> str:
@@ -94,6 +100,9 @@ class Connection:
 
     def _on_broken(self, error: PalaverError) -> None:
         self._mail.waiting.end(error)
+
+    def _skip(self) -> None:
+        self._unreadable += 1
 
     # Sending
 
@@ -220,7 +229,9 @@ class Connection:
             search=search,
             limit=limit,
         )
-        return events_from_json(await self._lifeline.ask(request))
+        events, unreadable = events_from_json(await self._lifeline.ask(request))
+        self._unreadable += unreadable
+        return events
 
     async def follow(
         self,
@@ -250,7 +261,7 @@ class Connection:
             after=after or 0,
             follow=True,
         )
-        follower = Follower(self._home, request)
+        follower = Follower(self._home, request, self._skip)
         self._followers.add(follower)
         try:
             async with aclosing(follower.events()) as events:

@@ -112,6 +112,7 @@ class Log(Protocol):
         seen before, or a sender and id seen before, gives the first event again; for a known request key
         `decide` is not called.
 
+        A draft whose type, id or sender is empty is refused with BadRequest: no reader could read it back.
         What `decide` raises is raised here and nothing is written; neither is anything after DiskFull,
         StorageFailed or ShuttingDown. One bad draft never harms those beside it. A caller that is cancelled
         does not know whether its event was written: the same request key tells.
@@ -200,6 +201,10 @@ class Log(Protocol):
 
     async def check_blobs(self) -> BlobCount:
         """Read through all that lies beside the log because it is too large for it."""
+        ...
+
+    async def count_unreadable(self) -> int:
+        """Return how many events of the log cannot be read back. Every other method skips them."""
         ...
 
     async def close(self) -> None:

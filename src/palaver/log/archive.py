@@ -17,7 +17,7 @@ from typing import Final
 from palaver.errors import BadQuery, ShuttingDown, StorageFailed
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
 from palaver.log.blobs import Blobs
-from palaver.log.records import COLUMNS, Record, event_from_record, searched_text
+from palaver.log.records import COLUMNS, Record, readable_events, searched_text
 from palaver.log.search import is_found, parse_search
 from palaver.log.select import check_search
 from palaver.log.storage import connect_reader
@@ -31,7 +31,7 @@ _REMOVED_AT_ONCE: Final = 250
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BETWEEN: Final = f"{_SELECT} WHERE seq > ? AND seq < ? ORDER BY seq LIMIT {_COPIED_AT_ONCE}"
-_UP_TO: Final = f"{_SELECT} WHERE seq <= ? ORDER BY seq LIMIT {_REMOVED_AT_ONCE}"
+_UP_TO: Final = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_REMOVED_AT_ONCE}"
 _REMEMBER: Final = "INSERT OR IGNORE INTO archived (seq, id, sender, request_key) VALUES (?, ?, ?, ?)"
 _UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
 
@@ -133,8 +133,7 @@ class Copier:
             records = connection.execute(_BETWEEN, (seq, before)).fetchall()
             if not records:
                 return
-            for record in records:
-                yield event_from_record(record, self._blobs)
+            yield from readable_events(records, self._blobs)
             seq = records[-1][0]
 
 
@@ -142,17 +141,23 @@ def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs
     """Remove some events from the log that are in an archive, and return how many; 0 when none is left.
 
     One transaction, on the writer's connection and in its thread. What the fold made of them stays, and under
-    which ids and request keys they are found. Raises StorageFailed, and removes nothing, when an archive does
+    which ids and request keys they are found. An event that cannot be read is in no archive and stays in the
+    log. Raises StorageFailed, and removes nothing, when an archive does
     not hold exactly what the log does.
     """
-    records: list[Record] = connection.execute(_UP_TO, (archives.last(),)).fetchall()
-    if not records:
-        return 0
-    events = [event_from_record(record, blobs) for record in records]
+    events: list[Event] = []
+    seq = 0
+    while not events:
+        records: list[Record] = connection.execute(_UP_TO, (seq, archives.last())).fetchall()
+        if not records:
+            return 0
+        events = list(readable_events(records, blobs))
+        seq = records[-1][0]
     _check_archived(archives, events)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        _remove(connection, events, [record[-1] for record in records])
+        keys = {record[0]: record[-1] for record in records}
+        _remove(connection, events, [keys[event.seq] for event in events])
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
@@ -213,4 +218,4 @@ def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: l
         (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
     ]
     connection.executemany(_REMEMBER, names)
-    connection.execute("DELETE FROM events WHERE seq <= ?", (events[-1].seq,))
+    connection.executemany("DELETE FROM events WHERE seq = ?", [(event.seq,) for event in events])

@@ -9,11 +9,18 @@ from palaver.log.api import Apply, Commit, Decide
 from palaver.log.archive import Archives, archived_events, remove_some
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.blobs import Blobs
-from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
+from palaver.log.records import (
+    COLUMNS,
+    Record,
+    event_from_record,
+    readable_events,
+    record_from_event,
+    searched_text,
+)
 from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
 from palaver.log.storage import failure_from
 from palaver.log.words import Words
-from palaver.model.envelope import Draft, Event, event_from
+from palaver.model.envelope import Draft, Event, check_draft, event_from
 
 Outcome: TypeAlias = Commit | Exception
 """What a commit came to: its result, or what it raises."""
@@ -111,8 +118,8 @@ class Batches:
                     self._rows.flush()
             self._rows.flush()
             while records := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
-                for record in records:
-                    self._rows.change(self._apply(self._rows, event_from_record(record, self._blobs)))
+                for event in readable_events(records, self._blobs):
+                    self._rows.change(self._apply(self._rows, event))
                 self._rows.flush()
                 count += len(records)
                 seq = records[-1][0]
@@ -149,6 +156,7 @@ class Batches:
             draft = order.decide(self._rows)
             if draft is None:
                 return Commit(None)
+            check_draft(draft)
             if first := taken.by_id.get((draft.sender, draft.id)) or self._stored(draft):
                 return Commit(first, is_repeat=True)
             event = event_from(draft, self._last + 1, self._device)

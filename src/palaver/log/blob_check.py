@@ -1,4 +1,4 @@
-"""Looks whether every content that lies beside the log is still what it was. Changes nothing."""
+"""Look for large contents that are lost and for events that cannot be read. Changes nothing."""
 
 from contextlib import closing
 from pathlib import Path
@@ -6,9 +6,11 @@ from typing import Final
 
 from palaver.log.api import BlobCount
 from palaver.log.blobs import Blobs
+from palaver.log.records import COLUMNS, readable_events
 from palaver.log.storage import connect_reader
 
 _NAMES: Final = "SELECT DISTINCT blob FROM events WHERE blob IS NOT NULL ORDER BY seq"
+_AFTER: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT 256"  # noqa: S608 - a constant
 
 
 def count_blobs(path: Path, blobs: Blobs) -> BlobCount:
@@ -16,3 +18,13 @@ def count_blobs(path: Path, blobs: Blobs) -> BlobCount:
     with closing(connect_reader(path)) as connection:
         names = [name for (name,) in connection.execute(_NAMES).fetchall()]
     return BlobCount(len(names), [name for name in names if blobs.read(name) is None])
+
+
+def count_unreadable(path: Path, blobs: Blobs) -> int:
+    """Read the log through and return how many events cannot be read. For a thread of its own."""
+    count = seq = 0
+    with closing(connect_reader(path)) as connection:
+        while records := connection.execute(_AFTER, (seq,)).fetchall():
+            count += len(records) - sum(1 for _ in readable_events(records, blobs))
+            seq = records[-1][0]
+    return count

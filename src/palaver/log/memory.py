@@ -21,7 +21,7 @@ from palaver.log.records import decode_payload, encode_payload, searched_text
 from palaver.log.rows import prefix_end
 from palaver.log.search import is_found, parse_search
 from palaver.log.select import check_search, wanted
-from palaver.model.envelope import Draft, Event, event_from
+from palaver.model.envelope import Draft, Event, check_draft, event_from
 from palaver.model.ids import is_ulid
 from palaver.model.query import Query, matches
 
@@ -106,6 +106,7 @@ class MemoryLog:
             draft = decide(self._committed)
             if draft is None:
                 return Commit(None)
+            check_draft(draft)
             await asyncio.sleep(0)  # Now others may commit.
             if key is None or self._versions.get(key, 0) == version:
                 break
@@ -184,6 +185,9 @@ class MemoryLog:
 
     async def check_blobs(self) -> BlobCount:
         return BlobCount(0)
+
+    async def count_unreadable(self) -> int:
+        return 0
 
     async def close(self) -> None:
         self._is_closed = True

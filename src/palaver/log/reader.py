@@ -15,7 +15,7 @@ from typing import Final
 from palaver.errors import ShuttingDown, StorageFailed, TooSlow
 from palaver.log.blobs import Blobs
 from palaver.log.guard_process import GuardProcess
-from palaver.log.records import event_from_record
+from palaver.log.records import readable_events
 from palaver.log.select import check_search, statement_from, wanted
 from palaver.log.storage import connect_reader
 from palaver.model.envelope import Event
@@ -102,8 +102,7 @@ class Reader:
         statement, values = statement_from(query, among or ())
         with contextlib.closing(connection.execute(statement, values)) as cursor:
             while records := cursor.fetchmany(_EVENTS_AT_ONCE):
-                for record in records:
-                    event = event_from_record(record, self._blobs)
+                for event in readable_events(records, self._blobs):
                     if matches(query, event):
                         yield event
 

@@ -1,10 +1,11 @@
 """An event as the SQLite engine keeps it: one row, and a blob where the payload is large."""
 
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
-from palaver.errors import BadRequest
+from palaver.errors import BadRequest, StorageFailed
 from palaver.log.blobs import LIMIT_ROW_BYTES, Blobs
 from palaver.model.envelope import Event
 
@@ -91,24 +92,43 @@ def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> 
 
 
 def event_from_record(record: Record, blobs: Blobs) -> Event:
-    """Read a row back. When its blob is lost, a payload has its short fields, and `missing_blob` says so."""
+    """Read a row back. When its blob is lost, a payload has its short fields, and `missing_blob` says so.
+
+    Raises StorageFailed for a row that is not an event.
+    """
     seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, _, payload, blob, _ = record
-    fields = decode_payload(payload)
-    if blob is not None:
-        content = blobs.read(blob)
-        fields = {**fields, "missing_blob": blob} if content is None else decode_payload(content)
+    try:
+        fields = decode_payload(payload)
+        if blob is not None:
+            content = blobs.read(blob)
+            fields = {**fields, "missing_blob": blob} if content is None else decode_payload(content)
+        to, routed_to = _list_from(recipients), _list_from(delivered_to)
+    except (msgspec.DecodeError, UnicodeError, TypeError) as error:
+        raise StorageFailed(f"the event in place {seq} cannot be read: {error}") from error
+    if not (id_ and type_ and sender):
+        raise StorageFailed(f"the event in place {seq} cannot be read: its id, type or sender is empty")
     return Event(
         seq=seq,
         id=id_,
         type=type_,
         sender=sender,
-        to=_list_from(recipients),
+        to=to,
         ts=ts,
         device=device,
         payload=fields,
         by=by,
-        delivered_to=_list_from(delivered_to),
+        delivered_to=routed_to,
     )
+
+
+def readable_events(records: Iterable[Record], blobs: Blobs) -> Iterator[Event]:
+    """Read rows back, and skip those that cannot be read: one bad row must not stop every reader."""
+    for record in records:
+        try:
+            event = event_from_record(record, blobs)
+        except StorageFailed:
+            continue
+        yield event
 
 
 def searched_text(payload: dict[str, object]) -> str:

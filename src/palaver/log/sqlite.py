@@ -16,14 +16,14 @@ from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, De
 from palaver.log.archive import Archives, Copier, count_archived
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
-from palaver.log.blob_check import count_blobs
+from palaver.log.blob_check import count_blobs, count_unreadable
 from palaver.log.blobs import Blobs
 from palaver.log.guard import TIME_LIMIT_S
 from palaver.log.migrations import migrate
 from palaver.log.newest import Newest
 from palaver.log.pace import Pace
 from palaver.log.reader import Reader
-from palaver.log.records import COLUMNS, event_from_record
+from palaver.log.records import COLUMNS, readable_events
 from palaver.log.rows import SqliteRows
 from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from, lay_out_wal
 from palaver.log.upkeep import WAL_BYTES, Upkeep
@@ -191,6 +191,9 @@ class SqliteLog:
     async def check_blobs(self) -> BlobCount:
         return await asyncio.to_thread(count_blobs, self._path, self._blobs)
 
+    async def count_unreadable(self) -> int:
+        return await asyncio.to_thread(count_unreadable, self._path, self._blobs)
+
     async def close(self) -> None:
         self._copier.stop()
         await self._writer.close()
@@ -199,7 +202,7 @@ class SqliteLog:
 
     def _events(self, statement: str, value: object) -> list[Event]:
         records = self._point.execute(statement, (value,)).fetchall()
-        return [event_from_record(record, self._blobs) for record in records]
+        return list(readable_events(records, self._blobs))
 
 
 def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, str]:

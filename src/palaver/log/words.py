@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from palaver.log.blobs import Blobs
-from palaver.log.records import COLUMNS, event_from_record, searched_text
+from palaver.log.records import COLUMNS, readable_events, searched_text
 from palaver.log.rows import insert_many
 
 LIMIT_BEHIND: Final = 512
@@ -55,7 +55,7 @@ class Words:
         """Take in what is behind, up to a place, in the transaction that is open."""
         seq = self._indexed
         while records := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
-            events = [event_from_record(record, self._blobs) for record in records]
+            events = readable_events(records, self._blobs)
             texts = [(event.seq, text) for event in events if (text := searched_text(event.payload))]
             insert_many(self._connection, _INSERT, texts)
             seq = records[-1][0]

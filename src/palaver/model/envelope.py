@@ -116,6 +116,13 @@ class Event:
     delivered_to: tuple[str, ...] = ()
 
 
+def check_draft(draft: Draft) -> None:
+    """Refuse a draft that no reader could read back: its type, id and sender must not be empty."""
+    if not (draft.type and draft.id and draft.sender):
+        empty = "type" if not draft.type else "id" if not draft.id else "from"
+        raise BadRequest(f"the event cannot be stored: its field `{empty}` is empty")
+
+
 def event_from(draft: Draft, seq: int, device: str) -> Event:
     """Give a draft its place."""
     return Event(

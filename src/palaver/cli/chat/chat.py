@@ -42,7 +42,7 @@ class RoomBus:
 
     async def newest(self, room: str, count: int) -> list[Answer]:
         """Give the newest events of a room, as the room tools show them."""
-        found = events_from_json(await self._calls.ask(EventsOp(rooms=(room,), last=count)))
+        found, _ = events_from_json(await self._calls.ask(EventsOp(rooms=(room,), last=count)))
         return [room_event(event) for event in found]
 
     async def deliveries(self) -> AsyncGenerator[Answer, None]:

@@ -121,7 +121,7 @@ async def doctor(call: Call) -> int:
     """Look for trouble. Each finding says what to do; the status is 1 when something needs doing."""
     findings = [
         *_check_home(call.services.home),
-        *_check_log(call),
+        *await _check_log(call),
         await _check_archives(call),
         await _check_blobs(call),
         _check_client(call),
@@ -162,10 +162,15 @@ def _check_home(home: Path) -> list[Finding]:
     ]
 
 
-def _check_log(call: Call) -> list[Finding]:
+async def _check_log(call: Call) -> list[Finding]:
     log = call.services.log
-    skipped = {key: decode_count(value) for key, value in log.rows.scan(SKIPPED, "", limit=100)}
-    shown = ", ".join(f"{count} of type {safe(type_)}" for type_, count in skipped.items()) or "none"
+    skipped = [
+        f"{decode_count(value)} of type {safe(type_)}"
+        for type_, value in log.rows.scan(SKIPPED, "", limit=100)
+    ]
+    if count := await log.count_unreadable():
+        skipped.append(f"{count} that all readers skip")
+    shown = ", ".join(skipped) or "none"
     return [
         (True, f"log at place {log.last()}, SQLite {sqlite3.sqlite_version}, device {log.device}", ""),
         (
