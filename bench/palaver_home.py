@@ -77,6 +77,11 @@ class PalaverHome:
         )
         return seat, Command((self._program, "hook", "claude", "PostToolUse"), self._env, path)
 
+    def attach(self, name: str) -> Sequence[str]:
+        """Return the command that attaches a terminal to an agent, with its environment before it."""
+        environment = {**self._env, "TERM": "tmux-256color"}
+        return (*(f"{key}={value}" for key, value in environment.items()), self._program, "attach", name)
+
     def version(self) -> Command:
         """Print the version."""
         return self._command("--version")

@@ -6,18 +6,27 @@ the mark was sent; Palaver types the text. Measured is what both do: the first b
 
 import os
 import select
+import shutil
+import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from bench.contests import Pair
 from bench.figures import Amount, Figure
+from bench.flood import OUTPUT_BYTES
 from bench.home import Home
 from bench.measure import Rounds, Sample
+from bench.palaver_home import PalaverHome
 from bench.seat import Seat
 
 _PROGRAM = Path(__file__).with_name("terminal_agent.py")
+_FLOOD = Path(__file__).with_name("flood.py")
+_FLOOD_ROUNDS = 5
+_FLOOD_LIMITS = {"detached": 1.5, "attached": 2.0}
 _LIMIT_S = 30.0
 _SETTLE_S = 2.0  # until both surely take the agent for idle: hcom waits longer when something has just moved
 _NS_PER_MS = 1_000_000
@@ -103,6 +112,55 @@ def holder_memory(small: Pair) -> list[Amount]:
         rows.append(Amount(f"resident memory of a holder, {name}", "MB", resident_mb, _HOLDER_LIMIT_MB))
         rows.append(Amount(f"its share of that (PSS), {name}", "MB", own_mb, _HOLDER_LIMIT_MB))
     return rows
+
+
+def flood(home: PalaverHome, folder: Path) -> list[Amount]:
+    """Compare how fast a program can write two megabytes: in tmux, detached in Palaver, and attached.
+
+    The attached terminal is itself in tmux. Returns nothing where tmux is not installed.
+    """
+    tmux = shutil.which("tmux")
+    if tmux is None:
+        return []
+    server = (tmux, "-S", str(folder / "flood.tmux"), "-f", "/dev/null")
+    taken: dict[str, list[float]] = {"tmux": [], "detached": [], "attached": []}
+    for number in range(_FLOOD_ROUNDS):
+        for way, times in taken.items():
+            times.append(_time_flood(home, server, way, folder / f"flood.{way}.{number}"))
+    subprocess.run([*server, "kill-server"], check=False, capture_output=True)
+    theirs = statistics.median(taken["tmux"])
+    return [
+        Amount(
+            f"time to print {OUTPUT_BYTES / 1e6:.0f} MB, {way}, as a multiple of tmux ({theirs:.0f} ms)",
+            "times",
+            statistics.median(taken[way]) / theirs,
+            limit,
+        )
+        for way, limit in _FLOOD_LIMITS.items()
+    ]
+
+
+def _time_flood(home: PalaverHome, server: Sequence[str], way: str, path: Path) -> float:
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR)
+    argv = (sys.executable, "-I", "-S", str(_FLOOD), str(path))
+    window = (*server, "new-session", "-d", "-x", "80", "-y", "24")
+    if way == "tmux":
+        subprocess.run([*window, *argv], check=True)
+    else:
+        name = home.run_in_terminal(argv)
+        if way == "attached":
+            subprocess.run([*window, "env", "-i", *home.attach(name)], check=True)
+    with os.fdopen(pipe) as reports:
+        _expect(reports, "ready")
+        time.sleep(_SETTLE_S)
+        path.with_name(f"{path.name}.go").touch()
+        return float(reports.readline())
+
+
+def _expect(reports: TextIO, word: str) -> None:
+    if (line := reports.readline().strip()) != word:
+        raise RuntimeError(f"the program said {line!r} instead of {word!r}")
 
 
 def _samples(taken: Mapping[str, list[float]]) -> dict[str, Sample]:

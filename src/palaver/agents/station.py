@@ -35,6 +35,12 @@ from palaver.model.delivery import AgentState
 from palaver.model.priority import parse_priority
 
 _STEP_BYTES: Final = 4096
+_FLOOD_BYTES: Final = 64 * 1024
+"""Unparsed output above this is a flood: while it lasts, output is read and not parsed."""
+_FLOOD_PAUSE_S: Final = 0.004
+"""A flood has ended when the program writes nothing for this long."""
+_FLOOD_LOOK_S: Final = 0.25
+"""Interval at which viewers that missed output see the newest screen of an endless flood."""
 _LIMIT_UNSENT_BYTES: Final = 256 * 1024
 """Keys that may wait for a program that does not read; then nobody's keyboard is read from."""
 _LOOK_PAUSE_S: Final = 0.02
@@ -80,6 +86,9 @@ class Station:
         self._loop = asyncio.get_running_loop()
         self._recent = b""
         self._is_working = False
+        self._unparsed = 0
+        self._output_at = 0.0
+        self._shown_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.has_been_watched = asyncio.Event()
         self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
@@ -110,13 +119,28 @@ class Station:
         self.viewers.show(data)
         self._recent = (self._recent + data)[-LIMIT_TAIL_BYTES:]
         self.screen.feed(data, self.now_ms())
+        self._unparsed += len(data)
+        self._output_at = self._clock.monotonic_s()
         if not self._is_working:
             self._is_working = True
+            self._shown_at = self._output_at
             self._loop.call_soon(self._understand)
+        elif self.is_flooded and self._output_at - self._shown_at >= _FLOOD_LOOK_S and self.screen.is_near:
+            self._shown_at = self._output_at
+            self.viewers.catch_up()
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the program writes faster than its output can be parsed."""
+        return self._unparsed > _FLOOD_BYTES and self._clock.monotonic_s() - self._output_at < _FLOOD_PAUSE_S
 
     def _understand(self) -> None:
-        """Understand a little, and let others have their turn."""
+        """Parse a piece of the output, then let other callbacks run. During a flood, parse nothing."""
         if not self._is_working:
+            return
+        if self.is_flooded:
+            # The program must never wait for the parser. The backlog is bounded and skips its oldest part.
+            self._loop.call_later(_FLOOD_PAUSE_S, self._understand)
             return
         has_more = self.screen.step(_STEP_BYTES)
         self._answer_program()
@@ -124,6 +148,8 @@ class Station:
             self._loop.call_soon(self._understand)
         else:
             self._is_working = False
+            self._unparsed = 0
+            self.viewers.catch_up()
             if self.typist.is_busy:
                 self.typist.poke()
             self._look_in(_LOOK_PAUSE_S)

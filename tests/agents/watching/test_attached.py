@@ -34,6 +34,7 @@ class FakeStage:
         self.has_room = True
         self.changes = 0
         self.gone = 0
+        self.is_flooded = False
 
     def redraw(self) -> bytes:
         return SCREEN
@@ -328,3 +329,32 @@ async def test_keys_without_room_are_let_go_when_their_owner_leaves(room: Room) 
     room.viewers.resume()
 
     await until(lambda: len(room.viewers) == 0)
+
+
+async def test_missed_output_waits_for_the_end_of_a_flood_before_the_screen_is_drawn(room: Room) -> None:
+    viewer, end = room.enter()
+    shown = FrameReader()
+    room.stage.is_flooded = True
+    for _ in range(20):
+        room.viewers.show(PIECE)
+    while viewer.is_waiting:
+        await read_frames(end, shown)
+    room.viewers.tell({"type": "state"})
+    frames = await read_frames(end, shown)
+    assert frames[-1][0] == CONTROL
+    assert (DATA, SCREEN) not in frames
+
+    room.viewers.catch_up()
+
+    assert await read_frames(end, shown) == [(DATA, SCREEN)]
+
+
+async def test_catching_up_sends_nothing_to_a_viewer_that_missed_nothing(room: Room) -> None:
+    _, end = room.enter()
+    shown = FrameReader()
+    await read_frames(end, shown)
+
+    room.viewers.catch_up()
+    room.viewers.show(b"more")
+
+    assert await read_frames(end, shown) == [(DATA, b"more")]

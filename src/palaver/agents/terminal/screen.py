@@ -7,7 +7,7 @@ is unreadable until the program has drawn it anew, and only what it said of itse
 
 from typing import Final
 
-from palaver.agents.terminal.backlog import Backlog, Skipped
+from palaver.agents.terminal.backlog import KEPT_BYTES, Backlog, Skipped
 from palaver.agents.terminal.cursor_line import before_cursor, dialog_asked, without_ours
 from palaver.agents.terminal.gates import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
 from palaver.agents.terminal.keyboard import Keyboard
@@ -65,6 +65,11 @@ class Screen:
         for start in range(0, len(piece), STEP_BYTES):
             self._understand(piece[start : start + STEP_BYTES])
         return bool(self._backlog)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether little output waits: parsing all of it takes a few tens of milliseconds at most."""
+        return len(self._backlog) <= KEPT_BYTES
 
     def take_answers(self, *, is_attended: bool) -> bytes:
         """Give what is to be written to the program because it asked its terminal, once.

@@ -58,6 +58,11 @@ class Viewers:
             for viewer in self:
                 viewer.show(frames)
 
+    def catch_up(self) -> None:
+        """Send the screen as it is now to each viewer that missed output."""
+        for viewer in self:
+            viewer.catch_up()
+
     def tell(self, fields: dict[str, object]) -> None:
         """Send a control that says how something is to everybody."""
         frames = control_to_bytes(fields)

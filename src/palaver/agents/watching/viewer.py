@@ -46,6 +46,11 @@ class Stage(Protocol):
         """Give the bytes that show the terminal as it is now on an empty screen."""
         ...
 
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the program writes faster than its output can be parsed: drawing the screen waits."""
+        ...
+
     def on_keys(self, viewer: "Viewer", keys: bytes) -> bool:
         """Take keys of a viewer; False when there is no room, and it must not be read from for now."""
         ...
@@ -135,6 +140,12 @@ class Viewer:
             return
         self.send(frames)
 
+    def catch_up(self) -> None:
+        """Send the screen as it is now to a viewer that missed output and has read everything else."""
+        if self._is_behind and self.is_open and self._begun is None and not self._out:
+            self._is_behind = False
+            self.send(data_frames(self._room.stage.redraw()))
+
     def answer(self, frames: bytes) -> None:
         """Send what it asked for; one that asks and does not read gets nothing."""
         if self._out_bytes + len(frames) <= _LIMIT_ANSWER_BYTES:
@@ -174,7 +185,7 @@ class Viewer:
             news, self._news = self._news, {}
             self._out.extend(map(memoryview, news.values()))
             self._out_bytes += sum(map(len, self._out))
-        if not self._out and self._is_behind:
+        if not self._out and self._is_behind and not self._room.stage.is_flooded:
             self._is_behind = False
             self._out.append(memoryview(data_frames(self._room.stage.redraw())))
             self._out_bytes += len(self._out[0])
