@@ -209,6 +209,28 @@ static void write_output(const unsigned char *payload, size_t n)
     send_frame('A', payload, 4);
 }
 
+/* Hand a ticket on in a pipe: every process of this user can read the arguments of every other one. */
+static void hide_ticket(char **args, int count)
+{
+    static char number[16];
+    int ends[2];
+
+    for (int i = 0; i + 1 < count && strcmp(args[i], "--"); i++) {
+        if (strcmp(args[i], "--ticket"))
+            continue;
+        size_t n = strlen(args[i + 1]);
+        if (n > TICKET_LIMIT || pipe(ends) || (ends[0] = above_stdio(ends[0])) < 0)
+            fail("cannot hand the ticket on: %s", strerror(errno));
+        write_all(ends[1], (const unsigned char *)args[i + 1], n);
+        close(ends[1]);
+        fcntl(ends[0], F_SETFD, 0); /* the program that this process becomes reads it */
+        snprintf(number, sizeof number, "%d", ends[0]);
+        args[i] = "--ticket-fd";
+        args[i + 1] = number;
+        return;
+    }
+}
+
 static _Noreturn void run_verb(const unsigned char *payload, size_t n)
 {
     char *text = malloc(n + 1);
@@ -222,6 +244,7 @@ static _Noreturn void run_verb(const unsigned char *payload, size_t n)
     for (char *at = text; n && at <= text + n; at += strlen(at) + 1)
         args[count++] = at;
     close(wire);
+    hide_ticket(args, count);
     run_python("palaver.cli", args, count);
 }
 

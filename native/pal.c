@@ -59,6 +59,7 @@ enum {
     REPEATS = 5,       /* without a frame in between */
     END_LIMIT_S = 2,   /* to write out what the daemon sent before a signal, when nobody reads */
     GONE_LIMIT_MS = 10000,
+    TICKET_LIMIT = 256, /* bytes; an empty pipe takes them at once */
     READY_FD = 3,
 };
 

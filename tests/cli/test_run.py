@@ -36,9 +36,9 @@ def person(home: Home) -> Iterator[Person]:
 
 
 def test_the_words_of_the_daemon_are_read() -> None:
-    order = parse_order(["--ticket", "t", "--detach", "--name", "luna", "--", "sh", "-c", "--detach"])
+    order = parse_order(["--ticket-fd", "7", "--detach", "--name", "luna", "--", "sh", "-c", "--detach"])
 
-    assert order.options == {"--ticket": "t", "--name": "luna"}
+    assert order.options == {"--ticket-fd": "7", "--name": "luna"}
     assert order.is_detached
     assert order.command == ("sh", "-c", "--detach")
 

@@ -40,10 +40,19 @@ def _note() -> None:
         "parent": os.getppid(),
         "group": os.getsid(0),
         "fds": sorted(int(name) for name in os.listdir("/proc/self/fd")),
+        "ticket": _ticket(),
         "files": [os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)],
     }
     with open(os.environ["PALAVER_TEST_NOTES"], "a", encoding="utf-8") as notes:
         notes.write(json.dumps(note) + "\n")
+
+
+def _ticket() -> str:
+    """Read what the client left in a pipe for the program that it becomes."""
+    if "--ticket-fd" not in sys.argv:
+        return ""
+    with open(int(sys.argv[sys.argv.index("--ticket-fd") + 1]), encoding="utf-8") as pipe:
+        return pipe.read()
 
 
 def _play_daemon(home: str) -> None:

@@ -200,6 +200,20 @@ def test_a_verb_of_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None:
     assert note["environment"]["PALAVER_HOME"] == str(daemon.home)
 
 
+def test_a_ticket_goes_by_a_pipe_and_never_by_the_arguments(pal: Pal, daemon: Daemon) -> None:
+    process = pal.start("run", "--", "x")
+
+    daemon.accept().send(b"V", b"__run\0--detach\0--ticket\0secret\0--name\0a\0--\0--ticket\0own")
+
+    assert process.wait(LIMIT_S) == 7
+    (note,) = pal.notes()
+    argv = note["argv"]
+    assert argv[3:6] == ["__run", "--detach", "--ticket-fd"]
+    assert int(argv[6]) > 2
+    assert argv[7:] == ["--name", "a", "--", "--ticket", "own"]
+    assert note["ticket"] == "secret"
+
+
 def test_a_verb_without_arguments_is_run_without_any(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("chat")
 

@@ -73,6 +73,7 @@ class FakeHolder:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(slave)
+        self.pid = self.child.pid
         self.wire = LinesWire(home.path)
         self.pushes: deque[dict[str, Any]] = deque()
         self.held: dict[str, Any] = {}
@@ -107,7 +108,7 @@ class FakeHolder:
     def hold(self, ticket: str, **fields: Any) -> Self:
         """Register the child with a ticket."""
         options = {"secret": SECRET, "cols": 80, "rows": 24, **fields}
-        self.held = self.ok("hold", ticket=ticket, pid=self.child.pid, **options)
+        self.held = self.ok("hold", ticket=ticket, pid=self.pid, **options)
         return self
 
     def again(self) -> None:
@@ -116,7 +117,7 @@ class FakeHolder:
         self.wire = LinesWire(self.home.path)
         self.pushes.clear()
         secret, name = self.held["secret"], self.held["name"]
-        self.held = self.ok("hold", secret=secret, name=name, pid=self.child.pid, cols=80, rows=24)
+        self.held = self.ok("hold", secret=secret, name=name, pid=self.pid, cols=80, rows=24)
 
     def open_lane(self, *, is_open: bool = True, **fields: Any) -> Self:
         self.lane = self.ok("lane", kind="terminal", **fields)["lane"]
@@ -179,3 +180,68 @@ class FakeHolder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_HOLD_AS_PERSON = """\
+import os, pty, socket, sys, threading
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from tests.daemon.wires import ThinWire, connect
+
+def pump(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+
+with ThinWire(Path({home!r})) as wire:
+    wire.ask(*sys.argv[2:])
+    kind, payload = wire.next_frame()
+    assert kind == b"V", payload
+child, master = pty.fork()
+if child == 0:
+    os.execvp("bash", ["bash", "--norc", "--noprofile"])
+test = socket.socket(socket.AF_UNIX)
+test.connect(sys.argv[1])
+words = payload.decode().split("\\0")
+socket.send_fds(test, [f"{{child}} {{words[words.index('--ticket') + 1]}}".encode()], [master])
+daemon = connect(Path({home!r}))
+daemon.settimeout(None)
+threading.Thread(target=pump, args=(daemon, test)).start()
+pump(test, daemon)
+"""
+
+
+class PersonsHolder(FakeHolder):
+    """A holder that a person asked for: only the process that asked can use its ticket.
+
+    That process sits at a terminal and passes every word on between the daemon and the test.
+    """
+
+    def __init__(self, home: Home, *words: str) -> None:
+        self.home = home
+        path, script = home.spare_path(), home.spare_path()
+        script.write_text(_HOLD_AS_PERSON.format(root=str(Path(__file__).parents[2]), home=str(home.path)))
+        self._terminal, slave = os.openpty()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            listener.settimeout(LIMIT_S)
+            command = ["setsid", "--fork", "--ctty", sys.executable, str(script), str(path), *words]
+            subprocess.run(command, stdin=slave, env={**home.environment, "PS1": ""}, check=True)
+            connection, _ = listener.accept()
+        os.close(slave)
+        connection.settimeout(LIMIT_S)
+        first, (self.master,), _, _ = socket.recv_fds(connection, 4096, 1)
+        pid, self.ticket = first.decode().split()
+        self.pid = int(pid)
+        self.wire = LinesWire(connection)
+        self.pushes = deque()
+        self.held = {}
+        self.lane = 0
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wire.close()
+        os.close(self.master)
+        os.close(self._terminal)

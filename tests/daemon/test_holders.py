@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.holder import SECRET, FakeHolder, ticket_of, words_of, words_of_person
+from tests.daemon.holder import SECRET, FakeHolder, PersonsHolder, ticket_of, words_of, words_of_person
 from tests.daemon.stage import Home, check_output, run_as_person, wait_until
 
 PROGRAM = ("bash", "-c", "exec bash --norc")
@@ -154,9 +154,8 @@ def test_how_it_ended_while_nobody_listened_is_still_said(bus: Home, luna: FakeH
 
 def test_a_role_above_worker_is_given_by_a_person(bus: Home) -> None:
     refused = bus.pal("run", "--role", "operator", "--json", "--", "bash")
-    words = words_of_person(bus, "run", "--name", "boss", "--role", "operator", "--", "bash")
-    with FakeHolder(bus) as holder:
-        holder.hold(ticket_of(words))
+    with PersonsHolder(bus, "run", "--name", "boss", "--role", "operator", "--", "bash") as holder:
+        holder.hold(holder.ticket)
 
         assert (refused.status, refused.error["error"]) == (1, "not_allowed")
         assert holder.run("pal whoami --json").json["standing"] == "operator"
@@ -194,8 +193,8 @@ def test_it_is_resumed_with_the_same_command_under_the_same_name(bus: Home, luna
     assert running.error["error"] == "name_taken"
     assert by_a_worker.error["error"] == "not_allowed"
     assert words[3:] == ["--detach", "--name", "luna", "--cwd", "/", "--", *PROGRAM]
-    with FakeHolder(bus) as second:
-        assert second.hold(ticket_of(words), secret="t" * 32).held["name"] == "luna"
+    with PersonsHolder(bus, "resume", "luna", "--detach") as second:
+        assert second.hold(second.ticket, secret="t" * 32).held["name"] == "luna"
         assert luna.ask("status", name="luna", state="idle")["error"] == "who_are_you"
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
-from tests.daemon.holder import FakeHolder, ticket_of, words_of, words_of_person
+from tests.daemon.holder import FakeHolder, PersonsHolder, ticket_of, words_of
 from tests.daemon.stage import (
     Home,
     Result,
@@ -367,8 +367,8 @@ def test_keys_that_the_holder_refuses_are_refused_for_good(bus: Home, luna: Fake
 
 def test_keys_are_never_read_as_mail(bus: Home, luna: FakeHolder) -> None:
     luna.ok("leave", reason="x")
-    with FakeHolder(bus) as again:
-        again.hold(ticket_of(words_of_person(bus, "resume", "luna")), secret="t" * 32)
+    with PersonsHolder(bus, "resume", "luna") as again:
+        again.hold(again.ticket, secret="t" * 32)
 
         def read_and_type() -> list[Any]:
             wait_until(lambda: bus.texts() == ["y"])
@@ -446,8 +446,8 @@ def test_the_next_session_is_given_the_numbers_of_what_nobody_confirmed(
     place = luna.offered()["message"]["seq"]
     luna.ok("leave", reason="killed by SIGKILL")
 
-    with FakeHolder(bus) as again:
-        again.hold(ticket_of(words_of_person(bus, "resume", "luna")), secret="t" * 32).open_lane()
+    with PersonsHolder(bus, "resume", "luna") as again:
+        again.hold(again.ticket, secret="t" * 32).open_lane()
         again.ok("status", state="idle")
         told = again.take()
 

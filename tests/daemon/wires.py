@@ -50,8 +50,9 @@ def connect(home: Path) -> socket.socket:
 class Wire:
     """A connection to the daemon of a home, closed at the end of its block."""
 
-    def __init__(self, home: Path) -> None:
-        self.wire = connect(home)
+    def __init__(self, home: Path | socket.socket) -> None:
+        """Connect to a home, or use a connection that is there."""
+        self.wire = connect(home) if isinstance(home, Path) else home
         self._reader = self.wire.makefile("rb")
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ class ThinWire(Wire):
 class LinesWire(Wire):
     """A program at the door that speaks lines of JSON."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path | socket.socket) -> None:
         super().__init__(home)
         self._number = 0
 

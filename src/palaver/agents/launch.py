@@ -73,14 +73,18 @@ def _start(start: Start, on_ready: Callable[[str], None] = lambda _name: None) -
     """Start a holder; give the name of its agent and what the holder said up to its last word."""
     sent = file_with(msgspec.json.encode(start))
     ready, report = os.pipe()
+    waits, release = os.pipe()
     child = os.fork()
     if child == 0:
-        _detach(start.home, sent, report)
-    os.close(report)
-    os.close(sent)
-    os.waitpid(child, 0)
+        os.close(release)
+        _detach(start.home, sent, report, waits)
+    for descriptor in (report, sent, waits):
+        os.close(descriptor)
     with open(ready, "rb") as file:  # noqa: PTH123 - a descriptor
-        name = _name_from(file.readline(), start.home)
+        said = file.readline()
+        os.close(release)
+        os.waitpid(child, 0)
+        name = _name_from(said, start.home)
         on_ready(name)
         return name, file.read()
 
@@ -155,11 +159,17 @@ def file_with(content: bytes) -> int:
     return file
 
 
-def _detach(home: str, sent: int, report: int) -> NoReturn:
-    """In the child: become the holder in a grandchild, so that nobody must wait for it."""
+def _detach(home: str, sent: int, report: int, waits: int) -> NoReturn:
+    """In the child: become the holder in a grandchild, so that nobody must wait for it.
+
+    The child stays until the caller has the holder's first word: the ticket is good only below the process
+    that asked for it.
+    """
     try:
         os.setsid()
         if os.fork():
+            os.close(report)
+            os.read(waits, 1)  # nothing is written: it ends with the caller's end of the pipe
             os._exit(0)
         _shed(home, sent, report)
         words = [find_python(), "-I", "-m", MODULE]

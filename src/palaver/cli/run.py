@@ -26,7 +26,7 @@ from palaver.errors import OtherError, PalaverError, UsageError
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
-_WITH_VALUE: Final = ("--ticket", "--name", "--harness", "--cwd", "--launch", "--session", "--hooks")
+_WITH_VALUE: Final = ("--ticket-fd", "--name", "--harness", "--cwd", "--launch", "--session", "--hooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,11 @@ class Order:
     options: Mapping[str, str]
     flags: frozenset[str]
     command: tuple[str, ...]
+
+    def read_ticket(self) -> str:
+        """Read the ticket once, from the pipe that the client left open."""
+        with open(int(self.options["--ticket-fd"]), "rb") as pipe:  # noqa: PTH123 - a descriptor
+            return pipe.read().decode()
 
     @property
     def is_detached(self) -> bool:
@@ -65,6 +70,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     Attached to its end, that is the agent's own. `pal run` without a terminal waits for that end, too.
     """
     order = parse_order(words)
+    ticket = order.read_ticket()
     kept = clean_environment(environment, home)
     try:
         cwd = order.options.get("--cwd") or os.getcwd()  # noqa: PTH109 - bytes that are no UTF-8 stay
@@ -86,7 +92,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
                     "background: leave out --detach"
                 )
                 return _complain(UsageError(sentence), order, 2)
-            return run_headless(made, order.options["--ticket"], home, cwd)
+            return run_headless(made, ticket, home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
@@ -105,7 +111,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     )
     start = Start(
         home=home,
-        ticket=order.options["--ticket"],
+        ticket=ticket,
         program=program,
         cols=cols,
         rows=rows,

@@ -16,7 +16,7 @@ from palaver import __version__
 from palaver.cli.thin_call import Call, UsageError, find_home, request_fields, working_directory
 from palaver.cli.thin_input import Input
 from palaver.cli.thin_output import complain, die_of, write_all, write_out
-from palaver.cli.thin_reach import Reach
+from palaver.cli.thin_reach import Reach, hide_ticket
 from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame, parse_limit, parse_output, request
 from palaver.client import start
 from palaver.client.spawn import CAUGHT_SIGNALS
@@ -164,7 +164,7 @@ class _Client:
         elif kind == b"V":
             assert self._wire is not None
             self._wire.close()
-            self._reach.run_python(b"palaver.cli", payload.split(b"\0") if payload else [])
+            self._reach.run_python(b"palaver.cli", hide_ticket(payload.split(b"\0") if payload else []))
         elif kind == b"Q" and len(payload) == 1:
             self._end(payload[0])
         elif kind == b"G":

@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from palaver.broker.context import SYSTEM_CALLER
@@ -62,7 +62,7 @@ class Holding:
         if known is not None:
             agent = await self._again(op, chain[0], known)
         elif op.ticket:
-            agent = await self._first(op, chain[0], holder)
+            agent = await self._first(op, chain, holder)
         else:
             raise NotYou(op.name or "a held agent", "a holder with another secret")
         assert agent.seat is not None  # both ways give it one
@@ -86,9 +86,9 @@ class Holding:
         found = [directory.get(op.name)] if op.name else directory.all()
         return next((agent for agent in found if agent is not None and agent.holder == holder), None)
 
-    async def _first(self, op: HoldOp, holder: Process, hashed: str) -> Agent:
-        seat = anchor_for_child(holder, _child(op.pid), self._services.seats)
-        ticket = self._services.tickets.take(op.ticket)
+    async def _first(self, op: HoldOp, chain: Sequence[Process], hashed: str) -> Agent:
+        seat = anchor_for_child(chain[0], _child(op.pid), self._services.seats)
+        ticket = self._services.tickets.take(op.ticket, chain)
         meant = op.session or ("" if ticket.name else only_session(self._services, ticket.harness, op.among))
         session = free_session(self._services, ticket.harness, meant)
         request = Join(

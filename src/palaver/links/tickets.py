@@ -2,15 +2,17 @@
 
 `pal run` is judged when it is asked. What it comes to is done by another process, a moment later: the ticket
 carries the judgement from one to the other. It is good once and for a minute, and a new daemon knows none.
+It is bound to the process that asked: no other process can use it, even one that has read it.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from palaver.clock import Clock
 from palaver.errors import NotFound
+from palaver.links.process import Process
 from palaver.model.agent import Caller
 
 TICKET_MS: Final = 60_000
@@ -23,6 +25,8 @@ class Ticket:
     """An agent to be, as it was asked for and by whom."""
 
     by: Caller
+    asker: tuple[int, int]
+    """Pid and start of the process that asked. Only it and the processes below it can use the ticket."""
     name: str = ""
     tag: str = ""
     role: str = "worker"
@@ -49,12 +53,19 @@ class Tickets:
         self._open[word] = self._clock.now_ms() + TICKET_MS, ticket
         return word
 
-    def take(self, word: str) -> Ticket:
-        """Give a ticket and forget it; raises NotFound for one that was used, is too old, or never was."""
+    def take(self, word: str, chain: Sequence[Process]) -> Ticket:
+        """Return a ticket and forget it. `chain` is the process that shows it and its parents.
+
+        Raises NotFound for a ticket that was used, is too old, never existed, or was asked for by another
+        process; that one stays good for its asker.
+        """
         self._forget()
-        found = self._open.pop(word, None)
+        found = self._open.get(word)
         if found is None:
             raise NotFound("such ticket", "it was used, or is older than a minute: run 'pal run' again")
+        if found[1].asker not in [(process.pid, process.start) for process in chain]:
+            raise NotFound("such ticket", "another process asked for it: run 'pal run' yourself")
+        del self._open[word]
         return found[1]
 
     def give_back(self, word: str, ticket: Ticket) -> None:

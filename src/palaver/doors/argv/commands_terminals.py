@@ -17,6 +17,7 @@ from palaver.errors import (
     NotPerson,
     Unavailable,
     UsageError,
+    WhoAreYou,
     error_from_wire,
 )
 from palaver.links.environment import HARNESS_WORDS
@@ -50,6 +51,7 @@ async def run(call: Call) -> int:
         _check_free(call, full_name(name, tag))
     ticket = Ticket(
         by=call.caller,
+        asker=_asker(call),
         name=name,
         tag=tag,
         role=role,
@@ -72,7 +74,14 @@ def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
     if name:
         _check_free(call, full_name(name, tag))
     ticket = Ticket(
-        by=call.caller, name=name, tag=tag, role=role, harness=harness, argv=argv, cwd=call.asked.cwd
+        by=call.caller,
+        asker=_asker(call),
+        name=name,
+        tag=tag,
+        role=role,
+        harness=harness,
+        argv=argv,
+        cwd=call.asked.cwd,
     )
     return _let_run(call, ticket, is_again=False)
 
@@ -92,6 +101,7 @@ async def resume(call: Call) -> int:
     _check_role(call, agent.role)
     ticket = Ticket(
         by=caller,
+        asker=_asker(call),
         name=agent.name,
         role=agent.role,
         harness=agent.harness,
@@ -100,6 +110,14 @@ async def resume(call: Call) -> int:
         is_resumed=True,
     )
     return _let_run(call, ticket, is_again=True, session=agent.session)
+
+
+def _asker(call: Call) -> tuple[int, int]:
+    """Return the pid and start of the process that asks. The client runs the command in this very process."""
+    chain = call.connection.peer.chain(lambda process: True)
+    if not chain:
+        raise WhoAreYou("the process that asked cannot be seen or has ended, so it cannot run an agent")
+    return chain[0].pid, chain[0].start
 
 
 def _let_run(call: Call, ticket: Ticket, *, is_again: bool, session: str = "") -> int:

@@ -1,0 +1,20 @@
+"""A home with a running daemon for each attack."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.stage import Home, new_home
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    """An empty home in which nothing runs yet."""
+    with new_home() as made:
+        yield made
+
+
+@pytest.fixture
+def bus(home: Home) -> Home:
+    """A home in which the daemon runs."""
+    home.ok("up")
+    return home
