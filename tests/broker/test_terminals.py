@@ -135,6 +135,17 @@ async def test_a_persons_keys_are_kept_to_the_byte_and_expire_soon(bus: Bus) -> 
     assert event.payload["delivered_to"] == ["luna"]
 
 
+async def test_of_secret_keys_a_length_and_a_hash_are_kept(bus: Bus) -> None:
+    await hold(bus)
+
+    event = await bus.submit(HUMAN, keys(b"hunter2\r", raw_hash="scrypt$1"))
+
+    assert event is not None
+    assert is_raw(event)
+    assert (event.payload["text"], event.payload["raw"]) == ("secret, 7 characters", "")
+    assert (event.payload["secret"], event.payload["hash"]) == (7, "scrypt$1")
+
+
 async def test_keys_are_the_humans_in_person(bus: Bus) -> None:
     luna = await hold(bus)
     as_another = Caller(name="luna", standing=Standing.HUMAN, kind="human", by="human")

@@ -78,6 +78,8 @@ class FakeHolder:
         self.pushes: deque[dict[str, Any]] = deque()
         self.held: dict[str, Any] = {}
         self.lane = 0
+        self.is_hidden = False
+        """Whether the program asks for a secret, as it says."""
 
     # The wire
 
@@ -131,9 +133,14 @@ class FakeHolder:
     def offered(self) -> dict[str, Any]:
         """The next offer, with its one message."""
         while (offer := self.next_push())["push"] != "offer":
-            assert offer["verb"] == "status", offer  # whoever looked has gone on without an answer
+            self.tell_status(offer)
         (offer["message"],) = offer["messages"]
         return offer
+
+    def tell_status(self, asked: dict[str, Any]) -> None:
+        """Answer whoever asks for the status before keys are sent, or just looks."""
+        assert asked["verb"] == "status", asked
+        self.ok("tell", ask=asked["ask"], ok={"secret": self.is_hidden})
 
     def answer(self, offer: dict[str, Any], word: str = "seen", **fields: Any) -> None:
         self.ok("answer", lane=offer["lane"], offer=offer["offer"], answer=word, **fields)

@@ -291,7 +291,7 @@ def send_keys(home: Home, keys: str, *options: str) -> Result:
 
 
 def places(home: Home) -> list[int]:
-    return [event["seq"] for event in home.events("--type", "message") if event["payload"].get("raw")]
+    return [event["seq"] for event in home.events("--type", "message") if "raw" in event["payload"]]
 
 
 def raw_bytes(offer: dict[str, Any]) -> bytes:
@@ -371,6 +371,7 @@ def test_keys_are_never_read_as_mail(bus: Home, luna: FakeHolder) -> None:
         again.hold(again.ticket, secret="t" * 32)
 
         def read_and_type() -> list[Any]:
+            again.tell_status(again.next_push())
             wait_until(lambda: bus.texts() == ["y"])
             read = again.run("pal recv --json").lines
             again.open_lane().take()

@@ -224,6 +224,7 @@ class Play:
         await self.ask(SYSTEM_CALLER, Typed(name="zora", secret=7))
         await self.ask(HUMAN, Send(text="blue", recipient="zora", is_bare=True))
         keys = await self.ask(HUMAN, Send(text="", raw=b"y", recipient="zora"))
+        await self.ask(HUMAN, Send(text="", raw=b"y", raw_hash="scrypt$1", recipient="zora"))
         seen = DeliveryReport(agent="zora", messages=(keys.seq,), state="seen", evidence="sure? [y/n]")
         await self.ask(SYSTEM_CALLER, Report(report=seen))
         request = await self.ask(HUMAN, Send(text="well?", to=("@zora",), expects_reply=True))

@@ -84,6 +84,7 @@ class House:
 
     def status(self) -> dict[str, object]:
         """Give how the agent is, for programs."""
+        self._station.is_current()
         cols, rows = self._station.screen.size
         return {
             "name": self._name,
@@ -101,6 +102,7 @@ class House:
             "is_connected": self._bus.is_connected,
             "is_typing": self._station.typist.is_busy,
             "held_by": self._station.typist.reason,
+            "secret": self._station.is_hidden(self._station.look()),
         }
 
     def _last_activity_ms(self) -> int | None:

@@ -27,6 +27,7 @@ from palaver.model.priority import parse_priority
 from palaver.model.terminal import raw_from_text
 
 _LIMIT_REMEMBERED: Final = 200
+_KEYS_LOST: Final = "the keys were a secret and are not kept: send them again"
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -42,6 +43,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from
     priority: str = "normal"
     raw: str = ""
     bare: bool = False
+    hash: str = ""
+    """Of raw keys that are a secret. The keys themselves come with the offer alone."""
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -187,9 +190,11 @@ class Lane:
         """Write the file, and give what is typed; or say that it cannot be done now."""
         priority = parse_priority(message.priority)
         handled = self._remember_handled(message)
+        if message.hash and not message.raw:
+            return Done(Answer.REFUSED, _KEYS_LOST)
         if message.raw:
             keys = raw_from_text(message.raw).decode("utf-8", "surrogateescape")
-            return Offer(text=keys, priority=priority, is_raw=True)
+            return Offer(text=keys, priority=priority, is_raw=True, is_secret=bool(message.hash))
         if message.bare:
             handled.beginning = message.text[:LIMIT_TERMINAL]
             return Offer(text=message.text, priority=priority)
@@ -232,7 +237,7 @@ class Lane:
         self._on_change()  # The level goes first: the next offer follows the answer.
         outcome = Outcome(messages=(message.seq,), answer=done.answer, grade=done.grade or "")
         self._outcomes.append(outcome)
-        evidence = clip(screen, LIMIT_EVIDENCE_BYTES) if message.raw else ""
+        evidence = clip(_without_keys(screen, message), LIMIT_EVIDENCE_BYTES) if message.raw else ""
         in_hand.end = _End(done, outcome, evidence)
         self._saying.spawn(self._answer(in_hand, in_hand.end))
 
@@ -266,6 +271,12 @@ class Lane:
 
     def _forget(self, told: tuple[Outcome, ...]) -> None:
         self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
+
+
+def _without_keys(screen: str, message: Offered) -> str:
+    """Return the screen without the keys of a secret, should it show them."""
+    keys = raw_from_text(message.raw).decode("utf-8", "replace").strip() if message.hash else ""
+    return screen.replace(keys, "[secret]") if keys else screen
 
 
 def clip(text: str, limit_bytes: int) -> str:

@@ -11,7 +11,7 @@ from palaver.model.agent import Caller
 from palaver.model.message import EXTERNAL, HUMAN
 from palaver.model.priority import Priority, format_priority
 from palaver.model.request import Send
-from palaver.model.terminal import RAW_EXPIRES_MS, raw_to_text, shown
+from palaver.model.terminal import RAW_EXPIRES_MS, raw_to_text, secret_text, shown
 
 _INTERRUPT = format_priority(Priority.INTERRUPT)
 
@@ -37,7 +37,7 @@ def as_keys(request: Send) -> dict[str, object]:
         raise BadRequest("raw keys are typed at once: leave --priority out")
     raw_to_text(request.raw)  # It refuses what is empty or too large.
     return {
-        "text": shown(request.raw),
+        "text": secret_text(_characters(request.raw)) if request.raw_hash else shown(request.raw),
         "priority": _INTERRUPT,
         "expires_in_ms": request.expires_in_ms or RAW_EXPIRES_MS,
         "has_mentions": False,
@@ -61,9 +61,16 @@ def keys_payload(request: Send) -> dict[str, object]:
     """Give what the terminal's holder must know of a message beside its text."""
     payload: dict[str, object] = {}
     if request.raw:
-        payload["raw"] = raw_to_text(request.raw)
+        payload["raw"] = "" if request.raw_hash else raw_to_text(request.raw)
+    if request.raw_hash:
+        payload |= {"secret": _characters(request.raw), "hash": request.raw_hash}
     if request.is_bare:
         payload["bare"] = True
     if request.expects_reply:
         payload["expects_reply"] = True
     return payload
+
+
+def _characters(keys: bytes) -> int:
+    """Count the characters of a secret without the Enter that ends it."""
+    return len(keys.decode("utf-8", "surrogateescape").rstrip("\r\n"))

@@ -24,6 +24,7 @@ from palaver.doors.adopted_wire import (
     ok_line,
     refusal_line,
 )
+from palaver.doors.hidden_keys import hide_keys
 from palaver.doors.services import Services
 from palaver.doors.unix import bind_socket, remove_socket
 from palaver.errors import BadRequest, NotYou, PalaverError, Unavailable, WhoAreYou
@@ -125,7 +126,9 @@ class AdoptedDoor:
 
     async def _sent(self, caller: Caller, asked: SendFor) -> bytes:
         try:
-            sent = await self._services.broker.submit(caller, _send_from(caller, asked.name, asked.request))
+            request = _send_from(caller, asked.name, asked.request)
+            request = await hide_keys(self._services.holds, request)
+            sent = await self._services.broker.submit(caller, request)
         except PalaverError as error:
             _logger.info("refused send of %s to %s: %s: %s", caller.name, asked.name, error.code, error)
             return refusal_line(error)

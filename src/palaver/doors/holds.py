@@ -46,6 +46,8 @@ class Holds:
         self._holds: dict[str, Hold] = {}
         self._numbers = count(1)
         self._watching: list[Callable[[], None]] = []
+        self.hidden: dict[str, bytes] = {}
+        """Raw keys for hidden prompts, by the hash that the log keeps of them. They are in no file."""
 
     def get(self, name: str) -> Hold | None:
         """Give the hold on an agent, if somebody has it now."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import count
 
 from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level, Offer
+from palaver.doors.hidden_keys import show_keys
 from palaver.doors.lines_wire import push_line
 from palaver.doors.services import Services
 from palaver.doors.views import message_view
@@ -44,7 +45,7 @@ class Lanes:
         number = next(self._numbers)
 
         def carry(offer: Offer) -> None:
-            messages = [message_view(event) for event in offer.events]
+            messages = [show_keys(self._services.holds, message_view(event)) for event in offer.events]
             fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
             self._push(push_line("offer", fields))
 

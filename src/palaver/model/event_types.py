@@ -34,7 +34,7 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
     "message": _fields(
         "text scope mentions sender_kind delivered_to",
         "intent thread reply_to bundle_id priority expires path dead chain hops held "
-        "room delivery_hint wakes sub event agents file watch raw bare expects_reply nag",
+        "room delivery_hint wakes sub event agents file watch raw secret hash bare expects_reply nag",
     ),
     "delivery": _fields(
         "agent messages state", "lane grade reason unconfirmed priority author answers tips evidence"

@@ -85,6 +85,8 @@ _WHERE_THEY_APPLY: Final = (
     "handled",
     "handled_by",
     "raw",
+    "secret",
+    "hash",
     "bare",
     "expects_reply",
     "missing_blob",

@@ -38,6 +38,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """Remind whoever does not answer."""
     raw: bytes = b""
     """The very bytes to type into the recipient's terminal. The human's alone; `text` is then empty."""
+    raw_hash: str = ""
+    """Of raw keys that are a secret, the hash that the log keeps in their place."""
     recipient: str = ""
     """The full name of the one it is for, and of nobody else with that base name. Then `to` is empty."""
     is_bare: bool = False

@@ -431,6 +431,21 @@ def test_raw_bytes_are_written_as_they_are_also_into_a_dialog() -> None:
     assert hand.typing.has_typed
 
 
+def test_secret_keys_go_only_where_nothing_of_them_is_shown() -> None:
+    secret = Offer(text="hunter2", is_raw=True, is_secret=True)
+    asking = replace(BLIND, before_cursor="Password: ")
+
+    assert Hand(offer=secret).ask(asking) == Write(b"hunter2")
+    shown = Hand(offer=secret).ask(BLIND)
+    hidden = Hand(offer=Offer(text="hunter2", is_raw=True)).ask(asking)
+
+    assert isinstance(shown, Done)
+    assert isinstance(hidden, Done)
+    assert (shown.answer, hidden.answer) == (Answer.REFUSED, Answer.REFUSED)
+    assert "no longer hides" in shown.reason
+    assert "asks for a secret" in hidden.reason
+
+
 def test_raw_bytes_into_a_shell_are_refused() -> None:
     hand = Hand(offer=Offer(text="rm", is_raw=True))
 

@@ -1,5 +1,7 @@
 r"""The attach screen as a person sees it, driven in tmux: every key of it, every size, every end."""
 
+import base64
+import hashlib
 import os
 import signal
 import sys
@@ -9,7 +11,14 @@ from pathlib import Path
 import pytest
 from tests.cli.attach.panes import PROGRAMS, Pane, open_pane
 from tests.cli.person import holders_of
-from tests.daemon.stage import Home, end_process, new_home, wait_until
+from tests.daemon.stage import (
+    Home,
+    check_output,
+    end_process,
+    new_home,
+    run_script_as_person,
+    wait_until,
+)
 
 MENU = "C-\\"
 
@@ -356,6 +365,49 @@ def test_a_password_in_the_bar_is_shown_as_dots_and_kept_nowhere(bus: Home, pane
     pane.type("x")
     pane.until_row(-1, "normal> x")
     assert files_with(bus.path, b"hunter2") == []
+
+
+SLOW_HIDDEN = """
+import getpass, sys, tty, os
+print("taken", len(getpass.getpass("Password: ")), flush=True)
+tty.setraw(0)
+os.write(1, b"API key: ")
+key = b""
+while not key.endswith(b"\\r"):
+    key += os.read(0, 1)
+    os.write(1, b"*")
+os.write(1, b"\\r\\nkey taken %d\\r\\n" % len(key))
+os.read(0, 1)
+"""
+
+
+def test_raw_keys_at_a_hidden_prompt_leave_a_length_and_a_hash(bus: Home) -> None:
+    with open_pane(bus) as pane:
+        pane.run("pal", "run", "--name", "luna", "--", sys.executable, "-I", "-c", SLOW_HIDDEN)
+        pane.until("Password:")
+
+        sent = run_script_as_person(bus, r"printf 'hunter2\r' | pal send luna --raw --stdin --json")
+        pane.until("taken 7", "API key:")
+        drawn = run_script_as_person(bus, r"printf 'sk-98765\r' | pal send luna --raw --stdin")
+        pane.until("key taken 9")
+
+    assert check_output(sent).json["state"] == "seen"
+    check_output(drawn)
+    first, second = (event["payload"] for event in bus.events("--type", "message"))
+    assert (first["text"], first["secret"], first["raw"]) == ("secret, 7 characters", 7, "")
+    assert (second["text"], second["secret"]) == ("secret, 8 characters", 8)
+    assert verify(first["hash"], b"hunter2\r")
+    assert not verify(first["hash"], b"hunter3\r")
+    for secret in (b"hunter2", base64.b64encode(b"hunter2\r"), b"sk-98765", base64.b64encode(b"sk-98765\r")):
+        assert files_with(bus.path, secret) == []
+    assert bus.ok("events", "--search", "hunter2").out == ""
+
+
+def verify(kept: str, keys: bytes) -> bool:
+    """Compare keys with the hash that the log keeps of them."""
+    _, n, r, p, salt, digest = kept.split("$")
+    made = hashlib.scrypt(keys, salt=base64.b64decode(salt), n=int(n), r=int(r), p=int(p), dklen=32)
+    return made == base64.b64decode(digest)
 
 
 def files_with(folder: Path, text: bytes) -> list[str]:

@@ -27,6 +27,8 @@ class Offer:
     text: str
     priority: Priority = Priority.NORMAL
     is_raw: bool = False
+    is_secret: bool = False
+    """Raw keys for a prompt that shows nothing of them, and for no other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from palaver.agents.terminal.gates import PASSING, Facts, Gate, check, check_raw
+from palaver.agents.terminal.hidden import asks_secret
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.typed_text import clean_text, squeeze
 from palaver.agents.typing.placing import Place, find_place, is_in_transcript, may_stand
@@ -43,6 +44,8 @@ _GONE_MS: Final = 1_000
 """So long a text must have been out of sight to be gone."""
 _DEAF: Final = "the program does not read"
 _TOUCHED: Final = "a person typed before it was sent"
+_HIDDEN_NOW: Final = "the program asks for a secret now: send the keys again; 'pal redact' removes these"
+_SHOWN_NOW: Final = "the program no longer hides what is typed: nothing was typed"
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 
 
@@ -104,6 +107,9 @@ class Typing:
         gate = check_raw(look, facts)
         if not gate.is_open:
             return Done(Answer.REFUSED, gate.reason)
+        is_hidden = facts.is_secret or asks_secret(look.before_cursor)
+        if is_hidden is not self._offer.is_secret:  # it has changed since the keys were sent
+            return Done(Answer.REFUSED, _HIDDEN_NOW if is_hidden else _SHOWN_NOW)
         self._phase = self._end
         return Write(self._offer.text.encode("utf-8", "surrogateescape"))
 

@@ -11,6 +11,7 @@ from palaver.doors.argv.commands_rooms import named_room, room_of
 from palaver.doors.argv.excerpts import let_client_take
 from palaver.doors.argv.raw_outcome import say_outcome
 from palaver.doors.argv.style import safe
+from palaver.doors.hidden_keys import hide_keys
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
 from palaver.model.message import is_raw
@@ -42,7 +43,7 @@ async def send(call: Call) -> int:
         room=await _room(call, targets),
     )
     if parsed.has("--raw"):
-        request = _as_keys(call, request)
+        request = await hide_keys(call.services.holds, _as_keys(call, request))
     request = await with_bundle(call, request)
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
