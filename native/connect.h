@@ -83,6 +83,20 @@ static int reach(void)
     fail("%s/daemon.sock: %s", home, strerror(-fd));
 }
 
+/* The process of the daemon that holds the lock; 0 when its lock does not say. */
+static pid_t daemon_pid(void)
+{
+    char *path = in_home("daemon.lock"), text[32] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    free(path);
+    if (fd >= 0) {
+        (void)!read(fd, text, sizeof text - 1);
+        close(fd);
+    }
+    return (pid_t)strtol(text, NULL, 10);
+}
+
 /* Whether a daemon holds its lock: it may do so before it listens and after it stopped listening. */
 static bool is_daemon_alive(void)
 {
@@ -94,4 +108,29 @@ static bool is_daemon_alive(void)
     if (fd >= 0)
         close(fd);
     return alive;
+}
+
+/*
+ * Connect, waiting for a daemon that runs and does not listen: it may be stepping down, may have just begun, or makes a
+ * socket anew that was removed. -1 when none does in time.
+ */
+static int await_listening(void)
+{
+    int fd = reach();
+
+    for (int ms = 0; fd < 0 && ms < DEAF_LIMIT_MS && is_daemon_alive(); ms += 20) {
+        pause_ms(20);
+        fd = reach();
+    }
+    return fd;
+}
+
+/* Wait until a daemon that was told to stop has ended. */
+static void await_end(void)
+{
+    for (int ms = 0; is_daemon_alive(); ms += 10) {
+        if (ms >= GONE_LIMIT_MS)
+            fail("the daemon has not ended yet; see %s/daemon.log", home);
+        pause_ms(10);
+    }
 }

@@ -253,11 +253,7 @@ static _Noreturn void end_with(int status)
     if (call.down && status == 0) {
         speakable = 0;
         close(wire); /* the daemon may be waiting for its last client */
-        for (int ms = 0; is_daemon_alive(); ms += 10) {
-            if (ms >= GONE_LIMIT_MS)
-                fail("the daemon has not ended yet; see %s/daemon.log", home);
-            pause_ms(10);
-        }
+        await_end();
     }
     sys_exit(call.rewake && !said ? 0 : status); /* a complaint must wake nobody */
 }

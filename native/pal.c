@@ -58,7 +58,8 @@ enum {
     UNDIVIDED = 4096,  /* a socket takes so little whole or not at all */
     REPEATS = 5,       /* without a frame in between */
     END_LIMIT_S = 2,   /* to write out what the daemon sent before a signal, when nobody reads */
-    GONE_LIMIT_MS = 10000,
+    GONE_LIMIT_MS = 10000, /* for a daemon that is stepping down to end */
+    DEAF_LIMIT_MS = 5000,  /* for one that runs to listen: it begins, or its socket was removed */
     TICKET_LIMIT = 256, /* bytes; an empty pipe takes them at once */
     READY_FD = 3,
 };

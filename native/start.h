@@ -175,12 +175,10 @@ static int start_daemon(void)
     free(path);
     while (flock(lock, LOCK_EX) && errno == EINTR)
         ;
-    fd = reach();
-    /* An old daemon may still be stepping down, or one started by other means not listen yet. */
-    for (int ms = 0; fd < 0 && ms < GONE_LIMIT_MS && is_daemon_alive(); ms += 20) {
-        pause_ms(20);
-        fd = reach();
-    }
+    fd = await_listening();
+    if (fd < 0 && is_daemon_alive())
+        fail("the daemon (process %d) runs, but does not listen on %s/daemon.sock: 'pal down' ends it, "
+             "and 'pal up' starts another", (int)daemon_pid(), home);
     if (fd < 0) {
         spawn_daemon();
         fd = reach();
@@ -189,16 +187,47 @@ static int start_daemon(void)
     return fd;
 }
 
-static _Noreturn void end_not_running(const char *marker)
+/* Leave word that the bus is meant to stay down. */
+static void keep_down(const char *marker)
 {
     int fd = open(marker, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* without a home there is nothing to keep down */
 
     if (fd < 0 && errno != ENOENT)
         fail_home(errno);
+    if (fd >= 0)
+        close(fd);
+}
+
+static _Noreturn void end_not_running(const char *marker)
+{
+    keep_down(marker);
     if (call.json)
         dprintf(STDOUT_FILENO, "{\"pid\":null,\"stopped\":false}\n");
     else
         dprintf(STDERR_FILENO, "pal: the bus is not running\n");
+    _exit(0);
+}
+
+/* Connect to a daemon that runs without listening, or end it by its lock; or say that none runs. */
+static int reach_for_down(const char *marker)
+{
+    int fd = await_listening();
+    pid_t pid = daemon_pid();
+
+    if (fd >= 0)
+        return fd;
+    if (!is_daemon_alive())
+        end_not_running(marker);
+    keep_down(marker);
+    if (pid <= 0)
+        fail("a daemon runs, but %s/daemon.lock does not say which process it is", home);
+    if (kill(pid, SIGTERM) && errno != ESRCH)
+        fail("the daemon (process %d) cannot be ended: %s", (int)pid, strerror(errno));
+    await_end();
+    if (call.json)
+        dprintf(STDOUT_FILENO, "{\"pid\":%d,\"stopped\":true}\n", (int)pid);
+    else
+        dprintf(STDOUT_FILENO, "the bus is stopped; nothing is lost, 'pal up' starts it again\n");
     _exit(0);
 }
 
@@ -214,7 +243,7 @@ static int open_wire(int repeats)
         run_python("palaver.cli", call.all + 1, call.count - 1);
     marker = in_home("down");
     if (call.down)
-        end_not_running(marker);
+        return reach_for_down(marker);
     if (repeats) { /* somebody may be bringing it back already */
         pause_ms(20 << (repeats - 1));
         fd = reach();

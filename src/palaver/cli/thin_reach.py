@@ -58,7 +58,7 @@ class Reach:
         if verb == b"help":
             self.run_python(b"palaver.cli", self._call.arguments)
         if verb == b"down":
-            self._end_not_running()
+            return self._reach_for_down()
         if repeats:  # somebody may be bringing it back already
             time.sleep(0.01 * 2**repeats)
             if wire := start.reach(self._home):
@@ -107,18 +107,45 @@ class Reach:
         if status:
             os._exit(max(status, 1))
 
+    def _reach_for_down(self) -> start.Socket:
+        """Connect to a daemon that runs without listening, or end it by its lock; or say that none runs."""
+        if wire := start.await_listening(self._home):
+            return wire
+        pid = start.daemon_pid(self._home)
+        if not start.is_daemon_alive(self._home):
+            self._end_not_running()
+        self._keep_down()
+        if not pid:
+            raise StartError(f"a daemon runs, but {self._home}/daemon.lock does not say which process it is")
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass  # it has just ended
+        except OSError as error:
+            raise StartError(f"the daemon (process {pid}) cannot be ended: {error.strerror}") from error
+        self.await_end()
+        said = "the bus is stopped; nothing is lost, 'pal up' starts it again\n"
+        if self._call.is_json:
+            said = f'{{"pid":{pid},"stopped":true}}\n'
+        write_all(1, memoryview(said.encode()))
+        os._exit(0)
+
     def _end_not_running(self) -> NoReturn:
+        self._keep_down()
+        if self._call.is_json:
+            write_all(1, memoryview(b'{"pid":null,"stopped":false}\n'))
+        else:
+            write_all(2, memoryview(b"pal: the bus is not running\n"))
+        os._exit(0)
+
+    def _keep_down(self) -> None:
+        """Leave word that the bus is meant to stay down."""
         try:
             os.close(os.open(f"{self._home}/down", os.O_WRONLY | os.O_CREAT, 0o600))
         except FileNotFoundError:
             pass  # without a home there is nothing to keep down
         except OSError as error:
             raise StartError(start.unusable_home(self._home, error)) from error
-        if self._call.is_json:
-            write_all(1, memoryview(b'{"pid":null,"stopped":false}\n'))
-        else:
-            write_all(2, memoryview(b"pal: the bus is not running\n"))
-        os._exit(0)
 
 
 def hide_ticket(words: list[bytes]) -> list[bytes]:

@@ -26,6 +26,9 @@ Socket = _socket.socket
 GONE_LIMIT_S = 10.0
 """How long a daemon that is stepping down may hold its lock."""
 
+DEAF_LIMIT_S = 5.0
+"""How long a daemon that runs may take until it listens: one that begins, or whose socket was removed."""
+
 _ADDRESS_BYTES = 104 if sys.platform == "darwin" else 108
 
 
@@ -138,6 +141,31 @@ def is_daemon_alive(home: str) -> bool:
         os.close(lock)
 
 
+def await_listening(home: str) -> Socket | None:
+    """Connect to the daemon, waiting for one that runs and does not listen; None when none does in time.
+
+    It may be stepping down, may have just begun, or makes a socket anew that was removed.
+    """
+    limit_s = time.monotonic() + DEAF_LIMIT_S
+    wire = reach(home)
+    while wire is None and is_daemon_alive(home) and time.monotonic() < limit_s:
+        time.sleep(0.02)
+        wire = reach(home)
+    return wire
+
+
+def daemon_pid(home: str) -> int:
+    """Return the process of the daemon that holds the lock of a home; 0 when its lock does not say."""
+    try:
+        lock = os.open(f"{home}/daemon.lock", os.O_RDONLY)
+        try:
+            return int(os.read(lock, 20))
+        finally:
+            os.close(lock)
+    except (OSError, ValueError):
+        return 0
+
+
 def remove(path: str) -> None:
     """Remove a file if it is there and may be removed."""
     try:
@@ -205,13 +233,13 @@ def _connect_far(wire: Socket, home: str) -> None:
 
 def _start_alone(home: str, spawned: Callable[[], None] | None) -> Socket | None:
     """Start the daemon; the caller holds the lock, so nobody else does."""
-    limit_s = time.monotonic() + GONE_LIMIT_S
-    wire = reach(home)
-    # An old daemon may still be stepping down, or one started by other means not listen yet.
-    while wire is None and is_daemon_alive(home) and time.monotonic() < limit_s:
-        time.sleep(0.02)
-        wire = reach(home)
+    wire = await_listening(home)
     if wire is None:
+        if is_daemon_alive(home):
+            raise StartError(
+                f"the daemon (process {daemon_pid(home)}) runs, but does not listen on {home}/daemon.sock: "
+                "'pal down' ends it, and 'pal up' starts another"
+            )
         if spawned is not None:
             spawned()
         if why := spawn(home, find_python()):

@@ -40,6 +40,7 @@ from palaver.doors.tokens import TokenBook
 from palaver.doors.transcripts import TranscriptBook
 from palaver.doors.unix import UnixDoor
 from palaver.doors.views import agents_view, mail_view
+from palaver.errors import PalaverError
 from palaver.home import Ready, wait_for_successor
 from palaver.links.attendance import AttendanceBook
 from palaver.links.consumers import Consumers
@@ -72,6 +73,7 @@ class Daemon:
         self._clock = clock
         self._stopped = asyncio.Event()
         self._reason = ""
+        self._is_log_lost = False
 
     def stop(self, reason: str) -> None:
         """End; the first reason counts."""
@@ -139,8 +141,29 @@ class Daemon:
         await doors.services.http.open(doors.services, self._settings)
         tasks.create_task(Due(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
-        closing.callback(HomeWatch(self._home, lambda: self.stop(_LOST), call_later).close)
+        look_after = (
+            doors.unix.look_after,
+            doors.adopted.look_after,
+            lambda: self._look_after_log(log, tasks),
+        )
+        closing.callback(HomeWatch(self._home, lambda: self.stop(_LOST), call_later, look_after).close)
         return doors
+
+    def _look_after_log(self, log: SqliteLog, tasks: GuardedTasks) -> None:
+        """Write down once that a file of the log was lost, and bring what was committed to safety."""
+
+        async def save() -> None:
+            _logger.error("%s", trouble)
+            try:
+                await log.save()
+            except PalaverError as error:
+                _logger.error("what was stored before could not be saved: %s", error)
+            else:
+                _logger.error("what was stored before is safe")
+
+        if not self._is_log_lost and (trouble := log.find_trouble()):
+            self._is_log_lost = True
+            tasks.create_task(save())
 
     async def _shut(self, doors: "_Doors") -> None:
         doors.unix.shut()

@@ -56,17 +56,33 @@ class AdoptedDoor:
         self._path = services.home / "adopt.sock"
         self._file: tuple[int, int] | None = None
         self._listener: socket.socket | None = None
+        self._is_open = False
 
     def open(self) -> None:
         """Listen. A socket file left by a daemon that died is replaced."""
+        self._is_open = True
         self._listener = bind_socket(self._path)
         self._file = file_id(self._path)
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
+    def look_after(self) -> None:
+        """Listen on a new socket file when ours was removed or replaced."""
+        if self._is_open and file_id(self._path) != self._file:
+            _logger.warning("%s was removed or replaced; it is made anew", self._path)
+            self._stop_listening()
+            try:
+                self.open()
+            except OSError as error:
+                _logger.error("%s cannot be made anew: %s", self._path, error)
+
     def close(self) -> None:
         """Take nothing more in. Closing twice is harmless."""
+        self._is_open = False
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()

@@ -5,6 +5,7 @@ lines of JSON. Another user's process is refused.
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -45,6 +46,8 @@ _STOP_GRACE_S: Final = 3.0
 """How long requests that are under way may take when the daemon stops."""
 
 
+_logger: Final = logging.getLogger("palaver.doors")
+
 _Connection = ArgvConnection | LinesConnection | PumpConnection | HookConnection
 
 
@@ -61,6 +64,7 @@ class UnixDoor:
         self._path = services.home / "daemon.sock"
         self._file: tuple[int, int] | None = None
         self._server: asyncio.Server | None = None
+        self._is_shut = False
         self._ids = count(1)
         self._connections: set[_Connection] = set()
         self._nobody_left = asyncio.Event()
@@ -74,8 +78,27 @@ class UnixDoor:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: _Doorway(self), sock=listener, backlog=_BACKLOG)
 
+    def look_after(self) -> None:
+        """Listen on a new socket file when ours was removed or replaced. Callers that are inside stay."""
+        if not self._is_shut and file_id(self._path) != self._file:
+            self._tasks.create_task(self._open_again())
+
+    async def _open_again(self) -> None:
+        before = self._server
+        try:
+            await self.open()
+        except OSError as error:
+            _logger.error("%s was removed, and cannot be made anew: %s", self._path, error)
+            return
+        _logger.warning("%s was removed or replaced; it is made anew", self._path)
+        if before is not None:
+            before.close()
+        if self._is_shut:
+            self.shut()
+
     def shut(self) -> None:
         """Take no more callers. Those who are inside stay."""
+        self._is_shut = True
         if self._server is not None:
             self._server.close()
         remove_socket(self._path, self._file)

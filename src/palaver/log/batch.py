@@ -3,12 +3,14 @@
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from palaver.log.api import Apply, Commit, Decide
 from palaver.log.archive import Archives, archived_events, remove_some
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.blobs import Blobs
+from palaver.log.files import LogFiles
 from palaver.log.records import (
     COLUMNS,
     Record,
@@ -18,7 +20,7 @@ from palaver.log.records import (
     searched_text,
 )
 from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
-from palaver.log.storage import failure_from
+from palaver.log.storage import copy_database, failure_from
 from palaver.log.words import Words
 from palaver.model.envelope import Draft, Event, check_draft, event_from
 
@@ -73,8 +75,10 @@ class Batches:
         device: str,
         blobs: Blobs,
         archives: Archives,
+        files: LogFiles,
     ) -> None:
         self._connection = connection
+        self._files = files
         self._apply = apply
         self._device = device
         self._blobs = blobs
@@ -95,6 +99,7 @@ class Batches:
         last, largest_id = self._last, self._largest_id
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            self._files.check()
             outcomes = self._write_all(orders)
             self._connection.execute("COMMIT")
         except BaseException:
@@ -102,6 +107,7 @@ class Batches:
             self._roll_back()
             raise
         self.words.written(self._last)
+        self._files.check()  # Again: a file that was lost meanwhile has taken this commit with it.
         return outcomes
 
     def rebuild(self) -> int:
@@ -128,6 +134,21 @@ class Batches:
             self._roll_back()
             raise
         return count
+
+    def save(self, target: Path) -> int:
+        """Bring all that was committed to safety after a file of the log was lost.
+
+        Where the database is still in its place it takes over the write-ahead log; else all of it is copied
+        into the file `target`, which is durable under its name on return. Of a file that was cut nothing can
+        be saved: it is left as it is.
+        """
+        if self._files.is_cut:
+            return 0
+        if not self._files.has_database:
+            copy_database(self._connection, target)
+        # Also then: another database in its place must not meet a write-ahead log that is not its own.
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return 0
 
     def remove_archived(self) -> int:
         """Remove some events that are in an archive, in one transaction, and return how many."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from palaver.errors import ShuttingDown, StorageFailed, TooSlow
 from palaver.log.blobs import Blobs
+from palaver.log.files import LogFiles
 from palaver.log.guard_process import GuardProcess
 from palaver.log.records import readable_events
 from palaver.log.select import check_search, statement_from, wanted
@@ -34,8 +35,9 @@ class Reader:
     TooSlow.
     """
 
-    def __init__(self, path: Path, blobs: Blobs, *, sql_limit_s: float) -> None:
+    def __init__(self, path: Path, blobs: Blobs, files: LogFiles, *, sql_limit_s: float) -> None:
         self._path = path
+        self._files = files
         self._blobs = blobs
         self._connections: list[sqlite3.Connection] = []
         self._guard = GuardProcess(path, sql_limit_s)
@@ -48,6 +50,7 @@ class Reader:
         """Find what matches, in place order."""
         if self._is_closed:
             raise ShuttingDown("the log is closed")
+        self._files.check()
         check_search(query)
         if not query.sql:
             return await self._run(self._threads, self._find, query)

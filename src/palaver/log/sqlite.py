@@ -5,6 +5,7 @@ own; everything longer runs in the reader's threads.
 """
 
 import asyncio
+import contextlib
 import secrets
 import sqlite3
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from palaver.clock import Clock
+from palaver.errors import PalaverError, StorageFailed
 from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Decide, Hear, Rows
 from palaver.log.archive import Archives, Copier, count_archived
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
 from palaver.log.blob_check import count_blobs, count_unreadable
 from palaver.log.blobs import Blobs
+from palaver.log.files import LogFiles
 from palaver.log.guard import TIME_LIMIT_S
 from palaver.log.migrations import migrate
 from palaver.log.newest import Newest
@@ -65,8 +68,11 @@ class SqliteLog:
         newest: Newest,
         archives: Archives,
         copier: Copier,
+        files: LogFiles,
     ) -> None:
         """Take the parts that `open` made."""
+        self._files = files
+        self._is_saved = False
         self._device = device
         self._path = path
         self._writer = writer
@@ -101,10 +107,13 @@ class SqliteLog:
             connection, kept_device = await asyncio.to_thread(
                 _prepare, path, device or _draw_device(), clock.now_ms()
             )
-            reader = Reader(path, blobs, sql_limit_s=sql_limit_s)
+            files = LogFiles(path)
+            reader = Reader(path, blobs, files, sql_limit_s=sql_limit_s)
             point = connect_reader(path)
             archives = Archives(directory / "archive")
-            batches = Batches(connection, apply=apply, device=kept_device, blobs=blobs, archives=archives)
+            batches = Batches(
+                connection, apply=apply, device=kept_device, blobs=blobs, archives=archives, files=files
+            )
             newest = Newest(last_place(connection, archives))
         except (sqlite3.Error, OSError) as error:
             raise failure_from(error) from error
@@ -120,6 +129,7 @@ class SqliteLog:
             newest=newest,
             archives=archives,
             copier=Copier(path, archives, blobs),
+            files=files,
         )
 
     @property
@@ -169,7 +179,24 @@ class SqliteLog:
     async def rebuild(self) -> int:
         return await self._writer.rebuild()
 
+    def find_trouble(self) -> str:
+        """Look whether a file of the log was lost; return a sentence then, and nothing while all is well."""
+        with contextlib.suppress(StorageFailed):
+            self._files.check()
+        return self._files.trouble
+
+    async def save(self) -> None:
+        """Bring all that was committed to safety after a file of the log was lost; at most once.
+
+        It is in the database if that is still in its place, else in a copy, which the next `open` puts
+        there. Raises DiskFull or StorageFailed when it cannot be.
+        """
+        if not self._is_saved:
+            await self._writer.save(_saved(self._path))
+            self._is_saved = True
+
     async def archive(self, before: int) -> Archived:
+        self._files.check()
         try:
             file = await asyncio.to_thread(self._copier.copy, before)
         except (sqlite3.Error, OSError) as error:
@@ -195,6 +222,9 @@ class SqliteLog:
         return await asyncio.to_thread(count_unreadable, self._path, self._blobs)
 
     async def close(self) -> None:
+        if self.find_trouble():
+            with contextlib.suppress(PalaverError):
+                await self.save()
         self._copier.stop()
         await self._writer.close()
         await self._reader.close()
@@ -207,6 +237,10 @@ class SqliteLog:
 
 def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, str]:
     """Open the file and bring it up to date: the writer's connection, and the device id that is kept."""
+    if not path.exists() and _saved(path).exists():
+        for ending in ("-wal", "-shm"):  # The copy holds all that was in them.
+            Path(f"{path}{ending}").unlink(missing_ok=True)
+        _saved(path).rename(path)
     connection = connect_writer(path)
     try:
         migrate(connection)
@@ -218,6 +252,11 @@ def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, 
         connection.close()
         raise
     return connection, kept
+
+
+def _saved(path: Path) -> Path:
+    """Return the path of the copy that is made when the database was removed under a running daemon."""
+    return path.with_name(f"{path.name}.saved")
 
 
 def _draw_device() -> str:

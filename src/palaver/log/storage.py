@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
 
@@ -43,7 +44,7 @@ _NO_ROOM_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 def connect_writer(path: Path) -> sqlite3.Connection:
     """Open the one connection that writes. A new file is readable for its owner only."""
     path.touch(mode=0o600)
-    connection = _connect(path)
+    connection = _connect(path, "rwc")
     for setting in _WRITER:
         connection.execute(f"PRAGMA {setting}")
     if sys.platform == "darwin":  # There fsync alone does not reach the disk.
@@ -54,9 +55,42 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 def connect_reader(path: Path) -> sqlite3.Connection:
     """Open a connection that reads, in whatever thread; it sees each commit that is durable."""
-    connection = _connect(path)
+    connection = _connect(path, "rw")
     connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def copy_database(source: sqlite3.Connection, target: Path) -> None:
+    """Copy all that a connection sees into a file; it is durable under its name on return.
+
+    Raises sqlite3.Error or OSError; then there is no new file.
+    """
+    beside = target.with_name(f"{target.name}.unfinished")
+    beside.unlink(missing_ok=True)
+    beside.touch(mode=0o600)
+    try:
+        copy = sqlite3.connect(beside, isolation_level=None)
+        try:
+            source.backup(copy)
+            # A copy is one file, and needs nothing next to it.
+            copy.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            copy.close()
+        sync(beside)
+        beside.replace(target)
+        sync(target.parent)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def lay_out_wal(path: Path, size_bytes: int) -> None:
@@ -95,11 +129,12 @@ def failure_from(error: BaseException) -> PalaverError:
     return BadRequest(f"the event cannot be stored: {error}")
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     # Which thread uses a connection is settled by who owns it: a reader's belongs to its pool, which closes
     # it.
     return sqlite3.connect(
-        path,
+        f"file:{quote(os.fsencode(path))}?mode={mode}",
+        uri=True,
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,

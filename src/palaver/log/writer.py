@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from palaver.errors import ShuttingDown, TooSlow
@@ -104,6 +105,10 @@ class Writer:
     async def rebuild(self) -> int:
         """Fold all events anew, between two batches."""
         return await self._done(self._batches.rebuild)
+
+    async def save(self, target: Path) -> None:
+        """Bring what was committed to safety after a file was lost: see `Batches.save`."""
+        await self._done(lambda: self._batches.save(target))
 
     async def remove_archived(self) -> int:
         """Remove some events that are in an archive, between two batches; 0 when none is left."""

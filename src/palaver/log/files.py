@@ -1,0 +1,74 @@
+"""The files of an open log: whether they are still the ones that were opened. Reads names and sizes only.
+
+A file that is removed under an open log takes every later commit with it, without an error. So the writer
+looks at each commit, and nothing is acknowledged once a file was removed, replaced or cut.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from palaver.errors import StorageFailed
+
+_ENDINGS: Final = ("", "-wal", "-shm")
+
+
+class LogFiles:
+    """The database, its write-ahead log and the index of that. May be asked from any thread.
+
+    The first file that is found lost stays lost: only opening the log again helps.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Remember the files that are there now; the log is open, so there are three."""
+        self._paths = tuple(f"{path}{ending}" for ending in _ENDINGS)
+        self._known = [_identity(file) for file in self._paths]
+        self.trouble = ""
+        """A sentence that says which file was lost; empty while all is well."""
+        self.is_cut = False
+        """A file was made shorter, so a part of the log is not in any file."""
+
+    @property
+    def has_database(self) -> bool:
+        """Whether the database itself is still in its place."""
+        return _identity(self._paths[0])[:2] == self._known[0][:2]
+
+    def check(self) -> None:
+        """Look at all files; raises StorageFailed when one is not the one that was opened."""
+        if not self.trouble:
+            for at, file in enumerate(self._paths):
+                now, known = _identity(file), self._known[at]
+                if now != known:
+                    self._compare(at, now, known)
+        if self.trouble:
+            raise StorageFailed(self.trouble)
+
+    def _compare(self, at: int, now: "_Identity", known: "_Identity") -> None:
+        if now == _NO_FILE:
+            what = "removed"
+        elif now[:2] != known[:2]:
+            what = "replaced"
+        elif now[2] < known[2]:
+            what = "cut"
+            self.is_cut = True
+        else:
+            self._known[at] = now  # It has grown.
+            return
+        name = self._paths[at].rpartition("/")[2]
+        self.trouble = (
+            f"{name} was {what} while the bus was running, so nothing more can be stored or looked up: "
+            "run 'pal down' and then 'pal up'"
+        )
+
+
+_Identity = tuple[int, int, int]
+_NO_FILE: Final[_Identity] = (0, 0, 0)
+
+
+def _identity(path: str) -> _Identity:
+    """Device, number and size of a file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - for every commit; pathlib takes twice the time
+    except OSError:
+        return _NO_FILE
+    return found.st_dev, found.st_ino, found.st_size

@@ -1,0 +1,186 @@
+"""Files of a home that are removed or replaced while the daemon runs."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, new_home, wait_until
+
+from palaver.log.storage import FILE_NAME
+
+PYTHON_CLIENT = "import sys; from palaver.cli.thin import main; sys.exit(main())"
+FILES = [FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"]
+
+
+@pytest.fixture(params=["c", "python"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    """A running bus, used by one of the two clients."""
+    if request.param == "c":
+        with new_home() as home:
+            home.ok("up")
+            yield home
+        return
+    script = tmp_path / "pal"
+    script.write_text(f"#!{sys.executable}\n{PYTHON_CLIENT}\n")
+    script.chmod(0o755)
+    with new_home(str(script)) as home:
+        home.ok("up")
+        yield home
+
+
+def send(bus: Home, text: str) -> None:
+    bus.ok("send", "--", text)
+
+
+def daemon_log(bus: Home) -> str:
+    return (bus.path / "daemon.log").read_text()
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    """Put a copy of the file in its place."""
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    copy.rename(path)
+
+
+@pytest.mark.parametrize("harm", [remove, replace])
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_is_accepted_after_a_file_of_the_log_was_lost(
+    bus: Home, name: str, harm: Callable[[Path], None]
+) -> None:
+    send(bus, "before")
+    harm(bus.path / name)
+
+    refused = [bus.pal("send", "--json", "--", f"after {number}") for number in range(3)]
+
+    what = "removed" if harm is remove else "replaced"
+    for one in refused:
+        assert (one.status, one.error["error"]) == (1, "storage_failed")
+        assert f"{name} was {what} while the bus was running" in one.error["message"]
+        assert "'pal down' and then 'pal up'" in one.error["message"]
+    wait_until(lambda: f"{name} was {what}" in daemon_log(bus))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_everything_acknowledged_is_there_after_a_file_was_removed(bus: Home, name: str) -> None:
+    send(bus, "before")
+    (bus.path / name).unlink()
+    assert bus.pal("send", "--", "after").status == 1
+
+    bus.ok("down")
+    bus.ok("up")
+    send(bus, "again")
+
+    assert bus.texts() == ["before", "again"] or bus.texts() == ["before", "after", "again"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_everything_acknowledged_is_there_after_a_removal_and_a_kill(bus: Home, name: str) -> None:
+    send(bus, "before")
+    (bus.path / name).unlink()
+    wait_until(lambda: "is safe" in daemon_log(bus))
+
+    bus.kill()
+    bus.ok("up")
+
+    assert bus.texts()[:1] == ["before"]
+
+
+def test_a_write_ahead_log_that_was_cut_is_noticed(bus: Home) -> None:
+    send(bus, "before")
+    os.truncate(bus.path / f"{FILE_NAME}-wal", 0)
+
+    refused = bus.pal("send", "--", "after")
+
+    assert refused.status == 1
+    assert f"{FILE_NAME}-wal was cut" in refused.err
+
+
+def test_queries_say_why_they_cannot_be_answered(bus: Home) -> None:
+    (bus.path / FILE_NAME).unlink()
+
+    refused = bus.pal("events", "--all")
+
+    assert refused.status == 1
+    assert f"{FILE_NAME} was removed" in refused.err
+    assert not (bus.path / FILE_NAME).exists()
+
+
+@pytest.mark.parametrize("name", ["daemon.sock", "adopt.sock"])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_lost_socket_is_created_again(bus: Home, name: str, is_replaced: bool) -> None:
+    path = bus.path / name
+    before = path.stat().st_ino
+    path.rename(bus.spare_path())  # kept, so that its number is not given out again
+    if is_replaced:
+        path.touch()
+
+    wait_until(lambda: path.is_socket() and path.stat().st_ino != before)
+
+    send(bus, "hello")
+    assert bus.texts() == ["hello"]
+
+
+def test_commands_go_on_when_the_socket_was_removed(either: Home) -> None:
+    pid = either.pid
+    (either.path / "daemon.sock").unlink()
+
+    said = either.ok("status", "--json").json
+
+    assert said["pid"] == pid
+
+
+def test_down_stops_a_daemon_whose_socket_was_removed(either: Home) -> None:
+    pid = either.pid
+    (either.path / "daemon.sock").unlink()
+
+    said = either.ok("down", "--json").json
+
+    assert said == {"pid": pid, "stopped": True}
+    assert (either.path / "down").exists()
+
+
+def test_down_ends_a_daemon_that_does_not_listen(either: Home) -> None:
+    pid = either.pid
+    os.kill(pid, signal.SIGSTOP)  # It cannot create its socket again.
+    (either.path / "daemon.sock").unlink()
+    down = either.start("down", "--json")
+    wait_until(lambda: is_asked_to_end(pid))
+
+    os.kill(pid, signal.SIGCONT)
+    out, err = down.communicate(timeout=either.limit_s)
+
+    assert (down.returncode, err) == (0, b"")
+    assert json.loads(out) == {"pid": pid, "stopped": True}
+    assert (either.path / "down").exists()
+
+
+def test_a_command_says_that_a_daemon_does_not_listen(either: Home) -> None:
+    pid = either.pid
+    os.kill(pid, signal.SIGSTOP)
+    (either.path / "daemon.sock").unlink()
+
+    refused = either.pal("list")
+
+    os.kill(pid, signal.SIGCONT)
+    assert refused.status == 1
+    assert refused.err == (
+        f"pal: the daemon (process {pid}) runs, but does not listen on {either.path}/daemon.sock: "
+        "'pal down' ends it, and 'pal up' starts another\n"
+    )
+
+
+def is_asked_to_end(pid: int) -> bool:
+    """Whether SIGTERM waits for a process that is stopped."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [line.split()[1] for line in status if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(int(mask, 16) & 1 << signal.SIGTERM - 1 for mask in masks)

@@ -1,0 +1,126 @@
+"""The files of an open log that are removed, replaced or cut."""
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.log.logs import AtOnce, fold, put
+
+from palaver.clock import SystemClock
+from palaver.errors import StorageFailed
+from palaver.log.pace import Pace
+from palaver.log.sqlite import SqliteLog
+from palaver.log.storage import FILE_NAME, copy_database
+from palaver.model.query import Query
+
+NAMES = [FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"]
+
+
+async def open_log(directory: Path, pace: Pace | None = None) -> SqliteLog:
+    return await SqliteLog.open(directory, apply=fold, clock=SystemClock(), pace=pace)
+
+
+async def texts(log: SqliteLog) -> list[object]:
+    return [event.payload["text"] for event in await log.read(Query())]
+
+
+@pytest.mark.parametrize("pace", [Pace, AtOnce])
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_commit_after_a_file_was_removed_is_refused(
+    tmp_path: Path, name: str, pace: type[Pace]
+) -> None:
+    log = await open_log(tmp_path, pace())
+    await put(log, "before")
+    (tmp_path / name).unlink()
+
+    with pytest.raises(StorageFailed, match=f"{name} was removed while the bus was running"):
+        await put(log, "after")
+    with pytest.raises(StorageFailed, match="was removed"):
+        await log.read(Query())
+    with pytest.raises(StorageFailed, match="was removed"):
+        await log.archive(2)
+    await log.close()
+    log = await open_log(tmp_path)
+
+    assert await texts(log) == ["before"]
+    await log.close()
+
+
+async def test_a_file_that_was_removed_during_a_commit_is_noticed(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+
+    def remove(rows: object) -> None:
+        (tmp_path / FILE_NAME).unlink()
+
+    with pytest.raises(StorageFailed, match="was removed"):
+        await log.commit(None, remove)
+    await log.close()
+
+
+async def test_a_copy_is_in_place_of_a_file_that_was_replaced(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await put(log, "before")
+    assert log.find_trouble() == ""
+    shutil.copy(tmp_path / FILE_NAME, tmp_path / "other")
+    (tmp_path / "other").rename(tmp_path / FILE_NAME)
+
+    assert "was replaced" in log.find_trouble()
+    await log.save()
+    await log.save()  # It is saved once.
+
+    copy = sqlite3.connect(tmp_path / f"{FILE_NAME}.saved")
+    assert copy.execute("SELECT count(*) FROM events").fetchone() == (1,)
+    copy.close()
+    await log.close()
+
+
+async def test_of_a_file_that_was_cut_nothing_is_saved(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await put(log, "before")
+    os.truncate(tmp_path / f"{FILE_NAME}-wal", 0)
+
+    with pytest.raises(StorageFailed, match="-wal was cut"):
+        await put(log, "after")
+    await log.save()
+
+    assert not (tmp_path / f"{FILE_NAME}.saved").exists()
+    await log.close()
+
+
+async def test_a_log_that_cannot_be_saved_is_closed_all_the_same(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / f"{FILE_NAME}.saved.unfinished").mkdir()
+
+    await log.close()
+
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+async def test_a_saved_copy_is_put_in_the_place_of_a_missing_log(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await put(log, "before")
+    wal = (tmp_path / f"{FILE_NAME}-wal").read_bytes()
+    (tmp_path / FILE_NAME).unlink()
+    await log.close()
+    (tmp_path / f"{FILE_NAME}-wal").write_bytes(wal)  # As after a kill.
+
+    log = await open_log(tmp_path)
+    event = await put(log, "after")
+
+    assert await texts(log) == ["before", "after"]
+    assert event.seq == 2
+    await log.close()
+
+
+def test_an_unfinished_copy_leaves_no_file(tmp_path: Path) -> None:
+    source = sqlite3.connect(":memory:")
+    (tmp_path / "copy").mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        copy_database(source, tmp_path / "copy")
+
+    assert not (tmp_path / "copy.unfinished").exists()
+    source.close()
