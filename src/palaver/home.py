@@ -7,6 +7,7 @@ import logging
 import logging.handlers
 import os
 import resource
+import shutil
 import socket
 import sys
 import tempfile
@@ -34,6 +35,12 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 )
 
 _logger: Final = logging.getLogger("palaver")
+
+
+def find_pal() -> str:
+    """Return the full path of the `pal` of this installation, or its name if there is no such file."""
+    near = Path(sys.executable).with_name("pal")
+    return str(near) if os.access(near, os.X_OK) else shutil.which("pal") or "pal"
 
 
 class Ready:

@@ -51,6 +51,11 @@ class FakeCodex:
         """Have a thread that a person works in."""
         self.threads[name] = {"id": name, "ephemeral": False, "status": {"type": "idle"}, **fields}
 
+    def release(self, method: str, **answer: object) -> None:
+        """Answer the newest silent request of a kind: with a result, or with `error`."""
+        asked = [one for one in self.said if one.get("method") == method][-1]
+        self._send({"id": asked["id"], **(answer if "error" in answer else {"result": answer})})
+
     # What it says
 
     def tell(self, method: str, **params: object) -> None:

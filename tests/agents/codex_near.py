@@ -22,7 +22,7 @@ TOOL = {"id": "a", "type": "commandExecution", "command": "make"}
 class Near:
     """A holder's half: a bus, and a lane that is on it."""
 
-    def __init__(self, stage: Stage, server: FakeCodex) -> None:
+    def __init__(self, stage: Stage, server: FakeCodex, *, tools_limit_s: float = LIMIT_S) -> None:
         self.daemon = stage.daemon
         self.server = server
         self.tasks: set[asyncio.Task[None]] = set()
@@ -38,6 +38,7 @@ class Near:
             spawn=self._spawn,
             on_word=self.news.set,
             on_change=self.news.set,
+            tools_limit_s=tools_limit_s,
         )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.codex_launch import (
-    SANDBOX_TIP,
     Kind,
     instructions_in,
     launch_settings,
@@ -15,6 +14,7 @@ from palaver.harness.codex_launch import (
     read_arguments,
     resumed,
     setting,
+    shell_tip,
 )
 from palaver.harness.instructions import instructions
 
@@ -205,6 +205,6 @@ def test_what_settings_tell_every_agent_is_read(text: str, found: str) -> None:
 
 
 def test_what_an_agent_is_told_is_short() -> None:
-    told = f"{instructions('nova')}\n{SANDBOX_TIP}"
+    told = f"{instructions('nova')}\n{shell_tip('/usr/local/bin/pal')}"
 
     assert len(told) / 3.5 < 300, "a token is three and a half characters, or more"

@@ -44,10 +44,10 @@ from palaver.cli.install_record import (
     write_private,
     write_record,
 )
-from palaver.cli.launch import find_pal
 from palaver.client.start import find_python
 from palaver.doors.argv.parsed import Parsed
 from palaver.harness.setups import Setup, setup_for
+from palaver.home import find_pal
 
 _MODE: Final = 0o600
 _YES: Final = frozenset({"y", "yes"})

@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from palaver.client.start import find_python
 from palaver.harness import codex_launch, gemini_launch, opencode_launch
 from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
 from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
+from palaver.home import find_pal
 from palaver.model.lines.holder_ops import LIMIT_AMONG
 
 _FOLDER: Final = "harness"
@@ -165,12 +165,6 @@ LAUNCHERS: Final[Mapping[str, Callable[[Sequence[str], str, str, Mapping[str, st
     "gemini": prepare_gemini,
 }
 """For each harness what makes it ready: from its arguments, session, home of the bus, environment, folder."""
-
-
-def find_pal() -> str:
-    """Give the path of the client that belongs to this installation."""
-    beside = Path(sys.executable).with_name("pal")
-    return str(beside) if beside.exists() else shutil.which("pal") or "pal"
 
 
 def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:

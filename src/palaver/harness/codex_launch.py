@@ -9,6 +9,7 @@ provider, another server) is left to Codex alone; then mail is typed.
 import enum
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,13 +56,18 @@ _OTHERS: Final = frozenset(
 _INSTRUCTIONS: Final = "developer_instructions"
 _SERVER: Final = "mcp_servers.palaver"
 
-SANDBOX_TIP: Final = (
-    "Your shell may run in a sandbox that cannot reach the bus: then use the palaver MCP tools, send "
-    "(with reply_to to answer), inbox and list_agents."
+_SHELL_TIP: Final = (
+    "In your shell write {pal} for pal: its PATH may lack it. Your shell may run in a sandbox that cannot "
+    "reach the bus: then use the palaver MCP tools, send (with reply_to to answer), inbox and list_agents."
 )
 
 
 _SESSION: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def shell_tip(pal: str) -> str:
+    """Return what an agent in Codex must know of its shell: a login shell, perhaps in a sandbox."""
+    return _SHELL_TIP.format(pal=shlex.quote(pal))
 
 
 class Kind(enum.Enum):

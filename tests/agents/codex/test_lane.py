@@ -1,12 +1,16 @@
 """Codex's own way in: mail wakes it, goes along with its tools, waits behind a dialog, and is proven."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.agents.codex_fake import FakeCodex, fake_codex
 from tests.agents.codex_near import TOOL, Near, near, work
 from tests.agents.stage import Stage
+from tests.limits import LIMIT_S
 
+from palaver.agents.native_word import Word
 from palaver.model.delivery import AgentState
 
 
@@ -310,3 +314,76 @@ async def test_a_used_up_allowance_is_told_and_lifted(stage: Stage) -> None:
         assert holder.codex.word.detail == "usage_limit until 1000000000"
         await stage.daemon.heard("gate", open=False, reason="usage_limit")
         await holder.state(AgentState.IDLE)
+
+
+async def test_the_gate_stays_closed_until_the_tools_have_started(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
+        await server.heard("mcpServerStatus/list")
+        await stage.daemon.heard("gate", reason="starting")
+        assert holder.codex.word is not None
+        assert holder.codex.word.state is AgentState.STARTING
+        assert [one for one in stage.daemon.said if one["op"] == "gate" and one.get("open")] == []
+
+        server.release("mcpServerStatus/list", data=[{"name": "palaver", "runtimeStatus": "connected"}])
+
+        await stage.daemon.heard("gate", open=True)
+        assert holder.codex.word == Word(state=AgentState.IDLE)
+
+
+async def test_tools_that_cannot_start_open_the_gate_and_the_state_says_why(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
+        await server.heard("mcpServerStatus/list")
+        failed = {"name": "palaver", "runtimeStatus": "failed", "toolsError": "handshake failed"}
+
+        server.release("mcpServerStatus/list", data=[failed])
+
+        await stage.daemon.heard("gate", open=True)
+        assert holder.codex.word == Word(state=AgentState.IDLE, detail="no Palaver tools: handshake failed")
+
+
+async def test_tools_that_never_start_open_the_gate_in_the_end(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server, _starting(stage, server, limit_s=0.01) as holder:
+        await stage.daemon.heard("gate", open=True)
+
+        assert holder.codex.word is not None
+        assert holder.codex.word.detail == "no Palaver tools: they have not started within 0.01 s"
+
+
+async def test_a_codex_that_cannot_say_whether_tools_have_started_gets_messages(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
+        await server.heard("mcpServerStatus/list")
+
+        server.release("mcpServerStatus/list", error={"code": -32601, "message": "unknown method"})
+
+        await stage.daemon.heard("gate", open=True)
+        assert holder.codex.word == Word(state=AgentState.IDLE)
+
+
+async def test_each_new_thread_waits_for_its_own_tools(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await stage.daemon.heard("gate", open=True)
+        holder.server.silent.add("mcpServerStatus/list")
+        holder.server.add_thread("two")
+
+        holder.server.tell("thread/started", thread={"id": "two"})
+
+        asked = await holder.server.heard("mcpServerStatus/list", 2)
+        assert asked == {"threadId": "two", "serverName": "palaver", "detail": "toolsAndAuthOnly"}
+        await stage.daemon.heard("gate", reason="starting")
+
+
+@asynccontextmanager
+async def _starting(stage: Stage, server: FakeCodex, limit_s: float = LIMIT_S) -> AsyncIterator[Near]:
+    """A lane to a Codex that has a thread and does not say yet whether its tools have started."""
+    server.add_thread("one")
+    server.silent.add("mcpServerStatus/list")
+    holder = Near(stage, server, tools_limit_s=limit_s)
+    running = asyncio.create_task(holder.bus.run())
+    try:
+        await stage.daemon.heard("hold")
+        holder.codex.start()
+        yield holder
+    finally:
+        holder.codex.close()
+        running.cancel()
+        await asyncio.wait([running, *holder.tasks])

@@ -18,7 +18,7 @@ from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
 from palaver.cli.mock_model.script import ToolCall
-from palaver.harness.codex_launch import launch_settings
+from palaver.harness.codex_launch import launch_settings, setting
 
 pytestmark = pytest.mark.harness
 
@@ -45,6 +45,44 @@ def test_only_an_interrupt_stops_a_model_that_speaks(codex: CodexStage) -> None:
     assert codex.until_seen(urgent)["grade"] == "context"
     assert codex.until_seen(normal)["grade"] == "context"
     codex.script.open("busy")
+
+
+def test_a_message_waits_until_the_tools_have_started(codex: CodexStage) -> None:
+    late, sign = codex.project / "late-tools", codex.project / "go"
+    late.write_text(f"#!/bin/sh\nuntil [ -e {sign} ]; do sleep 0.05; done\nexec {codex.pal} mcp\n")
+    late.chmod(0o700)
+    words = setting("mcp_servers.palaver.command", str(late))
+    codex.launch("pal", "codex", "--name", "nova", "--detach", *words)
+    codex.until(lambda: "native" in codex.gates())
+
+    place = send(codex.friend(), "@nova", "--", "hello there")
+    codex.until(lambda: codex.gates()["native"] == "starting" or codex.script.main)
+    sign.touch()
+
+    first = codex.requests(1)[0]
+    assert "hello there" in first.conversation
+    assert codex.tools_sign in first.text
+    assert codex.until_seen(place)["lane"] == "native"
+
+
+def test_tools_that_cannot_start_do_not_keep_messages_away_and_the_state_says_why(codex: CodexStage) -> None:
+    codex.start(*setting("mcp_servers.palaver.command", "/bin/false"))
+
+    state, detail = codex.state()
+
+    assert state == "idle"
+    assert detail.startswith("no Palaver tools: ")
+    place = send(codex.friend(), "@nova", "--", "hello there")
+    assert codex.until_seen(place)["lane"] == "native"
+
+
+def test_it_is_told_the_full_path_of_pal(codex: CodexStage) -> None:
+    codex.script.add(reply("done"))
+
+    codex.start("go on")
+
+    assert codex.pal.endswith("/pal")
+    assert f"write {codex.pal} for pal" in codex.told("You are nova")
 
 
 def test_its_sandboxed_shell_is_told_about_the_tools(codex: CodexStage) -> None:

@@ -26,11 +26,15 @@ from palaver.agents.typing.steps import Answer, Done
 from palaver.agents.work import Spawn
 from palaver.clock import Clock
 from palaver.errors import Disconnected, PalaverError
+from palaver.harness.hook_news import one_line
 from palaver.harness.usage_reset import limit_ends_ms
 
 _SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """A thread can be heard once its file is there, which takes a moment after its first word."""
 _LOADING_PAUSES_S: Final = (*_SUBSCRIBE_PAUSES_S, *[2.0] * 30)
+_TOOLS_LIMIT_S: Final = 60.0
+"""Longest wait for our tools to start. Codex itself gives an MCP server less time by default."""
+_LIMIT_TROUBLE: Final = 200
 _LIMIT_S: Final = 300.0
 """So long a used-up allowance is believed in when nobody says when it ends."""
 
@@ -50,11 +54,14 @@ class CodexLane:
         on_word: Callable[[], None],
         on_change: Callable[[], None],
         only: str = "",
+        tools_limit_s: float = _TOOLS_LIMIT_S,
     ) -> None:
         """`on_word`: the agent's state has changed, or this lane has come or gone.
 
-        `only` names the one thread that is the agent's, in a server that others use too.
+        `only` names the one thread that is the agent's, in a server that others use too. After
+        `tools_limit_s` seconds messages go in even if our tools have not started.
         """
+        self._tools_limit_s = tools_limit_s
         self._bus = bus
         self._clock = clock
         self._spawn = spawn
@@ -168,6 +175,25 @@ class CodexLane:
                 self._threads.found(found)
                 self._update()
 
+    async def _wait_for_tools(self, thread: str) -> None:
+        """Keep a thread closed until its MCP server of ours has started, or say why it has not."""
+        trouble = ""
+        try:
+            async with asyncio.timeout(self._tools_limit_s):
+                answer = await self._client.ask(*wire.list_tools(thread))
+            trouble = wire.result_as(answer, wire.ToolServers).trouble
+        except TimeoutError:
+            trouble = f"they have not started within {self._tools_limit_s:g} s"
+        except Refused as refusal:
+            _logger.info("this Codex does not say whether its tools have started: %s", refusal)
+        except PalaverError as error:
+            _logger.info("nothing is known of the tools of thread %s: %s", thread, error)
+        if trouble:
+            trouble = one_line(f"no Palaver tools: {trouble}", _LIMIT_TROUBLE)
+            _logger.warning("thread %s of Codex has %s", thread, trouble)
+        self._threads.equipped(thread, trouble)
+        self._update()
+
     def _follow(self, thread: str) -> None:
         if thread and thread not in self._heard:
             self._heard.add(thread)
@@ -225,6 +251,8 @@ class CodexLane:
 
     def _update(self) -> None:
         """Tell what has changed."""
+        for thread in self._threads.await_tools() if not self.is_over else ():
+            self._spawn(self._wait_for_tools(thread))
         level = self._threads.level
         self.reach.lane.set_level(level.gate, is_paused=level.is_paused)
         if self._threads.current:

@@ -9,7 +9,6 @@ hooks for this session.
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Final, NoReturn
@@ -17,16 +16,16 @@ from typing import Final, NoReturn
 from palaver.agents.codex.server import LOG, start_server
 from palaver.client.wire import default_home
 from palaver.harness.codex_launch import (
-    SANDBOX_TIP,
     Kind,
     instructions_in,
     launch_settings,
     plan_launch,
     read_arguments,
+    shell_tip,
 )
 from palaver.harness.codex_trust import hook_settings
 from palaver.harness.instructions import instructions
-from palaver.home import connect_socket
+from palaver.home import connect_socket, find_pal
 
 MODULE: Final = "palaver.agents.codex.start"
 HOOKS: Final = "--hooks"
@@ -42,10 +41,10 @@ def main(words: list[str]) -> NoReturn:
     command = words[words.index("--") + 1 :]
     home = default_home()
     is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
-    told = f"{instructions(_own_name(home), is_woken=is_woken)}\n{SANDBOX_TIP}"
+    told = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
     if theirs := _own_settings():
         told = f"{theirs}\n\n{told}"
-    settings = (*launch_settings(_pal(), home), *(hook_settings(_pal(), home) if has_hooks else ()))
+    settings = (*launch_settings(find_pal(), home), *(hook_settings(find_pal(), home) if has_hooks else ()))
     launch = plan_launch(command[1:], address=address, settings=settings, told=told)
     if launch.server and not _has_server(command[0], launch.server, Path(address)):
         launch = plan_launch(command[1:], address="", settings=settings, told=told)
@@ -74,12 +73,6 @@ def _own_settings() -> str:
         return instructions_in(Path(folder, "config.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _pal() -> str:
-    """Find our own command: beside the Python that runs this, or wherever the caller finds it."""
-    beside = Path(sys.executable).with_name("pal")
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("pal") or "pal"
 
 
 def _has_server(program: str, arguments: tuple[str, ...], path: Path) -> bool:

@@ -34,6 +34,10 @@ class Talk:
     changes: dict[str, Mapping[str, object]] = field(default_factory=dict)
     """The changes of files that are under way: who is asked about one is not told it again."""
     asked: dict[str, Asked] = field(default_factory=dict)
+    has_tools: bool | None = None
+    """Whether our tools have started, or will not start; None if that was not asked for yet."""
+    trouble: str = ""
+    """Why it has none of our tools."""
     limit: str = ""
     """Set while the last turn ended because no more may be used: when it ends, where that is known."""
 
@@ -43,6 +47,8 @@ class Talk:
         """Take in what the server says of the whole thread."""
         kind, flags = status.get("type"), status.get("activeFlags")
         self.is_loaded = kind != "notLoaded"
+        if not self.is_loaded:
+            self.has_tools = None  # Codex starts the MCP servers again when it loads the thread again.
         self.is_active = kind == "active"
         self.flags = frozenset(map(str, flags)) if isinstance(flags, list) else frozenset()
         if not self.flags:
@@ -91,16 +97,25 @@ class Talk:
             asked = next((one.text for one in self.asked.values()), "")
             kind = PERMISSION if "waitingOnApproval" in self.flags else QUESTION
             return Word(state=AgentState.BLOCKED, detail=f"{kind}: {asked}" if asked else kind)
+        if not self.is_active and self.limit:
+            return Word(state=AgentState.BLOCKED, detail=self.limit)
         if not self.is_active:
-            return Word(state=AgentState.BLOCKED if self.limit else AgentState.IDLE, detail=self.limit)
+            return Word(
+                state=AgentState.STARTING if self.awaits_tools else AgentState.IDLE, detail=self.trouble
+            )
         if self.works:
             return list(self.works.values())[-1]
         return Word(state=AgentState.ACTIVE, detail=THINKING)
 
     @property
+    def awaits_tools(self) -> bool:
+        """Whether our tools are still starting: a message would come before the agent can answer it."""
+        return self.has_tools is False
+
+    @property
     def level(self) -> Level:
         """What can come through now. While the model speaks a text would stop it: only an interrupt may."""
-        if not self.is_loaded:
+        if not self.is_loaded or (self.awaits_tools and not self.flags):
             return Level(Gate(is_open=False, reason="starting"))
         if self.flags:
             return Level(Gate(is_open=False, reason=DIALOG))

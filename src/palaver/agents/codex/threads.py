@@ -119,6 +119,18 @@ class Threads:
         """Whether a turn is over by now that was running when the answer was made which shows it."""
         return turn.status == "inProgress" and turn.id in self._ended
 
+    def await_tools(self) -> list[str]:
+        """Return the loaded threads whose tools were not asked for yet. They are closed until `equipped`."""
+        found = [one for one, talk in self._talks.items() if talk.is_loaded and talk.has_tools is None]
+        for thread in found:
+            self._talks[thread].has_tools = False
+        return found
+
+    def equipped(self, thread: str, trouble: str = "") -> None:
+        """The start of our tools in a thread has ended; `trouble` says why there are none."""
+        if (talk := self._talks.get(thread)) is not None:
+            talk.has_tools, talk.trouble = True, trouble
+
     def lifted(self) -> None:
         """More may be used again."""
         for talk in self._talks.values():

@@ -11,6 +11,8 @@ import msgspec
 from palaver.errors import BadRequest
 
 CLIENT: Final = "palaver"
+"""Our name as a client, and the name of our MCP server in the settings of Codex."""
+_NOT_RUNNING: Final = frozenset({"failed", "cancelled", "authenticationRequired"})
 
 T = TypeVar("T")
 
@@ -108,6 +110,14 @@ def unsubscribe(thread: str) -> tuple[str, dict[str, object]]:
     return "thread/unsubscribe", {"threadId": thread}
 
 
+def list_tools(thread: str) -> tuple[str, dict[str, object]]:
+    """Ask for the state of our MCP server in one thread.
+
+    Codex answers when the start of that server has ended. Without `serverName` it would start a second one.
+    """
+    return "mcpServerStatus/list", {"threadId": thread, "serverName": CLIENT, "detail": "toolsAndAuthOnly"}
+
+
 def start_turn(thread: str, text: str, key: str) -> tuple[str, dict[str, object]]:
     """Wake an idle thread with a text; `key` is what it is known by in the thread."""
     return "turn/start", {"threadId": thread, "clientUserMessageId": key, "input": _input(text)}
@@ -192,6 +202,28 @@ class Subscribed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     thread: Thread
     initial_turns_page: TurnPage | None = None
+
+
+class ToolServer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An MCP server as one thread uses it."""
+
+    name: str
+    runtime_status: str | None = None
+    tools_error: str | None = None
+
+
+class ToolServers(msgspec.Struct, frozen=True, kw_only=True):
+    """The MCP servers of one thread; empty if the user has switched ours off."""
+
+    data: list[ToolServer] = []
+
+    @property
+    def trouble(self) -> str:
+        """Why our tools cannot be used; empty if they can, or if there are none."""
+        for server in self.data:
+            if server.name == CLIENT and (server.tools_error or server.runtime_status in _NOT_RUNNING):
+                return server.tools_error or f"its MCP server is {server.runtime_status}"
+        return ""
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,9 +20,9 @@ from typing import Final
 
 from palaver.cli.doctor.accounts import Account, account_for
 from palaver.cli.doctor.findings import CHECKS, NONE, Tried
-from palaver.cli.launch import find_pal
 from palaver.cli.mock_model.script import Reply, Rule, Script
 from palaver.cli.mock_model.server import mock_model
+from palaver.home import find_pal
 
 NAME: Final = "probe"
 _LIMIT_S: Final = 60.0

@@ -20,11 +20,13 @@ from palaver.doors.hooks.words import LIMIT_TEXT, mail_text
 from palaver.doors.subagents import Subagents
 from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.claude_monitor import places_in_notice
+from palaver.harness.codex_launch import shell_tip
 from palaver.harness.gemini_hooks import SUBAGENT_TOOL
 from palaver.harness.hook_news import HookNews, Step
 from palaver.harness.hook_states import THINKING
 from palaver.harness.hooks import hook_answer_object
 from palaver.harness.instructions import instructions, subagent_instructions
+from palaver.home import find_pal
 from palaver.log.api import Log
 from palaver.log.state import read_entry, read_session, read_unsure
 from palaver.model.agent import Agent, Caller
@@ -136,7 +138,9 @@ class HookDesk:
         if known is not None and known.parent:
             return subagent_instructions(name, known.parent)
         is_woken = self._is_woken(name, news)
-        return instructions(name, unsure=read_unsure(self._log.rows, name), is_woken=is_woken)
+        told = instructions(name, unsure=read_unsure(self._log.rows, name), is_woken=is_woken)
+        is_codex = known is not None and known.harness == "codex"
+        return f"{told}\n{shell_tip(find_pal())}" if is_codex else told
 
     def _is_woken(self, name: str, news: HookNews) -> bool:
         return news.is_woken or self._delivery.can_wake(name)
