@@ -254,7 +254,8 @@ class Stage:
         )
         start = Start(home=str(self.home), ticket="ticket", program=program, cols=cols, rows=rows)
         async with asyncio.timeout(LIMIT_S):
-            return await asyncio.get_running_loop().run_in_executor(None, start_holder, start)
+            ready = await asyncio.get_running_loop().run_in_executor(None, start_holder, start)
+            return ready.name
 
     @property
     def child(self) -> int:

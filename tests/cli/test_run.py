@@ -102,6 +102,45 @@ def test_detached_it_prints_the_name_and_nothing_else(home: Home, person: Person
     assert len(holders_of(home.path)) == 1
 
 
+@pytest.mark.parametrize("words", [("--detach",), ("--detach", "--json")])
+def test_detached_a_program_that_fails_at_its_start_is_reported_with_its_own_error(
+    home: Home, words: tuple[str, ...]
+) -> None:
+    script = "echo 'no such setting: colour' >&2; exit 3"
+
+    result = home.pal("run", *words, "--name", "luna", "--", "sh", "-c", script)
+
+    assert (result.status, result.out) == (3, "")
+    assert "no such setting: colour" in result.err
+    assert "sh ended while it was starting: exited with 3" in result.err
+
+
+def test_detached_a_harness_that_ends_at_its_start_is_reported_with_its_own_error(home: Home) -> None:
+    folder = home.path.parent / "bin"
+    folder.mkdir()
+    (folder / "codex").write_text("#!/bin/sh\necho 'config.toml: line 7 is wrong'\nexit 4\n")
+    (folder / "codex").chmod(0o755)
+    path = f"{folder}:{home.environment['PATH']}"
+
+    result = home.pal("codex", "--name", "luna", "--detach", env={"PATH": path})
+
+    assert (result.status, result.out) == (4, "")
+    assert "config.toml: line 7 is wrong" in result.err
+    assert "codex ended while it was starting: exited with 4" in result.err
+
+
+def test_detached_a_program_that_has_done_its_work_at_once_is_no_failure(home: Home) -> None:
+    result = home.pal("run", "--detach", "--name", "luna", "--", "true")
+
+    assert (result.status, result.out) == (0, "luna\n")
+
+
+def test_detached_a_program_that_shows_and_reads_nothing_is_waited_for_only_a_moment(home: Home) -> None:
+    result = home.pal("run", "--detach", "--name", "luna", "--", "sleep", "600")
+
+    assert (result.status, result.out) == (0, "luna\n")
+
+
 @pytest.mark.parametrize("status", [0, 7])
 def test_without_a_terminal_it_waits_for_the_end_and_gives_the_status(home: Home, status: int) -> None:
     result = home.pal("run", "--name", "luna", "--", "sh", "-c", f"exit {status}")

@@ -39,6 +39,7 @@ from palaver.model.lines.holder_ops import TypedOp
 VIEWER_LIMIT_S: Final = 3.0
 """So long an ended agent's holder waits for the terminal that it was started from."""
 _OFF_THE_BUS: Final = "not on the bus"
+_LIMIT_OUTPUT_LINES: Final = 200
 _LIMIT_TYPED: Final = 100
 """Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
 
@@ -90,6 +91,8 @@ class Agent:
         self.awaits_viewer = False
         """Whoever started it is about to attach."""
         self._word = Word(state=AgentState.STARTING)
+        self._has_started = False
+        """The screen has shown that the program is ready, or asks something."""
         profile = profile_of(held.harness)
         self.station = self._make_station(profile)
         self._lane = Lane(running.home, around.bus, self.station.typist, self._end_offer)
@@ -146,6 +149,19 @@ class Agent:
         """Whether no offer is in hand."""
         return self._lane.is_at_rest and self._native.is_at_rest
 
+    def has_life(self, *, is_harness: bool) -> bool:
+        """Whether the program shows that it has started: by its screen, or because it reads its terminal.
+
+        A harness can switch the terminal to single keys and still fail, so this is no sign of its life.
+        """
+        is_raw = not is_harness and self._running.pty.is_raw
+        return self._has_started or is_raw or self.station.has_reader()
+
+    def last_output(self) -> str:
+        """Return the last lines that the terminal shows, for the user who started a program that failed."""
+        lines = [*self.station.screen.scrollback, *self.station.look().text.split("\n")]
+        return "\n".join(line.rstrip() for line in lines[-_LIMIT_OUTPUT_LINES:]).strip("\n")
+
     def stop(self) -> None:
         """End it politely."""
         self.house.stop()
@@ -196,6 +212,7 @@ class Agent:
 
     def _set_level(self, look: Look, gate: Gate) -> None:
         self._is_hidden = self.station.is_hidden(look)
+        self._has_started = self._has_started or look.state is not AgentState.STARTING
         word, gate = self._native.see(look, gate)
         if word != self._word:
             self._word = word

@@ -38,6 +38,7 @@ from palaver.model.lines.holder_ops import HoldOp
 from palaver.model.lines.program_ops import LeaveOp
 
 _PAUSE_S: Final = 1.0
+_LIFE_LOOK_S: Final = 0.05
 _LIMIT_EARLY: Final = 100
 
 _logger: Final = logging.getLogger("palaver.holder")
@@ -68,6 +69,8 @@ class Holder:
         self._errands = Errands()
         self._changeover = Changeover(self._errands.run, self._become_new)
         self._is_watched = False
+        self._is_harness = False
+        self._life_limit_s = 0.0
 
     @classmethod
     def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder":
@@ -91,7 +94,8 @@ class Holder:
         running = Running(home=start.home, pty=pty, child=waiting.pid, command=command, native=start.native)
         holder = cls(running, hold, clock)
         holder._waiting, holder._starter = waiting, Starter(ready_fd, is_awaited=start.is_awaited)
-        holder._is_watched = start.is_watched
+        holder._is_watched, holder._is_harness = start.is_watched, start.is_harness
+        holder._life_limit_s = start.life_limit_s
         return holder
 
     @classmethod
@@ -185,7 +189,10 @@ class Holder:
         self._agent = agent
         for line in self._early:
             agent.hear(line)
-        self._starter.ready(Ready(name=held.name))
+        if self._life_limit_s:
+            self._spawn(self._wait_for_life(agent, held.name))
+        else:
+            self._starter.ready(Ready(name=held.name))
         self._spawn(self._wait_for_report(agent))
         self._reap()
 
@@ -199,6 +206,15 @@ class Holder:
             renew=self._renew,
         )
         return Agent(self._running, around, held, listener)
+
+    async def _wait_for_life(self, agent: Agent, name: str) -> None:
+        """Say that the program runs once it shows that, or after a time. Its end is said elsewhere."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._life_limit_s):
+                while not agent.has_life(is_harness=self._is_harness):  # noqa: ASYNC110 - nothing tells when a program begins to read
+                    await asyncio.sleep(_LIFE_LOOK_S)
+        if self._exit is None:
+            self._starter.ready(Ready(name=name))
 
     async def _give_up(self, error: PalaverError) -> None:
         """It could not be started: let the name go, and say why."""
@@ -219,6 +235,9 @@ class Holder:
         if self._exit is None and self._agent is not None and (ended := exit_of(child)) is not None:
             self._exit = ended
             self._agent.ended(ended)
+            if self._starter.awaits_ready and self._bus.held is not None:
+                name, output = self._bus.held.name, self._agent.last_output()
+                self._starter.ready(Ready(name=name, ended=ended.code, reason=str(ended), output=output))
             self._starter.end(ended.code)
 
     async def _wait_for_report(self, agent: Agent) -> None:
@@ -245,6 +264,8 @@ class Holder:
         assert self._bus.held is not None
         if self._exit is not None or not self._agent.is_at_rest:
             return
+        if self._starter.awaits_ready:
+            self._starter.ready(Ready(name=self._bus.held.name))
         try:
             become_new(self._agent.keep(self._bus.held, self._starter.descriptor))
         except OSError as error:  # too late to go on as before: the terminal's traffic was let go of

@@ -40,6 +40,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Those that a person chooses from, where it is not."""
     is_awaited: bool = False
     """Whoever starts it waits for its end, and is told the exit status."""
+    life_limit_s: float = 0.0
+    """How long the caller waits to see whether the program survives its start; 0: not at all."""
+    is_harness: bool = False
+    """It is a harness that `pal` started in the way made for it, so its screen can be read."""
     is_watched: bool = False
     """Whoever starts it attaches at once, and wants to see also what ends as soon as it began."""
 
@@ -51,10 +55,20 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
     message: str = ""
     details: dict[str, object] = {}
+    ended: int | None = None
+    """The exit status of a program that ended while it was starting."""
+    reason: str = ""
+    """How it ended, as a person reads it."""
+    output: str = ""
+    """What its terminal showed then."""
 
 
-def start_holder(start: Start) -> str:
-    """Start a holder and give the name of its agent; raises the refusal, or Disconnected when it is lost."""
+def start_holder(start: Start) -> Ready:
+    """Start a holder and return its first word; raises the refusal, or Disconnected when it is lost.
+
+    With `life_limit_s` that word comes when the program shows that it runs, when it has ended, or after that
+    time.
+    """
     return _start(start)[0]
 
 
@@ -63,14 +77,16 @@ def run_to_the_end(start: Start, on_ready: Callable[[str], None]) -> int:
 
     `on_ready` gets the agent's name once it runs. Raises as start_holder does.
     """
-    name, rest = _start(start, on_ready)
+    ready, rest = _start(start, on_ready)
     if not rest:
-        raise Disconnected(f"the holder of {name}'s terminal was lost; see {start.home}/agents/holder.log")
+        raise Disconnected(
+            f"the holder of {ready.name}'s terminal was lost; see {start.home}/agents/holder.log"
+        )
     return int(rest)
 
 
-def _start(start: Start, on_ready: Callable[[str], None] = lambda _name: None) -> tuple[str, bytes]:
-    """Start a holder; give the name of its agent and what the holder said up to its last word."""
+def _start(start: Start, on_ready: Callable[[str], None] = lambda _name: None) -> tuple[Ready, bytes]:
+    """Start a holder; return its first word and what it said after that."""
     sent = file_with(msgspec.json.encode(start))
     ready, report = os.pipe()
     waits, release = os.pipe()
@@ -84,9 +100,9 @@ def _start(start: Start, on_ready: Callable[[str], None] = lambda _name: None) -
         said = file.readline()
         os.close(release)
         os.waitpid(child, 0)
-        name = _name_from(said, start.home)
-        on_ready(name)
-        return name, file.read()
+        word = _ready_from(said, start.home)
+        on_ready(word.name)
+        return word, file.read()
 
 
 def read_start(descriptor: int) -> Start:
@@ -103,9 +119,16 @@ class Starter:
         self.descriptor = descriptor
         """Where it listens; None when nothing more is to be said."""
         self._is_awaited = is_awaited
+        self._is_ready = False
+
+    @property
+    def awaits_ready(self) -> bool:
+        """Whether it has not had its first word yet."""
+        return self.descriptor is not None and not self._is_ready
 
     def ready(self, ready: Ready) -> None:
         """Let it go on."""
+        self._is_ready = True
         if self.descriptor is not None:
             is_last = not self._is_awaited or bool(ready.error)
             _say(self.descriptor, msgspec.json.encode(ready) + b"\n", is_last=is_last)
@@ -133,14 +156,14 @@ def ready_error(error: PalaverError) -> Ready:
     return Ready(error=error.code, message=str(error), details=dict(error.details))
 
 
-def _name_from(said: bytes, home: str) -> str:
+def _ready_from(said: bytes, home: str) -> Ready:
     try:
         ready = msgspec.json.decode(said, type=Ready)
     except msgspec.DecodeError:
         raise Disconnected(f"the holder of the terminal was lost; see {home}/agents/holder.log") from None
     if ready.error:
         raise error_from_wire(ready.error, ready.message, ready.details)
-    return ready.name
+    return ready
 
 
 def file_with(content: bytes) -> int:

@@ -220,6 +220,10 @@ class Station:
         """Whether keys still wait, or a person's line stands there without its Enter."""
         return self.pump.unsent > 0 or self._bar.is_typing
 
+    def has_reader(self) -> bool:
+        """Whether a process of the agent waits for input in a read of its terminal."""
+        return self._reading.has_reader()
+
     def look(self, typed: str = "") -> Look:
         """See the screen as it is. What cannot be understood is a screen that cannot be read.
 

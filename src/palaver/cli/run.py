@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from palaver.agents.child import Program, clean_environment
-from palaver.agents.launch import Start, run_to_the_end, start_holder
+from palaver.agents.launch import Ready, Start, run_to_the_end, start_holder
 from palaver.agents.request_wire import is_size
 from palaver.agents.terminal.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.cli.attach.attach import attach, screen_size
@@ -26,6 +26,10 @@ from palaver.errors import OtherError, PalaverError, UsageError
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
+_HARNESS_LIFE_S: Final = 15.0
+"""How long a detached harness may take to show its screen before its start counts as a success."""
+_PROGRAM_LIFE_S: Final = 1.0
+"""The same for any other program, which may never show or read anything."""
 _WITH_VALUE: Final = ("--ticket-fd", "--name", "--harness", "--cwd", "--launch", "--session", "--hooks")
 
 
@@ -120,13 +124,18 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         native=native,
         is_watched=has_screen,
         is_awaited=is_awaited,
+        is_harness="--launch" in order.options,
+        life_limit_s=0.0 if has_screen or is_awaited else _life_limit_s(order),
     )
     try:
         if is_awaited:
             return run_to_the_end(start, lambda name: _say_where(name, order))
-        name = start_holder(start)
+        ready = start_holder(start)
     except PalaverError as error:
         return _complain(error, order, 1)
+    if ready.ended is not None and (ready.ended or "--launch" in order.options):
+        return _complain_of_end(ready, order)
+    name = ready.name
     if has_screen:
         try:
             return attach(home, name, environment)
@@ -136,6 +145,20 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
             _complain(error, order, 0)
     sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
     return 0
+
+
+def _life_limit_s(order: Order) -> float:
+    return _HARNESS_LIFE_S if "--launch" in order.options else _PROGRAM_LIFE_S
+
+
+def _complain_of_end(ready: Ready, order: Order) -> int:
+    """Show what a program wrote that ended while it was starting, and how it ended."""
+    program = order.options.get("--launch") or order.command[0]
+    sentence = f"{program} ended while it was starting: {ready.reason}"
+    if ready.output and not order.is_json:
+        sys.stderr.write(f"{ready.output}\n")
+    details = {"name": ready.name, "status": ready.ended, "output": ready.output}
+    return _complain(OtherError("unavailable", sentence, details), order, ready.ended or 1)
 
 
 def _prepare(

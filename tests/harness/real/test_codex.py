@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.daemon.stage import run_script_as_person
 from tests.harness.real.codex_server import Server, app_server
 from tests.harness.real.codex_stage import (
     CodexStage,
@@ -74,6 +75,16 @@ def test_tools_that_cannot_start_do_not_keep_messages_away_and_the_state_says_wh
     assert detail.startswith("no Palaver tools: ")
     place = send(codex.friend(), "@nova", "--", "hello there")
     assert codex.until_seen(place)["lane"] == "native"
+
+
+def test_its_own_error_is_printed_when_it_dies_while_it_starts_detached(codex: CodexStage) -> None:
+    script = f"cd {codex.project} && pal codex --name nova --detach --no-such-option"
+
+    result = run_script_as_person(codex.home, script)
+
+    assert (result.status, result.out) == (2, "")
+    assert "unexpected argument '--no-such-option'" in result.err
+    assert "codex ended while it was starting: exited with 2" in result.err
 
 
 def test_it_is_told_the_full_path_of_pal(codex: CodexStage) -> None:

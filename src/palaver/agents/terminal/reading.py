@@ -45,6 +45,10 @@ class Reading:
         if not self.agent:
             self.agent = self._readers.waiting | self._readers.hidden
 
+    def has_reader(self) -> bool:
+        """Whether it is sure that a process of the agent waits in a read of its terminal."""
+        return read_readers(self._pty, self._child).is_waiting is True
+
     def pressed(self, now_ms: int) -> None:
         """Keys were written: they may still be on their way into the terminal."""
         self._pressed_ms = now_ms
