@@ -21,6 +21,8 @@ from palaver.config import Settings
 
 _LIMIT_SOCKET_PATH: Final = 100
 """Bytes of a path that every system takes as the address of a socket."""
+SHORT_PREFIX: Final = "/proc/self/fd/" if sys.platform == "linux" else "/tmp/pal-"  # noqa: S108 - a name is made below it
+"""How the short path begins that stands for a path too long for an address."""
 _LOCK_WAIT_S: Final = 10.0
 _MANY_FILES: Final = 65_536
 _LOOK_AGAIN_S: Final = 0.02
@@ -77,14 +79,19 @@ def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
     return connection
 
 
+def is_address(path: Path) -> bool:
+    """Whether every system takes a path as the address of a socket."""
+    return len(os.fsencode(path)) <= _LIMIT_SOCKET_PATH
+
+
 def at_short_path(path: Path, use: Callable[[str], None]) -> None:
     """Use the path of a socket, or a short one to the same place where the system would not take it."""
-    if len(os.fsencode(path)) <= _LIMIT_SOCKET_PATH:
+    if is_address(path):
         use(str(path))
     elif sys.platform == "linux":
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
         try:
-            use(f"/proc/self/fd/{folder}/{path.name}")
+            use(f"{SHORT_PREFIX}{folder}/{path.name}")
         finally:
             os.close(folder)
     else:  # pragma: no cover - macOS

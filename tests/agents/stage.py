@@ -21,6 +21,7 @@ from palaver.agents.launch import Start, start_holder
 from palaver.agents.sockets import listen, socket_path
 from palaver.agents.watching.frames_wire import DATA, FrameReader, control_to_bytes, data_frames
 from palaver.home import connect_socket
+from palaver.model.request_reader import RequestReader
 
 PROGRAMS = Path(__file__).parent / "programs"
 FIRST_MS = 1_763_200_000_000
@@ -31,6 +32,16 @@ Fields = dict[str, Any]
 def script(name: str, *arguments: str) -> list[str]:
     """Give the command that runs one of the scripted programs."""
     return [sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *arguments]
+
+
+def _read_request(descriptor: int) -> bytes:
+    """Read the request that waits at a descriptor, and nothing after its last brace."""
+    with socket.socket(fileno=os.dup(descriptor)) as passed:
+        data = passed.recv(1 << 20, socket.MSG_PEEK)
+        found = RequestReader().feed(data)
+        assert found is not None
+        passed.recv(len(data) - len(found[1]))
+    return found[0]
 
 
 class FakeDaemon:
@@ -129,15 +140,15 @@ class FakeDaemon:
         connection, _ = self._adopter.accept()
         with connection:
             line, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 4)
-            asked = json.loads(line)
+            request = _read_request(descriptors[0])
+            asked = {**json.loads(line), "request": json.loads(request)}
             self.passed.append(asked)
             self._news.set()
-            answer = self.who
-            if asked["do"] == "send":
+            answer = {**self.who, "request": asked["request"]}
+            if asked["request"]["type"] == "send":
                 reply = {"ok": True, "message_id": "01KSENT", "seq": 7}
-                answer = reply if asked.get("silent") else {"ok": True, "replied": True}
-                if not asked.get("silent"):
-                    os.write(descriptors[0], json.dumps(reply).encode() + b"\n")
+                answer = {"ok": True, "replied": True}
+                os.write(descriptors[0], json.dumps(reply).encode() + b"\n")
             for descriptor in descriptors:
                 os.close(descriptor)
             connection.sendall(json.dumps(answer).encode() + b"\n")

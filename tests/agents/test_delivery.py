@@ -430,18 +430,6 @@ async def test_the_input_bar_types_at_once_and_is_logged(stage: Stage, tmp_path:
     assert (await stage.daemon.heard("typed", count=2))["text"] == "two"
 
 
-async def test_the_input_bar_queues_other_priorities_as_the_persons_mail(stage: Stage) -> None:
-    await stage.start(script("lines"))
-    person = await stage.attach()
-
-    await person.control(type="input", text="later", priority="idle")
-
-    await stage.daemon.until(lambda: any(one["do"] == "send" for one in stage.daemon.passed))
-    sent = stage.daemon.passed[-1]
-    assert sent["request"] == {"type": "send", "body": "later", "priority": "idle", "bare": True}
-    assert sent["silent"] is True
-
-
 # What the daemon asks
 
 

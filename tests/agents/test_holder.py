@@ -231,7 +231,7 @@ async def test_a_send_is_passed_on_with_its_descriptor_and_answered_by_the_daemo
 
     assert reply == {"ok": True, "message_id": "01KSENT", "seq": 7}
     (passed,) = stage.daemon.passed
-    assert (passed["do"], passed["name"]) == ("send", "luna")
+    assert (passed["do"], passed["name"]) == ("read", "luna")
     assert passed["request"] == {"type": "send", "priority": "normal", "body": "hello", "thread": "t"}
 
 

@@ -12,7 +12,6 @@ from palaver.agents.request_wire import (
     REQUEST_TYPES,
     AgentRequest,
     Reply,
-    RequestReader,
     is_size,
     refusal,
     reply_from_json,
@@ -23,6 +22,7 @@ from palaver.agents.request_wire import (
 from palaver.agents.watching.frames_wire import DATA, frame
 from palaver.errors import BadRequest, MessageTooLarge
 from palaver.model.priority import PRIORITY_WORDS
+from palaver.model.request_reader import RequestReader
 from palaver.model.text import LIMIT_FRAME_BYTES
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)

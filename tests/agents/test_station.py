@@ -56,7 +56,6 @@ async def flooded() -> AsyncIterator[Flooded]:
         clock=clock,
         on_level=lambda _look, _gate: None,
         on_hangup=lambda: None,
-        on_input=lambda _viewer, _text, _priority: None,
         on_typed=lambda *_: None,
         on_size=lambda _cols, _rows: None,
         on_stop=lambda: None,

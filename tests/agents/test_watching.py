@@ -58,14 +58,14 @@ async def test_what_has_rolled_off_can_be_asked_for(stage: Stage) -> None:
     assert "got '1'" in lines
 
 
-async def test_a_line_for_the_queue_is_confirmed_with_its_place(stage: Stage) -> None:
+async def test_a_line_for_the_queue_is_left_to_the_persons_own_process(stage: Stage) -> None:
     await stage.start(script("lines"))
     client = await stage.attach()
 
     await client.control(type="input", text="later", priority="idle")
 
-    assert await client.control_of("queued") == {"type": "queued", "priority": "idle", "seq": 7}
-    assert stage.daemon.passed[-1]["request"]["bare"] is True
+    assert await client.control_of("send") == {"type": "send", "priority": "idle"}
+    assert [one["request"]["type"] for one in stage.daemon.passed] == ["attach"]
 
 
 async def test_a_priority_that_does_not_exist_is_refused_and_named(stage: Stage) -> None:
@@ -181,4 +181,4 @@ async def test_a_line_for_the_queue_is_refused_at_a_hidden_prompt(stage: Stage) 
     await client.control(type="input", text="hunter2", priority="idle")
 
     assert "secret" in (await client.control_of("error"))["message"]
-    assert stage.daemon.passed[-1]["do"] != "send"
+    assert stage.daemon.passed[-1]["request"]["type"] == "attach"

@@ -17,6 +17,7 @@ from tests.daemon.stage import Home, Result, Shell, run_script_as_person, wait_u
 from tests.daemon.wires import LinesWire
 from tests.limits import LIMIT_S
 
+READ = b'{"do": "read", "name": "luna"}\n'
 CALLER = """\
 import socket, sys
 wire = socket.socket(socket.AF_UNIX)
@@ -31,7 +32,8 @@ class Reception:
 
     def __init__(self, holder: FakeHolder) -> None:
         self.holder = holder
-        self.path = holder.home.spare_path()
+        self.path = holder.home.path / "agents" / "luna.sock"
+        self.path.parent.mkdir(exist_ok=True)
         self.script = holder.home.spare_path()
         self.script.write_text(CALLER)
         self._listener = socket.socket(socket.AF_UNIX)
@@ -40,18 +42,22 @@ class Reception:
         self._listener.settimeout(LIMIT_S)
         self._pool = ThreadPoolExecutor(1)
 
-    def serve(self, do: str, call: Callable[[str], Result]) -> tuple[dict[str, Any], Result]:
+    def serve(self, call: Callable[[str], Result]) -> tuple[dict[str, Any], Result]:
         """Let somebody call, pass it on, and give the word to the holder and the caller's result."""
-        word = self._pool.submit(self._pass_on, do)
+        word = self._pool.submit(self._pass_on)
         result = call(shlex.join([sys.executable, str(self.script), str(self.path)]))
         return word.result(LIMIT_S), result
 
-    def _pass_on(self, do: str) -> dict[str, Any]:
+    def connected(self) -> tuple[socket.socket, socket.socket]:
+        """A connection to the agent's socket: the holder's end, and the caller's."""
+        caller = socket.socket(socket.AF_UNIX)
+        caller.connect(str(self.path))
+        return self._listener.accept()[0], caller
+
+    def _pass_on(self) -> dict[str, Any]:
         caller, _ = self._listener.accept()
         with caller:
-            request = caller.makefile("rb").readline()
-            line = {"do": do, "name": "luna", "request": json.loads(request)}
-            return self.holder.pass_on(json.dumps(line).encode() + b"\n", caller.fileno())
+            return self.holder.pass_on(READ, caller.fileno())
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -95,7 +101,7 @@ def open_files(home: Home) -> set[str]:
 def test_a_message_is_from_whoever_connected(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
 ) -> None:
-    word, result = reception.serve("send", by(nova, type="send", body="hello", priority="normal"))
+    word, result = reception.serve(by(nova, type="send", body="hello", priority="normal"))
 
     assert word == {"ok": True, "replied": True}
     (sent,) = bus.events("--type", "message")
@@ -108,7 +114,7 @@ def test_a_person_is_a_person_there_too(bus: Home, luna: FakeHolder, reception: 
     def call(command: str) -> Result:
         return run_script_as_person(bus, f"""{command} '{{"body": "y", "raw": true, "type": "send"}}'""")
 
-    word, result = reception.serve("send", call)
+    word, result = reception.serve(call)
 
     assert (word["ok"], result.json["ok"]) == (True, True)
     assert luna.offered()["message"]["raw"] == "eQ=="
@@ -122,8 +128,8 @@ def test_a_person_can_write_without_a_head_and_an_agent_cannot(
             bus, f"""{command} '{{"body": "blue", "bare": true, "priority": "idle"}}'"""
         )
 
-    _, refused = reception.serve("send", by(nova, body="blue", bare=True))
-    _, sent = reception.serve("send", call)
+    _, refused = reception.serve(by(nova, body="blue", bare=True))
+    _, sent = reception.serve(call)
 
     assert refused.json["code"] == "not_allowed"
     assert sent.json["ok"] is True
@@ -139,14 +145,13 @@ def test_a_person_can_write_without_a_head_and_an_agent_cannot(
         ({"type": "send", "body": "x", "priority": "urgent"}, "bad_request"),
         ({"type": "send", "body": "x", "priority": ""}, "bad_request"),
         ({"type": "send", "body": ""}, "bad_request"),
-        ({"type": "nope", "body": "x"}, "bad_request"),
         ({"type": "send", "body": "\x1b[2J"}, "bad_text"),
     ],
 )
 def test_what_is_refused_is_said_to_whoever_asked(
     bus: Home, reception: Reception, nova: Shell, request_: dict[str, Any], code: str
 ) -> None:
-    word, result = reception.serve("send", by(nova, **request_))
+    word, result = reception.serve(by(nova, **request_))
 
     assert word["ok"] is True
     assert (result.json["ok"], result.json["code"]) == (False, code)
@@ -154,13 +159,13 @@ def test_what_is_refused_is_said_to_whoever_asked(
 
 
 def test_a_refusal_names_the_priority_as_the_wire_does(reception: Reception, nova: Shell) -> None:
-    _, result = reception.serve("send", by(nova, type="send", body="x", priority="urgent"))
+    _, result = reception.serve(by(nova, type="send", body="x", priority="urgent"))
 
     assert result.json["error"] == "invalid priority: urgent"
 
 
 def test_ones_own_name_may_be_said(bus: Home, reception: Reception, nova: Shell) -> None:
-    _, result = reception.serve("send", by(nova, **{"body": "x", "from": "nova"}))
+    _, result = reception.serve(by(nova, **{"body": "x", "from": "nova"}))
 
     assert result.json["ok"] is True
 
@@ -170,7 +175,7 @@ def test_it_goes_to_this_agent_and_to_nobody_else_of_that_base_name(
 ) -> None:
     bus.shell().ok("join", "--name", "luna", "--tag", "api")
 
-    reception.serve("send", by(nova, body="x"))
+    reception.serve(by(nova, body="x"))
 
     (sent,) = bus.events("--type", "message")
     assert sent["payload"]["delivered_to"] == ["luna"]
@@ -181,15 +186,16 @@ def test_the_daemon_says_who_connected(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell, who: str
 ) -> None:
     calls: dict[str, Callable[[str], Result]] = {
-        "nova": by(nova),
-        "human": lambda command: run_script_as_person(bus, f"{command} '{{}}'"),
-        "luna": lambda command: luna.run(f"{command} '{{}}'"),
+        "nova": by(nova, type="stop"),
+        "human": lambda command: run_script_as_person(bus, f"""{command} '{{"type": "stop"}}'"""),
+        "luna": lambda command: luna.run(f"""{command} '{{"type": "stop"}}'"""),
     }
 
-    word, _ = reception.serve("who", calls[who])
+    word, _ = reception.serve(calls[who])
 
     kind, standing = ("human", "human") if who == "human" else ("instance", "worker")
-    assert word == {"ok": True, "name": who, "standing": standing, "kind": kind}
+    asked = {"request": {"type": "stop"}}
+    assert word == {"ok": True, "name": who, "standing": standing, "kind": kind, **asked}
 
 
 # What goes wrong
@@ -198,9 +204,7 @@ def test_the_daemon_says_who_connected(
 def test_only_the_process_that_holds_an_agent_passes_on_for_it(bus: Home, luna: FakeHolder) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line = json.dumps({"do": "who", "name": "nova"}).encode() + b"\n"
-
-        refused = luna.pass_on(line, ours.fileno())
+        refused = luna.pass_on(b'{"do": "read", "name": "nova"}\n', ours.fileno())
 
     assert (refused["ok"], refused["code"]) == (False, "not_you")
 
@@ -212,9 +216,8 @@ def test_only_the_process_that_holds_an_agent_passes_on_for_it(bus: Home, luna: 
         b"nonsense\n",
         b"{}\n",
         b'{"do": "what", "name": "luna"}\n',
-        b'{"do": "send", "name": "luna"}\n',
-        b'{"do": "send", "name": "luna", "request": {"body": 7}}\n',
-        b'{"do": "who", "name": "\xff"}\n',
+        b'{"do": "send", "name": "luna", "request": {"body": "x"}}\n',
+        b'{"do": "read", "name": "\xff"}\n',
         b"[" * 100_000 + b"\n",
     ],
 )
@@ -230,7 +233,7 @@ def test_a_line_that_cannot_be_read_is_answered_with_an_error(
 
 def test_there_must_be_exactly_one_descriptor_and_a_connection(bus: Home, luna: FakeHolder) -> None:
     before = open_files(bus)
-    line = json.dumps({"do": "who", "name": "luna"}).encode() + b"\n"
+    line = READ
     ours, theirs = socket.socketpair()
     null = os.open("/dev/null", os.O_RDONLY)
     with ours, theirs, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram:
@@ -245,22 +248,24 @@ def test_there_must_be_exactly_one_descriptor_and_a_connection(bus: Home, luna: 
     wait_until(lambda: open_files(bus) <= before)
 
 
-def test_half_a_line_and_a_caller_that_never_reads_leak_nothing(bus: Home, luna: FakeHolder) -> None:
+def test_half_a_line_and_a_caller_that_never_reads_leak_nothing(
+    bus: Home, luna: FakeHolder, reception: Reception
+) -> None:
     before = open_files(bus)
-    ours, theirs = socket.socketpair()
+    ours, theirs = reception.connected()
     with ours, theirs:
+        theirs.sendall(b'{"type": "send", "body": "hello"}')
         ours.setblocking(False)
         try:
             while True:
                 ours.send(b"x" * 65536)
         except BlockingIOError:
             pass
-        send = {"do": "send", "name": "luna", "request": {"body": "hello"}}
-        full = luna.pass_on(json.dumps(send).encode() + b"\n", ours.fileno())
+        full = luna.pass_on(READ, ours.fileno())
         known = open_files(bus)
         with socket.socket(socket.AF_UNIX) as wire:
             wire.connect(str(bus.path / "adopt.sock"))
-            socket.send_fds(wire, [b'{"do": "wh'], [ours.fileno()])
+            socket.send_fds(wire, [b'{"do": "re'], [ours.fileno()])
             wait_until(lambda: open_files(bus) - known)
 
     assert full == {"ok": True, "replied": True}
@@ -289,3 +294,54 @@ def test_the_socket_is_ones_own_and_goes_with_the_daemon(bus: Home) -> None:
 
     assert mode == 0o600
     wait_until(lambda: not path.exists())
+
+
+def test_what_cannot_be_read_or_is_empty_is_said_to_the_holder(
+    bus: Home, luna: FakeHolder, reception: Reception
+) -> None:
+    words = []
+    for request in (b"hello?\n", b'{"type": "send", "body": 7}', b'{"type": "se', b""):
+        ours, theirs = reception.connected()
+        with ours, theirs:
+            theirs.sendall(request)
+            theirs.shutdown(socket.SHUT_WR)
+            words.append(luna.pass_on(READ, ours.fileno()))
+
+    assert [word.get("code") for word in words] == ["bad_request"] * 3 + [None]
+    assert words[3] == {"ok": True, "replied": True}
+
+
+def test_a_request_in_pieces_and_a_long_one_are_read_whole(
+    bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
+) -> None:
+    text = "x" * 90_000
+    script = f"""{sys.executable} -c 'import json; print(json.dumps({{"body": "{text[:10]}" * 9000}}))'"""
+
+    _, result = reception.serve(lambda command: nova.begin_script(f'{command} "$({script})"').end())
+
+    assert result.json["ok"] is True
+    assert luna.take() == text
+
+
+def test_what_comes_after_the_request_is_left_for_the_holder(
+    bus: Home, luna: FakeHolder, reception: Reception
+) -> None:
+    ours, theirs = reception.connected()
+    with ours, theirs:
+        theirs.sendall(b'{"type": "attach"}\nframes')
+
+        word = luna.pass_on(READ, ours.fileno())
+
+        assert (word["ok"], ours.recv(100)) == (True, b"\nframes")
+
+
+def test_a_caller_that_never_ends_its_request_is_not_waited_for(
+    bus: Home, luna: FakeHolder, reception: Reception
+) -> None:
+    ours, theirs = reception.connected()
+    with ours, theirs:
+        theirs.sendall(b'{"type": ')
+
+        word = luna.pass_on(READ, ours.fileno())
+
+    assert (word["code"], "no request came in time" in word["error"]) == ("bad_request", True)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.doors.adopted_wire import (
-    SendFor,
+    ReadFor,
     SendRequest,
-    WhoIs,
-    adopted_from_json,
     ok_line,
+    read_for_from_json,
     refusal_line,
+    request_from_json,
 )
 from palaver.errors import BadRequest, NotYou
 
@@ -28,22 +28,21 @@ def test_a_send_has_the_keys_of_the_agents_socket() -> None:
         "cols": 0,
         "rows": 0,
     }
-    line = json.dumps({"do": "send", "name": "luna", "request": request}).encode()
+    read = request_from_json(json.dumps(request).encode())
 
-    read = adopted_from_json(line)
-
-    wanted = SendRequest(type="send", priority="idle", sender="nova", body="x", raw=True)
-    assert read == SendFor(name="luna", request=wanted)
+    assert read == SendRequest(type="send", priority="idle", sender="nova", body="x", raw=True)
 
 
-def test_a_question_has_only_a_name() -> None:
-    assert adopted_from_json(b'{"do": "who", "name": "luna"}') == WhoIs(name="luna")
+def test_a_holder_says_nothing_but_whose_socket_it_is() -> None:
+    assert read_for_from_json(b'{"do": "read", "name": "luna"}') == ReadFor(name="luna")
 
 
 @given(st.binary(max_size=60))
 def test_whatever_comes_is_read_or_refused(line: bytes) -> None:
     with suppress(BadRequest):
-        assert isinstance(adopted_from_json(line), SendFor | WhoIs)
+        assert isinstance(read_for_from_json(line), ReadFor)
+    with suppress(BadRequest):
+        assert isinstance(request_from_json(line), SendRequest)
 
 
 def test_answers_are_one_line_each() -> None:
@@ -54,7 +53,7 @@ def test_answers_are_one_line_each() -> None:
     assert json.loads(refusal)["ok"] is False
 
 
-@pytest.mark.parametrize("line", [b"{}", b'{"do": "send", "name": "luna"}', b'{"do": "who"}'])
+@pytest.mark.parametrize("line", [b"{}", b'{"do": "send", "name": "luna"}', b'{"do": "read"}'])
 def test_what_is_missing_is_named(line: bytes) -> None:
     with pytest.raises(BadRequest, match="cannot be read"):
-        adopted_from_json(line)
+        read_for_from_json(line)

@@ -1,7 +1,7 @@
-"""Passing a caller on to the daemon by its descriptor, so that the daemon sees the caller and not the holder.
+"""Pass a caller on to the daemon by its descriptor, so that the daemon sees the caller and not the holder.
 
-The daemon decides, from the process at the other end of that descriptor, and answers it or us. Nothing is
-decided here, and while the daemon is away nobody is anybody.
+The daemon reads the request from that descriptor itself, looks at the process at its other end, and answers
+it or us. Nothing is decided here, and nothing can be said in a caller's name.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _AWAY: Final = "the bus is not running, so nobody can say who you are: 'pal up' 
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon said: who a caller is, or that it was served."""
+    """What the daemon said: what a caller asks and who it is, or that it was served."""
 
     is_ok: bool = msgspec.field(name="ok")
     error: str = ""
@@ -31,8 +31,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     standing: str = ""
     kind: str = ""
-    seq: int = 0
-    """The place of what was sent."""
+    request: msgspec.Raw = msgspec.Raw(b"")
+    """The request that the daemon read; empty when the caller sent nothing, or was served."""
     replied: bool = False
     """The caller has its answer already."""
 
@@ -40,11 +40,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 _verdict: Final = msgspec.json.Decoder(Verdict).decode
 
 
-async def ask_daemon(home: str, descriptor: int, request: dict[str, object]) -> Verdict:
-    """Hand a descriptor to the daemon with one request; raises Disconnected when it is away or says nothing.
+async def ask_daemon(home: str, name: str, descriptor: int) -> Verdict:
+    """Have the daemon read the request that waits at a descriptor of the agent's socket.
 
-    The descriptor stays ours, too.
+    Raises Disconnected when the daemon is away or says nothing. The descriptor stays ours, too.
     """
+    request = {"do": "read", "name": name}
     try:
         async with asyncio.timeout(_LIMIT_S):
             return _verdict(await _exchange(home, descriptor, msgspec.json.encode(request) + b"\n"))

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.agents.adopt import ask_daemon
 from palaver.agents.bus import Bus, Held
 from palaver.agents.farewell import Farewell
 from palaver.agents.house import House
@@ -25,12 +24,10 @@ from palaver.agents.station import Station
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.pty import Exit, Pty
-from palaver.agents.watching.frames_wire import control_to_bytes
-from palaver.agents.watching.viewer import Viewer, error_frame
 from palaver.agents.work import Spawn
 from palaver.client.wire import Line
 from palaver.clock import Clock
-from palaver.errors import BadRequest, PalaverError
+from palaver.errors import PalaverError
 from palaver.harness.profile import Profile
 from palaver.harness.profiles import profile_of
 from palaver.model.delivery import AgentState
@@ -111,7 +108,6 @@ class Agent:
             clock=self._around.clock,
             on_level=self._set_level,
             on_hangup=self._around.on_hangup,
-            on_input=self._queue_input,
             on_typed=self._on_typed,
             on_size=self._bus.resized,
             on_stop=self.stop,
@@ -229,28 +225,12 @@ class Agent:
         self.station.check_level()
         self._around.on_outcome()
 
-    def _queue_input(self, viewer: Viewer, text: str, priority: str) -> None:
-        """Queue a line of the input bar as a message."""
-        self._spawn(self._pass_on(viewer, text, priority))
-
     def _on_typed(self, typed: str | int) -> None:
         """Report a line of the input bar that was typed; of a secret only the number of its characters."""
         if self._bus.is_connected:
             self._bus.mention(_typed_op(typed))
         else:
             self._typed = [*self._typed, typed][-_LIMIT_TYPED:]
-
-    async def _pass_on(self, viewer: Viewer, text: str, priority: str) -> None:
-        request: dict[str, object] = {"type": "send", "body": text, "priority": priority, "bare": True}
-        asked: dict[str, object] = {"do": "send", "name": self._name, "request": request, "silent": True}
-        try:
-            verdict = await ask_daemon(self._running.home, viewer.connection.fileno(), asked)
-            if not verdict.is_ok:
-                raise BadRequest(verdict.error)
-        except PalaverError as error:
-            viewer.send(error_frame(error, "input"))
-        else:
-            viewer.send(control_to_bytes({"type": "queued", "priority": priority, "seq": verdict.seq}))
 
     # The end
 

@@ -151,13 +151,13 @@ class House:
                 return str(line.get("state", ""))
         return ""
 
-    def attach(self, connection: socket.socket, request: AgentRequest, rest: bytes) -> None:
+    def attach(self, connection: socket.socket, request: AgentRequest) -> None:
         """Take a person's terminal in. Its size is the agent's from now on."""
         if len(self._station.viewers) >= LIMIT_CLIENTS:
             raise Unavailable(f"{LIMIT_CLIENTS} terminals are attached already: leave one of them")
         self._station.resize(request.cols, request.rows)
         greeting = reply_to_json(Reply(is_ok=True, agent=self.status()))
-        self._station.viewers.adopt(connection, first=rest, greeting=greeting)
+        self._station.viewers.adopt(connection, greeting=greeting)
 
     def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
         """Take what a harness says of itself: it knows better than the screen."""

@@ -7,14 +7,12 @@ The request ends with its line, or with its last brace where the line end is mis
 behind it is never taken for a part of it.
 """
 
-import re
 from typing import Final
 
 import msgspec
 
-from palaver.errors import BadRequest, MessageTooLarge
+from palaver.errors import BadRequest
 from palaver.model.priority import parse_priority
-from palaver.model.text import LIMIT_FRAME_BYTES
 
 REQUEST_TYPES: Final = ("send", "attach", "show", "status", "hook_event", "stop")
 
@@ -23,9 +21,6 @@ MIN_ROWS: Final = 3
 LIMIT_SIDE: Final = 0xFFFF
 """A terminal has no side longer than this."""
 
-_SIGNS: Final = re.compile(rb'["{}\n]')
-_IN_STRING: Final = re.compile(rb'\\[^\n]|["\n]')
-_BLANKS: Final = b" \t\r\n"
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -50,6 +45,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_ok: bool = msgspec.field(name="ok")
     error: str = ""
     message_id: str = ""
+    seq: int = 0
     message: dict[str, object] | None = None
     agent: dict[str, object] | None = None
     bridge: dict[str, object] | None = None
@@ -58,55 +54,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _decode: Final = msgspec.json.Decoder(AgentRequest).decode
 _decode_reply: Final = msgspec.json.Decoder(Reply).decode
 _encode: Final = msgspec.json.Encoder().encode
-
-
-class RequestReader:
-    """Cuts the one request off what a connection sends. Looks at every byte once, however they come."""
-
-    def __init__(self) -> None:
-        self._received = bytearray()
-        self._place = 0
-        self._depth = 0
-        self._is_in_string = False
-
-    def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Take bytes in; give the request and all that came behind it, or None when it has not ended.
-
-        Raises MessageTooLarge for one that does not end within the limit.
-        """
-        if not self._received:
-            data = data.lstrip(_BLANKS)
-        self._received += data
-        end = self._find_end()
-        if end is not None:
-            return bytes(self._received[:end]), bytes(self._received[end:])
-        if len(self._received) > LIMIT_FRAME_BYTES:
-            raise MessageTooLarge("the request", len(self._received), LIMIT_FRAME_BYTES)
-        return None
-
-    def end(self) -> bytes:
-        """Nothing more will come: give what was sent and has no end; empty when nothing was."""
-        return bytes(self._received)
-
-    def _find_end(self) -> int | None:
-        """Find the end of the line, or of the object that begins it."""
-        while found := (_IN_STRING if self._is_in_string else _SIGNS).search(self._received, self._place):
-            sign = found[0]
-            self._place = found.end()
-            if sign == b"\n":
-                return found.start()
-            if sign == b'"':
-                self._is_in_string = not self._is_in_string
-            elif sign == b"{":
-                self._depth += 1
-            elif sign == b"}":
-                self._depth -= 1
-                if self._depth == 0:
-                    return self._place
-        # A backslash at the very end is looked at again, with what comes behind it.
-        is_half = self._is_in_string and self._received[self._place :].endswith(b"\\")
-        self._place = len(self._received) - is_half
-        return None
 
 
 def request_from_json(line: bytes) -> AgentRequest:

@@ -1,11 +1,12 @@
 """An agent's own socket: one request and one reply for each caller; who attaches, stays.
 
-Who is asking is never what the caller says: `send` goes on to the daemon with the caller's descriptor, and
-for what only some may do the daemon is asked whose process it is.
+Who is asking is never what the caller says. The holder only looks at a request without reading it. Whatever
+needs to know the caller goes on to the daemon by its descriptor: the daemon reads the request itself.
 """
 
 import asyncio
 import logging
+import select
 import socket
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol
@@ -16,12 +17,12 @@ from palaver.agents.adopt import Verdict, ask_daemon
 from palaver.agents.request_wire import (
     AgentRequest,
     Reply,
-    RequestReader,
     refusal,
     reply_to_json,
     request_from_json,
 )
 from palaver.errors import BadRequest, NotAllowed, PalaverError, RequestError
+from palaver.model.request_reader import RequestReader
 
 _READ_BYTES: Final = 65536
 LIMIT_CALLERS: Final = 128
@@ -29,6 +30,11 @@ LIMIT_CALLERS: Final = 128
 REQUEST_LIMIT_S: Final = 5.0
 """So long a caller may take to say what it wants."""
 _OPERATORS: Final = ("human", "operator")
+_FOR_ALL: Final = ("status", "show")
+"""Requests that everybody may make, with or without a daemon."""
+_PAUSE_S: Final = 0.01
+"""Between two looks at a request that has not ended yet."""
+_HUNG_UP: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -44,8 +50,8 @@ class House(Protocol):
         """Give how the agent is."""
         ...
 
-    def attach(self, connection: socket.socket, request: AgentRequest, rest: bytes) -> None:
-        """Take a person's connection over, with what it sent behind its request."""
+    def attach(self, connection: socket.socket, request: AgentRequest) -> None:
+        """Take a person's connection over. What it sent after its request is still to be read."""
         ...
 
     def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
@@ -123,81 +129,96 @@ class AgentServer:
 
     async def _answer(self, connection: socket.socket) -> bool:
         """Do what is asked; True when somebody else has the connection now."""
-        line, rest = await self._read_request(connection)
-        if not line:
+        line, size = await self._look_at_request(connection)
+        request = request_from_json(line) if line else None
+        if request is None or request.type not in _FOR_ALL:
+            return size > 0 and await self._pass_on(connection)
+        connection.recv(size)
+        if request.type == "show":
+            await self._reply(connection, _ok(message=await self._house.show(request.message_id)))
+        else:
+            await self._reply(connection, _ok(agent=self._house.status()))
+        return False
+
+    async def _pass_on(self, connection: socket.socket) -> bool:
+        """Let the daemon read the request, and do what it allows. A message it sends by itself."""
+        who = await ask_daemon(self._home, self._name, connection.fileno())
+        if not who.is_ok:
+            raise RequestError(who.error)
+        if who.replied:
             return False
-        request = request_from_json(line)
+        request = request_from_json(bytes(who.request))
         match request.type:
-            case "send":
-                await self._send(connection, line)
             case "attach":
-                await self._check(connection, "attaching to an agent", ("human",), kind="human")
-                self._house.attach(connection, request, rest)
+                _check(who, "attaching to an agent", ("human",), kind="human")
+                self._house.attach(connection, request)
                 return True
-            case "show":
-                await self._reply(connection, _ok(message=await self._house.show(request.message_id)))
-            case "status":
-                await self._reply(connection, _ok(agent=self._house.status()))
             case "hook_event":
-                await self._check_own(connection)
+                self._check_own(who)
                 self._house.hook(request.event_name, _payload(request))
                 await self._reply(connection, _ok())
             case "stop":
-                await self._check(connection, "stopping an agent", _OPERATORS)
+                _check(who, "stopping an agent", _OPERATORS)
                 await self._reply(connection, _ok())
                 self._house.stop()
         return False
 
-    async def _read_request(self, connection: socket.socket) -> tuple[bytes, bytes]:
-        """Read up to the end of the request. Who takes too long, or must make room, is told so."""
-        loop = asyncio.get_running_loop()
-        reader = RequestReader()
+    async def _look_at_request(self, connection: socket.socket) -> tuple[bytes, int]:
+        """Return the request that waits, unread, and its size in bytes; raise BadRequest when it is late.
+
+        A long request is not seen whole: then the line is empty, and the daemon reads it. Nothing at all has
+        the size 0.
+        """
         try:
             async with asyncio.timeout(self._request_limit_s) as limit:
                 self._silent[connection] = limit
-                while data := await loop.sock_recv(connection, _READ_BYTES):
+                await _readable(connection)
+                while True:
+                    data = connection.recv(_READ_BYTES, socket.MSG_PEEK)
+                    reader = RequestReader()
                     if (found := reader.feed(data)) is not None:
-                        return found
+                        return found[0], len(data) - len(found[1])
+                    if not data or _has_hung_up(connection):
+                        return reader.end(), len(data)
+                    if len(data) == _READ_BYTES:
+                        return b"", len(data)
+                    await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             raise BadRequest("no request came in time: send it at once, in one line") from None
         finally:
             self._silent.pop(connection, None)
-        return reader.end(), b""
 
-    # Who is asking
-
-    async def _send(self, connection: socket.socket, line: bytes) -> None:
-        """Pass the caller on: the daemon sees its process, decides and answers it."""
-        verdict = await self._ask(connection, {"do": "send", "request": msgspec.Raw(line)})
-        if not verdict.is_ok and not verdict.replied:
-            await self._reply(connection, refusal(verdict.error))
-
-    async def _check(
-        self, connection: socket.socket, what: str, standings: tuple[str, ...], *, kind: str = ""
-    ) -> None:
-        who = await self._who(connection)
-        if who.standing not in standings or (kind and who.kind != kind):
-            raise NotAllowed(what, who.standing, "the human" if kind else "an operator")
-
-    async def _check_own(self, connection: socket.socket) -> None:
-        who = await self._who(connection)
+    def _check_own(self, who: Verdict) -> None:
         if who.name != self._name:
             raise NotAllowed("a hook of this agent", f"{who.name} ({who.standing})", "the agent itself")
-
-    async def _who(self, connection: socket.socket) -> Verdict:
-        verdict = await self._ask(connection, {"do": "who"})
-        if not verdict.is_ok:
-            raise RequestError(verdict.error)
-        return verdict
-
-    async def _ask(self, connection: socket.socket, request: dict[str, object]) -> Verdict:
-        return await ask_daemon(self._home, connection.fileno(), {**request, "name": self._name})
 
     async def _reply(self, connection: socket.socket, line: bytes) -> None:
         try:
             await asyncio.get_running_loop().sock_sendall(connection, line)
         except OSError:
             return  # it does not want to know
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    is_ready = asyncio.Event()
+    loop.add_reader(connection, is_ready.set)
+    try:
+        await is_ready.wait()
+    finally:
+        loop.remove_reader(connection)
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    """Whether nothing more can come."""
+    poll = select.poll()
+    poll.register(connection, _HUNG_UP)
+    return bool(poll.poll(0))
+
+
+def _check(who: Verdict, what: str, standings: tuple[str, ...], *, kind: str = "") -> None:
+    if who.standing not in standings or (kind and who.kind != kind):
+        raise NotAllowed(what, who.standing, "the human" if kind else "an operator")
 
 
 def _payload(request: AgentRequest) -> Mapping[str, object]:

@@ -52,7 +52,6 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 _HIDDEN: Final = "the terminal asks for a secret, and a queue is kept in the log: send it as 'normal' (Tab)"
 
-OnInput = Callable[[Viewer, str, str], None]
 OnTyped = Callable[[str | int], None]
 """Called with the line that was typed, or with the number of its characters where it is a secret."""
 
@@ -69,17 +68,15 @@ class Station:
         clock: Clock,
         on_level: Callable[[Look, Gate], None],
         on_hangup: Callable[[], None],
-        on_input: OnInput,
         on_typed: OnTyped,
         on_size: Callable[[int, int], None],
         on_stop: Callable[[], None],
     ) -> None:
-        """`on_input` gets the lines of input bars that are queued, `on_typed` those that were typed."""
+        """`on_typed` gets the lines of input bars that were typed."""
         self._pty = pty
         self._profile = profile
         self._clock = clock
         self._on_level = on_level
-        self._on_input = on_input
         self._on_typed = on_typed
         self._on_size = on_size
         self._on_stop = on_stop
@@ -353,7 +350,8 @@ class Station:
         if priority != "normal":
             if self.is_current() and self.is_hidden(self.look()):
                 raise BadRequest(_HIDDEN)
-            self._on_input(viewer, text, priority)
+            # A message in the person's name comes from the person's own process, never from here.
+            viewer.send(control_to_bytes({"type": "send", "priority": priority}))
             return
         if not self.viewers.can_type(viewer):
             raise BadRequest(_ELSEWHERE)

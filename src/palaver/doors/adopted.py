@@ -1,9 +1,10 @@
 """The door for what holders pass on: `adopt.sock`, mode 0600. One line and one descriptor, one answer.
 
 Whoever connects to an agent's own socket reaches its holder. The holder passes the open connection on to
-here, so that the daemon sees with its own eyes who that is. Only a process that holds the agent now may; what
-it passes is closed here in every case, and nobody is waited for: neither a holder that sends half a line nor
-a caller that never reads.
+here, so that the daemon sees with its own eyes who that is, and reads itself what is asked: a holder says
+nothing in a caller's name. Only a process that holds the agent now may pass on, and only connections to
+that agent's own socket; what it passes is closed here in every case. Neither a holder that sends half a line
+nor a caller that never reads is waited for.
 """
 
 import array
@@ -12,28 +13,32 @@ import logging
 import os
 import socket
 from contextlib import suppress
+from pathlib import Path, PurePath
 from typing import Final
+
+import msgspec
 
 from palaver.broker.outcome import Sent
 from palaver.doors.adopted_wire import (
     LIMIT_LINE_BYTES,
-    Adopted,
-    SendFor,
+    ReadFor,
     SendRequest,
-    adopted_from_json,
     ok_line,
+    read_for_from_json,
     refusal_line,
+    request_from_json,
 )
 from palaver.doors.hidden_keys import hide_keys
 from palaver.doors.services import Services
 from palaver.doors.unix import bind_socket, remove_socket
 from palaver.errors import BadRequest, NotYou, PalaverError, Unavailable, WhoAreYou
-from palaver.home import file_id
+from palaver.home import SHORT_PREFIX, file_id, is_address
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim
 from palaver.links.peer import Peer, peer_of
 from palaver.model.agent import Caller
 from palaver.model.request import Send
+from palaver.model.request_reader import RequestReader
 
 _LIMIT_S: Final = 5.0
 """A holder sends its line at once; one that does not is not waited for."""
@@ -106,7 +111,7 @@ class AdoptedDoor:
                     holder.check_user()
                     async with asyncio.timeout(_LIMIT_S):
                         line = await _receive(connection, received)
-                    answer = await self._do(adopted_from_json(line), received.only(), holder)
+                    answer = await self._do(read_for_from_json(line), received.only(), holder)
             except TimeoutError:
                 answer = refusal_line(BadRequest("the line did not end in time"))
             except PalaverError as error:
@@ -117,19 +122,24 @@ class AdoptedDoor:
             with suppress(OSError):  # it has gone, or reads nothing
                 connection.send(answer)
 
-    async def _do(self, asked: Adopted, descriptor: int, holder: Peer) -> bytes:
+    async def _do(self, asked: ReadFor, descriptor: int, holder: Peer) -> bytes:
         hold = self._services.holds.get(asked.name)
         if hold is None or hold.holder.pid != holder.pid:
             raise NotYou(asked.name, f"process {holder.pid}, which does not hold it")
         with _socket_of(descriptor) as passed:
+            if not _is_bound_to(passed, self._services.home / "agents" / f"{asked.name}.sock"):
+                raise BadRequest(f"the descriptor is no connection to the socket of {asked.name}")
             with peer_of(passed) as peer:
                 peer.check_user()
+                line = await _read_request(passed)
                 caller = self._who(peer)
-            if not isinstance(asked, SendFor):
-                return ok_line(name=caller.name, standing=caller.standing.word, kind=caller.kind)
-            reply = await self._sent(caller, asked)
-            if asked.silent:
-                return reply
+            if not line:
+                return ok_line(replied=True)  # it has gone without a request
+            request = request_from_json(line)
+            if request.type != "send":
+                who = {"name": caller.name, "standing": caller.standing.word, "kind": caller.kind}
+                return ok_line(**who, request=msgspec.Raw(line))
+            reply = await self._sent(caller, asked.name, request)
             with suppress(OSError):  # whoever asked has gone, or never reads
                 passed.send(reply, socket.MSG_DONTWAIT)
         return ok_line(replied=True)
@@ -140,13 +150,12 @@ class AdoptedDoor:
             raise WhoAreYou("the process that asked has ended")
         return self._doorstep.who(chain, Claim())
 
-    async def _sent(self, caller: Caller, asked: SendFor) -> bytes:
+    async def _sent(self, caller: Caller, name: str, request: SendRequest) -> bytes:
         try:
-            request = _send_from(caller, asked.name, asked.request)
-            request = await hide_keys(self._services.holds, request)
-            sent = await self._services.broker.submit(caller, request)
+            send = await hide_keys(self._services.holds, _send_from(caller, name, request))
+            sent = await self._services.broker.submit(caller, send)
         except PalaverError as error:
-            _logger.info("refused send of %s to %s: %s: %s", caller.name, asked.name, error.code, error)
+            _logger.info("refused send of %s to %s: %s: %s", caller.name, name, error.code, error)
             return refusal_line(error)
         assert isinstance(sent, Sent)
         assert sent.event is not None  # it was no dry run
@@ -154,8 +163,6 @@ class AdoptedDoor:
 
 
 def _send_from(caller: Caller, name: str, request: SendRequest) -> Send:
-    if request.type != "send":
-        raise BadRequest(f"unknown request type: {request.type}")
     if request.sender not in ("", caller.name):
         raise NotYou(request.sender, caller.name)
     if not request.body:
@@ -223,6 +230,40 @@ async def _receive(connection: socket.socket, received: _Received) -> bytes:
         if len(line) > LIMIT_LINE_BYTES:
             raise BadRequest(f"a line is at most {LIMIT_LINE_BYTES} bytes")
     return bytes(line.partition(b"\n")[0])
+
+
+async def _read_request(passed: socket.socket) -> bytes:
+    """Read the one request of a caller, and nothing that came after it; empty when it sent nothing."""
+    reader = RequestReader(LIMIT_LINE_BYTES)
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            while True:
+                await _readable(passed)
+                with suppress(BlockingIOError):
+                    data = passed.recv(_PIECE_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+                    found = reader.feed(data)
+                    rest = b"" if found is None else found[1]
+                    if data:
+                        passed.recv(len(data) - len(rest), socket.MSG_DONTWAIT)
+                    if found is not None or not data:
+                        return reader.end() if found is None else found[0]
+    except TimeoutError:
+        raise BadRequest("no request came in time: send it at once, in one line") from None
+    except OSError:
+        return b""  # it has gone
+
+
+def _is_bound_to(passed: socket.socket, path: Path) -> bool:
+    """Whether a connection was accepted by a listener at this path."""
+    name = passed.getsockname()
+    if not isinstance(name, str) or PurePath(name).name != path.name:
+        return False
+    if name.startswith(SHORT_PREFIX):  # the path was too long for an address, and was bound by its folder
+        return not is_address(path)
+    try:
+        return PurePath(name).parent == path.parent or Path(name).parent.samefile(path.parent)
+    except OSError:
+        return False
 
 
 async def _readable(connection: socket.socket) -> None:

@@ -1,8 +1,9 @@
 """What holders pass on by descriptor, and how it is answered. Pure: bytes in, values out.
 
-{"do": "send", "name": "nova", "request": {"type": "send", "body": "hello"}}     with the caller's descriptor
-{"ok": true, "message_id": "01J...", "seq": 42}                                  written to that descriptor
-{"ok": true, "replied": true}                                                    the word to the holder
+{"do": "read", "name": "nova"}                       with the caller's descriptor; its request waits there
+{"ok": true, "message_id": "01J...", "seq": 42}      written to that descriptor, for a request to send
+{"ok": true, "replied": true}                        then the reply to the holder; for any other request:
+{"ok": true, "name": "luna", "standing": "worker", "kind": "instance", "request": {"type": "stop"}}
 """
 
 from typing import Final
@@ -31,31 +32,29 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "
     bare: bool = False
 
 
-class SendFor(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="send"):
-    """Send what the caller at the descriptor asked the agent's socket to send."""
-
-    name: str
-    request: SendRequest
-    silent: bool = False
-    """Give the answer to the holder alone: what the descriptor carries is no longer lines."""
-
-
-class WhoIs(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="who"):
-    """Say who the caller at the descriptor is."""
+class ReadFor(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="read"):
+    """Read the request that waits at the descriptor, a connection to the socket of the agent `name`."""
 
     name: str
 
 
-Adopted = SendFor | WhoIs
-
-_decoder: Final[msgspec.json.Decoder[Adopted]] = msgspec.json.Decoder(Adopted)
+_decoder: Final = msgspec.json.Decoder(ReadFor)
+_request_decoder: Final = msgspec.json.Decoder(SendRequest)
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def adopted_from_json(line: bytes) -> Adopted:
+def read_for_from_json(line: bytes) -> ReadFor:
     """Read one line of a holder; raises BadRequest with a sentence that names the field."""
     try:
         return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the request cannot be read: {error}") from error
+
+
+def request_from_json(line: bytes) -> SendRequest:
+    """Read the request of a caller; raises BadRequest with a sentence that names the field."""
+    try:
+        return _request_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the request cannot be read: {error}") from error
 

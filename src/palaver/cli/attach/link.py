@@ -5,6 +5,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from palaver.agents.request_wire import AgentRequest, Reply, reply_from_json, request_to_json
 from palaver.agents.sockets import socket_path
 from palaver.agents.watching.frames_wire import Frame, FrameReader, control_to_bytes, data_frames
@@ -14,6 +16,7 @@ from palaver.home import connect_socket
 
 _READ_BYTES: Final = 16 * 1024
 """What is taken in at once: a few milliseconds of drawing, and then a key has its turn."""
+_ANSWER_LIMIT_S: Final = 10.0
 LIMIT_UNSENT_BYTES: Final = 64 * 1024
 
 
@@ -44,6 +47,24 @@ def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> tuple
         wire.close()
         raise
     return wire, reply, rest
+
+
+def send_line(home: str, name: str, text: str, priority: str) -> int:
+    """Send a line to the agent as this process's own message, without a head; return its seq.
+
+    Raises the refusal. Waits for the answer, so call it in a thread.
+    """
+    request = {"type": "send", "body": text, "priority": priority, "bare": True}
+    try:
+        with connect_socket(socket_path(home, name)) as wire, wire.makefile("rb") as answer:
+            wire.settimeout(_ANSWER_LIMIT_S)
+            wire.sendall(msgspec.json.encode(request) + b"\n")
+            reply = reply_from_json(answer.readline())
+    except OSError as error:
+        raise BadRequest(f"the holder of the terminal does not answer: {error}") from error
+    if not reply.is_ok:
+        raise BadRequest(reply.error)
+    return reply.seq
 
 
 class Link:

@@ -18,12 +18,13 @@ from palaver.cli.attach.console import Act, Console, Meant, Mode, Press, Say
 from palaver.cli.attach.draw import print_rows
 from palaver.cli.attach.keys import KeyReader
 from palaver.cli.attach.layout import agent_size, compose, has_bar, help_rows, past_rows
-from palaver.cli.attach.link import Link
+from palaver.cli.attach.link import Link, send_line
 from palaver.cli.attach.news import Page, watch
 from palaver.cli.attach.own_terminal import OwnTerminal
 from palaver.cli.attach.painter import Painter
 from palaver.cli.attach.picture import BLANK, Picture, Row, plain, screen_rows
 from palaver.cli.attach.status_line import Standing
+from palaver.errors import PalaverError
 
 _NOTICE_S: Final = 8.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
@@ -56,6 +57,9 @@ class Session:
         self._keys = KeyReader(self._console, self._do, lambda: self._end(Ending()))
         self._notice_timer: asyncio.TimerHandle | None = None
         self._said = ""
+        self._unsent: tuple[str, str] | None = None
+        """A line of the bar that waits for the holder's permission to be sent as a message."""
+        self._queuing: asyncio.Task[None] | None = None
 
     @property
     def agent_size(self) -> tuple[int, int]:
@@ -112,6 +116,7 @@ class Session:
                     self._link.press(keys)
                 case Say(text, priority):
                     self._said = text
+                    self._unsent = (text, priority) if priority != "normal" else None
                     self._link.control("input", text=text, priority=priority)
                 case _:
                     self._act(one)
@@ -174,8 +179,9 @@ class Session:
                 self._resize_agent(fields.get("cols"), fields.get("rows"))
             case {"type": "history", "lines": list(lines)} if console.mode is Mode.SCROLL:
                 self._look_back([str(line) for line in lines])
-            case {"type": "queued"}:
-                self._notify(f"queued as #{fields.get('seq')}: {fields.get('priority')}")
+            case {"type": "send"} if self._unsent is not None:
+                self._queuing = self._loop.create_task(self._queue(*self._unsent))
+                self._unsent = None
             case {"type": "error", "about": "history"}:  # an older holder; what is known here must do
                 self._look_back(list(self._terminal.glass.scrollback))
             case {"type": "error"}:
@@ -188,6 +194,16 @@ class Session:
                 self._on_exit(fields)
             case _:
                 pass
+
+    async def _queue(self, text: str, priority: str) -> None:
+        """Send a line as the person's own message. It goes out of this process: nobody else says it."""
+        try:
+            seq = await asyncio.to_thread(send_line, self._home, self._console.name, text, priority)
+        except PalaverError as error:
+            self._on_control({"type": "error", "about": "input", "message": str(error), "text": text})
+        else:
+            self._notify(f"queued as #{seq}: {priority}")
+        self._painter.soon()
 
     def _on_exit(self, fields: dict[str, object]) -> None:
         status, number = fields.get("status"), fields.get("signal")
