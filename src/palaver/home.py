@@ -195,6 +195,24 @@ def allow_many_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+class _SafeFormatter(logging.Formatter):
+    """Writes each record on one line, and a traceback below it. No text in them can drive a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is the library's
+        record.message = _escape(record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(_escape, super().format(record).split("\n")))
+
+
+def _escape(text: str) -> str:
+    """Write controls, line ends, and what turns the direction or has no width as numbers."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:
     """Write what happens to `daemon.log`, which is turned over when it is long, or to the terminal."""
     handler: logging.Handler
@@ -204,6 +222,6 @@ def log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:
         handler = logging.handlers.RotatingFileHandler(
             home / "daemon.log", maxBytes=settings.log_max_bytes, backupCount=1, encoding="utf-8"
         )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
     _logger.addHandler(handler)
     _logger.setLevel(settings.log_level.upper())

@@ -96,7 +96,7 @@ def test_closing_the_window_only_detaches(person: Person, home: Home) -> None:
 
 
 def test_detached_it_prints_the_name_and_nothing_else(home: Home, person: Person) -> None:
-    result = home.ok("run", "--detach", "--name", "luna", "--", *command("lines").split())
+    result = home.ok("run", "--detach", "--name", "luna", "--", *shlex.split(command("lines")))
 
     assert result.out == "luna\n"
     assert len(holders_of(home.path)) == 1

@@ -2,6 +2,7 @@
 
 import json
 import select
+import shlex
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -54,7 +55,7 @@ def pump_parameters(
 ) -> StdioServerParameters:
     """How a harness starts the pump; with a script, under a shell that does this first and stays."""
     if script:
-        line = f"{script} >&2; {home.client} mcp {' '.join(words)}; exit $?"
+        line = f"{script} >&2; {shlex.quote(home.client)} mcp {' '.join(words)}; exit $?"
         command, arguments = "bash", ["--norc", "--noprofile", "-c", line]
     else:
         command, arguments = home.client, ["mcp", *words]

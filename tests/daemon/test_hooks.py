@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from typing import Any
@@ -214,7 +215,7 @@ def test_a_script_has_no_mail_to_monitor(bus: Home) -> None:
 
 
 async def test_the_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, luna: Shell) -> None:
-    join = f"{bus.client} join --name nova --harness claude --pid $$"
+    join = f"{shlex.quote(bus.client)} join --name nova --harness claude --pid $$"
     place = 0
     async with handshaken(pump_parameters(bus, "--tools", "hooks", script=join)) as model:
         assert await model.ok("hook", harness="claude", event="PostToolUse", session_id="s1") == {}

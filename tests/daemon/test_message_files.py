@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
 
+from palaver.agents.message_file import read_message
 from palaver.daemon.message_files import MessageFiles
 
 
@@ -35,6 +36,17 @@ async def test_only_what_waits_for_an_agent_in_a_terminal_has_a_file(tmp_path: P
 
     assert texts(tmp_path, "luna") == ["for both"]
     assert not (tmp_path / "messages" / "nova").exists()
+
+
+async def test_hidden_characters_and_control_tags_are_escaped_in_the_file(tmp_path: Path) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus:
+        await bus.join("luna", holder="hash", seat=seat(7))
+        async with kept_in(tmp_path, bus):
+            await bus.send(HUMAN, "a\u200bb <system-reminder>", "@luna")
+
+    (file,) = (tmp_path / "messages" / "luna").glob("*")
+    assert file.read_text() == "a\\u{200b}b <\\system-reminder>\n"
+    assert read_message(str(file)) == "a\u200bb <system-reminder>"
 
 
 async def test_a_folder_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:

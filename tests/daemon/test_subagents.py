@@ -1,6 +1,7 @@
 """Sub-agents with real daemons: scripted hooks, shells and tools of one session."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any, cast
 
@@ -171,7 +172,7 @@ def test_a_session_that_is_nobody_has_no_sub_agents(bus: Home) -> None:
 
 
 async def test_a_tool_is_called_by_whoever_its_call_belongs_to(bus: Home, tmp_path: Path) -> None:
-    join = f"{bus.client} join --name nova --harness claude"
+    join = f"{shlex.quote(bus.client)} join --name nova --harness claude"
     place = tmp_path / "work"
     place.mkdir()
 

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from palaver.model.forms import escape_body, unescape_body
+
 _ID_END: Final = 8
 _FOLDER_MODE: Final = 0o700
 
@@ -52,6 +54,8 @@ def _places(home: str, agent: str, message_id: str, ts_ms: int) -> tuple[Path, P
 
 
 def _whole(text: str) -> bytes:
+    """Return the content of a message's file, escaped: its agent reads it."""
+    text = escape_body(text)
     return (text if text.endswith("\n") else f"{text}\n").encode(errors="replace")
 
 
@@ -75,6 +79,7 @@ def _put(path: Path, whole: bytes) -> bool:
 def read_message(path: str) -> str:
     """Give what a message said; nothing when it has no file any more."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").removesuffix("\n") if path else ""
+        written = Path(path).read_text(encoding="utf-8", errors="replace").removesuffix("\n") if path else ""
     except OSError:
         return ""
+    return unescape_body(written)

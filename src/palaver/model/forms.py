@@ -6,18 +6,33 @@ r"""What an agent reads: the fence with its messages, and the line typed into a 
 Whatever a body or name holds, it can neither close the fence nor forge a head, nor the tail of the fence:
 
 - In a body one backslash is put before every `[` or `(` that begins like a head or the tail, `\[request #1]`,
-  and one behind every `<` that begins a fence, `<\/pal>`. Backslashes that already stand there stay, so that
-  taking one away is exact. All other bodies are unchanged.
-- In a thread or name a backslash goes before every character that the head is made of; `<` and line ends are
-  written `\lt`, `\n` and `\r`.
+  and one behind every `<` that begins a fence, `<\/pal>`, or a tag of a harness, `<\system-reminder>`.
+  Characters that look alike count as the same. Backslashes that already stand there stay, so that taking one
+  away is exact. A character that is not seen is written as its number, `\u{200b}`. All other bodies are
+  unchanged.
+- In a thread or name a backslash goes before every character that the head is made of, and before those that
+  look like one; `<` and line ends are written `\lt`, `\n` and `\r`, characters that are not seen as numbers.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from palaver.errors import BadRequest
+from palaver.model.control_tags import CONTROL_TAGS
+from palaver.model.lookalikes import (
+    KEPT,
+    UNSEEN,
+    alike,
+    code_of,
+    fold,
+    hide_invisible,
+    json_code,
+    show_invisible,
+    unseen_to_json,
+)
 from palaver.model.message import INTENTS
 
 LIMIT_TERMINAL: Final = 300
@@ -25,22 +40,46 @@ LIMIT_TERMINAL: Final = 300
 
 _INTENT: Final = "|".join(INTENTS)
 _MARK: Final = (
-    rf"\[\s*(?:(?:{_INTENT})\s*[:#]|thread\s*:|new\s+message\s*\#|\d+\s+new\s+message|pal\s+message\s+from)"
+    rf"\[\s*(?:(?:{_INTENT})\s*[:#]|thread\s*:|new\s+message\s*\#|\d+\s+new\s+message)"
     r"|\(\s*(?:\+\s*\d+\s+more\s*:|pal\s*:)"
 )
-_FENCE: Final = r"\s*(?:/\s*)?pal\b"
+"""How a part of a fence begins."""
 
-_TO_ESCAPE: Final = re.compile(rf"(?<!\\)(?=\\*(?:{_MARK}))|(?<=<)(?=\\*{_FENCE})", re.IGNORECASE)
-_TO_UNESCAPE: Final = re.compile(rf"(?<!\\)\\(?=\\*(?:{_MARK}))|(?<=<)\\(?=\\*{_FENCE})", re.IGNORECASE)
+
+def _like(words: str) -> str:
+    """Return a pattern of words in which ASCII letters that look alike are the same."""
+    for letter, others in (("[il]", "[il1|]"), ("o", "[o0]"), ("m", "(?:m|rn)"), ("w", "(?:w|vv)")):
+        words = re.sub(letter, others.replace("\\", r"\\"), words)
+    return words.replace(" ", r"\s+")
+
+
+_HEADS: Final = (
+    rf"\s*(?:(?:{'|'.join(map(_like, INTENTS))})\s*[:#]|thread\s*:|{_like('new message')}\s*\#"
+    rf"|[\dil|o]+\s+{_like('new message')}|(?:urgent\s+)?{_like('pal message')}"
+    rf"|{_like('pal')}\s*-\s*[a-z]+\s*\])"
+)
+"""How a head goes on after `[`, in a text whose look-alikes are folded."""
+_TAILS: Final = rf"\s*(?:\+\s*[\dil|o]+\s+{_like('more')}\s*:|{_like('pal')}\s*:)"
+"""How a tail goes on after `(`."""
+_TAGS: Final = "|".join(
+    sorted({_like(re.sub("[-_]", "[-_]", tag)) for tags in CONTROL_TAGS.values() for tag in tags})
+)
+_FENCE: Final = rf"\s*(?:/\s*)?(?=[a-z01|])(?:(?:{_like('pal')}|{_TAGS})\b|\|[a-z_]+\|)"
+"""What follows `<` in a fence, in a tag of a harness, and in a token of a model, `<|im_start|>`."""
+
+# They begin with a class, which is searched for fast. Where in a run of backslashes one is put is the same.
+_TO_ESCAPE: Final = re.compile(
+    rf"[\[(<](?:(?<=\[)(?={_HEADS})|(?<=\()(?={_TAILS})|(?<=<)(?=\\*{_FENCE})(?P<fence>))"
+)
+_TO_UNESCAPE: Final = re.compile(rf"\\(?:(?=\[{_HEADS})|(?=\({_TAILS}))|<\\(?=\\*{_FENCE})(?P<fence>)")
 
 _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
-_THREAD_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r]")
-_NAME_SIGNS: Final = re.compile(r"[\\\[\](|<\n\r→]|:(?![A-Za-z0-9])")
+_HEAD_SIGNS: Final = "\\[](|<\n\r"
 _NOT_DEVICE: Final = re.compile(r"[^A-Za-z0-9]")
 _LINE_ENDS: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 _LETTERS: Final = {"<": "lt", "\n": "n", "\r": "r"}
 _SIGNS: Final = {letters: sign for sign, letters in _LETTERS.items()}
-_ESCAPED: Final = re.compile(r"\\(lt|n|r|.)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(lt|n|r|u\{[0-9a-f]{2,6}\}|.)", re.DOTALL)
 
 _QUOTED: Final = r"\\."
 _THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\](|<\n\r])+"
@@ -127,12 +166,39 @@ def format_one_line(line: Line, limit: int) -> tuple[str, bool]:
 
 def escape_body(body: str) -> str:
     """Take from a body the power to close the fence or to forge a head; the pair of `unescape_body`."""
-    return _TO_ESCAPE.sub(r"\\", body)
+    shown = show_invisible(body)
+    folded, places = fold(shown)
+    parts, start = [], 0
+    for found in _TO_ESCAPE.finditer(folded):
+        at = places[found.end() if found.lastgroup else found.start()]
+        parts.append(shown[start:at])
+        start = at
+    return "\\".join([*parts, shown[start:]])
+
+
+def escape_json(text: str) -> str:
+    r"""Do for JSON that a model reads what `escape_body` does for a body; what it means stays the same.
+
+    What could be taken for a head, a fence or a tag begins with a number: `\u003csystem-reminder>`.
+    """
+    shown = unseen_to_json(text)
+    folded, places = fold(shown)
+    parts, start = [], 0
+    for found in _TO_ESCAPE.finditer(folded):
+        at = places[found.start()]
+        parts.append(shown[start:at] + json_code(shown[at]))
+        start = at + 1
+    return "".join([*parts, shown[start:]])
 
 
 def unescape_body(body: str) -> str:
     """Give the body that `escape_body` was given."""
-    return _TO_UNESCAPE.sub("", body)
+    folded, places = fold(body)
+    parts, start = [], 0
+    for found in _TO_UNESCAPE.finditer(folded):
+        parts.append(body[start : places[found.end() - 1]])
+        start = places[found.end()]
+    return hide_invisible("".join([*parts, body[start:]]))
 
 
 def _format_line(line: Line, *, is_alone: bool) -> str:
@@ -140,7 +206,7 @@ def _format_line(line: Line, *, is_alone: bool) -> str:
 
 
 def _format_head(line: Line, *, is_alone: bool) -> str:
-    topic = f":{_THREAD_SIGNS.sub(_escape_sign, line.thread)}" if line.thread else ""
+    topic = f":{_thread_signs().sub(_escape_sign, line.thread)}" if line.thread else ""
     kind = f"{line.intent}{topic}" if line.intent else f"thread{topic}" if topic else "new message"
     device = _NOT_DEVICE.sub("", line.device or "")
     number = f"{line.seq}:{device}" if device else f"{line.seq}"
@@ -168,14 +234,36 @@ def _parse_line(part: str, head: re.Match[str]) -> Line:
 
 def _escape_name(name: str) -> str:
     # The system's own senders are written in brackets, and nobody else can have such a name.
-    return name if _SYSTEM_NAME.fullmatch(name) else _NAME_SIGNS.sub(_escape_sign, name)
+    return name if _SYSTEM_NAME.fullmatch(name) else _name_signs().sub(_escape_sign, name)
+
+
+@cache
+def _thread_signs() -> re.Pattern[str]:
+    return re.compile(rf"(?P<kept>{KEPT})|(?P<unseen>[{UNSEEN}])|[{re.escape(alike(_HEAD_SIGNS))}]")
+
+
+@cache
+def _name_signs() -> re.Pattern[str]:
+    colons = alike(":")[1:]
+    signs = re.escape(alike(_HEAD_SIGNS + "→") + colons)
+    return re.compile(rf"(?P<kept>{KEPT})|(?P<unseen>[{UNSEEN}])|[{signs}]|:(?![A-Za-z0-9])")
 
 
 def _escape_sign(found: re.Match[str]) -> str:
-    return "\\" + _LETTERS.get(found[0], found[0])
+    if found["kept"]:
+        return found[0]
+    if sign := _LETTERS.get(found[0]):
+        return "\\" + sign
+    # No backslash before one that looks like `<` takes its power: what is behind it makes the fence.
+    return "\\" + (code_of(found[0]) if found["unseen"] or fold(found[0])[0] == "<" else found[0])
 
 
 def _unescape(text: str) -> str:
     if _SYSTEM_NAME.fullmatch(text):
         return text
-    return _ESCAPED.sub(lambda found: _SIGNS.get(found[1], found[1]), text)
+    return _ESCAPED.sub(_unescape_sign, text)
+
+
+def _unescape_sign(found: re.Match[str]) -> str:
+    sign = found[1]
+    return chr(int(sign[2:-1], 16)) if len(sign) > 2 else _SIGNS.get(sign, sign)

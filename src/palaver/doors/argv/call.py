@@ -13,7 +13,7 @@ import msgspec
 
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.parsed import Parsed
-from palaver.doors.argv.style import Paint, wants_colour
+from palaver.doors.argv.style import Paint, safe_bytes, wants_colour
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.errors import NotFound, UsageError, WhoAreYou
@@ -113,8 +113,11 @@ class Call:
     ) -> None:
         """Write bytes; with a token of its own a command says how it goes on when it is asked again.
 
-        `flushed` is called when, and only when, the client has written all of it out.
+        `flushed` is called when, and only when, the client has written all of it out. On a terminal no text
+        can turn the reading direction or drive it: what is not escaped yet, as in JSON, is escaped here.
         """
+        if self.is_terminal:
+            data = safe_bytes(data)
         await self.connection.output.write(data, token, flushed=flushed)
 
     def warn(self, text: str) -> None:

@@ -23,6 +23,12 @@ _UNSEEN: Final = (
 _UNSAFE: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{_UNSEEN}]")
 _UNSAFE_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
 
+_UNSAFE_BYTES: Final = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xaf]"
+    rb"|\xf3\xa0[\x80\x81][\x80-\xbf]"
+)
+"""In UTF-8: DEL, C1, all direction controls, the other ends of a line, and tags."""
+
 
 def wants_colour(environment: Mapping[str, str]) -> bool:
     """Say whether a terminal with this environment is to be given colours."""
@@ -73,6 +79,19 @@ def safe(text: str, *, keep_lines: bool = False) -> str:
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
     return _UNSAFE_IN_LINES.sub(_visible, text)
+
+
+def safe_bytes(data: bytes) -> bytes:
+    r"""Escape DEL, C1, direction controls and Unicode tags as JSON does, `\u009b`: the data may be JSON.
+
+    Colours and line ends stay. For what goes to a terminal, whoever wrote it.
+    """
+    return data if data.isascii() and b"\x7f" not in data else _UNSAFE_BYTES.sub(_json_escaped, data)
+
+
+def _json_escaped(found: re.Match[bytes]) -> bytes:
+    units = found[0].decode().encode("utf-16-be")
+    return b"".join(b"\\u%02x%02x" % (units[at], units[at + 1]) for at in range(0, len(units), 2))
 
 
 def _visible(found: re.Match[str]) -> str:

@@ -19,6 +19,7 @@ from mcp_types import Tool as SdkTool
 from palaver.doors.tools.calls import Answer
 from palaver.doors.tools.schema import input_schema
 from palaver.doors.tools.tools import INSTRUCTIONS, Tool
+from palaver.model.forms import escape_json
 
 Context = ServerRequestContext[Any, Any]
 Call = Callable[[Context, CallToolRequestParams], Awaitable[Answer]]
@@ -37,7 +38,7 @@ def make_server(version: str, offered: tuple[Tool, ...], call: Call) -> Server[A
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         answer = await call(context, params)
-        text = _encode(answer.content).decode()
+        text = escape_json(_encode(answer.content).decode())
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=answer.is_refusal)
 
     return Server(

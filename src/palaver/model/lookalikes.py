@@ -1,0 +1,200 @@
+r"""Characters of texts for agents that are not seen, and characters that look like others. Pure.
+
+`show_invisible` writes each character that is not seen as `\u{200b}`; `hide_invisible` is its inverse.
+`fold` turns look-alikes into the ASCII character they look like, so that a forged head is recognized.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+# Invisible characters
+
+_JOINING: Final = (
+    "\u0620-\u064a\u066e-\u06d3\u06fa-\u06ff\u0710-\u074f\u0750-\u077f\u07ca-\u07ea\u08a0-\u08c7"  # Arabic
+    "\u0900-\u0dff\u0f40-\u0fbc\u1000-\u109f\u1780-\u17b3\u17b6-\u17dd\u1820-\u18aa"  # Indic, Khmer
+    "\u1a20-\u1aad\u1b05-\u1b4b\ua840-\ua871\ufb50-\ufdfb\ufe70-\ufefc\U00011000-\U00011fff"
+)
+"""Letters of scripts in which a joiner or non-joiner changes how a word is written."""
+_PICTURES: Final = (
+    "\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+_IDEOGRAPHS: Final = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+
+UNSEEN: Final = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""For a class of a pattern: controls, what has no width or turns the direction, tags, variants and blanks."""
+KEPT: Final = (
+    rf"(?<=[{_PICTURES}\ufe0f]\u200d)(?=[{_PICTURES}])"  # one picture made of several
+    rf"|(?<=[{_JOINING}][\u200c\u200d])(?=[{_JOINING}\s]|$)"
+    rf"|(?<=[{_PICTURES}][\ufe0e\ufe0f])|(?<=[0-9#*]\ufe0f)(?=\u20e3)"
+    rf"|(?<=[{_IDEOGRAPHS}][\ufe00-\ufe02\U000e0100-\U000e01ef])"
+    r"|(?<=[\u1820-\u18aa][\u180b-\u180d\u180f])"
+)
+"""A pattern of the place after such a character where it has its use, and stays."""
+_CODE: Final = r"u\{[0-9a-f]{2,6}\}"
+_IS_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
+# It begins with a class, which is searched for fast, and takes each run of backslashes as a whole.
+_TO_SHOW: Final = re.compile(
+    rf"[\\{UNSEEN}](?:{KEPT}|(?P<alone>(?<=[{UNSEEN}]))|\\*(?:(?P<unseen>[{UNSEEN}])|(?P<code>{_CODE})|))"
+)
+_TO_HIDE: Final = re.compile(rf"(?<!\\)(\\+)({_CODE})")
+
+
+def show_invisible(text: str) -> str:
+    r"""Write characters that are not seen as `\u{200b}`; joiners stay where a script or a picture needs them.
+
+    Backslashes before such a number are doubled, so that `hide_invisible` is exact.
+    """
+    has_any = "\\u{" in text or _IS_UNSEEN.search(text)
+    return _TO_SHOW.sub(_show, text) if has_any else text
+
+
+def hide_invisible(text: str) -> str:
+    """Return the text that `show_invisible` was given."""
+    return _TO_HIDE.sub(_hide, text)
+
+
+def unseen_to_json(text: str) -> str:
+    r"""Write in JSON each character that is not seen as JSON does, `\u200b`; its content stays the same."""
+    return _TO_SHOW.sub(_show_json, text) if _IS_UNSEEN.search(text) else text
+
+
+def json_code(char: str) -> str:
+    r"""Write one character as JSON does: `\u003c`; beyond 16 bits as a pair."""
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def code_of(char: str) -> str:
+    r"""Write one character as a number: `u{200b}`, without the backslash before it."""
+    return f"u{{{ord(char):02x}}}"
+
+
+def _show(found: re.Match[str]) -> str:
+    whole, kind = found[0], found.lastgroup
+    if kind == "alone":
+        return "\\" + code_of(whole)
+    if kind == "unseen":
+        return whole[:-1] * 2 + "\\" + code_of(whole[-1])
+    if kind == "code" and _unseen_of(code := found["code"]):
+        return whole[: -len(code)] * 2 + code
+    return whole
+
+
+def _show_json(found: re.Match[str]) -> str:
+    whole, kind = found[0], found.lastgroup
+    return whole[:-1] + json_code(whole[-1]) if kind in ("alone", "unseen") else whole
+
+
+def _hide(found: re.Match[str]) -> str:
+    count, code = len(found[1]), found[2]
+    char = _unseen_of(code)
+    return "\\" * (count // 2) + (char if count % 2 else code) if char else found[0]
+
+
+def _unseen_of(code: str) -> str:
+    """Return the character that a number written by `code_of` means; empty if it is one that is seen."""
+    number = int(code[2:-1], 16)
+    char = chr(number) if number < 0x110000 else ""
+    return char if _IS_UNSEEN.match(char) and code_of(char) == code else ""
+
+
+# Look-alikes
+
+_ALIKE: Final = {
+    "a": "ɑαаᎪᗅᴀ⍺ꓮꭺ",
+    "b": "ƅβвьᏏᏼᑲᖯᗷꓐꮟʙ",
+    "c": "ϲсᏟᴄⲥꓚꮯ",
+    "d": "ԁᎠᏧᑯᗞᗪᴅꓒꓓꭰꮷ",
+    "e": "εеҽᎬᴇ℮⋿ⴹꓰꬲꭼ",
+    "f": "ϝքᖴẝꓝꞙꬵ",
+    "g": "ɡցᏀᏳᏻᶃꓖꮐɢ",
+    "h": "ηнһհᎻᏂᕼⲏꓧꮋꮒʜ",
+    "i": "ıɩɪιіӏᎥᛁ⍳ⵏꓲꙇꭵ",
+    "j": "ϳјᎫᒍᴊꓙꭻ",
+    "k": "κкᏦᛕᴋⲕꓗꮶ",
+    "l": "ƖǀᏞᒪⳑꓡꮮʟ∣￨",
+    "m": "μмᎷᗰᴍⲙꓟꮇϻ",
+    "n": "ոռɴⲛꓠпһ",
+    "o": "οσоօᴏᴑⲟⵔ〇ꓳꬽ",
+    "p": "ρрᏢᑭᴘ⍴ⲣꓑꮲ",
+    "q": "ԛգզⵕ",
+    "r": "ʀгᎡᎱᏒᖇᴦⲅꓣꭇꭈꭱꮁꮢ",
+    "s": "ƽѕՏᏕᏚꓢꜱꮥꮪ",
+    "t": "τтᎢᴛ⊤⟙ⲧꓔꭲ",
+    "u": "ʋυսᑌᴜꓴꞟꭎꭒ",
+    "v": "νѵᏙᐯᴠ∨⋁ⴸꓦꮩ",
+    "w": "ɯѡԝաᎳᏔᴡꓪꮃꮤω",
+    "x": "×χхᕁᕽ᙭⤫⤬⨯ⲭⵝꓫ",
+    "y": "ɣʏγуүყᎩᎽᶌỿⲩꓬꭚꭹꮍ",
+    "z": "ζᏃᴢꓜꮓ",
+    "[": "⁅❲【〔〖〘〚⟦⟬⦋⦍⦏⸢⸤「『⌈⌊",
+    "]": "⁆❳】〕〗〙〛⟧⟭⦌⦎⦐⸣⸥」』⌉⌋",
+    "(": "❨❪⦅⸨⟮⁽₍﴾",
+    ")": "❩❫⦆⸩⟯⁾₎﴿",
+    "<": "˂ᐸᚲ‹❮❬❰⟨⟪〈《⧼≺«⪡",
+    ">": "˃ᐳ›❯❭❱⟩⟫〉》⧽≻»⪢",
+    "/": "᜵⁁⁄∕╱⟋⧸ノ〳丿",
+    ":": "ː˸։׃܃܄ःઃ᛬᠃⁚∶ꓽ꞉",
+    "#": "♯⋕⌗⧣",
+    "+": "᛭➕",
+    "|": "│┃❘❙❚⏐⎪",
+    "-": "˗‐‑‒–—−⁃➖Ⲻ﹘ー",
+    "→": "➔➙➛➜➝➞➟➠⟶⇒⇨⮕⭢⟹￫↦➤",
+    "_": "‗﹍﹎﹏",
+}
+"""Per ASCII character, those of other scripts that look like it, from the confusables of Unicode."""
+
+_COMPATIBLE: Final = (
+    *((0xA0, 0x250), (0x2B0, 0x300), (0x1D2C, 0x1DC0), (0x1E9A, 0x1E9F), (0x2000, 0x2190), (0x2460, 0x2500)),
+    *(
+        (0x2A70, 0x2A80),
+        (0x2C7C, 0x2C7E),
+        (0x3000, 0x3040),
+        (0x3200, 0x3400),
+        (0xA69C, 0xA800),
+        (0xAB5C, 0xAB6A),
+    ),
+    *((0xFB00, 0xFB30), (0xFE10, 0xFE70), (0xFF01, 0xFFEF), (0x10780, 0x107BB), (0x1D400, 0x1D800)),
+    *((0x1E030, 0x1E06E), (0x1F100, 0x1F191), (0x1FBF0, 0x1FBFA), (0x2474, 0x24B6)),
+)
+"""Blocks that hold characters which compatibility turns into others."""
+
+
+def fold(text: str) -> tuple[str, Sequence[int]]:
+    """Return the text in small letters, with look-alikes replaced, and each character's original index."""
+    if text.isascii():
+        return text.lower(), range(len(text) + 1)
+    table = _table()
+    folded = text.translate(table).lower()
+    if len(folded) == len(text):  # No character becomes none, so each has become one.
+        return folded, range(len(text) + 1)
+    places = [index for index, char in enumerate(text) for _ in table.get(ord(char), char)]
+    return folded, [*places, len(text)]
+
+
+def alike(signs: str) -> str:
+    """Return those signs and every character that looks like one of them."""
+    return signs + "".join(chr(code) for code, to in _table().items() if to in signs)
+
+
+@cache
+def _table() -> dict[int, str]:
+    table = {ord(form): to for to, some in _ALIKE.items() for char in some for form in _cases(char)}
+    for first, last in _COMPATIBLE:
+        for code in range(first, last):
+            plain = unicodedata.normalize("NFKC", chr(code)).casefold()
+            if code not in table and plain != chr(code):
+                table[code] = "".join(table.get(ord(char), char) for char in plain)
+    # A backslash escapes, and is only ever itself.
+    return {code: to for code, to in table.items() if to and "\\" not in to}
+
+
+def _cases(char: str) -> set[str]:
+    return {form for form in (char, char.lower(), char.upper()) if len(form) == 1 and not form.isascii()}
