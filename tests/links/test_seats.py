@@ -159,3 +159,18 @@ def test_a_sub_agent_of_an_earlier_boot_or_without_a_seat_is_in_no_process() -> 
 
     assert seats.subagents_at(_process()) == []
     assert not seats.is_anchor(_process())
+
+
+def test_a_process_that_was_a_seat_is_known_as_one_for_good() -> None:
+    seats = SeatIndex(BOOT, [_agent("luna", _seat(10)), _agent("old", _seat(11, boot="earlier"))])
+    seats.put(Agent(name="luna", base="luna", seat=_seat(10), left=True))
+    seats.remember(_seat(12))
+
+    assert seats.at(_process(10)) == []
+    assert [seats.was_seat([_process(30), _process(pid)]) for pid in (10, 11, 12, 13)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not seats.was_seat([_process(10, start=101)])

@@ -25,6 +25,7 @@ from palaver.log.state import (
     read_agents,
     read_last_subagent,
     read_line,
+    read_seats,
     read_session,
     read_subagent,
 )
@@ -221,6 +222,18 @@ def test_a_hello_makes_an_agent_and_a_later_one_says_what_runs_it() -> None:
     assert (agent.joined, agent.seq, agent.runtime, agent.version) == (1001, 1, "py", "3")
     assert read_session(rows, "claude", "s") == "luna"
     assert read_session(rows, "codex", "s") is None
+
+
+def test_every_process_of_a_boot_at_which_an_agent_sat_is_kept() -> None:
+    seats = [{"pid": pid, "start": pid, "boot": boot} for pid, boot in ((1, "b"), (2, "b"), (3, "c"))]
+    hellos = [
+        event("agent.hello", {"agent": {**AGENT, "seat": one}}, seq=number)
+        for number, one in enumerate(seats, 1)
+    ]
+
+    rows = folded(*hellos, event("agent.bye", {"reason": "x"}, seq=4))
+
+    assert [(seat.pid, seat.start) for seat in read_seats(rows, "b")] == [(1, 1), (2, 2)]
 
 
 def test_a_status_a_pause_and_a_goodbye_change_the_agent() -> None:

@@ -10,7 +10,7 @@ from palaver.links.terminals import HolderTerminals
 from palaver.links.watch import ProcessWatch
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
-from palaver.log.state import read_agent, read_agents
+from palaver.log.state import read_agent, read_agents, read_seats
 from palaver.model.agent import Agent, Seat
 from palaver.model.envelope import Event
 from palaver.model.life import AGENT_TYPES
@@ -35,6 +35,8 @@ class Roll:
     def start(self) -> None:
         """Take in all that the state says, and from now on what changes, before a commit returns."""
         self._unsubscribe = self._log.subscribe(self._follow)
+        for seat in read_seats(self._log.rows, self.seats.boot):
+            self.seats.remember(seat)
         for agent in read_agents(self._log.rows):
             self._put(agent)
 

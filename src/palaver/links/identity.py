@@ -2,7 +2,8 @@
 
 1. the nearest anchor; where it has several seats the key chooses, and without one nobody;
 2. no anchor, but a mark that means a seat: that seat, with a worker's rights at most;
-3. no anchor, no mark, and in the foreground of a terminal that no holder owns: the human;
+3. no anchor, no mark, nothing above that was an anchor before, and in the foreground of a terminal that no
+   holder owns: the human;
 4. all else: a script.
 
 A mark binds or lowers. Nothing the caller says, and nothing that could not be read, raises it.
@@ -67,7 +68,8 @@ def who_is_asking(
     if meant := seats.marked(claim.marks):
         lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
         return seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role))
-    if not marks_above and not claim.has_mark and _is_at_terminal(chain, holder_ttys):
+    is_unmarked = not marks_above and not claim.has_mark
+    if is_unmarked and not seats.was_seat(chain) and _is_at_terminal(chain, holder_ttys):
         return HUMAN
     return SCRIPT
 

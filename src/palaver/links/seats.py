@@ -45,17 +45,29 @@ class SeatIndex:
         self._marks: _Table = {}
         self._sessions: _Table = {}
         self._subagents: _Table = {}
+        self._former: set[tuple[int, int]] = set()
         for agent in agents:
             self.put(agent)
 
     def put(self, agent: Agent) -> None:
         """Take in an agent as it is now, in place of what was known of that name."""
         self.drop(agent.name)
+        if agent.seat is not None:
+            self.remember(agent.seat)
         if agent.left or agent.remote:
             return
         self._agents[agent.name] = agent
         for table, key in self._places(agent):
             table.setdefault(key, {})[agent.name] = agent
+
+    def remember(self, seat: Seat) -> None:
+        """Take in that an agent sits at a process, or sat there before. It is never forgotten."""
+        if seat.boot == self.boot:
+            self._former.add((seat.pid, seat.start))
+
+    def was_seat(self, chain: Sequence[Process]) -> bool:
+        """Whether an agent sits or has sat at a process of the chain."""
+        return any((process.pid, process.start) in self._former for process in chain)
 
     def drop(self, name: str) -> None:
         """Forget an agent; nothing happens when it is not known."""

@@ -22,6 +22,7 @@ from palaver.log.ledger import moved_by_report, opened_by_envelope, opened_by_me
 from palaver.log.state import (
     AGENTS,
     LAST_SUBAGENT,
+    SEATS,
     SESSIONS,
     SUBAGENTS,
     find_mail,
@@ -31,6 +32,7 @@ from palaver.log.state import (
     read_last_subagent,
     read_unread,
     read_unsure,
+    seat_row,
 )
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
@@ -131,6 +133,8 @@ def _life(rows: Rows, event: Event) -> list[Change]:
 
 def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
     changes: list[Change] = [(AGENTS, agent.name, _agent_row(agent))]
+    if agent.seat is not None:  # kept for good: a process that was an agent's never becomes the human
+        changes.append((SEATS, seat_row(agent.seat), agent.name.encode()))
     if agent.parent:
         changes += _as_subagent(rows, agent)
     elif agent.session:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.log.api import Rows
-from palaver.model.agent import Agent
+from palaver.model.agent import Agent, Seat
 from palaver.model.delivery import State, can_rise
 from palaver.model.mail import (
     CARRIED,
@@ -36,6 +36,7 @@ from palaver.model.priority import Priority
 
 AGENTS: Final = "agent"
 SESSIONS: Final = "session"
+SEATS: Final = "seat"
 SUBAGENTS: Final = "subagent"
 LAST_SUBAGENT: Final = "subagent_last"
 
@@ -65,6 +66,23 @@ def read_session(rows: Rows, harness: str, session: str) -> str | None:
     """Give the name under which a harness session was last here."""
     value = rows.get(SESSIONS, f"{harness}/{session}")
     return None if value is None else value.decode()
+
+
+def seat_row(seat: Seat) -> str:
+    """Return the key of the row that says that somebody sat at a process."""
+    return f"{seat.boot}/{seat.pid}/{seat.start}"
+
+
+def read_seats(rows: Rows, boot: str) -> list[Seat]:
+    """Return every process of this boot at which an agent has ever sat, without session keys."""
+    seats: list[Seat] = []
+    after = ""
+    while page := rows.scan(SEATS, f"{boot}/", after=after, limit=1000):
+        for key, _ in page:
+            pid, start = key.removeprefix(f"{boot}/").split("/")
+            seats.append(Seat(pid=int(pid), start=int(start), boot=boot))
+        after = page[-1][0]
+    return seats
 
 
 def read_subagent(rows: Rows, parent: str, key: str) -> str | None:

@@ -1,5 +1,7 @@
 """The commands by which an agent comes, goes and is seen."""
 
+from typing import Final
+
 from palaver.broker.outcome import Joined, Outcome
 from palaver.doors.argv.agent_page import long_table, short_table
 from palaver.doors.argv.call import Call
@@ -11,6 +13,8 @@ from palaver.links.seats import seat_mark
 from palaver.log.state import read_unread, read_unsure
 from palaver.model.names import SCRIPT_NAME
 from palaver.model.request import Join, Leave, Register, SetStatus
+
+_STAYS_SCRIPT: Final = "this process and its children are a script from now on: a person needs a new shell"
 
 
 async def join(call: Call) -> int:
@@ -80,6 +84,8 @@ async def leave(call: Call) -> int:
         await call.say_json({"name": call.caller.name})
     else:
         await call.say(f"{call.caller.name} has left")
+        if call.caller.seat is not None and call.caller.by is None:
+            await call.say(_STAYS_SCRIPT)
     return 0
 
 
