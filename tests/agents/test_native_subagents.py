@@ -175,7 +175,7 @@ async def test_another_daemon_is_told_of_those_that_live() -> None:
     await stage.reconnect()
 
     assert stage.keys(SubBeginOp) == ["b"]
-    assert stage.lanes() == [LaneOp(kind="native", name="nova_general_1")]
+    assert stage.lanes() == [LaneOp(kind="native", name="nova_general_1", remembers=True)]
     assert any(isinstance(one, StatusOp) for one in stage.bus.told)
     assert stage.names == {"b": "nova_general_1"}
 

@@ -62,7 +62,10 @@ class NativeLane:
         self._carry = carry
         self._on_change = on_change
         self._number = 0
-        self._is_in_hand = False
+        self._in_hand: tuple[int, int] | None = None
+        """The lane and the number of the offer that is being carried."""
+        self._was_open = False
+        """It was open before, so it knows of every offer since: one that it does not know never came here."""
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._opening = asyncio.Lock()
@@ -79,7 +82,7 @@ class NativeLane:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is in hand."""
-        return not self._is_in_hand
+        return self._in_hand is None
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -89,6 +92,7 @@ class NativeLane:
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Take up what an earlier version of this process had not told yet."""
         self._outcomes.extend(outcomes)
+        self._was_open = bool(outcomes)
 
     def has(self, lane: int) -> bool:
         """Whether an offer with this number of a lane is for this one."""
@@ -122,11 +126,13 @@ class NativeLane:
         early: list[tuple[Line, Callable[[Line], None]]] = []
         self._early = early
         try:
-            answer = await self._bus.ask(LaneOp(kind="native", name=self._name, outcomes=told))
+            answer = await self._bus.ask(
+                LaneOp(kind="native", name=self._name, remembers=self._was_open, outcomes=told)
+            )
         finally:
             self._early = None
         self._forget(told)
-        self._number, self._told = _opened(answer).lane, None
+        self._number, self._told, self._was_open = _opened(answer).lane, None, True
         self._tell_level()
         for line, otherwise in early:
             self.claim(line, otherwise)
@@ -148,12 +154,16 @@ class NativeLane:
         self._saying.cancel()
 
     def close(self) -> None:
-        """The way in is gone. What is in hand has no outcome, and a lane that is open ends in doubt."""
+        """The way in is gone. What is in hand is in doubt, and the daemon is told so."""
         if self._is_closed:
             return
         self._is_closed = True
+        in_hand = self._in_hand
         self._saying.cancel()
         if self._number:
+            if in_hand is not None and in_hand[0] == self._number:
+                lane, offer = in_hand
+                self._bus.mention(AnswerOp(lane=lane, offer=offer, answer=Answer.UNCONFIRMED))
             self._number = 0
             self._bus.drop()  # The lane ends with its connection; the next one has no such lane.
 
@@ -180,7 +190,7 @@ class NativeLane:
             reason = "the holder cannot read it"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
-        self._is_in_hand = True
+        self._in_hand = line.lane, line.offer
         self._at_rest.clear()
         self._saying.spawn(self._bring(line.lane, line.offer, messages))
 
@@ -191,7 +201,7 @@ class NativeLane:
             text = fenced(messages, self._name or self._bus.held.name)
             done = await self._carry(text, key)
         finally:
-            self._is_in_hand = False
+            self._in_hand = None
             if done.answer is Answer.UNCONFIRMED:
                 self._doubt(key, tuple(message.seq for message in messages))
             self._end(lane, offer, messages, done)
@@ -199,16 +209,11 @@ class NativeLane:
 
     def _end(self, lane: int, offer: int, messages: tuple[Offered, ...], done: Done) -> None:
         self._on_change()  # The level goes first: the next offer follows the answer.
-        if done.answer is Answer.UNCONFIRMED:
-            if lane == self._number and not self._is_closed:
-                # The ledger knows no such answer: a lane that ends leaves its offer in doubt.
-                self._bus.drop()
-            return
         outcome = Outcome(
             messages=tuple(message.seq for message in messages), answer=done.answer, grade=done.grade or ""
         )
         self._outcomes.append(outcome)
-        if lane == self._number:
+        if lane == self._number and not self._is_closed:
             self._saying.spawn(self._answer(lane, offer, outcome, done.reason))
 
     def _doubt(self, key: str, messages: tuple[int, ...]) -> None:
@@ -225,7 +230,7 @@ class NativeLane:
         if messages is None or self._is_closed:
             return
         self._outcomes.append(Outcome(messages=messages, answer=Answer.SEEN, grade=Grade.CONTEXT))
-        if not self._is_in_hand:
+        if self._in_hand is None:
             self._bus.drop()
 
     async def _answer(self, lane: int, offer: int, outcome: Outcome, reason: str) -> None:
@@ -236,7 +241,7 @@ class NativeLane:
             _logger.info("an answer was not taken: %s: %s", error.code, error)
         else:
             self._forget((outcome,))
-            if self._outcomes and not self._is_in_hand and not self._is_closed:
+            if self._outcomes and self._in_hand is None and not self._is_closed:
                 self._bus.drop()  # what was proven meanwhile is told with the next lane
 
     async def settle(self) -> None:

@@ -1,12 +1,17 @@
 """What a lane's word on its messages comes to. Asks the ledger for the step, and remembers refusals."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from palaver.delivery.lane import Answer, Lane
+from palaver.delivery.lane import Answer, Lane, Offer
 from palaver.delivery.ledger import Ledger
 from palaver.log.api import Log
 from palaver.model.delivery import Grade, State
+from palaver.model.mail import deliverable
 from palaver.model.message import is_raw
+from palaver.model.priority import format_priority
+
+_LIMIT_LATE: Final = 100
 
 
 async def take_word(
@@ -36,3 +41,34 @@ async def take_word(
             await ledger.refused(lane.agent, keys, lane=lane.word, reason=reason, evidence=evidence)
         lane.refused.update(seqs)
     await ledger.report(lane.agent, seqs, State.QUEUED, lane=lane.word, reason=reason)
+
+
+def keep_late(lane: Lane, offer: Offer) -> None:
+    """Remember an offer whose wait is over: a late word on it still counts."""
+    lane.late[offer.number] = offer
+    while len(lane.late) > _LIMIT_LATE:
+        del lane.late[next(iter(lane.late))]
+
+
+async def take_late_word(
+    ledger: Ledger, lane: Lane, number: int, answer: Answer, *, grade: str = "", reason: str = ""
+) -> None:
+    """Take a lane's word on an offer whose wait was over. An offer that it does not know was answered before.
+
+    What was seen after all is seen. What certainly did not arrive is queued again in its old place, but for
+    keys, which were meant for that moment.
+    """
+    offer = lane.late.pop(number, None)
+    if offer is None or answer is Answer.UNCONFIRMED:
+        return
+    if answer is Answer.SEEN:
+        grade = grade or Grade.HANDED
+        await ledger.report(lane.agent, offer.seqs, State.SEEN, lane=lane.word, grade=grade)
+        return
+    for event in offer.events:
+        entry = ledger.entry(event.seq, lane.agent)
+        if entry is not None and entry.unconfirmed and not is_raw(event):
+            priority = format_priority(deliverable(event).priority)
+            await ledger.report(
+                lane.agent, (event.seq,), State.QUEUED, lane=lane.word, reason=reason, priority=priority
+            )

@@ -13,17 +13,18 @@ from typing import Final
 import msgspec
 
 from palaver.clock import Clock
-from palaver.delivery.answers import take_word
+from palaver.delivery.answers import keep_late, take_late_word, take_word
 from palaver.delivery.expiry import expiring
-from palaver.delivery.lane import Ability, Answer, Lane, Level, Offer
+from palaver.delivery.lane import WITHDRAWN, Ability, Answer, Lane, Level, Offer
 from palaver.delivery.ledger import Ledger, Submit
 from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.offering import Offering
 from palaver.delivery.patience import Patience
+from palaver.delivery.silence import Silence
 from palaver.delivery.taker import Passes, Taker
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
-from palaver.log.state import find_mail, read_agent
+from palaver.log.state import agents_with_carried, find_mail, read_agent
 from palaver.model.delivery import AgentState, State
 from palaver.model.envelope import Event
 from palaver.model.life import BYE, HELLO, STATE_TYPES, is_ready, is_return
@@ -45,10 +46,15 @@ class Delivery:
         self._tasks = tasks
         self._mailboxes = Mailboxes(log, now_ms=clock.now_ms, put_back=self._put_back, lost=self._give_up)
         self._patience = Patience(clock, self._time_changed)
-        self._offering = Offering(log, self._ledger, self._mailboxes, self._patience, clock, tasks)
+        self._silence = Silence(clock, self._time_changed)
+        self._offering = Offering(
+            log, self._ledger, self._mailboxes, self._patience, self._silence, clock, tasks
+        )
         self._lanes = self._offering.lanes
         self.deadline_changed: Callable[[], None] = lambda: None
         """Told when something falls due sooner than before."""
+        for agent in agents_with_carried(log.rows):
+            self._silence.stray(agent)  # Its lane may come back and say what became of it.
         self._unsubscribe = log.subscribe(self._hear)
 
     def close(self) -> None:
@@ -127,12 +133,13 @@ class Delivery:
         reason: str = "",
         evidence: str = "",
     ) -> None:
-        """Take a lane's word on an offer; one it does not know is an answer that came twice.
+        """Take a lane's word on an offer. One that is not open was answered before, or its wait is over.
 
         When it cannot be written down the offer stays open, and the same answer can be given again.
         """
         offer = lane.offers.get(number)
         if offer is None:
+            await take_late_word(self._ledger, lane, number, answer, grade=grade, reason=reason)
             return
         said = {"grade": grade, "reason": reason, "evidence": evidence}
         await take_word(self._log, self._ledger, lane, offer.seqs, answer, **said)
@@ -159,19 +166,22 @@ class Delivery:
         """Take a lane's word on what it carried before this daemon started. Its holder remembered it."""
         await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
 
-    async def recovered(self, lane: Lane) -> None:
+    async def recovered(self, lane: Lane, *, knows_all: bool = True) -> None:
         """A lane has said all it remembers: what else its kind carried before is unconfirmed.
 
         An offer of which nothing is known to a holder that remembers every one never came to it: the daemon
-        ended between the two. It is in line again, but for keys, which were meant for that moment.
+        ended between the two. It is in line again, but for keys, which were meant for that moment. A holder
+        that has just started knows nothing of what another one carried: then `knows_all` is false.
         """
-        if lane.ability.remembers:
-            seqs = self._mailboxes.unclaimed(lane.agent, lane.word)
-            lost = [event for event in map(self._log.event, seqs) if event]
-            if seqs := [event.seq for event in lost if not is_raw(event)]:
-                reason = "it never came to its lane"
-                await self._ledger.report(lane.agent, seqs, State.QUEUED, lane=lane.word, reason=reason)
+        if lane.ability.remembers and knows_all:
+            await self._never_came(lane, self._mailboxes.unclaimed(lane.agent, lane.word))
         await self._doubt(lane.agent, lane.word)
+
+    async def _never_came(self, lane: Lane, seqs: Sequence[int]) -> None:
+        lost = [event for event in map(self._log.event, seqs) if event]
+        if texts := [event.seq for event in lost if not is_raw(event)]:
+            reason = "it never came to its lane"
+            await self._ledger.report(lane.agent, texts, State.QUEUED, lane=lane.word, reason=reason)
 
     async def close_lane(self, lane: Lane) -> None:
         """A lane is gone: what it carried stays submitted, unconfirmed, and the senders are told.
@@ -188,11 +198,19 @@ class Delivery:
         seqs = [seq for offer in lane.offers.values() for seq in offer.seqs]
         lane.offers.clear()
         self._patience.forget(lane)
+        self._silence.forget(lane)
         self._mailboxes.get(lane.agent).put_back(lane, seqs)  # In no hand, and submitted: nobody takes it up.
         self._offering.forget_idle(lane.agent)
         known = read_agent(self._log.rows, lane.agent)
-        if seqs and not (lane.ability.remembers and known is not None and not known.left):
+        if not seqs:
+            pass
+        elif not (lane.ability.remembers and known is not None and not known.left):
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
+        elif any(one.ability == lane.ability for one in self._lanes.get(lane.agent, ())):
+            await self._never_came(lane, seqs)  # Its holder is back, and has said all that it remembers.
+            await self._doubt(lane.agent, lane.word)
+        else:
+            self._silence.stray(lane.agent)
         await self._offering.let_go(lane.agent)
         self._offering.look(lane.agent)
 
@@ -269,7 +287,8 @@ class Delivery:
 
     def next_wait_s(self) -> float | None:
         """Give how long nothing falls due, or None for ever."""
-        waits = [] if (wait_s := self._patience.next_wait_s()) is None else [wait_s]
+        moments = (self._patience.next_wait_s(), self._silence.next_wait_s())
+        waits = [wait_s for wait_s in moments if wait_s is not None]
         if (deadline := self.next_deadline_ms()) is not None:
             waits.append(max(0, deadline - self._clock.now_ms()) / 1000)
         return min(waits, default=None)
@@ -283,7 +302,35 @@ class Delivery:
             await self._offering.hold_long(lane)
         for lane in self._patience.take_stuck():
             await self._offering.tell_stuck(lane)
+        for lane, number in self._silence.take_silent():
+            await self._end_silence(lane, number)
+        for agent in self._silence.take_strays():
+            await self._doubt(agent)
         await self.expire()
+
+    async def _end_silence(self, lane: Lane, number: int) -> None:
+        """An idle agent's lane has said nothing of an offer: the message is queued again, or in doubt."""
+        if (offer := lane.offers.get(number)) is None:
+            return
+        answer = lane.silence(offer)
+        keep_late(lane, offer)
+        await self.answer(lane, number, answer, reason=WITHDRAWN)
+        others = [one for one in self._lanes.get(lane.agent, ()) if one is not lane]
+        if answer is Answer.REFUSED and not any(one.can_reach(idle=True) for one in others):
+            lane.refused.difference_update(offer.seqs)  # Nothing else can wake the agent: once more this way.
+            self._offering.look(lane.agent)
+
+    async def reclaim(self, lane: Lane, seqs: Sequence[int]) -> None:
+        """The model is shown messages that were withdrawn before: no lane is to bring them again."""
+        mailbox = self._mailboxes.get(lane.agent)
+        free = [seq for seq in seqs if not mailbox.has_in_hand(seq)]
+        mailbox.hold(lane, free)
+        try:
+            await self._ledger.report(lane.agent, free, State.SUBMITTED, lane=lane.word)
+        finally:
+            mailbox.put_back(lane, free)
+        if (offer := self.take_up(lane, free)) is not None:
+            self.arrived(lane, offer.number)
 
     def next_deadline_ms(self) -> int | None:
         """The Unix time at which the next message expires, or None."""

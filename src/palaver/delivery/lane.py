@@ -33,6 +33,14 @@ class Answer(enum.StrEnum):
     """It left, and nobody can say whether it was read."""
 
 
+IDLE_WAIT_S: Final = 60.0
+"""So long a lane may say nothing of an offer while its agent is idle."""
+PACED: Final = "paced"
+"""Why a lane is closed that would pass the harness's own limit. Lanes that ask for messages need not wait."""
+WITHDRAWN: Final = "it was in no prompt, and was taken back"
+"""The reason for what is queued again because the harness never showed it to its model."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
     """What a lane can do for its agent."""
@@ -46,6 +54,7 @@ class Ability:
     """How many messages go at once."""
     remembers: bool = False
     """Whoever holds it knows of every offer that ever reached it, and says so on its next connection."""
+    idle_wait_s: float = IDLE_WAIT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +107,11 @@ class Lane:
     """Open offers that are where they should be, though not proven to be seen: more can follow them."""
     is_spent: bool = False
     """It carries nothing more, and is there only until it is known what became of what it carried."""
+    silence: Callable[[Offer], Answer] = lambda offer: Answer.UNCONFIRMED
+    """Says what it means that nothing was heard of an offer although the agent is idle: refused where it is
+    certain that the model was not shown it."""
+    late: dict[int, Offer] = field(default_factory=dict)
+    """Offers whose wait is over. A late word on one of them still counts."""
 
     def __post_init__(self) -> None:
         if self.is_terminal:
@@ -117,6 +131,11 @@ class Lane:
     def is_shut(self) -> bool:
         """Nothing can be done with it now: neither offer, nor hold back what a dialog stops."""
         return not self.is_behind_dialog and (self.is_busy or not self.level.is_open)
+
+    @property
+    def is_paced(self) -> bool:
+        """Nothing is on its way, and the next message waits for the harness's own limit."""
+        return not self.level.is_open and self.level.reason == PACED and not self.is_busy
 
     @property
     def can_take_keys(self) -> bool:

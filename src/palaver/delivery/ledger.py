@@ -12,7 +12,7 @@ from palaver.log.api import Log
 from palaver.log.state import read_entry
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
-from palaver.model.mail import DeliveryReport
+from palaver.model.mail import DeliveryReport, Entry
 from palaver.model.message import LOST
 from palaver.model.request import Notify, Report
 
@@ -41,8 +41,12 @@ class Ledger:
         reason: str = "",
         unconfirmed: bool = False,
         evidence: str = "",
+        priority: str = "",
     ) -> None:
-        """Ask for one step of some messages; what cannot take it any more stays as it is."""
+        """Ask for one step of some messages; what cannot take it any more stays as it is.
+
+        `priority` is for what has left the line and comes back into it.
+        """
         report = DeliveryReport(
             agent=agent,
             messages=tuple(seqs),
@@ -52,8 +56,13 @@ class Ledger:
             reason=reason,
             unconfirmed=unconfirmed,
             evidence=evidence,
+            priority=priority,
         )
         await self._submit(Report(report=report))
+
+    def entry(self, seq: int, agent: str) -> Entry | None:
+        """Return the line of one message for one recipient; None while nothing has happened to it."""
+        return read_entry(self._log.rows, seq, agent)
 
     async def unconfirmed(self, agent: str, seqs: Sequence[int], *, lane: str = "") -> None:
         """Nobody will ever say whether these were read: they stay submitted, and their senders are told."""

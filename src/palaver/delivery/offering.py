@@ -18,6 +18,7 @@ from palaver.delivery.ledger import Ledger
 from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.patience import SHUT_S, Patience
 from palaver.delivery.pick import asked_lane, behind_gate, pick, within
+from palaver.delivery.silence import Silence
 from palaver.log.api import Log
 from palaver.log.state import is_carried, read_agent, read_entry
 from palaver.model.agent import Agent
@@ -38,6 +39,7 @@ class Offering:
         ledger: Ledger,
         mailboxes: Mailboxes,
         patience: Patience,
+        silence: Silence,
         clock: Clock,
         tasks: asyncio.TaskGroup,
     ) -> None:
@@ -46,6 +48,7 @@ class Offering:
         self._ledger = ledger
         self._mailboxes = mailboxes
         self._patience = patience
+        self._silence = silence
         self._clock = clock
         self._tasks = tasks
         self._pumps: set[str] = set()
@@ -59,12 +62,19 @@ class Offering:
         """See whether something can go to an agent now. One look at a time for each agent."""
         if agent not in self.lanes:
             return
-        shut = self._shut(read_agent(self._log.rows, agent))
+        known = read_agent(self._log.rows, agent)
+        shut = self._shut(known)
+        self._watch_offers(known)
         for lane in self.lanes[agent]:
             self._patience.watch(lane, is_asleep=lane is shut)
         if agent not in self._pumps:
             self._pumps.add(agent)
             self._tasks.create_task(self._pump(agent))
+
+    def _watch_offers(self, agent: Agent | None) -> None:
+        """Bound the wait for what is open on an agent's lanes, for as long as it is idle."""
+        if agent is not None:
+            self._silence.watch(self.lanes.get(agent.name, ()), is_idle=agent.state == AgentState.IDLE)
 
     async def _pump(self, agent: str) -> None:
         try:
@@ -128,6 +138,7 @@ class Offering:
                 left.update(offer.seqs)
                 lane.offers[offer.number] = offer
                 lane.carry(offer)
+                self._watch_offers(read_agent(self._log.rows, lane.agent))
                 return offer
             if ours:
                 reason = "the lane closed before anything left"
@@ -156,6 +167,7 @@ class Offering:
         offer = Offer(next(self._numbers), events)
         mailbox.hold(lane, offer.seqs)
         lane.offers[offer.number] = offer
+        self._watch_offers(read_agent(self._log.rows, lane.agent))
         return offer
 
     def _is_carried(self, agent: str, seq: int) -> bool:

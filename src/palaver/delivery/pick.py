@@ -53,6 +53,8 @@ def pick(
     for lane in lanes_in_order(lanes, idle=idle, asking=asking):
         if blocked and lane is not asking and not lane.is_behind_dialog and _has_dialog(lanes):
             continue  # nothing of it is read before the dialog is answered: who waits behind that is told
+        if asking is not None and lane is not asking and lane.is_paced:
+            continue  # whoever asks is sooner there, and passes no limit of the harness
         if lane.is_shut or turned_down == set() or (lane.ability.is_pulled and lane is not asking):
             return None
         paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog

@@ -3,10 +3,15 @@
 A line of a monitor is cut after 500 characters, and lines that come together after 3,000; what a hook says
 that wakes is not cut, and stands there as it is. The session is shown them as a prompt of its own, of which a
 hook is told first: so the hook can add what was cut, and it is known that they arrived.
+
+Claude Code limits how often a monitor may write. Lines within 200 ms are one event. A monitor has ten events to
+begin with and one more every two seconds; an event above that is dropped without a word, and a monitor that
+writes too much for 30 seconds is ended. `Pace` counts the events and stays below the limit.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from palaver.model.forms import Line, format_one_line
@@ -16,6 +21,10 @@ LIMIT_LINE: Final = 480
 LIMIT_TOGETHER: Final = 2800
 LIMIT_MESSAGES: Final = 10
 """More at once would leave too little room for each."""
+EVENTS_AT_ONCE: Final = 8
+"""So many events may follow each other without a pause. Claude Code takes ten."""
+EVENT_EVERY_S: Final = 2.1
+"""After this time one more event may go. Claude Code counts two seconds."""
 LIMIT_WAKE: Final = 6000
 """Of all that wakes a session at once; the hook of that prompt adds what is longer."""
 
@@ -32,6 +41,33 @@ _PLACE: Final = re.compile(
     r"(?::[A-Za-z0-9]+)?\] ",
     re.MULTILINE,
 )
+
+
+@dataclass(slots=True)
+class Pace:
+    """The events that a monitor may still write. Times are seconds of the system's monotonic clock."""
+
+    events: int = EVENTS_AT_ONCE
+    since_s: float = 0.0
+    """When the last event was added."""
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long the next event must wait; 0 means that it can go now."""
+        self._refill(now_s)
+        return 0.0 if self.events else max(0.0, self.since_s + EVENT_EVERY_S - now_s)
+
+    def spend(self, now_s: float) -> None:
+        """Count one event that goes now."""
+        self._refill(now_s)
+        self.events = max(0, self.events - 1)
+
+    def _refill(self, now_s: float) -> None:
+        if self.events >= EVENTS_AT_ONCE or not 0 <= now_s - self.since_s < EVENTS_AT_ONCE * EVENT_EVERY_S:
+            self.events, self.since_s = EVENTS_AT_ONCE, now_s
+            return
+        more = int((now_s - self.since_s) / EVENT_EVERY_S)
+        self.since_s += more * EVENT_EVERY_S
+        self.events = min(EVENTS_AT_ONCE, self.events + more)
 
 
 def monitor_lines(messages: Sequence[Line]) -> list[tuple[str, bool]]:

@@ -163,6 +163,12 @@ def read_carried(rows: Rows, agent: str) -> list[int]:
     return [place_of_key(key) for key, _ in rows.scan(CARRIED, f"{agent}/", limit=_LIMIT_LIST)]
 
 
+def agents_with_carried(rows: Rows) -> list[str]:
+    """Return the agents to which something is on its way, by name."""
+    found = rows.scan(CARRIED, "", limit=_LIMIT_LIST)
+    return sorted({key.rpartition("/")[0] for key, _ in found})
+
+
 def read_unsure(rows: Rows, agent: str) -> list[int]:
     """Give the places of what an agent may or may not have read: lanes ended before it was confirmed."""
     return [place_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]

@@ -1,36 +1,62 @@
 """`pal monitor`: what a harness keeps running beside a session, so that messages come as lines at any time.
 
 A native lane. An offer is on its way until a hook shows its lines in a prompt; where no hooks come, nothing
-better will ever be known than that they were written out.
+better will ever be known than that they were written out. The lane is closed while another line would pass the
+harness's own limit. If the agent is idle and no prompt has shown the lines, the harness has dropped them: the
+offer is withdrawn, and the message goes by another lane, or once more by this one.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Offer
+import msgspec
+
+from palaver.delivery.lane import PACED, Ability, Answer, Lane, LaneKind, Level, Offer
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.looking_after import looked_after
 from palaver.doors.argv.message_page import injection_line
 from palaver.doors.argv.native_offers import Offers, give_back, remember_cut
 from palaver.errors import WhoAreYou
-from palaver.harness.claude_monitor import LIMIT_MESSAGES, monitor_lines
+from palaver.harness.claude_monitor import LIMIT_MESSAGES, Pace, monitor_lines
 from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.life import BYE
 from palaver.model.message import INSTANCE
 
-ABILITY: Final = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True, limit=LIMIT_MESSAGES)
+ABILITY: Final = Ability(
+    kind=LaneKind.NATIVE,
+    reaches_busy=True,
+    wakes_idle=True,
+    limit=LIMIT_MESSAGES,
+    remembers=True,
+    idle_wait_s=15.0,
+)
+_LIMIT_HAD: Final = 40
+"""A token names at most so many messages: the client has room for 1,024 bytes."""
+
+
+class _Token(msgspec.Struct, frozen=True, array_like=True):
+    """What the client keeps for the next daemon: what it was given, and how much it may still write."""
+
+    events: int
+    since_s: float
+    had: tuple[int, ...] | None
+    """The messages that it was given and that were not proven then; None when they are too many to name."""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_Token).decode
 
 
 async def monitor(call: Call) -> int:
     """Carry the caller's mail until its session ends. When the bus stops, the client waits for the next."""
     if call.caller.kind != INSTANCE:
         raise WhoAreYou("only an agent has mail that could come: join first with 'pal join'")
-    watching = _Monitor(call)
-    unsubscribe = call.services.log.subscribe(watching.follow)
     call.connection.comes_back = True
+    watching = _Monitor(call, _read_token(call.asked.resume))
+    unsubscribe = call.services.log.subscribe(watching.follow)
     try:
         async with looked_after(call):
             return await watching.run()
@@ -39,51 +65,126 @@ async def monitor(call: Call) -> int:
         await watching.close()
 
 
+def _read_token(token: bytes | None) -> _Token | None:
+    try:
+        return None if token is None else _decode(token)
+    except msgspec.DecodeError:  # of an older daemon
+        return None
+
+
 class _Monitor:
     """One monitor and its lane."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, before: _Token | None) -> None:
+        """`before` is what the client kept of an earlier daemon; None for a client that has just started."""
         self._call = call
+        self._clock = call.services.clock
+        self._before = before
+        self._pace = Pace() if before is None else Pace(before.events, before.since_s)
+        self._reopening: asyncio.TimerHandle | None = None
         self._offers: Offers = asyncio.Queue()
-        self._lane: Lane = call.services.delivery.open_lane(
-            call.caller.name, ABILITY, self._offers.put_nowait
-        )
-        call.services.conversations.add_native(self._lane)
+        self._lane: Lane | None = None
+        self._written: set[int] = set()
+        """The offers whose lines the client has written out."""
+        self._withdrawn: set[int] = set()
+        """The messages that were withdrawn once. No message is withdrawn twice."""
 
     def follow(self, events: Sequence[Event]) -> None:
         """End with the agent."""
-        if any(event.type == BYE and event.sender == self._lane.agent for event in events):
+        if any(event.type == BYE and event.sender == self._call.caller.name for event in events):
             self._offers.put_nowait(None)
 
     async def run(self) -> int:
-        await self._call.services.delivery.recovered(self._lane)
+        # The token goes first. A client that brings one has had every offer since, or can say that it had not.
+        await self._call.write(b"", self._token(() if self._before is None else self._before.had))
+        await self._call.connection.output.flushed()
+        lane = await self._open()
         while True:
             with self._call.connection.waiting():
                 offer = await self._offers.get()
             if offer is None:
                 return 0
-            await self._write(offer)
+            await self._write(lane, offer)
+
+    async def _open(self) -> Lane:
+        """Open the lane, and tell what the client had of what an earlier daemon submitted."""
+        services, name = self._call.services, self._call.caller.name
+        delivery = services.delivery
+        self._lane = lane = delivery.open_lane(name, ABILITY, self._offers.put_nowait)
+        lane.silence = self._silence
+        services.conversations.add_native(lane)
+        self._keep_pace(lane)
+        had = None if self._before is None else self._before.had
+        if had and (offer := delivery.take_up(lane, had)) is not None:
+            delivery.arrived(lane, offer.number)  # The harness has it, and a prompt may have shown it already.
+        await delivery.recovered(lane, knows_all=had is not None)
+        return lane
 
     async def close(self) -> None:
         """What was not handed to the client never left; of the rest nobody knows more than the hooks."""
+        if self._reopening is not None:
+            self._reopening.cancel()
+        if (lane := self._lane) is None:
+            return
         services = self._call.services
-        reason = "the monitor ended before it left"
-        await give_back(services.delivery, self._lane, self._offers, reason)
-        services.conversations.remove_native(self._lane)
-        await services.delivery.close_lane(self._lane)
+        await give_back(services.delivery, lane, self._offers, "the monitor ended before it left")
+        services.conversations.remove_native(lane)
+        if self._call.connection.has_gone:  # The client is not there to say what it had.
+            for number in list(lane.offers):
+                await services.delivery.answer(lane, number, Answer.UNCONFIRMED)
+        await services.delivery.close_lane(lane)
 
-    async def _write(self, offer: Offer) -> None:
-        services, name = self._call.services, self._lane.agent
+    async def _write(self, lane: Lane, offer: Offer) -> None:
+        services, name = self._call.services, lane.agent
         lines = [injection_line(event, name, services.log.device) for event in offer.events]
         written = monitor_lines(lines)
         conversation = services.conversations.get(name)
         remember_cut(conversation, offer, written)
         data = "".join(f"{text}\n" for text, _ in written).encode("utf-8", "backslashreplace")
-        flushed: Callable[[], None] | None = partial(self._flushed, offer) if conversation is None else None
-        await self._call.write(data, b"-", flushed=flushed)
+        self._pace.spend(self._clock.monotonic_s())
+        self._keep_pace(lane)
+        had = tuple(seq for one in lane.offers.values() for seq in one.seqs)
+        flushed = partial(self._flushed, lane, offer, is_all=conversation is None)
+        await self._call.write(data, self._token(had), flushed=flushed)
 
-    def _flushed(self, offer: Offer) -> None:
+    def _flushed(self, lane: Lane, offer: Offer, *, is_all: bool) -> None:
+        self._written.add(offer.number)
+        if is_all:  # No hook will show it.
+            delivery = self._call.services.delivery
+            self._call.connection.spawn(
+                delivery.answer(lane, offer.number, Answer.SEEN, grade=Grade.FLUSHED)
+            )
+
+    def _token(self, had: tuple[int, ...] | None) -> bytes:
+        named = had if had is not None and len(had) <= _LIMIT_HAD else None
+        return _encode(_Token(self._pace.events, round(self._pace.since_s, 3), named))
+
+    # The harness's limit
+
+    def _keep_pace(self, lane: Lane) -> None:
+        """Close the lane while the harness would drop another line."""
+        wait_s = self._pace.wait_s(self._clock.monotonic_s())
         delivery = self._call.services.delivery
-        self._call.connection.spawn(
-            delivery.answer(self._lane, offer.number, Answer.SEEN, grade=Grade.FLUSHED)
+        if not wait_s:
+            delivery.set_level(lane, Level())
+            return
+        delivery.set_level(lane, Level(is_open=False, reason=PACED))
+        self._reopening = asyncio.get_running_loop().call_later(wait_s, self._keep_pace, lane)
+
+    def _silence(self, offer: Offer) -> Answer:
+        """Say what it means that an idle agent was shown nothing of an offer.
+
+        Hooks tell of every prompt. Lines that were written out and are in none were dropped.
+        """
+        lane = self._lane
+        assert lane is not None  # else nothing could be offered
+        is_proven = (
+            offer.number in self._written
+            and offer.number not in lane.arrived
+            and self._withdrawn.isdisjoint(offer.seqs)
+            and self._call.services.conversations.get(lane.agent) is not None
         )
+        if not is_proven:
+            return Answer.UNCONFIRMED
+        self._withdrawn.update(offer.seqs)
+        return Answer.REFUSED

@@ -60,6 +60,11 @@ class ArgvConnection(asyncio.Protocol):
         self.comes_back = False
         """The client waits for the next daemon, also when this one was told to stay down."""
 
+    @property
+    def has_gone(self) -> bool:
+        """The client has ended the connection itself, and will ask no other daemon."""
+        return self.is_lost and not self._is_let_go
+
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
         """Take a transport over, with what was read of it behind the magic word."""
         self._transport = transport

@@ -13,7 +13,7 @@ from typing import Final
 from palaver.broker.broker import Broker
 from palaver.delivery.allowances import is_limited
 from palaver.delivery.delivery import Delivery
-from palaver.delivery.lane import Offer
+from palaver.delivery.lane import WITHDRAWN, Offer
 from palaver.doors.hooks.conversation import LIMIT_BLOCKS, Conversation, Conversations
 from palaver.doors.hooks.speakers import Speakers
 from palaver.doors.hooks.words import LIMIT_TEXT, mail_text
@@ -99,6 +99,7 @@ class HookDesk:
             self._conversations.part(conversation)  # not when it is written down: the next may begin before
         if begins:
             await self._conversations.finish(caller.name)  # its instructions name what is unconfirmed
+        await self._reclaim(conversation, news)
         context = self._context(conversation, news)
         offer = await self._mail(conversation, news)
         if offer is not None:
@@ -153,6 +154,20 @@ class HookDesk:
         conversation.arrived(ours)
         cut = [event for place in ours if place in conversation.cut and (event := log.event(place))]
         return self._text(conversation.agent, cut)
+
+    async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
+        """Keep what was withdrawn, and stands in a prompt after all, from going by another lane."""
+        if news.step is not Step.PROMPT or news.agent_id:
+            return
+        rows, agent = self._log.rows, conversation.agent
+        entries = [(place, read_entry(rows, place, agent)) for place in sorted(places_in_notice(news.prompt))]
+        late = [
+            place
+            for place, entry in entries
+            if entry is not None and entry.state == State.QUEUED and entry.reason == WITHDRAWN
+        ]
+        if late:
+            await self._delivery.reclaim(conversation.lane, late)
 
     async def _mail(self, conversation: Conversation, news: HookNews) -> Offer | None:
         if news.agent_id or news.is_deaf or news.step not in _CARRIERS:
