@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, FakeLane, OpenLog, open_memory, open_sqlite, opened_bus
 
-from palaver.delivery.lane import Answer, LaneKind, Offer
+from palaver.delivery.lane import IDLE_WAIT_S, Answer, LaneKind, Offer
 from palaver.delivery.taker import Taker
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
@@ -30,6 +30,8 @@ steps = st.one_of(
     st.tuples(st.just("lane"), st.sampled_from(LaneKind)),
     st.tuples(st.just("answer"), choices, st.sampled_from(Answer)),
     st.tuples(st.just("end"), choices),
+    st.tuples(st.just("silence"), st.booleans()),
+    st.tuples(st.just("late"), choices, st.sampled_from(Answer)),
     st.tuples(st.just("status"), st.sampled_from(["idle", "active", "blocked"])),
     st.tuples(st.just("turn"), st.integers(1, 5)),
 )
@@ -119,6 +121,31 @@ class Table:
             self.lanes.remove(lane)
             self.lost.update(seq for offer in lane.lane.offers.values() for seq in offer.seqs)
             await self.bus.delivery.close_lane(lane.lane)
+
+    async def _silence(self, is_certain: bool) -> None:
+        """Nothing is said of what is open until the wait for it is over, if the agent is idle."""
+        before = {(lane, number) for lane in self.lanes for number in lane.lane.offers}
+        for lane in self.lanes:
+            lane.lane.silence = lambda offer: Answer.REFUSED if is_certain else Answer.UNCONFIRMED
+        self.bus.clock.advance(IDLE_WAIT_S)
+        await self.bus.delivery.catch_up()
+        over = [lane.lane.late[number] for lane, number in before if number not in lane.lane.offers]
+        if not is_certain:
+            self.lost.update(seq for offer in over for seq in offer.seqs)
+
+    async def _late(self, which: int, answer: Answer) -> None:
+        """A lane says what became of an offer after the wait for it was over."""
+        offers = [(lane.lane, offer) for lane in self.lanes for offer in lane.lane.late.values()]
+        if not offers:
+            return
+        lane, offer = _one(offers, which)
+        await self.bus.delivery.answer(lane, offer.number, answer)
+        if answer is Answer.SEEN:
+            self.seen.update(offer.seqs)
+            for seqs in self.takers.values():
+                seqs.difference_update(offer.seqs)
+        elif answer is not Answer.UNCONFIRMED:
+            self.lost.difference_update(offer.seqs)
 
     async def _status(self, state: str) -> None:
         await self.bus.submit(self.nova, SetStatus(state=state))

@@ -1,0 +1,367 @@
+"""The bounded wait for a lane that says nothing: the next lane or a notice, never silence, and nothing twice."""
+
+import asyncio
+
+import pytest
+from tests.delivery.terminals import becomes, notices
+from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
+from tests.limits import LIMIT_S
+
+from palaver.delivery.lane import IDLE_WAIT_S, PACED, WITHDRAWN, Ability, Answer, LaneKind, Level, Offer
+from palaver.model.agent import Caller
+from palaver.model.delivery import AgentState
+from palaver.model.envelope import Event
+from palaver.model.request import Leave, Send, SetStatus
+
+HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
+
+
+@pytest.fixture
+async def luna(bus: Bus) -> Caller:
+    return await bus.join("luna")
+
+
+@pytest.fixture
+async def nova(bus: Bus) -> Caller:
+    return await bus.join("nova", holder="hash", seat=seat(7))
+
+
+async def passes(bus: Bus, seconds: float) -> None:
+    """Let time pass, as the daemon's clock does."""
+    bus.clock.advance(seconds)
+    await bus.delivery.catch_up()
+
+
+def is_unconfirmed(bus: Bus, event: Event) -> bool:
+    entry = bus.entry(event, "nova")
+    return entry is not None and entry.unconfirmed
+
+
+def dropping(bus: Bus, kind: LaneKind = LaneKind.NATIVE, **abilities: bool) -> FakeLane:
+    """Open a lane whose holder is certain that the model was not shown what an idle agent says nothing of."""
+    lane = bus.open_lane("nova", kind, **abilities)
+    lane.lane.silence = lambda offer: Answer.REFUSED
+    return lane
+
+
+# What a lane says nothing of
+
+
+async def test_an_idle_agent_that_shows_nothing_leaves_a_message_in_doubt_and_its_sender_is_told(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+
+    await passes(bus, IDLE_WAIT_S - 1)
+    too_early = is_unconfirmed(bus, event)
+    wait_s = bus.delivery.next_wait_s()
+    await passes(bus, 1)
+
+    assert (too_early, wait_s) == (False, 1)
+    assert is_unconfirmed(bus, event)
+    (said,) = await notices(bus, "luna")
+    assert f"#{event.seq} was handed to nova and never confirmed" in said
+    await passes(bus, IDLE_WAIT_S)
+    assert len(await notices(bus, "luna")) == 1
+
+
+async def test_while_an_agent_works_the_wait_does_not_run(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = bus.open_lane("nova")
+    await bus.submit(nova, SetStatus(state="active"))
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+
+    await passes(bus, IDLE_WAIT_S)
+    await bus.submit(nova, SetStatus(state="idle"))
+    await passes(bus, IDLE_WAIT_S - 1)
+    await bus.submit(nova, SetStatus(state="active"))
+    await bus.submit(nova, SetStatus(state="idle"))
+    await passes(bus, IDLE_WAIT_S - 1)
+    before = is_unconfirmed(bus, event)
+    await passes(bus, 1)
+
+    assert not before
+    assert is_unconfirmed(bus, event)
+
+
+async def test_a_lane_that_is_certain_gives_the_message_to_the_next_lane(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    native, terminal = dropping(bus), bus.open_lane("nova", LaneKind.TERMINAL)
+    event = await bus.send(luna, "hello", "@nova")
+    await native.next()
+
+    await passes(bus, IDLE_WAIT_S)
+
+    offer = await terminal.next()
+    assert texts_of(offer.events) == ["hello"]
+    await bus.delivery.answer(terminal.lane, offer.number, Answer.SEEN)
+    assert bus.state(event, "nova") == "seen"
+    assert native.is_empty
+    assert await notices(bus, "luna") == []
+
+
+async def test_with_no_other_way_to_wake_the_agent_it_goes_once_more_by_the_same_lane(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    native = dropping(bus)
+    bus.delivery.open_lane("nova", HOOK, lambda offer: None)
+    await bus.send(luna, "hello", "@nova")
+    await native.next()
+
+    await passes(bus, IDLE_WAIT_S)
+
+    assert await native.next_texts() == ["hello"]
+
+
+async def test_a_hook_may_take_what_was_withdrawn(bus: Bus, luna: Caller, nova: Caller) -> None:
+    native, _ = dropping(bus), bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
+    hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
+    event = await bus.send(luna, "hello", "@nova")
+    await native.next()
+    await passes(bus, IDLE_WAIT_S)
+    await becomes(bus, event, "queued")
+
+    offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
+
+    assert offer is not None
+    assert texts_of(offer.events) == ["hello"]
+
+
+async def test_what_was_answered_in_time_is_left_alone(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+    bus.clock.advance(IDLE_WAIT_S)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bus.delivery.answer(lane.lane, offer.number, Answer.SEEN))
+        group.create_task(bus.delivery.catch_up())
+
+    assert bus.state(event, "nova") == "seen"
+
+
+# A late word
+
+
+async def test_what_is_seen_after_all_is_seen(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+    await passes(bus, IDLE_WAIT_S)
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN, grade="context")
+    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+
+    entry = bus.entry(event, "nova")
+    assert entry is not None
+    assert (entry.state, entry.grade) == ("seen", "context")
+
+
+@pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.DEFERRED])
+async def test_what_did_not_arrive_after_all_is_queued_in_its_old_place(
+    bus: Bus, luna: Caller, nova: Caller, answer: Answer
+) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova", priority="interrupt")
+    offer = await lane.next()
+    await passes(bus, IDLE_WAIT_S)
+    await bus.submit(nova, SetStatus(state="blocked"))
+
+    await bus.delivery.answer(lane.lane, offer.number, answer)
+
+    assert (await lane.next()).seqs == (event.seq,)
+
+
+async def test_a_late_doubt_is_no_news(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+    await passes(bus, IDLE_WAIT_S)
+    before = len(bus.asked)
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.UNCONFIRMED)
+
+    assert len(bus.asked) == before
+    assert is_unconfirmed(bus, event)
+
+
+async def test_keys_are_never_pressed_later(bus: Bus, nova: Caller) -> None:
+    lane = bus.open_lane("nova", LaneKind.TERMINAL)
+    event = await bus.submit(HUMAN, Send(text="", raw=b"x", recipient="nova"))
+    assert event is not None
+    offer = await lane.next()
+    await passes(bus, IDLE_WAIT_S)
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+
+    assert is_unconfirmed(bus, event)
+
+
+async def test_of_very_many_the_oldest_is_forgotten(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = bus.open_lane("nova", limit=1)
+    first: Offer | None = None
+    for number in range(101):
+        await bus.send(luna, str(number), "@nova")
+        offer = await lane.next()
+        first = first or offer
+        await passes(bus, IDLE_WAIT_S)
+
+    assert first is not None
+    assert first.number not in lane.lane.late
+    assert len(lane.lane.late) == 100
+
+
+# What no lane has in hand
+
+
+async def test_what_no_lane_claims_in_time_is_in_doubt(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = bus.open_lane("nova", remembers=True)
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+    await bus.delivery.close_lane(lane.lane)
+    before = is_unconfirmed(bus, event)
+
+    await passes(bus, IDLE_WAIT_S)
+
+    assert not before
+    assert is_unconfirmed(bus, event)
+    assert len(await notices(bus, "luna")) == 1
+
+
+async def test_the_next_daemon_waits_for_a_lane_that_comes_back_and_no_longer(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova", remembers=True)
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+    bus.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        again = Bus(bus.log, bus.clock, tasks)
+        await passes(again, IDLE_WAIT_S)
+        again.close()
+
+    assert is_unconfirmed(bus, event)
+
+
+async def test_an_old_connection_that_ends_late_had_what_its_holder_never_got(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    old = bus.open_lane("nova", remembers=True)
+    event = await bus.send(luna, "hello", "@nova")
+    await old.next()
+    new = bus.open_lane("nova", remembers=True)
+    await bus.delivery.recovered(new.lane)
+
+    await bus.delivery.close_lane(old.lane)
+
+    assert (await new.next()).seqs == (event.seq,)
+
+
+async def test_a_holder_that_has_just_started_says_nothing_of_another_ones_offers(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    old = bus.open_lane("nova", remembers=True)
+    event = await bus.send(luna, "hello", "@nova")
+    await old.next()
+    await bus.delivery.close_lane(old.lane)
+
+    new = bus.open_lane("nova", remembers=True)
+    await bus.delivery.recovered(new.lane, knows_all=False)
+
+    assert is_unconfirmed(bus, event)
+    assert new.is_empty
+
+
+async def test_with_the_agent_gone_a_lane_that_ends_leaves_doubt_at_once(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova", remembers=True)
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+
+    await bus.submit(nova, Leave())
+    await bus.delivery.close_lane(lane.lane)
+
+    assert is_unconfirmed(bus, event)
+
+
+# What was withdrawn, and shows up
+
+
+async def test_what_shows_up_after_all_is_brought_by_no_other_lane(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    native = dropping(bus)
+    bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
+    hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
+    event = await bus.send(luna, "hello", "@nova")
+    await native.next()
+    await passes(bus, IDLE_WAIT_S)
+    await becomes(bus, event, "queued")
+    entry = bus.entry(event, "nova")
+    assert entry is not None
+    assert entry.reason == WITHDRAWN
+
+    await bus.delivery.reclaim(hook, [event.seq])
+
+    assert bus.state(event, "nova") == "submitted"
+    assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
+    (number,) = hook.offers
+    assert number in hook.arrived
+    await bus.delivery.answer(hook, number, Answer.SEEN)
+    assert bus.state(event, "nova") == "seen"
+
+
+async def test_what_another_lane_has_in_hand_by_then_stays_there(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    native, terminal = dropping(bus), bus.open_lane("nova", LaneKind.TERMINAL)
+    hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
+    event = await bus.send(luna, "hello", "@nova")
+    await native.next()
+    await passes(bus, IDLE_WAIT_S)
+    await terminal.next()
+
+    await bus.delivery.reclaim(hook, [event.seq])
+
+    assert hook.offers == {}
+    assert bus.state(event, "nova") == "submitted"
+
+
+# A lane that keeps a limit of its harness
+
+
+async def test_a_lane_that_is_paced_lets_a_hook_go_first_and_no_terminal(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    native = bus.open_lane("nova", LaneKind.NATIVE, Level(is_open=False, reason=PACED))
+    terminal = bus.open_lane("nova", LaneKind.TERMINAL)
+    hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
+    await bus.send(luna, "one", "@nova")
+
+    offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
+    await bus.send(luna, "two", "@nova")
+    bus.delivery.set_level(native.lane, Level())
+
+    assert offer is not None
+    assert texts_of(offer.events) == ["one"]
+    assert await native.next_texts() == ["two"]
+    assert terminal.is_empty
+
+
+async def test_nothing_overtakes_what_is_on_its_way_on_a_lane_that_is_paced(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    native = bus.open_lane("nova")
+    hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
+    await bus.send(luna, "one", "@nova")
+    await native.next()
+    bus.delivery.set_level(native.lane, Level(is_open=False, reason=PACED))
+    await bus.send(luna, "two", "@nova")
+
+    async with asyncio.timeout(LIMIT_S):
+        assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
