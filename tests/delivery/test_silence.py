@@ -1,4 +1,4 @@
-"""The bounded wait for a lane that says nothing: the next lane or a notice, never silence, and nothing twice."""
+"""The bounded wait for a lane that says nothing: then the next lane or a notice, and nothing twice."""
 
 import asyncio
 
@@ -37,9 +37,9 @@ def is_unconfirmed(bus: Bus, event: Event) -> bool:
     return entry is not None and entry.unconfirmed
 
 
-def dropping(bus: Bus, kind: LaneKind = LaneKind.NATIVE, **abilities: bool) -> FakeLane:
+def dropping(bus: Bus) -> FakeLane:
     """Open a lane whose holder is certain that the model was not shown what an idle agent says nothing of."""
-    lane = bus.open_lane("nova", kind, **abilities)
+    lane = bus.open_lane("nova")
     lane.lane.silence = lambda offer: Answer.REFUSED
     return lane
 
@@ -201,7 +201,7 @@ async def test_keys_are_never_pressed_later(bus: Bus, nova: Caller) -> None:
 
 
 async def test_of_very_many_the_oldest_is_forgotten(bus: Bus, luna: Caller, nova: Caller) -> None:
-    lane = bus.open_lane("nova", limit=1)
+    lane = bus.open_lane("nova")
     first: Offer | None = None
     for number in range(101):
         await bus.send(luna, str(number), "@nova")

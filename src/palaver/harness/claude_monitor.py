@@ -4,9 +4,9 @@ A line of a monitor is cut after 500 characters, and lines that come together af
 that wakes is not cut, and stands there as it is. The session is shown them as a prompt of its own, of which a
 hook is told first: so the hook can add what was cut, and it is known that they arrived.
 
-Claude Code limits how often a monitor may write. Lines within 200 ms are one event. A monitor has ten events to
-begin with and one more every two seconds; an event above that is dropped without a word, and a monitor that
-writes too much for 30 seconds is ended. `Pace` counts the events and stays below the limit.
+Claude Code limits how often a monitor may write. Lines within 200 ms are one event. A monitor has ten events
+to begin with and one more every two seconds; an event above that is dropped without a word, and a monitor
+that writes too much for 30 seconds is ended. `Pace` counts the events and stays below the limit.
 """
 
 import re

@@ -1,9 +1,9 @@
 """`pal monitor`: what a harness keeps running beside a session, so that messages come as lines at any time.
 
 A native lane. An offer is on its way until a hook shows its lines in a prompt; where no hooks come, nothing
-better will ever be known than that they were written out. The lane is closed while another line would pass the
-harness's own limit. If the agent is idle and no prompt has shown the lines, the harness has dropped them: the
-offer is withdrawn, and the message goes by another lane, or once more by this one.
+better will ever be known than that they were written out. The lane is closed while another line would pass
+the harness's own limit. If the agent is idle and no prompt has shown the lines, the harness has dropped them:
+the offer is withdrawn, and the message goes by another lane, or once more by this one.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class _Monitor:
             self._offers.put_nowait(None)
 
     async def run(self) -> int:
-        # The token goes first. A client that brings one has had every offer since, or can say that it had not.
+        # The token goes first: a client that brings one can say of every offer since whether it had it.
         await self._call.write(b"", self._token(() if self._before is None else self._before.had))
         await self._call.connection.output.flushed()
         lane = await self._open()
@@ -116,7 +116,9 @@ class _Monitor:
         self._keep_pace(lane)
         had = None if self._before is None else self._before.had
         if had and (offer := delivery.take_up(lane, had)) is not None:
-            delivery.arrived(lane, offer.number)  # The harness has it, and a prompt may have shown it already.
+            delivery.arrived(
+                lane, offer.number
+            )  # The harness has it, and a prompt may have shown it already.
         await delivery.recovered(lane, knows_all=had is not None)
         return lane
 
@@ -151,9 +153,7 @@ class _Monitor:
         self._written.add(offer.number)
         if is_all:  # No hook will show it.
             delivery = self._call.services.delivery
-            self._call.connection.spawn(
-                delivery.answer(lane, offer.number, Answer.SEEN, grade=Grade.FLUSHED)
-            )
+            self._call.connection.spawn(delivery.answer(lane, offer.number, Answer.SEEN, grade=Grade.FLUSHED))
 
     def _token(self, had: tuple[int, ...] | None) -> bytes:
         named = had if had is not None and len(had) <= _LIMIT_HAD else None
