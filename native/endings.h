@@ -70,11 +70,50 @@ static void tell_signal(int number)
     told = 1;
 }
 
+/* The largest number in a text, or -1: the tokens of a follower hold nothing but seqs. */
+static int64_t largest_number(const unsigned char *text, size_t n)
+{
+    int64_t largest = -1, number = -1;
+
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            number = -1;
+        else if (number < INT64_MAX / 10 - 1)
+            number = (number < 0 ? 0 : number) * 10 + (text[i] - '0');
+        if (number > largest)
+            largest = number;
+    }
+    return largest;
+}
+
+/* End a follower while no daemon is there to say the cursor: nothing is left to write out. Also runs in a signal. */
+static _Noreturn void end_follower(int number)
+{
+    int64_t place = largest_number(token.data, token.length);
+    char line[64] = "cursor_event_seq=", digits[24];
+    size_t n = strlen(line), count = 0;
+
+    if (place < begun_at)
+        place = begun_at;
+    if (place < 0)
+        die_of(number);
+    do
+        digits[count++] = (char)('0' + place % 10);
+    while (place /= 10);
+    while (count)
+        line[n++] = digits[--count];
+    line[n++] = '\n';
+    (void)!write(STDERR_FILENO, line, n);
+    _exit(0);
+}
+
 /* Runs at any point, also inside a blocked write; so it makes nothing but one send that cannot block. */
 static void on_signal(int number)
 {
     bool is_end = gentle && !ending && (number == SIGTERM || number == SIGHUP);
 
+    if (follower && !gentle && (number == SIGTERM || number == SIGHUP))
+        end_follower(number);
     if (is_end) {
         ending = number;
         alarm(END_LIMIT_S); /* neither a reader that never reads nor a daemon that is stuck holds us up */

@@ -261,7 +261,7 @@ static _Noreturn void end_with(int status)
 /* Whether an early start is enough for a frame. */
 static bool is_common(char type)
 {
-    return type == 'O' || type == 'E' || type == 'Q';
+    return type == 'O' || type == 'E' || type == 'Q' || type == 'W';
 }
 
 /* Do what one frame asks. False: the daemon is stepping down. */
@@ -295,7 +295,13 @@ static bool obey(char type, const unsigned char *payload, size_t n)
         end_with(payload[0]);
     case 'G':
         signal(SIGALRM, on_end_limit);
-        gentle = 1;
+        if (n)
+            begun_at = largest_number(payload, n);
+        gentle = follower = 1;
+        patient = true;
+        return true;
+    case 'W':
+        patient = true;
         return true;
     case 'N':
         if (spawned)

@@ -58,6 +58,7 @@ enum {
     UNDIVIDED = 4096,  /* a socket takes so little whole or not at all */
     REPEATS = 5,       /* without a frame in between */
     END_LIMIT_S = 2,   /* to write out what the daemon sent before a signal, when nobody reads */
+    LONGEST_PAUSE_MS = 2000, /* between two repeats */
     GONE_LIMIT_MS = 10000, /* for a daemon that is stepping down to end */
     DEAF_LIMIT_MS = 5000,  /* for one that runs to listen: it begins, or its socket was removed */
     TICKET_LIMIT = 256, /* bytes; an empty pipe takes them at once */
@@ -110,6 +111,10 @@ static bool spawned;                     /* the daemon was started by this proce
 static volatile sig_atomic_t gentle;     /* the daemon wants to be told of SIGTERM and SIGHUP, and then says the end */
 static volatile sig_atomic_t ending;     /* the signal of which it was told, or is to be */
 static volatile sig_atomic_t told;
+static volatile sig_atomic_t follower;   /* a daemon has sent G */
+static bool patient;                     /* it waits for something, and goes on however often daemons die */
+static int64_t begun_at = -1;            /* where a follower began; -1 when unknown */
+static int failures;                     /* of starts, without a frame in between */
 static int harness = -1;                 /* tells when the process ends that keeps a monitor running, where that can be told */
 
 static unsigned char request_room[2 * PIECE], received_room[PIECE + 8192];
@@ -203,7 +208,7 @@ int main(int argc, char **argv)
         run_monitor();
     if (call.mcp)
         run_pump();
-    for (int repeats = 0; repeats <= REPEATS; repeats++) {
+    for (int repeats = 0; repeats <= REPEATS || patient; repeats++) {
         if (wire < 0) {
             wire = open_wire(repeats);
             if (wire < 0)
@@ -216,7 +221,7 @@ int main(int argc, char **argv)
         close(wire);
         wire = -1;
         if (ending) /* the daemon was lost before it could say the end */
-            die_of(ending);
+            end_follower(ending);
         if (heard)
             repeats = 0;
     }

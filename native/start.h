@@ -114,8 +114,23 @@ static bool read_last_line(const char *path, off_t beyond, char *line, size_t si
     return *line;
 }
 
-/* Start a daemon and wait until it listens or says why not. */
-static void spawn_daemon(void)
+/* Say why no daemon could be started, and end. A command that goes on says it once, after some failures in a row. */
+static void fail_start(const char *format, ...)
+{
+    char line[2 * PATH_MAX + 8192];
+    va_list values;
+
+    va_start(values, format);
+    vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    if (!patient)
+        refuse(1, "unavailable", line);
+    if (failures++ == REPEATS)
+        dprintf(STDERR_FILENO, "pal: %s; trying again\n", line);
+}
+
+/* Start a daemon and wait until it listens or says why not; false when a command that goes on is to try again. */
+static bool spawn_daemon(void)
 {
     char text[4096];
     const char *notes = in_home("daemon.log");
@@ -126,7 +141,10 @@ static void spawn_daemon(void)
 
     stat(notes, &before);
     spawned = true;
-    if (pipe(ends) || (child = fork()) < 0)
+    if (pipe(ends))
+        fail("the daemon did not start: %s", strerror(errno));
+    child = fork();
+    if (child < 0)
         fail("the daemon did not start: %s", strerror(errno));
     if (!child) {
         setsid();
@@ -150,15 +168,17 @@ static void spawn_daemon(void)
     }
     close(ends[0]);
     if (n == 3 && !memcmp(text, "ok\n", 3))
-        return;
+        return true;
     while (n && text[n - 1] == '\n')
         n--;
     text[n] = 0;
     if (n)
-        fail("the daemon did not start: %s", text);
-    if (read_last_line(notes, before.st_size, text, sizeof text))
-        fail("the daemon did not start: %s (see %s)", text, notes);
-    fail("the daemon did not start, and said nothing: was it killed? See %s", notes);
+        fail_start("the daemon did not start: %s", text);
+    else if (read_last_line(notes, before.st_size, text, sizeof text))
+        fail_start("the daemon did not start: %s (see %s)", text, notes);
+    else
+        fail_start("the daemon did not start, and said nothing: was it killed? See %s", notes);
+    return false;
 }
 
 /* Start the daemon, or wait for the one that another client is starting. Gives the connection, or -1. */
@@ -177,12 +197,12 @@ static int start_daemon(void)
         ;
     fd = await_listening();
     if (fd < 0 && is_daemon_alive())
-        fail("the daemon (process %d) runs, but does not listen on %s/daemon.sock: 'pal down' ends it, "
-             "and 'pal up' starts another", (int)daemon_pid(), home);
-    if (fd < 0) {
-        spawn_daemon();
+        fail_start("the daemon (process %d) runs, but does not listen on %s/daemon.sock: 'pal down' ends it, "
+                   "and 'pal up' starts another", (int)daemon_pid(), home);
+    else if (fd < 0 && spawn_daemon())
         fd = reach();
-    }
+    if (fd >= 0)
+        failures = 0;
     close(lock);
     return fd;
 }
@@ -245,7 +265,7 @@ static int open_wire(int repeats)
     if (call.down)
         return reach_for_down(marker);
     if (repeats) { /* somebody may be bringing it back already */
-        pause_ms(20 << (repeats - 1));
+        pause_ms(repeats > 7 ? LONGEST_PAUSE_MS : 20 << (repeats - 1));
         fd = reach();
         if (fd >= 0)
             return fd;

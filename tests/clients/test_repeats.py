@@ -6,9 +6,12 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.clients.conftest import Daemon as StandIn
 from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.clients.conftest import Daemon, Pal
 
 Z = (b"Z", b"")
@@ -90,6 +93,45 @@ def test_every_frame_that_arrives_allows_five_more(pal: Pal, daemon: Daemon) -> 
     daemon.accept().quit()
 
     assert process.wait(LIMIT_S) == 0
+
+
+@pytest.mark.parametrize("kind", [b"W", b"G"])
+def test_a_command_that_waits_goes_on_however_often_daemons_die(
+    pal: Pal, daemon: Daemon, kind: bytes
+) -> None:
+    process = pal.start("recv", "--wait")
+    first = daemon.accept()
+    first.send(kind)
+    first.close()
+
+    for _ in range(8):
+        daemon.accept().close()
+    last = daemon.accept()
+    last.write(1, b"mail\n")
+    last.quit()
+
+    assert process.communicate(timeout=LIMIT_S) == (b"mail\n", b"")
+    assert process.returncode == 0
+
+
+def test_a_command_that_waits_says_once_that_no_daemon_starts_and_goes_on(
+    pal: Pal, daemon: Daemon, home: Path
+) -> None:
+    process = pal.start("recv", "--wait", env={"PALAVER_TEST_DAEMON": "there is no room"})
+    peer = daemon.accept()
+    peer.send(b"W")
+    peer.close()
+    daemon.close()
+
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    again = StandIn(home)
+    last = again.accept()
+    last.quit()
+
+    assert said == b"pal: the daemon did not start: there is no room; trying again\n"
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
+    again.close()
 
 
 def test_standard_input_is_sent_again_from_its_start(pal: Pal, daemon: Daemon) -> None:

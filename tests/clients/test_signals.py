@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.daemon.stage import wait_until
 from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def test_where_the_daemon_asked_for_it_a_signal_is_told_and_the_daemon_says_the_
 def test_a_client_says_that_it_can_be_ended_so(pal: Pal, daemon: Daemon) -> None:
     pal.start("events", "--follow")
 
-    assert daemon.accept().one(b"c") == b"G"
+    assert daemon.accept().one(b"c") == b"GW"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
@@ -150,3 +151,59 @@ def test_a_daemon_that_is_lost_instead_of_saying_the_end_is_not_asked_again(pal:
 
     assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", GENTLE)
+@pytest.mark.parametrize(
+    ("token", "place"), [(b"", b"7"), (b"12", b"12"), (b"[9,31,12]", b"31"), (b"3", b"7")]
+)
+def test_a_follower_that_is_ended_while_no_daemon_is_there_says_its_cursor(
+    pal: Pal, daemon: Daemon, number: signal.Signals, token: bytes, place: bytes
+) -> None:
+    process = pal.start("recv", "--follow", env={"PALAVER_TEST_DAEMON": "there is no room"})
+    peer = daemon.accept()
+    peer.send(b"G", b"7")
+    peer.write(1, b"one\n", token=token)
+    peer.next_frame()
+    daemon.close()
+    wait_until(lambda: len(pal.notes()) > 1)  # It has tried to start another.
+
+    process.send_signal(number)
+    out, err = process.communicate(timeout=LIMIT_S)
+
+    assert (out, err.splitlines()[-1]) == (b"one\n", b"cursor_event_seq=" + place)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_other_signals_end_a_follower_at_once_while_no_daemon_is_there(
+    pal: Pal, daemon: Daemon, number: signal.Signals
+) -> None:
+    process = pal.start("recv", "--follow", env={"PALAVER_TEST_DAEMON": "there is no room"})
+    peer = daemon.accept()
+    peer.send(b"G", b"7")
+    peer.write(1, b"")
+    peer.next_frame()
+    daemon.close()
+    wait_until(lambda: bool(pal.notes()))
+
+    process.send_signal(number)
+
+    assert process.wait(LIMIT_S) == -number
+
+
+def test_a_follower_whose_daemon_is_lost_instead_of_saying_the_end_says_its_cursor(
+    pal: Pal, daemon: Daemon
+) -> None:
+    process = pal.start("events", "--follow")
+    peer = daemon.accept()
+    peer.send(b"G")
+    peer.write(1, b"", token=b"5")
+    peer.next_frame()
+
+    process.send_signal(signal.SIGTERM)
+    peer.next_frame()
+    peer.close()
+
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"cursor_event_seq=5\n")
+    assert process.returncode == 0

@@ -49,6 +49,9 @@ class _Client:
         self._can_speak = False  # no frame of ours is half sent
         self._has_heard = False
         self._has_said = False  # something was written to standard output
+        self._is_patient = False  # it waits for something, and goes on however often daemons die
+        self._is_follower = False  # a daemon has sent G
+        self._place = b""  # where a follower began
         self._is_gentle = False  # the daemon wants to be told of SIGTERM and SIGHUP, and then says the end
         self._ending = 0  # the signal of which it was told, or is to be
         self._has_told = False
@@ -78,15 +81,16 @@ class _Client:
 
             run_monitor(self._home, self._watch)
         repeats = 0
-        while repeats <= _REPEATS:
-            self._wire = self._reach.open(repeats)
+        while repeats <= _REPEATS or self._is_patient:
+            self._wire = (self._reach.open_patiently if self._is_patient else self._reach.open)(repeats)
             repeats += 1
             if self._wire is not None:
                 self._serve(self._wire)
                 self._can_speak = self._is_gentle = False
                 self._wire.close()
+                self._wire = None
                 if self._ending:  # the daemon was lost before it could say the end
-                    die_of(self._ending)
+                    self._end_follower(self._ending)
                 if self._has_heard:
                     repeats = 1
         raise StartError("lost the daemon")
@@ -169,7 +173,10 @@ class _Client:
             self._end(payload[0])
         elif kind == b"G":
             signal.signal(signal.SIGALRM, self._on_end_limit)
-            self._is_gentle = True
+            self._place = payload or self._place
+            self._is_gentle = self._is_follower = self._is_patient = True
+        elif kind == b"W":
+            self._is_patient = True
         else:
             raise MalformedFrameError
         return True
@@ -223,7 +230,18 @@ class _Client:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a background job: it stays ignored
                 signal.signal(number, self._on_signal)
 
+    def _end_follower(self, number: int) -> NoReturn:
+        """End a follower while no daemon is there to say the cursor: nothing is left to write out."""
+        token = bytes(byte if 48 <= byte <= 57 else 32 for byte in self._token)  # only its digits
+        places = [int(place) for place in (*token.split(), *self._place.split())]
+        if not places:
+            die_of(number)
+        write_all(2, memoryview(f"cursor_event_seq={max(places)}\n".encode()))
+        os._exit(0)
+
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self._is_follower and not self._is_gentle and number in _END_SIGNALS:
+            self._end_follower(number)
         is_end = self._is_gentle and not self._ending and number in _END_SIGNALS
         if is_end:
             self._ending = number

@@ -13,7 +13,7 @@ import time
 from palaver import __version__
 from palaver.cli.thin_output import write_all
 from palaver.client import start
-from palaver.client.start import StartError
+from palaver.client.start import NoHope, StartError
 
 TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from palaver.cli.thin_call import Call
 
+_LONGEST_PAUSE_S = 2.0
+_QUIET_FAILURES = 5  # of a command that goes on, until it says why
 _NOT_FOUND = 127  # how a child ends that could not become another program
 
 
@@ -31,6 +33,7 @@ class Reach:
         self._call = call
         self._home = home
         self._has_spawned = False
+        self._failures = 0
 
     def prepare(self) -> None:
         """Do what `up` and `down` do before anybody is reached; in the foreground `up` ends here."""
@@ -60,12 +63,26 @@ class Reach:
         if verb == b"down":
             return self._reach_for_down()
         if repeats:  # somebody may be bringing it back already
-            time.sleep(0.01 * 2**repeats)
+            time.sleep(min(0.01 * 2 ** min(repeats, 8), _LONGEST_PAUSE_S))
             if wire := start.reach(self._home):
                 return wire
         # A follower that was running when the bus was stopped must not bring it back, whoever started it.
         person = True if verb == b"up" else False if repeats else None
         return start.start(self._home, person=person, spawned=self._note_spawned)
+
+    def open_patiently(self, repeats: int) -> start.Socket | None:
+        """Connect as `open` does, but say only once that no daemon could be started, and give None then."""
+        try:
+            wire = self.open(repeats)
+        except NoHope:
+            raise
+        except StartError as error:
+            if self._failures == _QUIET_FAILURES:
+                write_all(2, memoryview(f"pal: {error}; trying again\n".encode()))
+            self._failures += 1
+            return None
+        self._failures = 0
+        return wire
 
     def step_aside(self) -> None:
         """Hear that the daemon makes room for a newer one. After one of our own there is none."""

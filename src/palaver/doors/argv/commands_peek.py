@@ -53,7 +53,7 @@ async def _follow(call: Call, name: str, after: int | None, timeout_s: float | N
         )
     shown = _Place(max(after, _resumed(call)))
     status = EXIT_NOTHING
-    with call.connection.ending_gently():
+    with call.connection.ending_gently(shown.place):
         query = _behind(call, name, shown.place, _PAGE)
         async with aclosing(follow(call.services.log, query, after=shown.place, with_archives=True)) as found:
             try:

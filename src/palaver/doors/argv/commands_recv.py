@@ -59,7 +59,7 @@ async def _follow(call: Call, taker: Taker, limit: int, timeout_s: float | None)
     """Take what comes; SIGTERM and SIGHUP end it with all that was handed out flushed and written down."""
     deadline, status = _deadline(timeout_s), EXIT_NOTHING
     shown = Shown(call.services.log.last())
-    with call.connection.ending_gently():
+    with call.connection.ending_gently(shown.place):
         while events := await _next(call, taker, limit, deadline):
             for batch in batches(events):
                 await _hand_out_singly(call, taker, batch, shown)

@@ -54,6 +54,7 @@ class ArgvConnection(asyncio.Protocol):
         self._is_let_go = False
         self._waits = 0
         self._can_end_gently = False
+        self._can_be_patient = False
         self._ends_gently = False
         self.is_asked_to_end = False
         self._part: Callable[[], None] | None = None
@@ -91,6 +92,7 @@ class ArgvConnection(asyncio.Protocol):
             asked = asked_from_bytes(payload)
             self.output.go_on_from(asked.resume)
             self._can_end_gently = b"G" in asked.can
+            self._can_be_patient = b"W" in asked.can
             self._task = self._tasks.create_task(self._serve(asked))
         elif kind == b"A" and len(payload) == 4:
             self.output.on_flushed(struct.unpack(">I", payload)[0])
@@ -152,18 +154,20 @@ class ArgvConnection(asyncio.Protocol):
     # When the client is asked to stop
 
     @contextmanager
-    def ending_gently(self) -> Iterator[None]:
+    def ending_gently(self, place: int | None = None) -> Iterator[None]:
         """Leave the block when the client is sent SIGTERM or SIGHUP, instead of losing the client to it.
 
         Inside, the client survives these signals for a short while: what it was sent is still written out and
         acknowledged, and the command then says how it ends. Whoever leaves the block may have been stopped at
         any `await` in it. A client that knows nothing of this dies of the signal, as everywhere else.
+        `place` is the cursor that the client says when it is ended before it was given a token and while no
+        daemon is there.
         """
         if not self._can_end_gently:
             yield
             return
         self._ends_gently = True
-        self._send(frame(b"G"))
+        self._send(frame(b"G", b"" if place is None else str(place).encode()))
         try:
             yield
         except asyncio.CancelledError:
@@ -187,6 +191,9 @@ class ArgvConnection(asyncio.Protocol):
     def waiting(self) -> Iterator[None]:
         """Say that the command waits for something to happen, and may be ended meanwhile."""
         self._waits += 1
+        if self._can_be_patient:
+            self._can_be_patient = False  # It is said once.
+            self._send(frame(b"W"))
         if self._part is not None:
             self._part()
         try:

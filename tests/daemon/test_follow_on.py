@@ -1,0 +1,90 @@
+"""Commands that wait, under daemons that die one after the other."""
+
+import fcntl
+import os
+import signal
+import subprocess
+
+import pytest
+from tests.daemon.stage import Home, Shell, end_process, finish, wait_until
+
+DEATHS = 10
+FOLLOWERS = {
+    "recv --follow": ("recv", "--follow", "--as", "nova", "--json"),
+    "recv --wait": ("recv", "--wait", "--as", "nova", "--json"),
+    "recv --follow --after": ("recv", "--follow", "--after", "0", "--as", "nova", "--json"),
+    "events --follow": ("events", "--follow", "--type", "message", "--json"),
+    "events --wait": ("events", "--wait", "5m", "--type", "message", "--json"),
+}
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+def connections(bus: Home) -> int:
+    """Count who is connected to the daemon's socket."""
+    with open("/proc/net/unix", encoding="utf-8") as table:
+        path = str(bus.path / "daemon.sock")
+        return sum(line.rstrip().endswith(path) and line.split()[5] == "03" for line in table)
+
+
+def start_follower(bus: Home, *words: str) -> subprocess.Popen[bytes]:
+    """Start a command that waits; the daemon serves it on return."""
+    follower = bus.start(*words)
+    wait_until(lambda: connections(bus))
+    bus.ok("list")  # The daemon has served those that came before.
+    return follower
+
+
+def lock_of(bus: Home) -> int:
+    """The number in the lock, or 0 while a daemon writes it."""
+    return int((bus.path / "daemon.lock").read_text() or "0")
+
+
+def kill_next(bus: Home, died: int) -> int:
+    """Kill the daemon that comes after one that died, as soon as it has the lock."""
+    wait_until(lambda: lock_of(bus) not in (0, died))
+    pid = lock_of(bus)
+    end_process(pid, signal.SIGKILL)
+    return pid
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_it_goes_on_when_daemons_die_in_quick_succession(bus: Home, nova: Shell, name: str) -> None:
+    follower = start_follower(bus, *FOLLOWERS[name])
+    bus.kill()
+    died = lock_of(bus)
+    for _ in range(DEATHS):
+        died = kill_next(bus, died)
+
+    bus.ok("send", "@nova", "--", "at last")
+    assert follower.stdout is not None
+    line = follower.stdout.readline()
+    follower.send_signal(signal.SIGTERM)
+
+    assert b"at last" in line
+    assert "lost the daemon" not in finish(follower).err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("name", [name for name in FOLLOWERS if "--follow" in name])
+def test_a_signal_ends_it_with_its_cursor_while_no_daemon_is_there(
+    bus: Home, nova: Shell, name: str, number: signal.Signals
+) -> None:
+    follower = start_follower(bus, *FOLLOWERS[name])
+    sent = bus.ok("send", "@nova", "--json", "--", "hello").json
+    assert follower.stdout is not None
+    assert b"hello" in follower.stdout.readline()
+    lock = os.open(bus.path / "start.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # No other daemon starts.
+
+    bus.kill()
+    follower.send_signal(number)
+    ended = finish(follower)
+
+    os.close(lock)
+    assert (ended.status, ended.err) == (0, f"cursor_event_seq={sent['seq']}\n")
