@@ -284,6 +284,16 @@ def test_nothing_to_say_is_the_empty_text() -> None:
     assert format_injection([], hints="x") == "<pal>[0 new messages] | (pal: x)</pal>"
 
 
+def test_a_picture_in_a_thread_and_a_name_stays_as_it_is() -> None:
+    family = "\U0001f468\u200d\U0001f469"
+    line = Line(seq=1, sender=family, recipient="nova", thread=f"{family}\u200b", text="x")
+
+    text = format_injection([line])
+
+    assert text == f"<pal>[thread:{family}\\u{{200b}} #1] {family} → nova: x</pal>"
+    assert parse_injection(text) == [line]
+
+
 def test_signs_in_a_device_are_left_out() -> None:
     line = Line(seq=1, device="B] x", sender="luna", recipient="nova", text="x")
 
