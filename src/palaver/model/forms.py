@@ -74,6 +74,7 @@ _TO_ESCAPE: Final = re.compile(
 _TO_UNESCAPE: Final = re.compile(rf"\\(?:(?=\[{_HEADS})|(?=\({_TAILS}))|<\\(?=\\*{_FENCE})(?P<fence>)")
 
 _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
+_NOT_SEEN: Final = rf"[{UNSEEN}](?:(?P<kept>{KEPT})|(?P<unseen>))"
 _HEAD_SIGNS: Final = "\\[](|<\n\r"
 _NOT_DEVICE: Final = re.compile(r"[^A-Za-z0-9]")
 _LINE_ENDS: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
@@ -239,23 +240,23 @@ def _escape_name(name: str) -> str:
 
 @cache
 def _thread_signs() -> re.Pattern[str]:
-    return re.compile(rf"(?P<kept>{KEPT})|(?P<unseen>[{UNSEEN}])|[{re.escape(alike(_HEAD_SIGNS))}]")
+    return re.compile(rf"{_NOT_SEEN}|[{re.escape(alike(_HEAD_SIGNS))}]")
 
 
 @cache
 def _name_signs() -> re.Pattern[str]:
     colons = alike(":")[1:]
     signs = re.escape(alike(_HEAD_SIGNS + "→") + colons)
-    return re.compile(rf"(?P<kept>{KEPT})|(?P<unseen>[{UNSEEN}])|[{signs}]|:(?![A-Za-z0-9])")
+    return re.compile(rf"{_NOT_SEEN}|[{signs}]|:(?![A-Za-z0-9])")
 
 
 def _escape_sign(found: re.Match[str]) -> str:
-    if found["kept"]:
+    if found.lastgroup == "kept":
         return found[0]
     if sign := _LETTERS.get(found[0]):
         return "\\" + sign
     # No backslash before one that looks like `<` takes its power: what is behind it makes the fence.
-    return "\\" + (code_of(found[0]) if found["unseen"] or fold(found[0])[0] == "<" else found[0])
+    return "\\" + (code_of(found[0]) if found.lastgroup or fold(found[0])[0] == "<" else found[0])
 
 
 def _unescape(text: str) -> str:
