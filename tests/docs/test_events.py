@@ -31,6 +31,7 @@ from palaver.model.request import (
     Leave,
     Notify,
     Put,
+    Redact,
     Redeliver,
     Register,
     Release,
@@ -227,6 +228,7 @@ class Play:
         await self.ask(HUMAN, Send(text="", raw=b"y", raw_hash="scrypt$1", recipient="zora"))
         seen = DeliveryReport(agent="zora", messages=(keys.seq,), state="seen", evidence="sure? [y/n]")
         await self.ask(SYSTEM_CALLER, Report(report=seen))
+        await self.ask(HUMAN, Redact(event=str(keys.seq), hash="scrypt$1"))
         request = await self.ask(HUMAN, Send(text="well?", to=("@zora",), expects_reply=True))
         asked = AskPermission(name="zora", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)
         await self.ask(SYSTEM_CALLER, asked)

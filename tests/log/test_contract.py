@@ -8,6 +8,7 @@ from tests.log.contract import *  # noqa: F403 - the suite itself
 from tests.log.contract_archiving import *  # noqa: F403
 from tests.log.contract_following import *  # noqa: F403
 from tests.log.contract_reading import *  # noqa: F403
+from tests.log.contract_redaction import *  # noqa: F403
 from tests.log.logs import AtOnce, Engine, fold
 
 from palaver.clock import SystemClock

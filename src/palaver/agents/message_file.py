@@ -5,6 +5,7 @@ message is queued, and the holder once more should it be missing. Nobody tidies 
 """
 
 import errno
+import glob
 import os
 import tempfile
 from datetime import UTC, datetime
@@ -45,6 +46,15 @@ def find_message(home: str, agent: str, message_id: str, ts_ms: int, text: str) 
         except OSError:
             continue
     return ""
+
+
+def remove_message(home: str, message_id: str) -> int:
+    """Remove the files of a message, whoever they are for; return how many there were."""
+    count = 0
+    for path in (Path(home) / "messages").glob(f"*/*{glob.escape(message_id[-_ID_END:])}.md"):
+        path.unlink(missing_ok=True)
+        count += 1
+    return count
 
 
 def _places(home: str, agent: str, message_id: str, ts_ms: int) -> tuple[Path, Path]:

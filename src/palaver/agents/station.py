@@ -12,7 +12,6 @@ from typing import Final
 from palaver.agents.request_wire import is_size
 from palaver.agents.terminal.foreground import ProcessKey
 from palaver.agents.terminal.gates import Facts, Gate
-from palaver.agents.terminal.hidden import asks_secret
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.pump import Pump
@@ -32,6 +31,7 @@ from palaver.clock import Clock
 from palaver.errors import BadRequest, NotAllowed, PalaverError
 from palaver.harness.profile import Profile
 from palaver.model.delivery import AgentState
+from palaver.model.hidden import asks_secret
 from palaver.model.priority import parse_priority
 
 _STEP_BYTES: Final = 4096

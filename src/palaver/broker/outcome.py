@@ -72,4 +72,16 @@ class Turn:
     event: Event | None = None
 
 
-Outcome = Sent | Joined | Written | Seated | Turn | Archived
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redacted:
+    """The record of a removed text, the event that had it, and where else it was found."""
+
+    event: Event
+    of: Event
+    copies: tuple[Event, ...] = ()
+    """Events in which Palaver had copied it; their text is removed too."""
+    quotes: tuple[Event, ...] = ()
+    """Other events with the same text; they are as they were."""
+
+
+Outcome = Sent | Joined | Written | Seated | Turn | Archived | Redacted

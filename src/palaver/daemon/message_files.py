@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from palaver.agents.message_file import write_message
+from palaver.agents.message_file import remove_message, write_message
 from palaver.log.api import Log
 from palaver.log.state import find_mail, read_agent
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
 from palaver.model.mail import deliverable
 from palaver.model.message import is_lost, is_raw, message_fields, readable_text
+from palaver.model.removal import REDACTED_TYPE
 
 _LIMIT_WAITING: Final = 10_000
 
@@ -33,6 +34,13 @@ class _Copy:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Removal:
+    """The text of this message was removed for good."""
+
+    id: str
+
+
 class MessageFiles:
     """Writes them in a thread, one batch after the other. Beyond 10,000 that wait, new ones are left out."""
 
@@ -40,7 +48,7 @@ class MessageFiles:
         self._home = str(home)
         self._log = log
         self._tasks = tasks
-        self._waiting: deque[_Copy] = deque()
+        self._waiting: deque[_Copy | _Removal] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = log.subscribe(self._follow)
 
@@ -55,6 +63,9 @@ class MessageFiles:
             self._writing = self._tasks.create_task(self._write())
 
     def _add(self, event: Event) -> None:
+        if event.type == REDACTED_TYPE:  # Behind the writes that wait: none of them comes later.
+            self._waiting.append(_Removal(id=str(event.payload["id"])))
+            return
         if is_raw(event) or is_lost(event) or message_fields(event).get("bare"):
             return
         for name in deliverable(event).delivered_to:
@@ -75,8 +86,11 @@ class MessageFiles:
             await asyncio.to_thread(_write_all, self._home, batch)
 
 
-def _write_all(home: str, batch: Iterable[_Copy]) -> None:
+def _write_all(home: str, batch: Iterable[_Copy | _Removal]) -> None:
     for one in batch:
+        if isinstance(one, _Removal):
+            remove_message(home, one.id)
+            continue
         try:
             write_message(home, one.agent, one.id, one.ts, one.text)
         except OSError as error:

@@ -40,6 +40,9 @@ Decide: TypeAlias = Callable[[Rows], Draft | None]
 Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
 """The fold: what an event changes. Pure and total."""
 
+Scrub: TypeAlias = Callable[[Event], Event]
+"""Makes an event without its text: only the payload may differ. Doing it twice is the same as once."""
+
 Hear: TypeAlias = Callable[[Sequence[Event]], None]
 """Hears new events, in place order, on the event loop. Must not raise and must not wait."""
 
@@ -189,6 +192,21 @@ class Log(Protocol):
         """Look through archives for what matches behind `query.after`, a bounded way; see `pages`.
 
         Raises BadQuery for an SQL condition, and StorageFailed when an archive is damaged or gone.
+        """
+        ...
+
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+        """Replace events by what `scrub` makes of them, wherever they are stored; return how many there were.
+
+        Only payloads change, and no row that the fold made. On return the old payloads are in no file of the
+        log, its index or its archives. Commits wait meanwhile. A call that failed can be repeated.
+        """
+        ...
+
+    async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
+        """Return the events, archived or not, whose payload contains one of some pieces of JSON, in order.
+
+        At most ten thousand of them. The event loop runs on meanwhile.
         """
         ...
 

@@ -7,7 +7,7 @@ happens in between, an event is in one of the two or, for a while, in both; arch
 import sqlite3
 import threading
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import closing
 from itertools import islice, zip_longest
 from operator import attrgetter
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from palaver.errors import BadQuery, ShuttingDown, StorageFailed
+from palaver.log.api import Scrub
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
 from palaver.log.blobs import Blobs
 from palaver.log.records import COLUMNS, Record, readable_events, searched_text
+from palaver.log.redaction import redact_archives
 from palaver.log.search import is_found, parse_search
 from palaver.log.select import check_search
 from palaver.log.storage import connect_reader
@@ -93,6 +95,11 @@ class Archives:
         ]
         return found, some[-1].seq if len(some) == _LOOKED_AT_ONCE else last
 
+    @property
+    def files(self) -> tuple[ArchiveFile, ...]:
+        """The files, lowest places first."""
+        return self._files
+
     def add(self, file: ArchiveFile) -> None:
         """Take a new file in, above all others."""
         self._files = (*self._files, file)
@@ -120,6 +127,11 @@ class Copier:
             if file is not None:
                 self._archives.add(file)
             return file
+
+    def redact(self, seqs: Collection[int], scrub: Scrub) -> int:
+        """Replace events in the archive files, and return how many; never while a copy is made."""
+        with self._one_at_a_time:
+            return redact_archives(self._archives.files, seqs, scrub)
 
     def stop(self) -> None:
         """Let what runs give up, and all that follows; from any thread."""

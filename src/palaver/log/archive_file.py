@@ -95,7 +95,7 @@ def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | Non
         Path(beside).unlink(missing_ok=True)
         raise
     for changed in (directory, directory.parent):
-        _sync_directory(changed)
+        sync_directory(changed)
     return ArchiveFile(path, first, last)
 
 
@@ -140,7 +140,13 @@ def _first_line_from(file: BinaryIO, offset: int) -> tuple[int, bytes]:
     return file.tell(), file.readline()
 
 
-def _sync_directory(directory: Path) -> None:
+def place_of_line(line: bytes) -> int:
+    """Return the place of the event in a line."""
+    return _decode_place(line).seq
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

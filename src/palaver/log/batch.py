@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from palaver.log.api import Apply, Commit, Decide
+from palaver.log.api import Apply, Commit, Decide, Scrub
 from palaver.log.archive import Archives, archived_events, remove_some
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.blobs import Blobs
@@ -19,6 +19,7 @@ from palaver.log.records import (
     record_from_event,
     searched_text,
 )
+from palaver.log.redaction import redact_rows
 from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
 from palaver.log.storage import copy_database, failure_from
 from palaver.log.words import Words
@@ -153,6 +154,10 @@ class Batches:
     def remove_archived(self) -> int:
         """Remove some events that are in an archive, in one transaction, and return how many."""
         return remove_some(self._connection, self._archives, self._blobs)
+
+    def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+        """Replace events in the log and leave no byte of what they were, and return how many there were."""
+        return redact_rows(self._connection, self._blobs, seqs, scrub)
 
     def _write_all(self, orders: Sequence[Order]) -> list[Outcome]:
         before = self._last

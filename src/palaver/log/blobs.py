@@ -41,6 +41,10 @@ class Blobs:
             return None
         return content if hashlib.sha256(content).hexdigest() == name else None
 
+    def remove(self, name: str) -> None:
+        """Remove a content for good; nothing happens when there is no such file."""
+        (self._directory / name).unlink(missing_ok=True)
+
     def _write_durably(self, path: Path, content: bytes) -> None:
         # A new name only for a whole file: written beside it, made durable, then renamed. mkstemp gives 0600.
         handle, beside = tempfile.mkstemp(dir=self._directory)

@@ -38,6 +38,7 @@ from palaver.model.agent import Agent
 from palaver.model.envelope import Event
 from palaver.model.life import BYE, HELLO, LIFE, READY, has_agent
 from palaver.model.mail import decode_count, encode_row
+from palaver.model.removal import REDACTED_TYPE
 from palaver.model.subagent import split_subagent_name
 from palaver.model.task import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
 from palaver.model.terminal import PAUSED, UNPAUSED
@@ -173,4 +174,5 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     UNPAUSED: _paused,
     "status": _status,
     LIFE: _life,
+    REDACTED_TYPE: lambda rows, event: [],
 }

@@ -15,7 +15,18 @@ from operator import attrgetter
 from typing import Final
 
 from palaver.errors import BadQuery, ShuttingDown
-from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Change, Commit, Decide, Hear, Rows
+from palaver.log.api import (
+    Apply,
+    Archived,
+    ArchivedPage,
+    BlobCount,
+    Change,
+    Commit,
+    Decide,
+    Hear,
+    Rows,
+    Scrub,
+)
 from palaver.log.newest import Newest
 from palaver.log.records import decode_payload, encode_payload, searched_text
 from palaver.log.rows import prefix_end
@@ -179,6 +190,26 @@ class MemoryLog:
         some = self._archive[behind : behind + _LOOKED_AT_ONCE]
         place = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()
         return ArchivedPage(list(_matching(query, some)), place)
+
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+        await asyncio.sleep(0)
+        self._check_open()
+        self._show()
+        new = {event.seq: scrub(event) for event in self._all() if event.seq in seqs}
+        for events in (self._archive, self._shown):
+            events[:] = [new.get(event.seq, event) for event in events]
+        self._by_id = {key: new.get(event.seq, event) for key, event in self._by_id.items()}
+        self._by_request_key = {key: new.get(event.seq, event) for key, event in self._by_request_key.items()}
+        self._newest.replace(list(new.values()))
+        return len(new)
+
+    async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
+        await asyncio.sleep(0)
+        self._check_open()
+        wanted = [piece.encode() for piece in pieces]
+        return [
+            event for event in self._all() if any(piece in encode_payload(event.payload) for piece in wanted)
+        ]
 
     async def check_archives(self) -> int:
         return len(self._archive)

@@ -41,6 +41,11 @@ class Newest:
         start = bisect_right(self._events, after, key=_by_place)
         return list(islice(self._events, start, start + limit))
 
+    def replace(self, events: Sequence[Event]) -> None:
+        """Put events in the place of older versions of themselves; those that fell out are passed over."""
+        newer = {event.seq: event for event in events}
+        self._events = deque(newer.get(event.seq, event) for event in self._events)
+
     def add(self, events: Sequence[Event]) -> None:
         """Take in a batch, in place order, and tell all who hear; one who raises silences nobody else."""
         if not events:

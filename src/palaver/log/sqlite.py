@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from palaver.clock import Clock
 from palaver.errors import PalaverError, StorageFailed
-from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Decide, Hear, Rows
+from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Decide, Hear, Rows, Scrub
 from palaver.log.archive import Archives, Copier, count_archived
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
@@ -27,6 +27,7 @@ from palaver.log.newest import Newest
 from palaver.log.pace import Pace
 from palaver.log.reader import Reader
 from palaver.log.records import COLUMNS, readable_events
+from palaver.log.redaction import find_containing
 from palaver.log.rows import SqliteRows
 from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from, lay_out_wal
 from palaver.log.upkeep import WAL_BYTES, Upkeep
@@ -211,6 +212,23 @@ class SqliteLog:
 
     async def read_archived(self, query: Query) -> ArchivedPage:
         return ArchivedPage(*await asyncio.to_thread(self._archives.look, query))
+
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+        try:
+            in_archives = await asyncio.to_thread(self._copier.redact, frozenset(seqs), scrub)
+        except OSError as error:
+            raise failure_from(error) from error
+        in_log = await self._writer.redact(seqs, scrub)
+        self._newest.replace([event for seq in seqs if (event := self.event(seq)) is not None])
+        return max(in_log, in_archives)
+
+    async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
+        try:
+            return await asyncio.to_thread(
+                find_containing, self._path, self._blobs, self._archives.files, pieces
+            )
+        except (sqlite3.Error, OSError) as error:
+            raise failure_from(error) from error
 
     async def check_archives(self) -> int:
         return await asyncio.to_thread(count_archived, self._path, self._archives)

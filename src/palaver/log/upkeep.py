@@ -27,6 +27,7 @@ class Upkeep:
         self._connection = connection
         self._words = words
         self._lay_out: Callable[[], None] | None = lay_out
+        self._lay_out_again = lay_out
         self._pages = 0
 
     # May be asked from any thread.
@@ -46,6 +47,11 @@ class Upkeep:
     def written(self, events: int) -> None:
         """A batch was written, or something of that size."""
         self._pages += _PAGES_OF_A_BATCH + _PAGES_OF_AN_EVENT * events
+
+    def emptied(self) -> None:
+        """Take in that the write-ahead log was cut to nothing: at the next pause it is laid out anew."""
+        self._pages = 0
+        self._lay_out = self._lay_out_again
 
     def do_what_is_urgent(self) -> None:
         """Do what cannot wait for a pause any more."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from palaver.errors import ShuttingDown, TooSlow
-from palaver.log.api import LIMIT_WAITING, Commit, Decide
+from palaver.log.api import LIMIT_WAITING, Commit, Decide, Scrub
 from palaver.log.batch import Batches, Order, Outcome
 from palaver.log.newest import Newest
 from palaver.log.pace import Pace
@@ -113,6 +113,16 @@ class Writer:
     async def remove_archived(self) -> int:
         """Remove some events that are in an archive, between two batches; 0 when none is left."""
         return await self._done(self._remove_archived)
+
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+        """Replace events in the log, between two batches."""
+
+        def run() -> int:
+            count = self._batches.redact(seqs, scrub)
+            self._upkeep.emptied()
+            return count
+
+        return await self._done(run)
 
     async def index(self) -> None:
         """Bring the full-text index up to the events; nothing to do when it is."""

@@ -65,6 +65,7 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
     "sub.added": _fields("id owner filter", "once preset text by"),
     "sub.removed": _fields("id reason"),
     "setting.changed": _fields("key value old"),
+    "redacted": _fields("event id of hash", "copies"),
 }
 
 

@@ -135,6 +135,15 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
     before: int
 
 
+class Redact(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove the text of one event for good."""
+
+    event: str
+    """A reference: `42`, `#42`, its ULID or the end of it."""
+    hash: str
+    """A salted hash of the removed text, for the record."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A step of the ledger, from delivery itself."""
 
@@ -180,6 +189,7 @@ Request = (
     | Release
     | ChangeSetting
     | Archive
+    | Redact
     | Report
     | Notify
     | Gone

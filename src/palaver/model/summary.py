@@ -50,6 +50,8 @@ def summary(event: Event) -> str:
             return _with(said, field("preset"), *_filters(field("filter")), field("once") and "once")
         case "sub.removed":
             return _with(field("id"), field("reason"))
+        case "redacted":
+            return f"the text of #{field('event')}"
         case "setting.changed":
             old = field("old")
             return _with(f"{field('key')} = {field('value')}", old is not None and f"was {old}")

@@ -34,9 +34,15 @@ RESERVED_TYPES: Final = frozenset(
         "auto-turn-error",
         "turn.skipped",
         "setting.changed",
+        "redacted",
     }
 )
 """Types that only the broker writes, beside whole families of them."""
+
+_REQUESTS: Final = frozenset(
+    {"message", "task.create", "task.update", "task.complete", "agent.hello", "agent.bye"}
+)
+"""Types that others may submit, as requests."""
 
 RESERVED_FAMILIES: Final = ("session.", "trigger.", "schedule.")
 
@@ -47,6 +53,12 @@ def check_foreign_type(type: str) -> None:
         raise BadRequest("an envelope needs a type")
     if type in RESERVED_TYPES or type.startswith(RESERVED_FAMILIES):
         raise ReservedType(type)
+
+
+def is_foreign_type(type: str) -> bool:
+    """Whether a type is another program's: Palaver stores and routes it without reading its payload."""
+    is_ours = type in RESERVED_TYPES or type in _REQUESTS or type.startswith(RESERVED_FAMILIES)
+    return not is_ours
 
 
 def can(standing: Standing, needed: Standing) -> bool:

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import Final
 
 from palaver.agents.terminal.gates import PASSING, Facts, Gate, check, check_raw
-from palaver.agents.terminal.hidden import asks_secret
 from palaver.agents.terminal.look import Look
 from palaver.agents.terminal.typed_text import clean_text, squeeze
 from palaver.agents.typing.placing import Place, find_place, is_in_transcript, may_stand
 from palaver.agents.typing.steps import Answer, Done, Offer, Step, Wait, Write
 from palaver.harness.profile import Profile
 from palaver.model.delivery import AgentState, Grade
+from palaver.model.hidden import asks_secret
 from palaver.model.priority import Priority
 
 __all__ = ["Answer", "Done", "Offer", "Step", "Typing", "Wait", "Write"]

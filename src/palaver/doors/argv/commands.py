@@ -114,4 +114,5 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("uninstall",): commands_install.install,
     ("archive",): commands_archive.archive,
     ("export",): commands_archive.export,
+    ("redact",): commands_archive.redact,
 }

@@ -1,14 +1,21 @@
-"""`pal archive` and `pal export`: events leave the log, or a copy of them goes out. No event is written."""
+"""`pal archive`, `pal export` and `pal redact`: events leave the log, are copied out, or lose their text."""
 
+import asyncio
+import glob
 import re
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
+from palaver.broker.lookup import find_event
+from palaver.broker.outcome import Redacted
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.filters import moment_from, query_from
 from palaver.doors.argv.style import safe
 from palaver.doors.argv.table_archive import FORMATS
+from palaver.doors.hidden_keys import secret_hash
 from palaver.errors import UsageError
 from palaver.log.api import Archived
 from palaver.log.pages import pages
@@ -17,11 +24,16 @@ from palaver.model.envelope import Event, encode_event
 from palaver.model.markdown import MarkdownPage
 from palaver.model.query import Query
 from palaver.model.redact import redact_event
-from palaver.model.request import Archive
-from palaver.routing.policy import require
+from palaver.model.removal import can_remove, removed_text
+from palaver.model.request import Archive, Redact
+from palaver.routing.policy import is_foreign_type, require
 
 _PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000
+_SHOWN: Final = 10
+"""How many places are named."""
+_ID_END: Final = 8
+"""How many characters of an id the name of a message's file has."""
 
 
 async def archive(call: Call) -> int:
@@ -61,6 +73,47 @@ async def export(call: Call) -> int:
                 shown = redact_event(event) if is_redacted else event
                 await call.write(_line(shown) if page is None else _markdown(call, page, shown))
     return 0
+
+
+async def redact(call: Call) -> int:
+    """Remove the text of one event, and the files of it; say where else the text was found."""
+    require(call.caller, Standing.HUMAN, "redact")
+    event = find_event(call.services.log, call.parsed.positionals[0])
+    is_foreign = is_foreign_type(event.type)
+    text = removed_text(event, is_foreign=is_foreign) if can_remove(event, is_foreign=is_foreign) else ""
+    digest = await asyncio.to_thread(secret_hash, text.encode("utf-8", "replace"))
+    request = Redact(event=str(event.seq), hash=digest)
+    done = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(done, Redacted)
+    files = await asyncio.to_thread(_remove_files, call.services.home, (event, *done.copies))
+    if call.is_json:
+        await call.say_json(
+            {
+                "redacted": event.seq,
+                "event": done.event.seq,
+                "copies": [copy.seq for copy in done.copies],
+                "files": files,
+                "also_in": [quote.seq for quote in done.quotes],
+            }
+        )
+        return 0
+    also = f", with {_events(len(done.copies))} that quoted it" if done.copies else ""
+    await call.say(f"removed the text of #{event.seq}{also}; #{done.event.seq} says so")
+    if done.quotes:
+        places = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
+        rest = f" and {len(done.quotes) - _SHOWN} more" if len(done.quotes) > _SHOWN else ""
+        call.warn(f"the same text is also in {places}{rest}: 'pal redact' removes each of them")
+    return 0
+
+
+def _remove_files(home: Path, events: Sequence[Event]) -> int:
+    """Remove the files that terminal agents were given of some messages; return how many there were."""
+    count = 0
+    for event in events:
+        for path in (home / "messages").glob(f"*/*{glob.escape(event.id[-_ID_END:])}.md"):
+            path.unlink(missing_ok=True)
+            count += 1
+    return count
 
 
 def _events(count: int) -> str:

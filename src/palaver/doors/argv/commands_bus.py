@@ -19,6 +19,7 @@ from palaver.doors.argv.style import ago, safe
 from palaver.doors.argv.table import TABLE
 from palaver.doors.services import DOWN
 from palaver.doors.terminal_view import terminal_lines, terminal_view
+from palaver.doors.typed_secrets import find_typed_secrets
 from palaver.doors.views import agent_view, daemon_view
 from palaver.errors import StorageFailed
 from palaver.log.fold import SKIPPED
@@ -124,6 +125,7 @@ async def doctor(call: Call) -> int:
         *await _check_log(call),
         await _check_archives(call),
         await _check_blobs(call),
+        await _check_secrets(call),
         _check_client(call),
         *_check_http(call),
     ]
@@ -188,6 +190,17 @@ async def _check_archives(call: Call) -> Finding:
     except StorageFailed as failure:
         return False, str(failure), "events that lie in it cannot be read until it is back from a backup"
     return True, f"{count} archived event{'' if count == 1 else 's'}, all in their files", ""
+
+
+async def _check_secrets(call: Call) -> Finding:
+    """Look for passwords among the lines and keys that people typed at terminals."""
+    found = await find_typed_secrets(call.services.log)
+    if not found:
+        return True, "no typed line or key looks like a secret", ""
+    places = ", ".join(f"#{seq}" for seq in found[:_SHOWN])
+    rest = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    commands = "; ".join(f"pal redact {seq}" for seq in found[:_SHOWN])
+    return False, f"typed at a terminal, and may be secrets: {places}{rest}", f"look, then remove: {commands}"
 
 
 async def _check_blobs(call: Call) -> Finding:

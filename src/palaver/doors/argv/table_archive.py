@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from palaver.doors.argv.spec import Command, Option
+from palaver.doors.argv.spec import Command, Option, Positional
 from palaver.doors.argv.table_log import LOG_COMMANDS
 
 FORMATS: Final = ("jsonl", "markdown")
@@ -64,5 +64,19 @@ ARCHIVE_COMMANDS: Final = (
             ("pal export --thread pr-123 --format markdown", "a conversation to read"),
             ("pal export --since 7d", "the last week, for a program"),
         ),
+    ),
+    Command(
+        path=("redact",),
+        group=_GROUP,
+        summary="Remove the text of a message for good.",
+        description=(
+            "Removes it from the log, the search index, archives, later exports and the files of messages; "
+            "readers see [redacted]. An event of type redacted says who did it, when, and a salted hash of "
+            "the text. Copies that agents or backups have stay. Needs a person."
+        ),
+        positionals=(
+            Positional(name="ID", help="A message: its number or the end of its long id.", completes="ids"),
+        ),
+        examples=(("pal redact 42", "message 42 held a password"),),
     ),
 )

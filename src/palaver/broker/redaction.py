@@ -1,0 +1,94 @@
+"""Remove the text of one event for good, on a person's order, and keep a record of it.
+
+The record is written first. Then the event is replaced in log, index and archives, with the copies that
+Palaver made of it: notices of subscriptions that quote it, and screens that were kept with raw keys. Whatever
+fails can be done once more.
+"""
+
+from palaver.broker.context import Context
+from palaver.broker.lookup import find_event
+from palaver.broker.outcome import Redacted
+from palaver.errors import BadRequest, NotAllowed, NotPerson
+from palaver.model.agent import Caller
+from palaver.model.envelope import Draft, Event
+from palaver.model.message import HUMAN, MESSAGE
+from palaver.model.removal import (
+    FOLDED_TYPES,
+    LEAST_QUOTED,
+    REDACTED_TYPE,
+    can_remove,
+    pieces_of,
+    removed_text,
+    without_text,
+)
+from palaver.model.request import Redact
+from palaver.model.subscription import DELIVERY
+from palaver.routing.policy import is_foreign_type
+
+
+async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
+    """Write that a text is removed, then remove it. Doing it twice is harmless."""
+    if caller.kind != HUMAN:
+        raise NotAllowed("redact", caller.standing.word, "the human in person")
+    if caller.by is not None:
+        raise NotPerson("redact is for the human in person, and not in another's name")
+    event = find_event(context.log, request.event)
+    if not can_remove(event, is_foreign=is_foreign_type(event.type)):
+        raise BadRequest(f"#{event.seq} is an event of type {event.type}: it has no text that can be removed")
+    copies, quotes = await _find(context, event)
+    payload: dict[str, object] = {
+        "event": event.seq,
+        "id": event.id,
+        "of": event.type,
+        "hash": request.hash,
+    }
+    if copies:
+        payload["copies"] = [copy.seq for copy in copies]
+    draft = Draft(
+        type=REDACTED_TYPE,
+        sender=caller.name,
+        payload=payload,
+        id=context.ids.next(),
+        ts=context.clock.now_ms(),
+    )
+    written = await context.log.commit(None, lambda rows: draft, request_key=key)
+    assert written.event is not None
+    places = [event.seq, *(copy.seq for copy in copies)]
+    await context.log.redact(places, _scrub)
+    if event.type in FOLDED_TYPES:
+        await context.log.rebuild()
+        await context.log.redact(places, _scrub)  # The old rows left their bytes in free pages.
+    return Redacted(event=written.event, of=event, copies=copies, quotes=quotes)
+
+
+def redacted_by(context: Context, event: Event) -> Redacted:
+    """Return what a request came to, from the record that it wrote."""
+    seq = event.payload["event"]
+    assert isinstance(seq, int)
+    of = context.log.recall(seq)
+    assert of is not None
+    return Redacted(event=event, of=of)
+
+
+async def _find(context: Context, event: Event) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
+    """Return the copies that Palaver made of an event, and other events in which the same text is quoted."""
+    text = removed_text(event, is_foreign=is_foreign_type(event.type))
+    quoted = pieces_of(text) if len(text.strip()) >= LEAST_QUOTED else []
+    about = [f'"event":{event.seq}', '"evidence":']
+    found = await context.log.find_containing([*quoted, *about])
+    copies = tuple(one for one in found if _is_copy(one, event))
+    known = {event.seq, *(copy.seq for copy in copies)}
+    others = await context.log.find_containing(quoted) if quoted else []
+    return copies, tuple(one for one in others if one.seq not in known and one.type != REDACTED_TYPE)
+
+
+def _is_copy(one: Event, of: Event) -> bool:
+    if one.type == MESSAGE:
+        return one.payload.get("event") == of.seq and "sub" in one.payload
+    messages = one.payload.get("messages")
+    has_screen = one.type == DELIVERY and isinstance(one.payload.get("evidence"), str)
+    return has_screen and isinstance(messages, list) and of.seq in messages
+
+
+def _scrub(event: Event) -> Event:
+    return without_text(event, is_foreign=is_foreign_type(event.type))

@@ -1,0 +1,130 @@
+"""Remove texts from the SQLite log for good: from rows, the index of words, blobs, archives and free pages.
+
+Pages that were freed, the write-ahead log and merged parts of the index still hold old bytes. So the index is
+merged into one part, the file is written anew, and the write-ahead log is emptied. Commits wait meanwhile.
+"""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from palaver.errors import StorageFailed
+from palaver.log.api import Scrub
+from palaver.log.archive_file import ArchiveFile, place_of_line, sync_directory
+from palaver.log.blobs import Blobs
+from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
+from palaver.log.storage import connect_reader
+from palaver.model.envelope import Event, decode_event, encode_event
+
+LIMIT_FOUND: Final = 10_000
+
+_SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
+_BY_PLACE: Final = f"{_SELECT} WHERE seq = ?"
+_UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
+_SEARCH: Final = "INSERT INTO events_fts (rowid, text) VALUES (?, ?)"
+
+
+def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int], scrub: Scrub) -> int:
+    """Replace events in the log, and return how many there were. Belongs to the writer's thread."""
+    old = [record for seq in seqs for record in connection.execute(_BY_PLACE, (seq,)).fetchall()]
+    connection.execute("PRAGMA secure_delete = ON")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            indexed = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+            for record in old:
+                _replace(connection, blobs, record, scrub, indexed=0 if indexed is None else int(indexed[0]))
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        connection.execute("INSERT INTO events_fts (events_fts) VALUES ('optimize')")
+        connection.execute("VACUUM")
+    finally:
+        connection.execute("PRAGMA secure_delete = OFF")
+    is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_busy:
+        raise StorageFailed("the log is being read, so old bytes may be left in its files: redact it again")
+    for record in old:
+        _remove_blob(connection, blobs, record)
+    return len(old)
+
+
+def _replace(
+    connection: sqlite3.Connection, blobs: Blobs, record: Record, scrub: Scrub, *, indexed: int
+) -> None:
+    event = event_from_record(record, blobs)
+    scrubbed = scrub(event)
+    if event.seq <= indexed:
+        # The words of a blob that is lost are not known any more.
+        if "missing_blob" not in event.payload and (text := searched_text(event.payload)):
+            connection.execute(_UNSEARCH, (event.seq, text))
+        if text := searched_text(scrubbed.payload):
+            connection.execute(_SEARCH, (event.seq, text))
+    *_, payload, blob, _ = record_from_event(scrubbed, None, blobs)
+    connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
+
+
+def _remove_blob(connection: sqlite3.Connection, blobs: Blobs, record: Record) -> None:
+    """Remove the file of a payload that no other event has."""
+    blob = record[-2]
+    if blob is not None and not connection.execute("SELECT 1 FROM events WHERE blob = ?", (blob,)).fetchone():
+        blobs.remove(blob)
+
+
+def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: Scrub) -> int:
+    """Write the archive files anew that hold one of the places, and return how many events that changed."""
+    count = 0
+    for file in files:
+        if any(file.first <= seq <= file.last for seq in seqs):
+            count += _redact_file(file.path, seqs, scrub)
+    return count
+
+
+def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
+    count = 0
+    handle, beside = tempfile.mkstemp(prefix="unfinished-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as copy, path.open("rb") as lines:
+            for line in lines:
+                is_one = place_of_line(line) in seqs
+                copy.write(encode_event(scrub(decode_event(line))) + b"\n" if is_one else line)
+                count += is_one
+            copy.flush()
+            os.fsync(copy.fileno())
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+    return count
+
+
+def find_containing(
+    path: Path, blobs: Blobs, files: Sequence[ArchiveFile], pieces: Sequence[str]
+) -> list[Event]:
+    """Return the events whose payload contains one of some pieces of JSON, in order; a bounded number.
+
+    For a thread of its own. A payload in a blob is not looked into.
+    """
+    found: dict[int, Event] = {}
+    for event in _in_archives(files, [piece.encode() for piece in pieces]):
+        found[event.seq] = event
+    condition = " OR ".join(["instr(payload, ?)"] * len(pieces))
+    statement = f"{_SELECT} WHERE {condition} ORDER BY seq LIMIT {LIMIT_FOUND}"
+    with closing(connect_reader(path)) as connection:
+        for record in connection.execute(statement, pieces).fetchall():
+            found[record[0]] = event_from_record(record, blobs)
+    return [found[seq] for seq in sorted(found)][:LIMIT_FOUND]
+
+
+def _in_archives(files: Sequence[ArchiveFile], pieces: Sequence[bytes]) -> Generator[Event, None, None]:
+    for file in files:
+        with file.path.open("rb") as lines:
+            for line in lines:
+                if any(piece in line for piece in pieces):
+                    yield decode_event(line)

@@ -1,0 +1,123 @@
+"""Removing a text on a person's order; on both engines."""
+
+import pytest
+from tests.fakes import HUMAN, SCRIPT, Bus
+
+from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.outcome import Redacted
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson
+from palaver.log.fold_tasks import read_tasks
+from palaver.model.agent import Caller, Standing
+from palaver.model.envelope import Draft
+from palaver.model.request import Redact, Send
+from palaver.model.task import CreateTask
+
+BORROWED = Caller(name="human", standing=Standing.HUMAN, kind="human", by="nova")
+
+
+async def redact(bus: Bus, seq: object, key: bytes | None = None) -> Redacted:
+    done = await bus.broker.submit(HUMAN, Redact(event=str(seq), hash="scrypt$1"), key=key)
+    assert isinstance(done, Redacted)
+    return done
+
+
+async def test_a_record_says_who_and_of_what_and_the_text_is_gone(bus: Bus) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+
+    done = await redact(bus, sent.seq)
+
+    assert done.event.payload == {"event": sent.seq, "id": sent.id, "of": "message", "hash": "scrypt$1"}
+    assert done.event.sender == "human"
+    found = bus.log.event(sent.seq)
+    assert found is not None
+    assert found.payload == {**sent.payload, "text": "[redacted]"}
+
+
+async def test_the_same_request_again_writes_nothing(bus: Bus) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+    first = await redact(bus, sent.seq, b"k" * 16)
+
+    again = await redact(bus, sent.seq, b"k" * 16)
+
+    lost = await redact(bus, 9999, b"k" * 16)  # What the key has written counts, whatever is asked now.
+
+    assert again.event == lost.event == first.event
+    assert again.of.payload["text"] == lost.of.payload["text"] == "[redacted]"
+
+
+async def test_other_events_with_the_same_text_are_named_and_kept(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    quote = await bus.submit(luna, Send(text="he said hunter2", to=("human",)))
+    short = await bus.submit(HUMAN, Send(text="ab", to=("luna",)))
+    assert sent is not None
+    assert quote is not None
+    assert short is not None
+
+    done = await redact(bus, sent.seq)
+
+    assert [one.seq for one in done.quotes] == [quote.seq]
+    assert bus.log.event(quote.seq) == quote
+    assert (await redact(bus, short.seq)).quotes == ()
+
+
+async def test_rows_that_hold_the_text_are_made_anew(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    made = await bus.submit(luna, CreateTask(title="hunter2"))
+    assert made is not None
+
+    await redact(bus, made.seq)
+
+    (task,) = read_tasks(bus.log.rows, is_open=True, limit=10)
+    assert task.title == "[redacted]"
+
+
+async def test_screens_kept_with_keys_and_quoting_notices_are_copies(bus: Bus) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+    kept = [
+        ("delivery", {"agent": "luna", "messages": [sent.seq], "state": "seen", "evidence": "hunter2"}),
+        ("delivery", {"agent": "luna", "messages": [99], "state": "seen", "evidence": "other"}),
+        ("message", {**sent.payload, "event": sent.seq, "sub": "s1"}),
+        ("message", {**sent.payload, "text": "nothing", "event": sent.seq}),
+    ]
+    places = []
+    for type_, payload in kept:
+        draft = Draft(type=type_, sender="x", payload=dict(payload), id=f"id{len(places)}", ts=1)
+        written = await bus.log.commit(None, lambda rows, draft=draft: draft)  # type: ignore[misc]  # bound here
+        assert written.event is not None
+        places.append(written.event.seq)
+
+    done = await redact(bus, sent.seq)
+
+    assert [copy.seq for copy in done.copies] == [places[0], places[2]]
+    assert done.event.payload["copies"] == [places[0], places[2]]
+    screen = bus.log.event(places[0])
+    assert screen is not None
+    assert screen.payload["evidence"] == "[redacted]"
+
+
+async def test_it_is_for_the_human_in_person(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+
+    for asking in (luna, SCRIPT, SYSTEM_CALLER):
+        with pytest.raises(NotAllowed):
+            await bus.submit(asking, Redact(event=str(sent.seq), hash="h"))
+    with pytest.raises(NotPerson):
+        await bus.submit(BORROWED, Redact(event=str(sent.seq), hash="h"))
+
+
+async def test_what_has_no_text_or_is_not_there_is_refused(bus: Bus) -> None:
+    await bus.join("luna")
+
+    with pytest.raises(BadRequest, match="no text"):
+        await redact(bus, bus.log.last())
+    with pytest.raises(NotFound):
+        await redact(bus, 9999)

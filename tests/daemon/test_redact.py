@@ -1,0 +1,179 @@
+"""`pal redact`: a text is removed from every file of the home, and a record says so."""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.daemon.holder import FakeHolder, ticket_of, words_of
+from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until
+from tests.daemon.test_terminals import at_once, send_keys
+
+SECRET = "hunter2-correcthorse"
+
+
+@pytest.fixture
+def luna(bus: Home) -> Iterator[FakeHolder]:
+    with FakeHolder(bus) as holder:
+        holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", "bash")))
+        holder.open_lane(is_open=False)
+        yield holder
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    shell = bus.shell()
+    check_output(shell.pal("join", "--name", "nova"))
+    return shell
+
+
+def files_with(home: Home, text: str) -> list[str]:
+    """Return the files of a home that contain a text, in clear or as base64, in any case."""
+    found = []
+    wanted = [text.encode().lower(), base64.b64encode(text.encode()).lower().rstrip(b"=")[:-1]]
+    for path in home.path.rglob("*"):
+        if path.is_file() and any(piece in path.read_bytes().lower() for piece in wanted):
+            found.append(str(path.relative_to(home.path)))
+    return found
+
+
+def redact(home: Home, reference: object) -> dict[str, object]:
+    done: dict[str, object] = check_output(run_as_person(home, "redact", str(reference), "--json")).json
+    return done
+
+
+def test_a_redacted_message_is_in_no_file_of_the_home(bus: Home, luna: FakeHolder) -> None:
+    seq = run_as_person(bus, "send", "@luna", "--json", "--", f"it is {SECRET}").json["seq"]
+    for number in range(80):
+        bus.ok("send", "@luna", "--", f"message {number}")
+    wait_until(lambda: any("messages/luna/" in path for path in files_with(bus, SECRET)))
+    assert bus.ok("events", "--search", SECRET, "--json").lines
+    assert "log.sqlite" in str(files_with(bus, SECRET))
+
+    done = redact(bus, seq)
+
+    assert done["redacted"] == seq
+    assert files_with(bus, SECRET) == []
+    assert bus.ok("show", str(seq), "--json").json["text"] == "[redacted]"
+    assert bus.ok("events", "--search", SECRET, "--json").lines == []
+    assert bus.ok("events", "--search", "redacted", "--json").lines
+    assert SECRET not in run_as_person(bus, "export", "--no-redact").out
+    (record,) = bus.events("--type", "redacted")
+    assert (record["from"], record["payload"]["event"]) == ("human", seq)
+    assert record["payload"]["hash"].startswith("scrypt$")
+    assert bus.ok("receipts", str(seq), "--json").json["receipts"][0]["state"] == "queued"
+
+
+def test_it_does_not_come_back_by_a_repeat_or_a_restart(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    own = ("--id", "01K0ABCDEFGHJKMNPQRSTVWXYZ")
+    seq = nova.pal("send", "@luna", *own, "--json", "--", SECRET).json["seq"]
+    redact(bus, seq)
+
+    again = nova.pal("send", "@luna", *own, "--json", "--", SECRET)
+    assert again.status == 1 or again.json["seq"] == seq
+    bus.ok("down")
+    bus.ok("up")
+
+    assert files_with(bus, SECRET) == []
+    luna.again()
+    assert luna.open_lane().offered()["message"]["text"] == "[redacted]"
+
+
+def test_an_archived_and_a_large_text_are_removed_too(bus: Home, luna: FakeHolder) -> None:
+    large = f"{SECRET} " + "x" * 70_000
+    first = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
+    path = bus.spare_path()
+    path.write_text(large)
+    second = run_as_person(bus, "send", "@luna", "--json", "--file", str(path)).json["seq"]
+    check_output(run_as_person(bus, "archive", "--before", str(second)))
+    found = files_with(bus, SECRET)
+    assert any(name.startswith("archive/") for name in found)
+    assert any(name.startswith("blobs/") for name in found)
+
+    assert redact(bus, first)["also_in"] == []
+    redact(bus, second)
+
+    assert files_with(bus, SECRET) == []
+    assert bus.ok("show", str(first), "--json").json["text"] == "[redacted]"
+    assert bus.ok("show", str(second), "--json").json["text"] == "[redacted]"
+    assert "archived events, all in their files" in bus.pal("doctor").out
+
+
+def test_notices_that_quote_it_go_too_and_other_copies_are_named(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    nova.pal("events", "sub", "--type", "message", "--search", "hunter2")
+    seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
+    other = nova.pal("send", "@luna", "--json", "--", f"he said {SECRET}").json["seq"]
+
+    done = redact(bus, seq)
+
+    assert other in done["also_in"]  # type: ignore[operator]  # a list
+    redact(bus, other)
+    for also in done["also_in"]:  # type: ignore[attr-defined]  # a list
+        redact(bus, also)
+    assert files_with(bus, SECRET) == []
+
+
+def test_the_screen_kept_with_raw_keys_goes_with_them(bus: Home, luna: FakeHolder) -> None:
+    def type_them() -> None:
+        luna.answer(luna.offered(), evidence=f"login: {SECRET}")
+
+    sent, _ = at_once(lambda: send_keys(bus, f"{SECRET}\r", "--json"), type_them)
+    assert files_with(bus, SECRET)
+
+    done = redact(bus, check_output(sent).json["seq"])
+
+    assert len(done["copies"]) == 1  # type: ignore[arg-type]  # a list
+    assert files_with(bus, SECRET) == []
+
+
+def test_notes_and_tasks_lose_their_text(bus: Home, nova: Shell) -> None:
+    task = nova.pal("task", "create", SECRET, "--json").json
+    assert files_with(bus, SECRET)
+
+    redact(bus, task["seq"])
+
+    assert files_with(bus, SECRET) == []
+    assert "[redacted]" in json.dumps(bus.ok("task", "list", "--json").lines)
+
+
+def test_only_a_person_redacts(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+    seq = nova.pal("send", "@luna", "--json", "--", SECRET).json["seq"]
+
+    by_agent = nova.pal("redact", str(seq), "--json")
+    by_script = bus.pal("redact", str(seq), "--json")
+    in_a_name = run_as_person(bus, "redact", str(seq), "--as", "nova", "--json")
+
+    for refused in (by_agent, by_script, in_a_name):
+        assert refused.error["error"] == "not_allowed"
+    assert bus.ok("show", str(seq), "--json").json["text"] == SECRET
+
+
+def test_an_event_without_a_text_is_refused(bus: Home, luna: FakeHolder) -> None:
+    (hello,) = bus.events("--type", "agent.hello")
+
+    refused = run_as_person(bus, "redact", str(hello["seq"]))
+
+    assert refused.status == 1
+    assert "has no text that can be removed" in refused.err
+
+
+def test_the_doctor_names_typed_lines_and_keys_that_look_like_secrets(bus: Home, luna: FakeHolder) -> None:
+    def type_them() -> None:
+        luna.answer(luna.offered(), evidence="Welcome\nPassword:")
+
+    luna.ok("typed", text="now run the tests")
+    luna.ok("typed", text="Tr0ub4dor&3")
+    keys, _ = at_once(lambda: send_keys(bus, "correct horse\r", "--json"), type_them)
+    harmless, _ = at_once(lambda: send_keys(bus, "y", "--json"), lambda: luna.answer(luna.offered()))
+    (typed,) = [event["seq"] for event in bus.events("--type", "life") if "Tr0ub" in str(event["payload"])]
+    check_output(harmless)
+
+    said = bus.pal("doctor").out
+
+    assert f"may be secrets: #{typed}, #{keys.json['seq']}\n" in said
+    assert f"pal redact {typed}; pal redact {keys.json['seq']}" in said
+    redact(bus, typed)
+    redact(bus, keys.json["seq"])
+    assert "no typed line or key looks like a secret" in bus.pal("doctor").out

@@ -1,0 +1,83 @@
+"""The suite that every log passes: texts that are removed for good."""
+
+from dataclasses import replace
+
+from tests.log.logs import all_rows, draft, put, writes
+
+from palaver.log.api import Log
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+
+
+def scrub(event: Event) -> Event:
+    return replace(event, payload={**event.payload, "text": "[redacted]"})
+
+
+async def test_a_redacted_event_has_its_new_payload_everywhere(log: Log) -> None:
+    first = await put(log, "hunter2")
+    second = await put(log, "hello")
+    before = all_rows(log)
+
+    count = await log.redact([first.seq], scrub)
+
+    assert count == 1
+    assert log.event(first.seq) == scrub(first)
+    assert log.find(first.id) == [scrub(first)]
+    assert log.tail(0, 10) in (None, [scrub(first), second])
+    assert await log.read(Query()) == [scrub(first), second]
+    assert await log.read(Query(search="hunter2")) == []
+    assert await log.read(Query(search="redacted")) == [scrub(first)]
+    assert all_rows(log) == before
+
+
+async def test_an_archived_event_is_redacted_in_its_file(log: Log) -> None:
+    first, second, third = [await put(log, text) for text in ("hunter2", "hunter3", "hunter4")]
+    await log.archive(third.seq)
+
+    await log.redact([second.seq, third.seq], scrub)
+
+    assert [log.recall(event.seq) for event in (first, second, third)] == [first, scrub(second), scrub(third)]
+    assert await log.check_archives() == 2
+    await log.rebuild()
+
+
+async def test_rows_made_anew_from_redacted_events_are_the_same(log: Log) -> None:
+    events = [await put(log, f"hunter{number}") for number in range(6)]
+    await log.archive(events[3].seq)
+    await log.redact([event.seq for event in events[::2]], scrub)
+    before = all_rows(log)
+
+    await log.rebuild()
+
+    assert all_rows(log) == before
+
+
+async def test_a_repeat_finds_the_redacted_event(log: Log) -> None:
+    made, other = draft("hunter2", id="own-id"), draft("hunter2", id="other-id")
+    first = (await log.commit(None, writes(made), request_key=b"k" * 16)).event
+    await put(log, "hello")
+    assert first is not None
+    await log.redact([first.seq], scrub)
+
+    by_key = await log.commit(None, writes(other), request_key=b"k" * 16)
+    by_id = await log.commit(None, writes(made))
+
+    assert by_key.event == by_id.event == scrub(first)
+
+
+async def test_redacting_twice_or_nothing_is_harmless(log: Log) -> None:
+    first = await put(log, "hunter2")
+
+    assert await log.redact([first.seq], scrub) == 1
+    assert await log.redact([first.seq], scrub) == 1
+    assert await log.redact([first.seq + 1000], scrub) == 0
+    assert log.event(first.seq) == scrub(first)
+
+
+async def test_events_are_found_by_a_piece_of_their_payload(log: Log) -> None:
+    events = [await put(log, text) for text in ('say "hunter2" now', "hunter3", "nothing")]
+    await log.archive(events[1].seq)
+
+    assert await log.find_containing(["hunter2", "hunter3"]) == events[:2]
+    assert await log.find_containing(['\\"hunter2\\"']) == events[:1]
+    assert await log.find_containing(["elsewhere"]) == []

@@ -1,0 +1,149 @@
+"""What is left in the files of the SQLite log after a text was removed: nothing of it."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.log.contract_redaction import scrub
+from tests.log.logs import fold, put
+
+from palaver.clock import SystemClock
+from palaver.errors import StorageFailed
+from palaver.log import redaction
+from palaver.log.archive_file import ArchiveFile
+from palaver.log.sqlite import SqliteLog
+from palaver.model.envelope import Event
+from palaver.model.query import Query
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
+    made = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
+    yield made
+    await made.close()
+
+
+def files_with(directory: Path, text: str) -> list[str]:
+    """Return the files below a directory that contain a text, in any case."""
+    wanted = text.lower().encode()
+    return [
+        path.name for path in directory.rglob("*") if path.is_file() and wanted in path.read_bytes().lower()
+    ]
+
+
+async def test_no_byte_of_it_is_left_in_rows_index_journal_or_free_pages(
+    log: SqliteLog, tmp_path: Path
+) -> None:
+    for number in range(300):  # Parts of the index are merged, and pages split and freed.
+        await put(log, f"{SECRET} {number}" if number % 3 else "x" * 900)
+        if number % 50 == 0:
+            await log.read(Query(search=SECRET))
+    events = await log.read(Query(search=SECRET, limit=1000))
+    assert files_with(tmp_path, SECRET)
+
+    await log.redact([event.seq for event in events], scrub)
+
+    assert files_with(tmp_path, SECRET) == []
+    later = await put(log, "the log goes on")
+    assert await log.read(Query(search="goes")) == [later]
+
+
+async def test_an_event_that_is_not_indexed_yet_is_indexed_without_it(log: SqliteLog) -> None:
+    event = await put(log, SECRET)
+    await log.redact([event.seq], scrub)
+
+    assert await log.read(Query(search=SECRET)) == []
+    assert await log.read(Query(search="redacted")) == [scrub(event)]
+
+
+async def test_the_file_of_a_large_text_goes_with_its_last_event(log: SqliteLog, tmp_path: Path) -> None:
+    large = f"{SECRET} " + "x" * 70_000
+    first, second = await put(log, large), await put(log, large)
+    await log.read(Query(search=SECRET))
+
+    await log.redact([first.seq], scrub)
+    assert len(list((tmp_path / "blobs").iterdir())) == 1
+    await log.redact([second.seq], scrub)
+
+    assert list((tmp_path / "blobs").iterdir()) == []
+    assert files_with(tmp_path, SECRET) == []
+
+
+async def test_an_event_whose_file_is_lost_can_be_redacted(log: SqliteLog, tmp_path: Path) -> None:
+    event = await put(log, "x" * 70_000)
+    await log.read(Query(search="x"))
+    for path in (tmp_path / "blobs").iterdir():
+        path.unlink()
+
+    await log.redact([event.seq], scrub)
+
+    found = log.event(event.seq)
+    assert found is not None
+    assert found.payload["text"] == "[redacted]"
+
+
+async def test_an_event_that_has_no_text_afterwards_is_not_indexed(log: SqliteLog) -> None:
+    event = await put(log, SECRET)
+    await log.read(Query(search=SECRET))
+
+    await log.redact([event.seq], lambda one: replace(one, payload={}))
+
+    assert await log.read(Query(search=SECRET)) == []
+
+
+async def test_one_who_reads_meanwhile_is_named_and_it_can_be_done_again(
+    log: SqliteLog, tmp_path: Path
+) -> None:
+    event = await put(log, SECRET)
+    with closing(sqlite3.connect(tmp_path / "log.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        with pytest.raises(StorageFailed, match="redact it again"):
+            await log.redact([event.seq], scrub)
+        reader.execute("COMMIT")
+
+    await log.redact([event.seq], scrub)
+
+    assert files_with(tmp_path, SECRET) == []
+
+
+async def test_a_mistake_in_the_middle_changes_nothing(log: SqliteLog) -> None:
+    event = await put(log, SECRET)
+    later = await put(log, "later")
+
+    def broken(one: Event) -> Event:
+        if one.seq == later.seq:
+            raise ValueError("a mistake")
+        return scrub(one)
+
+    with pytest.raises(Exception, match="a mistake"):
+        await log.redact([event.seq, later.seq], broken)
+
+    assert log.event(event.seq) == event
+    await log.archive(later.seq + 1)
+    with pytest.raises(ValueError, match="a mistake"):
+        await log.redact([event.seq, later.seq], broken)
+    assert log.event(event.seq) == event
+
+
+async def test_a_lost_archive_is_said(log: SqliteLog, tmp_path: Path) -> None:
+    event = await put(log, SECRET)
+    await log.archive(event.seq + 1)
+    for path in (tmp_path / "archive").iterdir():
+        path.unlink()
+
+    with pytest.raises(StorageFailed):
+        await log.redact([event.seq], scrub)
+    with pytest.raises(StorageFailed):
+        await log.find_containing([SECRET])
+
+
+def test_an_archive_without_the_place_is_left_alone() -> None:
+    file = ArchiveFile(Path("nowhere"), 1, 4)
+
+    assert redaction.redact_archives((file,), {5}, scrub) == 0

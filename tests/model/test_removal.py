@@ -1,0 +1,74 @@
+"""Events without their text: which fields go, and what is left."""
+
+import pytest
+
+from palaver.model.envelope import Event
+from palaver.model.hidden import asks_secret
+from palaver.model.removal import can_remove, pieces_of, removed_text, without_text
+
+
+def event(type: str, **payload: object) -> Event:
+    return Event(seq=7, id="01K", type=type, sender="luna", to=(), ts=1, device="BOXE", payload=payload)
+
+
+def test_a_message_keeps_all_but_its_text() -> None:
+    message = event("message", text="hunter2", thread="t", delivered_to=["nova"])
+
+    assert can_remove(message, is_foreign=False)
+    assert removed_text(message, is_foreign=False) == "hunter2"
+    assert without_text(message, is_foreign=False).payload == {
+        "text": "[redacted]",
+        "thread": "t",
+        "delivered_to": ["nova"],
+    }
+
+
+def test_raw_keys_lose_their_bytes_and_stay_raw() -> None:
+    keys = event("message", text="hunter2\\r", raw="aHVudGVyMg0=")
+
+    assert removed_text(keys, is_foreign=False) == "hunter2\r"
+    assert without_text(keys, is_foreign=False).payload == {"text": "[redacted]", "raw": ""}
+    assert removed_text(without_text(keys, is_foreign=False), is_foreign=False) == "[redacted]"
+
+
+def test_another_programs_payload_goes_as_a_whole() -> None:
+    foreign = event("deploy.done", where={"token": "hunter2"})
+
+    assert can_remove(foreign, is_foreign=True)
+    assert "hunter2" in removed_text(foreign, is_foreign=True)
+    assert without_text(foreign, is_foreign=True).payload == {"text": "[redacted]"}
+
+
+@pytest.mark.parametrize("one", [event("agent.hello", runtime="x"), event("life", action="ready")])
+def test_an_event_without_a_text_has_nothing_to_remove(one: Event) -> None:
+    assert not can_remove(one, is_foreign=False)
+
+
+def test_a_task_has_several_texts() -> None:
+    task = event("task.create", title="one", description="two", assignee="luna")
+
+    assert removed_text(task, is_foreign=False) == "one\ntwo"
+
+
+def test_pieces_are_printed_runs_as_json_writes_them() -> None:
+    assert pieces_of('say "hunter2"\r\x1b[A     \nabc') == ['say \\"hunter2\\"']
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Password: ",
+        "[sudo] password for luna:",
+        "Enter passphrase for key '/x':",
+        "API key> ",
+        "PIN: ****",
+        "••",
+    ],
+)
+def test_a_prompt_for_a_secret_is_known(line: str) -> None:
+    assert asks_secret(line)
+
+
+@pytest.mark.parametrize("line", ["", ">>> ", "Name: ", "the password is in the vault", "$ "])
+def test_other_lines_ask_for_no_secret(line: str) -> None:
+    assert not asks_secret(line)
