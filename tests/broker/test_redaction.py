@@ -80,7 +80,7 @@ async def test_screens_kept_with_keys_and_quoting_notices_are_copies(bus: Bus) -
     await bus.join("luna")
     sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
     assert sent is not None
-    kept = [
+    kept: list[tuple[str, dict[str, object]]] = [
         ("delivery", {"agent": "luna", "messages": [sent.seq], "state": "seen", "evidence": "hunter2"}),
         ("delivery", {"agent": "luna", "messages": [99], "state": "seen", "evidence": "other"}),
         ("message", {**sent.payload, "event": sent.seq, "sub": "s1"}),
@@ -88,7 +88,7 @@ async def test_screens_kept_with_keys_and_quoting_notices_are_copies(bus: Bus) -
     ]
     places = []
     for type_, payload in kept:
-        draft = Draft(type=type_, sender="x", payload=dict(payload), id=f"id{len(places)}", ts=1)
+        draft = Draft(type=type_, sender="x", payload=payload, id=f"id{len(places)}", ts=1)
         written = await bus.log.commit(None, lambda rows, draft=draft: draft)  # type: ignore[misc]  # bound here
         assert written.event is not None
         places.append(written.event.seq)

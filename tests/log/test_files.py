@@ -10,6 +10,7 @@ from tests.log.logs import AtOnce, fold, put
 
 from palaver.clock import SystemClock
 from palaver.errors import StorageFailed
+from palaver.log.files import LogFiles
 from palaver.log.pace import Pace
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME, copy_database
@@ -124,3 +125,23 @@ def test_an_unfinished_copy_leaves_no_file(tmp_path: Path) -> None:
 
     assert not (tmp_path / "copy.unfinished").exists()
     source.close()
+
+
+async def test_the_logs_own_writer_makes_files_shorter_and_a_later_cut_is_noticed(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    event = await put(log, "before")
+    files = LogFiles(tmp_path / FILE_NAME)
+    with files.being_cut():
+        await log.redact([event.seq], lambda one: one)
+        files.check()
+    files.check()
+    later = await put(log, "later")
+
+    os.truncate(tmp_path / FILE_NAME, 4096)
+
+    with pytest.raises(StorageFailed, match="was cut"):
+        files.check()
+    assert later.seq > event.seq
+    with pytest.raises(StorageFailed, match="was cut"):
+        await put(log, "after")
+    await log.close()

@@ -157,7 +157,9 @@ class Batches:
 
     def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
         """Replace events in the log and leave no byte of what they were, and return how many there were."""
-        return redact_rows(self._connection, self._blobs, seqs, scrub)
+        self._files.check()
+        with self._files.being_cut():
+            return redact_rows(self._connection, self._blobs, seqs, scrub)
 
     def _write_all(self, orders: Sequence[Order]) -> list[Outcome]:
         before = self._last

@@ -5,6 +5,9 @@ looks at each commit, and nothing is acknowledged once a file was removed, repla
 """
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +30,8 @@ class LogFiles:
         """A sentence that says which file was lost; empty while all is well."""
         self.is_cut = False
         """A file was made shorter, so a part of the log is not in any file."""
+        self._is_being_cut = False
+        self._looking = threading.Lock()
 
     @property
     def has_database(self) -> bool:
@@ -35,19 +40,37 @@ class LogFiles:
 
     def check(self) -> None:
         """Look at all files; raises StorageFailed when one is not the one that was opened."""
-        if not self.trouble:
-            for at, file in enumerate(self._paths):
-                now, known = _identity(file), self._known[at]
-                if now != known:
-                    self._compare(at, now, known)
+        with self._looking:
+            if not self.trouble:
+                for at, file in enumerate(self._paths):
+                    now, known = _identity(file), self._known[at]
+                    if now != known:
+                        self._compare(at, now, known)
         if self.trouble:
             raise StorageFailed(self.trouble)
+
+    @contextmanager
+    def being_cut(self) -> Iterator[None]:
+        """Let the log's own writer make files shorter within a block; afterwards their sizes count again."""
+        with self._looking:
+            self._is_being_cut = True
+        try:
+            yield
+        finally:
+            with self._looking:
+                self._is_being_cut = False
+                now = [_identity(file) for file in self._paths]
+                self._known = [
+                    new if new[:2] == old[:2] else old for new, old in zip(now, self._known, strict=True)
+                ]
 
     def _compare(self, at: int, now: "_Identity", known: "_Identity") -> None:
         if now == _NO_FILE:
             what = "removed"
         elif now[:2] != known[:2]:
             what = "replaced"
+        elif self._is_being_cut:
+            return
         elif now[2] < known[2]:
             what = "cut"
             self.is_cut = True
