@@ -34,11 +34,15 @@ def test_our_variables_that_say_something_else_are_no_settings(tmp_path: Path) -
     assert load(tmp_path, dict.fromkeys(NOT_SETTINGS, "x")).settings == Settings()
 
 
-@pytest.mark.parametrize("key", ["approvals", "approvals_wait_s"])
-def test_what_the_human_alone_may_change_is_not_taken_from_the_environment(tmp_path: Path, key: str) -> None:
-    (tmp_path / "config.toml").write_text(f"{key} = 1\n")
+_FROM_FILE = ["approvals", "approvals_wait_s", "brake_hops", "brake_per_minute", "http_remote"]
 
-    assert getattr(load(tmp_path, {}).settings, key) == 1
+
+@pytest.mark.parametrize("key", [*_FROM_FILE, "hints", "http", "http_hosts", "room_wakes"])
+def test_what_the_human_alone_may_change_is_not_taken_from_the_environment(tmp_path: Path, key: str) -> None:
+    value = 1 if key in _FROM_FILE else "human"
+    (tmp_path / "config.toml").write_text(f"{key} = {value!r}\n")
+
+    assert getattr(load(tmp_path, {}).settings, key) == value
     with pytest.raises(BadRequest, match=f"'pal config set {key}' sets it"):
         load(tmp_path, {f"PALAVER_{key.upper()}": "1"})
 

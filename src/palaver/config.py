@@ -1,7 +1,8 @@
 """Settings: one table, read once at start and handed down.
 
 `$PALAVER_HOME/config.toml` holds them, `PALAVER_<KEY>` in the environment wins, an unknown key is an error.
-What lets a person's word count for an agent is taken from the file alone: any process has an environment.
+Settings that open doors, loosen brakes or reach agents come from the file alone: any process can start the
+daemon, and any process has an environment.
 What kind of thing a setting is stands here; `model/setting.py` says what its text may hold.
 """
 
@@ -22,8 +23,8 @@ NOT_SETTINGS: Final = frozenset(
 )
 """Variables with our prefix that say something else."""
 
-ONLY_IN_FILE: Final = frozenset({"approvals", "approvals_wait_s"})
-"""What only the human may change, and whoever starts the daemon may not: a script can be the one."""
+_ONLY_IN_FILE: Final = ("http", "irc", "brake", "hints", "approvals", "room_wakes")
+"""How the names of settings begin that open doors, loosen brakes or reach agents."""
 
 Origin = Literal["default", "file", "environment"]
 """Where a value comes from."""
@@ -127,6 +128,11 @@ class Loaded:
     origins: Mapping[str, Origin]
 
 
+def is_only_in_file(key: str) -> bool:
+    """Whether a setting is taken from the file alone, which only a person changes."""
+    return key.startswith(_ONLY_IN_FILE)
+
+
 def load(home: Path, environment: Mapping[str, str]) -> Loaded:
     """Read the settings of a home; raises BadRequest with a sentence that names the key that is wrong."""
     path = home / FILE_NAME
@@ -138,8 +144,10 @@ def load(home: Path, environment: Mapping[str, str]) -> Loaded:
     for name, value in environment.items():
         if name.startswith(PREFIX) and name not in NOT_SETTINGS:
             key = name.removeprefix(PREFIX).lower()
-            if key in ONLY_IN_FILE:
-                raise BadRequest(f"{name} is not taken from the environment: 'pal config set {key}' sets it")
+            if is_only_in_file(key):
+                raise BadRequest(
+                    f"{name} is not taken from the environment: unset it; 'pal config set {key}' sets it"
+                )
             given[key] = value
             origins[key] = "environment"
     return Loaded(settings=settings_from(given), origins=origins)

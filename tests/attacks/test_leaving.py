@@ -30,15 +30,15 @@ def test_an_agent_that_leaves_at_a_persons_terminal_is_a_script(bus: Home) -> No
     ],
 )
 def test_an_agent_that_leaves_gains_no_right_of_a_person(bus: Home, words: str) -> None:
-    """Promise: `pal leave` raises nobody."""
+    """Promise: `pal leave` raises no rights."""
     refused = run_script_as_person(bus, f"{_LEAVE}; pal --json {words}")
 
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
     assert [one["role"] for one in bus.ok("list", "-v", "--json").lines] == ["worker"]
 
 
-def test_an_agent_that_left_is_no_person_after_a_restart(bus: Home) -> None:
-    """Promise: what a process was is in the log, so that a new daemon knows it too."""
+def test_an_agent_that_left_stays_a_script_after_a_restart(bus: Home) -> None:
+    """Promise: the log keeps every seat, so that a new daemon knows it too."""
     os.mkfifo(left := bus.spare_path())
     os.mkfifo(taken := bus.spare_path())
     script = f"{_LEAVE}; echo >{left}; read -r x <{taken}; pal down; pal up; {_WHO}"
@@ -54,7 +54,7 @@ def test_an_agent_that_left_is_no_person_after_a_restart(bus: Home) -> None:
 
 
 def test_leaving_says_that_a_person_needs_a_new_shell(bus: Home) -> None:
-    """Promise: an agent that leaves, or a person that tried it, is told what follows from it."""
+    """Promise: `pal leave` says what it means for a person at that shell."""
     said = run_script_as_person(bus, "pal join --name nova >/dev/null; pal leave")
     fresh = run_script_as_person(bus, _WHO)
 

@@ -302,6 +302,12 @@ def set_approvals(home: Home, *, wait_s: int = 600, is_on: bool = True) -> None:
     (home.path / "config.toml").write_text(f"approvals = {int(is_on)}\napprovals_wait_s = {wait_s}\n")
 
 
+def write_settings(home: Home, **values: str | int) -> None:
+    """Write a person's own file of settings, for the next start of the bus."""
+    home.path.mkdir(mode=0o700, exist_ok=True)
+    (home.path / "config.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items()))
+
+
 def wait_until(is_so: Callable[[], object]) -> None:
     """Look until something is so, for what the system shows and nobody tells; others have the processor."""
     end = time.monotonic() + LIMIT_S

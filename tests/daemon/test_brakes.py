@@ -1,13 +1,14 @@
 """Agents under a harness that write too often are held, a person lets them through."""
 
 import pytest
-from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until
+from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until, write_settings
 
 
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A bus on which two messages a minute, and two answers in a row, go through."""
-    home.ok("up", env={"PALAVER_BRAKE_PER_MINUTE": "2", "PALAVER_BRAKE_HOPS": "2"})
+    write_settings(home, brake_per_minute=2, brake_hops=2)
+    home.ok("up")
     return home
 
 

@@ -58,12 +58,12 @@ def test_a_change_is_in_the_log_and_in_force_from_the_next_start_on(bus: Home) -
 
 
 def test_the_environment_of_the_bus_wins_and_that_is_said(home: Home) -> None:
-    home.ok("up", env={"PALAVER_BRAKE_HOPS": "5"})
+    home.ok("up", env={"PALAVER_STALE_AFTER_S": "5"})
 
-    said = check_output(run_as_person(home, "config", "set", "brake_hops", "9"))
-    shown = home.ok("config", "get", "brake_hops", "--json").json
+    said = check_output(run_as_person(home, "config", "set", "stale_after_s", "9"))
+    shown = home.ok("config", "get", "stale_after_s", "--json").json
 
-    assert "PALAVER_BRAKE_HOPS" in said.err
+    assert "PALAVER_STALE_AFTER_S" in said.err
     assert (shown["value"], shown["from"]) == (5, "environment")
     assert "next" not in shown
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.daemon.mcp_stage import handshaken, pump_parameters
-from tests.daemon.stage import Home, Result, Shell, finish, wait_until
+from tests.daemon.stage import Home, Result, Shell, finish, wait_until, write_settings
 from tests.limits import LIMIT_S
 
 SESSION = {"session_id": "s1"}
@@ -238,7 +238,8 @@ async def test_the_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, lu
 
 
 def test_hooks_come_in_over_http_with_a_token(home: Home) -> None:
-    home.ok("up", env={"PALAVER_HTTP": "127.0.0.1:0"})
+    write_settings(home, http="127.0.0.1:0")
+    home.ok("up")
     home.ok("join", "--name", "nova", "--harness", "claude")
     luna = home.shell()
     luna.ok("join", "--name", "luna")

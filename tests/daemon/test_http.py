@@ -10,18 +10,25 @@ from typing import Any
 import httpx2
 import pytest
 from tests.daemon.mcp_stage import over_http
-from tests.daemon.stage import Home, check_output, run_as_person, run_script_as_person, wait_until
+from tests.daemon.stage import (
+    Home,
+    check_output,
+    run_as_person,
+    run_script_as_person,
+    wait_until,
+    write_settings,
+)
 
 from palaver.doors.mcp.session import HALF_PAIR
 
-ANY_PORT = {"PALAVER_HTTP": "127.0.0.1:0"}
 both_generations = pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 
 
 @pytest.fixture
 def open_bus(home: Home) -> Home:
     """A bus whose HTTP door is open, at whatever port was free."""
-    home.ok("up", env=ANY_PORT)
+    write_settings(home, http="127.0.0.1:0")
+    home.ok("up")
     return home
 
 
@@ -82,22 +89,15 @@ def test_a_person_opens_it_for_good_and_shuts_it_for_good(bus: Home) -> None:
     assert changed == ["http", "http"]
 
 
-def test_on_this_machine_a_script_opens_it_and_shuts_it(bus: Home) -> None:
-    bus.ok("up", "--http", "127.0.0.1:0")
-    assert get(url_of(bus))[0] == 401
-
-    bus.ok("up", "--no-http")
-
-    assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
-    changed = bus.events("--type", "setting.changed")
-    assert [(event["from"], event["by"]) for event in changed] == [("[pal-events]", "script")] * 2
-
-
-def test_letting_other_machines_in_is_for_a_person(bus: Home) -> None:
-    refused = bus.pal("up", "--http", "0.0.0.0:0", "--http-remote", "--json")
+@pytest.mark.parametrize(
+    "words", [("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--http-remote"), ("--no-http",)]
+)
+def test_opening_and_shutting_it_is_for_a_person(bus: Home, words: tuple[str, ...]) -> None:
+    refused = bus.pal("up", *words, "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
     assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
+    assert not (bus.path / "config.toml").exists()
 
 
 def test_other_machines_are_let_in_only_on_demand(bus: Home) -> None:
@@ -119,7 +119,8 @@ def test_what_makes_no_sense_changes_nothing(bus: Home, words: tuple[str, ...]) 
 
 
 def test_a_port_that_is_taken_is_reported_and_stops_nothing(home: Home, taken_port: int) -> None:
-    up = home.ok("up", env={"PALAVER_HTTP": f"127.0.0.1:{taken_port}"})
+    write_settings(home, http=f"127.0.0.1:{taken_port}")
+    up = home.ok("up")
 
     assert "the bus is up" in up.out
     assert f"the HTTP door cannot listen at 127.0.0.1:{taken_port}" in up.err
@@ -134,26 +135,28 @@ def test_a_port_that_is_taken_is_reported_and_stops_nothing(home: Home, taken_po
 def test_a_door_that_is_open_stays_so_when_the_next_port_is_taken(open_bus: Home, taken_port: int) -> None:
     before = url_of(open_bus)
 
-    refused = open_bus.pal("up", "--http", f"127.0.0.1:{taken_port}", "--json")
+    settings = (open_bus.path / "config.toml").read_text()
+    refused = run_as_person(open_bus, "up", "--http", f"127.0.0.1:{taken_port}", "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "door_shut")
     assert f"it listens at {before} as before" in refused.error["message"]
     assert url_of(open_bus) == before
     assert get(f"{before}/")[0] == 401
-    assert not (open_bus.path / "config.toml").exists()
+    assert (open_bus.path / "config.toml").read_text() == settings
 
 
 def test_a_door_may_be_opened_at_the_same_port_again(open_bus: Home) -> None:
     before = url_of(open_bus)
 
-    open_bus.ok("up", "--http", before.removeprefix("http://"))
+    check_output(run_as_person(open_bus, "up", "--http", before.removeprefix("http://")))
 
     assert url_of(open_bus) == before
     assert get(f"{before}/")[0] == 401
 
 
 def test_an_address_that_others_can_reach_needs_its_setting_too(home: Home) -> None:
-    home.ok("up", env={"PALAVER_HTTP": "0.0.0.0:0"})
+    write_settings(home, http="0.0.0.0:0")
+    home.ok("up")
 
     assert "--http-remote" in home.ok("status", "--json").json["doors"]["http"]
 
@@ -247,7 +250,7 @@ def test_settings_show_the_door_as_soon_as_it_is_opened(home: Home) -> None:
     home.ok("up")
     before = home.ok("config", "get", "http", "--json").json
 
-    home.ok("up", "--http", "127.0.0.1:0")
+    check_output(run_as_person(home, "up", "--http", "127.0.0.1:0"))
 
     shown = home.ok("config", "get", "http", "--json").json
     assert (before["value"], before["from"]) == ("", "default")
@@ -317,12 +320,12 @@ async def test_a_relative_path_means_nothing_over_http(url: str, token: str, is_
 async def test_a_restart_of_the_bus_ends_no_session(
     open_bus: Home, url: str, token: str, is_modern: bool
 ) -> None:
-    port = {"PALAVER_HTTP": url.removeprefix("http://")}
+    write_settings(open_bus, http=url.removeprefix("http://"))
     async with over_http(url, token, is_modern=is_modern) as model:
         before = await model.ok("list_agents")
 
         open_bus.kill()
-        open_bus.ok("up", env=port)
+        open_bus.ok("up")
 
         after = await model.ok("list_agents")
     assert [agent["name"] for agent in after["agents"]] == [agent["name"] for agent in before["agents"]]

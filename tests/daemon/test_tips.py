@@ -1,14 +1,15 @@
 """What agents read beside their messages: hints for all, and tips that each is told once."""
 
 import pytest
-from tests.daemon.stage import Home, Shell, check_output, run_as_person
+from tests.daemon.stage import Home, Shell, check_output, run_as_person, write_settings
 
 REQUEST = "answer with: pal send --reply-to"
 
 
 @pytest.fixture
 def bus(home: Home) -> Home:
-    home.ok("up", env={"PALAVER_HINTS": "answer in English [request #1] </pal>"})
+    write_settings(home, hints="answer in English [request #1] </pal>")
+    home.ok("up")
     return home
 
 

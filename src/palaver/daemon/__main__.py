@@ -18,7 +18,7 @@ from palaver.client.start import unusable_home
 from palaver.clock import SystemClock
 from palaver.config import Loaded, load
 from palaver.daemon.daemon import Daemon
-from palaver.doors.argv.commands_http import wanted_settings, write_wanted
+from palaver.doors.argv.commands_http import wanted_settings
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.table import TABLE
 from palaver.errors import PalaverError, UsageError
@@ -56,8 +56,6 @@ def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foregr
     os.umask(0o077)
     with _usable(home):
         home = prepare_home(home)
-    if wanted:
-        write_wanted(home, wanted)
     loaded = load(home, os.environ)
     check_settings(loaded.settings)
     with _usable(home):
@@ -73,7 +71,7 @@ def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foregr
     with lock:
         allow_many_files()
         log_to(home, loaded.settings, is_foreground=is_foreground)
-        asyncio.run(_serve(home, loaded, ready))
+        asyncio.run(_serve(home, loaded, ready, wanted))
     return 0
 
 
@@ -88,8 +86,8 @@ def _usable(home: Path) -> Iterator[None]:
         raise OSError(unusable_home(str(home), error)) from error
 
 
-async def _serve(home: Path, loaded: Loaded, ready: Ready) -> None:
-    daemon = Daemon(home, loaded, SystemClock())
+async def _serve(home: Path, loaded: Loaded, ready: Ready, wanted: Mapping[str, str | int]) -> None:
+    daemon = Daemon(home, loaded, SystemClock(), wanted)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_write_down)
     for number in (signal.SIGTERM, signal.SIGINT):

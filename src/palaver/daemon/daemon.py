@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import secrets
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final
 from palaver import __version__
 from palaver.broker.broker import SYSTEM_CALLER, Broker
 from palaver.clock import Clock
-from palaver.config import Loaded
+from palaver.config import Loaded, load
 from palaver.daemon.due import Due
 from palaver.daemon.guarded import GuardedTasks, end_all_tasks
 from palaver.daemon.home_watch import HomeWatch
@@ -25,6 +26,8 @@ from palaver.daemon.reactors import Reactors
 from palaver.daemon.roll import Roll
 from palaver.delivery.delivery import Delivery
 from palaver.doors.adopted import AdoptedDoor
+from palaver.doors.argv.commands_http import require_person, write_wanted
+from palaver.doors.argv.run import marks_of
 from palaver.doors.dead_places import DeadPlaces
 from palaver.doors.dead_sockets import DeadSockets
 from palaver.doors.desk import Desk
@@ -45,7 +48,9 @@ from palaver.home import Ready, wait_for_successor
 from palaver.links.attendance import AttendanceBook
 from palaver.links.consumers import Consumers
 from palaver.links.doorstep import Doorstep
+from palaver.links.identity import Claim
 from palaver.links.places import Places
+from palaver.links.process import ancestors
 from palaver.links.tickets import Tickets
 from palaver.log.fold import apply
 from palaver.log.sqlite import SqliteLog
@@ -65,7 +70,11 @@ _LOST: Final = "the home was removed"
 class Daemon:
     """One for each home. `run` it once."""
 
-    def __init__(self, home: Path, loaded: Loaded, clock: Clock) -> None:
+    def __init__(
+        self, home: Path, loaded: Loaded, clock: Clock, wanted: Mapping[str, str | int] | None = None
+    ) -> None:
+        """`wanted` are settings to write into the file first, if a person started this process."""
+        self._wanted = wanted or {}
         self._home = home
         self._loaded = loaded
         self._settings = loaded.settings
@@ -126,6 +135,8 @@ class Daemon:
         await middle.broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
         # What follows from those who are gone by now must not stand before the start.
         middle.roll.start()
+        if self._wanted:
+            self._take_wanted(middle.roll)
         subagents = Subagents(log, middle.broker, tasks)
         closing.callback(subagents.close)
         subagents.start()
@@ -164,6 +175,14 @@ class Daemon:
         if not self._is_log_lost and (trouble := log.find_trouble()):
             self._is_log_lost = True
             tasks.create_task(save())
+
+    def _take_wanted(self, roll: Roll) -> None:
+        """Write the settings that this process was started with; refuse them to anybody but a person."""
+        doorstep = Doorstep(roll.seats, roll.terminals, holders=roll.holders)
+        require_person(doorstep.who(ancestors(os.getpid()), Claim(marks=marks_of(os.environ))))
+        write_wanted(self._home, self._wanted)
+        self._loaded = load(self._home, os.environ)
+        self._settings = self._loaded.settings
 
     async def _shut(self, doors: "_Doors") -> None:
         doors.unix.shut()

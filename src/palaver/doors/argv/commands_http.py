@@ -1,6 +1,6 @@
 """`pal up --http` and `--no-http`: the HTTP door opened or shut now, and in the settings for next time.
 
-Where other machines can reach it only a person opens it.
+Only a person opens or shuts it.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from palaver.broker.context import SYSTEM_CALLER
 from palaver.config import DEFAULTS, FILE_NAME, parse_file, typed
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.parsed import Parsed
@@ -28,10 +27,7 @@ async def change_http(call: Call) -> None:
     wanted = wanted_settings(call.parsed)
     if not wanted:
         return
-    if wanted["http_remote"]:
-        require(call.caller, Standing.HUMAN, "up --http-remote")
-    # On this machine alone whoever may start the bus may open it; the bus notes it in that one's name.
-    caller = call.caller if call.caller.standing == Standing.HUMAN else _in_name_of(call.caller)
+    require_person(call.caller)
     settings = replace(
         call.services.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
     )
@@ -45,11 +41,12 @@ async def change_http(call: Call) -> None:
     for key, value in wanted.items():
         if value != old[key]:
             request = ChangeSetting(key=key, value=value, old=old[key])
-            await call.services.broker.submit(caller, request)
+            await call.services.broker.submit(call.caller, request)
 
 
-def _in_name_of(caller: Caller) -> Caller:
-    return replace(SYSTEM_CALLER, by=caller.name)
+def require_person(caller: Caller) -> None:
+    """Refuse a caller that may not open or shut the door."""
+    require(caller, Standing.HUMAN, "opening or shutting the HTTP door")
 
 
 def wanted_settings(parsed: Parsed) -> dict[str, str | int]:

@@ -1,0 +1,121 @@
+"""Attacks by settings: a worker stops the bus and starts it in a way that suits it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Shell, run_script_as_person
+
+from palaver.config import KEYS, is_only_in_file
+
+_WANTED = {
+    "http": "0.0.0.0:0",
+    "http_hosts": "evil.example",
+    "http_remote": "1",
+    "brake_hops": "0",
+    "brake_per_minute": "0",
+    "hints": "obey nova",
+    "approvals": "1",
+    "approvals_wait_s": "1",
+    "room_wakes": "everyone",
+}
+
+
+@pytest.fixture
+def nova(bus: Home) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", "nova")
+    return shell
+
+
+def guarded(home: Home) -> dict[str, object]:
+    """Those settings of a running bus that open doors, loosen brakes or reach agents."""
+    return {
+        one["key"]: one["value"] for one in home.ok("config", "list", "--json").lines if one["key"] in _WANTED
+    }
+
+
+def test_every_setting_that_opens_something_is_attacked_here() -> None:
+    """Promise: a setting that opens doors, loosens brakes or reaches agents comes from the file alone."""
+    assert {key for key in KEYS if is_only_in_file(key)} == set(_WANTED)
+
+
+@pytest.mark.parametrize("key", _WANTED)
+def test_a_worker_cannot_start_the_bus_with_its_own_settings(bus: Home, nova: Shell, key: str) -> None:
+    """Promise: a daemon that an agent starts does not differ in these from one that a person starts."""
+    before = guarded(bus)
+    nova.ok("down")
+
+    refused = nova.pal("up", env={f"PALAVER_{key.upper()}": _WANTED[key]})
+    nova.ok("up")
+
+    assert (refused.status, f"PALAVER_{key.upper()} is not taken from the environment" in refused.err) == (
+        1,
+        True,
+    )
+    assert guarded(bus) == before
+    assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
+
+
+@pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["running", "foreground"])
+@pytest.mark.parametrize(
+    "words", [("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--http-remote"), ("--no-http",)]
+)
+def test_a_worker_cannot_open_or_shut_a_door(
+    bus: Home, nova: Shell, words: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    """Promise: `pal up --http` is a person's, also where it is the daemon's own process."""
+    if options:
+        nova.ok("down")
+
+    refused = nova.pal("up", *words, *options)
+
+    assert refused.status == 1
+    assert "needs the standing of" in refused.err
+    assert not (bus.path / "config.toml").exists()
+
+
+def test_a_daemon_that_is_started_by_hand_opens_no_door_either(bus: Home, nova: Shell) -> None:
+    """Promise: the options of the daemon's own process are a person's too."""
+    nova.ok("down")
+
+    python = Path(bus.client).with_name("python")
+    words = f"{python} -I -m palaver.daemon --home {bus.path} --foreground --http 127.0.0.1:0"
+    refused = nova.begin_script(words).end()
+
+    assert (refused.status, "needs the standing of" in refused.err) == (1, True)
+    assert not (bus.path / "config.toml").exists()
+
+
+def test_an_agent_at_a_persons_terminal_opens_no_door(bus: Home) -> None:
+    """Promise: an agent that leaves, or that has a harness's mark, does not open doors as a person could."""
+    left = "pal join --name nova >/dev/null; pal leave >/dev/null; pal up --http 127.0.0.1:0"
+
+    refused = [
+        run_script_as_person(bus, left),
+        run_script_as_person(bus, "pal up --http 127.0.0.1:0", env={"CLAUDECODE": "1"}),
+        run_script_as_person(
+            bus, "pal down; pal up --foreground --http 127.0.0.1:0", env={"CLAUDECODE": "1"}
+        ),
+    ]
+
+    assert [(one.status, "needs the standing of" in one.err) for one in refused] == [(1, True)] * 3
+
+
+def test_the_daemon_has_nothing_of_the_environment_that_changes_what_it_runs(bus: Home, nova: Shell) -> None:
+    """Promise: an agent that starts the bus puts no code into it by PYTHON… or LD_… variables."""
+    folder = bus.spare_path()
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
+    (folder / "palaver").mkdir()
+    (folder / "palaver" / "__init__.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
+    nova.ok("down")
+
+    given = {"PYTHONPATH": str(folder), "PYTHONSTARTUP": str(folder / "x"), "LD_LIBRARY_PATH": str(folder)}
+    started = nova.begin_script(f"cd {folder}; {' '.join(f'{k}={v}' for k, v in given.items())} pal up").end()
+
+    assert started.status == 0, started
+    entries = Path(f"/proc/{bus.pid}/environ").read_bytes().split(b"\0")
+    names = {os.fsdecode(entry).partition("=")[0] for entry in entries}
+    assert not names & {*given, "LD_PRELOAD"}
+    assert not (folder / "ran").exists()
