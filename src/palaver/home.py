@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import fcntl
+import json
 import logging
 import logging.handlers
 import os
@@ -12,7 +13,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
@@ -35,6 +36,13 @@ _MADE_BEFORE: Final = frozenset({"start.lock", "daemon.log"})
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
 )
+
+_LIMIT_DETAIL: Final = 500
+"""Characters of a detail in a trace: a line stays short."""
+_LIMIT_TRACES: Final = 200
+LIMIT_DAEMON_TRACE_BYTES: Final = 2 * 1024 * 1024
+LIMIT_HOLDER_TRACE_BYTES: Final = 256 * 1024
+"""Of each of the two files: about 20,000 steps of all agents, and 2,500 of one holder."""
 
 _logger: Final = logging.getLogger("palaver")
 
@@ -193,6 +201,64 @@ def allow_many_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class TraceFile:
+    """Steps of messages as lines of JSON, for `pal trace`. Beyond its limit a file is renamed to `<file>.1`.
+
+    Each line is written at once, so that it outlives its writer. What cannot be written is left out: a trace
+    stops nothing. One process writes to a file.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, now_ms: Callable[[], int]) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._now_ms = now_ms
+        self._descriptor: int | None = None
+        self._size_bytes = 0
+
+    def note(self, agent: str, seqs: Sequence[int], step: str, lane: str = "", detail: str = "") -> None:
+        """Write one step of some messages to an agent; without messages, one of the agent's lanes."""
+        fields = {"ts": self._now_ms(), "agent": agent, "seqs": list(seqs), "step": step, "lane": lane}
+        line = json.dumps({**fields, "detail": detail[:_LIMIT_DETAIL]}).encode() + b"\n"
+        with suppress(OSError):
+            if self._descriptor is None or self._size_bytes > self._limit_bytes:
+                self._open()
+            assert self._descriptor is not None
+            self._size_bytes += os.write(self._descriptor, line)
+
+    def close(self) -> None:
+        """Close the file. Closing twice is harmless; another line opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> None:
+        self.close()
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        if self._path.exists() and self._path.stat().st_size > self._limit_bytes:
+            self._path.replace(older_trace(self._path))
+        self._descriptor = os.open(self._path, flags, 0o600)
+        self._size_bytes = os.fstat(self._descriptor).st_size
+
+
+def trace_path(home: Path, agent: str = "") -> Path:
+    """Return the file of the steps in an agent's holder; without a name, of those in the daemon."""
+    return home / "trace" / (f"{agent}.holder.jsonl" if agent else "daemon.jsonl")
+
+
+def prune_traces(home: Path) -> None:
+    """Remove the oldest files of steps where there are many, as after many agents."""
+    with suppress(OSError):
+        files = sorted((home / "trace").iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in files[_LIMIT_TRACES:]:
+            path.unlink()
+
+
+def older_trace(path: Path) -> Path:
+    """Return the file with the lines before those of a trace file."""
+    return path.with_name(f"{path.name}.1")
 
 
 class _SafeFormatter(logging.Formatter):

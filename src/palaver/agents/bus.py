@@ -6,15 +6,18 @@ agent is another's. What was asked on a lost connection fails, and whoever asked
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import chain, count, repeat
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from palaver.client.wire import Line, Wire, open_wire
+from palaver.clock import SystemClock
 from palaver.errors import Disconnected, NotYou, PalaverError, Unavailable
+from palaver.home import LIMIT_HOLDER_TRACE_BYTES, TraceFile, trace_path
 from palaver.model.lines.holder_ops import AccompanyOp, HoldOp
 from palaver.model.lines.wire import Op, op_to_json
 
@@ -72,11 +75,21 @@ class Bus:
         """How many there have been: what was numbered on one of them means nothing on the next."""
         self.held: Held | None = None
         """What the first answer said; None until then."""
+        self._trace: TraceFile | None = None
 
     @property
     def is_connected(self) -> bool:
         """Whether the daemon knows of us now: it has said who we are on the connection that there is."""
         return self._is_known
+
+    def trace(self, seqs: Sequence[int], step: str, lane: str, detail: str = "", *, name: str = "") -> None:
+        """Note a step of messages for `pal trace`; `name` is their recipient, else the agent that is held."""
+        if self.held is None:
+            return
+        if self._trace is None:
+            path = trace_path(Path(self._home), self.held.name)
+            self._trace = TraceFile(path, LIMIT_HOLDER_TRACE_BYTES, SystemClock().now_ms)
+        self._trace.note(name or self.held.name, seqs, step, lane, detail)
 
     async def run(self) -> None:
         """Hold the agent until cancelled. Raises what the first attempt is refused with; later NotYou.

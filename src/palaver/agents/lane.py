@@ -176,15 +176,19 @@ class Lane:
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
         in_hand = _InHand(line.lane, line.offer, message)
+        self._trace(message, "received")
         if isinstance(offer, Done):
             self._settle(in_hand, offer, "")
         elif self._in_hand is None:
             self._in_hand = in_hand
-            self._typist.begin(offer, self._end)
+            self._typist.begin(offer, self._end, lambda step, detail: self._trace(message, step, detail))
         elif offer.is_raw:
             self._settle(in_hand, *self._typist.press_beside(offer))
         else:
             self._settle(in_hand, Done(Answer.DEFERRED, "another message is in hand"), "")
+
+    def _trace(self, message: Offered, step: str, detail: str = "") -> None:
+        self._bus.trace((message.seq,), step, "terminal", detail)
 
     def _prepare(self, message: Offered) -> Offer | Done:
         """Write the file, and give what is typed; or say that it cannot be done now."""
@@ -232,6 +236,7 @@ class Lane:
     def _settle(self, in_hand: _InHand, done: Done, screen: str) -> None:
         """Write down what became of an offer, and tell."""
         message = in_hand.message
+        self._trace(message, f"ended {done.answer}", done.reason or done.grade or "")
         if (handled := self.handled.get(message.id)) is not None:
             handled.state = done.answer
         self._on_change()  # The level goes first: the next offer follows the answer.
@@ -259,6 +264,7 @@ class Lane:
             _logger.info("an answer was not taken: %s: %s", error.code, error)
             return
         self._forget((end.outcome,))
+        self._trace(in_hand.message, "told the daemon")
         if done.answer is Answer.DEFERRED:
             self._told = None  # 'not now' ends when it can come through: that is said again
             self._tell_level()

@@ -191,6 +191,7 @@ class NativeLane:
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
         self._in_hand = line.lane, line.offer
+        self._trace(messages, "received")
         self._at_rest.clear()
         self._saying.spawn(self._bring(line.lane, line.offer, messages))
 
@@ -207,7 +208,11 @@ class NativeLane:
             self._end(lane, offer, messages, done)
             self._at_rest.set()
 
+    def _trace(self, messages: tuple[Offered, ...], step: str, detail: str = "") -> None:
+        self._bus.trace([message.seq for message in messages], step, "native", detail, name=self._name)
+
     def _end(self, lane: int, offer: int, messages: tuple[Offered, ...], done: Done) -> None:
+        self._trace(messages, f"ended {done.answer}", done.reason or done.grade or "")
         self._on_change()  # The level goes first: the next offer follows the answer.
         outcome = Outcome(
             messages=tuple(message.seq for message in messages), answer=done.answer, grade=done.grade or ""

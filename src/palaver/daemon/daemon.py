@@ -44,7 +44,14 @@ from palaver.doors.transcripts import TranscriptBook
 from palaver.doors.unix import UnixDoor
 from palaver.doors.views import agents_view, mail_view
 from palaver.errors import PalaverError
-from palaver.home import Ready, wait_for_successor
+from palaver.home import (
+    LIMIT_DAEMON_TRACE_BYTES,
+    Ready,
+    TraceFile,
+    prune_traces,
+    trace_path,
+    wait_for_successor,
+)
 from palaver.links.attendance import AttendanceBook
 from palaver.links.consumers import Consumers
 from palaver.links.doorstep import Doorstep
@@ -132,6 +139,10 @@ class Daemon:
             tasks=tasks,
         )
         closing.callback(reactors.close)
+        trace = TraceFile(trace_path(self._home), LIMIT_DAEMON_TRACE_BYTES, self._clock.now_ms)
+        closing.callback(trace.close)
+        reactors.delivery.trace = trace.note
+        prune_traces(self._home)
         await middle.broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
         # What follows from those who are gone by now must not stand before the start.
         middle.roll.start()

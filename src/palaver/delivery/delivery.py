@@ -34,6 +34,13 @@ from palaver.model.message import MESSAGE, is_raw
 _AT_ONCE: Final = 500
 """Mail that expires in one go."""
 
+Trace = Callable[[str, Sequence[int], str, str, str], None]
+"""Told of each step: the agent, the places of its messages, what happened, the lane, and why."""
+
+
+def _no_trace(agent: str, seqs: Sequence[int], step: str, lane: str, detail: str) -> None:
+    """Forget a step."""
+
 
 class Delivery:
     """Lanes and takers of every agent here."""
@@ -53,6 +60,7 @@ class Delivery:
         self._lanes = self._offering.lanes
         self.deadline_changed: Callable[[], None] = lambda: None
         """Told when something falls due sooner than before."""
+        self.trace: Trace = _no_trace
         for agent in agents_with_carried(log.rows):
             self._silence.stray(agent)  # Its lane may come back and say what became of it.
         self._unsubscribe = log.subscribe(self._hear)
@@ -87,8 +95,14 @@ class Delivery:
 
     def open_lane(self, agent: str, ability: Ability, carry: Callable[[Offer], None]) -> Lane:
         """Give an agent one more way to be reached."""
-        lane = Lane(agent, ability, carry)
+
+        def traced(offer: Offer) -> None:
+            self.trace(agent, offer.seqs, "offered", lane.word, "")
+            carry(offer)
+
+        lane = Lane(agent, ability, traced)
         self._lanes[agent].append(lane)
+        self.trace(agent, (), "lane opened", lane.word, lane.level.reason)
         self._offering.look(agent)
         return lane
 
@@ -96,6 +110,9 @@ class Delivery:
         """Take a lane's word on whether it lets mail through. What opens is looked at at once."""
         # One that says no more than before ends a 'not now' once. From then on the clock does: no hurry.
         is_news = level != lane.level or lane.deferrals <= 1
+        if level != lane.level:
+            step = "gate paused" if level.is_paused else "gate open" if level.is_open else "gate closed"
+            self.trace(lane.agent, (), step, lane.word, level.reason)
         lane.level = level
         if level.is_open and is_news:
             self._patience.resume(lane)
@@ -121,6 +138,7 @@ class Delivery:
         """An offer is where it should be; whether it was seen is still open. More can follow it."""
         if number in lane.offers:
             lane.arrived.add(number)
+            self.trace(lane.agent, lane.offers[number].seqs, "arrived", lane.word, "")
             self._offering.look(lane.agent)
 
     async def answer(
@@ -141,6 +159,7 @@ class Delivery:
         if offer is None:
             await take_late_word(self._ledger, lane, number, answer, grade=grade, reason=reason)
             return
+        self.trace(lane.agent, offer.seqs, f"answered {answer}", lane.word, reason or grade)
         said = {"grade": grade, "reason": reason, "evidence": evidence}
         await take_word(self._log, self._ledger, lane, offer.seqs, answer, **said)
         is_keys = all(is_raw(event) for event in offer.events)
@@ -160,10 +179,12 @@ class Delivery:
 
         Ask for it as soon as the lane is open: what nobody has in hand is offered again, or in doubt.
         """
+        self.trace(lane.agent, seqs, "still in hand", lane.word, "")
         return self._offering.take_up(lane, seqs)
 
     async def recover(self, lane: Lane, seqs: Sequence[int], answer: Answer, *, grade: str = "") -> None:
         """Take a lane's word on what it carried before this daemon started. Its holder remembered it."""
+        self.trace(lane.agent, seqs, f"remembered {answer}", lane.word, grade)
         await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
 
     async def recovered(self, lane: Lane, *, knows_all: bool = True) -> None:
@@ -197,6 +218,7 @@ class Delivery:
             del self._lanes[lane.agent]
         seqs = [seq for offer in lane.offers.values() for seq in offer.seqs]
         lane.offers.clear()
+        self.trace(lane.agent, seqs, "lane closed", lane.word, "")
         self._patience.forget(lane)
         self._silence.forget(lane)
         self._mailboxes.get(lane.agent).put_back(lane, seqs)  # In no hand, and submitted: nobody takes it up.

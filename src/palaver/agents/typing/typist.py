@@ -54,6 +54,12 @@ class Desk(Protocol):
 
 OnDone = Callable[[Done, str], None]
 """Told how it ended, and the screen as it was before the first key."""
+OnStep = Callable[[str, str], None]
+"""Told what is done on the way, and why: for a trace."""
+
+
+def _no_step(step: str, detail: str) -> None:
+    """Forget a step."""
 
 
 class Typist:
@@ -68,6 +74,9 @@ class Typist:
         self._typing: Typing | None = None
         self._offer: Offer | None = None
         self._on_done: OnDone | None = None
+        self._on_step: OnStep = _no_step
+        self._waits_for = ""
+        """Why the message in hand waits, as a trace was last told."""
         self._timer: asyncio.TimerHandle | None = None
         self._screen_before = ""
         self._is_stopped = False
@@ -98,10 +107,11 @@ class Typist:
         gate = check(look, facts, ours=self.has_typed)
         return Gate(is_open=False, reason="draft") if gate.is_open and self._is_stopped else gate
 
-    def begin(self, offer: Offer, on_done: OnDone) -> None:
+    def begin(self, offer: Offer, on_done: OnDone, on_step: OnStep = _no_step) -> None:
         """Type a message; `on_done` is called when that is over, maybe before this returns."""
         assert self._typing is None
-        self._offer, self._on_done = offer, on_done
+        self._offer, self._on_done, self._on_step = offer, on_done, on_step
+        self._waits_for = ""
         self._typing = Typing(offer, self._profile)
         self._screen_before = ""
         self.poke()
@@ -123,6 +133,8 @@ class Typist:
                 self._screen_before = self._screen_before or look.text
                 # No await between the look above and the keys.
                 self._desk.press(step.data, is_persons=self._offer.is_raw)
+                self._on_step("keys pressed", f"{len(step.data)} bytes")
+                self._waits_for = ""
                 if self._typing is not None and self._typing.interrupts != interrupts:
                     self._desk.interrupted()
                 if self._typing is not None and not has_typed and self._typing.text:
@@ -134,6 +146,9 @@ class Typist:
             else:
                 is_news = self._typing.is_stopped is not self._is_stopped
                 self.reason, self._is_stopped = step.reason, self._typing.is_stopped
+                if step.reason not in ("", self._waits_for):
+                    self._on_step("waits", step.reason)
+                self._waits_for = step.reason
                 if is_news:
                     self._desk.changed()
                 self._ask_again(step.ms)

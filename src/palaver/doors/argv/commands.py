@@ -26,6 +26,7 @@ from palaver.doors.argv import (
     commands_tasks,
     commands_terminals,
     commands_threads,
+    commands_trace,
     commands_transcript,
 )
 from palaver.doors.argv.call import Call
@@ -72,6 +73,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("inbox",): commands_mail.inbox,
     ("show",): commands_mail.show,
     ("receipts",): commands_mail.receipts,
+    ("trace",): commands_trace.trace,
     ("ack",): commands_mail.ack,
     ("release",): commands_mail.release,
     ("redeliver",): commands_mail.redeliver,

@@ -191,6 +191,18 @@ MESSAGE_COMMANDS: Final = (
         examples=(("pal receipts 42", "who has read message 42?"),),
     ),
     Command(
+        path=("trace",),
+        group=_GROUP,
+        summary="Show every step of one message, with times.",
+        description=(
+            "Shows the steps from the log, from delivery and from the holders of its recipients: on which "
+            "lane it was offered, which gate was closed and why, what was typed, and how it ended. Steps in "
+            "the daemon and in holders are kept in files of limited size in the home, also after a crash."
+        ),
+        positionals=(_MESSAGE_ID,),
+        examples=(("pal trace 42", "why has nova not read message 42?"),),
+    ),
+    Command(
         path=("ack",),
         group=_GROUP,
         summary="Mark messages to you as seen.",

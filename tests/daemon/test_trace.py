@@ -1,0 +1,111 @@
+"""`pal trace` explains one message, from the log, from delivery and from a real holder, after a crash too."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.agents.stage import PROGRAMS
+from tests.cli.person import holders_of
+from tests.daemon.stage import PAL, Home, JsonLine, end_process, new_home, wait_until
+
+PYTHON = str(Path(PAL).with_name("python"))
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with new_home() as made:
+        made.ok("up")
+        try:
+            yield made
+        finally:
+            for pid in holders_of(made.path):
+                end_process(pid, 9)
+
+
+def start(home: Home, name: str) -> None:
+    home.ok("run", "--detach", "--name", name, "--", PYTHON, "-I", str(PROGRAMS / "lines.py"))
+
+
+def send(home: Home, to: str) -> int:
+    seq: int = home.ok("send", "--json", to, "--", "hello").json["seq"]
+    return seq
+
+
+def state(home: Home, seq: int) -> str:
+    (receipt,) = home.ok("receipts", str(seq), "--json").json["receipts"]
+    return str(receipt["state"])
+
+
+def steps(home: Home, seq: int, source: str) -> list[JsonLine]:
+    return [line for line in home.ok("trace", str(seq), "--json").lines if line["source"] == source]
+
+
+def in_order(found: list[JsonLine], *wanted: str) -> bool:
+    """Whether steps come in this order, maybe with others between them."""
+    left = iter(line["step"] for line in found)
+    return all(step in left for step in wanted)
+
+
+def test_every_step_of_a_typed_message_is_shown_also_after_a_crash(home: Home) -> None:
+    start(home, "luna")
+    seq = send(home, "@luna")
+    wait_until(lambda: in_order(steps(home, seq, "holder"), "told the daemon"))
+    home.kill(signal.SIGKILL)
+
+    found = home.ok("trace", str(seq), "--json").lines
+
+    assert [line["ts"] for line in found] == sorted(line["ts"] for line in found)
+    assert in_order(steps(home, seq, "log"), "sent", "submitted", "seen")
+    assert in_order(steps(home, seq, "delivery"), "offered", "answered seen")
+    assert in_order(steps(home, seq, "holder"), "received", "keys pressed", "ended seen", "told the daemon")
+    assert all(line["agent"] in ("", "luna") for line in found)
+    assert not any("hello" in str(line) for line in found)
+
+
+def test_a_person_reads_why_a_message_waits(home: Home) -> None:
+    start(home, "luna")
+    seq = send(home, "@luna")
+    wait_until(lambda: state(home, seq) == "seen")
+
+    shown = home.ok("trace", str(seq)).out
+
+    assert "offered (terminal)" in shown
+    assert "submitted (terminal)" in shown
+    assert "lanes: terminal open" in shown
+
+
+def test_a_message_that_no_lane_can_carry_says_so(home: Home) -> None:
+    shell = home.shell()
+    shell.ok("join", "--name", "nova")
+    seq = send(home, "@nova")
+
+    waiting = home.ok("trace", str(seq)).out
+    shell.ok("recv")
+    read = home.ok("trace", str(seq), "--json").lines
+
+    assert "no lane is open" in waiting
+    assert [(line["step"], line["agent"]) for line in read if line["step"] != "status"] == [
+        ("sent", ""),
+        ("seen", "nova"),
+    ]
+
+
+def test_answers_and_notices_belong_to_the_trace(home: Home) -> None:
+    luna, nova = home.shell(), home.shell()
+    luna.ok("join", "--name", "luna")
+    nova.ok("join", "--name", "nova")
+    seq = luna.ok("send", "--json", "@nova", "--", "hello").json["seq"]
+    nova.ok("recv")
+    answer = nova.ok("send", "--json", "--reply-to", str(seq), "@luna", "--", "yes").json["seq"]
+
+    found = home.ok("trace", str(seq), "--json").lines
+
+    assert ("answered", f"#{answer}") in [(line["step"], line["detail"]) for line in found]
+
+
+def test_a_message_that_is_not_known_is_refused(home: Home) -> None:
+    refused = home.pal("trace", "999", "--json")
+
+    assert refused.status == 1
+    assert refused.error["error"] == "not_found"

@@ -1,0 +1,71 @@
+"""Delivery notes each step of a message in its trace."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.fakes import HUMAN, Bus
+
+from palaver.delivery.lane import Answer, LaneKind, Level
+from palaver.model.delivery import AgentState
+
+Steps = list[tuple[str, tuple[int, ...], str, str, str]]
+
+
+@pytest.fixture
+def steps(bus: Bus) -> Steps:
+    told: Steps = []
+
+    def trace(agent: str, seqs: Sequence[int], step: str, lane: str, detail: str) -> None:
+        told.append((agent, tuple(seqs), step, lane, detail))
+
+    bus.delivery.trace = trace
+    return told
+
+
+async def test_offers_answers_and_gates_are_traced(bus: Bus, steps: Steps) -> None:
+    await bus.join("nova")
+    sent = await bus.send(HUMAN, "hello", "@nova")
+    lane = bus.open_lane("nova", LaneKind.TERMINAL, level=None)
+    bus.delivery.set_level(lane.lane, Level(is_open=False, reason="draft"))
+    bus.delivery.set_level(lane.lane, Level(is_open=False, reason="draft"))
+    bus.delivery.set_level(lane.lane, Level())
+    offer = await lane.next()
+    bus.delivery.arrived(lane.lane, offer.number)
+    bus.delivery.arrived(lane.lane, offer.number + 1)
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN, grade="context")
+    bus.delivery.set_level(lane.lane, Level(is_paused=True, reason="pause"))
+    await bus.delivery.close_lane(lane.lane)
+
+    assert steps == [
+        ("nova", (), "lane opened", "terminal", "starting"),
+        ("nova", (), "gate closed", "terminal", "draft"),
+        ("nova", (), "gate open", "terminal", ""),
+        ("nova", (sent.seq,), "offered", "terminal", ""),
+        ("nova", (sent.seq,), "arrived", "terminal", ""),
+        ("nova", (sent.seq,), "answered seen", "terminal", "context"),
+        ("nova", (), "gate paused", "terminal", "pause"),
+        ("nova", (), "lane closed", "terminal", ""),
+    ]
+
+
+async def test_messages_that_a_hook_draws_are_traced(bus: Bus, steps: Steps) -> None:
+    await bus.join("nova")
+    lane = bus.open_lane("nova", LaneKind.HOOK, is_pulled=True).lane
+    sent = await bus.send(HUMAN, "hello", "@nova")
+
+    await bus.delivery.draw(lane, AgentState.ACTIVE)
+
+    assert [step[1:4] for step in steps if step[1]] == [((sent.seq,), "offered", "hook")]
+
+
+async def test_outcomes_that_a_holder_remembers_are_traced(bus: Bus, steps: Steps) -> None:
+    await bus.join("nova")
+    sent = await bus.send(HUMAN, "hello", "@nova")
+    lane = bus.open_lane("nova", remembers=True)
+    await lane.next()
+    other = bus.open_lane("nova", remembers=True).lane
+
+    bus.delivery.take_up(other, [sent.seq])
+    await bus.delivery.recover(other, [sent.seq], Answer.SEEN)
+
+    assert [step[2] for step in steps if step[1]] == ["offered", "still in hand", "remembered seen"]
