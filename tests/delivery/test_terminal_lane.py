@@ -10,6 +10,7 @@ from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
 from palaver.delivery.lane import Answer, LaneKind, Level
+from palaver.delivery.patience import NATIVE_S
 from palaver.errors import DiskFull
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
@@ -330,6 +331,54 @@ async def test_keys_expire_when_no_terminal_takes_them(bus: Bus, luna: Caller, n
     lane_of(bus)
 
     assert bus.state(event, "nova") == "expired"
+
+
+# Before a native lane is back
+
+
+def expecting(bus: Bus) -> FakeLane:
+    return bus.open_lane("nova", LaneKind.TERMINAL, OPEN, awaits_native=True)
+
+
+async def test_a_native_lane_that_comes_back_in_time_gets_the_message_first(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    terminal = expecting(bus)
+    await bus.send(luna, "hello", "@nova")
+    assert bus.delivery.levels("nova") == [("terminal", Level(is_open=False, reason="native"))]
+    assert bus.delivery.next_wait_s() == NATIVE_S
+
+    native = bus.open_lane("nova")
+
+    assert await native.next_texts() == ["hello"]
+    assert terminal.is_empty
+    assert bus.delivery.levels("nova") == [("terminal", OPEN), ("native", OPEN)]
+
+
+async def test_without_a_native_lane_in_time_the_message_is_typed(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    terminal = expecting(bus)
+    await bus.send(luna, "hello", "@nova")
+    bus.clock.advance(NATIVE_S - 1)
+    await bus.delivery.catch_up()
+    assert bus.delivery.levels("nova") == [("terminal", Level(is_open=False, reason="native"))]
+
+    bus.clock.advance(1)
+    await bus.delivery.catch_up()
+
+    assert await terminal.next_texts() == ["hello"]
+    assert bus.delivery.levels("nova") == [("terminal", OPEN)]
+
+
+async def test_a_terminal_next_to_a_native_lane_waits_for_nothing(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    bus.open_lane("nova")
+
+    expecting(bus)
+
+    assert bus.delivery.levels("nova") == [("native", OPEN), ("terminal", OPEN)]
 
 
 # What a holder remembers

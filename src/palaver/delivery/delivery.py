@@ -15,7 +15,7 @@ import msgspec
 from palaver.clock import Clock
 from palaver.delivery.answers import keep_late, take_late_word, take_word
 from palaver.delivery.expiry import expiring
-from palaver.delivery.lane import WITHDRAWN, Ability, Answer, Lane, Level, Offer
+from palaver.delivery.lane import NATIVE_FIRST, WITHDRAWN, Ability, Answer, Lane, LaneKind, Level, Offer
 from palaver.delivery.ledger import Ledger, Submit
 from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.offering import Offering
@@ -101,7 +101,13 @@ class Delivery:
             carry(offer)
 
         lane = Lane(agent, ability, traced)
-        self._lanes[agent].append(lane)
+        others = self._lanes[agent]
+        if ability.kind is LaneKind.NATIVE:
+            for other in others:
+                self._patience.stop_awaiting(other)
+        elif ability.awaits_native and not any(other.ability.kind is LaneKind.NATIVE for other in others):
+            self._patience.await_native(lane)
+        others.append(lane)
         self.trace(agent, (), "lane opened", lane.word, lane.level.reason)
         self._offering.look(agent)
         return lane
@@ -120,7 +126,8 @@ class Delivery:
 
     def levels(self, agent: str) -> list[tuple[str, Level]]:
         """Give the kind and level of every lane of an agent."""
-        return [(lane.word, lane.level) for lane in self._lanes.get(agent, ()) if not lane.is_spent]
+        live = [lane for lane in self._lanes.get(agent, ()) if not lane.is_spent]
+        return [(lane.word, NATIVE_FIRST if lane.awaits_native else lane.level) for lane in live]
 
     def can_wake(self, agent: str) -> bool:
         """Whether some lane can reach the agent while it is idle."""
@@ -319,6 +326,9 @@ class Delivery:
         """Do whatever has fallen due by now."""
         for lane in self._patience.take_deferred():
             self._patience.resume(lane)
+            self._offering.look(lane.agent)
+        for lane in self._patience.take_awaiting():
+            self._patience.stop_awaiting(lane)
             self._offering.look(lane.agent)
         for lane in self._patience.take_shut():
             await self._offering.hold_long(lane)

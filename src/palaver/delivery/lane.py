@@ -52,6 +52,8 @@ class Ability:
     """It takes mail in moments of its own, with `Delivery.draw`, and is offered nothing in between."""
     limit: int = LIMIT_INJECTION
     """How many messages go at once."""
+    awaits_native: bool = False
+    """The harness has a native lane too, which connects by itself: it gets time to come first."""
     remembers: bool = False
     """Whoever holds it knows of every offer that ever reached it, and says so on its next connection."""
     idle_wait_s: float = IDLE_WAIT_S
@@ -69,6 +71,8 @@ class Level:
     reason: str = ""
 
 
+NATIVE_FIRST: Final = Level(is_open=False, reason="native")
+"""The level of a terminal while a native lane is expected."""
 NOT_YET: Final = Level(is_open=False, reason="starting")
 """How a terminal begins: nothing is typed until its holder has seen that it can be."""
 
@@ -105,6 +109,8 @@ class Lane:
     level: Level = Level()
     arrived: set[int] = field(default_factory=set)
     """Open offers that are where they should be, though not proven to be seen: more can follow them."""
+    awaits_native: bool = False
+    """A native lane of the agent may still connect: until then nothing goes through this one."""
     is_spent: bool = False
     """It carries nothing more, and is there only until it is known what became of what it carried."""
     silence: Callable[[Offer], Answer] = lambda offer: Answer.UNCONFIRMED
@@ -130,7 +136,8 @@ class Lane:
     @property
     def is_shut(self) -> bool:
         """Nothing can be done with it now: neither offer, nor hold back what a dialog stops."""
-        return not self.is_behind_dialog and (self.is_busy or not self.level.is_open)
+        is_closed = self.is_busy or self.awaits_native or not self.level.is_open
+        return not self.is_behind_dialog and is_closed
 
     @property
     def is_paced(self) -> bool:

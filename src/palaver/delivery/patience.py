@@ -18,6 +18,10 @@ STUCK_S: Final = 2.0
 """So long an offer may stand behind a dialog. One that only just left may have opened it itself."""
 
 
+NATIVE_S: Final = 5.0
+"""How long a native lane may take to connect before the terminal is used. It tries every half second."""
+
+
 class Patience:
     """The moments of all lanes. `changed` is told when the next one may be sooner."""
 
@@ -27,6 +31,7 @@ class Patience:
         self._deferred: dict[Lane, float] = {}
         self._shut: dict[Lane, float] = {}
         self._stuck: dict[Lane, float] = {}
+        self._awaiting: dict[Lane, float] = {}
 
     def defer(self, lane: Lane, *, is_raw: bool) -> None:
         """A lane said 'not now'. The pause doubles while it says nothing else."""
@@ -61,14 +66,25 @@ class Patience:
         """Something behind the gate has not waited for long enough yet."""
         self._set(self._shut, lane, min(wait_s, SHUT_S))
 
+    def await_native(self, lane: Lane) -> None:
+        """Keep a terminal closed until a native lane of its agent is open, or for a time."""
+        lane.awaits_native = True
+        self._set(self._awaiting, lane, NATIVE_S)
+
+    def stop_awaiting(self, lane: Lane) -> None:
+        """Let a terminal be used: a native lane has come, and goes first by itself, or has had its time."""
+        lane.awaits_native = False
+        self._awaiting.pop(lane, None)
+
     def forget(self, lane: Lane) -> None:
         """A lane is gone."""
-        for moments in (self._deferred, self._shut, self._stuck):
+        for moments in (self._deferred, self._shut, self._stuck, self._awaiting):
             moments.pop(lane, None)
 
     def next_wait_s(self) -> float | None:
         """Give how long nothing falls due, or None for ever."""
-        moments = [*self._deferred.values(), *self._shut.values(), *self._stuck.values()]
+        kinds = (self._deferred, self._shut, self._stuck, self._awaiting)
+        moments = [moment for kind in kinds for moment in kind.values()]
         return max(0.0, min(moments) - self._clock.monotonic_s()) if moments else None
 
     def take_deferred(self) -> list[Lane]:
@@ -82,6 +98,10 @@ class Patience:
     def take_stuck(self) -> list[Lane]:
         """Give the lanes on which an offer has stood behind a dialog for long, once."""
         return self._take(self._stuck)
+
+    def take_awaiting(self) -> list[Lane]:
+        """Return the terminals that have waited long enough for a native lane, once."""
+        return self._take(self._awaiting)
 
     def _take(self, moments: dict[Lane, float]) -> list[Lane]:
         now_s = self._clock.monotonic_s()

@@ -9,6 +9,7 @@ from palaver.doors.lines_wire import push_line
 from palaver.doors.services import Services
 from palaver.doors.views import message_view
 from palaver.errors import BadRequest, MessageTooLarge, NotFound, WhoAreYou
+from palaver.harness.profiles import profile_of
 from palaver.model.agent import Caller
 from palaver.model.lines.holder_ops import LIMIT_EVIDENCE_BYTES, AnswerOp, LaneOp
 from palaver.model.message import INSTANCE
@@ -35,8 +36,10 @@ class Lanes:
         """
         if caller.kind != INSTANCE:
             raise WhoAreYou("only an agent has lanes: join first")
+        kind = _parse_kind(op.kind)
         ability = Ability(
-            kind=_parse_kind(op.kind),
+            kind=kind,
+            awaits_native=kind is LaneKind.TERMINAL and self._has_native(caller.name),
             reaches_busy=op.reaches_busy,
             wakes_idle=op.wakes_idle,
             remembers=op.remembers,
@@ -56,6 +59,13 @@ class Lanes:
             await self._services.delivery.recover(lane, outcome.messages, answer, grade=outcome.grade)
         await self._services.delivery.recovered(lane)
         return {"lane": number} if offer is None else {"lane": number, "offer": offer.number}
+
+    def _has_native(self, agent: str) -> bool:
+        """Whether the harness of an agent opens a native lane by itself, apart from the holder's lanes."""
+        directory = self._services.broker.directory
+        known = directory.get(agent)
+        is_launched = known is not None and directory.is_launched(agent)
+        return known is not None and is_launched and profile_of(known.harness).opens_native
 
     async def answer(self, op: AnswerOp) -> None:
         """Take the word of a lane of this connection on an offer."""

@@ -36,6 +36,7 @@ def read_composer(view: View) -> str | None:
 
 PROFILE: Final = Profile(
     name="claude",
+    opens_native=True,
     read_composer=read_composer,
     dialogs=(
         re.compile(r"^ +❯ \d+\. ", re.MULTILINE),

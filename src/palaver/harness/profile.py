@@ -85,6 +85,8 @@ class Profile:
     compacting: tuple[re.Pattern[str], ...] = ()
     usage_limits: tuple[re.Pattern[str], ...] = ()
     titles: tuple[TitleRule, ...] = ()
+    opens_native: bool = False
+    """Its plugin opens a native lane by itself, in a process that is not the holder's."""
     has_paste: bool = False
     """It always asks for bracketed paste; where it does not, its composer is not ready, or not its own."""
     folded_paste: re.Pattern[str] | None = None
