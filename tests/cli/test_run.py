@@ -129,6 +129,24 @@ def test_detached_a_harness_that_ends_at_its_start_is_reported_with_its_own_erro
     assert "codex ended while it was starting: exited with 4" in result.err
 
 
+def test_an_opencode_that_is_too_old_is_not_started_and_the_error_says_which_version_works(
+    home: Home,
+) -> None:
+    folder = home.path.parent / "bin"
+    folder.mkdir()
+    (folder / "opencode").write_text('#!/bin/sh\n[ "$1" = --version ] && echo 1.17.0 || touch started\n')
+    (folder / "opencode").chmod(0o755)
+    path = f"{folder}:{home.environment['PATH']}"
+
+    for _ in range(2):  # the second time the version is known
+        result = home.pal("opencode", "--name", "luna", "--detach", env={"PATH": path}, cwd=folder)
+
+        assert (result.status, result.out) == (1, "")
+        assert "OpenCode 1.17.0 is too old" in result.err
+        assert "1.17.18 or newer" in result.err
+    assert not (folder / "started").exists()
+
+
 def test_detached_a_program_that_has_done_its_work_at_once_is_no_failure(home: Home) -> None:
     result = home.pal("run", "--detach", "--name", "luna", "--", "true")
 

@@ -15,6 +15,7 @@ from palaver.harness.opencode_launch import (
     launch_environment,
     read_arguments,
     resumed,
+    too_old,
 )
 
 MCP = ("pal", "mcp")
@@ -109,3 +110,15 @@ def test_settings_that_cannot_be_read_are_left_alone(content: str) -> None:
     added = launch_environment({CONTENT: content}, password="secret", mcp=MCP, instructions="")
 
     assert added == {PASSWORD: "secret"}
+
+
+OLD = ("1.17.0", "1.17.11", "0.9.30")
+NEW = ("1.17.18", "1.18.33", "2.0.0-beta", "")
+
+
+@pytest.mark.parametrize("version", OLD + NEW)
+def test_a_version_that_cannot_be_run_is_named_with_the_oldest_that_can(version: str) -> None:
+    said = too_old(version)
+
+    assert bool(said) is (version in OLD)
+    assert ("1.17.18 or newer" in said) is (version in OLD)

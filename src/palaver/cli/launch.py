@@ -11,6 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,9 @@ from palaver.agents.gemini.place import gemini_home, last_gemini_session
 from palaver.agents.opencode.last_session import last_opencode_session
 from palaver.agents.opencode.place import Place, free_port, new_place, told_path, write_place
 from palaver.agents.opencode.shell import write_shell
+from palaver.cli.doctor.version import NoVersionError, ask_version
 from palaver.client.start import find_python
+from palaver.errors import Unavailable
 from palaver.harness import codex_launch, gemini_launch, opencode_launch
 from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
 from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
@@ -30,6 +33,7 @@ from palaver.home import find_pal
 from palaver.model.lines.holder_ops import LIMIT_AMONG
 
 _FOLDER: Final = "harness"
+_VERSION_LIMIT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +107,16 @@ def prepare_codex(
 def prepare_opencode(
     args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
-    """Make OpenCode ready: its terminal's server gets a port and a password. Raises OSError."""
+    """Make OpenCode ready: its terminal's server gets a port and a password.
+
+    Raises OSError, and Unavailable for a version that cannot be run.
+    """
     args = opencode_launch.resumed(args, session)
     asked = opencode_launch.read_arguments(args, time.time_ns() // 1_000_000)
     if not asked.is_agent:
         return Launch(argv=("opencode", *args), environment=dict(environment), is_agent=False)
+    if asked.has_terminal and (trouble := opencode_launch.too_old(_opencode_version(home, environment))):
+        raise Unavailable(trouble)
     pal = find_pal()
     path = new_place(home) if asked.has_terminal else None
     added = opencode_launch.launch_environment(
@@ -134,6 +143,30 @@ def prepare_opencode(
         native=str(path),
         last_signal=int(signal.SIGKILL),  # asked politely it may go on for ever in a terminal that is gone
     )
+
+
+def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
+    """Return the version of the installed OpenCode, "" if it is not known.
+
+    Asking takes about a second, so the answer is kept until the program changes.
+    """
+    program = shutil.which("opencode", path=environment.get("PATH", os.defpath))
+    if program is None:
+        return ""
+    file = Path(program).resolve()
+    state = file.stat()
+    key = f"{file}\n{state.st_mtime_ns}\n{state.st_size}\n"
+    kept = Path(home) / _FOLDER / "opencode-version"
+    with suppress(OSError, UnicodeDecodeError):
+        before, _, version = kept.read_text(encoding="utf-8").rpartition("\n")
+        if f"{before}\n" == key:
+            return version
+    with suppress(OSError, NoVersionError):
+        version = ask_version(program, environment, _VERSION_LIMIT_S)
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept.write_text(key + version, encoding="utf-8")
+        return version
+    return ""
 
 
 def prepare_gemini(

@@ -26,7 +26,7 @@ from palaver.errors import OtherError, PalaverError, UsageError
 
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
-_HARNESS_LIFE_S: Final = 15.0
+_HARNESS_LIFE_S: Final = 30.0
 """How long a detached harness may take to show its screen before its start counts as a success."""
 _PROGRAM_LIFE_S: Final = 1.0
 """The same for any other program, which may never show or read anything."""
@@ -89,6 +89,8 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
             made = _prepare(harness, order, session, home, kept, cwd)
         except OSError as error:
             return _complain(f"{harness} cannot be set up: {error}", order, 1)
+        except PalaverError as error:
+            return _complain(error, order, 1)
         if not made.is_agent or made.is_headless:
             if order.is_detached:
                 sentence = (

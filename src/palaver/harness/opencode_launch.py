@@ -6,6 +6,7 @@ run`, `serve`, ...) has no server of which we know, and is left alone.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,9 @@ from typing import Final
 USER: Final = "opencode"
 """The name that its server expects beside the password."""
 CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
+OLDEST: Final = (1, 17, 18)
+"""The oldest version that is known to sign in to its own server. 1.17.0 and 1.17.11 do not."""
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 PASSWORD: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105 - the name of a variable
 USERNAME: Final = "OPENCODE_SERVER_USERNAME"
 _SERVER: Final = "palaver"
@@ -52,6 +56,18 @@ class Began:
     is_agent: bool = True
     """False: it is asked for something that is no conversation."""
     started_ms: int = 0
+
+
+def too_old(version: str) -> str:
+    """Return why `pal opencode` cannot run a version; empty if it can, or if the version is not known."""
+    found = _VERSION.match(version)
+    if found is None or tuple(map(int, found.groups())) >= OLDEST:
+        return ""
+    oldest = ".".join(map(str, OLDEST))
+    return (
+        f"OpenCode {version} is too old for 'pal opencode': its screen does not sign in to its own server "
+        f"and ends. Update it to {oldest} or newer, or use 'pal run -- opencode', which types messages"
+    )
 
 
 def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:

@@ -63,6 +63,15 @@ def test_what_is_not_known_to_work_is_to_be_looked_at() -> None:
     assert found_lines(found("9.9.9", now=tried("9.9.9")), [])[0][0]
 
 
+def test_a_version_that_pal_cannot_start_is_to_be_updated() -> None:
+    old = Found(harness="opencode", path="/bin/opencode", version="1.17.0")
+
+    said, advice = what_works(old, [])
+
+    assert "too old for 'pal opencode'" in said
+    assert "opencode-ai@latest" in advice
+
+
 def test_what_fails_says_what_to_do() -> None:
     lines = found_lines(found(now=tried(idle="it slept")), [tried()])
 

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from palaver.harness.opencode_launch import too_old
+
 CHECKS: Final[Mapping[str, str]] = {
     "starts": "'pal HARNESS' starts it and knows when it rests",
     "tools": "it offers the palaver tools to its model",
@@ -66,6 +68,8 @@ def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
     """Say what is known of a version: a sentence, and what to do when nothing is known of it."""
     if found.trouble:
         return f"it does not say its version: {found.trouble}", "run it by itself once, and see what it lacks"
+    if found.harness == "opencode" and (trouble := too_old(found.version)):
+        return trouble, "update it: 'npm install -g opencode-ai@latest', or as you installed it"
     known = [one for one in proven if one.harness == found.harness]
     for one in known:
         if one.version == found.version:
