@@ -13,6 +13,8 @@ from tests.daemon.mcp_stage import handshaken, pump_parameters
 from tests.daemon.stage import Home, Result, Shell, finish, wait_until, write_settings
 from tests.limits import LIMIT_S
 
+from palaver.harness.claude_monitor import EVENTS_AT_ONCE
+
 SESSION = {"session_id": "s1"}
 
 
@@ -178,6 +180,123 @@ def test_what_a_monitor_printed_is_proven_by_hooks_where_they_come(
     assert "word " * 200 in added
     assert receipt(bus, place) == ("submitted", "")
     hook(nova, "Stop")
+    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+
+
+def shown(*lines: str) -> str:
+    """A prompt in which Claude Code shows lines of a monitor."""
+    return f"<task-notification><event>{''.join(lines)}</event></task-notification>"
+
+
+def monitor_of(bus: Home) -> "subprocess.Popen[bytes]":
+    return bus.start("monitor", "--as", "nova")
+
+
+def next_line(monitor: "subprocess.Popen[bytes]") -> str:
+    assert monitor.stdout is not None
+    return monitor.stdout.readline().decode()
+
+
+def prompt_with(nova: Shell, *lines: str) -> None:
+    """Have the harness show lines to its model, which answers."""
+    hook(nova, "UserPromptSubmit", prompt=shown(*lines))
+    hook(nova, "Stop")
+
+
+def gate_of(bus: Home) -> str:
+    gates = bus.ok("status", "nova", "--json").json["gates"]
+    (reason,) = [gate["reason"] or "" for gate in gates if gate["lane"] == "native"]
+    return str(reason)
+
+
+def test_a_monitor_stays_below_the_limit_of_its_harness(bus: Home, nova: Shell, luna: Shell) -> None:
+    hook(nova, "SessionStart", source="startup")
+    monitor = monitor_of(bus)
+    for number in range(EVENTS_AT_ONCE):
+        send(luna, "@nova", "--", f"message {number}")
+        prompt_with(nova, next_line(monitor))
+    assert gate_of(bus) == "paced"
+
+    places = [send(luna, "@nova", "--", f"late {number}") for number in range(3)]
+    assert {receipt(bus, place) for place in places} == {("queued", "")}
+    lines = [next_line(monitor) for _ in places]  # in one event of the harness, as soon as it takes one more
+
+    prompt_with(nova, *lines)
+    for place in places:
+        wait_until(lambda place=place: receipt(bus, place) == ("seen", "context"))
+
+
+def test_a_hook_carries_what_a_monitor_may_not_write_yet(bus: Home, nova: Shell, luna: Shell) -> None:
+    hook(nova, "SessionStart", source="startup")
+    monitor = monitor_of(bus)
+    for number in range(EVENTS_AT_ONCE):
+        send(luna, "@nova", "--", f"message {number}")
+        prompt_with(nova, next_line(monitor))
+    hook(nova, "UserPromptSubmit", prompt="go on")
+    place = send(luna, "@nova", "--", "at once, please")
+
+    assert "at once, please" in context(hook(nova, "PostToolBatch"))
+
+    hook(nova, "Stop")
+    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+
+
+def test_the_next_daemon_knows_how_much_a_monitor_has_written(bus: Home, nova: Shell, luna: Shell) -> None:
+    hook(nova, "SessionStart", source="startup")
+    monitor = monitor_of(bus)
+    for number in range(EVENTS_AT_ONCE):
+        send(luna, "@nova", "--", f"message {number}")
+        prompt_with(nova, next_line(monitor))
+
+    bus.kill(signal.SIGKILL)
+    bus.ok("up")
+    wait_until(lambda: bus.ok("status", "nova", "--json").json.get("gates"))
+    gate = gate_of(bus)
+    place = send(luna, "@nova", "--", "and one more")
+
+    assert gate in ("paced", "")  # open again where the next daemon took long to come up
+    assert next_line(monitor) == f"[new message #{place}] luna → nova: and one more\n"
+
+
+def test_what_the_harness_drops_is_sent_again_once_a_whole_turn_has_passed(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "SessionStart", source="startup")
+    monitor = monitor_of(bus)
+    place = send(luna, "@nova", "--", "are you deaf?")
+    line = next_line(monitor)
+    wait_until(lambda: receipt(bus, place) == ("submitted", ""))
+
+    hook(nova, "UserPromptSubmit", prompt="something else")
+    hook(nova, "Stop")
+    assert receipt(bus, place) == ("submitted", "")
+    hook(nova, "UserPromptSubmit", prompt="something else again")
+    hook(nova, "Stop")
+
+    assert next_line(monitor) == line  # nothing but the monitor can wake this session
+    prompt_with(nova, line)
+    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+
+
+def test_what_shows_up_after_it_was_sent_again_is_not_given_a_third_time(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "SessionStart", source="startup")
+    monitor = monitor_of(bus)
+    place = send(luna, "@nova", "--", "slow, not deaf")
+    line = next_line(monitor)
+    for _ in range(2):
+        hook(nova, "UserPromptSubmit", prompt="something else")
+        hook(nova, "Stop")
+    assert next_line(monitor) == line
+
+    for _ in range(2):
+        hook(nova, "UserPromptSubmit", prompt="something else")
+        hook(nova, "Stop")
+    wait_until(lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed"))
+    assert "never confirmed" in luna.ok("recv", "--wait", "--json").out
+    prompt_with(nova, line)
+
     wait_until(lambda: receipt(bus, place) == ("seen", "context"))
 
 

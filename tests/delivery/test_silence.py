@@ -44,7 +44,7 @@ def dropping(bus: Bus) -> FakeLane:
     return lane
 
 
-# What a lane says nothing of
+# Offers of which a lane says nothing
 
 
 async def test_an_idle_agent_that_shows_nothing_leaves_a_message_in_doubt_and_its_sender_is_told(
@@ -214,7 +214,7 @@ async def test_of_very_many_the_oldest_is_forgotten(bus: Bus, luna: Caller, nova
     assert len(lane.lane.late) == 100
 
 
-# What no lane has in hand
+# Messages that no lane has in hand
 
 
 async def test_what_no_lane_claims_in_time_is_in_doubt(bus: Bus, luna: Caller, nova: Caller) -> None:
@@ -289,7 +289,7 @@ async def test_with_the_agent_gone_a_lane_that_ends_leaves_doubt_at_once(
     assert is_unconfirmed(bus, event)
 
 
-# What was withdrawn, and shows up
+# Withdrawn messages that show up
 
 
 async def test_what_shows_up_after_all_is_brought_by_no_other_lane(

@@ -2,14 +2,18 @@
 
 from html import escape
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.claude_monitor import (
+    EVENT_EVERY_S,
+    EVENTS_AT_ONCE,
     LIMIT_LINE,
     LIMIT_MESSAGES,
     LIMIT_TOGETHER,
     LIMIT_WAKE,
+    Pace,
     monitor_lines,
     places_in_notice,
     wake_lines,
@@ -102,3 +106,43 @@ def test_a_notice_without_lines_names_no_message() -> None:
     aside = "<task-notification>\n<summary>a shell has ended</summary>\n</task-notification>"
 
     assert places_in_notice(f"{aside}\n<event>[request #42] luna → nova: x</event>") == frozenset()
+
+
+class Bucket:
+    """Claude Code's own count of what a monitor may write, as its version 2.1.325 has it."""
+
+    def __init__(self, now_s: float) -> None:
+        self._tokens, self._since_s = 10, now_s
+
+    def takes(self, now_s: float) -> bool:
+        more = int((now_s - self._since_s) / 2)
+        self._tokens = min(10, self._tokens + more)
+        self._since_s += more * 2
+        self._tokens -= 1
+        return self._tokens >= 0
+
+
+@given(st.lists(st.floats(0, 30), max_size=200), st.floats(0, 2), st.booleans())
+def test_what_keeps_the_pace_is_never_dropped(pauses: list[float], lag_s: float, is_handed_on: bool) -> None:
+    now_s = 1000.0
+    pace, bucket = Pace(since_s=now_s), Bucket(now_s)
+    for pause_s in pauses:
+        now_s += pause_s
+        now_s += pace.wait_s(now_s)
+        assert pace.wait_s(now_s) == 0
+        pace.spend(now_s)
+        if is_handed_on:  # as another daemon takes it up
+            pace = Pace(pace.events, pace.since_s)
+        assert bucket.takes(now_s + lag_s)
+
+
+def test_a_few_events_may_go_at_once_and_then_one_in_a_while() -> None:
+    pace = Pace(since_s=100.0)
+    for _ in range(EVENTS_AT_ONCE):
+        assert pace.wait_s(100.0) == 0
+        pace.spend(100.0)
+
+    assert pace.wait_s(100.0) == pytest.approx(EVENT_EVERY_S)
+    assert pace.wait_s(100.0 + EVENT_EVERY_S) == 0
+    pace.spend(50.0)  # the machine was started anew, and so was whoever is counted
+    assert pace.events == EVENTS_AT_ONCE - 1

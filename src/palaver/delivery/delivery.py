@@ -335,13 +335,13 @@ class Delivery:
         for lane in self._patience.take_stuck():
             await self._offering.tell_stuck(lane)
         for lane, number in self._silence.take_silent():
-            await self._end_silence(lane, number)
+            await self.end_silence(lane, number)
         for agent in self._silence.take_strays():
             await self._doubt(agent)
         await self.expire()
 
-    async def _end_silence(self, lane: Lane, number: int) -> None:
-        """An idle agent's lane has said nothing of an offer: the message is queued again, or in doubt."""
+    async def end_silence(self, lane: Lane, number: int) -> None:
+        """Nothing was heard of an offer although it should have been: it is queued again, or in doubt."""
         if (offer := lane.offers.get(number)) is None:
             return
         answer = lane.silence(offer)

@@ -1,7 +1,7 @@
-"""Ends the wait for a lane that says nothing. Knows moments only: what is done at them is delivery's.
+"""Ends the wait for a lane that says nothing. It knows moments only; delivery acts at them.
 
-While its agent is idle, a lane has a bounded time to say what became of an offer. What no lane has in hand,
-because a connection was lost, has a bounded time to be claimed by the next connection.
+While its agent is idle, a lane has a bounded time to say what became of an offer. A message that no lane has
+in hand, because a connection was lost, has a bounded time to be claimed by the next connection.
 """
 
 from collections.abc import Callable, Sequence

@@ -58,6 +58,20 @@ def test_a_message_is_context_for_the_next_request_without_a_monitor(claude: Cla
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
+def test_messages_go_on_arriving_when_each_follows_the_last_one_at_once(claude: ClaudeStage) -> None:
+    claude.start(*MANUAL)
+    luna = claude.friend()
+    texts = [f"message {number:02} of a talk" for number in range(20)]  # Claude Code takes 10, then 1 in 2 s
+
+    for text in texts:
+        send(luna, "@nova", "--", text)
+        claude.told(text)
+
+    claude.until_idle()
+    asked = claude.all_told()
+    assert {text: claude.count(text, asked) for text in texts} == dict.fromkeys(texts, 1)
+
+
 def test_the_tools_are_the_same_agent(claude: ClaudeStage) -> None:
     name = "mcp__plugin_palaver_palaver__send"
     claude.script.add(

@@ -47,6 +47,33 @@ def test_a_request_is_answered_and_the_talk_goes_on_to_six_messages(both: Duo) -
     assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []
 
 
+def test_a_talk_of_sixty_messages_goes_on_to_its_end() -> None:
+    asked = [f"question {number:02}" for number in range(30)]
+    said = [f"answer {number:02}" for number in range(30)]
+    with duo(installed("claude"), installed("codex"), asked[1:], said) as both:
+        assert run_as_person(both.home, "config", "set", "brake_hops", "100").status == 0
+        both.codex.start(name=CODEX)
+        both.claude.script.add(reply("", claude_says(asked[0], "")))
+
+        both.claude.start(*MANUAL, "ask cody", name=CLAUDE)
+        for number in range(2, 61, 2):  # the limit is for each step, not for all of it
+            both.claude.until(lambda number=number: len(messages(both)) >= number)
+
+        sent = messages(both)
+        expected = [text for pair in zip(asked, said, strict=True) for text in pair]
+        assert [one["payload"]["text"] for one in sent] == expected
+        for one in sent:
+            both.claude.until_seen(one["seq"])
+        both.claude.until_idle()
+        read_by_claude, read_by_codex = both.claude.all_told(), both.codex.all_told()
+        assert {text: both.claude.count(f"{CLAUDE}: {text}", read_by_claude) for text in said} == (
+            dict.fromkeys(said, 1)
+        )
+        assert {text: both.codex.count(f"{CODEX}: {text}", read_by_codex) for text in asked} == (
+            dict.fromkeys(asked, 1)
+        )
+
+
 def test_nothing_is_left_of_the_two_when_they_are_stopped(both: Duo) -> None:
     both.codex.start(name=CODEX)
     both.claude.start(*MANUAL, name=CLAUDE)

@@ -141,6 +141,24 @@ def test_the_end_of_a_turn_hands_over_what_waits_and_never_loops(stage: HarnessS
 
 
 @every_harness
+def test_forty_messages_in_ten_seconds_are_each_in_a_request_once(stage: HarnessStage) -> None:
+    stage.begin()
+    luna = stage.friend()
+    texts = [f"message {number:02} of forty" for number in range(40)]
+
+    places = []
+    for text in texts:
+        places.append(send(luna, "@nova", "--", text))
+        stage.wait(lambda: False, 0.2)  # four or five in a second, whatever becomes of them
+
+    for place in places:
+        stage.until_seen(place)
+    stage.until_idle()
+    asked = stage.all_told()
+    assert {text: stage.count(text, asked) for text in texts} == dict.fromkeys(texts, 1)
+
+
+@every_harness
 def test_its_shell_and_its_tools_are_the_same_agent_and_answer_a_request(stage: HarnessStage) -> None:
     luna = stage.friend()
     from_shell = stage.shell(f"{stage.pal} send @luna -- from a shell")

@@ -146,12 +146,14 @@ class _Monitor:
         self._pace.spend(self._clock.monotonic_s())
         self._keep_pace(lane)
         had = tuple(seq for one in lane.offers.values() for seq in one.seqs)
-        flushed = partial(self._flushed, lane, offer, is_all=conversation is None)
+        known = services.broker.directory.get(name)
+        has_hooks = conversation is not None or (known is not None and bool(known.session))
+        flushed = partial(self._flushed, lane, offer, has_hooks=has_hooks)
         await self._call.write(data, self._token(had), flushed=flushed)
 
-    def _flushed(self, lane: Lane, offer: Offer, *, is_all: bool) -> None:
+    def _flushed(self, lane: Lane, offer: Offer, *, has_hooks: bool) -> None:
         self._written.add(offer.number)
-        if is_all:  # No hook will show it.
+        if not has_hooks:
             delivery = self._call.services.delivery
             self._call.connection.spawn(delivery.answer(lane, offer.number, Answer.SEEN, grade=Grade.FLUSHED))
 

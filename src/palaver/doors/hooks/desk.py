@@ -100,6 +100,8 @@ class HookDesk:
         if begins:
             await self._conversations.finish(caller.name)  # its instructions name what is unconfirmed
         await self._reclaim(conversation, news)
+        for lane, number in conversation.natives.take_dropped():
+            await self._delivery.end_silence(lane, number)
         context = self._context(conversation, news)
         offer = await self._mail(conversation, news)
         if offer is not None:

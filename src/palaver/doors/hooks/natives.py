@@ -4,14 +4,21 @@ What goes through them is proven by hooks. Where a monitor runs, nothing is left
 A wake that has left carries nothing more. Until its lines stand in a prompt, or a turn has ended, nothing may
 overtake them. To a session that went to work in that moment they go with results, and no hook shows them: but
 what still waits at the end of a turn is the very next prompt, so that another prompt proves that they went.
+
+Lines of a monitor are always shown in a prompt, also in the middle of a turn. If a whole turn has passed since
+they were written, and no prompt has shown them, the harness has dropped them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from palaver.delivery.lane import Lane
 from palaver.harness.claude_monitor import places_in_notice
 from palaver.harness.hook_news import HookNews, Step
+
+_TURNS_MISSED: Final = 2
+"""The first turn may have ended in the moment in which the lines were written. The second one is whole."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +38,8 @@ class Natives:
     wake: Wake | None = None
     left: dict[Lane, Step] = field(default_factory=dict)
     """Wakes that have left, and how far the turn has come since: START is nowhere, then BATCH, TURN_END."""
+    turns: dict[tuple[Lane, int], int] = field(default_factory=dict)
+    """For each offer that a monitor has written and no prompt has shown, how many turns have ended since."""
 
     @property
     def lanes(self) -> list[Lane]:
@@ -67,6 +76,14 @@ class Natives:
             if news.step is Step.BATCH or (news.step is Step.TURN_END and step is not Step.START):
                 self.left[lane] = news.step
             lane.is_spent = lane.is_spent or news.step is Step.TURN_END
+        if news.step is Step.TURN_END and not news.stop_active:
+            on_their_way = [
+                (lane, number)
+                for lane in self.monitors
+                for number in lane.offers
+                if number not in lane.arrived
+            ]
+            self.turns = {one: self.turns.get(one, 0) + 1 for one in on_their_way}
         if news.step is not Step.PROMPT:
             return frozenset()
         shown = places_in_notice(news.prompt)
@@ -91,6 +108,13 @@ class Natives:
     def arrivals(self) -> list[tuple[Lane, int]]:
         """Give what monitors have shown in a prompt and no hook has proven yet."""
         return [(lane, number) for lane in self.monitors for number in lane.arrived if number in lane.offers]
+
+    def take_dropped(self) -> list[tuple[Lane, int]]:
+        """Give the offers of monitors that a whole turn has not shown, once."""
+        dropped = [one for one, ended in self.turns.items() if ended >= _TURNS_MISSED]
+        for one in dropped:
+            del self.turns[one]
+        return dropped
 
     def part(self, *, only_spent: bool = False) -> "Natives":
         """Give what belongs to a session that is over. Its wakes are forgotten here; monitors stay.
