@@ -222,8 +222,7 @@ def test_a_monitor_stays_below_the_limit_of_its_harness(bus: Home, nova: Shell, 
     lines = [next_line(monitor) for _ in places]  # in one event of the harness, as soon as it takes one more
 
     prompt_with(nova, *lines)
-    for place in places:
-        wait_until(lambda place=place: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: {receipt(bus, place) for place in places} == {("seen", "context")})
 
 
 def test_a_hook_carries_what_a_monitor_may_not_write_yet(bus: Home, nova: Shell, luna: Shell) -> None:

@@ -5,8 +5,8 @@ A wake that has left carries nothing more. Until its lines stand in a prompt, or
 overtake them. To a session that went to work in that moment they go with results, and no hook shows them: but
 what still waits at the end of a turn is the very next prompt, so that another prompt proves that they went.
 
-Lines of a monitor are always shown in a prompt, also in the middle of a turn. If a whole turn has passed since
-they were written, and no prompt has shown them, the harness has dropped them.
+Lines of a monitor are always shown in a prompt, also in the middle of a turn. If a whole turn has passed
+since they were written, and no prompt has shown them, the harness has dropped them.
 """
 
 from collections.abc import Callable
