@@ -54,6 +54,11 @@ class Settings:
     sql_timeout_ms: int = _setting(
         2_000, "How long 'pal events --sql' may run before it is cut, in milliseconds."
     )
+    watchdog_ms: int = _setting(
+        100,
+        "The daemon logs each step that keeps its processor busy for more than this, in milliseconds; 0 is "
+        "never.",
+    )
     brake_hops: int = _setting(
         40, "So many answers of agents to agents with no person in between go through; 0 is no limit."
     )

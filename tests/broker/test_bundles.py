@@ -129,7 +129,7 @@ async def test_a_bundle_is_found_by_its_id_in_any_case(log: MemoryLog, context: 
     event = await made(context)
     bundle_id = str(event.payload["bundle_id"])
 
-    found = find_bundle(log, bundle_id.removeprefix("bundle:").upper())
+    found = await find_bundle(log, bundle_id.removeprefix("bundle:").upper())
 
     assert found == event
     assert attached_bundle(log, bundle_id.upper()) == bundle_id
@@ -143,7 +143,7 @@ async def test_a_bundle_that_is_not_there_is_not_found(log: MemoryLog, context: 
     await made(context)
 
     with pytest.raises(NotFound, match="there is no bundle:7f3q9x2m"):
-        find_bundle(log, "7F3Q9X2M")
+        await find_bundle(log, "7F3Q9X2M")
 
 
 async def test_the_same_request_key_makes_one_bundle(log: MemoryLog, context: Context) -> None:
@@ -262,3 +262,10 @@ async def test_rows_made_anew_are_those_that_grew(contents: list[list[bytes]]) -
 
     assert [log.rows.scan(table, "") for table in (BUNDLES, BUNDLE_PLACES)] == before
     assert len(before[0]) == len(contents)
+
+
+async def test_reference_to_a_missing_bundle_is_refused(log: MemoryLog, context: Context) -> None:
+    await made(context)
+
+    with pytest.raises(NotFound, match="there is no bundle:7f3q9x2m"):
+        attached_bundle(log, "7F3Q9X2M")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.client.bus import Bus
 from tests.client.fake import FakeDaemon
+from tests.daemon_log import check_daemon_log
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def bus(home: Path) -> Iterator[Bus]:
     made = Bus(home)
     yield made
     made.kill()
+    check_daemon_log(home)
 
 
 @pytest.fixture

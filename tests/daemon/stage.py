@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
+from tests.daemon_log import check_daemon_log
 from tests.limits import LIMIT_S
 
 NOBODY = 65534
@@ -60,6 +61,9 @@ def check_output(result: Result) -> Result:
 
 class Home:
     """One home. Everything started in it is ended with it."""
+
+    expects_tracebacks = False
+    """Set by a test that makes the daemon fail on purpose."""
 
     limit_s = LIMIT_S
     """So long a command may take. A home in which something slow runs has a limit of its own."""
@@ -161,6 +165,8 @@ class Home:
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             if is_daemon_of(pid, self.path):
                 end_process(pid, signal.SIGKILL)
+        if not self.expects_tracebacks:
+            check_daemon_log(self.path)
 
 
 class Shell:
@@ -355,5 +361,7 @@ def new_home(client: str = PAL) -> Iterator[Home]:
     try:
         yield home
     finally:
-        home.close()
-        shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
+        try:
+            home.close()
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there

@@ -119,6 +119,8 @@ async def test_archives_are_counted_when_they_are_read_through(log: Log) -> None
     assert await log.check_archives() == 4
     assert [log.recall(event.seq) for event in events] == events
     assert log.recall(events[-1].seq + 1) is None
+    assert [await log.fetch(event.seq) for event in events] == events
+    assert await log.fetch(events[-1].seq + 1) is None
 
 
 async def test_the_largest_id_is_known_when_it_is_archived(log: Log) -> None:

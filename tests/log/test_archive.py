@@ -220,6 +220,8 @@ async def test_a_lost_archive_is_missed_by_whoever_asks_for_its_events(tmp_path:
     assert log.event(1) is None
     with pytest.raises(StorageFailed, match=str(moved.path)):
         log.recall(1)
+    with pytest.raises(StorageFailed):
+        await log.fetch(1)
     with pytest.raises(StorageFailed, match=str(moved.path)):
         log.find(first.event.id)
     with pytest.raises(StorageFailed, match=str(moved.path)):

@@ -8,7 +8,7 @@ import pytest
 from tests.log.logs import draft
 
 from palaver.log.blobs import LIMIT_ROW_BYTES, Blobs
-from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
+from palaver.log.records import COLUMNS, Record, event_from_record, is_small, record_from_event, searched_text
 from palaver.model.envelope import Event, event_from
 
 LARGE = "x" * (LIMIT_ROW_BYTES + 1)
@@ -83,3 +83,19 @@ def test_every_field_of_an_event_has_its_column() -> None:
     fields = {renamed.get(field.name, field.name) for field in dataclasses.fields(Event)}
 
     assert fields <= set(COLUMNS.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ({}, True),
+        ({"text": "x" * 1000, "to": ["a", "b"], "n": 1, "deep": {"a": [{"b": None}]}}, True),
+        ({"text": "x" * 20_000}, False),
+        ({"parts": ["x" * 9_000, "x" * 9_000]}, False),
+        ({"parts": ("x" * 9_000, {"y": "x" * 9_000})}, False),
+        ({"many": [1] * 20_000}, False),
+        ({"many": [[]] * 10_000 + [{"x": [0] * 10_000}]}, False),
+    ],
+)
+def test_small_payload_has_few_values_and_short_texts(payload: dict[str, object], expected: bool) -> None:
+    assert is_small(payload) is expected

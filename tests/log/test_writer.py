@@ -307,6 +307,20 @@ async def test_a_commit_at_once_is_made_where_it_is_asked_for(at_once: SqliteLog
     assert threads == [threading.current_thread()]
 
 
+async def test_large_draft_is_left_to_the_thread(at_once: SqliteLog) -> None:
+    threads: list[threading.Thread] = []
+
+    def decide(rows: Rows) -> Draft:
+        threads.append(threading.current_thread())
+        return draft("x" * 100_000)
+
+    commit = await at_once.commit(None, decide)
+
+    assert commit.event is not None
+    assert threads[-1] != threading.current_thread()
+    assert await at_once.read(Query()) == [commit.event]
+
+
 async def test_those_who_hear_of_a_commit_at_once_hear_before_it_returns(at_once: SqliteLog) -> None:
     heard: list[Event] = []
     at_once.subscribe(heard.extend)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.envelope import Event
-from palaver.model.markdown import MarkdownPage, escape_inline, fenced
+from palaver.model.markdown import MarkdownPage, begin_page, escape_inline, fenced
 
 TEXTS = st.one_of(
     st.text(max_size=40),
@@ -88,7 +88,7 @@ def test_an_event_for_nobody_names_its_sender_only() -> None:
 
 
 def test_the_page_begins_with_a_title_and_a_note() -> None:
-    assert page().begin("Log of <b>", "Secrets *are* redacted.") == (
+    assert begin_page("Log of <b>", "Secrets *are* redacted.") == (
         "# Log of \\<b\\>\n\nSecrets \\*are\\* redacted.\n"
     )
 

@@ -1,5 +1,6 @@
 """Bundles: made whole or not at all, never changed, found by their eight characters."""
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -40,7 +41,8 @@ async def create(context: Context, caller: Caller, request: CreateBundle, key: b
         raise MessageTooLarge("the bundle", size_bytes, LIMIT_BUNDLE_BYTES)
     _check_events(request.events, context.log.last())
     extends = attached_bundle(context.log, request.extends)
-    files = tuple(map(keep_file, request.files))
+    # Hashing and encoding megabytes would hold up every other caller.
+    files = await asyncio.to_thread(lambda: tuple(map(keep_file, request.files)))
     while True:
         event_id = context.ids.next()
         own_key = bundle_key(event_id)
@@ -71,19 +73,31 @@ async def create(context: Context, caller: Caller, request: CreateBundle, key: b
         # Another bundle has the same eight characters: the next id has others.
 
 
-def find_bundle(log: Log, reference: str) -> Event:
+async def find_bundle(log: Log, reference: str) -> Event:
     """Find the event that made a bundle; raises `NotFound`."""
     key = parse_bundle_id(reference)
     row = read_bundle(log.rows, key)
-    event = None if row is None else log.recall(row.seq)
+    event = None if row is None else await log.fetch(row.seq)
     if event is None:
-        raise NotFound(format_bundle_id(key), "'pal bundle list' shows what there is")
+        raise _no_bundle(key)
     return event
 
 
 def attached_bundle(log: Log, reference: str) -> str:
-    """Give the full id of a bundle that somebody refers to; nothing for nothing. Raises `NotFound`."""
-    return str(find_bundle(log, reference).payload["bundle_id"]) if reference else ""
+    """Return the full id of a bundle that a request refers to; nothing for nothing. Raises `NotFound`.
+
+    Its content is not read: it can be several megabytes.
+    """
+    if not reference:
+        return ""
+    key = parse_bundle_id(reference)
+    if read_bundle(log.rows, key) is None:
+        raise _no_bundle(key)
+    return format_bundle_id(key)
+
+
+def _no_bundle(key: str) -> NotFound:
+    return NotFound(format_bundle_id(key), "'pal bundle list' shows what there is")
 
 
 def _check_words(request: CreateBundle) -> None:

@@ -24,6 +24,7 @@ from palaver.daemon.home_watch import HomeWatch
 from palaver.daemon.message_files import MessageFiles
 from palaver.daemon.reactors import Reactors
 from palaver.daemon.roll import Roll
+from palaver.daemon.watchdog import watch_loop
 from palaver.delivery.delivery import Delivery
 from palaver.doors.adopted import AdoptedDoor
 from palaver.doors.argv.commands_http import require_person, write_wanted
@@ -114,6 +115,7 @@ class Daemon:
                 with ExitStack() as closing:
                     doors = await self._open(log, tasks, closing)
                     ready.say("ok")
+                    closing.callback(watch_loop(self._settings.watchdog_ms))
                     _logger.info(
                         "listening in %s at place %d, version %s", self._home, log.last(), __version__
                     )

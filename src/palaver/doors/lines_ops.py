@@ -209,7 +209,10 @@ class Session:
             self._spawn(self._push_events(op.req, query))
             return {"following": op.req}
         events = await self._services.log.read(query)
-        lines = _fitting(events[::-1])[::-1] if op.last is not None else _fitting(events)
+        is_backwards = op.last is not None
+        lines = await asyncio.to_thread(_fitting, events[::-1] if is_backwards else events)
+        if is_backwards:
+            lines.reverse()
         view: dict[str, object] = {"events": lines, "last": self._services.log.last()}
         if len(lines) < len(events):
             view["more"] = True

@@ -9,6 +9,7 @@ from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Origin, Settings
 from palaver.delivery.delivery import Delivery
+from palaver.doors.argv.export_process import Exports
 from palaver.doors.companions import CompanionBook
 from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
@@ -64,4 +65,5 @@ class Services:
     stop: Callable[[str], None]
     """Ends the daemon; the word says why."""
     companions: CompanionBook = field(default_factory=CompanionBook)
+    exports: Exports = field(default_factory=Exports)
     describe_doors: Callable[[], dict[str, str]]

@@ -141,6 +141,10 @@ class Log(Protocol):
         """
         ...
 
+    async def fetch(self, seq: int) -> Event | None:
+        """Return what `recall` returns, but read it in a thread: for an event that may be large."""
+        ...
+
     def find(self, id_or_end: str) -> list[Event]:
         """Events with this id or, when there is none, whose id ends so (four characters or more, any case).
 

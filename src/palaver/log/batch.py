@@ -15,6 +15,7 @@ from palaver.log.records import (
     COLUMNS,
     Record,
     event_from_record,
+    is_small,
     readable_events,
     record_from_event,
     searched_text,
@@ -44,6 +45,12 @@ class Order:
 
     decide: Decide
     request_key: bytes | None
+    is_quick: bool = False
+    """Give a draft up with `LargeDraftError` that takes more than a moment to store."""
+
+
+class LargeDraftError(Exception):
+    """A draft is too large to be stored on the event loop. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +194,12 @@ class Batches:
             check_draft(draft)
             if first := taken.by_id.get((draft.sender, draft.id)) or self._stored(draft):
                 return Commit(first, is_repeat=True)
+            if order.is_quick and not is_small(draft.payload):
+                raise LargeDraftError
             event = event_from(draft, self._last + 1, self._device)
             record = record_from_event(event, key, self._blobs)
             changes = self._apply(self._rows, event)
-        except (sqlite3.Error, OSError):
+        except (sqlite3.Error, OSError, LargeDraftError):
             raise
         except StopIteration as error:  # No future can carry it.
             return RuntimeError(f"decide raised {error!r}")

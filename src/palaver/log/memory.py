@@ -137,6 +137,10 @@ class MemoryLog:
     def recall(self, seq: int) -> Event | None:
         return self.event(seq)
 
+    async def fetch(self, seq: int) -> Event | None:
+        await asyncio.sleep(0)
+        return self.event(seq)
+
     def find(self, id_or_end: str) -> list[Event]:
         newest_first = self._all()[::-1]
         exact = [event for event in newest_first if event.id == id_or_end]

@@ -160,6 +160,11 @@ class SqliteLog:
         found = self._events(_BY_PLACE, seq)
         return found[0] if found else self._archived.by_place(seq)
 
+    async def fetch(self, seq: int) -> Event | None:
+        found = await self.read(Query(after=seq - 1, before=seq + 1))
+        event = found[0] if found else await asyncio.to_thread(self._archives.event, seq)
+        return event or self._archived.by_place(seq)
+
     def find(self, id_or_end: str) -> list[Event]:
         exact = [*self._events(_BY_ID, id_or_end), *self._archived.by_id(id_or_end)]
         if exact or len(id_or_end) < _SHORTEST_END:

@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from palaver.errors import ShuttingDown, TooSlow
 from palaver.log.api import LIMIT_WAITING, Commit, Decide, Scrub
-from palaver.log.batch import Batches, Order, Outcome
+from palaver.log.batch import Batches, LargeDraftError, Order, Outcome
 from palaver.log.newest import Newest
 from palaver.log.pace import Pace
 from palaver.log.storage import BUSY_TIMEOUT_S, failure_from
@@ -158,7 +158,9 @@ class Writer:
             return None
         try:
             self._be_patient(False)
-            outcome: Outcome = self._batches.write([order])[0]
+            outcome: Outcome = self._batches.write([replace(order, is_quick=True)])[0]
+        except LargeDraftError:
+            return None  # The thread has time for it.
         except BaseException as error:
             if _is_busy(error):
                 return None  # Another program holds the file, and the thread has time to wait for it.

@@ -29,6 +29,11 @@ _BREAKS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\s]+")
 _encode: Final = msgspec.json.Encoder().encode
 
 
+def begin_page(title: str, note: str) -> str:
+    """Return the head of a page."""
+    return f"# {escape_inline(title)}\n\n{escape_inline(note)}\n"
+
+
 class MarkdownPage:
     """Writes events one after another, and remembers which thread it is in."""
 
@@ -37,10 +42,6 @@ class MarkdownPage:
         self._format_time = format_time
         self._thread: str | None = None
         self._seen: set[str] = set()
-
-    def begin(self, title: str, note: str) -> str:
-        """Give the head of the page."""
-        return f"# {escape_inline(title)}\n\n{escape_inline(note)}\n"
 
     def add(self, event: Event) -> str:
         """Give what the page goes on with: a heading when the thread is another one, and the event."""

@@ -17,6 +17,7 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_archive import archive, export
 from palaver.doors.argv.commands_events import events
 from palaver.doors.argv.connection import ArgvConnection, Run
+from palaver.doors.argv.export_process import Exports
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.spec import Command, build_table
 from palaver.doors.argv.table_archive import ARCHIVE_COMMANDS
@@ -78,6 +79,7 @@ class Parts:
     log: Log
     clock: Clock
     broker: Broker
+    exports: Exports = field(default_factory=Exports)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from os.path import normpath
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.parsed import Parsed
-from palaver.doors.argv.style import Paint, safe_bytes, wants_colour
+from palaver.doors.argv.style import Paint, safe_bytes, wants_colour, zone_from
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.errors import NotFound, UsageError, WhoAreYou
@@ -138,13 +137,7 @@ class Call:
     @property
     def zone(self) -> tzinfo | None:
         """The caller's time zone; None is the machine's own."""
-        name = self.asked.environment.get("TZ", "").lstrip(":")
-        if not name:
-            return None
-        try:
-            return ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            return UTC
+        return zone_from(self.asked.environment.get("TZ", ""))
 
     def absolute(self, path: str) -> str:
         """Give a path as others can name it too, from wherever they are. Opens nothing."""

@@ -5,25 +5,23 @@ import glob
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from palaver.broker.lookup import find_event
 from palaver.broker.outcome import Redacted
 from palaver.doors.argv.call import Call
+from palaver.doors.argv.export_process import Manner
 from palaver.doors.argv.filters import moment_from, query_from
-from palaver.doors.argv.style import safe
 from palaver.doors.argv.table_archive import FORMATS
 from palaver.doors.hidden_keys import secret_hash
 from palaver.errors import UsageError
 from palaver.log.api import Archived
 from palaver.log.pages import pages
 from palaver.model.agent import Standing
-from palaver.model.envelope import Event, encode_event
-from palaver.model.markdown import MarkdownPage
+from palaver.model.envelope import Event
+from palaver.model.markdown import begin_page
 from palaver.model.query import Query
-from palaver.model.redact import redact_event
 from palaver.model.removal import can_remove, removed_text
 from palaver.model.request import Archive, Redact
 from palaver.routing.policy import is_foreign_type, require
@@ -59,19 +57,26 @@ async def export(call: Call) -> int:
     if not is_redacted:
         require(call.caller, Standing.HUMAN, "export --no-redact")
     query = await query_from(call, limit=_PAGE)
-    page = None
-    if (call.parsed.value("--format") or FORMATS[0]) == "markdown":
-        page = MarkdownPage(lambda ts: _time(call, ts))
+    manner = Manner(
+        is_markdown=(call.parsed.value("--format") or FORMATS[0]) == "markdown",
+        is_redacted=is_redacted,
+        is_terminal=call.is_terminal,
+        time_zone=call.asked.environment.get("TZ", ""),
+    )
+    if manner.is_markdown:
         note = "Secrets are redacted." if is_redacted else "Secrets are not redacted."
-        await call.write(page.begin(f"Palaver log of {call.services.log.device}", note).encode())
+        await call.write(begin_page(f"Palaver log of {call.services.log.device}", note).encode())
     if query.sql and query.after < call.services.log.archived():
         call.warn("--sql looks only at what is in the log; the archive is left out")
-    # One write for each event: a client that lost the daemon goes on behind those that it has.
-    async with aclosing(pages(call.services.log, query, with_archives=not query.sql)) as found:
+    async with (
+        aclosing(pages(call.services.log, query, with_archives=not query.sql)) as found,
+        call.services.exports.start(manner) as process,
+    ):
         async for events in found:
-            for event in events:
-                shown = redact_event(event) if is_redacted else event
-                await call.write(_line(shown) if page is None else _markdown(call, page, shown))
+            async with aclosing(process.write(events)) as written:
+                # One write for each event: a client that lost the daemon goes on behind those that it has.
+                async for output in written:
+                    await call.write(output)
     return 0
 
 
@@ -118,22 +123,6 @@ def _remove_files(home: Path, events: Sequence[Event]) -> int:
 
 def _events(count: int) -> str:
     return f"{count} event{'' if count == 1 else 's'}"
-
-
-def _line(event: Event) -> bytes:
-    return encode_event(event) + b"\n"
-
-
-def _markdown(call: Call, page: MarkdownPage, event: Event) -> bytes:
-    text = page.add(event)
-    return (safe(text, keep_lines=True) if call.is_terminal else text).encode("utf-8", "backslashreplace")
-
-
-def _time(call: Call, ts_ms: int) -> str:
-    """A moment in full: the page is read on another day, and perhaps somewhere else."""
-    return (
-        datetime.fromtimestamp(ts_ms / 1000, call.zone).astimezone(call.zone).strftime("%Y-%m-%d %H:%M:%S %z")
-    )
 
 
 async def _place(call: Call) -> int:

@@ -3,9 +3,10 @@
 Files are read by the client, with its own rights: nothing here opens a path.
 """
 
+import asyncio
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import msgspec
 
@@ -105,18 +106,19 @@ def _bundle_request_key(call: Call, request: Send) -> bytes:
 async def show(call: Call) -> int:
     """Show what a bundle holds, with --full all of it."""
     log, is_full = call.services.log, call.parsed.has("--full")
-    event = find_bundle(log, call.parsed.positionals[0])
+    event = await find_bundle(log, call.parsed.positionals[0])
     bundle = bundle_from_payload(event.payload)
     parents = read_parents(log.rows, bundle.extends)
     if call.is_json:
         await call.say_json(bundle_view(event, bundle, parents, is_full=is_full))
-        for found in _events(call, bundle) if is_full else ():
-            await call.write(encode_event(found) + b"\n")
+        if is_full:
+            async for found in _events(call, bundle):
+                await call.write(encode_event(found) + b"\n")
         return 0
     await call.say_lines(head_lines(call, event, bundle, parents))
     for lines in content_lines(call, bundle) if is_full else ():
         await call.say_lines(["", *lines])
-    for found in _events(call, bundle):
+    async for found in _events(call, bundle):
         await call.say(event_line(call, found, is_full=is_full))
     return 0
 
@@ -150,14 +152,14 @@ async def list_bundles(call: Call) -> int:
 async def cat(call: Call) -> int:
     """Print the files of a bundle and of those it builds on, the oldest first; or one, byte for byte."""
     reference, *paths = call.parsed.positionals
-    bundle = bundle_from_payload(find_bundle(call.services.log, reference).payload)
+    bundle = await _bundle(call, reference)
     if paths:
-        holder, file = _find_file(call, bundle, paths[0])
+        holder, file = await _find_file(call, bundle, paths[0])
         await (call.say_json(file_view(holder, file)) if call.is_json else call.write(file_content(file)))
         return 0
     has_files = False
     for holder in reversed(list(_with_parents(call, bundle))):
-        for file in _bundle(call, holder).files:
+        for file in (await _bundle(call, holder)).files:
             has_files = True
             if call.is_json:
                 await call.say_json(file_view(holder, file))
@@ -214,8 +216,13 @@ async def _take_transcripts(call: Call) -> tuple[Excerpt, ...]:
         for stretch in map(parse_stretch, given)
     ]
     content = await call.connection.read_file(_locate(call, file).real, LIMIT_TRANSCRIPT_BYTES)
-    lines = content.splitlines(keepends=True)
-    return tuple(take_excerpt(JsonLines(), lines, stretch, agent) for stretch, agent in wanted)
+
+    def take() -> tuple[Excerpt, ...]:
+        lines = content.splitlines(keepends=True)
+        return tuple(take_excerpt(JsonLines(), lines, stretch, agent) for stretch, agent in wanted)
+
+    # A transcript has many megabytes; read line by line in a thread, it holds up no other caller.
+    return await asyncio.to_thread(take)
 
 
 def _locate(call: Call, given: str) -> Located:
@@ -242,23 +249,23 @@ def _with_parents(call: Call, bundle: Bundle) -> Iterator[str]:
         yield bundle_id
 
 
-def _bundle(call: Call, bundle_id: str) -> Bundle:
-    return bundle_from_payload(find_bundle(call.services.log, bundle_id).payload)
+async def _bundle(call: Call, reference: str) -> Bundle:
+    return bundle_from_payload((await find_bundle(call.services.log, reference)).payload)
 
 
-def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptFile]:
+async def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptFile]:
     """Give the nearest file with this path, and the id of the bundle that has it."""
     wanted = (given, path_in_bundle(given, call.asked.cwd))
     for bundle_id in _with_parents(call, bundle):
-        for file in _bundle(call, bundle_id).files:
+        for file in (await _bundle(call, bundle_id)).files:
             if file.path in wanted:
                 return bundle_id, file
     raise NotFound(f"file {given} in {bundle.bundle_id}", f"'pal bundle show {bundle.bundle_id}' lists them")
 
 
-def _events(call: Call, bundle: Bundle) -> Iterator[Event]:
-    """Give the events that a bundle refers to, one at a time: each may be large."""
+async def _events(call: Call, bundle: Bundle) -> AsyncIterator[Event]:
+    """Yield the events that a bundle refers to, one at a time: each may be large."""
     for first, last in bundle.events:
         for place in range(first, last + 1):
-            if (event := call.services.log.recall(place)) is not None:
+            if (event := await call.services.log.fetch(place)) is not None:
                 yield event

@@ -8,7 +8,9 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from palaver.model.visible import escaped
 
@@ -96,6 +98,17 @@ def _json_escaped(found: re.Match[bytes]) -> bytes:
 
 def _visible(found: re.Match[str]) -> str:
     return escaped(found[0])
+
+
+def zone_from(name: str) -> tzinfo | None:
+    """Return the time zone that a value of `TZ` names; None is the machine's own, UTC an unknown one."""
+    name = name.lstrip(":")
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
 
 
 def ago(ms: int) -> str:

@@ -1,0 +1,79 @@
+"""Write down what keeps the event loop from serving anyone else.
+
+Every callback of the loop is measured by the processor time of the loop's thread, not by a clock: a busy
+machine makes a callback late, but does not make it long.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from types import CoroutineType
+from typing import Final
+
+_LIMIT_LINES_PER_MINUTE: Final = 20
+"""More lines than this tell nothing new, and would fill the log."""
+
+_logger: Final = logging.getLogger("palaver.watchdog")
+
+
+def watch_loop(limit_ms: int) -> Callable[[], None]:
+    """Log each callback that takes more than `limit_ms` of processor time; return what ends that.
+
+    For the thread of the running loop. There is one such thread in a daemon, so all callbacks of the process
+    are its callbacks. 0 watches nothing.
+    """
+    if not limit_ms:
+        return lambda: None
+    limit_s = limit_ms / 1000
+    lines = _Lines()
+    plain: Callable[[asyncio.Handle], None] = asyncio.Handle._run
+    ended_s = time.thread_time()
+
+    def run_watched(handle: asyncio.Handle) -> None:
+        nonlocal ended_s
+        plain(handle)
+        # One reading for each callback: between two of them the loop itself does next to nothing.
+        now_s = time.thread_time()
+        took_s = now_s - ended_s
+        ended_s = now_s
+        if took_s > limit_s and lines.may_write(time.monotonic()):
+            _logger.warning(
+                "watchdog: the event loop was busy for %d ms with %s", took_s * 1000, _describe(handle)
+            )
+            ended_s = time.thread_time()
+
+    def stop() -> None:
+        asyncio.Handle._run = plain  # type: ignore[method-assign, assignment]  # what it was before
+
+    asyncio.Handle._run = run_watched  # type: ignore[method-assign, assignment]  # there is no public place to measure
+    return stop
+
+
+class _Lines:
+    """Counts the lines of the last minute."""
+
+    def __init__(self) -> None:
+        self._begin_s = float("-inf")
+        self._count = 0
+
+    def may_write(self, now_s: float) -> bool:
+        if now_s - self._begin_s >= 60:
+            self._begin_s, self._count = now_s, 0
+        self._count += 1
+        return self._count <= _LIMIT_LINES_PER_MINUTE
+
+
+def _describe(handle: asyncio.Handle) -> str:
+    """Name what ran: of a task the functions that it is in now, of anything else the function."""
+    callback: object = handle._callback  # type: ignore[attr-defined]  # the loop's own report uses it too
+    owner = getattr(callback, "__self__", None)
+    if not isinstance(owner, asyncio.Task):
+        return getattr(callback, "__qualname__", None) or repr(callback)
+    names = []
+    inner: object = owner.get_coro()
+    while isinstance(inner, CoroutineType):
+        line = inner.cr_frame.f_lineno if inner.cr_frame is not None else inner.cr_code.co_firstlineno
+        names.append(f"{inner.__qualname__}:{line}")
+        inner = inner.cr_await
+    return " > ".join(names) or repr(owner)
