@@ -115,12 +115,20 @@ static void begin_stdin(uint32_t limit)
 static void begin_file(uint32_t limit, const unsigned char *name, size_t n)
 {
     char *path = malloc(n + 1);
+    struct stat found;
     int fd;
 
     if (!path)
         fail("out of memory");
     memcpy(path, name, n);
     path[n] = 0;
+    /* Opening a named pipe would wait for a writer. A pipe of the shell, /dev/fd/63, is a link. */
+    if (strlen(path) == n && !lstat(path, &found) && S_ISFIFO(found.st_mode)) {
+        static const char text[] = "22 it is a named pipe; pipe its content in with --stdin";
+        free(path);
+        send_frame('X', text, sizeof text - 1);
+        return;
+    }
     errno = EINVAL; /* a name that holds NUL can name no file */
     fd = strlen(path) == n ? above_stdio(open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC)) : -1;
     free(path);

@@ -15,6 +15,7 @@ EXAMPLES: list[PalaverError] = [
     errors.BadText("the message", 0x1B, 7),
     errors.BadName("human", "it is reserved"),
     errors.NameTaken("luna", "it is in use now"),
+    errors.IdTaken("01J", 7),
     errors.AlreadyJoined("luna"),
     errors.WhoAreYou("a sentence"),
     errors.NotYou("luna", "nova"),

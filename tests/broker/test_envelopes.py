@@ -1,9 +1,11 @@
 """Foreign envelopes, on both engines."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, texts_of
+from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, open_sqlite, opened_bus, texts_of
 
 from palaver.broker.context import Context
 from palaver.broker.envelopes import resolve_exactly
@@ -11,6 +13,7 @@ from palaver.broker.outcome import Sent
 from palaver.errors import (
     BadRequest,
     BadText,
+    IdTaken,
     MessageTooLarge,
     NotYou,
     ReservedType,
@@ -102,7 +105,7 @@ async def test_a_message_envelope_is_a_send_under_its_own_id(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     first = await put(bus, luna, "message", "@nova", id="m-1", text="hello", thread="t", priority="interrupt")
-    again = await put(bus, luna, "message", "@nova", id="m-1", text="hello")
+    again = await put(bus, luna, "message", "@nova", id="m-1", text="hello", thread="t", priority="interrupt")
 
     assert first.event is not None
     assert (first.event.id, first.event.payload["thread"]) == ("m-1", "t")
@@ -116,6 +119,36 @@ async def test_a_message_envelope_without_a_text_is_refused(bus: Bus, text: obje
 
     with pytest.raises(BadRequest, match=r"payload\.text"):
         await put(bus, luna, "message", text=text)
+
+
+async def test_id_of_another_type_is_refused(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    await put(bus, luna, "build.done", id="b-1")
+
+    with pytest.raises(IdTaken):
+        await put(bus, luna, "message", id="b-1", text="hello")
+
+
+async def test_repeat_of_a_message_whose_content_is_lost_is_no_other_message(tmp_path: Path) -> None:
+    async with opened_bus(open_sqlite, tmp_path) as bus:
+        luna, text = await bus.join("luna"), "x" * 90_000
+        first = await put(bus, luna, "message", "human", id="b-1", text=text)
+        for blob in (tmp_path / "blobs").iterdir():
+            blob.unlink()
+
+        again = await put(bus, luna, "message", "human", id="b-1", text=text)
+
+        assert first.event is not None
+        assert again.event is not None
+        assert again.event.seq == first.event.seq
+
+
+async def test_id_of_another_event_is_refused_for_a_goodbye(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    await put(bus, luna, "build.done", id="b-1")
+
+    with pytest.raises(IdTaken):
+        await put(bus, luna, "agent.bye", id="b-1", reason="done")
 
 
 async def test_a_goodbye_from_outside_is_only_ones_own(bus: Bus) -> None:

@@ -9,6 +9,7 @@ from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,
     BadText,
+    IdTaken,
     MessageTooLarge,
     NotAllowed,
     NotFound,
@@ -169,11 +170,30 @@ async def test_the_same_id_again_is_the_same_message(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first = await bus.send(luna, "hello", "@nova", id=ULID)
 
-    again = await sent(bus, luna, Send(text="other", to=("@nova",), id=ULID))
+    again = await sent(bus, luna, Send(text="hello", to=("@nova",), id=ULID))
     other = await sent(bus, nova, Send(text="mine", to=("@luna",), id=ULID))
 
     assert (again.event, again.is_repeat, again.delivered_to) == (first, True, ("nova",))
     assert not other.is_repeat
+    assert bus.texts("nova") == ["hello"]
+
+
+async def test_same_id_with_another_content_is_refused(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    request = Send(text="hello", to=("@nova",), id=ULID, expires_in_ms=60_000)
+    first = await sent(bus, luna, request)
+    bus.clock.advance(1)
+
+    again = await sent(bus, luna, request)
+    for changed in (
+        Send(text="other", to=("@nova",), id=ULID),
+        Send(text="hello", to=("@human",), id=ULID),
+        Send(text="hello", to=("@nova",), id=ULID, intent="request"),
+    ):
+        with pytest.raises(IdTaken, match="which says something else"):
+            await sent(bus, luna, changed)
+
+    assert again.event == first.event
     assert bus.texts("nova") == ["hello"]
 
 

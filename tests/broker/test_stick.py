@@ -7,7 +7,7 @@ from tests.broker.scene import HANDOFF, POLICY, Scene
 from tests.fakes import SCRIPT, Bus
 
 from palaver.broker.outcome import Seated, Turn
-from palaver.errors import UnknownMember
+from palaver.errors import RequestError, UnknownMember
 from palaver.log.fold_rooms import find_room
 from palaver.model.query import Query
 from palaver.model.room import Claim, CloseRoom, JoinRoom, PassStick, ReleaseStick, TakeOver
@@ -47,18 +47,46 @@ async def test_the_same_claim_again_gives_the_same_lease(scene: Scene) -> None:
     assert (await types(scene)).count("claim") == 2
 
 
-async def test_what_a_claim_came_to_is_known_by_its_key_also_when_the_turn_is_over(scene: Scene) -> None:
+async def test_repeated_claim_has_the_same_outcome_while_its_turn_lasts(scene: Scene) -> None:
     await scene.join("ann")
     key = b"k" * 16
+
     first = await scene.ask("ann", Claim(room=scene.id), key=key)
+    again = await scene.ask("ann", Claim(room=scene.id), key=key)
+
+    assert isinstance(first, Turn)
+    assert isinstance(again, Turn)
+    assert (again.status, again.turn, again.lease) == ("your_turn", first.turn, first.lease)
+
+
+async def test_repeated_claim_whose_turn_has_moved_on_is_decided_again(scene: Scene) -> None:
+    await scene.join("ann", "bob")
+    key = b"k" * 16
+    await scene.ask("ann", Claim(room=scene.id), key=key)
+    await scene.pass_on("ann", "bob")
+    await scene.wait("bob")
+
+    waiting = await scene.ask("ann", Claim(room=scene.id), key=key)
+    await scene.pass_on("bob", "ann")
+    second = await scene.ask("ann", Claim(room=scene.id), key=key)
+    again = await scene.ask("ann", Claim(room=scene.id), key=key)
+
+    assert isinstance(waiting, Turn)
+    assert (waiting.status, waiting.lease) == ("not_yet", "")
+    assert isinstance(second, Turn)
+    assert (second.status, second.turn) == ("your_turn", 3)
+    assert again == second
+
+
+async def test_claim_of_a_turn_that_is_over_is_refused_once_its_owner_left(scene: Scene) -> None:
+    await scene.join("ann")
+    key = b"k" * 16
+    await scene.ask("ann", Claim(room=scene.id), key=key)
     await scene.release("ann")
     await scene.leave("ann")
 
-    known = await scene.ask("ann", Claim(room=scene.id), key=key)
-
-    assert isinstance(first, Turn)
-    assert isinstance(known, Turn)
-    assert (known.turn, known.lease, known.handoff) == (first.turn, first.lease, None)
+    with pytest.raises(RequestError):
+        await scene.ask("ann", Claim(room=scene.id), key=key)
 
 
 async def test_a_holder_that_asks_again_is_given_its_lease_and_hand_over_again(scene: Scene) -> None:

@@ -199,3 +199,15 @@ def test_a_daemon_that_reads_nothing_cannot_keep_it_alive(pal: Pal, daemon: Daem
 
     assert process.wait(LIMIT_S) == -signal.SIGTERM
     wire.close()
+
+
+def test_named_pipe_is_not_opened(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    process = pal.start("send", "--file", "pipe")
+    peer = daemon.accept()
+
+    peer.ask_file(os.fsencode(tmp_path / "pipe"))
+
+    assert peer.next_frame() == (b"X", b"22 it is a named pipe; pipe its content in with --stdin")
+    peer.quit()
+    assert process.wait(LIMIT_S) == 0

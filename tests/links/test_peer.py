@@ -95,9 +95,17 @@ def test_a_socket_that_nobody_connected_to_has_no_peer_to_be_seen() -> None:
 def test_without_a_pidfd_the_number_is_taken_at_its_word() -> None:
     peer = Peer(os.getpid(), os.getuid(), os.getgid())
 
+    assert peer.chain()[0].pid == os.getpid()
     peer.close()
 
-    assert peer.chain()[0].pid == os.getpid()
+
+def test_closed_peer_has_no_processes() -> None:
+    peer = Peer(os.getpid(), os.getuid(), os.getgid(), os.pidfd_open(os.getpid()))
+
+    peer.close()
+    peer.close()
+
+    assert peer.chain() == []
 
 
 def test_our_own_user_may_come_in() -> None:

@@ -1,3 +1,5 @@
+import itertools
+import os
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -6,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest
+from palaver.model import ids
 from palaver.model.ids import (
     UlidSource,
     decode_ulid,
@@ -151,3 +154,21 @@ def test_a_derived_id_has_the_time_of_its_cause() -> None:
 
     assert ulid_ms(derived_id(cause, "notice")) == 1_712_000_000_000
     assert ulid_ms(derived_id("a foreign cause")) == 0
+
+
+def test_id_is_made_again_when_another_thread_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = (ulid_ms(system_ulid()) + 60_000) << 80
+    calls: list[int] = []
+
+    def urandom(size: int) -> bytes:
+        if not calls:
+            ids._made_in[later >> 80] = itertools.count(1)
+        calls.append(size)
+        return bytes(size)
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    made = system_ulid()
+    ids._made_in.clear()
+
+    assert decode_ulid(made) == later + 1
+    assert len(calls) == 2

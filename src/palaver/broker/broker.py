@@ -101,8 +101,8 @@ class Row:
     verb: str
     needs: Standing
     handler: Callable[..., Awaitable[Outcome]]
-    outcome_of: Callable[[Context, Event], Outcome] = _written_by
-    """What the request came to, from the event it wrote earlier."""
+    outcome_of: Callable[[Context, Event], Outcome | None] = _written_by
+    """What the request came to, from the event it wrote earlier; None when that is over."""
     is_internal: bool = False
 
 
@@ -213,7 +213,7 @@ class Broker:
             return outcome
 
     async def outcome(self, kind: type[Request], key: bytes) -> Outcome | None:
-        """Give what a request came to, if this key has written an event before; None when it has not."""
+        """Return what a request came to, if this key has written an event before; otherwise None."""
         event = (await self._log.commit(None, lambda rows: None, request_key=key)).event
         return None if event is None else TABLE[kind].outcome_of(self._context, event)
 

@@ -13,7 +13,7 @@ from palaver.broker.messages import send_with_id, store
 from palaver.broker.outcome import Sent
 from palaver.broker.rooms import LEFT, leave_all_rooms
 from palaver.broker.tasks import ask_telling
-from palaver.errors import BadRequest, NotYou, UnknownRecipient, WhoAreYou
+from palaver.errors import BadRequest, IdTaken, NotYou, UnknownRecipient, WhoAreYou
 from palaver.model.address import Everyone, Glob, RoleGroup, format_address, parse_address
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Envelope
@@ -114,6 +114,8 @@ async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes 
     written = await say_goodbye(context, caller.name, reason, key, by=caller.by, id=envelope.id)
     if written.event is None:
         raise WhoAreYou(f"{caller.name} has left already")
+    if written.event.type != BYE:
+        raise IdTaken(envelope.id, written.event.seq)
     return Sent(event=written.event, to=(), delivered_to=())
 
 

@@ -17,8 +17,9 @@ from palaver.broker.held import held_text
 from palaver.broker.lookup import find_message
 from palaver.broker.outcome import Sent, Written
 from palaver.broker.room_messages import said_in_room
-from palaver.errors import BadRequest, RateLimited, UnknownRecipient
+from palaver.errors import BadRequest, IdTaken, RateLimited, UnknownRecipient
 from palaver.log.api import Decide
+from palaver.log.records import decode_payload, encode_payload
 from palaver.model.address import Everyone, find_mentions, format_address
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
@@ -33,15 +34,20 @@ from palaver.model.message import (
     MESSAGE,
     SYSTEM,
     build_payload,
+    is_lost,
+    is_raw,
 )
 from palaver.model.priority import parse_priority
 from palaver.model.request import Notify, Send
+from palaver.model.task import TASK_TYPES
 from palaver.model.text import check_text, check_thread
 from palaver.routing.brakes import chain_of
 from palaver.routing.recipients import Resolved, resolve
 
 LIMIT_UNASKED: Final = 5
 """An agent under a harness writes to so many without being asked back."""
+_SAID: Final = ("text", "intent", "thread", "reply_to", "bundle_id", "priority", "room")
+"""What the sender of a message says; the rest of its payload is decided by the bus."""
 _EVERYONE: Final = format_address(Everyone())
 LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
 
@@ -200,9 +206,36 @@ async def store(
     commit = await context.log.commit(on, decide or (lambda rows: draft), request_key=key)
     assert commit.event is not None  # decide always gives a draft
     if commit.is_repeat:
+        if commit.event.id == draft.id and not _says_the_same(draft, commit.event):
+            raise IdTaken(draft.id, commit.event.seq)
         # The same request key is the same request, and has the same answer; the same id is somebody's repeat.
         return replace(_sent(commit.event), is_repeat=commit.event.id == draft.id)
     return replace(sent, event=commit.event)
+
+
+def _says_the_same(draft: Draft, stored: Event) -> bool:
+    """Tell whether a draft repeats a stored event, as far as its sender said it.
+
+    Recipients, expiry and brakes are decided at send time, and differ when the same is sent again.
+    """
+    if draft.type != stored.type:
+        return False
+    if is_lost(stored) or is_raw(stored):
+        return True
+    new, old = decode_payload(encode_payload(draft.payload)), stored.payload
+    if draft.type in TASK_TYPES:
+        return _without_assignees(new) == _without_assignees(old)
+    if draft.to != stored.to:
+        return False
+    if draft.type != MESSAGE:
+        return new == old
+    # A repeated command does not make its bundle again, and in a room the bus decides the priority.
+    optional = {"bundle_id": not new.get("bundle_id"), "priority": "room" in old}
+    return all(optional.get(name) or new.get(name) == old.get(name) for name in _SAID)
+
+
+def _without_assignees(payload: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in payload.items() if name != "assignees"}
 
 
 def sent_by(context: Context, event: Event) -> Sent:

@@ -1,10 +1,11 @@
 """The stick: who asks for it, who gives it up, and what the bus does about those who are gone."""
 
+import hashlib
 from dataclasses import replace
 
 from palaver.broker.context import SYSTEM_CALLER, Context
 from palaver.broker.outcome import Turn, Written
-from palaver.broker.room_moves import Moved, current_room, moment_of, move
+from palaver.broker.room_moves import Decision, Moved, current_room, moment_of, move
 from palaver.broker.rooms import LIMIT_REASON_BYTES
 from palaver.errors import ObserverCannotHoldTurn
 from palaver.log.fold_rooms import find_room
@@ -33,7 +34,7 @@ async def claim(context: Context, caller: Caller, request: Claim, key: bytes | N
     room = find_room(context.log.rows, request.room)
     if room.reserved_for != caller.name:  # Who comes late takes what is its own, as long as nobody else has.
         room = await _settle(context, room)
-    moved = await move(
+    return await _granted(
         context,
         caller,
         room,
@@ -42,7 +43,6 @@ async def claim(context: Context, caller: Caller, request: Claim, key: bytes | N
         ),
         key,
     )
-    return _turn(context, moved)
 
 
 async def release(context: Context, caller: Caller, request: ReleaseStick, key: bytes | None) -> Written:
@@ -90,7 +90,7 @@ async def take_over(context: Context, caller: Caller, request: TakeOver, key: by
     if request.is_override:
         require(caller, Standing.OPERATOR, "stick takeover --override")
     room = find_room(context.log.rows, request.room)
-    moved = await move(
+    return await _granted(
         context,
         caller,
         room,
@@ -99,7 +99,6 @@ async def take_over(context: Context, caller: Caller, request: TakeOver, key: by
         ),
         key,
     )
-    return _turn(context, moved)
 
 
 async def hand_on(context: Context, caller: Caller, request: HandOn, key: bytes | None) -> Written:
@@ -118,24 +117,38 @@ async def expire(context: Context, caller: Caller, request: ExpireReservation, k
     return Written(event=moved.event)
 
 
-def turn_by(context: Context, event: Event) -> Turn:
-    """Give what a claim or takeover came to, from the event it wrote; the hand-over while the turn lasts."""
+async def _granted(context: Context, caller: Caller, room: Room, decide: Decision, key: bytes | None) -> Turn:
+    """Write a claim or takeover, or repeat the outcome of an earlier one as long as its turn lasts.
+
+    A repeated request whose turn has moved on meanwhile is decided again, under a key derived from the first.
+    """
+    while True:
+        moved = await move(context, caller, room, decide, key)
+        if moved.event is None:
+            return _answered(moved)
+        if (turn := turn_by(context, moved.event)) is not None:
+            return turn
+        assert key is not None  # without a key nothing is repeated
+        key = hashlib.sha256(key + moved.event.id.encode()).digest()[: len(key)]
+
+
+def turn_by(context: Context, event: Event) -> Turn | None:
+    """Return what a claim or takeover came to, from the event it wrote; None when its turn has moved on."""
     room = find_room(context.log.rows, str(event.payload["room"]))
     payload = read_payload(event)
+    assert isinstance(payload, TakenOver | Granted)
+    if room.lease != payload.lease_id:
+        return None
     turn = Turn(status=stick.YOUR_TURN, room=room, event=event)
     if isinstance(payload, TakenOver):
         turn = replace(turn, reason=payload.cause, revoked=event.to[0])
     else:
-        assert isinstance(payload, Granted)
         turn = replace(turn, reason=payload.reason, sender=payload.sender or "")
-    brought = room.brought if room.lease == payload.lease_id else None
-    handoff = None if brought is None else brought.fields
+    handoff = None if room.brought is None else room.brought.fields
     return replace(turn, turn=payload.turn_id, lease=payload.lease_id, handoff=handoff)
 
 
-def _turn(context: Context, moved: Moved) -> Turn:
-    if moved.event is not None:
-        return turn_by(context, moved.event)
+def _answered(moved: Moved) -> Turn:
     room, answer = moved.room, moved.answer
     assert answer is not None  # nothing was written, so something was said
     turn = Turn(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from palaver.cli.thin_wire import PIECE_BYTES, frame
 from palaver.client.start import above_stdio
@@ -45,6 +46,10 @@ class Input:
         """Open a file; its contents come by `pump`. What cannot be opened is told at once."""
         self._left = limit_bytes
         try:
+            # Opening a named pipe would wait for a writer. A pipe of the shell, /dev/fd/63, is a link.
+            if stat.S_ISFIFO(os.lstat(path).st_mode):
+                self._send(_unreadable_pipe())
+                return
             self.fd = above_stdio(os.open(path, os.O_RDONLY | os.O_NOCTTY))
         except OSError as error:
             self._send(_unreadable(error.errno or 0))
@@ -86,6 +91,10 @@ class Input:
     def _finish(self, last: bytes) -> None:
         self.stop()
         self._send(last)
+
+
+def _unreadable_pipe() -> bytes:
+    return frame(b"X", f"{errno.EINVAL} it is a named pipe; pipe its content in with --stdin".encode())
 
 
 def _unreadable(number: int) -> bytes:

@@ -162,6 +162,8 @@ class UnixDoor:
             if known is None or seen != self._seats_changed:
                 seen = self._seats_changed
                 chain = peer.chain(self._services.seats.is_anchor)
+                if peer.is_closed:
+                    raise WhoAreYou("the connection that asked has ended")
                 marks = self._doorstep.environments.look(chain[0]).marks if chain else {}
                 known = self._doorstep.who(chain, Claim(marks=marks))
             return known

@@ -11,6 +11,7 @@
     │   ├── BadText                 bad_text
     │   ├── BadName                 bad_name
     │   ├── NameTaken               name_taken
+    │   ├── IdTaken                 id_taken
     │   ├── AlreadyJoined           already_joined
     │   ├── WhoAreYou               who_are_you
     │   ├── NotYou                  not_you
@@ -62,6 +63,7 @@ from palaver.errors.requests import (
     BadQuery,
     BadRequest,
     BadText,
+    IdTaken,
     MessageTooLarge,
     NameTaken,
     NotAllowed,
@@ -134,6 +136,7 @@ __all__ = [
     "DiskFull",
     "DoorShut",
     "DuplicateListener",
+    "IdTaken",
     "InvalidBody",
     "InvalidCursor",
     "InvalidEventTypeFilter",

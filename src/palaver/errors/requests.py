@@ -115,6 +115,23 @@ class NameTaken(RequestError):
         return f"the name {self.name} is taken: {self.reason}"
 
 
+class IdTaken(RequestError):
+    """The sender has stored something else under this id."""
+
+    code = "id_taken"
+
+    def __init__(self, id: str, seq: int) -> None:
+        super().__init__(id, seq)
+        self.id = id
+        self.seq = seq
+
+    def __str__(self) -> str:
+        return (
+            f"the id {self.id} is taken: you used it for #{self.seq}, which says something else; nothing was "
+            "stored. Leave the id out, or use a new one"
+        )
+
+
 class AlreadyJoined(RequestError):
     """The process is somebody already."""
 

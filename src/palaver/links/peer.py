@@ -25,7 +25,7 @@ SO_PEERPIDFD: Final = 77
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Peer:
     """Who connected. Holds a pidfd where there is one: close it, or use it in a `with`."""
 
@@ -34,6 +34,8 @@ class Peer:
     uid: int
     gid: int
     pidfd: int | None = None
+    is_closed: bool = False
+    """Its pidfd was closed, and its number may be another file's by now."""
 
     def check_user(self) -> None:
         """Refuse a process of another user, whatever the rights of the socket file allow."""
@@ -41,10 +43,12 @@ class Peer:
             raise NotPerson(f"this Palaver belongs to user {os.geteuid()}; you are user {self.uid}")
 
     def chain(self, is_enough: Callable[[Process], bool] | None = None) -> list[Process]:
-        """Give the peer and its parents, itself first; empty when it has gone or cannot be seen.
+        """Return the peer and its parents, itself first; empty when it has gone, was closed, or is unseen.
 
         The chain ends with the first process that `is_enough`.
         """
+        if self.is_closed:
+            return []
         chain = ancestors(self.pid, is_enough=is_enough)
         # Asked after reading: a number that still is the peer's now was the peer's then.
         return chain if self._is_there() else []
@@ -59,9 +63,10 @@ class Peer:
         return True
 
     def close(self) -> None:
-        """Let go of the pidfd. The peer must not be asked afterwards."""
-        if self.pidfd is not None:
+        """Let go of the pidfd. From then on the peer has no processes. Closing twice is harmless."""
+        if self.pidfd is not None and not self.is_closed:
             os.close(self.pidfd)
+        self.is_closed = True
 
     def __enter__(self) -> Self:
         return self

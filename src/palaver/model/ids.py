@@ -7,7 +7,8 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Final
 
 from palaver.clock import Clock
@@ -91,9 +92,25 @@ class UlidSource:
         return encode_ulid(self._last)
 
 
+_made_in: Final[dict[int, Iterator[int]]] = {}
+"""For the newest millisecond in which `system_ulid` made ids, the random parts of the next ones."""
+os.register_at_fork(after_in_child=_made_in.clear)  # else parent and child would make the same ids
+
+
 def system_ulid() -> str:
-    """Make an id from the machine's clock and chance; not ordered within a millisecond."""
-    return ulid(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(_RANDOM_BYTES), "big"))
+    """Make an id from the machine's clock and chance. For any thread; in each, ids rise strictly."""
+    # Each step on the dictionary is one operation of the interpreter, so no lock is needed.
+    while True:
+        ts_ms = max(time.time_ns() // 1_000_000, max(list(_made_in), default=0))
+        # One bit less than there is room for: counting up never runs over.
+        first = int.from_bytes(os.urandom(_RANDOM_BYTES), "big") >> 1
+        made = ulid(ts_ms, next(_made_in.setdefault(ts_ms, count(first))))
+        newest = max(list(_made_in))
+        for older in [one for one in list(_made_in) if one < newest]:
+            _made_in.pop(older, None)
+        # Where another thread was faster, this count may be a second one for its millisecond.
+        if newest == ts_ms:
+            return made
 
 
 def derived_id(cause: str, *parts: str) -> str:

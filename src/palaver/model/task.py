@@ -16,6 +16,7 @@ from palaver.model.text import check_text
 TASK_CREATE: Final = "task.create"
 TASK_UPDATE: Final = "task.update"
 TASK_COMPLETE: Final = "task.complete"
+TASK_TYPES: Final = frozenset({TASK_CREATE, TASK_UPDATE, TASK_COMPLETE})
 
 OPEN: Final = "open"
 COMPLETED: Final = "completed"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from palaver.doors.mcp.server import Context
     from palaver.doors.mcp.session import Session
 
+_MCP: Final = ("mcp",)
 _LIMIT_OPEN: Final = 256
 _LIMIT_UNWRITTEN_BYTES: Final = 4 * 1024 * 1024
 
@@ -120,6 +121,8 @@ class PumpConnection(asyncio.Protocol):
 
     def _begin(self, asked: Asked) -> None:
         parsed = parse(TABLE, asked.argv)
+        if parsed.command.path != _MCP or parsed.is_help:
+            raise BadRequest("only 'pal mcp' speaks this protocol; send other commands as PAL1")
         self._offered = choose_tools(parsed.value("--tools"))
         self._asked = asked
         self._token = PumpToken(asked.resume)
