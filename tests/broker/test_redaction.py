@@ -86,7 +86,7 @@ async def test_screens_kept_with_keys_and_quoting_notices_are_copies(bus: Bus) -
         ("message", {**sent.payload, "event": sent.seq, "sub": "s1"}),
         ("message", {**sent.payload, "text": "nothing", "event": sent.seq}),
     ]
-    places = []
+    places: list[int] = []
     for type_, payload in kept:
         draft = Draft(type=type_, sender="x", payload=payload, id=f"id{len(places)}", ts=1)
         written = await bus.log.commit(None, lambda rows, draft=draft: draft)  # type: ignore[misc]  # bound here

@@ -16,7 +16,14 @@ from palaver.errors import StorageFailed
 from palaver.log.api import Scrub
 from palaver.log.archive_file import ArchiveFile, place_of_line, sync_directory
 from palaver.log.blobs import Blobs
-from palaver.log.records import COLUMNS, Record, event_from_record, record_from_event, searched_text
+from palaver.log.records import (
+    COLUMNS,
+    Record,
+    event_from_record,
+    readable_events,
+    record_from_event,
+    searched_text,
+)
 from palaver.log.storage import connect_reader
 from palaver.model.envelope import Event, decode_event, encode_event
 
@@ -117,8 +124,8 @@ def find_containing(
     condition = " OR ".join(["instr(payload, ?)"] * len(pieces))
     statement = f"{_SELECT} WHERE {condition} ORDER BY seq LIMIT {LIMIT_FOUND}"
     with closing(connect_reader(path)) as connection:
-        for record in connection.execute(statement, pieces).fetchall():
-            found[record[0]] = event_from_record(record, blobs)
+        for event in readable_events(connection.execute(statement, pieces).fetchall(), blobs):
+            found[event.seq] = event
     return [found[seq] for seq in sorted(found)][:LIMIT_FOUND]
 
 
