@@ -182,3 +182,17 @@ async def test_a_line_for_the_queue_is_refused_at_a_hidden_prompt(stage: Stage) 
 
     assert "secret" in (await client.control_of("error"))["message"]
     assert stage.daemon.passed[-1]["request"]["type"] == "attach"
+
+
+async def test_messages_are_typed_although_a_harness_has_the_keyboard(stage: Stage) -> None:
+    await stage.start(script("lines"))
+    await stage.open_gate()
+    client = await stage.attach()
+    await client.control(type="passthrough", on=True, mail=True)
+    await client.until(lambda: any(one.get("passthrough") == "own" for one in client.controls))
+
+    stage.daemon.offer(3, "hello")
+
+    await client.until_shown(b"hello")
+    assert (await stage.daemon.heard("answer"))["answer"] == "seen"
+    assert not [one for one in stage.daemon.said if one["op"] == "gate" and one.get("paused")]

@@ -214,7 +214,7 @@ class Agent:
             self._word = word
             self._say_status()
         self._show_state()
-        is_paused = self.station.viewers.owner is not None or self.station.hears_only_urgent
+        is_paused = self.station.viewers.holds_mail or self.station.hears_only_urgent
         self._lane.set_level(gate, is_paused=is_paused)
 
     def _say_status(self) -> None:

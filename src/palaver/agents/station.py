@@ -234,7 +234,7 @@ class Station:
 
     def facts(self, *, is_interrupt: bool) -> Facts:
         """An interrupt goes past a person who has the keyboard; all else waits."""
-        is_passthrough = self.viewers.owner is not None and not is_interrupt
+        is_passthrough = self.viewers.holds_mail and not is_interrupt
         return self._reading.facts(self.now_ms(), is_passthrough=is_passthrough)
 
     def press(self, keys: bytes, *, is_persons: bool) -> None:
@@ -341,6 +341,7 @@ class Station:
             self.viewers.give_up_keyboard(viewer)
             return
         _check_human(viewer, "typing into a terminal")
+        viewer.takes_mail = fields.get("mail") is True
         if not self.viewers.take_keyboard(viewer, is_forced=fields.get("take") is True):
             raise BadRequest(_ELSEWHERE)
 

@@ -30,6 +30,8 @@ _HARNESS_LIFE_S: Final = 30.0
 """How long a detached harness may take to show its screen before its start counts as a success."""
 _PROGRAM_LIFE_S: Final = 1.0
 """The same for any other program, which may never show or read anything."""
+_KEYS_FIRST: Final = frozenset({"claude", "codex", "opencode"})
+"""Harnesses that start with the keyboard in them, as their own command does: messages need no key there."""
 _WITH_VALUE: Final = ("--ticket-fd", "--name", "--harness", "--cwd", "--launch", "--session", "--hooks")
 
 
@@ -140,7 +142,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     name = ready.name
     if has_screen:
         try:
-            return attach(home, name, environment)
+            return attach(home, name, environment, keys_first=order.options.get("--launch") in _KEYS_FIRST)
         except (
             PalaverError
         ) as error:  # an agent may start another one, and only the human looks over a shoulder

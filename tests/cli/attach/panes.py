@@ -44,6 +44,11 @@ class Pane:
         """Type a text as it is."""
         self._tmux("send-keys", "-l", text)
 
+    def paste(self, text: str) -> None:
+        """Paste a text, as a terminal does: in brackets where the program asked for them."""
+        self._tmux("set-buffer", "--", text)
+        self._tmux("paste-buffer", "-p")
+
     def resize(self, cols: int, rows: int) -> None:
         self._tmux("resize-window", "-x", str(cols), "-y", str(rows))
 

@@ -230,3 +230,26 @@ def test_no_key_whatsoever_leads_nowhere(pieces: list[bytes]) -> None:
             press(console, MENU)
 
     assert mode_of(console) is Mode.INPUT
+
+
+def test_the_keyboard_is_the_agents_first_where_that_is_wanted() -> None:
+    console = Console("luna", keys_first=True)
+
+    assert list(console.begin()) == [Act.TAKE_KEYBOARD]
+    assert list(console.feed(b"\x1b")) == [Press(b"\x1b")]
+    assert list(console.feed(b"\x1c")) == [Act.GIVE_KEYBOARD]
+    assert console.mode is Mode.INPUT
+    list(console.feed(b"draft"))
+    list(console.feed(b"\x1b"))
+    assert list(console.settle()) == [Act.TAKE_KEYBOARD]
+    assert console.editor.text == "draft"
+
+
+def test_a_small_terminal_that_grows_leaves_the_keyboard_where_it_was() -> None:
+    console = Console("luna", keys_first=True)
+    list(console.begin())
+
+    list(console.set_bare(is_bare=True))
+
+    assert list(console.set_bare(is_bare=False)) == []
+    assert console.mode is Mode.KEYS

@@ -417,3 +417,56 @@ def files_with(folder: Path, text: bytes) -> list[str]:
         for path in folder.rglob("*")
         if path.is_file() and not path.is_symlink() and text in path.read_bytes()
     ]
+
+
+CLAUDE = """#!{python} -I
+import os, signal, sys, tty
+tty.setraw(0)
+record = os.open({record!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def size(*_):
+    columns, rows = os.get_terminal_size(0)
+    os.write(1, b"\\r\\nsize %dx%d" % (columns, rows))
+signal.signal(signal.SIGWINCH, size)
+os.write(1, b"\\x1b[?2004h\\x1b[?1000h\\x1b[?1006hready")
+size()
+while data := os.read(0, 4096):
+    os.write(record, data)
+"""
+
+
+@pytest.mark.parametrize("harness", ["claude", "codex", "opencode"])
+def test_a_harness_starts_with_the_keyboard_in_it_and_one_key_opens_the_bar(
+    bus: Home, pane: Pane, harness: str
+) -> None:
+    record = bus.path.parent / "keys"
+    folder = bus.path.parent / "harness"
+    folder.mkdir()
+    (folder / harness).write_text(CLAUDE.format(python=sys.executable, record=str(record)))
+    (folder / harness).chmod(0o755)
+    pane.type(f"PATH={folder}:$PATH")
+    pane.keys("Enter")
+    options = ["--no-hooks"] if harness == "codex" else []
+    pane.run("pal", harness, "--name", "luna", *options)
+    pane.until("ready", "keys to the agent", "Ctrl-\\ opens the message bar")
+    wait_until(lambda: (pane.flag("mouse_any_flag"), pane.flag("mouse_sgr_flag")) == ("1", "1"))
+
+    pane.keys("/", "@", "BTab", "Escape")
+
+    wait_until(lambda: record.exists() and record.read_bytes() == b"/@\x1b[Z\x1b")
+    pane.paste("two\nlines")
+    wait_until(lambda: record.read_bytes().endswith(b"\x1b[200~two\rlines\x1b[201~"))
+    typed = record.read_bytes()
+    pane.keys(MENU)
+    pane.until("Esc back, Ctrl-\\ menu")
+    pane.until_row(-1, "normal>")
+    pane.type("to the bar")
+    pane.until_row(-1, "normal> to the bar")
+    assert record.read_bytes() == typed
+    pane.keys("Escape")
+    pane.until("keys to the agent")
+    pane.keys("x")
+    wait_until(lambda: record.read_bytes() == typed + b"x")
+    pane.resize(60, 20)
+    pane.until("size 60x18", "keys to the agent")
+    pane.keys(MENU, MENU, "d")
+    pane.until("detached from luna")

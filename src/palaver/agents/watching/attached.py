@@ -102,10 +102,16 @@ class Viewers:
             connection = socket.socket(fileno=one.descriptor)
             viewer = self.adopt(connection, first=one.received, greeting=one.unsent)
             viewer.is_drawn = viewer.is_drawn or one.is_drawn
+            viewer.takes_mail = one.takes_mail
             if one.is_owner:
                 self.take_keyboard(viewer, is_forced=True)
 
     # The keyboard
+
+    @property
+    def holds_mail(self) -> bool:
+        """Whether one has the keyboard for itself, so that only interrupts are typed."""
+        return self.owner is not None and not self.owner.takes_mail
 
     def take_keyboard(self, viewer: Viewer, *, is_forced: bool) -> bool:
         """Give the keyboard to a viewer; False when another has it, and it did not ask to take it over."""

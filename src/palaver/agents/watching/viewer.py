@@ -37,6 +37,7 @@ class KeptViewer(msgspec.Struct, frozen=True, kw_only=True):
     unsent: bytes = b""
     is_owner: bool = False
     is_drawn: bool = False
+    takes_mail: bool = False
 
 
 class Stage(Protocol):
@@ -92,6 +93,8 @@ class Viewer:
         """Whether it may type."""
         self.is_drawn = False
         """It draws the screen itself, so no terminal of its own sees, or answers, what the program asks."""
+        self.takes_mail = False
+        """Messages may be typed although it has the keyboard: when the composer is empty and no key comes."""
         self._room = room
         self._reader = FrameReader(first)
         self._loop = asyncio.get_running_loop()
@@ -271,6 +274,7 @@ class Viewer:
             unsent=b"" if self._begun is None else bytes(self._begun),
             is_owner=self._room.has_keyboard(self),
             is_drawn=self.is_drawn,
+            takes_mail=self.takes_mail,
         )
 
 

@@ -17,18 +17,26 @@ _LOCALES: Final = ("LC_ALL", "LC_CTYPE", "LANG")
 _MADE_UP: Final = ("C.UTF-8", "C.utf8")
 
 
-def attach(home: str, name: str, environment: Mapping[str, str], *, is_plain: bool = False) -> int:
+def attach(
+    home: str,
+    name: str,
+    environment: Mapping[str, str],
+    *,
+    is_plain: bool = False,
+    keys_first: bool = False,
+) -> int:
     """Attach this terminal until the person leaves or the agent ends. Gives the exit status.
 
-    `is_plain`: the agent's terminal and nothing else, as on a terminal that can place no cursor. Raises the
-    refusal when there is no such terminal, or it is not for whoever asks.
+    `keys_first`: the agent has the keyboard until the person opens the bar. `is_plain`: the agent's terminal
+    and nothing else, as on a terminal that can place no cursor. Raises the refusal when there is no such
+    terminal, or it is not for the caller.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadRequest("attaching needs a terminal; 'pal peek' prints what an agent's terminal shows")
     if is_plain or environment.get("TERM", "dumb") == "dumb":
         return raw.attach(home, name)
     is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
-    session = Session(home, name, is_ascii=is_ascii)
+    session = Session(home, name, is_ascii=is_ascii, keys_first=keys_first)
     wire, reply, rest = call(home, name, *session.agent_size, is_drawn=True)
     agent = reply.agent or {}
     ending = asyncio.run(session.run(wire, (agent.get("cols"), agent.get("rows")), rest))

@@ -73,8 +73,10 @@ Meant = Act | Say | Press
 class Console:
     """One person's side. `feed` it keys and do what it gives; what is shown follows from its fields."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, keys_first: bool = False) -> None:
+        """`keys_first`: the agent has the keyboard until the person opens the bar."""
         self.name = name
+        self.keys_first = keys_first
         self.editor = Editor()
         self.mode = Mode.INPUT
         self.notice = ""
@@ -114,6 +116,11 @@ class Console:
                     self._rest = self._rest[found.end() :]
                     yield from self._choose(found[0])
 
+    def begin(self) -> Iterator[Meant]:
+        """Give the agent the keyboard at the start, where that is wanted."""
+        if self.keys_first and self.mode is Mode.INPUT:
+            yield from self._take_keyboard()
+
     @property
     def has_half(self) -> bool:
         """Whether the last key may be only the beginning of one."""
@@ -121,7 +128,9 @@ class Console:
 
     def settle(self) -> Iterator[Meant]:
         """Nothing more came for a moment: an Escape by itself was that key."""
-        self.editor.settle()
+        if self.editor.settle() and self.mode is Mode.INPUT and self.keys_first:
+            yield from self._take_keyboard()
+            return
         rest, self._rest = self._rest, b""
         if rest == _ESCAPE:
             yield from self._choose(_ESCAPE)
@@ -151,9 +160,10 @@ class Console:
             return
         self.is_bare = is_bare
         if not is_bare:
-            if self.mode is Mode.KEYS:
+            if self.mode is Mode.KEYS and not self.keys_first:
                 self.mode = Mode.INPUT
-            yield Act.GIVE_KEYBOARD
+            if self.mode is not Mode.KEYS:
+                yield Act.GIVE_KEYBOARD
         elif self.mode in (Mode.INPUT, Mode.KEYS):
             yield from self._take_keyboard()
 

@@ -81,6 +81,7 @@ def compose(
         line = _over(console, cols)
         return Picture((*upper[:-1], text_row(line, cols, REVERSED)) if line else upper, cursor)
     hint = HINT if console.mode is Mode.INPUT else ""
+    hint = f"Esc back, {hint}" if hint and console.keys_first else hint
     status = status_line(standing, mode_words(console), console.notice, cols, hint)
     bar, column = _bar(console, cols)
     if console.mode is Mode.INPUT:
@@ -91,6 +92,8 @@ def compose(
 def mode_words(console: Console) -> str:
     """Name the mode, for the status line."""
     match console.mode:
+        case Mode.KEYS if console.keys_first:
+            return "keys to the agent"
         case Mode.KEYS:
             return "passthrough, queue paused"
         case Mode.INPUT if console.editor.is_secret:
@@ -164,6 +167,13 @@ def _question(console: Console, cols: int) -> str:
         case Mode.HELP:
             return _fitting(
                 cols, "arrows and Page Down read on; any other key goes back", "any key goes back", "any key"
+            )
+        case Mode.KEYS if console.keys_first:
+            return _fitting(
+                cols,
+                "Ctrl-\\ opens the message bar; Esc there goes back, Ctrl-\\ there is the menu",
+                "Ctrl-\\ message bar",
+                "Ctrl-\\",
             )
         case _:
             return _fitting(

@@ -43,14 +43,15 @@ class Ending:
 class Session:
     """The attach screen. `run` it once; the terminal is taken before, and given back after."""
 
-    def __init__(self, home: str, name: str, *, is_ascii: bool) -> None:
+    def __init__(self, home: str, name: str, *, is_ascii: bool, keys_first: bool = False) -> None:
+        """`keys_first`: the keyboard is the agent's until the person opens the bar."""
         self._home = home
         self._is_ascii = is_ascii
         self._own = OwnTerminal(lambda: self._end(Ending()))
         self._painter = Painter(self._own, self._picture, lambda: self._terminal.is_mid_frame)
         self._cols, self._rows = self._own.size
         self._terminal = Terminal(*agent_size(self._cols, self._rows))
-        self._console = Console(name)
+        self._console = Console(name, keys_first=keys_first)
         self._console.page = max(self.agent_size[1] - 1, 1)
         self._standing = Standing(name)
         self._past: list[Row] = []
@@ -81,6 +82,7 @@ class Session:
                 news = tasks.create_task(watch(self._home, self._console.name, self._on_page))
                 self._link.start(rest)
                 self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
+                self._do(self._console.begin())
                 self._keys.read(is_wanted=True)
                 self._painter.soon()
                 try:
@@ -144,7 +146,8 @@ class Session:
                 self._link.control("history")  # the holder remembers more: from before this one came
             case Act.TAKE_KEYBOARD | Act.FORCE_KEYBOARD:
                 self._send_size()
-                self._link.control("passthrough", on=True, take=act is Act.FORCE_KEYBOARD)
+                is_forced = act is Act.FORCE_KEYBOARD
+                self._link.control("passthrough", on=True, take=is_forced, mail=self._console.keys_first)
             case Act.GIVE_KEYBOARD:
                 self._link.control("passthrough", on=False)
 

@@ -84,10 +84,12 @@ class Editor:
         """Whether a key waits for its other half."""
         return bool(self._bytes)
 
-    def settle(self) -> None:
-        """Nothing more came: an Escape at the end was that key, and does nothing."""
-        if self._bytes == b"\x1b" and not self._is_pasting:
+    def settle(self) -> bool:
+        """Nothing more came: an Escape at the end was that key. Return whether there was one."""
+        is_escape = self._bytes == b"\x1b" and not self._is_pasting
+        if is_escape:
             self._bytes = b""
+        return is_escape
 
     def _paste(self) -> bool:
         pasted, end, rest = self._bytes.partition(_PASTE_END)
