@@ -49,6 +49,7 @@ def event(type_: str, **payload: object) -> Event:
         (event("sub.added", id="a1b2c3", owner="luna", filter="odd"), "a1b2c3 for luna"),
         (event("sub.added", id="a1b2c3", owner="luna", filter={"x": 1}), "a1b2c3 for luna (x 1)"),
         (event("sub.removed", id="a1b2c3", reason="by luna"), "a1b2c3 (by luna)"),
+        (event("redacted", event=5), "the text of #5"),
         (event("task.create", title="t", assignee="@nova"), "t (for @nova)"),
         (event("task.create", title="t"), "t"),
         (event("task.update", task_id="e1", status="open", assignee="kira"), "e1 (open, for kira)"),
