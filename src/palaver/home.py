@@ -43,6 +43,8 @@ _LIMIT_TRACES: Final = 200
 LIMIT_DAEMON_TRACE_BYTES: Final = 2 * 1024 * 1024
 LIMIT_HOLDER_TRACE_BYTES: Final = 256 * 1024
 """Of each of the two files: about 20,000 steps of all agents, and 2,500 of one holder."""
+_LIMIT_PROFILES: Final = 200
+_LIMIT_PROFILE_BYTES: Final = 64 * 1024
 
 _logger: Final = logging.getLogger("palaver")
 
@@ -291,3 +293,19 @@ def log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
     _logger.addHandler(handler)
     _logger.setLevel(settings.log_level.upper())
+
+
+def read_profile_files(home: str) -> list[tuple[str, bytes]]:
+    """Return the profile files that a user wrote, each by its name without `.toml`.
+
+    At most 200 files are read, and of each no more than is needed to see that it is too large. A file that
+    cannot be read is returned empty.
+    """
+    found = []
+    for path in sorted(Path(home, "profiles").glob("*.toml"))[:_LIMIT_PROFILES]:
+        try:
+            with path.open("rb") as file:
+                found.append((path.stem, file.read(_LIMIT_PROFILE_BYTES + 1)))
+        except OSError:
+            found.append((path.stem, b""))
+    return found

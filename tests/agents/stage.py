@@ -253,7 +253,13 @@ class Stage:
         self._pids: list[int] = []
 
     async def start(
-        self, command: list[str], *, cols: int = 80, rows: int = 24, env: Mapping[str, str] | None = None
+        self,
+        command: list[str],
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        prompt: str = "",
     ) -> str:
         """Start a holder with a program; gives the name of its agent."""
         outer = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LANG": "C.UTF-8", **(env or {})}
@@ -263,7 +269,9 @@ class Stage:
             cwd=os.fsencode(self.home),
             environment=tuple(os.fsencode(f"{name}={value}") for name, value in kept.items()),
         )
-        start = Start(home=str(self.home), ticket="ticket", program=program, cols=cols, rows=rows)
+        start = Start(
+            home=str(self.home), ticket="ticket", program=program, cols=cols, rows=rows, prompt=prompt
+        )
         async with asyncio.timeout(LIMIT_S):
             ready = await asyncio.get_running_loop().run_in_executor(None, start_holder, start)
             return ready.name

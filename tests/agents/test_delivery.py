@@ -258,7 +258,7 @@ async def test_a_full_paste_buffer_holds_up_nobody_and_the_message_arrives_later
             pass
     os.kill(stage.child, signal.SIGUSR1)
 
-    await person.until_shown(b"read 99001")
+    await person.until_shown(b"read 99013")
 
 
 # What is remembered

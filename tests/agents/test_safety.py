@@ -69,7 +69,7 @@ async def test_a_program_that_shows_nothing_and_does_not_read_is_idle_and_gets_n
 
 
 @pytest.mark.parametrize("is_raw", [False, True])
-async def test_a_program_that_shows_nothing_and_reads_gets_its_mail(
+async def test_a_program_that_shows_nothing_and_reads_gets_nothing(
     stage: Stage, tmp_path: Path, is_raw: bool
 ) -> None:
     record = tmp_path / "record"
@@ -78,11 +78,23 @@ async def test_a_program_that_shows_nothing_and_reads_gets_its_mail(
     await stage.start([*PYTHON, f"{taking}\n{reading}"])
     await stage.daemon.heard("lane")
 
+    await refused_by(stage, "prompt")
+
+    assert record.read_bytes() == b""
+
+
+async def test_a_program_that_shows_nothing_gets_its_mail_if_the_empty_prompt_is_named(
+    stage: Stage, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    reading = f"import os; f = open({str(record)!r}, 'ab', 0)\nwhile 1: f.write(os.read(0, 4096))"
+    await stage.start([*PYTHON, reading], prompt="^$")
+    await stage.daemon.heard("lane")
+
     await until_open(stage)
     stage.daemon.offer(1, "hello")
 
-    end = "\r" if is_raw else "\n"
-    await wait_until(lambda: record.exists() and record.read_bytes() == f"{HEAD}hello{end}".encode())
+    await wait_until(lambda: record.exists() and record.read_bytes() == f"{HEAD}hello\n".encode())
 
 
 async def test_a_program_that_has_stopped_reading_gets_nothing_until_it_reads(stage: Stage) -> None:
@@ -114,7 +126,7 @@ async def test_keys_that_nobody_has_read_close_the_gate(stage: Stage, tmp_path: 
 
 async def test_a_busy_program_that_does_not_read_can_only_be_interrupted(stage: Stage) -> None:
     working = "import time\ntry:\n print('ready')\n while 1: time.sleep(0.05); print('.')\n"
-    stopped = "except KeyboardInterrupt: print(repr(input('stopped> ')))"
+    stopped = "except KeyboardInterrupt: print('stopped'); print(repr(input('> ')))"
     await stage.start([*PYTHON, working + stopped])
     await stage.daemon.heard("lane")
     await stage.until_ready()
@@ -124,7 +136,46 @@ async def test_a_busy_program_that_does_not_read_can_only_be_interrupted(stage: 
     person = await stage.attach()
     stage.daemon.offer(1, "now", priority="interrupt")
 
-    await person.until_shown(f"stopped> {HEAD}now".encode())
+    await person.until_shown(f"> {HEAD}now".encode())
+
+
+AT_PROMPT = """
+import sys
+print('ready')
+while True:
+    line = input('> ')
+    print('got', repr(line))
+    print('busy with it\\n' * 3)
+"""
+
+
+async def test_an_interrupt_right_after_output_does_not_end_an_agent_at_its_prompt(stage: Stage) -> None:
+    await stage.start([*PYTHON, AT_PROMPT])
+    await stage.daemon.heard("lane")
+    await until_open(stage)
+    person = await stage.attach()
+
+    for number in (1, 2, 3):
+        stage.daemon.offer(number, f"urgent {number}", priority="interrupt")
+        assert (await stage.daemon.heard("answer", offer=number))["answer"] == "seen"
+        await person.until_shown(f"urgent {number}'".encode())
+
+    assert b"KeyboardInterrupt" not in person.shown
+    assert b"^C" not in person.shown
+
+
+async def test_an_interrupt_at_a_prompt_that_a_hook_calls_busy_presses_no_key(stage: Stage) -> None:
+    await stage.start([*PYTHON, AT_PROMPT])
+    await stage.daemon.heard("lane")
+    await until_open(stage)
+    await stage.hook("UserPromptSubmit")
+    person = await stage.attach()
+
+    stage.daemon.offer(1, "urgent", priority="interrupt")
+
+    assert (await stage.daemon.heard("answer", offer=1))["answer"] == "seen"
+    await person.until_shown(b"urgent'")
+    assert b"KeyboardInterrupt" not in person.shown
 
 
 # What is asked

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.profile import Profile, View
-from palaver.harness.profiles import PROFILES, profile_of
+from palaver.harness.profiles import PROFILES, profile_of, program_names
 
 SIGNS = "─❯›>┃╹▀▄│ \u00a01.ab!#"
 rows = st.lists(
@@ -15,7 +15,7 @@ rows = st.lists(
 
 
 def test_every_harness_with_session_marks_has_a_profile() -> None:
-    assert set(PROFILES) == {*SESSION_MARKS, "generic"}
+    assert set(PROFILES) == {*SESSION_MARKS, "aider", "qwen", "copilot", "generic"}
 
 
 @pytest.mark.parametrize(("harness", "name"), [("claude", "claude"), ("vim", "generic"), ("", "generic")])
@@ -23,10 +23,29 @@ def test_a_harness_that_is_not_known_is_a_generic_program(harness: str, name: st
     assert profile_of(harness).name == name
 
 
-@pytest.mark.parametrize("profile", [profile for name, profile in PROFILES.items() if name != "generic"])
+@pytest.mark.parametrize(
+    "profile", [profile for profile in PROFILES.values() if profile.read_composer is not None]
+)
 def test_a_known_harness_is_never_interrupted_by_control_c(profile: Profile) -> None:
     assert profile.interrupt.keys == b"\x1b"
     assert profile.interrupt.most == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (("/usr/bin/aider", "x"), ("aider",)),
+        (("npx", "-y", "@github/copilot@1.0"), ("npx", "copilot")),
+        (("npx", "@qwen-code/qwen-code"), ("npx", "qwen")),
+        (("python3", "-m", "aider", "claude"), ("python3", "aider")),
+        (("./chat.py", "aider"), ("chat.py",)),
+        ((), ()),
+    ],
+)
+def test_a_program_is_known_by_its_name_also_behind_a_launcher(
+    command: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    assert program_names(command) == names
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: str(profile.name))

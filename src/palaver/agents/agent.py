@@ -17,6 +17,7 @@ from palaver.agents.house import House
 from palaver.agents.lane import Lane
 from palaver.agents.native import Native
 from palaver.agents.native_word import Word, running, status_of
+from palaver.agents.profile_choice import choose_profile
 from palaver.agents.renewal import Kept
 from palaver.agents.server import AgentServer
 from palaver.agents.sockets import socket_path
@@ -29,7 +30,6 @@ from palaver.client.wire import Line
 from palaver.clock import Clock
 from palaver.errors import PalaverError
 from palaver.harness.profile import Profile
-from palaver.harness.profiles import profile_of
 from palaver.model.delivery import AgentState
 from palaver.model.lines.holder_ops import TypedOp
 
@@ -53,6 +53,8 @@ class Running:
     command: tuple[str, ...]
     native: str = ""
     """The address of the harness's own way in, where it has one."""
+    prompt: str = ""
+    """The rule of `pal run --prompt`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ class Agent:
         self._word = Word(state=AgentState.STARTING)
         self._has_started = False
         """The screen has shown that the program is ready, or asks something."""
-        profile = profile_of(held.harness)
+        profile = choose_profile(running.home, held.harness, running.command, running.prompt)
         self.station = self._make_station(profile)
         self._lane = Lane(running.home, around.bus, self.station.typist, self._end_offer)
         self._native = self._make_native(held.harness)
@@ -292,6 +294,7 @@ class Agent:
             painted=painted,
             remembered=self.station.screen.keep(),
             readers=tuple(self.station.readers),
+            prompt=running.prompt,
             unsent=unsent,
             outcomes=self._lane.outcomes,
             awaiting=awaiting,

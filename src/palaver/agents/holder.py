@@ -91,7 +91,14 @@ class Holder:
             among=start.among,
         )
         command = tuple(os.fsdecode(word) for word in start.program.argv)
-        running = Running(home=start.home, pty=pty, child=waiting.pid, command=command, native=start.native)
+        running = Running(
+            home=start.home,
+            pty=pty,
+            child=waiting.pid,
+            command=command,
+            native=start.native,
+            prompt=start.prompt,
+        )
         holder = cls(running, hold, clock)
         holder._waiting, holder._starter = waiting, Starter(ready_fd, is_awaited=start.is_awaited)
         holder._is_watched, holder._is_harness = start.is_watched, start.is_harness
@@ -104,7 +111,14 @@ class Holder:
         kept = take_up(resume_fd)
         pty = Pty(kept.master, kept.cols, kept.rows)
         hold = HoldOp(pid=kept.child, cols=kept.cols, rows=kept.rows, version=__version__)
-        running = Running(home=kept.home, pty=pty, child=kept.child, command=kept.command, native=kept.native)
+        running = Running(
+            home=kept.home,
+            pty=pty,
+            child=kept.child,
+            command=kept.command,
+            native=kept.native,
+            prompt=kept.prompt,
+        )
         holder = cls(running, hold, clock)
         holder._bus.take_up(kept.held)
         holder._kept = kept

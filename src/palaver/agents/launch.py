@@ -38,6 +38,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation that the harness goes on with, where that is known."""
     among: tuple[str, ...] = ()
     """Those that a person chooses from, where it is not."""
+    prompt: str = ""
+    """A regular expression for the line at which the program takes a message."""
     is_awaited: bool = False
     """Whoever starts it waits for its end, and is told the exit status."""
     life_limit_s: float = 0.0

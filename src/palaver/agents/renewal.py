@@ -37,6 +37,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """None: an older version knew nothing of it."""
     readers: tuple[tuple[int, int], ...] = ()
     """The processes that are the agent itself, each with its pid and start time."""
+    prompt: str = ""
+    """The rule of `pal run --prompt`."""
     unsent: bytes = b""
     awaiting: int | None = None
     """Where somebody waits to be told how the agent ends."""

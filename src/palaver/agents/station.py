@@ -196,9 +196,11 @@ class Station:
         gate = self.typist.gate(look, level)
         if gate.is_open:
             self._reading.prove()
-        self.hears_only_urgent = (
-            gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
-        )
+        is_busy = gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
+        # One that does not stop for the interrupt keys is left alone until it reads or rests.
+        if not is_busy:
+            self.typist.has_interrupted_in_vain = False
+        self.hears_only_urgent = is_busy and not self.typist.has_interrupted_in_vain
         self._on_level(look, Gate(is_open=True, reason="deaf") if self.hears_only_urgent else gate)
         next_ms = self.screen.next_change_ms(self.now_ms())
         if next_ms is not None:
@@ -247,6 +249,9 @@ class Station:
 
     def interrupted(self) -> None:
         self.screen.interrupted()
+
+    def accepted(self, prompt: str) -> None:
+        self.screen.accepted(prompt)
 
     def changed(self) -> None:
         self._look_in(0)

@@ -32,7 +32,16 @@ _PROGRAM_LIFE_S: Final = 1.0
 """The same for any other program, which may never show or read anything."""
 _KEYS_FIRST: Final = frozenset({"claude", "codex", "opencode"})
 """Harnesses that start with the keyboard in them, as their own command does: messages need no key there."""
-_WITH_VALUE: Final = ("--ticket-fd", "--name", "--harness", "--cwd", "--launch", "--session", "--hooks")
+_WITH_VALUE: Final = (
+    "--ticket-fd",
+    "--name",
+    "--harness",
+    "--cwd",
+    "--launch",
+    "--session",
+    "--hooks",
+    "--prompt",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
         session=session,
         among=among,
         native=native,
+        prompt=order.options.get("--prompt", ""),
         is_watched=has_screen,
         is_awaited=is_awaited,
         is_harness="--launch" in order.options,

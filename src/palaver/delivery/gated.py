@@ -16,13 +16,16 @@ from palaver.log.state import read_entry, read_mail
 from palaver.model.delivery import State
 from palaver.model.envelope import Event
 from palaver.model.mail import DeliveryReport
-from palaver.model.terminal import DIALOG
+from palaver.model.terminal import DIALOG, GATE_ADVICE
 
 _AT_ONCE: Final = 200
 ASLEEP: Final = "asleep"
 """The reason for what waits for an agent at rest that nothing can wake."""
 _WHY_DIALOG: Final = "a dialog is open in its terminal. It goes on when that is answered"
 _WHY_ASLEEP: Final = "it rests, and nothing can wake it. It is given it with its next prompt"
+_WHY_ADVISED: Final = {
+    reason: f"{advice}. It goes on when that is over" for reason, advice in GATE_ADVICE.items()
+}
 _WHY: Final = "its terminal lets nothing through now ({reason}). It goes on when that is over"
 
 
@@ -57,7 +60,7 @@ class Gated:
         """Tell the senders of what stands behind a gate; those who know already are passed over."""
         told = self._told.setdefault(agent, set())
         news = [event for event in events if event.seq not in told]
-        known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP}
+        known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP, **_WHY_ADVISED}
         why = known.get(reason) or _WHY.format(reason=reason or "closed")
         await self._ledger.tell_held(agent, news, why=why)
         told.update(event.seq for event in news)

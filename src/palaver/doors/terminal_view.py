@@ -10,6 +10,7 @@ from palaver.model.agent import Agent
 from palaver.model.delivery import State
 from palaver.model.mail import MAIL, decode_mail, mail_prefix, priority_of_key
 from palaver.model.priority import Priority, format_priority
+from palaver.model.terminal import GATE_ADVICE
 
 _PAGE: Final = 1000
 _ASK_S: Final = 1.0
@@ -54,6 +55,20 @@ async def terminal_view(services: Services, agent: Agent) -> dict[str, object]:
     return view | {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
 
 
+def explain_gate(reason: str | None) -> str:
+    """Return why a gate is closed and, where that is known, how to open it."""
+    advice = GATE_ADVICE.get(reason or "")
+    return f"{reason}: {advice}" if advice else reason or "no reason given"
+
+
+def closed_gates(services: Services, name: str) -> str:
+    """Say which lanes of an agent are closed, why, and how to open them; empty when none is."""
+    levels = services.delivery.levels(name)
+    return "; ".join(
+        f"{lane} lane closed ({explain_gate(level.reason)})" for lane, level in levels if not level.is_open
+    )
+
+
 def terminal_lines(view: dict[str, object]) -> list[str]:
     """Give the same to people: what waits, and why it does."""
     lines: list[str] = []
@@ -67,8 +82,7 @@ def terminal_lines(view: dict[str, object]) -> list[str]:
     if view["paused"]:
         lines.append("paused: only interrupts are brought to it")
     lines += [
-        f"{gate['lane']} lane: "
-        + ("paused" if gate["open"] else f"closed ({gate['reason'] or 'no reason given'})")
+        f"{gate['lane']} lane: " + ("paused" if gate["open"] else f"closed ({explain_gate(gate['reason'])})")
         for gate in gates
         if gate["paused"] or not gate["open"]
     ]

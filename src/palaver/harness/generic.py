@@ -17,6 +17,22 @@ _NUMBER: Final = r"\d{1,2}[.)] [^\n]*"
 _REST: Final = r"(?:\n[^\n]*){0,12}\Z"
 _YES_NO: Final = r"y(?:es)?\s?(?:/|\||\bor\b)\s?n(?:o)?|n(?:o)?\s?(?:/|\||\bor\b)\s?y(?:es)?"
 _SECRETS: Final = r"pass(?:word|phrase|code)|PIN|token|secret|API[ _-]?key|OTP|(?:one-time|verification) code"
+_ASKED: Final = r"choose|select|pick|enter|type|input|provide|specify|choice|selection|option|answer"
+_FIELDS: Final = "|".join(
+    (
+        _ASKED,
+        "confirm",
+        "name",
+        "user(?:name)?",
+        "login",
+        "e-?mail",
+        "code",
+        "number",
+        "value",
+        "path",
+        "file",
+    )
+)
 _GO_ON: Final = r"continue|proceed|confirm|accept|approve|start|begin|close|exit|finish|return|go on"
 
 PROFILE: Final = Profile(
@@ -45,10 +61,14 @@ PROFILE: Final = Profile(
         re.compile(rf"\b(?:press|hit|strike)\b[^\n]{{0,30}}\bto (?:{_GO_ON})\b[^\n]*$", re.IGNORECASE),
         re.compile(rf"\b(?:enter|return) to (?:{_GO_ON})\b[^\n]*$", re.IGNORECASE),
         re.compile(r"--\s?more\s?--|^\(END\)\s*$", re.IGNORECASE),
+        re.compile(rf"^\W*(?:please\W+)?(?:{_ASKED})\b[^\n]*[:：]\s*$", re.IGNORECASE),
     ),
     questions=(
-        re.compile(r"\?[\s:>]*$"),
-        re.compile(r"\?\s*[\[(][^\])\n]{1,40}[\])]\W*$"),
+        re.compile(r"[?？؟⁇][\s:：>]*$"),
+        re.compile(r"[?？؟]\s*[\[(（【][^\])）】\n]{1,40}[\])）】]\W*$"),
+        # A few words to choose from, in any language: `(j/n)`, `[S/n]`.
+        re.compile(r"[\[(（【]\s*\w{1,12}(?:\s*[/|,]\s*\w{1,12})+\s*[\])）】]\W*$"),
+        re.compile(rf"\b(?:{_FIELDS})\W{{0,3}}[:：>]\s*$", re.IGNORECASE),
     ),
     interrupt=Interrupt(keys=b"\x03", most=3),
     quit=(Press(keys=b"\x03", wait_ms=1_000),),

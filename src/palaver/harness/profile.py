@@ -66,6 +66,11 @@ class Profile:
     read_composer: Callable[[View], str | None] | None = None
     """Gives what is typed in the composer, None where no composer can be seen. No rule at all: the program
     has no composer that we know, and what a person types is told from their keys."""
+    takes_messages: tuple[re.Pattern[str], ...] = ()
+    """For a program without a composer rule: any of them, on the whole line up to the cursor, shows that the
+    program takes a message there."""
+    has_known_prompts: bool = False
+    """`takes_messages` has all of its prompts: at any other line it asks something."""
     dialogs: tuple[re.Pattern[str], ...] = ()
     """Any of them on the screen is an open dialog."""
     read_dialog: Callable[[View], str | None] | None = None

@@ -1,16 +1,33 @@
-"""Which profile belongs to which harness. Pure: a table."""
+"""Which profile belongs to which harness or program. Pure: a table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from palaver.harness import claude, codex, gemini, generic, opencode
+from palaver.harness import aider, claude, codex, copilot, gemini, generic, opencode, qwen
 from palaver.harness.profile import Profile
 
 PROFILES: Final[Mapping[str, Profile]] = {
-    module.PROFILE.name: module.PROFILE for module in (claude, codex, gemini, opencode, generic)
+    module.PROFILE.name: module.PROFILE
+    for module in (claude, codex, gemini, opencode, aider, qwen, copilot, generic)
 }
+
+_LAUNCHERS: Final = frozenset(
+    {*("env", "node", "bun", "npx", "bunx", "npm", "pnpm", "uv", "uvx", "pipx", "python", "python3")}
+)
+"""Programs that run the program which their arguments name."""
+_PACKAGES: Final = {"qwen-code": "qwen", "aider-chat": "aider"}
+"""Other names of a program."""
 
 
 def profile_of(harness: str) -> Profile:
     """Give the profile of a harness; one that is not known is a generic program."""
     return PROFILES.get(harness, generic.PROFILE)
+
+
+def program_names(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the program that a command runs, also behind a launcher such as `npx`."""
+    names = [word.rpartition("/")[2] for word in command[:1]]
+    if names and names[0] in _LAUNCHERS:
+        words = (word for word in command[1:] if not word.startswith("-"))
+        names += [word.rpartition("/")[2].partition("@")[0] for word in words][:1]
+    return tuple(_PACKAGES.get(name, name) for name in names)

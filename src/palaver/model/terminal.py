@@ -21,6 +21,15 @@ DIALOG: Final = "dialog"
 USAGE_LIMIT: Final = "usage_limit"
 """Why a gate is closed while an allowance is used up, and what is said where no more than that is known."""
 
+GATE_ADVICE: Final = {
+    "prompt": (
+        "its program shows no prompt that is known to take a message: name it with 'pal run --prompt REGEX' "
+        "or in a profile file"
+    ),
+    "tool": "a tool that it started reads its terminal: answer it with 'pal attach'",
+}
+"""What a closed gate means and how to open it, by the reason. Other reasons say enough by themselves."""
+
 LIMIT_RAW_BYTES: Final = 16 * 1024
 """So many keys go at once; written out they still fit into a message."""
 RAW_EXPIRES_MS: Final = 10_000

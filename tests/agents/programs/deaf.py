@@ -8,7 +8,7 @@ import tty
 
 tty.setraw(0)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-os.write(1, b"ready\r\n")
+os.write(1, b"ready\r\n\x1b[?2004h")
 select.select([0], [], [])
 signal.sigwait([signal.SIGUSR1])
 count, last = 0, b""

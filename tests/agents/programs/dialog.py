@@ -29,12 +29,12 @@ def answer(*_: object) -> None:
 
 tty.setraw(0)
 signal.signal(signal.SIGUSR1, answer)
-os.write(1, b"ready\r\n")
+os.write(1, b"ready\r\n\x1b[?2004h")
 if when == "now":
     ask()
 has_asked = when == "now"
 while True:
-    data = os.read(0, 4096)
+    data = os.read(0, 4096).replace(b"\x1b[200~", b"").replace(b"\x1b[201~", b"")
     os.write(record, (b"DIALOG:" if asking else b"COMPOSER:") + data + b"\n")
     if asking:
         continue

@@ -1,10 +1,10 @@
-"""Reads lines and answers each: `got 'text'`. At `exit N` it ends with that status."""
+"""Reads lines at `> ` and answers each: `got 'text'`. At `exit N` it ends with that status."""
 
 import sys
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{text}\n> ")
     sys.stdout.flush()
 
 

@@ -53,7 +53,7 @@ class Agent:
 
     def run(self) -> None:
         tty.setraw(0)
-        os.write(1, b"ready\r\n" + (b"\x1b[?2004h" if self.look == "framed" else b""))
+        os.write(1, b"ready\r\n\x1b[?2004h")
         self.note("mood", "starting")
         while True:
             limit_s = max(0.0, self.due_s - time.monotonic()) if self.chance is not None else None

@@ -19,10 +19,14 @@ from palaver.agents.terminal.gates import (
 )
 from palaver.agents.terminal.look import Composer, Look
 from palaver.agents.terminal.shells import Process
+from palaver.harness.prompt import Prompt
 from palaver.model.delivery import AgentState
 
 FACTS = Facts(now_ms=10_000, foreground=Foreground.AGENT)
 READY = Look(state=AgentState.IDLE, composer=Composer.EMPTY, has_composer_rule=True)
+
+
+LINE = replace(READY, has_composer_rule=False)
 
 
 @pytest.mark.parametrize("state", [AgentState.IDLE, AgentState.ACTIVE])
@@ -55,6 +59,11 @@ def test_an_empty_composer_of_the_agent_itself_may_be_typed_into(state: AgentSta
         (replace(READY, composer=Composer.DRAFT), FACTS, "draft"),
         (replace(READY, composer=Composer.UNKNOWN), FACTS, "composer"),
         (READY, replace(FACTS, takes_commands=True), "composer"),
+        (LINE, FACTS, "prompt"),
+        (replace(LINE, has_paste_mode=True), replace(FACTS, is_raw=True), "prompt"),
+        (replace(LINE, prompt=Prompt.PLAIN), FACTS, "prompt"),
+        (replace(LINE, prompt=Prompt.PLAIN, has_paste_mode=True), FACTS, "prompt"),
+        (replace(LINE, prompt=Prompt.KNOWN), replace(FACTS, is_raw=True), "prompt"),
     ],
 )
 def test_every_doubt_closes_the_gate_and_has_its_word(look: Look, facts: Facts, reason: str) -> None:
@@ -78,6 +87,32 @@ def test_a_person_who_left_the_keyboard_for_half_a_second_is_not_disturbed() -> 
 def test_keys_that_the_terminal_understands_need_no_reader_but_nothing_may_lie_unread() -> None:
     assert check(READY, replace(FACTS, is_reading=False), needs_reader=False) == OPEN
     assert check(READY, replace(FACTS, has_unread=True), needs_reader=False).reason == "deaf"
+
+
+@pytest.mark.parametrize(
+    ("look", "facts"),
+    [
+        (replace(LINE, prompt=Prompt.KNOWN), FACTS),
+        (replace(LINE, prompt=Prompt.KNOWN), replace(FACTS, is_raw=True, edits_lines=True)),
+        (replace(LINE, prompt=Prompt.KNOWN, has_paste_mode=True), replace(FACTS, is_raw=True)),
+        (replace(LINE, prompt=Prompt.PLAIN, has_paste_mode=True), replace(FACTS, is_raw=True)),
+    ],
+)
+def test_a_prompt_that_is_proven_may_be_typed_into(look: Look, facts: Facts) -> None:
+    assert check(look, facts) == OPEN
+
+
+def test_keys_that_the_terminal_understands_need_no_prompt_but_no_single_key_program() -> None:
+    assert check(LINE, FACTS, needs_reader=False) == OPEN
+    assert check(LINE, replace(FACTS, is_raw=True), needs_reader=False).reason == "prompt"
+
+
+def test_our_own_text_is_sent_wherever_the_program_wraps_it() -> None:
+    pasted = replace(LINE, composer=Composer.DRAFT, prompt_line="│ ours", has_paste_mode=True)
+
+    assert check(pasted, replace(FACTS, is_raw=True), ours=True) == OPEN
+    assert check(replace(LINE, prompt_line=""), FACTS, ours=True) == OPEN
+    assert check(replace(LINE, prompt_line="Name:"), FACTS, ours=True).reason == "prompt"
 
 
 def test_our_own_draft_may_be_sent() -> None:

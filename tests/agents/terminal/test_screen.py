@@ -11,6 +11,7 @@ from palaver.agents.terminal.look import Composer, Look
 from palaver.agents.terminal.redraw import redraw
 from palaver.agents.terminal.screen import FRAME_LIMIT_MS, STEP_BYTES, Screen
 from palaver.agents.terminal.typed_text import squeeze
+from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.profile import Profile
 from palaver.harness.profiles import PROFILES, profile_of
 from palaver.model.delivery import AgentState
@@ -35,7 +36,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 
 def test_all_four_harnesses_are_recorded_in_two_sizes_and_with_a_race() -> None:
     assert {recording.name for recording in RECORDINGS} == {
-        f"{name}/{kind}" for name in PROFILES if name != "generic" for kind in ("80x24", "120x40", "race")
+        f"{name}/{kind}" for name in SESSION_MARKS for kind in ("80x24", "120x40", "race")
     }
 
 

@@ -14,10 +14,11 @@ from palaver.agents.typing.steps import Answer, Done, Offer
 from palaver.agents.typing.typist import Typist
 from palaver.harness.generic import PROFILE
 from palaver.harness.profile import Profile
+from palaver.harness.prompt import Prompt
 from palaver.model.delivery import AgentState
 from palaver.model.priority import Priority
 
-IDLE = Look(state=AgentState.IDLE, composer=Composer.EMPTY, text="the screen")
+IDLE = Look(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, text="the screen")
 QUICK = replace(PROFILE, settle_ms=0)
 
 
@@ -34,6 +35,7 @@ class FakeDesk:
         self.asked: list[bool] = []
         self.interrupts = 0
         self.changes = 0
+        self.prompts: list[str] = []
         self.eats_enter = False
         self.keyboard = Keyboard()
         self.now_ms = 1_000
@@ -65,6 +67,9 @@ class FakeDesk:
     def interrupted(self) -> None:
         self.interrupts += 1
         self.seen = replace(self.seen, state=AgentState.IDLE)
+
+    def accepted(self, prompt: str) -> None:
+        self.prompts.append(prompt)
 
     def changed(self) -> None:
         self.changes += 1

@@ -1,15 +1,19 @@
 """What stands where the cursor is, without what we typed ourselves, and whether it is a question. Pure."""
 
+import re
 from typing import Final
 
 from palaver.agents.terminal.typed_text import squeeze
 from palaver.harness.hook_states import PERMISSION
 from palaver.harness.profile import Profile, View
+from palaver.harness.prompt import is_asked_for
 
 PROMPT_ROWS: Final = 12
 
 _OWN_HEAD: Final = "[pal message from:"
 """A line that a program shows because it was sent to it asks nothing."""
+_RULE: Final = re.compile(r"\W*[\u2500-\u259f]{8,}\W*")
+"""A line that a program draws across the screen: nothing goes on from it."""
 _PROMPT_SIGNS: Final = frozenset("><$#%:»›❯➜|│┃ \t")
 
 
@@ -46,6 +50,8 @@ def sees_dialog(profile: Profile, view: View, text: str, before: str, columns: i
     """Whether a dialog is open: on the screen `text`, or in the line that ends `before` the cursor."""
     if any(pattern.search(text) for pattern in profile.dialogs):
         return True
+    if is_asked_for(profile, before):
+        return False
     rules = (*profile.prompts, *profile.questions)
     if any(pattern.search(before) for pattern in rules):
         return True
@@ -67,5 +73,7 @@ def _wrapped(view: View, row: int, columns: int, end: str) -> str:
     parts = [end]
     while row > 0 and len(parts) < PROMPT_ROWS and len(view.lines[row - 1]) >= columns - 1:
         row -= 1
+        if _RULE.fullmatch(view.lines[row]):
+            break
         parts.append(view.lines[row])
     return "".join(reversed(parts))

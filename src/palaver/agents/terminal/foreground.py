@@ -6,6 +6,7 @@ terminal would run it.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
 _STARTED: Final = 19
 """The field of a process's stat line that says when it started, counted from its state."""
 _LIMIT_DEPTH: Final = 64
+_LIMIT_MAPS_BYTES: Final = 1024 * 1024
+_LINE_EDITOR: Final = re.compile(rb"/(?:lib)?(?:readline|edit|editline)\.[^/\n]*so[^/\n]*$", re.MULTILINE)
 
 
 ProcessKey = tuple[int, int]
@@ -182,6 +185,15 @@ def _program_of(pid: int) -> str:
         return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - asked before every key
     except OSError:
         return ""
+
+
+def edits_lines(pid: int) -> bool:
+    """Whether a process has loaded a library that reads and edits whole lines, such as readline."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - as above
+            return _LINE_EDITOR.search(file.read(_LIMIT_MAPS_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def descendants(pid: int) -> list[int]:

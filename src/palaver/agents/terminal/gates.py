@@ -11,6 +11,7 @@ from typing import Final
 
 from palaver.agents.terminal.look import Composer, Look
 from palaver.agents.terminal.shells import Process, is_shell
+from palaver.harness.prompt import Prompt
 from palaver.model.delivery import AgentState
 
 HUMAN_QUIET_MS: Final = 500
@@ -22,7 +23,7 @@ HUMAN_SHOWN_MS: Final = 5_000
 REASONS: Final = (
     *("exited", "gone", "shell", "foreground", "tool"),
     *("secret", "unreadable", "dialog", "compacting", "starting", "deaf", "passthrough", "human"),
-    *("draft", "composer"),
+    *("draft", "composer", "prompt"),
 )
 """Every word that a closed gate can say, the strongest first."""
 
@@ -55,6 +56,12 @@ class Facts:
     """What was typed before waits in the terminal: the program has not read it."""
     is_reading: bool = True
     """False when it is sure that no process waits for what is typed."""
+    is_waiting: bool = False
+    """True when it is sure that the agent waits for what is typed."""
+    is_raw: bool = False
+    """The program takes keys one by one."""
+    edits_lines: bool = False
+    """The agent has a library loaded that reads whole lines although it takes keys one by one (readline)."""
     takes_commands: bool = False
     """An editor, a pager or the like is in front, with no composer that we know: each key is a command."""
 
@@ -81,6 +88,7 @@ def check(look: Look, facts: Facts, *, ours: bool = False, needs_reader: bool = 
         or _check_screen(look, facts, needs_reader=needs_reader)
         or _check_person(look, facts)
         or _check_composer(look, facts, ours=ours)
+        or _check_prompt(look, facts, ours=ours, needs_reader=needs_reader)
     )
     return Gate(is_open=False, reason=closed) if closed else OPEN
 
@@ -142,6 +150,22 @@ def _check_composer(look: Look, facts: Facts, *, ours: bool) -> str:
     if look.composer is Composer.EMPTY or (ours and look.composer is Composer.DRAFT):
         return ""
     return "draft" if look.composer is Composer.DRAFT else "composer"
+
+
+def _check_prompt(look: Look, facts: Facts, *, ours: bool, needs_reader: bool) -> str:
+    """Ask a program without a composer rule for proof that it takes a message at this line."""
+    if look.has_composer_rule:
+        return ""
+    if facts.is_raw and not look.has_paste_mode and not facts.edits_lines:
+        return "prompt"  # each key may be an answer
+    if not needs_reader:
+        return ""
+    # The terminal hands on whole lines: bracketed paste was left on by another program.
+    has_paste = look.has_paste_mode and facts.is_raw
+    is_proven = look.prompt is Prompt.KNOWN or (has_paste and look.prompt is Prompt.PLAIN)
+    # Once pasted, the line before the cursor may be all ours, wrapped as the program likes.
+    is_ours = ours and (has_paste or not look.prompt_line)
+    return "" if is_proven or is_ours else "prompt"
 
 
 def judge_foreground(group: int, foreground_group: int | None, members: Iterable[Process]) -> Foreground:

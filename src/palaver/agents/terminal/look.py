@@ -3,6 +3,7 @@
 import enum
 from dataclasses import dataclass
 
+from palaver.harness.prompt import Prompt
 from palaver.model.delivery import AgentState
 
 
@@ -28,6 +29,12 @@ class Look:
     """What stands in the composer, as far as it can be read; lines joined by line feeds."""
     has_composer_rule: bool = False
     """The program's composer can be read from the screen; otherwise `composer` comes from a person's keys."""
+    prompt: Prompt = Prompt.OTHER
+    """What the line before the cursor shows, of a program without a composer rule."""
+    prompt_line: str = ""
+    """That line, without our own text and without blanks at its ends."""
+    is_told: bool = False
+    """The program itself, or a hook of it, says its state; otherwise it is guessed from its output."""
     is_readable: bool = True
     has_started: bool = True
     """Something has shown that the program is ready. One that shows nothing at all may be idle without."""

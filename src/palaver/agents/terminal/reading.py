@@ -6,7 +6,7 @@ Asked before every key. Nobody tells when a program begins to read, so whoever w
 from dataclasses import replace
 from typing import Final
 
-from palaver.agents.terminal.foreground import ProcessKey, Readers, read_readers
+from palaver.agents.terminal.foreground import ProcessKey, Readers, edits_lines, read_readers
 from palaver.agents.terminal.gates import Facts, Foreground
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.screen import Screen
@@ -17,6 +17,8 @@ LOOK_LATER_S: Final = 0.5
 
 _GRACE_MS: Final = 300
 """So long a program that reads may be busy with what it read before that counts."""
+_ASK_AGAIN_MS: Final = 500
+"""How long a process that has no line editor loaded is believed to have none."""
 _TAKEN_MS: Final = 20
 """So long the system may take to hand keys on."""
 
@@ -32,6 +34,8 @@ class Reading:
         self._screen = screen
         self._read_ms = -_GRACE_MS
         self._pressed_ms = -_TAKEN_MS
+        self._editing: frozenset[ProcessKey] = frozenset()
+        self._asked_ms = -_ASK_AGAIN_MS
         self._readers = Readers(Foreground.GONE, is_waiting=False)
         self.agent: frozenset[ProcessKey] = frozenset()
         """The processes that read the terminal when the composer was proven: the agent itself."""
@@ -64,6 +68,7 @@ class Reading:
             startup.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
         if readers.is_waiting is not False:
             self._read_ms = now_ms
+        is_raw = self._pty.is_raw
         return Facts(
             now_ms=now_ms,
             foreground=readers.foreground,
@@ -72,8 +77,25 @@ class Reading:
             is_secret=self._pty.is_secret,
             has_unread=(self._pty.unread() or 0) > 0 or now_ms - self._pressed_ms < _TAKEN_MS,
             is_reading=readers.is_waiting is not False,
+            is_waiting=readers.is_waiting is True,
+            is_raw=is_raw,
+            edits_lines=is_raw and self._is_asked and self._edits_lines(now_ms),
             takes_commands=readers.takes_commands,
         )
+
+    def _edits_lines(self, now_ms: int) -> bool:
+        """Whether the processes that wait have loaded readline, or a library like it.
+
+        Asked only where it counts: keys are taken one by one, and no bracketed paste is on. A yes is kept as
+        long as the process lives, a no for a moment.
+        """
+        waiting = self._readers.waiting
+        if self._screen.terminal.has_paste_mode or not waiting:
+            return False
+        if not waiting <= self._editing and now_ms - self._asked_ms >= _ASK_AGAIN_MS:
+            self._asked_ms = now_ms
+            self._editing = frozenset(key for key in waiting if edits_lines(key[0]))
+        return waiting <= self._editing
 
     def level(self, facts: Facts) -> Facts:
         """Give the facts without what passes within a moment, for those who plan rather than press."""

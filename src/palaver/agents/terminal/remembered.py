@@ -16,3 +16,5 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     is_readable: bool
     outputs: int
     output_ms: int | None
+    prompts: tuple[str, ...] = ()
+    """Prompts under which the program took a message."""

@@ -19,6 +19,7 @@ from palaver.agents.terminal.signals import Signals, Word
 from palaver.agents.terminal.startup import Startup
 from palaver.agents.terminal.terminal import Terminal
 from palaver.harness.profile import Profile, View, limit_said
+from palaver.harness.prompt import LIMIT_LINE, Prompt, judge_prompt
 from palaver.model.delivery import AgentState
 
 STEP_BYTES: Final = 8 * 1024
@@ -27,6 +28,8 @@ FRAME_LIMIT_MS: Final = 1_000
 """A program that begins to draw and never says that it has ended is believed no longer."""
 GUESS_QUIET_MS: Final = 1_000
 """Silence that must go with an idle look, for a harness that does not say what it is doing."""
+_LIMIT_ACCEPTED: Final = 20
+"""Prompts that are remembered; the oldest is forgotten."""
 READER_LOOK_MS: Final = 1_000
 """How often a program that has shown nothing is looked at: does it wait for its terminal by now?"""
 
@@ -43,6 +46,7 @@ class Screen:
         self.leftover = Leftover(self._keyboard)
         """What we put into the line of a program whose composer cannot be read."""
         self.startup = Startup(profile, started_ms)
+        self._accepted: dict[str, None] = {}
         self._backlog = Backlog()
         self._outputs = 0
         self._output_ms: int | None = None
@@ -99,6 +103,14 @@ class Screen:
         """The interrupt keys were pressed: what a hook said of the work before is over."""
         self._signals.interrupt()
 
+    def accepted(self, prompt: str) -> None:
+        """The program took a message under this prompt: it takes the next one there too."""
+        if prompt and len(prompt) <= LIMIT_LINE and self._profile.read_composer is None:
+            self._accepted.pop(prompt, None)
+            self._accepted[prompt] = None
+            while len(self._accepted) > _LIMIT_ACCEPTED:
+                del self._accepted[next(iter(self._accepted))]
+
     def exit(self, reason: str) -> None:
         """The program has ended."""
         self._exit = reason
@@ -135,6 +147,7 @@ class Screen:
             is_readable=self._terminal.is_readable,
             outputs=self._outputs,
             output_ms=self._output_ms,
+            prompts=tuple(self._accepted),
         )
 
     def take_up(self, painted: bytes, remembered: Remembered | None) -> None:
@@ -152,6 +165,7 @@ class Screen:
         if not remembered.is_readable:
             self._terminal.spoil()
         self._signals.take_up(remembered.heard)
+        self._accepted = dict.fromkeys(remembered.prompts)
         self._keyboard.take_up(remembered.draft)
         self.startup.started_ms, self.startup.is_over = remembered.started_ms, remembered.is_started
         self.startup.has_output = remembered.outputs > 0
@@ -171,6 +185,9 @@ class Screen:
         before = before_cursor(view, glass.columns)
         draft = self._read_draft(view, before, now_ms) if is_readable else None
         rest = without_ours(before, ours)
+        prompt = Prompt.OTHER
+        if self._profile.read_composer is None:
+            prompt = judge_prompt(self._profile, rest, self._accepted)
         asked = dialog_asked(self._profile, view, text, rest, glass.columns) if is_readable else None
         word = self._judge(view, text, draft, now_ms, asked=asked)
         return Look(
@@ -184,6 +201,9 @@ class Screen:
             else Composer.EMPTY,
             draft=draft or "",
             has_composer_rule=self._profile.read_composer is not None,
+            prompt=prompt,
+            prompt_line=rest.strip(),
+            is_told=self._signals.word is not None,
             is_readable=is_readable,
             has_started=self.startup.is_over,
             has_paste_mode=terminal.has_paste_mode,

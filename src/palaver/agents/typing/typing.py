@@ -21,6 +21,7 @@ from palaver.agents.terminal.typed_text import clean_text, squeeze
 from palaver.agents.typing.placing import Place, find_place, is_in_transcript, may_stand
 from palaver.agents.typing.steps import Answer, Done, Offer, Step, Wait, Write
 from palaver.harness.profile import Profile
+from palaver.harness.prompt import Prompt
 from palaver.model.delivery import AgentState, Grade
 from palaver.model.hidden import asks_secret
 from palaver.model.priority import Priority
@@ -49,6 +50,14 @@ _SHOWN_NOW: Final = "the program no longer hides what is typed: nothing was type
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 
 
+def _is_at_prompt(look: Look, facts: Facts) -> bool:
+    """Whether the program is sure to wait at its prompt: then an interrupt would end it, not its work.
+
+    A program that draws its own composer waits for keys while it works; it says by itself that it works.
+    """
+    return facts.is_waiting and (not look.is_told or look.prompt is Prompt.KNOWN)
+
+
 class Typing:
     """One message on its way into one terminal."""
 
@@ -62,6 +71,8 @@ class Typing:
         self._interrupted_ms = 0
         self.text = ""
         """What was typed; empty before that."""
+        self.prompt = ""
+        """The line before the cursor when it was typed, in a program without a composer rule."""
         self._ours = ""
         self._pasted_ms = 0
         self._pasted_outputs = 0
@@ -118,9 +129,9 @@ class Typing:
 
     def _begin(self, look: Look, facts: Facts) -> Step:
         """Interrupt a busy program where that is asked for, then paste."""
-        is_urgent = self._offer.priority is Priority.INTERRUPT and look.state is AgentState.ACTIVE
-        # The terminal itself hears the keys that stop a busy program, and after the last of them the text
-        # goes in, whoever reads it.
+        is_busy = look.state is AgentState.ACTIVE and not _is_at_prompt(look, facts)
+        is_urgent = self._offer.priority is Priority.INTERRUPT and is_busy
+        # The terminal itself hears the keys that stop a busy program.
         self._needs_reader = not is_urgent
         gate = check(look, facts, needs_reader=self._needs_reader)
         interrupt = self._profile.interrupt
@@ -142,6 +153,11 @@ class Typing:
                 self._interrupted_ms = facts.now_ms
                 self._remember(look)
                 return Write(interrupt.keys)
+            # The keys are spent. From here on it is a text like any other, and needs its proof.
+            self._needs_reader = True
+            gate = check(look, facts)
+            if not gate.is_open:
+                return self._wait_to_begin(facts, gate.reason)
         return self._paste(look, facts)
 
     def _wait_to_begin(self, facts: Facts, reason: str) -> Step:
@@ -171,6 +187,7 @@ class Typing:
             self._offer.text, has_paste_mode=look.has_paste_mode, has_lists=look.has_composer_rule
         )
         self.text = text
+        self.prompt = look.prompt_line
         self._ours = squeeze(behind) + squeeze(text)
         if behind:
             text = f"\n\n{text}"

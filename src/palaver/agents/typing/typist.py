@@ -47,6 +47,10 @@ class Desk(Protocol):
         """The keys just written were those that stop a busy program."""
         ...
 
+    def accepted(self, prompt: str) -> None:
+        """The program took a message under this prompt."""
+        ...
+
     def changed(self) -> None:
         """Whether the next message could be typed may have changed."""
         ...
@@ -80,6 +84,8 @@ class Typist:
         self._timer: asyncio.TimerHandle | None = None
         self._screen_before = ""
         self._is_stopped = False
+        self.has_interrupted_in_vain = False
+        """The last message pressed the interrupt keys and could not be typed all the same."""
         self.reason = ""
         """Why the text that is in the composer, or half way there, does not go on; empty when it does."""
 
@@ -140,6 +146,9 @@ class Typist:
                 if self._typing is not None and not has_typed and self._typing.text:
                     self._leftover.place(self._typing.text)
             elif isinstance(step, Done):
+                if step.answer is Answer.SEEN and self._typing.prompt:
+                    self._desk.accepted(self._typing.prompt)
+                self.has_interrupted_in_vain = step.answer is Answer.DEFERRED and self._typing.interrupts > 0
                 if self._typing.is_left:
                     self._leftover.leave(look.output_count)
                 self._finish(step)

@@ -70,10 +70,10 @@ def long_table(
         (name, state_words(view, now_ms), str(view["unread"]), view["recent"])
         for name, view in zip(_indented(views), views, strict=True)
     ]
-    notes = [_seat(view, now_ms) for view in views]
+    notes = [(_seat(view, now_ms), str(view.get("closed", ""))) for view in views]
     if own:
         heads.append((name, "(you)", "", list(own)))
-        notes.append("")
+        notes.append(("", ""))
     columns = [
         Column(title="NAME", least=8, paint=paint.bold),
         Column(title="STATUS", least=18),
@@ -84,7 +84,7 @@ def long_table(
     rows: list[list[str]] = []
     for (who, state, unread, recent), note in zip(heads, notes, strict=True):
         assert isinstance(recent, list)
-        lines = [receipt_line(one, now_ms, room) for one in recent] + ([note] if note else [])
+        lines = [receipt_line(one, now_ms, room) for one in recent] + [one for one in note if one]
         rows.append([who, state, unread, lines[0]])
         rows += [["", "", "", line] for line in lines[1:]]
     return lay_out(columns, rows, width=width, paint=paint)

@@ -6,6 +6,7 @@ from palaver.broker.outcome import Joined, Outcome
 from palaver.doors.argv.agent_page import long_table, short_table
 from palaver.doors.argv.call import Call
 from palaver.doors.sessions import free_session
+from palaver.doors.terminal_view import closed_gates
 from palaver.doors.views import agents_view, caller_view, last_sent, recently_sent
 from palaver.errors import AlreadyJoined, UsageError
 from palaver.links.identity import who_joins
@@ -115,6 +116,8 @@ async def list_agents(call: Call) -> int:
         for view in views:
             name = str(view["name"])
             view |= {"last_sent": sent.get(name), "recent": await recently_sent(services, name)}
+            if closed := closed_gates(services, name):
+                view["closed"] = closed
     if call.is_json:
         for view in views:
             await call.say_json(view)

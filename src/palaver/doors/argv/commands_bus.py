@@ -21,7 +21,9 @@ from palaver.doors.services import DOWN
 from palaver.doors.terminal_view import terminal_lines, terminal_view
 from palaver.doors.typed_secrets import find_typed_secrets
 from palaver.doors.views import agent_view, daemon_view
-from palaver.errors import StorageFailed
+from palaver.errors import BadRequest, StorageFailed
+from palaver.harness.user_profile import parse_user_profile
+from palaver.home import read_profile_files
 from palaver.log.fold import SKIPPED
 from palaver.log.fold_rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.log.fold_tasks import read_tasks
@@ -128,6 +130,7 @@ async def doctor(call: Call) -> int:
         await _check_secrets(call),
         _check_client(call),
         *_check_http(call),
+        *_check_profiles(call.services.home),
     ]
     checks = [
         {"ok": ok, "check": what, "advice": None if ok else advice or None} for ok, what, advice in findings
@@ -217,6 +220,21 @@ def _check_client(call: Call) -> Finding:
     same = call.asked.version == call.services.version
     what = f"client {call.asked.version}, daemon {call.services.version}"
     return same, what, "'pal down' and 'pal up' start the daemon that belongs to this client"
+
+
+def _check_profiles(home: Path) -> list[Finding]:
+    """Check the profile files that a user wrote for programs in terminals."""
+    found: list[Finding] = []
+    for name, text in read_profile_files(str(home)):
+        try:
+            parse_user_profile(name, text)
+        except BadRequest as error:
+            found.append(
+                (False, str(error), f"correct {home}/profiles/{name}.toml; until then it is not used")
+            )
+        else:
+            found.append((True, f"profile {name}", ""))
+    return found
 
 
 def _check_http(call: Call) -> list[Finding]:

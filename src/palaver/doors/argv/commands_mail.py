@@ -10,6 +10,7 @@ from palaver.model.delivery import Grade, State
 from palaver.model.envelope import Event, encode_event
 from palaver.model.message import readable_text
 from palaver.model.request import Acknowledge, Redeliver, Release
+from palaver.model.terminal import GATE_ADVICE
 
 
 async def inbox(call: Call) -> int:
@@ -82,6 +83,7 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
         if line.get("unconfirmed"):
             state += " (unconfirmed)"
         evidence = [str(line[key]) for key in ("lane", "grade", "reason") if line.get(key)]
+        evidence += [GATE_ADVICE[reason] for reason in evidence if reason in GATE_ADVICE]
         if answer := line.get("answer"):
             evidence.append(f"answered in #{answer}")
         if line.get("by"):

@@ -20,6 +20,7 @@ from palaver.errors import (
     WhoAreYou,
     error_from_wire,
 )
+from palaver.harness.prompt import compile_rule
 from palaver.links.environment import HARNESS_WORDS
 from palaver.links.tickets import Ticket
 from palaver.model.agent import LAUNCHED, Agent, Caller, Standing, standing_of_role
@@ -128,6 +129,9 @@ def _let_run(call: Call, ticket: Ticket, *, is_again: bool, session: str = "") -
         words += ["--name", ticket.name]
     if ticket.harness:
         words += ["--harness", ticket.harness]
+    if prompt := call.parsed.value("--prompt"):
+        compile_rule(prompt, "--prompt")
+        words += ["--prompt", prompt]
     if is_again:
         words += ["--cwd", ticket.cwd]
     if call.is_json:

@@ -9,6 +9,12 @@ _GROUP: Final = "Terminals"
 
 _NAME: Final = Positional(name="NAME", help="The agent, by its full name.", completes="agents")
 
+_PROMPT: Final = Option(
+    name="--prompt",
+    metavar="REGEX",
+    help="The line at which the program takes a message.",
+)
+
 TERMINAL_COMMANDS: Final = (
     Command(
         path=("run",),
@@ -30,11 +36,13 @@ TERMINAL_COMMANDS: Final = (
                 help="What the program is; otherwise known by its name.",
                 completes="harnesses",
             ),
+            _PROMPT,
             DETACH,
         ),
         examples=(
             ("pal run --name luna -- claude", "an agent that you see and that stays when you go"),
             ("pal run --detach --tag api -- codex", "one in the background"),
+            ("pal run --prompt 'you> ' -- ./chat.py", "your own program, which takes a message at 'you> '"),
         ),
     ),
     Command(
@@ -122,7 +130,7 @@ TERMINAL_COMMANDS: Final = (
             "operator or a person."
         ),
         positionals=(_NAME,),
-        options=(DETACH,),
+        options=(_PROMPT, DETACH),
         examples=(("pal resume luna", "luna is back"),),
     ),
 )

@@ -1,0 +1,82 @@
+"""Programs without a profile, with the real `pal`, daemon and holder."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.cli.person import holders_of
+from tests.daemon.stage import Home, end_process, new_home, wait_until
+
+READING = "import sys\nwhile True: print('got', repr(input(sys.argv[1])))"
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with new_home() as made:
+        made.ok("up")
+        try:
+            yield made
+        finally:
+            for pid in holders_of(made.path):
+                end_process(pid, 9)
+
+
+def run(home: Home, question: str, *options: str) -> None:
+    program = (sys.executable, "-I", "-u", "-c", READING, question)
+    home.ok("run", "--detach", "--name", "luna", *options, "--", *program)
+
+
+def gate(home: Home) -> dict[str, object]:
+    (found,) = home.ok("status", "luna", "--json").json["gates"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_prompt_named_at_the_start_gets_its_mail(home: Home) -> None:
+    run(home, "what now? ", "--prompt", r"what \w+\? ")
+
+    home.ok("send", "@luna", "--", "hello")
+
+    wait_until(lambda: "got '[pal message" in home.ok("peek", "luna").out)
+
+
+def test_a_closed_gate_says_why_and_how_to_open_it(home: Home) -> None:
+    run(home, "Say a word: ")
+    wait_until(lambda: gate(home)["reason"] == "prompt")
+
+    listed = home.ok("list", "-v").out
+    status = home.ok("status", "luna").out
+
+    for said in (listed, status):
+        assert "prompt: its program shows no prompt that is known to take a message" in " ".join(said.split())
+        assert "pal run --prompt REGEX" in said
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [("(", "not a regular expression"), ("(a+)+$", "repeats a group"), ("a*b*c*d*", "repeats")],
+)
+def test_a_rule_that_cannot_be_used_is_refused_before_anything_starts(
+    home: Home, rule: str, said: str
+) -> None:
+    result = home.pal("run", "--detach", "--name", "luna", "--prompt", rule, "--", "cat")
+
+    assert result.status != 0
+    assert said in result.err
+    assert holders_of(home.path) == []
+
+
+def test_doctor_checks_the_profile_files(home: Home) -> None:
+    folder = home.path / "profiles"
+    folder.mkdir()
+    (folder / "good.toml").write_text("prompts = ['you> ']\n")
+    (folder / "bad.toml").write_text("promts = ['you> ']\n")
+
+    checks = home.pal("doctor", "--json").json["checks"]
+
+    found = {one["check"]: one for one in checks if one["check"].startswith("profile ")}
+    assert found.pop("profile good")["ok"]
+    ((what, bad),) = found.items()
+    assert "promts" in what
+    assert not bad["ok"]
+    assert "profiles/bad.toml" in bad["advice"]
