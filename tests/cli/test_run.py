@@ -203,7 +203,7 @@ def test_keys_of_every_kind_come_through_untouched(person: Person, tmp_path: Pat
         bytes(range(5, 13))
         + b"\x0e\x0f\x1a\x1b[A\x1bOP\x1b[<0;3;4M\x1b[I\x1b[O\x1b[200~p\x1b[201~\x7f\x00\xff\x80"
     )
-    person.run(f"pal run -- {command('keys', str(record))}")
+    person.run(f"pal run -- {command('keys', str(record), 'paste')}")
     person.until(b"ready")
 
     person.press(keys + b"\x1c\x1c" + b"end")

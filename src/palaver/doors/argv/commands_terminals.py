@@ -60,7 +60,7 @@ async def run(call: Call) -> int:
         argv=argv,
         cwd=call.asked.cwd,
     )
-    return _let_run(call, ticket, is_again=False)
+    return _let_run(call, ticket, is_again=False, prompt=parsed.value("--prompt"))
 
 
 def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
@@ -110,7 +110,8 @@ async def resume(call: Call) -> int:
         cwd=agent.cwd,
         is_resumed=True,
     )
-    return _let_run(call, ticket, is_again=True, session=agent.session)
+    prompt = call.parsed.value("--prompt")
+    return _let_run(call, ticket, is_again=True, session=agent.session, prompt=prompt)
 
 
 def _asker(call: Call) -> tuple[int, int]:
@@ -121,7 +122,9 @@ def _asker(call: Call) -> tuple[int, int]:
     return chain[0].pid, chain[0].start
 
 
-def _let_run(call: Call, ticket: Ticket, *, is_again: bool, session: str = "") -> int:
+def _let_run(
+    call: Call, ticket: Ticket, *, is_again: bool, session: str = "", prompt: str | None = None
+) -> int:
     words = ["__run", "--ticket", call.services.tickets.mint(ticket)]
     if call.parsed.has("--detach"):
         words.append("--detach")
@@ -129,7 +132,7 @@ def _let_run(call: Call, ticket: Ticket, *, is_again: bool, session: str = "") -
         words += ["--name", ticket.name]
     if ticket.harness:
         words += ["--harness", ticket.harness]
-    if prompt := call.parsed.value("--prompt"):
+    if prompt:
         compile_rule(prompt, "--prompt")
         words += ["--prompt", prompt]
     if is_again:
