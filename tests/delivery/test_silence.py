@@ -139,6 +139,7 @@ async def test_what_was_answered_in_time_is_left_alone(bus: Bus, luna: Caller, n
     async with asyncio.TaskGroup() as group:
         group.create_task(bus.delivery.answer(lane.lane, offer.number, Answer.SEEN))
         group.create_task(bus.delivery.catch_up())
+    await bus.delivery.end_silence(lane.lane, offer.number)
 
     assert bus.state(event, "nova") == "seen"
 
