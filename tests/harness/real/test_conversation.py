@@ -51,7 +51,9 @@ def test_a_talk_of_sixty_messages_goes_on_to_its_end() -> None:
     asked = [f"question {number:02}" for number in range(30)]
     said = [f"answer {number:02}" for number in range(30)]
     with duo(installed("claude"), installed("codex"), asked[1:], said) as both:
-        assert run_as_person(both.home, "config", "set", "brake_hops", "100").status == 0
+        (both.home.path / "config.toml").write_text("brake_hops = 100\n")
+        both.home.kill()
+        both.home.ok("up")
         both.codex.start(name=CODEX)
         both.claude.script.add(reply("", claude_says(asked[0], "")))
 
