@@ -196,3 +196,43 @@ async def test_messages_are_typed_although_a_harness_has_the_keyboard(stage: Sta
     await client.until_shown(b"hello")
     assert (await stage.daemon.heard("answer"))["answer"] == "seen"
     assert not [one for one in stage.daemon.said if one["op"] == "gate" and one.get("paused")]
+
+
+async def test_the_size_is_that_of_the_last_viewer_who_is_still_there(stage: Stage) -> None:
+    await stage.start(script("size"))
+    wide = await stage.attach(120, 40)
+    narrow = await stage.attach(40, 10)
+    await wide.until_shown(b"size 40x10")
+    wide.shown = b""
+
+    narrow.close()
+
+    await wide.until_shown(b"size 120x40")
+    other = await stage.attach(60, 20)
+    await wide.control(type="resize", cols=110, rows=30)
+    await other.until_shown(b"size 110x30")
+    other.close()
+    status = await stage.ask(type="status")
+    assert (status["agent"]["cols"], status["agent"]["rows"]) == (110, 30)
+
+
+WIDE = """
+import signal, time
+print("=" * 70 + "end of the line", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+async def test_a_narrow_viewer_does_not_crop_the_text_of_others_for_good(stage: Stage) -> None:
+    await stage.start([sys.executable, "-I", "-c", WIDE], cols=120, rows=40)
+    wide = await stage.attach(120, 40)
+    await wide.until_shown(b"end of the line")
+    narrow = await stage.attach(40, 10)
+    await wide.until(lambda: any(one.get("cols") == 40 for one in wide.controls))
+
+    narrow.close()
+
+    await wide.until(lambda: [one for one in wide.controls if "cols" in one][-1]["cols"] == 120)
+    later = await stage.attach(120, 40)
+    await later.until_shown(b"end of the line")

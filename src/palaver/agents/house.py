@@ -14,7 +14,7 @@ from palaver.agents.bus import Bus
 from palaver.agents.ending import Ending
 from palaver.agents.lane import Lane, clip
 from palaver.agents.message_file import find_message, read_message
-from palaver.agents.request_wire import AgentRequest, Reply, reply_to_json
+from palaver.agents.request_wire import AgentRequest, Reply, is_size, reply_to_json
 from palaver.agents.station import Station
 from palaver.agents.terminal.gates import check
 from palaver.agents.terminal.pty import Exit
@@ -157,7 +157,8 @@ class House:
             raise Unavailable(f"{LIMIT_CLIENTS} terminals are attached already: leave one of them")
         self._station.resize(request.cols, request.rows)
         greeting = reply_to_json(Reply(is_ok=True, agent=self.status()))
-        self._station.viewers.adopt(connection, greeting=greeting)
+        size = (request.cols, request.rows) if is_size(request.cols, request.rows) else None
+        self._station.viewers.adopt(connection, greeting=greeting, size=size)
 
     def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
         """Take what a harness says of itself: it knows better than the screen."""

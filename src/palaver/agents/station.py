@@ -315,6 +315,7 @@ class Station:
         match fields["type"]:
             case "resize":
                 self.resize(fields.get("cols"), fields.get("rows"))
+                self.sized(viewer, fields.get("cols"), fields.get("rows"))
             case "passthrough":
                 self._set_passthrough(viewer, fields)
             case "input":
@@ -340,6 +341,11 @@ class Station:
             self._on_size(cols, rows)
             self.viewers.tell({"type": "size", "cols": cols, "rows": rows})
             self._look_in(0)
+
+    def sized(self, viewer: Viewer, cols: object, rows: object) -> None:
+        """Take in the size of a viewer's terminal: it counts until another says its own, or it leaves."""
+        if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
+            self.viewers.sized(viewer, (cols, rows))
 
     def _set_passthrough(self, viewer: Viewer, fields: dict[str, object]) -> None:
         if fields.get("on") is not True:
@@ -373,6 +379,8 @@ class Station:
     def on_viewers(self) -> None:
         self.has_been_watched.set()
         self._look_in(0)
+        if (size := self.viewers.size) is not None and size != self.screen.size:
+            self.resize(*size)  # the one whose size counted has left
         self.viewers.tell_state()
 
 

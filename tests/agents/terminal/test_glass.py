@@ -266,3 +266,32 @@ def test_a_wider_screen_has_tab_stops_in_its_new_part() -> None:
     glass.tab()
 
     assert glass.cursor.x == 16
+
+
+def test_cells_beyond_the_edge_come_back_with_the_columns() -> None:
+    glass = Glass(20, 3)
+    glass.draw("0123456789abcdefghij")
+    glass.cursor_position(2, 1)
+    glass.draw("second row is long")
+
+    glass.resize(3, 12)
+    glass.resize(3, 8)
+    glass.cursor_position(2, 1)
+    glass.draw("new")
+    glass.resize(3, 10)
+    assert glass.row_text(0) == "0123456789"
+    glass.resize(3, 20)
+
+    assert glass.row_text(0) == "0123456789abcdefghij"
+    assert glass.row_text(1) == "newond r"
+
+
+def test_cells_beyond_the_edge_of_the_other_screen_come_back_too() -> None:
+    glass = Glass(12, 3)
+    glass.draw("0123456789")
+    glass.show_alternate(is_on=True)
+    glass.resize(3, 4)
+    glass.resize(3, 12)
+    glass.show_alternate(is_on=False)
+
+    assert glass.row_text(0) == "0123456789"

@@ -8,7 +8,8 @@ what follows.
 import copy
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -38,6 +39,7 @@ class Glass(Screen):
         self._other: tuple[dict[int, _Line], Cursor] | None = None
         self._saved: Savepoint | None = None
         self._last = " "
+        self._beyond: list[_Beyond] = []
         super().__init__(columns, lines)
 
     def reset(self) -> None:
@@ -45,6 +47,7 @@ class Glass(Screen):
         self.is_alternate = False
         self._other = None
         self._saved = None
+        self._beyond = []
 
     def show_alternate(self, *, is_on: bool) -> None:
         """Change to the alternate screen, which begins empty, or back to the first one as it was."""
@@ -64,14 +67,18 @@ class Glass(Screen):
         self._other = None
 
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
-        """Change the size as terminals do: the row of the cursor stays, what is above it goes first."""
+        """Change the size as terminals do: the row of the cursor stays, what is above it goes first.
+
+        Cells beyond the right edge come back with the columns, in rows that nothing was drawn into since.
+        """
         lines, columns = lines or self.lines, columns or self.columns
         if not self.is_alternate:
             for y in range(self.cursor.y - lines + 1):
                 self.scrollback.append(self.row_text(y))
-        _cut(self.buffer, self.cursor, lines, columns)
+        beyond = {id(one.line): one for one in self._beyond}
+        self._beyond = _cut(self.buffer, self.cursor, lines, columns, beyond)
         if self._other is not None:
-            _cut(*self._other, lines, columns)
+            self._beyond += _cut(*self._other, lines, columns, beyond)
         self.tabstops |= set(range(8, columns, 8)) - set(range(self.columns))
         self.lines, self.columns = lines, columns
         self.margins = None
@@ -220,16 +227,35 @@ class Glass(Screen):
         return here is not None and here.reverse and behind is not None and behind.fg.startswith(FAINT)
 
 
-def _cut(buffer: dict[int, _AnyLine], cursor: Cursor, lines: int, columns: int) -> None:
-    """Take from a screen what has no place in a smaller one."""
+@dataclass(frozen=True, slots=True)
+class _Beyond:
+    """The cells of a row that a smaller screen has no place for, and the row without them."""
+
+    line: _Line
+    shown: dict[int, Char]
+    cells: dict[int, Char]
+
+
+def _cut(
+    buffer: dict[int, _AnyLine], cursor: Cursor, lines: int, columns: int, beyond: Mapping[int, _Beyond]
+) -> list[_Beyond]:
+    """Take away what has no place in a screen of this size, put back what has, and return what was taken."""
     over = max(cursor.y - lines + 1, 0)
     kept = {y - over: line for y, line in buffer.items() if 0 <= y - over < lines}
     buffer.clear()
     buffer.update(kept)
-    for line in buffer.values():
-        for x in [x for x in line if x >= columns]:
-            del line[x]
     cursor.y -= over
+    taken = []
+    for line in buffer.values():
+        known = beyond.get(id(line))
+        if known is not None and dict(line) == known.shown:
+            line.update(known.cells)
+        cells = {x: cell for x, cell in line.items() if x >= columns}
+        for x in cells:
+            del line[x]
+        if cells:
+            taken.append(_Beyond(line, dict(line), cells))
+    return taken
 
 
 _FORE: Final = {**FG_ANSI, **FG_AIXTERM}

@@ -36,14 +36,21 @@ class Viewers:
         return any(not viewer.is_drawn for viewer in self._viewers)
 
     def adopt(
-        self, connection: socket.socket, *, first: bytes = b"", greeting: bytes = b"", is_human: bool = True
+        self,
+        connection: socket.socket,
+        *,
+        first: bytes = b"",
+        greeting: bytes = b"",
+        is_human: bool = True,
+        size: tuple[int, int] | None = None,
     ) -> Viewer:
         """Take in a connection: its greeting, then the screen as it is, then all that comes.
 
-        `first` is what it sent behind its request.
+        `first` is what it sent behind its request, `size` the room that it has for the agent.
         """
         connection.setblocking(False)
         viewer = Viewer(connection, self, first, is_human=is_human)
+        viewer.size = size
         self._viewers.append(viewer)
         viewer.send(greeting + data_frames(self.stage.redraw()))
         if viewer.is_open:
@@ -100,11 +107,25 @@ class Viewers:
         """Go on with those whom an older version of this process had; they are shown the screen anew."""
         for one in kept:
             connection = socket.socket(fileno=one.descriptor)
-            viewer = self.adopt(connection, first=one.received, greeting=one.unsent)
+            viewer = self.adopt(connection, first=one.received, greeting=one.unsent, size=one.size)
             viewer.is_drawn = viewer.is_drawn or one.is_drawn
             viewer.takes_mail = one.takes_mail
             if one.is_owner:
                 self.take_keyboard(viewer, is_forced=True)
+
+    # Sizes
+
+    def sized(self, viewer: Viewer, size: tuple[int, int]) -> None:
+        """Take in the size of a viewer's terminal. The last one that says so counts."""
+        viewer.size = size
+        if viewer in self._viewers:
+            self._viewers.remove(viewer)
+            self._viewers.append(viewer)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The size that counts now: of the last one that has said it and is still here."""
+        return next((viewer.size for viewer in reversed(self._viewers) if viewer.size is not None), None)
 
     # The keyboard
 

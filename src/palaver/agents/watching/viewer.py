@@ -38,6 +38,7 @@ class KeptViewer(msgspec.Struct, frozen=True, kw_only=True):
     is_owner: bool = False
     is_drawn: bool = False
     takes_mail: bool = False
+    size: tuple[int, int] | None = None
 
 
 class Stage(Protocol):
@@ -93,6 +94,8 @@ class Viewer:
         """Whether it may type."""
         self.is_drawn = False
         """It draws the screen itself, so no terminal of its own sees, or answers, what the program asks."""
+        self.size: tuple[int, int] | None = None
+        """The columns and rows that the agent has room for there; None while it has not said."""
         self.takes_mail = False
         """Messages may be typed although it has the keyboard: when the composer is empty and no key comes."""
         self._room = room
@@ -275,6 +278,7 @@ class Viewer:
             is_owner=self._room.has_keyboard(self),
             is_drawn=self.is_drawn,
             takes_mail=self.takes_mail,
+            size=self.size,
         )
 
 
