@@ -120,6 +120,20 @@ async def test_what_is_deferred_is_told_with_its_reason(stage: Stage) -> None:
         assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
 
 
+async def test_another_offer_waits_until_the_one_in_hand_has_its_end(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.offer(7, "hello")
+        await carrier.texts.get()
+        stage.daemon.offer(8, "more")
+        later = await stage.daemon.heard("answer")
+        carrier.dones.put_nowait(SEEN)
+
+        first = await stage.daemon.heard("answer", count=2)
+
+        assert (later["offer"], later["answer"]) == (8, "deferred")
+        assert (first["offer"], first["answer"]) == (7, "seen")
+
+
 async def test_a_level_is_told_once_and_again_to_a_new_daemon(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         carrier.lane.set_level(Gate(is_open=False, reason="dialog"), is_paused=False)

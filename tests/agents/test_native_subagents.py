@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import msgspec
 from tests.limits import LIMIT_S
@@ -30,6 +31,9 @@ class NamingBus(Bus):
         self.refusals: dict[type[Op], PalaverError] = {}
         self.drops = 0
         self.news = asyncio.Event()
+
+    def trace(self, seqs: Sequence[int], step: str, lane: str, detail: str = "", *, name: str = "") -> None:
+        """Keep nothing: no file is written here."""
 
     @property
     def is_connected(self) -> bool:

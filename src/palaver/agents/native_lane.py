@@ -190,6 +190,10 @@ class NativeLane:
             reason = "the holder cannot read it"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
+        if self._in_hand is not None:  # The daemon has waited for that one long enough.
+            reason = "another message is in hand"
+            self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="deferred", reason=reason))
+            return
         self._in_hand = line.lane, line.offer
         self._trace(messages, "received")
         self._at_rest.clear()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,6 +33,9 @@ class QuietBus(Bus):
         self.sessions: list[str] = []
         self.drops = 0
         self.news = asyncio.Event()
+
+    def trace(self, seqs: Sequence[int], step: str, lane: str, detail: str = "", *, name: str = "") -> None:
+        """Keep nothing: no file is written here."""
 
     @property
     def is_connected(self) -> bool:
