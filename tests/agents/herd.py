@@ -6,6 +6,7 @@ never have been typed is found afterwards, whatever the order of things was.
 
 import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -22,10 +23,17 @@ from tests.limits import LIMIT_S
 LOOKS = ("framed", "plain")
 HARNESSES = {"framed": "claude", "plain": "generic", "mute": "generic", "stubborn": "generic"}
 HEAD = "[pal message from: script] "
+"""The head of each message, without its number and `URGENT`: `plain_head` removes both."""
+_NUMBERED = re.compile(rb"\[(?:URGENT )?pal message #\d+ from: ")
 INLINE_LIMIT = 300
 START_LIMIT_S = 60.0
 _INTERRUPTS = b"\x03\x1b"
 _PERSON = frozenset(b"~\x15\x7f")
+
+
+def plain_head(typed: bytes) -> bytes:
+    """Return typed text with the number, and `URGENT`, removed from each head."""
+    return _NUMBERED.sub(b"[pal message from: ", typed)
 
 
 def until(is_so: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
@@ -73,24 +81,25 @@ class Scripted:
 
     def sent(self) -> list[str]:
         """What stood in the composer at each Enter."""
-        return [bytes.fromhex(value).decode() for word, value in self.lines() if word == "sent"]
+        return [plain_head(bytes.fromhex(value)).decode() for word, value in self.lines() if word == "sent"]
 
     def keys(self, *words: str) -> bytes:
         """All that it read, or only what it read in these moods, without what a person typed."""
         wanted = {f"read:{word}" for word in words}
-        return b"".join(
+        typed = b"".join(
             key
             for word, value in self.lines()
             if (word in wanted if wanted else word.startswith("read:"))
             and not set(key := bytes.fromhex(value)) <= _PERSON
         )
+        return plain_head(typed)
 
     def begun(self) -> list[tuple[str, str]]:
         """Each line that was sent, with the mood in which the first key of it was read."""
         found, mood = [], ""
         for word, value in self.lines():
             if word == "sent":
-                found.append((bytes.fromhex(value).decode(), mood))
+                found.append((plain_head(bytes.fromhex(value)).decode(), mood))
                 mood = ""
             elif word.startswith("read:") and not mood and bytes.fromhex(value)[0] not in _INTERRUPTS:
                 mood = "" if set(bytes.fromhex(value)) <= _PERSON else word.removeprefix("read:")

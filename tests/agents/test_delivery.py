@@ -23,7 +23,7 @@ from tests.limits import LIMIT_S
 
 from palaver.agents.message_file import write_message
 
-HEAD = "[pal message from: nova] "
+HEAD = "[pal message #1 from: nova] "
 
 
 async def start_keys(stage: Stage, record: Path, *words: str) -> None:
@@ -142,7 +142,7 @@ async def test_an_idle_agent_is_not_interrupted_before_an_urgent_message(
     stage.daemon.offer(1, "now", priority="interrupt")
     await stage.daemon.heard("answer", answer="seen")
 
-    assert record.read_bytes() == f"{HEAD}now\r".encode()
+    assert record.read_bytes() == f"[URGENT {HEAD[1:]}now\r".encode()
 
 
 async def test_an_urgent_message_behind_a_dialog_types_nothing(stage: Stage, tmp_path: Path) -> None:
@@ -580,7 +580,7 @@ async def test_many_messages_go_in_order_across_three_deaths_of_the_daemon(
             told.append(number)
 
     assert told == [1, 2, 3, 4, 5, 6]
-    expected = "".join(f"{HEAD}number {number}\r" for number in range(1, 7))
+    expected = "".join(f"[pal message #{number} from: nova] number {number}\r" for number in range(1, 7))
     assert record.read_bytes() == expected.encode()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.agents.stage import Stage, command_of, script, wait_until
 
-HEAD = "[pal message from: nova] "
+HEAD = "[pal message #1 from: nova] "
 PYTHON = [sys.executable, "-I", "-u", "-c"]
 
 
@@ -136,7 +136,7 @@ async def test_a_busy_program_that_does_not_read_can_only_be_interrupted(stage: 
     person = await stage.attach()
     stage.daemon.offer(1, "now", priority="interrupt")
 
-    await person.until_shown(f"> {HEAD}now".encode())
+    await person.until_shown(f"> [URGENT {HEAD[1:]}now".encode())
 
 
 AT_PROMPT = """
@@ -376,7 +376,7 @@ async def test_a_message_that_a_person_wrote_on_closes_the_gate_until_they_have_
     await until_open(stage)
     stage.daemon.offer(2, "next Z")
     assert (await stage.daemon.heard("answer", offer=2))["answer"] == "seen"
-    await person.until_shown(f"sent {HEAD}next Z".encode())
+    await person.until_shown(f"sent {HEAD.replace('1', '2')}next Z".encode())
 
 
 async def test_a_message_that_a_person_shortened_is_theirs(stage: Stage, tmp_path: Path) -> None:

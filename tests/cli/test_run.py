@@ -239,9 +239,9 @@ def test_mail_comes_while_a_person_watches_and_while_the_daemon_dies(person: Per
     person.until(b"ready")
 
     home.ok("send", "@luna", "--", "before")
-    person.until(b"got '[pal message from: script] before'")
+    person.until(b"from: script] before'")
     home.kill()
     home.ok("send", "@luna", "--", "after")
 
-    person.until(b"got '[pal message from: script] after'")
+    person.until(b"from: script] after'")
     assert person.shown.count(b"got '") == 2

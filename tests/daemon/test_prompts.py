@@ -40,6 +40,36 @@ def test_a_prompt_named_at_the_start_gets_its_mail(home: Home) -> None:
     wait_until(lambda: "got '[pal message" in home.ok("peek", "luna").out)
 
 
+@pytest.mark.parametrize(
+    ("options", "head"),
+    [
+        ((), "[pal message #{0} from: nova] hello"),
+        (("--interrupt",), "[URGENT pal message #{0} from: nova] hello"),
+        (
+            ("--intent", "request"),
+            "[pal message #{0} from: nova (response expected: pal send --reply-to {0} -- TEXT)] hello",
+        ),
+        (
+            ("--expects-reply",),
+            "[pal message #{0} from: nova (response expected: pal send --reply-to {0} -- TEXT)] hello",
+        ),
+    ],
+    ids=["plain", "interrupt", "request", "expects-reply"],
+)
+def test_the_typed_head_has_what_is_needed_to_answer(home: Home, options: tuple[str, ...], head: str) -> None:
+    run(home, "> ")
+    nova = home.shell()
+    nova.ok("join", "--name", "nova")
+
+    nova.ok("send", "@luna", *options, "--", "hello")
+
+    (seq,) = [
+        event["seq"] for event in home.events("--type", "message") if event["payload"]["text"] == "hello"
+    ]
+    typed = head.format(seq)
+    wait_until(lambda: f"got '{typed}'" in home.ok("peek", "luna").out.replace("\n", ""))
+
+
 def test_a_closed_gate_says_why_and_how_to_open_it(home: Home) -> None:
     run(home, "Say a word: ")
     wait_until(lambda: gate(home)["reason"] == "prompt")

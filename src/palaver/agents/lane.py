@@ -23,7 +23,7 @@ from palaver.model.forms import LIMIT_TERMINAL, format_terminal
 from palaver.model.forms import Line as TypedLine
 from palaver.model.last_report import Outcome
 from palaver.model.lines.holder_ops import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneOp
-from palaver.model.priority import parse_priority
+from palaver.model.priority import Priority, parse_priority
 from palaver.model.terminal import raw_from_text
 
 _LIMIT_REMEMBERED: Final = 200
@@ -43,6 +43,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from
     priority: str = "normal"
     raw: str = ""
     bare: bool = False
+    intent: str | None = None
+    expects_reply: bool = False
     hash: str = ""
     """Of raw keys that are a secret. The keys themselves come with the offer alone."""
 
@@ -210,7 +212,13 @@ class Lane:
             return Done(Answer.DEFERRED, f"its file cannot be written: {error.strerror}")
         handled.file = str(path)
         line = TypedLine(seq=message.seq, sender=message.sender, recipient=name, text=message.text)
-        return Offer(text=format_terminal(line, str(path)), priority=priority)
+        text = format_terminal(
+            line,
+            str(path),
+            is_urgent=priority is Priority.INTERRUPT,
+            expects_reply=message.expects_reply or message.intent == "request",
+        )
+        return Offer(text=text, priority=priority)
 
     def _remember_handled(self, message: Offered) -> Handled:
         self.handled.pop(message.id, None)

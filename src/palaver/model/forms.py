@@ -146,10 +146,16 @@ def parse_injection(text: str) -> list[Line]:
     return lines
 
 
-def format_terminal(line: Line, file: str) -> str:
-    """Write what is typed into a terminal: the body, or beyond 300 characters where to read it."""
+def format_terminal(line: Line, file: str, *, is_urgent: bool = False, expects_reply: bool = False) -> str:
+    """Write the text for a terminal: the body, or above 300 characters the file to read.
+
+    The head has the number for an answer; it says that the message is urgent, and how to answer it if the
+    sender expects that.
+    """
     text = escape_body(line.text) if len(line.text) <= LIMIT_TERMINAL else f"Read {file}"
-    return f"[pal message from: {_escape_name(line.sender)}] {text}"
+    urgent = "URGENT " if is_urgent else ""
+    answer = f" (response expected: pal send --reply-to {line.seq} -- TEXT)" if expects_reply else ""
+    return f"[{urgent}pal message #{line.seq} from: {_escape_name(line.sender)}{answer}] {text}"
 
 
 def format_one_line(line: Line, limit: int) -> tuple[str, bool]:

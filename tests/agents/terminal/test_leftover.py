@@ -5,7 +5,7 @@ import pytest
 from palaver.agents.terminal.keyboard import Keyboard
 from palaver.agents.terminal.leftover import Leftover, is_at_cursor
 
-TEXT = "[pal message from: luna] can you review this?"
+TEXT = "[pal message #42 from: luna] can you review this?"
 LINE = f"> {TEXT}"
 
 

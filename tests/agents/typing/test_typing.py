@@ -28,7 +28,7 @@ from palaver.harness.prompt import Prompt
 from palaver.model.delivery import AgentState, Grade
 from palaver.model.priority import Priority
 
-TEXT = "[pal message from: luna] can you review this?"
+TEXT = "[pal message #42 from: luna] can you review this?"
 CLAUDE = profile_of("claude")
 CODEX = profile_of("codex")
 OPENCODE = profile_of("opencode")

@@ -60,7 +60,7 @@ def test_a_message_is_typed_whatever_the_composer_looks_like(
     gemini.until(lambda: gemini.state() == ("idle", ""))
 
     first = send(luna, "@nova", "--", "please look at the build\n\nand at the tests")
-    asked = gemini.told("[pal message from: luna] please look at the build")
+    asked = gemini.told(f"[pal message #{first} from: luna] please look at the build")
     receipt = gemini.until_seen(first)
 
     assert "and at the tests" in asked

@@ -10,7 +10,7 @@ from palaver.harness.prompt import is_asked_for
 
 PROMPT_ROWS: Final = 12
 
-_OWN_HEAD: Final = "[pal message from:"
+_OWN_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #\d+ from:")
 """A line that a program shows because it was sent to it asks nothing."""
 _RULE: Final = re.compile(r"\W*[\u2500-\u259f]{8,}\W*")
 """A line that a program draws across the screen: nothing goes on from it."""
@@ -66,7 +66,7 @@ def _line_above(view: View, columns: int) -> str:
     if not 0 < view.row < len(view.lines):
         return ""
     above = _wrapped(view, view.row - 1, columns, view.lines[view.row - 1])
-    return "" if _OWN_HEAD in above else above
+    return "" if _OWN_HEAD.search(above) else above
 
 
 def _wrapped(view: View, row: int, columns: int, end: str) -> str:
