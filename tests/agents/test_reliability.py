@@ -69,11 +69,6 @@ def pasted(text: str, head: str = HEAD) -> bytes:
     return PASTE_BEGIN + head.encode() + text.encode() + PASTE_END + ENTER
 
 
-def echoed(text: str, head: str = HEAD) -> bytes:
-    """The bytes of one message in any other terminal."""
-    return head.encode() + text.encode() + ENTER
-
-
 def state_of(home: Home, agent: Scripted) -> tuple[str, str | None]:
     found = home.ok("status", agent.name, "--json").json
     return found["state"], found["detail"]
@@ -274,7 +269,7 @@ def test_an_idle_agent_gets_no_ctrl_c_and_a_busy_one_gets_one(home: Home, plain:
     send(home, plain, "stop", "--interrupt")
     plain.until_sent(2)
 
-    assert plain.keys() == echoed("calm") + CTRL_C + echoed("stop")
+    assert plain.keys() == pasted("calm") + CTRL_C + pasted("stop")
 
 
 @pytest.mark.skipif("HERD" not in os.environ, reason="takes fifteen seconds; test_typing has it in no time")
@@ -287,7 +282,7 @@ def test_an_agent_that_ignores_ctrl_c_gets_three_of_them_five_seconds_apart_and_
     send(home, agent, "stop", "--interrupt")
     agent.until_sent(1, limit_s=30)
 
-    assert agent.keys() == CTRL_C * 3 + echoed("stop")
+    assert agent.keys() == CTRL_C * 3 + pasted("stop")
     moments = [float(value) for word, value in agent.lines() if word == "ctrl-c"]
     assert [round(after - before) for before, after in pairwise(moments)] == [5, 5]
 

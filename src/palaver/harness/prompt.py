@@ -1,8 +1,8 @@
 """Whether the line before the cursor shows that a program takes a message there. Pure.
 
 For programs without a composer rule. Proof is a bare sign (`>`, `>>>`, `❯`), a rule of the profile or of
-`pal run --prompt`, or a line under which a message was accepted before. A line without words is no proof by
-itself; together with bracketed paste it is one.
+`pal run --prompt`, or a line under which a message was accepted before. A line without words proves nothing
+by itself; together with bracketed paste it is proof.
 """
 
 import enum
@@ -14,7 +14,7 @@ from palaver.errors import BadRequest
 from palaver.harness.profile import Profile
 
 LIMIT_LINE: Final = 200
-"""Characters of a line that are compared with a rule: a longer line is no prompt."""
+"""Characters of a line that are compared with a rule. A longer line is never a prompt."""
 LIMIT_PATTERN: Final = 500
 _LIMIT_REPEATS: Final = 3
 """Repeats in one rule: with this many, and none of them on a group, a line is judged in milliseconds."""
@@ -27,7 +27,7 @@ _LITERAL: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[^)]", re.DOTA
 
 
 class Prompt(enum.StrEnum):
-    """What the line before the cursor shows."""
+    """The kinds of lines before the cursor."""
 
     KNOWN = "known"
     """A program that reads a line here takes a message."""

@@ -13,7 +13,7 @@ _RULE: Final = re.compile(r"─{8,}$")
 _PROMPT: Final = re.compile(r"(?P<mode>[>!*]) ?")
 _TEXT_COLUMN: Final = 2
 _EMPTY: Final = frozenset({"Typeyourmessageor@path/to/file"})
-"""What an empty composer shows, without blanks."""
+"""The text of an empty composer, without blanks."""
 _COMMANDS: Final = "Press'i'forINSERTmode"
 """Shown where keys are commands of the editor and no text."""
 

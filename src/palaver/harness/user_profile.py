@@ -50,7 +50,7 @@ class UserProfile:
 
 
 def parse_user_profile(name: str, content: bytes) -> UserProfile:
-    """Read a profile file; `name` is its name without `.toml`. Raises BadRequest with what is wrong."""
+    """Read a profile file; `name` is its name without `.toml`. Raises BadRequest for a mistake."""
     where = f"profile {name}"
     if not content or len(content) > LIMIT_BYTES:
         raise BadRequest(f"{where} is empty, cannot be read or is larger than {LIMIT_BYTES} bytes")
