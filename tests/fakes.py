@@ -77,10 +77,24 @@ def seat(pid: int, key: str = "") -> Seat:
     return Seat(pid=pid, start=pid * 10, boot="boot", key=key)
 
 
-def caller(agent: Agent, **fields: str) -> Caller:
+def caller(
+    agent: Agent,
+    *,
+    harness: str = "",
+    by: str | None = None,
+    is_marked: bool = False,
+    is_orphan: bool = False,
+) -> Caller:
     """An agent as the doors hand it to the broker."""
     return Caller(
-        name=agent.name, standing=standing_of_role(agent.role), kind="instance", seat=agent.seat, **fields
+        name=agent.name,
+        standing=standing_of_role(agent.role),
+        kind="instance",
+        seat=agent.seat,
+        harness=harness,
+        by=by,
+        is_marked=is_marked,
+        is_orphan=is_orphan,
     )
 
 

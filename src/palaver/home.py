@@ -24,6 +24,7 @@ _LIMIT_SOCKET_PATH: Final = 100
 """Bytes of a path that every system takes as the address of a socket."""
 SHORT_PREFIX: Final = "/proc/self/fd/" if sys.platform == "linux" else "/tmp/pal-"  # noqa: S108 - a name is made below it
 """How the short path begins that stands for a path too long for an address."""
+_SECRET_BYTES: Final = 32
 _LOCK_WAIT_S: Final = 10.0
 _MANY_FILES: Final = 65_536
 _LOOK_AGAIN_S: Final = 0.02
@@ -109,6 +110,23 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
             link = Path(private) / "a"
             link.symlink_to(path.parent)
             use(str(link / path.name))
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret of a file, and make one of random bytes where there is none."""
+    with suppress(FileNotFoundError):
+        if len(known := path.read_bytes()) == _SECRET_BYTES:
+            return known
+    secret = os.urandom(_SECRET_BYTES)
+    new = path.with_suffix(".new")
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(file, secret)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    new.replace(path)
+    return secret
 
 
 def file_id(path: Path) -> tuple[int, int] | None:

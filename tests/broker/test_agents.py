@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, seat
@@ -162,6 +163,8 @@ async def test_a_script_that_says_so_outright_gets_a_worker_that_is_away(bus: Bu
     await bus.join("luna", is_here=False)
     await bus.join("boss", role="operator", is_here=False)
 
+    with pytest.raises(NameTaken):
+        await joined(bus, replace(SCRIPT, is_orphan=True), Join(name="luna", takes_over=True))
     taken = await joined(bus, SCRIPT, Join(name="luna", takes_over=True))
     with pytest.raises(NameTaken):
         await joined(bus, SCRIPT, Join(name="boss", takes_over=True))

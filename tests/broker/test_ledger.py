@@ -1,12 +1,13 @@
 """Steps of the ledger, on both engines."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, open_sqlite, opened_bus
 
-from palaver.errors import BadRequest, NotAllowed, WhoAreYou
+from palaver.errors import BadRequest, NotAllowed, NotPerson, WhoAreYou
 from palaver.log.blobs import LIMIT_ROW_BYTES
 from palaver.log.state import read_tips, read_unread, read_unsure
 from palaver.model.agent import Caller, Standing
@@ -206,3 +207,11 @@ async def test_the_same_redelivery_again_has_the_same_answer_and_sends_nothing_t
 
     assert first == second
     assert bus.state(event, "nova") == "seen"
+
+
+async def test_an_orphan_takes_no_messages(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    sent = await bus.send(HUMAN, "x", "@luna")
+
+    with pytest.raises(NotPerson, match="may not take the messages of luna"):
+        await bus.ack(replace(luna, is_orphan=True), sent.seq)

@@ -28,6 +28,7 @@ from palaver.links.joining import Anchor
 from palaver.links.peer import peer_of
 from palaver.links.process import Process, boot_id, read_process
 from palaver.links.seats import SeatIndex, seat_mark
+from palaver.links.terminals import AgentTerminals
 from palaver.model.agent import Agent, Seat, Standing
 
 _PROBE = """
@@ -437,7 +438,7 @@ def test_a_process_with_a_number_used_again_is_not_the_agent(street: _Street) ->
     visit = street.visit()
     former = replace(visit.chain[1], start=visit.chain[1].start - 1)
 
-    assert _doorstep(_agent("luna", former)).who(visit.chain, visit.claim) == SCRIPT
+    assert _doorstep(_agent("luna", former)).who(visit.chain, visit.claim) == replace(SCRIPT, is_orphan=True)
 
 
 @pytest.mark.parametrize(
@@ -609,8 +610,8 @@ def test_a_session_that_runs_a_second_time_is_not_the_first_one(street: _Street)
     first = _agent("first", elsewhere, harness="claude", session="s1")
     doorstep = _doorstep(first)
 
-    assert doorstep.who(visit.chain, visit.claim) == SCRIPT
-    assert doorstep.who(visit.chain, Claim()) == SCRIPT
+    assert doorstep.who(visit.chain, visit.claim).name == SCRIPT.name
+    assert doorstep.who(visit.chain, Claim()).name == SCRIPT.name
     assert first.seat is not None
     by_seat = Claim(marks={SEAT_MARK: seat_mark(first.seat, "first")})
     assert doorstep.who(visit.chain, by_seat).name == "first"
@@ -660,4 +661,30 @@ def test_a_session_without_a_key_has_nothing_that_could_be_forged(street: _Stree
 
 
 def test_nobody_at_all_is_a_script() -> None:
-    assert _doorstep().who([], Claim()) == SCRIPT
+    assert _doorstep().who([], Claim()) == replace(SCRIPT, is_orphan=True)
+
+
+def test_a_terminal_at_which_an_agent_runs_too_makes_nobody_the_human(street: _Street) -> None:
+    terminal = street.terminal()
+    terminal.type(street.probe)
+    visit = street.visit()
+    doorstep = _doorstep()
+    before = doorstep.who(visit.chain, visit.claim)
+
+    other = visit.chain[0]
+    doorstep.agent_terminals = AgentTerminals(boot_id(), lambda pid: other)
+    doorstep.agent_terminals.put(_agent("luna", other))
+
+    assert (before, doorstep.who(visit.chain, visit.claim)) == (HUMAN, SCRIPT)
+
+
+def test_only_the_person_makes_the_shell_of_a_terminal_an_agent(street: _Street) -> None:
+    terminal = street.terminal()
+    terminal.type(street.probe)
+    person = street.visit()
+    doorstep = _doorstep()
+    shell = next(process for process in person.chain if process.pid == process.session)
+
+    assert doorstep.place(person.chain, person.claim, shell.pid).seat.pid == shell.pid
+    with pytest.raises(BadRequest, match="only that person makes it an agent"):
+        doorstep.place(person.chain, Claim(marks={"CLAUDECODE": "1"}), shell.pid)

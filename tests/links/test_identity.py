@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
-from palaver.links.identity import HUMAN, SCRIPT, Claim, act_as, who_is_asking, who_joins
+from palaver.links.identity import HUMAN, SCRIPT, Claim, act_as, is_orphan, who_is_asking, who_joins
 from palaver.links.process import Process
 from palaver.links.seats import SeatIndex, seat_mark
 from palaver.model.agent import ROLES, Agent, Caller, Seat, Standing, standing_of_role
@@ -514,3 +514,43 @@ def test_an_agent_speaks_for_its_own_sub_agents_as_long_as_they_live() -> None:
     with pytest.raises(NotYou):
         act_as(luna, _child("a1", parent="nova"))
     assert act_as(HUMAN, _child("a1", left=True)).by == "human"
+
+
+INIT = Process(1, 0, 1, 1, 0, -1, 1, "init")
+
+
+def _chain(*starts: int, adopter: str = "init") -> list[Process]:
+    first = [Process(100 + start, 0, 0, 0, 0, -1, start, "x") for start in starts]
+    return [*first, replace(INIT, pid=2, name=adopter, ppid=0)]
+
+
+@pytest.mark.parametrize(
+    ("chain", "is_left_behind"),
+    [
+        ([], True),
+        (_chain(300, 200), True),
+        (_chain(300, 100), True),
+        (_chain(300, 99), False),
+        (_chain(300, 200, adopter="systemd"), True),
+        (_chain(300, 200, adopter="tmux: server"), False),
+        ([Process(5, 4, 0, 0, 0, -1, 99, "x")], True),
+        ([INIT], False),
+    ],
+)
+def test_what_an_agent_may_have_left_behind_is_an_orphan(chain: list[Process], is_left_behind: bool) -> None:
+    seats = SeatIndex("boot", [Agent(name="a", base="a", seat=Seat(pid=9, start=100, boot="boot"))])
+
+    assert is_orphan(chain, seats) is is_left_behind
+    assert is_orphan(chain, SeatIndex("boot")) is (not chain or chain[-1].ppid != 0)
+
+
+def test_what_was_a_seat_is_an_orphan_and_speaks_for_nobody() -> None:
+    seats = SeatIndex(
+        "boot", [Agent(name="a", base="a", seat=Seat(pid=199, start=99, boot="boot"), left=True)]
+    )
+    luna = Agent(name="luna", base="luna")
+
+    assert is_orphan(_chain(300, 99), seats)
+    with pytest.raises(NotPerson, match="--as luna"):
+        act_as(replace(SCRIPT, is_orphan=True), luna)
+    assert who_joins(replace(SCRIPT, is_orphan=True)).is_orphan

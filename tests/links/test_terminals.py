@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from palaver.links.process import Process
-from palaver.links.terminals import HolderTerminals
+from palaver.links.terminals import AgentTerminals, HolderTerminals
 from palaver.model.agent import Agent, Seat
 
 BOOT = "boot"
@@ -86,3 +86,46 @@ def test_what_no_holder_runs_has_no_such_terminal(terminals: HolderTerminals, ag
     terminals.put(agent)
 
     assert TTY not in terminals
+
+
+def _at(tty: int, *, start: int = 100, state: str = "S") -> Process:
+    return Process(10, 1, 10, 10, tty, 10, start, "x", state)
+
+
+@pytest.mark.parametrize(
+    ("later", "is_shared"),
+    [
+        (_at(7), True),
+        (_at(7, state="T"), False),
+        (_at(7, state="Z"), False),
+        (_at(7, start=101), False),
+        (_at(8), False),
+        (None, False),
+    ],
+)
+def test_a_terminal_is_shared_while_an_agent_runs_there(later: Process | None, is_shared: bool) -> None:
+    found: list[Process | None] = [_at(7)]
+    terminals = AgentTerminals("boot", lambda pid: found[-1])
+    terminals.put(Agent(name="luna", base="luna", seat=Seat(pid=10, start=100, boot="boot")))
+    found.append(later)
+
+    assert terminals.has_agent(7) is is_shared
+    assert terminals.has_agent(7) is is_shared
+    assert terminals.has_agent(8) is False
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        Agent(name="luna", base="luna"),
+        Agent(name="luna", base="luna", seat=Seat(pid=10, start=100, boot="boot"), holder="hash"),
+        Agent(name="luna", base="luna", seat=Seat(pid=10, start=100, boot="earlier")),
+        Agent(name="luna", base="luna", seat=Seat(pid=10, start=99, boot="boot")),
+    ],
+)
+def test_an_agent_that_sits_at_no_terminal_of_a_person_shares_none(agent: Agent) -> None:
+    terminals = AgentTerminals("boot", lambda pid: _at(7))
+
+    terminals.put(agent)
+
+    assert terminals.has_agent(7) is False

@@ -187,7 +187,8 @@ class _Wanted:
         if self.request.is_resumed and self.caller.standing >= Standing.OPERATOR:
             return
         is_worker = standing_of_role(known.role) <= Standing.WORKER
-        if self.caller.name == SCRIPT_NAME and self.request.takes_over and is_worker:
+        is_script = self.caller.name == SCRIPT_NAME and not self.caller.is_orphan
+        if is_script and self.request.takes_over and is_worker:
             return
         way = f" (a script says so outright: pal join --as {known.name})"
         raise NameTaken(known.name, _HAS_HISTORY + (way if is_worker and not self.request.takes_over else ""))

@@ -18,12 +18,14 @@ from palaver.model.mail import DeliveryReport, deliverable, reply_place
 from palaver.model.message import EXTERNAL, SYSTEM, is_lost, is_raw
 from palaver.model.priority import format_priority
 from palaver.model.request import Acknowledge, Redeliver, Release, Report
+from palaver.routing.policy import require_own_mail
 
 
 async def acknowledge(context: Context, caller: Caller, request: Acknowledge, key: bytes | None) -> Written:
     """Write that the caller's own mail was seen. Taking mail is its owner's alone."""
     if caller.kind == EXTERNAL:
         raise WhoAreYou("a script has no mail of its own; join with 'pal join', or say whose with --as NAME")
+    require_own_mail(caller)
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
     if request.must_be_own:

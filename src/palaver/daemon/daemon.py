@@ -50,6 +50,7 @@ from palaver.home import (
     Ready,
     TraceFile,
     prune_traces,
+    read_secret,
     trace_path,
     wait_for_successor,
 )
@@ -191,7 +192,9 @@ class Daemon:
 
     def _take_wanted(self, roll: Roll) -> None:
         """Write the settings that this process was started with; refuse them to anybody but a person."""
-        doorstep = Doorstep(roll.seats, roll.terminals, holders=roll.holders)
+        doorstep = Doorstep(
+            roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
+        )
         require_person(doorstep.who(ancestors(os.getpid()), Claim(marks=marks_of(os.environ))))
         write_wanted(self._home, self._wanted)
         self._loaded = load(self._home, os.environ)
@@ -213,7 +216,7 @@ class Daemon:
         ids = UlidSource(self._clock, secrets.token_bytes)
         if largest := log.largest_id():
             ids.start_above(largest)
-        roll = Roll(log, gone, asyncio.get_running_loop().call_later)
+        roll = Roll(log, gone, asyncio.get_running_loop().call_later, read_secret(self._home / "seat.key"))
         closing.callback(roll.close)
         tokens = TokenBook(self._home)
         attendance = AttendanceBook(
@@ -299,7 +302,9 @@ class Daemon:
             stop=self.stop,
             describe_doors=lambda: {"unix": str(self._home / "daemon.sock"), **http.describe()},
         )
-        doorstep = Doorstep(roll.seats, roll.terminals, holders=roll.holders)
+        doorstep = Doorstep(
+            roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
+        )
         adopted = AdoptedDoor(services, doorstep, tasks)
         closing.callback(adopted.close)
         return _Doors(services=services, unix=UnixDoor(services, doorstep, tasks), adopted=adopted)

@@ -6,7 +6,7 @@ from palaver.links.holders import Holders
 from palaver.links.presence import CallLater, Presence
 from palaver.links.process import boot_id
 from palaver.links.seats import SeatIndex
-from palaver.links.terminals import HolderTerminals
+from palaver.links.terminals import AgentTerminals, HolderTerminals
 from palaver.links.watch import ProcessWatch
 from palaver.log.api import Log
 from palaver.log.fold import agent_of
@@ -22,14 +22,15 @@ Gone = Callable[[str, Seat | None, str], None]
 class Roll:
     """The seats, presence, terminals and holders of all agents. Empty until it starts."""
 
-    def __init__(self, log: Log, gone: Gone, call_later: CallLater) -> None:
-        """`gone` is told who is surely gone, from which seat, and why."""
+    def __init__(self, log: Log, gone: Gone, call_later: CallLater, secret: bytes) -> None:
+        """`gone` is told who is surely gone, from which seat, and why. Marks are made with the secret."""
         boot = boot_id()
         self._log = log
         self._unsubscribe: Callable[[], None] = lambda: None
         self.presence = Presence(ProcessWatch(), gone, call_later)
-        self.seats = SeatIndex(boot)
+        self.seats = SeatIndex(boot, secret=secret)
         self.terminals = HolderTerminals(boot)
+        self.agent_terminals = AgentTerminals(boot)
         self.holders = Holders(boot)
 
     def start(self) -> None:
@@ -59,4 +60,5 @@ class Roll:
         self.seats.put(agent)
         self.presence.put(agent)
         self.terminals.put(agent)
+        self.agent_terminals.put(agent)
         self.holders.put(agent)

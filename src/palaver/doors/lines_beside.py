@@ -20,7 +20,6 @@ from palaver.links.environment import read_marks
 from palaver.links.identity import SCRIPT
 from palaver.links.joining import Anchor
 from palaver.links.process import Process
-from palaver.links.seats import seat_mark
 from palaver.log.state import read_unsure
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.caller import caller_for
@@ -58,7 +57,7 @@ class Companions:
         self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER), by=SCRIPT.name)
         return {
             "name": agent.name,
-            "seat": seat_mark(agent.seat, agent.name),
+            "seat": self._services.seats.mark(agent.seat, agent.name),
             "role": agent.role,
             "tag": agent.tag,
             "harness": agent.harness,

@@ -18,7 +18,6 @@ from palaver.doors.sessions import free_session, only_session
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError
 from palaver.links.joining import anchor_for_child
 from palaver.links.process import Process, ancestors, is_alive
-from palaver.links.seats import seat_mark
 from palaver.model.agent import Agent, Caller
 from palaver.model.caller import caller_for
 from palaver.model.delivery import AgentState
@@ -73,7 +72,7 @@ class Holding:
         return {
             "name": agent.name,
             "secret": secret,
-            "seat": seat_mark(agent.seat, agent.name),
+            "seat": self._services.seats.mark(agent.seat, agent.name),
             "role": agent.role,
             "tag": agent.tag,
             "harness": agent.harness,

@@ -13,6 +13,7 @@ from palaver.harness.profiles import profile_of
 from palaver.model.agent import Caller
 from palaver.model.lines.holder_ops import LIMIT_EVIDENCE_BYTES, AnswerOp, LaneOp
 from palaver.model.message import INSTANCE
+from palaver.routing.policy import require_own_mail
 
 
 class Lanes:
@@ -36,6 +37,7 @@ class Lanes:
         """
         if caller.kind != INSTANCE:
             raise WhoAreYou("only an agent has lanes: join first")
+        require_own_mail(caller)
         kind = _parse_kind(op.kind)
         ability = Ability(
             kind=kind,

@@ -59,7 +59,8 @@ class Names:
         if agent is not None and agent.parent and not agent.left:
             parent = self.caller(agent.parent)
             # It has at most the standing of whoever speaks for its parent.
-            return replace(caller_for(agent, at_most=parent.standing), by=parent.by)
+            own = caller_for(agent, at_most=parent.standing)
+            return replace(own, by=parent.by, is_orphan=parent.is_orphan)
         raise WhoAreYou(f"this connection has not opened the name {name}: join first")
 
     def _own(self) -> Caller:

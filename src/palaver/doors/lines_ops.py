@@ -32,6 +32,7 @@ from palaver.model.message import HUMAN, INSTANCE
 from palaver.model.query import Query
 from palaver.model.request import Acknowledge, Put, Request, Send, SetStatus
 from palaver.model.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
+from palaver.routing.policy import require_own_mail
 
 Reply = Callable[[bytes], None]
 
@@ -162,6 +163,7 @@ class Session:
         caller = self._names.caller(name)
         if caller.kind not in (INSTANCE, HUMAN):
             raise WhoAreYou("a script has no mail of its own: join first")
+        require_own_mail(caller)
         if caller.name not in self._listeners:
             taker = self._services.delivery.take(caller.name, window=_LIMIT_UNACKED, is_pushed=True)
             self._listeners[caller.name] = taker, self._spawn(self._push_mail(caller.name, taker))

@@ -7,12 +7,16 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from palaver.errors import BadRequest
 from palaver.harness.marks import PRESENCE_MARKS, SEAT_MARK, SESSION_MARKS
 from palaver.links.environment import Environments, Surroundings
 from palaver.links.holders import Below, Holders
 from palaver.links.identity import (
+    HUMAN,
+    SCRIPT,
     Claim,
     choose_seat,
+    is_orphan,
     is_stranger,
     is_within,
     named_subagent,
@@ -23,9 +27,13 @@ from palaver.links.identity import (
 )
 from palaver.links.joining import Anchor, anchor_for_join
 from palaver.links.process import Process, ancestors
-from palaver.links.seats import Anchored, SeatIndex, seat_mark
+from palaver.links.seats import Anchored, SeatIndex
+from palaver.links.terminals import AgentTerminals
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 
+_SHELLS: Final = frozenset(
+    {"ash", "bash", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "sh", "tcsh", "xonsh", "zsh"}
+)
 _HARNESS_OF_MARK: Final = {
     name: harness
     for table in (SESSION_MARKS, PRESENCE_MARKS)
@@ -43,6 +51,7 @@ class Doorstep:
     """Terminals that holders own, as device numbers."""
     environments: Environments = field(default_factory=Environments)
     holders: Holders = field(default_factory=lambda: Holders(""))
+    agent_terminals: AgentTerminals = field(default_factory=lambda: AgentTerminals(""))
 
     def who(self, chain: Sequence[Process], claim: Claim) -> Caller:
         """Name the caller whose chain this is; raise WhoAreYou when it could be several."""
@@ -56,13 +65,16 @@ class Doorstep:
         # A harness that stands above and is nobody runs its sessions itself: maybe another's a second time.
         own = [name for found in around for name in SESSION_MARKS.get(found.harness or "", ())]
         seen = [replace(found, marks=_without(found.marks, own)) for found in around]
-        return who_is_asking(
+        caller = who_is_asking(
             chain,
             self._bound(replace(claim, marks=_without(claim.marks, own)), seen),
             self.seats,
             marks_above=below is not None or any(found.can_be_harness for found in around),
             holder_ttys=self.holder_ttys,
         )
+        if caller is HUMAN and self.agent_terminals.has_agent(chain[0].tty):
+            return SCRIPT
+        return caller if caller is HUMAN else replace(caller, is_orphan=is_orphan(chain, self.seats))
 
     def is_forged(self, chain: Sequence[Process], claim: Claim, child: str = "") -> bool:
         """True when what asks was started by one session of an anchor and names another: it gets nothing.
@@ -86,7 +98,26 @@ class Doorstep:
         if below is not None and below.seats:
             chain = chain[: below.index]
         around = [self.environments.look(process) for process in chain]
-        return anchor_for_join(chain, claim, pid, self.seats, around)
+        anchor = anchor_for_join(chain, claim, pid, self.seats, around)
+        index = next(index for index, process in enumerate(chain) if process.pid == anchor.seat.pid)
+        if self._is_persons_shell(chain[index:], around[index:]) and self.who(chain, claim) is not HUMAN:
+            raise BadRequest(
+                f"process {anchor.seat.pid} is the shell of a person's terminal, and only that person makes "
+                "it an agent: run 'pal join' in its foreground, or start the agent with 'pal run'"
+            )
+        return anchor
+
+    def _is_persons_shell(self, chain: Sequence[Process], around: Sequence[Surroundings]) -> bool:
+        """Whether the chain begins with the shell that a terminal of nobody's was opened with."""
+        shell = chain[0]
+        return (
+            shell.pid == shell.session
+            and shell.tty != 0
+            and shell.tty not in self.holder_ttys
+            and shell.name.removeprefix("-") in _SHELLS
+            and not self.seats.was_seat(chain)
+            and not any(found.can_be_harness for found in around)
+        )
 
     def _left_behind(self, chain: Sequence[Process], claim: Claim, below: Below) -> Caller | None:
         """Name the agent that left the caller behind, to be adopted by the holder; None when it is unclear.
@@ -104,10 +135,12 @@ class Doorstep:
             if agent in agents or self._is_below(agent, chain[below.index])
         ]
         subagents = [agent for seat in below.seats for agent in self.seats.subagents_at(seat)]
-        anchored = Anchored(below.index, agents, subagents)
+        anchored = Anchored(below.index, agents, subagents, self.seats.secret)
         agent = named_subagent(anchored, claim) or (inside[0] if inside else choose_seat(anchored, claim))
         limit = min(standing_of_role(one.role) for one in (*agents, *inside))
-        return seated(agent, is_lowered=True, limit=limit)
+        # Everything below the holder is its agent's; that it is somebody else inside, only a mark says.
+        by = agents[0].name if agent in inside and agent not in agents else None
+        return seated(agent, is_lowered=True, limit=limit, by=by)
 
     def _is_below(self, agent: Agent, holder: Process) -> bool:
         seat = agent.seat
@@ -150,7 +183,13 @@ class Doorstep:
             return True
         own = around[-1].marks if agent.harness else self.environments.look(anchor).marks
         entries = [*claim.marks.items(), *(entry for found in around for entry in found.marks.items())]
-        return any(_is_foreign(name, value, agent) for name, value in entries if own.get(name) != value)
+        return any(self._is_foreign(name, value, agent) for name, value in entries if own.get(name) != value)
+
+    def _is_foreign(self, name: str, value: str, agent: Agent) -> bool:
+        """True for a mark of another harness or another seat than the agent's."""
+        if name == SEAT_MARK:
+            return bool(value) and (agent.seat is None or value != self.seats.mark(agent.seat, agent.name))
+        return bool(value) and _HARNESS_OF_MARK.get(name, agent.harness) != agent.harness
 
     def _bound(self, claim: Claim, around: Sequence[Surroundings]) -> Claim:
         """Give a claim that means nobody the nearest parent's marks: its own may have been cleared."""
@@ -164,10 +203,3 @@ class Doorstep:
 
 def _without(marks: Mapping[str, str], names: Container[str]) -> Mapping[str, str]:
     return {name: value for name, value in marks.items() if name not in names}
-
-
-def _is_foreign(name: str, value: str, agent: Agent) -> bool:
-    """True for a mark of another harness or another seat than the agent's."""
-    if name == SEAT_MARK:
-        return bool(value) and (agent.seat is None or value != seat_mark(agent.seat, agent.name))
-    return bool(value) and _HARNESS_OF_MARK.get(name, agent.harness) != agent.harness

@@ -10,7 +10,7 @@ A mark binds or lowers. Nothing the caller says, and nothing that could not be r
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
@@ -21,6 +21,7 @@ from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
 from palaver.model.names import SCRIPT_NAME
 
 HUMAN: Final = Caller(name="human", standing=Standing.HUMAN, kind="human")
+_ADOPTERS: Final = frozenset({"systemd", "init", "launchd"})
 SCRIPT: Final = Caller(name=SCRIPT_NAME, standing=Standing.WORKER, kind="external")
 
 
@@ -67,7 +68,7 @@ def who_is_asking(
         return seated(agent, is_lowered=is_lowered, limit=limit)
     if meant := seats.marked(claim.marks):
         lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
-        return seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role))
+        return seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role), by=SCRIPT.name)
     is_unmarked = not marks_above and not claim.has_mark
     if is_unmarked and not seats.was_seat(chain) and _is_at_terminal(chain, holder_ttys):
         return HUMAN
@@ -90,7 +91,11 @@ def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
     fitting = [agent for agent, key in zip(agents, keys, strict=True) if key and _key_of(agent) == key]
     fitting = fitting or _marked_by_others(agents, claim)
     if not fitting and not any(keys) and (mark := claim.marks.get(SEAT_MARK)):
-        fitting = [agent for agent in agents if agent.seat and seat_mark(agent.seat, agent.name) == mark]
+        fitting = [
+            agent
+            for agent in agents
+            if agent.seat and seat_mark(agent.seat, agent.name, anchored.secret) == mark
+        ]
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(agent.name for agent in agents)
@@ -128,7 +133,7 @@ def who_joins(caller: Caller) -> Caller:
 
     What it then may do is decided anew, and again by those beside it.
     """
-    return SCRIPT if caller.name == SCRIPT.name else caller
+    return replace(SCRIPT, is_orphan=caller.is_orphan) if caller.name == SCRIPT.name else caller
 
 
 def named_subagent(anchored: Anchored, claim: Claim) -> Agent | None:
@@ -178,12 +183,23 @@ def _is_other_session(agent: Agent, claim: Claim) -> bool:
     return bool(key) and _key_for(agent, claim) not in ("", key)
 
 
-def seated(agent: Agent, *, is_lowered: bool, limit: Standing) -> Caller:
-    """Give an agent as the caller, with no more rights than the limit; lowered, than a worker's."""
+def seated(agent: Agent, *, is_lowered: bool, limit: Standing, by: str | None = None) -> Caller:
+    """Give an agent as the caller, with no more rights than the limit; lowered, than a worker's.
+
+    `by` says who speaks, where only a mark says that it is this agent.
+    """
     standing = min(standing_of_role(agent.role), limit)
     if is_lowered:
         standing = min(standing, Standing.WORKER)
-    return Caller(name=agent.name, standing=standing, kind="instance", harness=agent.harness, seat=agent.seat)
+    return Caller(
+        name=agent.name,
+        standing=standing,
+        kind="instance",
+        harness=agent.harness,
+        by=by,
+        seat=agent.seat,
+        is_marked=by is not None,
+    )
 
 
 def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bool:
@@ -203,6 +219,23 @@ def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bo
     )
 
 
+def is_orphan(chain: Sequence[Process], seats: SeatIndex) -> bool:
+    """Whether an agent may have started this process and left it behind.
+
+    An orphan has no parent but the process that adopts orphans. A service looks the same. So it counts as an
+    orphan unless the topmost process below the adopter is older than every agent.
+    """
+    if not chain or chain[-1].ppid != 0 or seats.was_seat(chain):
+        return True
+    adopter = next((index for index, one in enumerate(chain) if index and is_adopter(one)), None)
+    return adopter is not None and not seats.is_older_than_all(chain[adopter - 1])
+
+
+def is_adopter(process: Process) -> bool:
+    """Whether a process becomes the parent of processes whose own parent has ended."""
+    return process.pid == 1 or process.name in _ADOPTERS
+
+
 def act_as(caller: Caller, target: Agent) -> Caller:
     """Give the caller in the name of another, or refuse. What is done is logged with `by`.
 
@@ -212,6 +245,11 @@ def act_as(caller: Caller, target: Agent) -> Caller:
     """
     if caller.name == target.name:
         return caller
+    if caller.is_orphan:
+        raise NotPerson(
+            f"the process that started this one has ended, so nobody knows whose it is: it may not use --as "
+            f"{target.name}"
+        )
     standing = standing_of_role(target.role)
     if caller.standing is not Standing.HUMAN:
         _check_target(caller, target, standing)

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from palaver.errors import AlreadyJoined, BadRequest
 from palaver.harness.marks import SESSION_MARKS, SHARED_HARNESSES, harness_of
 from palaver.links.environment import Surroundings
-from palaver.links.identity import Claim
+from palaver.links.identity import Claim, is_adopter
 from palaver.links.process import Process
 from palaver.links.seats import SeatIndex
 from palaver.model.agent import Seat
-
-_ADOPTERS: Final = frozenset({"systemd", "init", "launchd"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ def anchor_for_join(
     own = seats.nearest(chain)
     if own is not None and index > own.index:
         raise AlreadyJoined(own.agents[0].name)  # whatever sits above it, the caller is somebody
-    if index >= len(chain) or (_is_adopter(chain[index]) and index != harness_index):
+    if index >= len(chain) or (is_adopter(chain[index]) and index != harness_index):
         raise BadRequest(
             "whoever started this process has ended, so there is no process to sit at: "
             "join from a shell that stays, or choose a process with --pid"
@@ -85,10 +82,6 @@ def _asked_index(chain: Sequence[Process], pid: int) -> int:
     raise BadRequest(f"process {pid} is not one of those you were started by")
 
 
-def _is_adopter(process: Process) -> bool:
-    return process.pid == 1 or process.name in _ADOPTERS
-
-
 def _nearest_harness(
     chain: Sequence[Process], surroundings: Sequence[Surroundings], below: Sequence[Mapping[str, str]]
 ) -> int | None:
@@ -97,7 +90,7 @@ def _nearest_harness(
         if surroundings[index].harness:
             return index
         # An orphan's marks come from a parent that is gone, not from the one that adopted it.
-        if harness_of(_introduced(index, surroundings, below)) and not _is_adopter(chain[index]):
+        if harness_of(_introduced(index, surroundings, below)) and not is_adopter(chain[index]):
             return index
     return None
 

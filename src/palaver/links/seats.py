@@ -1,6 +1,6 @@
 """Which process, mark or harness session belongs to which agent. Looks at no process and knows no rights."""
 
-import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,10 +12,10 @@ from palaver.model.agent import Agent, Seat
 _Table = dict[object, dict[str, Agent]]
 
 
-def seat_mark(seat: Seat, name: str) -> str:
-    """Give the value of PALAVER_SEAT for the processes of a seat: a name for it, and no secret."""
+def seat_mark(seat: Seat, name: str, secret: bytes = b"") -> str:
+    """Return the value of PALAVER_SEAT for the processes of a seat. Nobody computes it without the secret."""
     parts = repr((seat.boot, seat.pid, seat.start, seat.key, name))
-    return hashlib.sha256(parts.encode()).hexdigest()[:32]
+    return hmac.new(secret, parts.encode(), "sha256").hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Anchored:
     """Who sits there, by name: several where one process runs several sessions."""
     subagents: Sequence[Agent] = ()
     """The sub-agents of those, by name: only who brings the key of one is that one."""
+    secret: bytes = b""
+    """The secret of which the marks of these seats are made."""
 
 
 class SeatIndex:
@@ -38,8 +40,10 @@ class SeatIndex:
     process any more; its marks still mean it.
     """
 
-    def __init__(self, boot: str, agents: Sequence[Agent] = ()) -> None:
+    def __init__(self, boot: str, agents: Sequence[Agent] = (), *, secret: bytes = b"") -> None:
         self.boot: Final = boot
+        self.secret: Final = secret
+        self._first_start: int | None = None
         self._agents: dict[str, Agent] = {}
         self._anchors: _Table = {}
         self._marks: _Table = {}
@@ -64,10 +68,19 @@ class SeatIndex:
         """Take in that an agent sits at a process, or sat there before. It is never forgotten."""
         if seat.boot == self.boot:
             self._former.add((seat.pid, seat.start))
+            self._first_start = min(seat.start, self._first_start or seat.start)
 
     def was_seat(self, chain: Sequence[Process]) -> bool:
         """Whether an agent sits or has sat at a process of the chain."""
         return any((process.pid, process.start) in self._former for process in chain)
+
+    def is_older_than_all(self, process: Process) -> bool:
+        """Whether a process started before every agent of this boot, so that none can have started it."""
+        return self._first_start is None or process.start < self._first_start
+
+    def mark(self, seat: Seat, name: str) -> str:
+        """Return the value of PALAVER_SEAT for the processes of an agent's seat."""
+        return seat_mark(seat, name, self.secret)
 
     def drop(self, name: str) -> None:
         """Forget an agent; nothing happens when it is not known."""
@@ -87,7 +100,7 @@ class SeatIndex:
                 places.append((self._subagents, (agent.seat.pid, agent.seat.start)))
             return places
         if agent.seat is not None:
-            places.append((self._marks, seat_mark(agent.seat, agent.name)))
+            places.append((self._marks, self.mark(agent.seat, agent.name)))
             if agent.seat.boot == self.boot:
                 places.append((self._anchors, (agent.seat.pid, agent.seat.start)))
         # What lives on a connection keeps the hash of a secret there, and no session of a harness.
@@ -115,7 +128,7 @@ class SeatIndex:
         """Give the first process of the chain that is somebody, or None."""
         for index, process in enumerate(chain):
             if self.is_anchor(process):
-                return Anchored(index, self.at(process), self.subagents_at(process))
+                return Anchored(index, self.at(process), self.subagents_at(process), self.secret)
         return None
 
     def marked(self, marks: Mapping[str, str]) -> list[Agent]:

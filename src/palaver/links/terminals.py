@@ -5,9 +5,12 @@ of a process is asked of the system each time, as it can be given one after it w
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from palaver.links.process import Process, read_process
 from palaver.model.agent import Agent, Seat
+
+_STOPPED: Final = ("T", "t")
 
 
 class HolderTerminals:
@@ -37,3 +40,38 @@ class HolderTerminals:
                 self._known.pop(seat, None)
             elif process.tty:
                 self._known[seat] = process.tty
+
+
+class AgentTerminals:
+    """The terminals of people at which agents run that no holder has. Belongs to one thread.
+
+    While an agent runs at a person's terminal, the system does not say which of the two a process there
+    belongs to: a process can be given another parent (CLONE_PARENT), and can type for the person (TIOCSTI).
+    """
+
+    def __init__(self, boot: str, read: Callable[[int], Process | None] = read_process) -> None:
+        self._boot = boot
+        self._read = read
+        self._seats: dict[int, set[tuple[int, int]]] = {}
+
+    def put(self, agent: Agent) -> None:
+        """Take in an agent as it is now. One that has left counts until its process has ended."""
+        seat = agent.seat
+        if seat is None or agent.holder or seat.boot != self._boot:
+            return
+        process = self._read(seat.pid)
+        if process is not None and process.start == seat.start and process.tty:
+            self._seats.setdefault(process.tty, set()).add((seat.pid, seat.start))
+
+    def has_agent(self, tty: int) -> bool:
+        """Whether an agent runs at this terminal now; one that is stopped does not."""
+        seats = self._seats.get(tty, set())
+        for pid, start in list(seats):
+            process = self._read(pid)
+            if process is None or process.start != start or process.is_zombie or process.tty != tty:
+                seats.discard((pid, start))
+            elif process.state not in _STOPPED:
+                return True
+        if not seats:
+            self._seats.pop(tty, None)
+        return False

@@ -104,3 +104,7 @@ class Caller:
     by: str | None = None
     """Who speaks in this name, when it is somebody else."""
     seat: Seat | None = None
+    is_marked: bool = False
+    """Only a mark says that it is this agent."""
+    is_orphan: bool = False
+    """The process that started it may have ended. It does not use --as and takes no messages."""

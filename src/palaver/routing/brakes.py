@@ -30,7 +30,7 @@ class Chain:
 
 def is_counted(caller: Caller) -> bool:
     """Tell whether a caller is an agent under a harness, speaking for itself or its own child."""
-    return bool(caller.harness) and caller.by not in _NOT_COUNTED
+    return bool(caller.harness) and (caller.is_marked or caller.by not in _NOT_COUNTED)
 
 
 def chain_of(caller: Caller, answered: Event | None) -> Chain | None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from palaver.errors import BadRequest, NotAllowed, ReservedType
+from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType
 from palaver.model.agent import Caller, Standing
 
 RESERVED_TYPES: Final = frozenset(
@@ -64,6 +64,15 @@ def is_foreign_type(type: str) -> bool:
 def can(standing: Standing, needed: Standing) -> bool:
     """Tell whether a standing is enough."""
     return standing >= needed
+
+
+def require_own_mail(caller: Caller) -> None:
+    """Refuse an orphan that would take an agent's messages: nobody knows who started it."""
+    if caller.is_orphan:
+        raise NotPerson(
+            f"the process that started this one has ended, so it may not take the messages of {caller.name}: "
+            "run the command from the agent's own process"
+        )
 
 
 def require(caller: Caller, needed: Standing, request: str) -> None:

@@ -10,7 +10,6 @@ from palaver.doors.terminal_view import closed_gates
 from palaver.doors.views import agents_view, caller_view, last_sent, recently_sent
 from palaver.errors import AlreadyJoined, UsageError
 from palaver.links.identity import who_joins
-from palaver.links.seats import seat_mark
 from palaver.log.state import read_unread, read_unsure
 from palaver.model.names import SCRIPT_NAME
 from palaver.model.request import Join, Leave, Register, SetStatus
@@ -66,7 +65,7 @@ async def _say_joined(call: Call, joined: Joined) -> int:
             "new": joined.is_new,
         }
         if agent.seat is not None:
-            view |= {"pid": agent.seat.pid, "seat": seat_mark(agent.seat, agent.name)}
+            view |= {"pid": agent.seat.pid, "seat": call.services.seats.mark(agent.seat, agent.name)}
         await call.say_json(view)
         return 0
     lines = [f"you are {agent.name}" if not agent.remote else f"{agent.name} is known here"]

@@ -24,6 +24,7 @@ from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.life import BYE
 from palaver.model.message import INSTANCE
+from palaver.routing.policy import require_own_mail
 
 ABILITY: Final = Ability(
     kind=LaneKind.NATIVE,
@@ -54,6 +55,7 @@ async def monitor(call: Call) -> int:
     """Carry the caller's mail until its session ends. When the bus stops, the client waits for the next."""
     if call.caller.kind != INSTANCE:
         raise WhoAreYou("only an agent has mail that could come: join first with 'pal join'")
+    require_own_mail(call.caller)
     call.connection.comes_back = True
     watching = _Monitor(call, _read_token(call.asked.resume))
     unsubscribe = call.services.log.subscribe(watching.follow)

@@ -17,6 +17,7 @@ from palaver.model.delivery import Grade
 from palaver.model.envelope import Event
 from palaver.model.place import Place
 from palaver.model.request import Acknowledge
+from palaver.routing.policy import require_own_mail
 
 _tokens: Final = msgspec.json.Decoder(list[Place])
 _encode: Final = msgspec.json.Encoder().encode
@@ -29,6 +30,7 @@ async def recv(call: Call) -> int:
     await doubt_names(call, call.parsed.values("--from"))
     if call.parsed.has("--peek") or call.parsed.has("--after"):
         return await peek(call, name, limit)
+    require_own_mail(call.caller)
     if await _has_resumed(call) and not call.parsed.has("--follow"):
         return 0
     is_pushed = call.parsed.has("--follow")

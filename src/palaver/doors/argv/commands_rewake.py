@@ -22,6 +22,7 @@ from palaver.harness.setups import INSTALLED
 from palaver.model.envelope import Event
 from palaver.model.life import BYE, SEAT_TYPES
 from palaver.model.message import INSTANCE
+from palaver.routing.policy import require_own_mail
 
 ABILITY: Final = Ability(kind=LaneKind.NATIVE, reaches_busy=False, wakes_idle=True, limit=LIMIT_MESSAGES)
 WAKES: Final = 2
@@ -52,6 +53,7 @@ async def rewake(call: Call) -> int:
         if is_start and await _is_somebody_new(call):
             call.connection.come_again()
         return 0
+    require_own_mail(call.caller)
     if call.caller.harness != _HARNESS or _has_its_own(call):
         return 0
     waiting = _Waiter(call)

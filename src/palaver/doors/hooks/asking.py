@@ -65,6 +65,8 @@ class HookAsking:
         news = replace(news, is_woken=has_waker(harness, asked.environment))
         if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
             return None
+        if caller.is_orphan:
+            return None  # the answer would hold messages
         if is_installed and self._services.broker.directory.is_launched(caller.name):
             return None  # it was given hooks when it was started, and must not be heard twice
         speaks = await self.desk.speakers.of(caller, news)
