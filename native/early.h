@@ -44,7 +44,7 @@ void early_main(char **stack)
     read_arguments(count, all);
     if (call.version)
         say_version();
-    if (call.help || call.up || call.down || call.mcp || call.monitor)
+    if (call.help || call.up || call.down || call.mcp || call.monitor || call.repair)
         start_library();
     if (call.hook)
         begin_hook_limit();

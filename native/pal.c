@@ -96,7 +96,7 @@ static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
     const char *home;
-    bool home_given, version, help, foreground, json, hook, up, down, mcp, monitor, rewake;
+    bool home_given, version, help, foreground, json, repair, hook, up, down, mcp, monitor, rewake;
 } call;
 
 static char cwd[PATH_MAX];
@@ -188,6 +188,8 @@ int main(int argc, char **argv)
     if (!sys_cwd(cwd, sizeof cwd))
         cwd[0] = 0; /* it was removed; the daemon is told so by an empty name */
     find_home();
+    if (call.repair) /* the daemon may not start, and must not run */
+        run_python("palaver.cli", call.all + 1, call.count - 1);
     if (call.up || call.down)
         check_arguments();
     if (call.up) {

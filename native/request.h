@@ -30,6 +30,8 @@ static void read_arguments(int count, char **all)
             call.help = true;
         } else if (same(arg, "--foreground")) {
             call.foreground = true;
+        } else if (same(arg, "--repair")) {
+            call.repair = true;
         } else if (same(arg, "--json")) {
             call.json = true;
         } else if (!call.verb_at && same(arg, "--version")) {
@@ -42,6 +44,7 @@ static void read_arguments(int count, char **all)
     const char *verb = call.verb_at ? all[call.verb_at] : "help";
     if (same(verb, "help") || same(verb, "completion") || same(verb, "__complete"))
         call.help = true;
+    call.repair = call.repair && same(verb, "doctor") && !call.help;
     if (!call.help) { /* which never has an effect, whatever stands beside it */
         call.hook = same(verb, "hook");
         call.up = same(verb, "up");

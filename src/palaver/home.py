@@ -184,7 +184,8 @@ def file_system_of(path: Path) -> str:
 
 def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
     """Take the one lock of a home, waiting for a daemon on its way out; None when one is there to stay."""
-    lock = (home / "daemon.lock").open("a+", encoding="ascii")
+    handle = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.fdopen(handle, "r+", encoding="ascii")
     end = time.monotonic() + _LOCK_WAIT_S
     while True:
         try:
@@ -195,9 +196,11 @@ def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
                 return None
             time.sleep(_LOOK_AGAIN_S)
         else:
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
+            # Over what is there, and then cut: a full disk has no room for a new block.
+            pid = f"{os.getpid()}\n".encode()
+            with suppress(OSError):
+                os.pwrite(lock.fileno(), pid, 0)
+                os.ftruncate(lock.fileno(), len(pid))
             return lock
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Result, new_home
+from tests.daemon.stage import Home, Result, new_home, wait_until
 
 from palaver.log.storage import FILE_NAME
 
@@ -37,11 +37,11 @@ def small() -> Iterator[Home]:
             subprocess.run(["umount", home.path], check=True)
 
 
-def fill(home: Home) -> tuple[list[int], Result]:
+def fill(home: Home, body: bytes = BODY) -> tuple[list[int], Result]:
     """Send until there is no room: the places of what was stored, and the first refusal."""
     places: list[int] = []
     for _ in range(TRIES):
-        sent = home.pal("send", "--stdin", "--json", content=BODY)
+        sent = home.pal("send", "--stdin", "--json", content=body)
         if sent.status:
             return places, sent
         places.append(sent.json["seq"])
@@ -92,20 +92,40 @@ def test_a_daemon_killed_on_a_full_disk_has_lost_nothing(small: Home) -> None:
     assert check(small) == "ok"
 
 
-def test_a_daemon_that_comes_back_to_a_disk_without_a_byte_left_serves_or_says_why_not(small: Home) -> None:
+def test_a_daemon_that_comes_back_to_a_disk_without_a_byte_left_serves_reads(small: Home) -> None:
+    nova = small.shell()
+    nova.ok("join", "--name", "nova")
+    small.ok("send", "@nova", "--", "hello")
     filler = small.path / "filler"
-    filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
+    filler.write_bytes(b"\0" * (SIZE_BYTES * 2 // 3))
     places, _ = fill(small)
-    small.kill()
     stuffing = stuff(small.path)
+    places += fill(small, b"x")[0]
+    small.kill()
 
-    back = small.pal("up")
+    small.ok("up")
+    stored = [event["seq"] for event in small.events("--type", "message")]
+    agents = small.ok("list", "--json").out
+    shown = small.ok("show", str(places[0])).out
+    mail = nova.ok("recv", "--peek", "--limit", "1", "--json").lines
+    refused = small.pal("send", "--json", "--", "no room")
+
+    assert stored[1:] == places
+    assert "nova" in agents
+    assert "xxx" in shown
+    assert [message["text"] for message in mail] == ["hello"]
+    assert (refused.status, refused.error["error"]) == (1, "disk_full")
+    assert "only reading is possible until there is room" in refused.error["message"]
+
     stuffing.unlink()
     filler.unlink()
-    stored = [event["seq"] for event in small.events("--type", "message")]
+    wait_until(lambda: small.pal("send", "--", "room").status == 0)
 
-    assert back.status == 0 or back.err.startswith("pal: the daemon did not start: there is no room")
-    assert stored == places
+    assert small.texts()[-1] == "room"
+    starts = [event for event in small.events("--type", "life") if "daemon_started" in str(event)]
+    assert [start["payload"]["pid"] for start in starts[1:]] == [small.pid]
+    assert starts[-1]["seq"] > places[-1]
+    assert check(small) == "ok"
 
 
 def test_a_daemon_that_cannot_make_its_log_for_want_of_room_says_so(small: Home) -> None:

@@ -48,6 +48,19 @@ def main() -> int:
     if parsed.command.path == ("config", "edit") and not parsed.is_help:
         # The client says where the bus lives, however that was found out.
         return edit_settings(Path(os.environ["PALAVER_HOME"]), os.environ)
+    if parsed.command.path == ("doctor",) and parsed.has("--repair") and not parsed.is_help:
+        from palaver.cli.repair import repair_home  # help and completion need none of it
+
+        return repair_home(Path(os.environ["PALAVER_HOME"]), is_json=parsed.form == "json")
+    if parsed.command.path == ("backup",) and not parsed.is_help:
+        from palaver.cli.repair import backup_home  # as above
+
+        return backup_home(
+            Path(os.environ["PALAVER_HOME"]),
+            Path(parsed.positionals[0]).absolute(),
+            is_json=parsed.form == "json",
+            may_replace=parsed.has("--yes"),
+        )
     if parsed.command.path in _INSTALLING and not parsed.is_help:
         return _INSTALLING[parsed.command.path](parsed, os.environ)
     if parsed.command.path == ("chat",) and not parsed.is_help:

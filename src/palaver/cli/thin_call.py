@@ -28,6 +28,7 @@ class Call:
         "is_foreground",
         "is_help",
         "is_json",
+        "is_repair",
         "is_version",
         "verb",
         "verb_at",
@@ -38,11 +39,13 @@ class Call:
         self.home: bytes | None = None
         self.is_help = False
         self.is_json = False
+        self.is_repair = False
         self.is_foreground = False
         self.is_version = False
         self.verb_at = self._read()
         # Help never has an effect, whatever stands beside it.
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
+        self.is_repair = self.is_repair and self.verb == b"doctor"
         # Completion runs while a person types, its script at every start of a shell: it starts nothing.
         if self.verb in (b"completion", b"__complete"):
             self.verb = b"help"
@@ -66,6 +69,8 @@ class Call:
                 self.is_help = True
             elif argument == b"--json":
                 self.is_json = True
+            elif argument == b"--repair":
+                self.is_repair = True
             elif argument == b"--foreground":
                 self.is_foreground = True
             elif argument == b"--version" and verb_at is None:

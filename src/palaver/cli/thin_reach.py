@@ -36,7 +36,12 @@ class Reach:
         self._failures = 0
 
     def prepare(self) -> None:
-        """Do what `up` and `down` do before anybody is reached; in the foreground `up` ends here."""
+        """Do what `up` and `down` do before anybody is reached; in the foreground `up` ends here.
+
+        So does a repair: the daemon may not start, and must not run.
+        """
+        if self._call.is_repair:
+            self.run_python(b"palaver.cli", self._call.arguments)
         if self._call.verb not in (b"up", b"down"):
             return
         if self._call.has_more_words():

@@ -87,12 +87,14 @@ def _usable(home: Path) -> Iterator[None]:
 
 
 async def _serve(home: Path, loaded: Loaded, ready: Ready, wanted: Mapping[str, str | int]) -> None:
-    daemon = Daemon(home, loaded, SystemClock(), wanted)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_write_down)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, daemon.stop, number.name)
-    await daemon.run(ready)
+    is_again = True
+    while is_again:
+        daemon = Daemon(home, loaded, SystemClock(), wanted)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, daemon.stop, number.name)
+        is_again = await daemon.run(ready)
 
 
 def _write_down(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

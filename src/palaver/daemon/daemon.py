@@ -8,11 +8,14 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from palaver import __version__
 from palaver.broker.broker import SYSTEM_CALLER, Broker
@@ -44,7 +47,7 @@ from palaver.doors.tokens import TokenBook
 from palaver.doors.transcripts import TranscriptBook
 from palaver.doors.unix import UnixDoor
 from palaver.doors.views import agents_view, mail_view
-from palaver.errors import PalaverError
+from palaver.errors import DiskFull, PalaverError
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
     Ready,
@@ -63,6 +66,7 @@ from palaver.links.process import ancestors
 from palaver.links.tickets import Tickets
 from palaver.log.fold import apply
 from palaver.log.sqlite import SqliteLog
+from palaver.log.storage import damaged
 from palaver.model.agent import Seat
 from palaver.model.ids import UlidSource
 from palaver.model.request import Gone, Started
@@ -74,6 +78,8 @@ _logger: Final = logging.getLogger("palaver")
 _FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 
 _LOST: Final = "the home was removed"
+
+_ROOM: Final = "there is room again"
 
 
 class Daemon:
@@ -98,16 +104,22 @@ class Daemon:
         self._reason = self._reason or reason
         self._stopped.set()
 
-    async def run(self, ready: Ready) -> None:
-        """Serve until stopped. `ready` is told once the door is open."""
+    async def run(self, ready: Ready) -> bool:
+        """Serve until stopped. `ready` is told once the door is open.
+
+        True means: begin again with another daemon, for a disk that was full at the start has room now.
+        """
         sql_limit_s = self._settings.sql_timeout_ms / 1000
         log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
+        if log.lost:
+            _logger.error("%s; 'pal doctor' says what to do", log.lost)
         try:
             failure = await self._serve(log, ready)
         finally:
             await log.close()
         if failure is not None:
             raise failure
+        return self._reason == _ROOM
 
     async def _serve(self, log: SqliteLog, ready: Ready) -> Exception | None:
         """Open the doors and close them again; give what went wrong, which a task group would wrap."""
@@ -123,6 +135,13 @@ class Daemon:
                     await self._stopped.wait()
                     _logger.info("stopping: %s", self._reason)
                     await self._shut(doors)
+            except (
+                sqlite3.Error,
+                UnicodeError,
+                msgspec.MsgspecError,
+            ) as error:  # Rows that nothing can read.
+                _logger.exception("the log cannot be read")
+                return damaged(error)
             except Exception as error:
                 return error
             finally:
@@ -146,33 +165,48 @@ class Daemon:
         closing.callback(trace.close)
         reactors.delivery.trace = trace.note
         prune_traces(self._home)
-        await middle.broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
+        is_read_only = False
+        try:
+            await middle.broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
+        except DiskFull as error:
+            is_read_only = True
+            _logger.error("%s; only reading is possible until there is room", error)
+            log.refuse_commits(DiskFull(f"{error}; only reading is possible until there is room"))
         # What follows from those who are gone by now must not stand before the start.
         middle.roll.start()
         if self._wanted:
             self._take_wanted(middle.roll)
         subagents = Subagents(log, middle.broker, tasks)
         closing.callback(subagents.close)
-        subagents.start()
-        await middle.attendance.recall()
-        reactors.start()
+        if not is_read_only:
+            subagents.start()
+            await middle.attendance.recall()
+            reactors.start()
         doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
         await doors.unix.open()
         doors.adopted.open()
         closing.callback(MessageFiles(self._home, log, tasks).close)
         closing.callback(DeadSockets(self._home, log).close)
         closing.callback(DeadPlaces(self._home, log, tasks).close)
-        tasks.create_task(take_up_reports(doors.services))
+        if not is_read_only:
+            tasks.create_task(take_up_reports(doors.services))
         await doors.services.http.open(doors.services, self._settings)
         tasks.create_task(Due(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
-        look_after = (
+        look_after: list[Callable[[], object]] = [
             doors.unix.look_after,
             doors.adopted.look_after,
             lambda: self._look_after_log(log, tasks),
-        )
+        ]
+        if is_read_only:
+            look_after.append(lambda: tasks.create_task(self._begin_with_room(log)))
         closing.callback(HomeWatch(self._home, lambda: self.stop(_LOST), call_later, look_after).close)
         return doors
+
+    async def _begin_with_room(self, log: SqliteLog) -> None:
+        """Begin again once a disk that was full has room: the start must be stored before all else."""
+        if await log.has_room():
+            self.stop(_ROOM)
 
     def _look_after_log(self, log: SqliteLog, tasks: GuardedTasks) -> None:
         """Write down once that a file of the log was lost, and bring what was committed to safety."""

@@ -22,7 +22,7 @@ class HomeWatch:
         home: Path,
         lost: Callable[[], None],
         call_later: CallLater,
-        look_after: Sequence[Callable[[], None]] = (),
+        look_after: Sequence[Callable[[], object]] = (),
     ) -> None:
         """The lock is held by now; `lost` is called once, when it was removed or is another.
 

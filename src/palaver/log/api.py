@@ -225,6 +225,13 @@ class Log(Protocol):
         """Read through all that lies beside the log because it is too large for it."""
         ...
 
+    async def check_storage(self) -> Sequence[str]:
+        """Read the whole storage through; a sentence for each kind of damage and for events that are missing.
+
+        Takes long for a large log; the event loop runs on meanwhile.
+        """
+        ...
+
     async def count_unreadable(self) -> int:
         """Return how many events of the log cannot be read back. Every other method skips them."""
         ...

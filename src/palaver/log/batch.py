@@ -10,7 +10,7 @@ from palaver.log.api import Apply, Commit, Decide, Scrub
 from palaver.log.archive import Archives, archived_events, remove_some
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.blobs import Blobs
-from palaver.log.files import LogFiles
+from palaver.log.files import LogFiles, SeqMark
 from palaver.log.records import (
     COLUMNS,
     Record,
@@ -84,9 +84,11 @@ class Batches:
         blobs: Blobs,
         archives: Archives,
         files: LogFiles,
+        mark: SeqMark,
     ) -> None:
         self._connection = connection
         self._files = files
+        self._mark = mark
         self._apply = apply
         self._device = device
         self._blobs = blobs
@@ -115,6 +117,7 @@ class Batches:
             self._roll_back()
             raise
         self.words.written(self._last)
+        self._mark.write(self._last)
         self._files.check()  # Again: a file that was lost meanwhile has taken this commit with it.
         return outcomes
 

@@ -221,6 +221,9 @@ class MemoryLog:
     async def check_blobs(self) -> BlobCount:
         return BlobCount(0)
 
+    async def check_storage(self) -> Sequence[str]:
+        return ()
+
     async def count_unreadable(self) -> int:
         return 0
 

@@ -36,7 +36,8 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str] = MIGRATIONS) -
         for step in steps[found:]:
             for statement in _statements(step):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(steps)}")
+        if found < len(steps):  # Else nothing is written: there may be no room.
+            connection.execute(f"PRAGMA user_version = {len(steps)}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

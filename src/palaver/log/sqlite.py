@@ -6,6 +6,7 @@ own; everything longer runs in the reader's threads.
 
 import asyncio
 import contextlib
+import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -13,14 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from palaver.clock import Clock
-from palaver.errors import PalaverError, StorageFailed
+from palaver.errors import DiskFull, PalaverError, StorageFailed
 from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Decide, Hear, Rows, Scrub
 from palaver.log.archive import Archives, Copier, count_archived
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
 from palaver.log.blob_check import count_blobs, count_unreadable
 from palaver.log.blobs import Blobs
-from palaver.log.files import LogFiles
+from palaver.log.damage import find_damage, note_lost
+from palaver.log.files import LogFiles, SeqMark
 from palaver.log.guard import TIME_LIMIT_S
 from palaver.log.migrations import migrate
 from palaver.log.newest import Newest
@@ -29,7 +31,7 @@ from palaver.log.reader import Reader
 from palaver.log.records import COLUMNS, readable_events
 from palaver.log.redaction import find_containing
 from palaver.log.rows import SqliteRows
-from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from, lay_out_wal
+from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, damaged, failure_from, lay_out_wal
 from palaver.log.upkeep import WAL_BYTES, Upkeep
 from palaver.log.writer import Writer
 from palaver.model.envelope import Event
@@ -70,9 +72,14 @@ class SqliteLog:
         archives: Archives,
         copier: Copier,
         files: LogFiles,
+        mark: SeqMark,
+        lost: str,
     ) -> None:
         """Take the parts that `open` made."""
         self._files = files
+        self._mark = mark
+        self.lost = lost
+        """A sentence when this start has noticed that acknowledged events are missing; else empty."""
         self._is_saved = False
         self._device = device
         self._path = path
@@ -109,13 +116,23 @@ class SqliteLog:
                 _prepare, path, device or _draw_device(), clock.now_ms()
             )
             files = LogFiles(path)
+            mark = SeqMark(directory, kept_device)
             reader = Reader(path, blobs, files, sql_limit_s=sql_limit_s)
             point = connect_reader(path)
             archives = Archives(directory / "archive")
+            lost = note_lost(connection, mark.read(), last_place(connection, archives))
             batches = Batches(
-                connection, apply=apply, device=kept_device, blobs=blobs, archives=archives, files=files
+                connection,
+                apply=apply,
+                device=kept_device,
+                blobs=blobs,
+                archives=archives,
+                files=files,
+                mark=mark,
             )
             newest = Newest(last_place(connection, archives))
+        except UnicodeError as error:  # In a name that SQLite reads back from a damaged file.
+            raise damaged(error) from error
         except (sqlite3.Error, OSError) as error:
             raise failure_from(error) from error
         upkeep = Upkeep(connection, batches.words, lambda: lay_out_wal(path, WAL_BYTES))
@@ -131,6 +148,8 @@ class SqliteLog:
             archives=archives,
             copier=Copier(path, archives, blobs),
             files=files,
+            mark=mark,
+            lost=lost,
         )
 
     @property
@@ -201,6 +220,24 @@ class SqliteLog:
             await self._writer.save(_saved(self._path))
             self._is_saved = True
 
+    def refuse_commits(self, reason: PalaverError) -> None:
+        """Refuse every commit from now on, for as long as this log is open. Reading goes on."""
+        self._writer.refuse(reason)
+
+    async def has_room(self) -> bool:
+        """Try whether something can be written, also while commits are refused; nothing stays of it.
+
+        There must be room for the write-ahead log once more: it is copied into the database when this closes.
+        """
+        disk = os.statvfs(self._path.parent)
+        if disk.f_bavail * disk.f_frsize < self._files.wal_bytes:
+            return False
+        try:
+            await self._writer.try_writing()
+        except DiskFull:
+            return False
+        return True
+
     async def archive(self, before: int) -> Archived:
         self._files.check()
         try:
@@ -238,6 +275,10 @@ class SqliteLog:
     async def check_archives(self) -> int:
         return await asyncio.to_thread(count_archived, self._path, self._archives)
 
+    async def check_storage(self) -> Sequence[str]:
+        self._files.check()
+        return await asyncio.to_thread(find_damage, self._path)
+
     async def check_blobs(self) -> BlobCount:
         return await asyncio.to_thread(count_blobs, self._path, self._blobs)
 
@@ -252,6 +293,7 @@ class SqliteLog:
         await self._writer.close()
         await self._reader.close()
         self._point.close()
+        self._mark.close()
 
     def _events(self, statement: str, value: object) -> list[Event]:
         records = self._point.execute(statement, (value,)).fetchall()
@@ -267,10 +309,13 @@ def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, 
     connection = connect_writer(path)
     try:
         migrate(connection)
-        connection.execute(
-            "INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?), ('made', ?)", (device, str(now_ms))
-        )
-        kept: str = connection.execute("SELECT value FROM meta WHERE key = 'device'").fetchone()[0]
+        found = connection.execute("SELECT value FROM meta WHERE key = 'device'").fetchone()
+        if found is None:
+            connection.execute(
+                "INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?), ('made', ?)",
+                (device, str(now_ms)),
+            )
+        kept: str = device if found is None else found[0]
     except BaseException:
         connection.close()
         raise

@@ -4,6 +4,7 @@ import errno
 import os
 import sqlite3
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -20,6 +21,9 @@ _WRITER: Final = (
     "cache_size = -4096",  # Four megabytes: enough for the ends of the indexes, which are what grows.
 )
 BUSY_TIMEOUT_S: Final = 5.0
+_ROOM_FACTOR: Final = 8
+"""A disk has little room when it has less than this many times what is laid out."""
+_PAGES_AT_ONCE: Final = 1024
 _ZEROS_BYTES: Final = 1024 * 1024
 _STATEMENTS: Final = 64
 _NO_ROOM: Final = frozenset(
@@ -38,6 +42,7 @@ _DRAFTS_FAULT: Final = (
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
 )
+_DAMAGED: Final = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 _NO_ROOM_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
@@ -60,9 +65,12 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def copy_database(source: sqlite3.Connection, target: Path) -> None:
+def copy_database(
+    source: sqlite3.Connection, target: Path, progress: Callable[[int, int, int], None] | None = None
+) -> None:
     """Copy all that a connection sees into a file; it is durable under its name on return.
 
+    With `progress` it is called as that of `sqlite3.Connection.backup`, after every few pages.
     Raises sqlite3.Error or OSError; then there is no new file.
     """
     beside = target.with_name(f"{target.name}.unfinished")
@@ -71,7 +79,7 @@ def copy_database(source: sqlite3.Connection, target: Path) -> None:
     try:
         copy = sqlite3.connect(beside, isolation_level=None)
         try:
-            source.backup(copy)
+            source.backup(copy, pages=-1 if progress is None else _PAGES_AT_ONCE, progress=progress)
             # A copy is one file, and needs nothing next to it.
             copy.execute("PRAGMA journal_mode = DELETE")
         finally:
@@ -98,7 +106,7 @@ def lay_out_wal(path: Path, size_bytes: int) -> None:
 
     A commit that makes a file longer waits for the file system's own journal too. SQLite passes over whatever
     stands behind its last frame, and keeps the length when it begins the file anew. Nothing happens when
-    there is none yet.
+    there is none yet, or when the disk has little room: the events need it.
     """
     try:
         file = os.open(f"{path}-wal", os.O_WRONLY | os.O_CLOEXEC)
@@ -106,6 +114,9 @@ def lay_out_wal(path: Path, size_bytes: int) -> None:
         return
     try:
         length = os.fstat(file).st_size
+        disk = os.fstatvfs(file)
+        if disk.f_bavail * disk.f_frsize < _ROOM_FACTOR * size_bytes:
+            return
         while length < size_bytes:
             length += os.pwrite(file, bytes(min(_ZEROS_BYTES, size_bytes - length)), length)
         os.fsync(file)
@@ -125,8 +136,18 @@ def failure_from(error: BaseException) -> PalaverError:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _NO_ROOM:
             return DiskFull(f"there is no room for the log: {error}; nothing was stored")
+        if code is not None and code & 0xFF in _DAMAGED:
+            return damaged(error)
         return StorageFailed(f"the log could not be written: {error}")
     return BadRequest(f"the event cannot be stored: {error}")
+
+
+def damaged(error: BaseException) -> StorageFailed:
+    """Say of a log that cannot be read what to do about it."""
+    return StorageFailed(
+        f"the log is damaged ({error}): run 'pal down' and then 'pal doctor --repair', "
+        "which saves all that can be read and keeps the damaged files"
+    )
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from palaver.errors import ShuttingDown, TooSlow
+from palaver.errors import PalaverError, ShuttingDown, TooSlow
 from palaver.log.api import LIMIT_WAITING, Commit, Decide, Scrub
 from palaver.log.batch import Batches, LargeDraftError, Order, Outcome
 from palaver.log.newest import Newest
@@ -27,6 +27,9 @@ from palaver.log.upkeep import Upkeep
 _IDLE_S: Final = 0.2
 _LIMIT_BATCH: Final = 2048
 """Commits in one transaction."""
+
+_TRIED_BYTES: Final = 64 * 1024
+"""Room that there must be before commits are accepted again."""
 
 _CLOSING: Final = "the log is closing; nothing was stored"
 
@@ -74,6 +77,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._line: queue.SimpleQueue[_Waiting | _Errand] = queue.SimpleQueue()
         self._end: _Errand | None = None
+        self._refusal: PalaverError | None = None
         self._upkeep = upkeep
         self._pace = pace
         self._in_line = 0
@@ -89,6 +93,8 @@ class Writer:
         """Commit at once, or stand in line; return when it is durable."""
         if self._end is not None:
             raise ShuttingDown(_CLOSING)
+        if self._refusal is not None:
+            raise self._refusal
         if self._line.qsize() >= LIMIT_WAITING:
             raise TooSlow(f"{LIMIT_WAITING} commits wait for the disk; nothing was stored, try again")
         order = Order(decide, request_key)
@@ -105,6 +111,14 @@ class Writer:
     async def rebuild(self) -> int:
         """Fold all events anew, between two batches."""
         return await self._done(self._batches.rebuild)
+
+    def refuse(self, reason: PalaverError) -> None:
+        """Refuse every commit from now on."""
+        self._refusal = reason
+
+    async def try_writing(self) -> None:
+        """Write as much as a few events take, and take it back; raises DiskFull when there is no room."""
+        await self._done(self._try_writing)
 
     async def save(self, target: Path) -> None:
         """Bring what was committed to safety after a file was lost: see `Batches.save`."""
@@ -279,6 +293,13 @@ class Writer:
             return self._batches.write([order])[0]
         except BaseException as error:
             return failure_from(error)
+
+    def _try_writing(self) -> int:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO meta (key, value) VALUES ('room', ?)", ("x" * _TRIED_BYTES,)
+        )
+        self._connection.execute("DELETE FROM meta WHERE key = 'room'")
+        return 0
 
     def _remove_archived(self) -> int:
         count = self._batches.remove_archived()

@@ -115,6 +115,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("install",): commands_install.install,
     ("uninstall",): commands_install.install,
     ("archive",): commands_archive.archive,
+    ("backup",): commands_archive.backup,
     ("export",): commands_archive.export,
     ("redact",): commands_archive.redact,
 }

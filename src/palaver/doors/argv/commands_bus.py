@@ -27,6 +27,7 @@ from palaver.home import read_profile_files
 from palaver.log.fold import SKIPPED
 from palaver.log.fold_rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.log.fold_tasks import read_tasks
+from palaver.log.storage import FILE_NAME
 from palaver.model.agent import Agent, Standing
 from palaver.model.mail import decode_count
 from palaver.model.query import Query
@@ -125,6 +126,7 @@ async def doctor(call: Call) -> int:
     findings = [
         *_check_home(call.services.home),
         *await _check_log(call),
+        *await _check_storage(call),
         await _check_archives(call),
         await _check_blobs(call),
         await _check_secrets(call),
@@ -185,6 +187,19 @@ async def _check_log(call: Call) -> list[Finding]:
         ),
         (True, f"Python {sys.version.split()[0]}, Palaver {call.services.version}", ""),
     ]
+
+
+async def _check_storage(call: Call) -> list[Finding]:
+    troubles = await call.services.log.check_storage()
+    advice = (
+        "'pal down' and 'pal doctor --repair' save what can be read; or restore a backup, see docs/log.md"
+    )
+    saved = call.services.home / f"{FILE_NAME}.saved"
+    findings = [(False, trouble, advice) for trouble in troubles] or [(True, "the log is whole", "")]
+    if saved.exists():
+        what = f"{saved} is a copy of a log that was replaced while the bus was running"
+        findings.append((False, what, "compare it with the log, then remove it"))
+    return findings
 
 
 async def _check_archives(call: Call) -> Finding:

@@ -2,10 +2,13 @@
 
 import logging
 import re
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from palaver.doors.argv.call import Call, check_utf8, no_agent
 from palaver.doors.argv.commands import HANDLERS
@@ -23,6 +26,7 @@ from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import Claim, act_as
 from palaver.links.process import Process
+from palaver.log.storage import damaged, failure_from
 from palaver.model.agent import Caller, Standing
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -61,6 +65,10 @@ class ArgvDoor:
                     "refused %s of process %d: %s: %s", verb, connection.peer.pid, error.code, sentence
                 )
             return _complain(connection, asked, error)
+        except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
+            _logger.exception("the log cannot be read")
+            is_sqlite = isinstance(error, sqlite3.Error)
+            return _complain(connection, asked, failure_from(error) if is_sqlite else damaged(error))
 
     def _is_replaced_by(self, connection: ArgvConnection, asked: Asked) -> bool:
         """A person's newer client brings its own daemon; but help has no effect, and `down` needs none."""

@@ -42,6 +42,22 @@ ARCHIVE_COMMANDS: Final = (
         ),
     ),
     Command(
+        path=("backup",),
+        group=_GROUP,
+        summary="Copy the log into a file while the bus runs.",
+        description=(
+            "Writes one tar file with a consistent copy of the log, its large contents, its archives, the "
+            "settings and the cursors of consumers. The file is compressed if its name ends in .gz or .tgz. "
+            "Nothing is redacted. It is written whole or not at all."
+        ),
+        positionals=(Positional(name="FILE", help="The file to write."),),
+        options=(Option(name="--yes", help="Replace a file that is there already."),),
+        examples=(
+            ("pal backup palaver.tar", "a copy of everything"),
+            ("pal backup palaver.tgz --yes", "compressed, over an older one"),
+        ),
+    ),
+    Command(
         path=("export",),
         group=_GROUP,
         summary="Write events out, with secrets taken out of them.",

@@ -66,7 +66,9 @@ BUS_COMMANDS: Final = (
             "Checks the home, the log, the doors and what could not be read, and says for each harness that "
             "it finds what is known to work with its version. A self-test starts a throw-away session with a "
             "scripted model, delivers messages to it, and says what to do about what fails. It takes a "
-            "minute or so for each harness. Changes nothing."
+            "minute or so for each harness. Changes nothing, unless --repair is given: that rebuilds a "
+            "damaged log from the pages and archives that can be read, while the bus is stopped, and keeps "
+            "the damaged files."
         ),
         options=(
             Option(
@@ -76,6 +78,7 @@ BUS_COMMANDS: Final = (
                 help="Look at this harness only.",
                 choices=("claude", "codex", "opencode", "gemini"),
             ),
+            Option(name="--repair", help="Rebuild a damaged log. Stop the bus first."),
             Option(name="--self-test", help="Try the harnesses out, each in a session of its own."),
         ),
         examples=(

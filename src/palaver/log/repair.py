@@ -1,0 +1,300 @@
+"""Rebuild a damaged log from the pages that can still be read, and from the archives.
+
+The pages are read without SQLite, which gives up at the first damaged one. The damaged files are kept. The
+caller holds the lock of the home.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.clock import Clock
+from palaver.errors import PalaverError, StorageFailed
+from palaver.log.api import Apply
+from palaver.log.archive_file import archive_files
+from palaver.log.blobs import Blobs
+from palaver.log.damage import find_damage, forget_lost
+from palaver.log.files import MARK_NAME
+from palaver.log.migrations import migrate
+from palaver.log.records import COLUMNS, Record, event_from_record
+from palaver.log.rows import insert_many
+from palaver.log.sqlite import SqliteLog
+from palaver.log.storage import FILE_NAME, connect_writer, sync
+
+_STORED: Final = (
+    *("seq", "id", "type", "sender", "recipients", "ts", "device", "by_"),
+    *("delivered_to", "thread", "payload", "blob", "request_key", "room"),
+)
+"""The columns of a row of `events` in the order in which SQLite stores them; older rows have no `room`."""
+_ORDER: Final = tuple(_STORED.index(name) for name in COLUMNS.split(", "))
+_FEWEST_COLUMNS: Final = len(_STORED) - 1
+_HEAD: Final = b"SQLite format 3\0"
+_PAGE_BYTES: Final = 4096
+_LEAF: Final = 0x0D
+_INTEGER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8)
+_HIGHEST_SEQ: Final = 10**15
+_LIMIT_OVERFLOW: Final = 100_000
+"""Pages of one row, so that a damaged chain comes to an end."""
+
+_Value = int | str | bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repaired:
+    """What a repair came to."""
+
+    is_whole: bool
+    """The file was whole; nothing was rebuilt but the state that follows from the events."""
+    events: int
+    """Events in the log and its archives now."""
+    missing: int = 0
+    """Seqs for which no event was found."""
+    kept: Path | None = None
+    """Where the damaged files are."""
+
+
+async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
+    """Make the log of a home usable again; raises PalaverError or OSError when that cannot be done."""
+    kept = _keep(home)
+    path = home / FILE_NAME
+    if path.exists() and not [said for said in find_damage(path) if "is damaged" in said]:
+        try:
+            count = await _rebuild_rows(home, apply, clock)
+        except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
+            pass  # Its pages are whole and what is in them is not.
+        else:
+            shutil.rmtree(kept)
+            return Repaired(is_whole=True, events=count)
+    records = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
+    highest = _write_anew(home, records)
+    count = await _rebuild_rows(home, apply, clock)
+    return Repaired(is_whole=False, events=count, missing=highest - count, kept=kept)
+
+
+def salvage(path: Path) -> Iterator[tuple[_Value, ...]]:
+    """Read all rows of `events` that stand in a readable page, in no order; repeats are possible."""
+    pages = _Pages(path)
+    for number in pages.numbers():
+        for rowid, values in pages.rows(number):
+            if len(values) >= _FEWEST_COLUMNS and values[0] is None and rowid <= _HIGHEST_SEQ:
+                yield (rowid, *values[1:])
+
+
+async def _rebuild_rows(home: Path, apply: Apply, clock: Clock) -> int:
+    log = await SqliteLog.open(home, apply=apply, clock=clock)
+    try:
+        return await log.rebuild()
+    finally:
+        await log.close()
+        connection = connect_writer(home / FILE_NAME)
+        forget_lost(connection)
+        connection.close()
+
+
+def _keep(home: Path) -> Path:
+    """Copy the files of the log into a new folder."""
+    number = 1
+    while (folder := home / f"damaged-{number}").exists():
+        number += 1
+    folder.mkdir(mode=0o700)
+    for ending in ("", "-wal", "-shm"):
+        if (file := home / f"{FILE_NAME}{ending}").exists():
+            shutil.copy2(file, folder)
+            sync(folder / file.name)
+    sync(folder)
+    return folder
+
+
+def _readable(rows: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, Record]:
+    found: dict[int, Record] = {}
+    for row in rows:
+        values = (*row, None)[: len(_STORED)]
+        try:
+            record = msgspec.convert([values[at] for at in _ORDER], Record, strict=True)
+            event = event_from_record(record, blobs)
+        except (msgspec.MsgspecError, ValueError, TypeError, PalaverError):
+            continue
+        found[event.seq] = record
+    return found
+
+
+def _write_anew(home: Path, records: dict[int, Record]) -> int:
+    """Write the rows into a new file, put it in its place, and return the highest seq ever used."""
+    beside = home / f"{FILE_NAME}.repaired"
+    _remove(beside)
+    device, highest = _mark(home)
+    connection = connect_writer(beside)
+    try:
+        migrate(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        for file in archive_files(home / "archive"):
+            for event in file.events():
+                records.pop(event.seq, None)
+                highest = max(highest, event.seq)
+                remembered = (event.seq, event.id, event.sender)
+                connection.execute("INSERT INTO archived (seq, id, sender) VALUES (?, ?, ?)", remembered)
+        kept = [records[seq] for seq in sorted(records)]
+        highest = max([highest, *records])
+        insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
+        device = device or (kept[-1][6] if kept else "")
+        if device:
+            connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?)", (device,))
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (highest,))
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StorageFailed(f"the log could not be written anew: {error}") from error
+    finally:
+        connection.close()
+    sync(beside)
+    _remove(home / FILE_NAME)
+    beside.rename(home / FILE_NAME)
+    sync(home)
+    return highest
+
+
+def _remove(path: Path) -> None:
+    for ending in ("-wal", "-shm", ""):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+def _mark(home: Path) -> tuple[str, int]:
+    """Return the device and the highest seq that are kept apart; nothing where that file is lost too."""
+    try:
+        device, seq = (home / MARK_NAME).read_text(encoding="ascii").split()
+        return device, int(seq)
+    except (OSError, ValueError):
+        return "", 0
+
+
+class _Pages:
+    """The pages of a database file, with those of its write-ahead log in their places. Trusts nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._content = path.read_bytes() if path.exists() else b""
+        wal = Path(f"{path}-wal")
+        log = wal.read_bytes() if wal.exists() else b""
+        self._size = _page_size(int.from_bytes(self._content[16:18], "big")) or _page_size(
+            int.from_bytes(log[8:12], "big")
+        )
+        self._size = self._size or _PAGE_BYTES
+        self._newer = _frames(log, self._size)
+
+    def numbers(self) -> list[int]:
+        """Return the pages that may hold rows, the newest last; those that were freed are left out."""
+        free = self._free()
+        count = -(-len(self._content) // self._size)
+        return [number for number in sorted({*range(1, count + 1), *self._newer}) if number not in free]
+
+    def page(self, number: int) -> bytes:
+        """Return a page; shorter, or empty, where the file was cut."""
+        return self._newer.get(number) or self._content[(number - 1) * self._size : number * self._size]
+
+    def rows(self, number: int) -> Iterator[tuple[int, tuple[_Value, ...]]]:
+        """Read the rows of a leaf of a table; a row that cannot be read is left out."""
+        page = self.page(number)
+        start = 100 if number == 1 else 0
+        if page[start : start + 1] != bytes([_LEAF]):
+            return
+        for at in range(int.from_bytes(page[start + 3 : start + 5], "big")):
+            pointer = start + 8 + 2 * at
+            try:
+                yield self._row(page, int.from_bytes(page[pointer : pointer + 2], "big"))
+            except (IndexError, ValueError):
+                continue
+
+    def _row(self, page: bytes, at: int) -> tuple[int, tuple[_Value, ...]]:
+        length, at = _varint(page, at)
+        rowid, at = _varint(page, at)
+        usable = self._size
+        local = length
+        if length > usable - 35:
+            least = (usable - 12) * 32 // 255 - 23
+            local = least + (length - least) % (usable - 4)
+            local = local if local <= usable - 35 else least
+        payload = page[at : at + local]
+        following = int.from_bytes(page[at + local : at + local + 4], "big") if local < length else 0
+        pieces = [payload]
+        while following and len(pieces) < _LIMIT_OVERFLOW:
+            further = self.page(following)
+            following = int.from_bytes(further[:4], "big")
+            pieces.append(further[4:])
+        whole = b"".join(pieces)[:length]
+        if len(whole) < length:
+            raise ValueError("cut")
+        return rowid, _values(whole)
+
+    def _free(self) -> set[int]:
+        """Return the pages that the file says are free: what is in them was removed."""
+        first = self.page(1)
+        found: set[int] = set()
+        trunk = int.from_bytes(first[32:36], "big") if first.startswith(_HEAD) else 0
+        while trunk and trunk not in found:
+            page = self.page(trunk)
+            count = min(int.from_bytes(page[4:8], "big"), self._size // 4)
+            leaves = {int.from_bytes(page[8 + 4 * at : 12 + 4 * at], "big") for at in range(count)}
+            found |= leaves | {trunk}
+            trunk = int.from_bytes(page[:4], "big")
+        return found
+
+
+def _page_size(said: int) -> int:
+    """Return the size of pages that a head says, or 0 for none that is possible."""
+    said = 65536 if said == 1 else said
+    return said if 512 <= said <= 65536 and not said & said - 1 else 0
+
+
+def _frames(log: bytes, size: int) -> dict[int, bytes]:
+    """Return the newest version of each page in a write-ahead log, up to its last whole transaction."""
+    salts = log[16:24]
+    pages: dict[int, bytes] = {}
+    pending: dict[int, bytes] = {}
+    for at in range(32, len(log) - 24 - size + 1, 24 + size):
+        head = log[at : at + 24]
+        if head[8:16] != salts:
+            break
+        pending[int.from_bytes(head[:4], "big")] = log[at + 24 : at + 24 + size]
+        if any(head[4:8]):  # The last of a transaction.
+            pages |= pending
+            pending = {}
+    return pages
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for byte in data[at : at + 8]:
+        at += 1
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at
+    return value << 8 | data[at], at + 1
+
+
+def _values(payload: bytes) -> tuple[_Value, ...]:
+    """Read the values of one row; raises ValueError or IndexError for what is none."""
+    end, at = _varint(payload, 0)
+    body = end
+    values: list[_Value] = []
+    while at < end:
+        kind, at = _varint(payload, at)
+        if kind == 0:
+            values.append(None)
+        elif kind <= 6:
+            length = _INTEGER_BYTES[kind]
+            values.append(int.from_bytes(payload[body : body + length], "big", signed=True))
+            body += length
+        elif kind in (8, 9):
+            values.append(kind - 8)
+        elif kind >= 12:
+            length = (kind - 12) // 2
+            content = payload[body : body + length]
+            values.append(content.decode() if kind % 2 else content)
+            body += length
+        else:
+            raise ValueError("no value of ours")
+    return tuple(values)

@@ -1,0 +1,192 @@
+"""A damaged log: what is said about it, how it is repaired, and copies of a whole one."""
+
+import os
+import random
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Result, new_home
+
+from palaver.log.storage import FILE_NAME
+
+COUNT = 60
+SEEDS = range(8)
+
+
+def fill(bus: Home) -> list[str]:
+    """Send some messages, short and long."""
+    texts = [f"message {number} " + "x" * (number % 7 * 1500) for number in range(COUNT)]
+    for text in texts:
+        bus.ok("send", "--stdin", content=text.encode())
+    return texts
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+def is_a_sentence(said: Result) -> bool:
+    """Whether a command ended well, or with one line that says why."""
+    lines = said.err.splitlines()
+    is_plain = not any(word in said.err for word in ("Traceback", "Error:", "went wrong inside"))
+    return is_plain and (said.status == 0 or any(line.startswith("pal: ") for line in lines))
+
+
+def test_a_lost_write_ahead_log_is_said_at_the_start_and_by_the_doctor(bus: Home) -> None:
+    bus.ok("down")
+    bus.ok("up")
+    sent = [bus.ok("send", "--json", "--", str(number)).json["seq"] for number in range(3)]
+    bus.kill()
+    for ending in ("-wal", "-shm"):
+        (bus.path / f"{FILE_NAME}{ending}").unlink()
+
+    bus.ok("up")
+    again = bus.ok("send", "--json", "--", "again").json["seq"]
+    said = bus.pal("doctor", "--json")
+
+    missing = f"to #{sent[-1]} are missing: the write-ahead log was lost or damaged"
+    assert missing in (bus.path / "daemon.log").read_text()
+    assert again > sent[-1]
+    assert any(missing in check["check"] and not check["ok"] for check in said.json["checks"])
+    bus.ok("down")
+    bus.ok("doctor", "--repair")
+    bus.ok("up")
+    assert not any(missing in check["check"] for check in bus.pal("doctor", "--json").json["checks"])
+
+
+def test_a_damaged_write_ahead_log_is_noticed(bus: Home) -> None:
+    bus.ok("down")
+    bus.ok("up")
+    fill(bus)
+    bus.kill()
+    overwrite(bus.path / f"{FILE_NAME}-wal", 32 + 24 + 100, b"\xff" * 64)
+
+    bus.ok("up")
+
+    assert "are missing" in (bus.path / "daemon.log").read_text()
+
+
+@pytest.mark.parametrize("at", [0, 20, 4096, 40_000])
+def test_a_damaged_database_is_repaired_with_all_that_can_be_read(bus: Home, at: int) -> None:
+    texts = fill(bus)
+    bus.ok("down")
+    overwrite(bus.path / FILE_NAME, at, b"\xee" * 200)
+    damaged = (bus.path / FILE_NAME).read_bytes()
+
+    repaired = bus.ok("doctor", "--repair", "--json").json
+
+    bus.ok("up")
+    found = bus.texts()
+    assert set(found) <= set(texts)
+    assert len(found) > COUNT * 3 // 4
+    if not repaired["whole"]:
+        assert (Path(repaired["damaged_files"]) / FILE_NAME).read_bytes() == damaged
+    bus.ok("send", "--", "again")
+    assert bus.texts()[-1] == "again"
+
+
+def test_a_repair_needs_a_stopped_bus(bus: Home) -> None:
+    refused = bus.pal("doctor", "--repair")
+
+    assert (refused.status, refused.err) == (
+        1,
+        "pal: the bus is running: stop it with 'pal down', then repair\n",
+    )
+
+
+def test_nothing_is_lost_when_only_the_head_of_the_database_is(bus: Home) -> None:
+    texts = fill(bus)
+    bus.ok("down")
+    overwrite(bus.path / FILE_NAME, 0, b"\0" * 4096)
+
+    said = bus.ok("doctor", "--repair").out
+
+    bus.ok("up")
+    assert said.startswith("the log is rebuilt: ")
+    assert "none missing" in said
+    assert bus.texts() == texts
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a home after a kill, with events in the database and in the write-ahead log."""
+    with new_home() as home:
+        home.ok("up")
+        fill(home)
+        home.ok("down")
+        home.ok("up")
+        fill(home)
+        home.kill()
+        kept = tmp_path_factory.mktemp("home") / "kept"
+        shutil.copytree(home.path, kept, ignore=shutil.ignore_patterns("*.sock", "*.lock"))
+    return kept
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    for _ in range(chance.randint(1, 40)):
+        overwrite(path, chance.randrange(path.stat().st_size), chance.randbytes(chance.randint(1, 64)))
+
+
+def cut(path: Path, chance: random.Random) -> None:
+    os.truncate(path, chance.randrange(path.stat().st_size))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_damage_gets_a_sentence_and_can_be_repaired(home: Home, stopped: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    shutil.copytree(stopped, home.path, dirs_exist_ok=True)
+    home.path.chmod(0o700)
+    harm: Callable[[Path, random.Random], None] = chance.choice([flip, cut])
+    harm(home.path / f"{FILE_NAME}{chance.choice(['', '', '-wal'])}", chance)
+
+    commands = (["events", "--all"], ["list"], ["inbox"], ["send", "--", "x"], ["doctor"])
+    for command in commands:
+        said = home.pal(*command)
+        assert command == ["doctor"] or is_a_sentence(said), said
+    home.pal("down")
+    repaired = home.pal("doctor", "--repair")
+    home.ok("up")
+    after = home.pal("send", "--", "again")
+
+    assert (repaired.status, after.status) == (0, 0), (repaired, after)
+    assert home.texts()[-1] == "again"
+
+
+def test_a_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
+    texts = fill(bus)
+    large = "y" * 90_000
+    bus.ok("send", "--stdin", content=large.encode())
+    target = bus.spare_path()
+
+    said = bus.ok("backup", str(target), "--json").json
+    bus.ok("send", "--", "later")
+    again = bus.pal("backup", str(target))
+    bus.ok("backup", str(target), "--yes")
+
+    assert said == {"file": str(target), "bytes": target.stat().st_size} or said["bytes"] > 0
+    assert (again.status, again.err) == (1, f"pal: {target} is there already; --yes replaces it\n")
+    assert target.stat().st_mode & 0o777 == 0o600
+    with new_home() as other:
+        other.path.mkdir(mode=0o700)
+        with tarfile.open(target) as tar:
+            tar.extractall(other.path, filter="data")
+        assert other.texts() == [*texts, large, "later"]
+
+
+def test_a_backup_can_be_compressed_and_is_written_whole_or_not_at_all(bus: Home) -> None:
+    folder = bus.spare_path()
+    folder.mkdir()
+
+    bus.ok("backup", str(folder / "a.tgz"))
+    refused = bus.pal("backup", str(folder / "none" / "b.tar"))
+
+    with tarfile.open(folder / "a.tgz", "r:gz") as tar:
+        assert tar.getnames()[0] == FILE_NAME
+    assert refused.status == 1
+    assert refused.err.startswith("pal: ")
+    assert [path.name for path in folder.iterdir()] == ["a.tgz"]

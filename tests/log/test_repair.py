@@ -1,0 +1,213 @@
+"""Rebuilding a damaged log from its pages and archives."""
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.log.logs import draft, fold, put, writes
+
+from palaver.clock import SystemClock
+from palaver.errors import StorageFailed
+from palaver.log.files import MARK_NAME
+from palaver.log.repair import Repaired, repair, salvage
+from palaver.log.sqlite import SqliteLog
+from palaver.log.storage import FILE_NAME
+from palaver.model.query import Query
+
+TEXTS = ["short", "x" * 5_000, "y" * 30_000, "z" * 90_000, "ü" * 2_000]
+
+
+async def open_log(directory: Path) -> SqliteLog:
+    return await SqliteLog.open(directory, apply=fold, clock=SystemClock())
+
+
+async def run_repair(directory: Path) -> Repaired:
+    return await repair(directory, apply=fold, clock=SystemClock())
+
+
+async def make(directory: Path, count: int = 60) -> list[str]:
+    log = await open_log(directory)
+    texts = [f"{number} {TEXTS[number % len(TEXTS)]}" for number in range(count)]
+    for text in texts:
+        await put(log, text)
+    await log.commit(None, writes(draft("with a key", type="claim", room="lobby")), request_key=b"k" * 16)
+    await log.close()
+    return [*texts, "with a key"]
+
+
+async def texts_of(directory: Path) -> list[object]:
+    log = await open_log(directory)
+    try:
+        return [event.payload["text"] for event in await log.read(Query())]
+    finally:
+        await log.close()
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+async def test_a_whole_log_stays_as_it_is(tmp_path: Path) -> None:
+    texts = await make(tmp_path)
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.kept) == (True, len(texts), None)
+    assert await texts_of(tmp_path) == texts
+    assert "damaged-1" not in os.listdir(tmp_path)
+
+
+async def test_every_event_is_found_when_the_head_is_lost(tmp_path: Path) -> None:
+    texts = await make(tmp_path)
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing) == (False, len(texts), 0)
+    assert await texts_of(tmp_path) == texts
+
+
+async def test_a_missing_log_is_made_of_the_archives(tmp_path: Path) -> None:
+    await make(tmp_path, 10)
+    log = await open_log(tmp_path)
+    await log.archive(6)
+    await log.close()
+    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / "damaged-1").mkdir()
+
+    done = await run_repair(tmp_path)
+    log = await open_log(tmp_path)
+    event = await put(log, "later")
+
+    assert (done.events, done.missing, done.kept) == (5, 6, tmp_path / "damaged-2")
+    assert log.archived() == 5
+    assert event.seq == 12
+    await log.close()
+
+
+async def test_events_in_the_write_ahead_log_are_found(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await put(log, "one")
+    await put(log, "two")
+    copies = {name: (tmp_path / name).read_bytes() for name in (FILE_NAME, f"{FILE_NAME}-wal")}
+    await log.close()
+    for name, content in copies.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / FILE_NAME).write_bytes(b"\0" * 4096)
+    with (tmp_path / f"{FILE_NAME}-wal").open("ab") as wal:
+        wal.write(b"\1" * 5_000)  # Of an older time: it has other salts.
+
+    found = list(salvage(tmp_path / FILE_NAME))
+
+    assert sorted(row[0] for row in found if isinstance(row[0], int)) == [1, 2]
+
+
+async def test_pages_that_were_freed_are_left_out(tmp_path: Path) -> None:
+    await make(tmp_path)
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("DELETE FROM events WHERE seq <= 50")
+    connection.commit()
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+    found = {row[0] for row in salvage(tmp_path / FILE_NAME)}
+
+    assert found == set(range(51, 62))
+
+
+async def test_rows_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    await make(tmp_path, 5)
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("UPDATE events SET payload = '{' WHERE seq = 1")
+    connection.execute("UPDATE events SET sender = '' WHERE seq = 2")
+    connection.execute("UPDATE events SET ts = 1.5 WHERE seq = 3")
+    connection.execute("UPDATE events SET seq = -1 WHERE seq = 4")
+    connection.commit()
+    connection.close()
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 16)
+
+    done = await run_repair(tmp_path)
+
+    assert (done.events, done.missing) == (2, 4)
+
+
+async def test_archived_names_without_their_file_do_not_stop_a_repair(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 5)
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("INSERT INTO archived (seq, id, sender) VALUES (1000, 'x', 'y')")
+    connection.commit()
+    connection.close()
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events) == (False, len(texts))
+
+
+async def test_the_device_is_kept_without_the_mark(tmp_path: Path) -> None:
+    await make(tmp_path, 5)
+    log = await open_log(tmp_path)
+    device = log.device
+    await log.close()
+    (tmp_path / MARK_NAME).unlink()
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+
+    await run_repair(tmp_path)
+
+    log = await open_log(tmp_path)
+    assert log.device == device
+    await log.close()
+
+
+async def test_a_repair_of_nothing_makes_an_empty_log(tmp_path: Path) -> None:
+    done = await run_repair(tmp_path)
+
+    assert (done.events, done.missing) == (0, 0)
+    assert await texts_of(tmp_path) == []
+
+
+async def test_two_archives_with_the_same_event_are_a_failure(tmp_path: Path) -> None:
+    await make(tmp_path, 10)
+    log = await open_log(tmp_path)
+    await log.archive(6)
+    await log.close()
+    (file,) = (tmp_path / "archive").iterdir()
+    (tmp_path / "archive" / f"{6:015d}-{9:015d}.jsonl").write_bytes(file.read_bytes())
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+
+    with pytest.raises(StorageFailed, match="could not be written anew"):
+        await run_repair(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    directory = tmp_path_factory.mktemp("log")
+    asyncio.run(make(directory, 40))
+    return (directory / FILE_NAME).read_bytes()
+
+
+@given(
+    harms=st.lists(st.tuples(st.integers(0, 400_000), st.binary(min_size=1, max_size=40)), max_size=20),
+    end=st.integers(0, 400_000),
+    wal=st.binary(max_size=200),
+)
+def test_nothing_that_is_in_the_files_stops_a_salvage(
+    content: bytes,
+    tmp_path_factory: pytest.TempPathFactory,
+    harms: list[tuple[int, bytes]],
+    end: int,
+    wal: bytes,
+) -> None:
+    path = tmp_path_factory.mktemp("harmed") / FILE_NAME
+    harmed = bytearray(content)
+    for at, harm in harms:
+        harmed[at % len(harmed) : at % len(harmed) + len(harm)] = harm
+    path.write_bytes(harmed[: len(harmed) - end % len(harmed)])
+    Path(f"{path}-wal").write_bytes(wal)
+
+    assert all(isinstance(row[0], int) for row in salvage(path))
