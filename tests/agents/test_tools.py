@@ -7,9 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
-from tests.agents.stage import Stage, script
+from tests.agents.stage import Stage, script, wait_until
+
+from palaver.agents.terminal.waiting import is_waiting
 
 READING = "bash -c 'echo asking; read -p \"> \" x; echo GOT=$x'"
 ASKING = (
@@ -185,3 +188,29 @@ async def test_an_agent_that_reads_in_a_child_each_time_gets_its_mail(stage: Sta
     await start_agent(stage, "fork")
 
     await take_next(stage, 2)
+
+
+async def test_a_tool_of_a_known_harness_gets_no_message_below_its_composer(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.daemon.harness = "claude"
+    orders, number, got = tmp_path / "orders", tmp_path / "number", tmp_path / "got"
+    os.mkfifo(orders)
+    await stage.start(script("moods", str(tmp_path / "record"), str(orders), "framed"))
+    await stage.daemon.heard("lane")
+    await stage.until_ready()
+    with orders.open("w", buffering=1) as pipe:
+        pipe.write("idle\n")
+        await stage.daemon.heard("gate", open=True)
+
+        pipe.write(f"run bash -c 'exec </dev/tty; echo $$ >{number}; read x; echo $x >{got}'\n")
+        await wait_until(lambda: number.exists() and number.read_text().endswith("\n"))
+        await wait_until(lambda: is_waiting(int(number.read_text()), ""))
+        stage.daemon.offer(2, "not for a tool")
+
+    answer = await stage.daemon.heard("answer", offer=2)
+    assert (answer["answer"], answer["reason"]) == ("deferred", "tool")
+    await stage.daemon.heard("gate", open=False, reason="tool")
+    stage.daemon.offer(3, "", raw="bWUK", priority="interrupt")
+    await wait_until(lambda: got.exists() and got.read_text() == "me\n")
+    await stage.daemon.until(lambda: stage.daemon.last("gate")["open"])
