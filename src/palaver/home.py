@@ -1,6 +1,5 @@
 """The home of a daemon: its sockets, one lock, its file system, its log file, its first word."""
 
-import asyncio
 import errno
 import fcntl
 import json
@@ -209,6 +208,8 @@ async def wait_for_successor(home: Path) -> None:
 
     It holds `start.lock` while it does, and waits for this daemon's lock. If it never comes, that is no harm.
     """
+    import asyncio  # the client needs all of this but that, and loading it takes long
+
     with suppress(TimeoutError, BlockingIOError), (home / "start.lock").open("a") as lock:
         async with asyncio.timeout(_SUCCESSOR_WAIT_S):
             while True:

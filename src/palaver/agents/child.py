@@ -4,7 +4,6 @@ It waits between fork and exec until its seat on the bus is known, so that it is
 instruction. What it runs is never looked at.
 """
 
-import asyncio
 import ctypes
 import os
 import signal
@@ -145,6 +144,8 @@ def failure_from_bytes(report: bytes) -> OSError | None:
 
 async def read_failure(waiting: Waiting) -> OSError | None:
     """Wait until the child runs its program, or say why it cannot; holds nobody up."""
+    import asyncio  # the client needs all of this but that, and loading it takes long
+
     loop = asyncio.get_running_loop()
     os.set_blocking(waiting.failure, False)
     is_ready = asyncio.Event()

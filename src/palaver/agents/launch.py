@@ -65,13 +65,15 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What its terminal showed then."""
 
 
-def start_holder(start: Start) -> Ready:
+def start_holder(start: Start, meanwhile: Callable[[], None] = lambda: None) -> Ready:
     """Start a holder and return its first word; raises the refusal, or Disconnected when it is lost.
+
+    `meanwhile` is called while the holder loads.
 
     With `life_limit_s` that word comes when the program shows that it runs, when it has ended, or after that
     time.
     """
-    return _start(start)[0]
+    return _start(start, meanwhile=meanwhile)[0]
 
 
 def run_to_the_end(start: Start, on_ready: Callable[[str], None]) -> int:
@@ -87,7 +89,11 @@ def run_to_the_end(start: Start, on_ready: Callable[[str], None]) -> int:
     return int(rest)
 
 
-def _start(start: Start, on_ready: Callable[[str], None] = lambda _name: None) -> tuple[Ready, bytes]:
+def _start(
+    start: Start,
+    on_ready: Callable[[str], None] = lambda _name: None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> tuple[Ready, bytes]:
     """Start a holder; return its first word and what it said after that."""
     sent = file_with(msgspec.json.encode(start))
     ready, report = os.pipe()
@@ -99,6 +105,7 @@ def _start(start: Start, on_ready: Callable[[str], None] = lambda _name: None) -
     for descriptor in (report, sent, waits):
         os.close(descriptor)
     with open(ready, "rb") as file:  # noqa: PTH123 - a descriptor
+        meanwhile()
         said = file.readline()
         os.close(release)
         os.waitpid(child, 0)

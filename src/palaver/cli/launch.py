@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from palaver.agents.codex.place import codex_address, last_codex_session
-from palaver.agents.codex.start import HOOKS
-from palaver.agents.codex.start import MODULE as CODEX_START
 from palaver.agents.gemini.place import gemini_home, last_gemini_session
 from palaver.agents.opencode.last_session import last_opencode_session
 from palaver.agents.opencode.place import Place, free_port, new_place, told_path, write_place
@@ -87,6 +85,10 @@ def prepare_codex(
 
     `has_hooks` says whether a person has agreed to its hooks; it is asked only for a conversation.
     """
+    # Only Codex needs it, and every start waits for what is loaded here.
+    from palaver.agents.codex.start import HOOKS
+    from palaver.agents.codex.start import MODULE as CODEX_START
+
     asked = codex_launch.read_arguments(args)
     if asked.kind is codex_launch.Kind.OTHER:
         return Launch(argv=("codex", *args), environment=dict(environment), is_agent=False)

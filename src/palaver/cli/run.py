@@ -17,9 +17,7 @@ from palaver.agents.child import Program, clean_environment
 from palaver.agents.launch import Ready, Start, run_to_the_end, start_holder
 from palaver.agents.request_wire import is_size
 from palaver.agents.terminal.pty import DEFAULT_COLS, DEFAULT_ROWS
-from palaver.cli.attach.attach import attach, screen_size
-from palaver.cli.consent import has_codex_hooks
-from palaver.cli.headless import run_headless
+from palaver.cli.attach.room import screen_size
 from palaver.cli.launch import LAUNCHERS, Launch, prepare_codex
 from palaver.doors.lines_wire import error_object
 from palaver.errors import OtherError, PalaverError, UsageError
@@ -109,6 +107,8 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
                     "background: leave out --detach"
                 )
                 return _complain(UsageError(sentence), order, 2)
+            from palaver.cli.headless import run_headless  # few need it, and a start waits for it
+
             return run_headless(made, ticket, home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
@@ -144,13 +144,15 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     try:
         if is_awaited:
             return run_to_the_end(start, lambda name: _say_where(name, order))
-        ready = start_holder(start)
+        ready = start_holder(start, meanwhile=_load_screen if has_screen else lambda: None)
     except PalaverError as error:
         return _complain(error, order, 1)
     if ready.ended is not None and (ready.ended or "--launch" in order.options):
         return _complain_of_end(ready, order)
     name = ready.name
     if has_screen:
+        from palaver.cli.attach.attach import attach  # loaded while the holder was
+
         try:
             return attach(home, name, environment, keys_first=order.options.get("--launch") in _KEYS_FIRST)
         except (
@@ -159,6 +161,11 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
             _complain(error, order, 0)
     sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
     return 0
+
+
+def _load_screen() -> None:
+    """Load what shows the agent, while its holder loads too: together they take half as long."""
+    import palaver.cli.attach.attach  # noqa: F401 - loading it is all
 
 
 def _life_limit_s(order: Order) -> float:
@@ -180,6 +187,8 @@ def _prepare(
 ) -> Launch:
     if harness != "codex":
         return LAUNCHERS[harness](order.command[1:], session, home, environment, cwd)
+    from palaver.cli.consent import has_codex_hooks  # few need it, and a start waits for it
+
     word = order.options.get("--hooks", "")
     return prepare_codex(
         order.command[1:],

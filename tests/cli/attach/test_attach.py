@@ -2,7 +2,8 @@
 
 import pytest
 
-from palaver.cli.attach.attach import has_utf8, screen_size
+from palaver.cli.attach.attach import has_utf8
+from palaver.cli.attach.room import screen_size
 
 
 @pytest.mark.parametrize(

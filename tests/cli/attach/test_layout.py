@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from palaver.agents.terminal.terminal import Terminal
 from palaver.cli.attach.console import Console
-from palaver.cli.attach.layout import HELP, agent_size, compose, help_rows, past_rows
+from palaver.cli.attach.layout import HELP, compose, help_rows, past_rows
 from palaver.cli.attach.picture import Picture, Row
+from palaver.cli.attach.room import agent_size
 from palaver.cli.attach.status_line import Standing
 
 KEYS = st.sampled_from(

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from palaver.cli.attach import raw
-from palaver.cli.attach.layout import agent_size
 from palaver.cli.attach.link import call
 from palaver.cli.attach.session import Ending, Session
 from palaver.errors import BadRequest
@@ -41,11 +40,6 @@ def attach(
     agent = reply.agent or {}
     ending = asyncio.run(session.run(wire, (agent.get("cols"), agent.get("rows")), rest))
     return _report(ending, name)
-
-
-def screen_size(cols: int, rows: int, environment: Mapping[str, str]) -> tuple[int, int]:
-    """Give the size that an agent will have on a terminal of this size."""
-    return (cols, rows) if environment.get("TERM", "dumb") == "dumb" else agent_size(cols, rows)
 
 
 def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:

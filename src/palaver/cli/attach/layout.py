@@ -7,7 +7,6 @@ for as long as something is asked or said.
 from collections.abc import Sequence
 from typing import Final
 
-from palaver.agents.request_wire import MIN_ROWS
 from palaver.agents.terminal.glass import Glass
 from palaver.cli.attach.console import Console, Mode
 from palaver.cli.attach.picture import (
@@ -20,14 +19,12 @@ from palaver.cli.attach.picture import (
     screen_rows,
     text_row,
 )
+from palaver.cli.attach.room import agent_size, has_bar
 from palaver.cli.attach.status_line import Standing, status_line
 from palaver.cli.chat.page import input_line, wrap
 from palaver.doors.argv.style import display_width, safe
 
 HINT: Final = "Ctrl-\\ menu"
-LINES: Final = 2
-"""Rows that are not the agent's."""
-LEAST_COLS: Final = 12
 _DOT: Final = "•"
 """Shown for each character of a secret."""
 
@@ -58,16 +55,6 @@ HELP: Final = (
     ("Ctrl-\\ r", "draw everything anew, and give the agent the size of this terminal"),
 )
 _HELP_INDENT: Final = 10
-
-
-def has_bar(cols: int, rows: int) -> bool:
-    """Whether a terminal has room for the status line and the bar."""
-    return rows >= MIN_ROWS + LINES and cols >= LEAST_COLS
-
-
-def agent_size(cols: int, rows: int) -> tuple[int, int]:
-    """Give the size that an agent's terminal has on a terminal of this one."""
-    return (cols, rows - LINES) if has_bar(cols, rows) else (cols, rows)
 
 
 def compose(

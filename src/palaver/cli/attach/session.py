@@ -17,12 +17,13 @@ from palaver.agents.watching.frames_wire import CONTROL, DATA, Frame, control_fr
 from palaver.cli.attach.console import Act, Console, Meant, Mode, Press, Say
 from palaver.cli.attach.draw import print_rows
 from palaver.cli.attach.keys import KeyReader
-from palaver.cli.attach.layout import agent_size, compose, has_bar, help_rows, past_rows
+from palaver.cli.attach.layout import compose, help_rows, past_rows
 from palaver.cli.attach.link import Link, send_line
 from palaver.cli.attach.news import Page, watch
 from palaver.cli.attach.own_terminal import OwnTerminal
 from palaver.cli.attach.painter import Painter
 from palaver.cli.attach.picture import BLANK, Picture, Row, plain, screen_rows
+from palaver.cli.attach.room import agent_size, has_bar
 from palaver.cli.attach.status_line import Standing
 from palaver.errors import PalaverError
 

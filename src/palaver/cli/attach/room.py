@@ -1,0 +1,25 @@
+"""How much of a terminal is the agent's. Pure; imports next to nothing, because a start waits for it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from palaver.agents.request_wire import MIN_ROWS
+
+LINES: Final = 2
+"""Rows that are not the agent's."""
+LEAST_COLS: Final = 12
+
+
+def has_bar(cols: int, rows: int) -> bool:
+    """Whether a terminal has room for the status line and the bar."""
+    return rows >= MIN_ROWS + LINES and cols >= LEAST_COLS
+
+
+def agent_size(cols: int, rows: int) -> tuple[int, int]:
+    """Return the size that an agent's terminal has on a terminal of this one."""
+    return (cols, rows - LINES) if has_bar(cols, rows) else (cols, rows)
+
+
+def screen_size(cols: int, rows: int, environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return the size that an agent will have on a terminal of this size."""
+    return (cols, rows) if environment.get("TERM", "dumb") == "dumb" else agent_size(cols, rows)
