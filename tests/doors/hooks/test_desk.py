@@ -7,7 +7,8 @@ from dataclasses import replace
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, FakeLane, seat
 
-from palaver.delivery.lane import LaneKind
+from palaver.delivery.lane import IDLE_WAIT_S, LaneKind, Level
+from palaver.delivery.lane import Answer as LaneAnswer
 from palaver.harness.hooks import read_hook
 from palaver.model.agent import Caller
 from palaver.model.envelope import Event
@@ -174,6 +175,47 @@ async def test_what_a_monitor_has_shown_is_proven_by_hooks(hooks: Hooks) -> None
     await hooks.hook(nova, "Stop")
     assert grade(hooks.bus, message) == ("seen", "native", "context")
     assert grade(hooks.bus, second) == ("submitted", "native", "")
+
+
+async def dropped(hooks: Hooks, luna: Caller) -> Event:
+    """Have a monitor write a line that its harness drops; the agent's terminal is in use by a person."""
+    native = hooks.bus.open_lane("nova", LaneKind.NATIVE)
+    native.lane.silence = lambda offer: LaneAnswer.REFUSED
+    hooks.bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
+    await hooks.bus.send(luna, "look", "@nova")
+    return await carried(hooks, native)
+
+
+async def test_a_line_that_a_whole_turn_has_not_shown_goes_by_the_hook_that_ends_it(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "SessionStart", source="startup")
+    message = await dropped(hooks, luna)
+
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
+    early = await hooks.hook(nova, "Stop")
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go on")
+    text = await hooks.hook(nova, "Stop")
+
+    assert early == ""
+    assert text.endswith(f"[new message #{message.seq}] luna → nova: look</pal>")
+    await hooks.hook(nova, "Stop", stop_hook_active=True)
+    assert grade(hooks.bus, message) == ("seen", "hook", "context")
+
+
+async def test_a_withdrawn_line_that_shows_up_counts_as_seen_and_is_not_repeated(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "SessionStart", source="startup")
+    message = await dropped(hooks, luna)
+    hooks.bus.clock.advance(IDLE_WAIT_S)
+    await hooks.bus.delivery.catch_up()
+    assert grade(hooks.bus, message)[0] == "queued"
+
+    text = await hooks.hook(nova, "UserPromptSubmit", prompt=notice(hooks.bus, message))
+    more = await hooks.hook(nova, "PostToolBatch")
+    end = await hooks.hook(nova, "Stop")
+
+    assert (text, more, end) == ("", "", "")
+    assert grade(hooks.bus, message) == ("seen", "hook", "context")
 
 
 async def test_what_a_monitor_could_only_show_in_part_is_added(hooks: Hooks) -> None:
