@@ -129,3 +129,24 @@ def test_what_never_came_to_a_holder_is_offered_by_the_next_daemon(bus: Home, lu
 
         assert kira.take() == "are you there?"
         wait_until(lambda: receipt(bus, place)[0] == "seen")
+
+
+def test_what_never_came_to_a_hook_that_wakes_is_said_for_the_next_daemon(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "SessionStart", source="startup")
+    with ThinWire(bus.path) as before:
+        before.ask("rewake", "Stop", "--as", "nova")
+        token, _ = before.output()
+        before.acknowledge()
+        place = send(luna, "@nova", "--", "wake up")
+        _, said = before.output()  # which the client that comes back has never read
+        restart(bus)
+
+    with ThinWire(bus.path) as again:
+        again.ask("rewake", "Stop", "--as", "nova", token=token)
+        assert again.output()[0] == token
+        again.acknowledge()
+
+        assert again.output()[1] == said
+        assert f"#{place}] luna → nova: wake up" in said.decode()

@@ -366,3 +366,27 @@ async def test_nothing_overtakes_what_is_on_its_way_on_a_lane_that_is_paced(
 
     async with asyncio.timeout(LIMIT_S):
         assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
+
+
+async def test_a_holder_knows_only_of_what_was_submitted_since_it_came(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    old = bus.open_lane("nova")
+    before = await bus.send(luna, "before", "@nova")
+    await old.next()
+    bus.delivery.arrived(old.lane, 1)
+    since_ms = bus.clock.now_ms()
+    bus.clock.advance(1)
+    after = await bus.send(luna, "after", "@nova")
+    await old.next()
+    bus.close()
+    bus.clock.advance(1)  # the ids of the next daemon are larger
+
+    async with asyncio.TaskGroup() as tasks:
+        again = Bus(bus.log, bus.clock, tasks)
+        lane = again.open_lane("nova")
+        await again.delivery.recovered(lane.lane, since_ms=since_ms)
+        assert (await lane.next()).seqs == (after.seq,)
+        again.close()
+
+    assert is_unconfirmed(bus, before)

@@ -194,15 +194,16 @@ class Delivery:
         self.trace(lane.agent, seqs, f"remembered {answer}", lane.word, grade)
         await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
 
-    async def recovered(self, lane: Lane, *, knows_all: bool = True) -> None:
+    async def recovered(self, lane: Lane, *, knows_all: bool = True, since_ms: int = 0) -> None:
         """A lane has said all it remembers: what else its kind carried before is unconfirmed.
 
         An offer of which nothing is known to a holder that remembers every one never came to it: the daemon
         ended between the two. It is in line again, but for keys, which were meant for that moment. A holder
-        that has just started knows nothing of what another one carried: then `knows_all` is false.
+        that has just started knows nothing of what another one carried: then `knows_all` is false. With
+        `since_ms` it knows all that was submitted after that Unix time, and nothing of what was before.
         """
-        if lane.ability.remembers and knows_all:
-            await self._never_came(lane, self._mailboxes.unclaimed(lane.agent, lane.word))
+        if (lane.ability.remembers or since_ms) and knows_all:
+            await self._never_came(lane, self._mailboxes.unclaimed(lane.agent, lane.word, since_ms=since_ms))
         await self._doubt(lane.agent, lane.word)
 
     async def _never_came(self, lane: Lane, seqs: Sequence[int]) -> None:

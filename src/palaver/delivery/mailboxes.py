@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from palaver.delivery.taker import HearLost, Mailbox
 from palaver.log.api import Log
 from palaver.log.state import read_carried, read_entry
+from palaver.model.mail import Entry
 
 
 class Mailboxes:
@@ -43,12 +44,19 @@ class Mailboxes:
         if (mailbox := self._mailboxes.get(agent)) is not None:
             mailbox.wake(is_behind=is_behind)
 
-    def unclaimed(self, agent: str, lane: str = "") -> list[int]:
-        """Give what lanes carry by the ledger, or those of one kind, and nobody has in hand."""
+    def unclaimed(self, agent: str, lane: str = "", *, since_ms: int = 0) -> list[int]:
+        """Give what lanes carry by the ledger, or those of one kind, and nobody has in hand.
+
+        With `since_ms` only what was submitted on one kind of lane after that Unix time.
+        """
         rows = self._log.rows
         lost = [seq for seq in read_carried(rows, agent) if not self.is_in_hand(agent, seq)]
         if lane:
-            lost = [seq for seq in lost if (entry := read_entry(rows, seq, agent)) and entry.lane == lane]
+            lost = [
+                seq
+                for seq in lost
+                if (entry := read_entry(rows, seq, agent)) and _is_of(entry, lane, since_ms)
+            ]
         return lost
 
     def forget_idle(self, agent: str) -> None:
@@ -56,3 +64,7 @@ class Mailboxes:
         mailbox = self._mailboxes.get(agent)
         if mailbox is not None and mailbox.is_idle:
             del self._mailboxes[agent]
+
+
+def _is_of(entry: Entry, lane: str, since_ms: int) -> bool:
+    return entry.lane == lane and entry.submitted > since_ms

@@ -29,7 +29,7 @@ WAKES: Final = 2
 """The status by which the harness puts what was said to its model."""
 _HARNESS: Final = "claude"
 _WAITED: Final = b"w"
-"""Brought by a client that has waited with an earlier daemon."""
+"""Brought by a client that has waited with an earlier daemon; the Unix time follows at which it began."""
 _SAID: Final = b"-"
 """Brought by a client that has said something, and lost the daemon before it was told to end."""
 _HEAD: Final = "New messages:"
@@ -60,10 +60,19 @@ async def rewake(call: Call) -> int:
     unsubscribe = call.services.log.subscribe(waiting.follow)
     try:
         is_new = news is not None and is_start and news.source in ("startup", "resume")
-        return await waiting.run(is_new=is_new and call.asked.resume != _WAITED)
+        since_ms = _waited_since(call.asked.resume)
+        return await waiting.run(is_new=is_new and since_ms is None, since_ms=since_ms or 0)
     finally:
         unsubscribe()
         await waiting.close()
+
+
+def _waited_since(token: bytes | None) -> int | None:
+    """Return since when a client has waited with earlier daemons, 0 if it cannot tell; None for a new one."""
+    if token is None or not token.startswith(_WAITED):
+        return None
+    digits = token.removeprefix(_WAITED)
+    return int(digits) if digits.isdigit() and len(digits) < 16 else 0
 
 
 def _has_its_own(call: Call) -> bool:
@@ -105,12 +114,13 @@ class _Waiter:
         if any(event.type == BYE and event.sender == self._agent for event in events):
             self._wake.end()
 
-    async def run(self, *, is_new: bool) -> int:
-        """Give the status to end with."""
+    async def run(self, *, is_new: bool, since_ms: int) -> int:
+        """Give the status to end with. A client that has waited since then has had nothing since."""
         if self._natives.monitors:
             return 0
         self._natives.wait(self._wake)
-        await self._call.write(b"", _WAITED)
+        begun_ms = since_ms or self._call.services.clock.now_ms()
+        await self._call.write(b"", b"%b%d" % (_WAITED, begun_ms))
         delivery = self._call.services.delivery
         self._wake.lane = lane = delivery.open_lane(self._agent, ABILITY, self._offers.put_nowait)
         if is_new:  # closed it keeps mail from being typed meanwhile
@@ -118,7 +128,7 @@ class _Waiter:
             if await self._ends_soon():
                 return 0
             delivery.set_level(lane, Level())
-        await delivery.recovered(lane)
+        await delivery.recovered(lane, since_ms=since_ms)
         async with looked_after(self._call):
             with self._call.connection.waiting():
                 offer = await self._offers.get()
