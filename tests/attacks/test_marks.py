@@ -1,4 +1,4 @@
-"""Attacks by marks: a process tries to be another agent by what stands in its environment."""
+"""Attacks by marks: a process tries to be another agent by its environment."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def nova(bus: Home) -> Shell:
 
 
 def orphaned(shell: Shell, script: str, mark: str = "") -> Result:
-    """Run lines of shell in a process that an agent has left behind, in a session of its own."""
+    """Run lines of shell in a process that an agent orphaned, in its own session."""
     job = Job(shell.home.spare_path())
     paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
     file = shell.home.spare_path()
@@ -48,15 +48,15 @@ def unread(home: Home, name: str) -> int:
 
 
 def computed_mark(home: Home, name: str) -> str:
-    """A value that is made of nothing but what everybody can read."""
+    """A value that is made of public values alone."""
     (hello,) = [one for one in home.events("--type", "agent.hello") if one["from"] == name]
     seat = hello["payload"]["agent"]["seat"]
     parts = repr((seat["boot"], seat["pid"], seat["start"], seat.get("key", ""), name))
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
-def test_a_mark_cannot_be_computed_from_what_everybody_can_read(bus: Home, luna: Shell, nova: Shell) -> None:
-    """Promise: a seat's mark is a secret; nobody makes the mark of another agent."""
+def test_a_mark_cannot_be_computed_from_public_values(bus: Home, luna: Shell, nova: Shell) -> None:
+    """Promise: a seat's mark is a secret; no agent makes the mark of another one."""
     forged = f"PALAVER_SEAT={computed_mark(bus, 'luna')}"
 
     who = orphaned(nova, "pal whoami --json", forged)

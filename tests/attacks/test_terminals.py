@@ -95,7 +95,7 @@ def test_a_script_does_not_seat_an_agent_at_the_persons_shell(bus: Home, before:
 
 
 def test_a_person_may_make_the_own_shell_an_agent(bus: Home) -> None:
-    """Promise: what a person does at the own terminal stays possible."""
+    """Promise: a person can still make the own shell an agent."""
     found = run_script_as_person(bus, "pal join --name luna --json; pal whoami --json")
 
     assert names(found) == ["luna", "luna"]
@@ -154,7 +154,7 @@ def test_a_worker_without_a_terminal_is_not_the_human(bus: Home) -> None:
 
 
 def test_a_worker_that_writes_to_the_persons_terminal_says_nothing_to_the_bus(bus: Home) -> None:
-    """Promise: text on a person's terminal is only shown; it is no command."""
+    """Promise: text on a person's terminal is only shown; it is not a command."""
     nova: Shell = bus.shell()
     nova.ok("join", "--name", "nova")
     pipe = bus.spare_path()
