@@ -360,6 +360,51 @@ static bool is_output_lost(int limit_ms)
     return ready[1].revents & (POLLERR | POLLHUP | POLLNVAL) || ready[2].revents;
 }
 
+/* Whether a process was stopped by a signal, where the system shows that. */
+static bool is_stopped(pid_t pid)
+{
+    char path[64], text[512] = "", *state;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    (void)!read(fd, text, sizeof text - 1);
+    close(fd);
+    state = strrchr(text, ')');
+    return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
+}
+
+/*
+ * Wait for the first word of a daemon. Say once that it does not answer: after two seconds of one that is stopped, and
+ * after ten of one that is only silent. The wait goes on.
+ */
+static void await_first_word(void)
+{
+    struct pollfd ready = {.fd = wire, .events = POLLIN};
+    pid_t pid;
+
+    if (heard || silence == SILENCE_SAID || call.rewake || call.monitor)
+        return;
+    if (silence == SILENCE_UNKNOWN) {
+        if (sys_poll(&ready, 1, STOPPED_MS))
+            return;
+        silence = SILENCE_LONG;
+    }
+    need_library();
+    pid = daemon_pid();
+    if (!is_stopped(pid) && poll(&ready, 1, SILENT_MS - STOPPED_MS))
+        return;
+    silence = SILENCE_SAID;
+    if (is_stopped(pid))
+        dprintf(STDERR_FILENO, "pal: the daemon (process %d) is stopped and does not answer; still waiting. "
+                "'kill -CONT %d' lets it go on\n", (int)pid, (int)pid);
+    else
+        dprintf(STDERR_FILENO, "pal: the daemon (process %d) has not answered for %d s; still waiting\n", (int)pid,
+                SILENT_MS / 1000);
+}
+
 /* Serve the daemon until the connection ends. A Q or V ends the process. */
 static void serve(void)
 {
@@ -378,6 +423,7 @@ static void serve(void)
                 continue;
             }
         }
+        await_first_word();
         n = sys_recv(wire, received.data + received.length, received.size - received.length);
         if (n == -EINTR)
             continue;

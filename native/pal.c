@@ -61,6 +61,8 @@ enum {
     LONGEST_PAUSE_MS = 2000, /* between two repeats */
     GONE_LIMIT_MS = 10000, /* for a daemon that is stepping down to end */
     DEAF_LIMIT_MS = 5000,  /* for one that runs to listen: it begins, or its socket was removed */
+    STOPPED_MS = 2000, /* without a word before a daemon that is stopped is told of */
+    SILENT_MS = 10000, /* the same for one that runs */
     TICKET_LIMIT = 256, /* bytes; an empty pipe takes them at once */
     READY_FD = 3,
 };
@@ -106,6 +108,7 @@ static bool is_early; /* the C library has not started */
 static int wire = -1;                    /* the connection */
 static volatile sig_atomic_t speakable;  /* a frame of ours may be put on the wire now */
 static bool heard;                       /* a frame came on this connection */
+static enum { SILENCE_UNKNOWN, SILENCE_LONG, SILENCE_SAID } silence; /* of the daemon before its first word */
 static bool said;                        /* something was written to standard output */
 static bool spawned;                     /* the daemon was started by this process, and is of its package */
 static volatile sig_atomic_t gentle;     /* the daemon wants to be told of SIGTERM and SIGHUP, and then says the end */

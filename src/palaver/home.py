@@ -26,6 +26,7 @@ SHORT_PREFIX: Final = "/proc/self/fd/" if sys.platform == "linux" else "/tmp/pal
 _SECRET_BYTES: Final = 32
 _LOCK_WAIT_S: Final = 10.0
 _MANY_FILES: Final = 65_536
+_RESERVED_FILES: Final = 64
 _LOOK_AGAIN_S: Final = 0.02
 _SUCCESSOR_WAIT_S: Final = 1.0
 _FOR_OTHERS: Final = 0o077
@@ -301,6 +302,16 @@ def _escape(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def is_nearly_full(descriptor: int) -> bool:
+    """Tell from the number of a new descriptor whether only the reserve is left.
+
+    The system always gives the lowest free number. The reserve is for refusing callers with a sentence, and
+    for the daemon's own files.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(_RESERVED_FILES, soft // 4)
 
 
 def log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:

@@ -83,6 +83,8 @@ class ThinWire(Wire):
     def next_frame(self) -> Frame:
         """The next frame; (b"", b"") when the daemon closed."""
         head = self._reader.read(5)
+        while head == b"E\0\0\0\0":  # only a sign that the daemon is at work
+            head = self._reader.read(5)
         if len(head) < 5:
             return b"", b""
         return head[:1], self._reader.read(int.from_bytes(head[1:], "big"))

@@ -16,7 +16,7 @@ from palaver import __version__
 from palaver.cli.thin_call import Call, UsageError, find_home, request_fields, working_directory
 from palaver.cli.thin_input import Input
 from palaver.cli.thin_output import complain, die_of, write_all, write_out
-from palaver.cli.thin_reach import Reach, hide_ticket
+from palaver.cli.thin_reach import Reach, Silence, hide_ticket
 from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame, parse_limit, parse_output, request
 from palaver.client import start
 from palaver.client.spawn import CAUGHT_SIGNALS
@@ -61,6 +61,7 @@ class _Client:
             None  # can be read once the process has ended that keeps a monitor running
         )
         self._input = Input(self._send)
+        self._silence = Silence()
 
     def for_hook(self) -> tuple[str, list[tuple[bytes, bytes]]]:
         """Give what a hook needs: it speaks for itself."""
@@ -123,7 +124,11 @@ class _Client:
         while True:
             if self._is_monitor and self._is_output_lost(wire):
                 os._exit(0)
-            ready = _wait_for(wire.fileno(), self._woken, self._input.fd)
+            limit_s = None if self._has_heard else self._silence.limit_s
+            ready = _wait_for(limit_s, wire.fileno(), self._woken, self._input.fd)
+            if not ready:
+                self._silence.look(self._home, is_quiet=self._is_monitor)
+                continue
             if wire.fileno() not in ready:
                 if self._woken in ready:  # a signal came just before the wait, and was dealt with just now
                     os.read(self._woken, _RECEIVE_BYTES)
@@ -282,13 +287,13 @@ def main() -> NoReturn:
         os._exit(2 if is_usage else 1)
 
 
-def _wait_for(*sources: int | None) -> list[int]:
-    """Wait until one of these can be read; those that can."""
+def _wait_for(limit_s: float | None, *sources: int | None) -> list[int]:
+    """Wait until one of these can be read, and return those that can; none when the time is over first."""
     waiting = select.poll()
     for source in sources:
         if source is not None:
             waiting.register(source, select.POLLIN)
-    return [fd for fd, _ in waiting.poll()]
+    return [fd for fd, _ in waiting.poll(None if limit_s is None else limit_s * 1000)]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ _LONGEST_PAUSE_S = 2.0
 _QUIET_FAILURES = 5  # of a command that goes on, until it says why
 _NOT_FOUND = 127  # how a child ends that could not become another program
 
+_STOPPED_S = 2
+_SILENT_S = 10
+
 
 class Reach:
     """The way of one call to the daemon of a home."""
@@ -168,6 +171,41 @@ class Reach:
             pass  # without a home there is nothing to keep down
         except OSError as error:
             raise StartError(start.unusable_home(self._home, error)) from error
+
+
+class Silence:
+    """Says once on standard error that the daemon does not answer. The wait goes on."""
+
+    def __init__(self) -> None:
+        self.limit_s: float | None = _STOPPED_S
+        """How long to wait for the first frame before `look`; None is without a limit."""
+
+    def look(self, home: str, *, is_quiet: bool) -> None:
+        """Say so now of a daemon that is stopped, and some seconds later of one that is only silent."""
+        pid = start.daemon_pid(home)
+        is_first, self.limit_s = self.limit_s == _STOPPED_S, None
+        if is_stopped(pid):
+            said = f"pal: the daemon (process {pid}) is stopped and does not answer; still waiting."
+            said += f" 'kill -CONT {pid}' lets it go on\n"
+        elif is_first:
+            self.limit_s = _SILENT_S - _STOPPED_S
+            return
+        else:
+            said = f"pal: the daemon (process {pid}) has not answered for {_SILENT_S} s; still waiting\n"
+        if not is_quiet:
+            write_all(2, memoryview(said.encode()))
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a process was stopped by a signal, where the system shows that."""
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.read(file, 512).rpartition(b") ")[2][:1] in (b"T", b"t")
+    finally:
+        os.close(file)
 
 
 def hide_ticket(words: list[bytes]) -> list[bytes]:

@@ -25,6 +25,10 @@ from palaver.errors import PalaverError, UsageError
 from palaver.home import Ready, allow_many_files, connect_socket, lock_home, log_to, prepare_home
 from palaver.model.setting import check_settings
 
+_NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
+"""What the event loop says when it cannot accept a connection; it tries again a second later."""
+_FULL_PAUSE_S: Final = 60.0
+
 _logger: Final = logging.getLogger("palaver")
 
 
@@ -88,7 +92,7 @@ def _usable(home: Path) -> Iterator[None]:
 
 async def _serve(home: Path, loaded: Loaded, ready: Ready, wanted: Mapping[str, str | int]) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_write_down)
+    loop.set_exception_handler(_Complaints().write_down)
     is_again = True
     while is_again:
         daemon = Daemon(home, loaded, SystemClock(), wanted)
@@ -97,8 +101,18 @@ async def _serve(home: Path, loaded: Loaded, ready: Ready, wanted: Mapping[str, 
         is_again = await daemon.run(ready)
 
 
-def _write_down(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    _logger.error("%s", context["message"], exc_info=context.get("exception"))
+class _Complaints:
+    """Writes what the loop complains of into the log."""
+
+    def __init__(self) -> None:
+        self._full_s = float("-inf")
+
+    def write_down(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        if context["message"] != _NO_DESCRIPTORS:
+            _logger.error("%s", context["message"], exc_info=context.get("exception"))
+        elif loop.time() - self._full_s >= _FULL_PAUSE_S:  # The loop says so once a second.
+            self._full_s = loop.time()
+            _logger.error("no file descriptor is left: new callers wait until some are free")
 
 
 def _is_listening(home: Path) -> bool:

@@ -28,8 +28,8 @@ from palaver.doors.mcp.loading import Loader
 from palaver.doors.mcp.pump import PumpConnection, PumpDoor
 from palaver.doors.mcp.pump_wire import MAGIC as PUMP_MAGIC
 from palaver.doors.services import Services
-from palaver.errors import BadRequest, PalaverError, WhoAreYou
-from palaver.home import at_short_path, file_id
+from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
+from palaver.home import at_short_path, file_id, is_nearly_full
 from palaver.links.doorstep import Doorstep
 from palaver.links.identity import SCRIPT, Claim
 from palaver.links.link import Link
@@ -42,6 +42,12 @@ from palaver.model.life import SEAT_TYPES
 _BACKLOG: Final = 512
 _FAMILY: Final = MAGIC[:3]
 _MAGICS: Final = (MAGIC, PUMP_MAGIC, HOOK_MAGIC)
+_SILENT_LIMIT_S: Final = 1.0
+"""How long a connection that is going to be refused may say nothing."""
+_FULL: Final = (
+    "the daemon has too many open files to serve another caller: end some programs that are connected to it, "
+    "or raise the limit ('ulimit -n') and restart it"
+)
 _STOP_GRACE_S: Final = 3.0
 """How long requests that are under way may take when the daemon stops."""
 
@@ -197,19 +203,33 @@ class _Doorway(asyncio.Protocol):
         self._door = door
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
+        self._leaving: asyncio.TimerHandle | None = None
         self._first = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._peer = peer_of(transport.get_extra_info("socket"))
+        connection = transport.get_extra_info("socket")
+        is_full = is_nearly_full(connection.fileno())
+        if not is_full:
+            self._peer = peer_of(connection)
+            # Many connections are accepted at once, before the first of them comes here.
+            is_full = self._peer.pidfd is not None and is_nearly_full(self._peer.pidfd)
+        if is_full:
+            # It is refused once it has said which wire it speaks, and does not stay if it says nothing.
+            self._leaving = asyncio.get_running_loop().call_later(_SILENT_LIMIT_S, transport.abort)
+            if self._peer is not None:
+                self._peer.close()
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
-        assert self._peer is not None  # it is handed on together with the transport
         self._first += data
         if len(self._first) < len(MAGIC) and any(magic.startswith(self._first) for magic in _MAGICS):
             return
+        if self._leaving is not None:
+            self._refuse(Unavailable(_FULL))
+            return
+        assert self._peer is not None  # it is handed on together with the transport
         try:
             self._peer.check_user()
             if self._first.startswith(_FAMILY) and not self._first.startswith(_MAGICS):
@@ -222,6 +242,8 @@ class _Doorway(asyncio.Protocol):
         self._transport.set_protocol(protocol)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
         if self._peer is not None:
             self._peer.close()
 

@@ -17,6 +17,9 @@ Run = Callable[["ArgvConnection", Asked], Awaitable[int]]
 
 _END_SIGNALS: Final = frozenset({bytes([signal.SIGTERM]), bytes([signal.SIGHUP])})
 
+_SIGN_S: Final = 1.0
+"""After this time a client that still waits for its first frame is sent an empty one."""
+
 
 @dataclass(slots=True)
 class _Incoming:
@@ -58,6 +61,7 @@ class ArgvConnection(asyncio.Protocol):
         self._ends_gently = False
         self.is_asked_to_end = False
         self._part: Callable[[], None] | None = None
+        self._has_sent = False
         self.comes_back = False
         """The client waits for the next daemon, also when this one was told to stay down."""
 
@@ -105,17 +109,24 @@ class ArgvConnection(asyncio.Protocol):
 
     async def _serve(self, asked: Asked) -> None:
         status = None
+        sign = asyncio.get_running_loop().call_later(_SIGN_S, self._give_sign)
         try:
             status = await self._run(self, asked)
         except asyncio.CancelledError:
             if not self.is_lost:
                 raise  # the daemon stops; a client that has gone is no reason to stop anything else
         finally:
+            sign.cancel()
             if status is not None:
                 self.exit(status)
             elif not self.is_lost and not self._is_let_go:
                 self.write_error("pal: this went wrong inside the daemon; daemon.log in its home says how\n")
                 self.exit(1)
+
+    def _give_sign(self) -> None:
+        """Send an empty frame: a client that hears nothing tells its user that the daemon does not answer."""
+        if not self._has_sent:
+            self.write_error("")
 
     # What the client is told
 
@@ -260,6 +271,7 @@ class ArgvConnection(asyncio.Protocol):
 
     def _send(self, data: bytes) -> None:
         """Have a frame sent when the command has said all that it says now: an answer is one write."""
+        self._has_sent = True
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._go)
         self._unsent.append(data)

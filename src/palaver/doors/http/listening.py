@@ -9,15 +9,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palaver.doors.hooks.http import HttpHooks
 from palaver.doors.http.app import make_app
 from palaver.doors.mcp.loading import Loader
 from palaver.doors.services import Services
+from palaver.home import is_nearly_full
 
 _CLOSE_GRACE_S: Final = 1
+LIMIT_WITHOUT_REQUEST: Final = 64
+"""Connections that have sent no whole request; who they are is known only from its head."""
+LIMIT_HEAD_S: Final = 10.0
+"""How long the head of a request may take."""
+_FULL: Final = b'{"error":"unavailable","message":"too many connections wait here: try again"}'
+_REFUSAL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"connection: close\r\n\r\n%s" % (len(_FULL), _FULL)
+)
 
 
 class Listening:
@@ -53,6 +65,47 @@ class Listening:
             self._ended.set()
 
 
+class _Protocol(H11Protocol):
+    """One connection. The head of a request must come in time, and few may be without one."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its base
+        super().connection_made(transport)
+        waiting = sum(1 for one in self.connections if isinstance(one, _Protocol) and one.is_without_request)
+        is_full = is_nearly_full(transport.get_extra_info("socket").fileno())
+        if is_full or waiting > LIMIT_WITHOUT_REQUEST:
+            transport.write(_REFUSAL)
+            transport.close()
+        else:
+            self._time_head()
+
+    @property
+    def is_without_request(self) -> bool:
+        """Whether no request is under way."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._time_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _time_head(self) -> None:
+        """Run a timer while a head is awaited; one that began goes on while it comes in pieces."""
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(LIMIT_HEAD_S, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
 class _Server(uvicorn.Server):
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(
@@ -60,6 +113,7 @@ class _Server(uvicorn.Server):
                 app,
                 lifespan="off",
                 ws="none",
+                http=_Protocol,
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,

@@ -1,0 +1,118 @@
+"""A daemon that cannot serve says so: out of descriptors, or stopped. No caller hangs without a word."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from tests.daemon.stage import Home, check_output, run_as_person, wait_until
+from tests.daemon.wires import LinesWire, connect
+from tests.limits import LIMIT_S
+
+FEW_FILES = 112
+PYTHON_CLIENT = "import sys; from palaver.cli.thin import main; sys.exit(main())"
+
+
+@pytest.fixture
+def small(home: Home) -> Home:
+    """A bus whose daemon may have few files open."""
+    script = f'ulimit -n {FEW_FILES}; exec "$@"'
+    check_output(home.pal("up", before=["bash", "-c", script, "-"]))
+    return home
+
+
+def test_caller_is_refused_with_a_sentence_when_descriptors_run_out(small: Home) -> None:
+    with ExitStack() as stack:
+        for _ in range(FEW_FILES // 2):
+            stack.enter_context(connect(small.path))
+
+        refused = small.pal("list")
+        with LinesWire(small.path) as wire:
+            wire.tell("whoami")
+            line = wire.next_line()
+
+    assert refused.status == 1
+    assert "too many open files" in refused.err
+    assert "too many open files" in line["message"]
+    wait_until(lambda: small.pal("list").status == 0)
+
+
+def test_running_out_of_descriptors_does_not_flood_the_log(small: Home) -> None:
+    with ExitStack() as stack:
+        for _ in range(2 * FEW_FILES):
+            stack.enter_context(connect(small.path))
+        refused = small.pal("list")
+
+    assert "too many open files" in refused.err
+    wait_until(lambda: small.pal("list").status == 0)
+    assert (small.path / "daemon.log").read_text().count("no file descriptor is left") <= 1
+
+
+@pytest.fixture
+def silent(home: Home) -> Iterator[Home]:
+    """A bus whose daemon was stopped by a signal."""
+    home.ok("up")
+    pid = home.pid
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
+    yield home
+    os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("is_native", [True, False], ids=["native", "python"])
+def test_client_says_that_the_daemon_is_stopped_and_goes_on_waiting(silent: Home, is_native: bool) -> None:
+    command = [silent.client] if is_native else [sys.executable, "-c", PYTHON_CLIENT]
+    process = subprocess.Popen(
+        [*command, "whoami"],
+        env=silent.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+
+    said = process.stderr.readline().decode()
+    is_waiting = process.poll() is None
+    os.kill(silent.pid, signal.SIGCONT)
+    out, rest = process.communicate(timeout=LIMIT_S)
+
+    assert said == (
+        f"pal: the daemon (process {silent.pid}) is stopped and does not answer; still waiting. "
+        f"'kill -CONT {silent.pid}' lets it go on\n"
+    )
+    assert is_waiting
+    assert (process.returncode, rest) == (0, b"")
+    assert out
+
+
+def http_door(home: Home) -> socket.socket:
+    where = urlsplit(home.ok("status", "--json").json["doors"]["http"])
+    assert where.hostname is not None
+    assert where.port is not None
+    return socket.create_connection((where.hostname, where.port), timeout=LIMIT_S)
+
+
+def test_http_connections_without_a_request_are_limited(bus: Home) -> None:
+    check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
+    with ExitStack() as stack:
+        for _ in range(64):
+            stack.enter_context(http_door(bus))
+        with http_door(bus) as late:
+            answer = late.recv(65536)
+
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"try again" in answer
+
+
+def test_http_head_must_come_in_time(bus: Home) -> None:
+    check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
+    with http_door(bus) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n")
+
+        assert slow.recv(65536) == b""
