@@ -1,4 +1,4 @@
-"""Odd orders of bytes and repeats: each is answered with a sentence, and none leaves a traceback behind.
+"""Odd orders of bytes and repeats: each is answered with a sentence, and none causes a traceback.
 
 The end of each test looks into the daemon's log.
 """
