@@ -27,7 +27,7 @@ class LogFiles:
 
     def __init__(self, path: Path) -> None:
         """Remember the files that are there now; the log is open, so there are three."""
-        self._paths = tuple(f"{path}{ending}" for ending in _ENDINGS)
+        self._paths: tuple[str, ...] = tuple(f"{path}{ending}" for ending in _ENDINGS)
         self._known = [_identity(file) for file in self._paths]
         self.trouble = ""
         """A sentence that says which file was lost; empty while all is well."""
@@ -45,6 +45,10 @@ class LogFiles:
     def wal_bytes(self) -> int:
         """Size of the write-ahead log."""
         return _identity(self._paths[1])[2]
+
+    def close(self) -> None:
+        """Look no more: the log closes, and takes its files away."""
+        self._paths = ()
 
     def check(self) -> None:
         """Look at all files; raises StorageFailed when one is not the one that was opened."""

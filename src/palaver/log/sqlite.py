@@ -289,6 +289,7 @@ class SqliteLog:
         if self.find_trouble():
             with contextlib.suppress(PalaverError):
                 await self.save()
+        self._files.close()
         self._copier.stop()
         await self._writer.close()
         await self._reader.close()
