@@ -88,7 +88,7 @@ async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
         os.umask(before)
 
     assert set(modes_in(tmp_path).values()) == {0o600}
-    assert len(modes_in(tmp_path)) == 4
+    assert len(modes_in(tmp_path)) == 5
     await log.close()
 
 
