@@ -118,7 +118,7 @@ def test_a_passed_connection_of_an_agent_is_still_that_agents(bus: Home, mole: F
         'ask = \'import os, sys; os.write(3, b\\\'{\\"op\\": \\"whoami\\"}\\\\n\\\'); '
         "sys.stdout.write(os.read(3, 9999).decode())'\n"
         "subprocess.run(['setsid', '--wait', 'bash', '-c', f'exec 3<&{wire.fileno()}; "
-        'exec {sys.executable} -c "$0"\', ask], pass_fds=[wire.fileno()], check=True)\n'
+        'exec "{sys.executable}" -c "$0"\', ask], pass_fds=[wire.fileno()], check=True)\n'
     )
     words = [sys.executable, str(program), str(bus.path / "daemon.sock")]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.daemon.stage import Home, Job, Result, Shell
 
-_SHED = "env -i PATH=$PATH PALAVER_HOME=$PALAVER_HOME"
+_SHED = 'env -i "PATH=$PATH" PALAVER_HOME=$PALAVER_HOME'
 
 
 @pytest.fixture

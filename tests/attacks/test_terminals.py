@@ -107,7 +107,7 @@ def test_a_person_may_make_the_own_shell_an_agent(bus: Home) -> None:
         "{pal}",
         "setsid --wait {pal}",
         "script -qec '{pal}' /dev/null",
-        "env -i PATH=$PATH PALAVER_HOME=$PALAVER_HOME {pal}",
+        'env -i "PATH=$PATH" PALAVER_HOME=$PALAVER_HOME {pal}',
         "nohup {pal} 2>/dev/null",
         "{spawn}",
     ],
@@ -116,7 +116,7 @@ def test_whatever_an_agent_runs_below_itself_is_that_agent(bus: Home, way: str) 
     """Promise: a new session, a new terminal, an empty environment do not hide the agent above."""
     if way.startswith("script") and shutil.which("script") is None:
         pytest.skip("script is not installed: a terminal made by it is NOT tested here")
-    spawn = f"{sys.executable} -I -c {shlex.quote(_SPAWN)} 'pal whoami --json'"
+    spawn = f"{shlex.quote(sys.executable)} -I -c {shlex.quote(_SPAWN)} 'pal whoami --json'"
     ways = way.format(pal="pal whoami --json", spawn=spawn)
 
     found = run_script_as_person(bus, f"pal join --name mole >/dev/null; {ways}")
@@ -147,7 +147,7 @@ def test_a_job_whose_parent_has_ended_is_not_the_human(bus: Home) -> None:
 def test_a_worker_without_a_terminal_is_not_the_human(bus: Home) -> None:
     """Promise: a service manager or cron starts no human: there is no terminal in whose foreground it is."""
     found = bus.shell().begin_script(
-        "env -i PATH=$PATH PALAVER_HOME=$PALAVER_HOME setsid --wait pal whoami --json"
+        'env -i "PATH=$PATH" PALAVER_HOME=$PALAVER_HOME setsid --wait pal whoami --json'
     )
 
     assert found.end().json["name"] == "script"

@@ -315,7 +315,8 @@ def test_a_request_in_pieces_and_a_long_one_are_read_whole(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
 ) -> None:
     text = "x" * 90_000
-    script = f"""{sys.executable} -c 'import json; print(json.dumps({{"body": "{text[:10]}" * 9000}}))'"""
+    program = f'import json; print(json.dumps({{"body": "{text[:10]}" * 9000}}))'
+    script = shlex.join([sys.executable, "-c", program])
 
     _, result = reception.serve(lambda command: nova.begin_script(f'{command} "$({script})"').end())
 

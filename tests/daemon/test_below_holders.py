@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.daemon.stage import Home, Job, Result, check_output, run_as_person, run_script_as_person
 
-SHED = "env -i PATH=$PATH PALAVER_HOME=$PALAVER_HOME"
+SHED = 'env -i "PATH=$PATH" PALAVER_HOME=$PALAVER_HOME'
 LEAVE = "setsid -f script -qc"
 TERMINAL = f"{SHED} {LEAVE} 'bash {{}}' /dev/null"
 ESCAPES = {

@@ -25,9 +25,8 @@ class Codex:
         self.texts = bus.path.parent / "texts"
         folder = bus.path.parent / "bin"
         folder.mkdir()
-        words = (
-            f"PYTHONPATH={shlex.quote(str(REPOSITORY))} exec {sys.executable} -m tests.agents.codex_stand_in"
-        )
+        program = shlex.join([sys.executable, "-m", "tests.agents.codex_stand_in"])
+        words = f"PYTHONPATH={shlex.quote(str(REPOSITORY))} exec {program}"
         (folder / "codex").write_text(f'#!/bin/sh\n{words} "$@"\n')
         (folder / "codex").chmod(0o755)
         path = f"{folder}:{bus.environment['PATH']}"

@@ -26,7 +26,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
             yield home
         return
     script = tmp_path / "pal"
-    script.write_text(f"#!{sys.executable}\n{PYTHON_CLIENT}\n")
+    script.write_text(f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"\n{PYTHON_CLIENT}\n')
     script.chmod(0o755)
     with new_home(str(script)) as home:
         home.ok("up")
