@@ -127,7 +127,9 @@ def test_whatever_an_agent_runs_below_itself_is_that_agent(bus: Home, way: str) 
 def test_an_agent_that_puts_itself_into_the_foreground_is_that_agent(bus: Home) -> None:
     """Promise: the foreground of a terminal (tcsetpgrp) makes no agent the human."""
     to_front = python(bus, _TO_FRONT)
-    agent = f"bash --norc -c 'pal join --name mole --pid $$ >/dev/null; {to_front}; true'"
+    agent = shlex.join(
+        ["bash", "--norc", "-c", f"pal join --name mole --pid $$ >/dev/null; {to_front}; true"]
+    )
 
     found = run_script_as_person(bus, f"{agent} & wait")
 

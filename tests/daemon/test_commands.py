@@ -27,6 +27,7 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("inbox",): ("--as", "nova"),
     ("show",): (f"{PLACE}",),
     ("receipts",): (f"{PLACE}",),
+    ("trace",): (f"{PLACE}",),
     ("ack",): ("--as", "nova", f"#{PLACE + 2}"),
     ("events",): (),
     ("join",): ("--as", "luna"),
@@ -40,6 +41,7 @@ TRIED_ELSEWHERE = frozenset(
         "approve",
         "archive",
         "attach",
+        "backup",
         "bundle",
         "chat",
         "claude",
@@ -72,7 +74,7 @@ TRIED_ELSEWHERE = frozenset(
         "unpause",
     }
 )
-PERSONS = frozenset({("redeliver",), ("release",)})
+PERSONS = frozenset({("redact",), ("redeliver",), ("release",)})
 TEXT_ONLY = frozenset({("completion",), ("__complete",)})
 SILENT = frozenset({("status", "set"), ("ack",)})
 

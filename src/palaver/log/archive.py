@@ -122,6 +122,7 @@ class Copier:
         Runs in a thread of its own and holds up no commit. Raises OSError or sqlite3.Error, StorageFailed, or
         ShuttingDown once it was stopped; then there is no new file.
         """
+        self._check_running()  # before the database is opened: a log that is closing may have none any more
         with self._one_at_a_time, closing(connect_reader(self._path)) as connection:
             file = write_archive(self._archives.directory, self._events(connection, before))
             if file is not None:
@@ -137,11 +138,14 @@ class Copier:
         """Let what runs give up, and all that follows; from any thread."""
         self._is_stopped = True
 
+    def _check_running(self) -> None:
+        if self._is_stopped:
+            raise ShuttingDown("the log is closing; nothing was archived")
+
     def _events(self, connection: sqlite3.Connection, before: int) -> Generator[Event, None, None]:
         seq = self._archives.last()
         while True:
-            if self._is_stopped:
-                raise ShuttingDown("the log is closing; nothing was archived")
+            self._check_running()
             records = connection.execute(_BETWEEN, (seq, before)).fetchall()
             if not records:
                 return

@@ -267,7 +267,7 @@ def broken(*_):
 
 compose, session.compose = session.compose, broken
 console = session.Console("luna")
-session.Console = lambda _: console
+session.Console = lambda *_, **__: console
 sys.exit(attach.attach(os.environ["PALAVER_HOME"], "luna", os.environ))
 """
 

@@ -212,7 +212,10 @@ async def _check_archives(call: Call) -> Finding:
 
 async def _check_secrets(call: Call) -> Finding:
     """Look for passwords among the lines and keys that people typed at terminals."""
-    found = await find_typed_secrets(call.services.log)
+    try:
+        found = await find_typed_secrets(call.services.log)
+    except StorageFailed as failure:
+        return False, f"not searched for typed secrets: {failure}", "run 'pal doctor' again when it is back"
     if not found:
         return True, "no typed line or key looks like a secret", ""
     places = ", ".join(f"#{seq}" for seq in found[:_SHOWN])
