@@ -19,15 +19,19 @@ BAD = {
     "payload is no JSON": ("type", "03", "luna", None, "{"),
     "payload is no object": ("type", "04", "luna", None, "[]"),
     "recipients are no list": ("type", "05", "luna", "{}", "{}"),
+    "payload is no UTF-8": ("type", "06", "luna", None, b'{"text":"\xee\xee"}'),
+    "sender is no UTF-8": ("type", "07", b"l\xffna", None, "{}"),
 }
 
+Row = tuple[str, str, str | bytes, str | None, str | bytes]
 
-def poison(directory: Path, *rows: tuple[str, str, str, str | None, str], key: bytes | None = None) -> None:
+
+def poison(directory: Path, *rows: Row, key: bytes | None = None) -> None:
     """Write rows into the file of a log that no commit would write."""
     with closing(sqlite3.connect(directory / "log.sqlite")) as connection, connection:
         connection.executemany(
             "INSERT INTO events (type, id, sender, recipients, payload, ts, device, request_key)"
-            " VALUES (?, ?, ?, ?, ?, 1, 'TEST', ?)",
+            " VALUES (?, ?, CAST(? AS TEXT), ?, CAST(? AS TEXT), 1, 'TEST', ?)",
             [(*row, key) for row in rows],
         )
 
@@ -37,9 +41,7 @@ async def opened(directory: Path) -> SqliteLog:
 
 
 @pytest.mark.parametrize("row", BAD.values(), ids=BAD)
-async def test_every_reader_skips_a_row_that_is_not_an_event(
-    tmp_path: Path, row: tuple[str, str, str, str | None, str]
-) -> None:
+async def test_every_reader_skips_a_row_that_is_not_an_event(tmp_path: Path, row: Row) -> None:
     log = await opened(tmp_path)
     first = await put(log, "before")
     await log.close()

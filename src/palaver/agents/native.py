@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from palaver.agents.bus import Bus
-from palaver.agents.codex.lane import CodexLane
 from palaver.agents.limit import LimitWatch
 from palaver.agents.native_way import Tell, WayIn
 from palaver.agents.native_word import Word
-from palaver.agents.opencode.held_lane import opencode_lane
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.terminal.look import Look
 from palaver.agents.work import Spawn
@@ -30,11 +28,18 @@ Make = Callable[[str, Bus, Clock, Spawn, Tell, Tell], WayIn]
 """Takes the address, the bus, the clock, what runs work, and who is told of a new word and of an outcome."""
 
 
+# Each integration is imported when its holder starts, so that no other harness waits for it to load.
+
+
 def _codex(address: str, bus: Bus, clock: Clock, spawn: Spawn, on_word: Tell, on_change: Tell) -> WayIn:
+    from palaver.agents.codex.lane import CodexLane
+
     return CodexLane(Path(address), bus, clock=clock, spawn=spawn, on_word=on_word, on_change=on_change)
 
 
 def _opencode(address: str, bus: Bus, clock: Clock, spawn: Spawn, on_word: Tell, on_change: Tell) -> WayIn:
+    from palaver.agents.opencode.held_lane import opencode_lane
+
     return opencode_lane(Path(address), bus, clock=clock, spawn=spawn, on_word=on_word, on_change=on_change)
 
 

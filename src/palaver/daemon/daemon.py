@@ -140,7 +140,7 @@ class Daemon:
                 UnicodeError,
                 msgspec.MsgspecError,
             ) as error:  # Rows that nothing can read.
-                _logger.exception("the log cannot be read")
+                _logger.error("the log cannot be read: %s", error)
                 return damaged(error)
             except Exception as error:
                 return error

@@ -106,6 +106,7 @@ def event_from_record(record: Record, blobs: Blobs) -> Event:
             content = blobs.read(blob)
             fields = {**fields, "missing_blob": blob} if content is None else decode_payload(content)
         to, routed_to = _list_from(recipients), _list_from(delivered_to)
+        f"{id_}{type_}{sender}{device}{by}".encode()  # fails where a byte of one of them is damaged
     except (msgspec.DecodeError, UnicodeError, TypeError) as error:
         raise StorageFailed(f"the event in place {seq} cannot be read: {error}") from error
     if not (id_ and type_ and sender):

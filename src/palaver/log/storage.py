@@ -5,6 +5,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -153,7 +154,7 @@ def damaged(error: BaseException) -> StorageFailed:
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     # Which thread uses a connection is settled by who owns it: a reader's belongs to its pool, which closes
     # it.
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
@@ -161,3 +162,6 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=_STATEMENTS,
     )
+    # A damaged text must not fail the query of all rows around it: its own row is skipped when it is read.
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    return connection

@@ -71,7 +71,6 @@ _FENCE: Final = rf"\s*(?:/\s*)?(?=[a-z01|])(?:(?:{_like('pal')}|{_TAGS})\b|\|[a-
 _TO_ESCAPE: Final = re.compile(
     rf"[\[(<](?:(?<=\[)(?={_HEADS})|(?<=\()(?={_TAILS})|(?<=<)(?=\\*{_FENCE})(?P<fence>))"
 )
-_TO_UNESCAPE: Final = re.compile(rf"\\(?:(?=\[{_HEADS})|(?=\({_TAILS}))|<\\(?=\\*{_FENCE})(?P<fence>)")
 
 _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
 _NOT_SEEN: Final = rf"[{UNSEEN}](?:(?P<kept>{KEPT})|(?P<unseen>))"
@@ -94,6 +93,12 @@ _HEAD: Final = re.compile(
 _COUNT: Final = re.compile(r"\[(\d+) new messages\]")
 _SEPARATOR: Final = re.compile(rf" \| (?={_MARK})", re.IGNORECASE)
 _TAIL: Final = re.compile(r"\(\+\d+ more: pal recv\)|\(pal: .*\)", re.DOTALL)
+
+
+@cache
+def _to_unescape() -> re.Pattern[str]:
+    """Return the pattern of what `unescape_body` takes away. Compiled on first use: few processes use it."""
+    return re.compile(rf"\\(?:(?=\[{_HEADS})|(?=\({_TAILS}))|<\\(?=\\*{_FENCE})(?P<fence>)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +207,7 @@ def unescape_body(body: str) -> str:
     """Give the body that `escape_body` was given."""
     folded, places = fold(body)
     parts, start = [], 0
-    for found in _TO_UNESCAPE.finditer(folded):
+    for found in _to_unescape().finditer(folded):
         parts.append(body[start : places[found.end() - 1]])
         start = places[found.end()]
     return hide_invisible("".join([*parts, body[start:]]))

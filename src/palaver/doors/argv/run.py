@@ -66,7 +66,7 @@ class ArgvDoor:
                 )
             return _complain(connection, asked, error)
         except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
-            _logger.exception("the log cannot be read")
+            _logger.error("the log cannot be read: %s", error)
             is_sqlite = isinstance(error, sqlite3.Error)
             return _complain(connection, asked, failure_from(error) if is_sqlite else damaged(error))
 

@@ -1,0 +1,107 @@
+"""Commands that run in the client's own process: help, completion, installing, repair, a person's editor.
+
+Starts no daemon.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from palaver.cli.edit import edit_settings
+from palaver.cli.install import install, uninstall
+from palaver.doors.argv.completion import complete, completion_script
+from palaver.doors.argv.help import render_help
+from palaver.doors.argv.parse import parse
+from palaver.doors.argv.parsed import Parsed
+from palaver.doors.argv.refusal import format_refusal, status_of
+from palaver.doors.argv.style import Paint, wants_colour
+from palaver.doors.argv.table import TABLE
+from palaver.errors import PalaverError, UsageError
+
+_INSTALLING = {("install",): install, ("uninstall",): uninstall}
+
+
+def main() -> int:
+    """Answer what needs no bus; anything else says so."""
+    if sys.argv[1:2] in (["__transcript"], ["__excerpts"]):
+        from palaver.cli import transcript  # help and completion need none of it
+
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if sys.argv[1] == "__transcript":
+            return transcript.read_transcript(sys.argv[2], os.environ)
+        return transcript.take_excerpts(sys.argv[2], sys.argv[3:], os.environ)
+    if sys.argv[1:2] == ["__doctor"]:
+        from palaver.cli.doctor import doctor  # help and completion need none of it
+
+        return doctor.main(sys.argv[2:])
+    if sys.argv[1:2] == ["__check"]:
+        return _check(sys.argv[2:])
+    try:
+        parsed = parse(TABLE, sys.argv[1:])
+    except UsageError as error:
+        return _refuse(sys.argv[1:], error)
+    if parsed.command.path == ("config", "edit") and not parsed.is_help:
+        # The client says where the bus lives, however that was found out.
+        return edit_settings(Path(os.environ["PALAVER_HOME"]), os.environ)
+    if parsed.command.path == ("doctor",) and parsed.has("--repair") and not parsed.is_help:
+        from palaver.cli.repair import repair_home  # help and completion need none of it
+
+        return repair_home(Path(os.environ["PALAVER_HOME"]), is_json=parsed.form == "json")
+    if parsed.command.path == ("backup",) and not parsed.is_help:
+        from palaver.cli.repair import backup_home  # as above
+
+        return backup_home(
+            Path(os.environ["PALAVER_HOME"]),
+            Path(parsed.positionals[0]).absolute(),
+            is_json=parsed.form == "json",
+            may_replace=parsed.has("--yes"),
+        )
+    if parsed.command.path in _INSTALLING and not parsed.is_help:
+        return _INSTALLING[parsed.command.path](parsed, os.environ)
+    if parsed.command.path == ("chat",) and not parsed.is_help:
+        from palaver.cli.chat.chat import chat  # help and completion need none of it
+
+        return chat(os.environ["PALAVER_HOME"], parsed.value("--room") or "", os.environ)
+    answer = _answer(parsed)
+    if answer is None:
+        sys.stderr.write("pal: this needs the bus; 'pal up' starts it\n")
+        return 1
+    try:
+        sys.stdout.write(answer)
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"pal: standard output: {error.strerror}\n")
+        os._exit(1)  # what cannot be written now cannot be written at the end either
+    return 0
+
+
+def _check(words: list[str]) -> int:
+    """See for the client whether a call of `up` or `down` can be meant, before it does anything."""
+    from palaver.doors.argv.commands_http import wanted_settings  # help and completion need none of it
+
+    try:
+        wanted_settings(parse(TABLE, words))
+    except PalaverError as error:
+        return _refuse(words, error)
+    return 0
+
+
+def _refuse(words: list[str], error: PalaverError) -> int:
+    paint = Paint(sys.stderr.isatty() and wants_colour(os.environ))
+    sys.stderr.write(format_refusal(words, error, paint))
+    return status_of(error)
+
+
+def _answer(parsed: Parsed) -> str | None:
+    if parsed.is_help:
+        command = parsed.command if parsed.command.path else None
+        colour = sys.stdout.isatty() and wants_colour(os.environ)
+        return render_help(TABLE, command, shutil.get_terminal_size().columns, colour)
+    if parsed.command.path == ("completion",):
+        return completion_script(parsed.positionals[0])
+    if parsed.command.path == ("__complete",):
+        words = parsed.positionals if parsed.after is None else parsed.after
+        return "".join(f"{word}\n" for word in complete(TABLE, words, lambda kind: []))
+    return None
