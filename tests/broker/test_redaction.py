@@ -1,15 +1,18 @@
 """Removing a text on a person's order; on both engines."""
 
+from collections.abc import Sequence
+
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.broker.outcome import Redacted
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, StorageFailed
+from palaver.log.api import Scrub
 from palaver.log.fold_tasks import read_tasks
 from palaver.model.agent import Caller, Standing
 from palaver.model.envelope import Draft
-from palaver.model.request import Redact, Send
+from palaver.model.request import Archive, Redact, Send
 from palaver.model.task import CreateTask
 
 BORROWED = Caller(name="human", standing=Standing.HUMAN, kind="human", by="nova")
@@ -121,3 +124,53 @@ async def test_what_has_no_text_or_is_not_there_is_refused(bus: Bus) -> None:
         await redact(bus, bus.log.last())
     with pytest.raises(NotFound):
         await redact(bus, 9999)
+
+
+async def test_what_was_cut_short_is_finished_with_its_copies_and_files(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.join("luna")
+    first = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    second = await bus.submit(HUMAN, Send(text="hunter3", to=("luna",)))
+    assert first is not None
+    assert second is not None
+    with monkeypatch.context() as cut:
+        cut.setattr(bus.log, "redact", _fail)
+        for seq in (first.seq, second.seq):
+            with pytest.raises(StorageFailed):
+                await redact(bus, seq)
+    forgotten: list[str] = []
+
+    async def forget(ids: Sequence[str]) -> None:
+        forgotten.extend(ids)
+
+    await bus.broker.finish_redactions(forget)
+    await bus.broker.finish_redactions(forget)
+
+    assert forgotten == [first.id, second.id]
+    for seq in (first.seq, second.seq):
+        found = bus.log.event(seq)
+        assert found is not None
+        assert found.payload["text"] == "[redacted]"
+
+
+async def test_what_was_cut_short_is_finished_before_its_record_is_archived(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+    with monkeypatch.context() as cut:
+        cut.setattr(bus.log, "redact", _fail)
+        with pytest.raises(StorageFailed):
+            await redact(bus, sent.seq)
+
+    await bus.broker.submit(HUMAN, Archive(before=bus.log.last() + 1))
+
+    found = bus.log.event(sent.seq)
+    assert found is not None
+    assert found.payload["text"] == "[redacted]"
+
+
+async def _fail(seqs: Sequence[int], scrub: Scrub) -> int:
+    raise StorageFailed("the disk is gone")

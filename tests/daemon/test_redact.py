@@ -1,15 +1,34 @@
 """`pal redact`: a text is removed from every file of the home, and a record says so."""
 
+import asyncio
 import base64
 import json
-from collections.abc import Iterator
+import os
+import shlex
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from tests.daemon.holder import FakeHolder, ticket_of, words_of
-from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until
+from tests.daemon.stage import (
+    Home,
+    Result,
+    Shell,
+    check_output,
+    run_as_person,
+    run_script_as_person,
+    wait_until,
+)
 from tests.daemon.test_terminals import at_once, send_keys
+from tests.daemon.wires import ThinWire
+
+from palaver import Envelope, connect
 
 SECRET = "hunter2-correcthorse"
+OWN_ID = "01K0ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 @pytest.fixture
@@ -65,12 +84,12 @@ def test_a_redacted_message_is_in_no_file_of_the_home(bus: Home, luna: FakeHolde
 
 
 def test_it_does_not_come_back_by_a_repeat_or_a_restart(bus: Home, luna: FakeHolder, nova: Shell) -> None:
-    own = ("--id", "01K0ABCDEFGHJKMNPQRSTVWXYZ")
+    own = ("--id", OWN_ID)
     seq = nova.pal("send", "@luna", *own, "--json", "--", SECRET).json["seq"]
     redact(bus, seq)
 
     again = nova.pal("send", "@luna", *own, "--json", "--", SECRET)
-    assert again.status == 1 or again.json["seq"] == seq
+    assert again.json["seq"] == seq
     bus.ok("down")
     bus.ok("up")
 
@@ -177,3 +196,159 @@ def test_the_doctor_names_typed_lines_and_keys_that_look_like_secrets(bus: Home,
     redact(bus, typed)
     redact(bus, keys.json["seq"])
     assert "no typed line or key looks like a secret" in bus.pal("doctor").out
+
+
+def kill_between_record_and_removal(home: Home, reference: object) -> None:
+    """Kill client and daemon when it is recorded that a text is removed, and its bytes are still there.
+
+    A program that reads the log meanwhile makes the removal wait at its last step.
+    """
+    client = home.spare_path()
+    command = f"echo $$ >{shlex.quote(str(client))}; exec pal redact {reference}"
+    with closing(sqlite3.connect(home.path / "log.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        script = f"sh -c {shlex.quote(command)}"
+        person = threading.Thread(target=lambda: run_script_as_person(home, script))
+        person.start()
+        with closing(sqlite3.connect(home.path / "log.sqlite", isolation_level=None)) as watcher:
+            wait_until(
+                lambda: watcher.execute("SELECT 1 FROM events WHERE type = 'redacted'").fetchone() is not None
+            )
+        os.kill(int(client.read_text()), signal.SIGKILL)
+        home.kill()
+        person.join()
+
+
+def test_a_removal_that_a_crash_has_cut_short_is_finished_at_the_next_start(
+    bus: Home, luna: FakeHolder
+) -> None:
+    large = f"{SECRET} " + "x" * 70_000
+    path = bus.spare_path()
+    path.write_text(large)
+    seq = run_as_person(bus, "send", "@luna", "--json", "--file", str(path)).json["seq"]
+    path.unlink()
+    kill_between_record_and_removal(bus, seq)
+    assert files_with(bus, SECRET)
+
+    bus.ok("up")
+
+    wait_until(lambda: files_with(bus, SECRET) == [])
+    assert bus.ok("show", str(seq), "--json").json["text"] == "[redacted]"
+    (record,) = bus.events("--type", "redacted")
+    assert record["payload"]["event"] == seq
+
+
+def test_a_task_is_removed_from_the_state_too_after_a_crash(bus: Home, nova: Shell) -> None:
+    task = nova.pal("task", "create", SECRET, "--json").json
+    kill_between_record_and_removal(bus, task["seq"])
+    assert files_with(bus, SECRET)
+
+    bus.ok("up")
+
+    wait_until(lambda: files_with(bus, SECRET) == [])
+    assert "[redacted]" in json.dumps(bus.ok("task", "list", "--json").lines)
+
+
+def as_person(bus: Home, nova: Shell, *words: str) -> Result:
+    return run_as_person(bus, *words)
+
+
+def as_agent(bus: Home, nova: Shell, *words: str) -> Result:
+    return nova.pal(*words)
+
+
+def as_script(bus: Home, nova: Shell, *words: str) -> Result:
+    return bus.pal(*words)
+
+
+@pytest.mark.parametrize("act", [as_person, as_agent, as_script])
+def test_a_repeat_of_a_redacted_message_gives_it_and_writes_nothing(
+    bus: Home, luna: FakeHolder, nova: Shell, act: Callable[..., Result]
+) -> None:
+    words = ("send", "@luna", "--id", OWN_ID, "--json", "--", SECRET)
+    seq = act(bus, nova, *words).json["seq"]
+    redact(bus, seq)
+    before = len(bus.events())
+
+    again = check_output(act(bus, nova, *words)).json
+    assert len(bus.events()) == before
+    check_output(run_as_person(bus, "archive", "--before", str(seq + 1)))
+    archived = check_output(act(bus, nova, *words)).json
+
+    assert again["seq"] == archived["seq"] == seq
+    assert files_with(bus, SECRET) == []
+    other = act(bus, nova, "send", "--thread", "elsewhere", *words[1:])
+    assert other.error["error"] == "id_taken"
+    assert files_with(bus, SECRET) == []
+
+
+def test_another_sender_with_the_same_id_sends_another_message(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
+    words = ("send", "@luna", "--id", OWN_ID, "--json", "--", SECRET)
+    seq = nova.pal(*words).json["seq"]
+    redact(bus, seq)
+
+    other = run_as_person(bus, *words).json["seq"]
+
+    assert other != seq
+    redact(bus, other)
+    assert files_with(bus, SECRET) == []
+
+
+@pytest.mark.parametrize("own", [(), ("--id", OWN_ID)])
+@pytest.mark.parametrize("bundle", [(), ("--title", f"title {SECRET}")])
+def test_a_client_that_repeats_its_request_at_the_next_daemon_writes_nothing(
+    bus: Home, luna: FakeHolder, own: tuple[str, ...], bundle: tuple[str, ...]
+) -> None:
+    def ask() -> object:
+        with ThinWire(bus.path) as wire:
+            wire.ask("send", "@luna", *own, *bundle, "--json", "--", SECRET, key=b"k" * 16)
+            return json.loads(wire.answer()[1])["seq"]
+
+    first = ask()
+    for event in bus.events("--from", "script"):
+        redact(bus, event["seq"])
+    bus.kill()
+    bus.ok("up")
+    before = bus.events()
+
+    assert ask() == first
+    assert bus.events() == before
+    assert files_with(bus, SECRET) == []
+
+
+async def test_a_program_that_repeats_its_message_or_envelope_gets_the_redacted_one(
+    bus: Home, luna: FakeHolder
+) -> None:
+    envelope = Envelope(
+        type="deploy.done", sender="orion", to=("luna",), id=OWN_ID[::-1], payload={"token": SECRET}
+    )
+    async with connect("orion", home=bus.path) as orion:
+        sent = await orion.send("@luna", SECRET, id=OWN_ID)
+        put = await orion.put(envelope)
+        await asyncio.to_thread(redact, bus, sent.seq)
+        await asyncio.to_thread(redact, bus, put.seq)
+
+        await asyncio.to_thread(bus.kill)  # What it repeats goes to another daemon.
+
+        assert (await orion.send("@luna", SECRET, id=OWN_ID)).seq == sent.seq
+        assert (await orion.put(envelope)).seq == put.seq
+        assert files_with(bus, SECRET) == []
+
+
+def test_the_files_that_a_repair_has_kept_are_named(bus: Home, luna: FakeHolder) -> None:
+    seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
+    bus.ok("down")
+    kept = bus.path / "damaged-1"
+    kept.mkdir(mode=0o700)
+    (kept / "log.sqlite").write_bytes((bus.path / "log.sqlite").read_bytes())
+    bus.ok("up")
+
+    done = redact(bus, seq)
+
+    assert done["kept"] == [str(kept)]
+    assert files_with(bus, SECRET) == ["damaged-1/log.sqlite"]
+    said = run_as_person(bus, "redact", str(seq))
+    assert f"{kept} holds the log as it was before a repair" in said.err

@@ -81,3 +81,12 @@ async def test_events_are_found_by_a_piece_of_their_payload(log: Log) -> None:
     assert await log.find_containing(["hunter2", "hunter3"]) == events[:2]
     assert await log.find_containing(['\\"hunter2\\"']) == events[:1]
     assert await log.find_containing(["elsewhere"]) == []
+
+
+async def test_the_mark_of_finished_removals_is_kept_and_never_goes_back(log: Log) -> None:
+    assert log.redacted() == 0
+
+    await log.mark_redacted(7)
+    await log.mark_redacted(3)
+
+    assert log.redacted() == 7

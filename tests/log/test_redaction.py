@@ -147,3 +147,29 @@ def test_an_archive_without_the_place_is_left_alone() -> None:
     file = ArchiveFile(Path("nowhere"), 1, 4)
 
     assert redaction.redact_archives((file,), {5}, scrub) == 0
+
+
+async def test_files_that_a_crash_left_behind_go_with_the_next_removal(
+    log: SqliteLog, tmp_path: Path
+) -> None:
+    event = await put(log, SECRET)
+    kept = await put(log, "x" * 70_000)
+    await log.archive(event.seq + 1)
+    (tmp_path / "archive" / "unfinished-1").write_text(SECRET)
+    (tmp_path / "blobs" / "tmp1").write_text(SECRET)
+
+    await log.redact([event.seq], scrub)
+
+    assert files_with(tmp_path, SECRET) == []
+    assert log.event(kept.seq) == kept
+
+
+async def test_the_mark_of_finished_removals_outlives_the_process(tmp_path: Path) -> None:
+    log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
+    await log.mark_redacted(7)
+    await log.close()
+
+    log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
+
+    assert log.redacted() == 7
+    await log.close()

@@ -15,7 +15,7 @@ from palaver.errors import StorageFailed
 from palaver.log.files import MARK_NAME
 from palaver.log.repair import Repaired, repair, salvage
 from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME
+from palaver.log.storage import FILE_NAME, kept_folders
 from palaver.model.query import Query
 
 TEXTS = ["short", "x" * 5_000, "y" * 30_000, "z" * 90_000, "ü" * 2_000]
@@ -86,6 +86,7 @@ async def test_a_missing_log_is_made_of_the_archives(tmp_path: Path) -> None:
     event = await put(log, "later")
 
     assert (done.events, done.missing, done.kept) == (5, 6, tmp_path / "damaged-2")
+    assert kept_folders(tmp_path) == [tmp_path / "damaged-1", tmp_path / "damaged-2"]
     assert log.archived() == 5
     assert event.seq == 12
     await log.close()

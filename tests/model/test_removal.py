@@ -4,7 +4,7 @@ import pytest
 
 from palaver.model.envelope import Event
 from palaver.model.hidden import asks_secret
-from palaver.model.removal import can_remove, pieces_of, removed_text, without_text
+from palaver.model.removal import can_remove, is_removed, pieces_of, removed_text, without_text
 
 
 def event(type: str, **payload: object) -> Event:
@@ -72,3 +72,16 @@ def test_a_prompt_for_a_secret_is_known(line: str) -> None:
 @pytest.mark.parametrize("line", ["", ">>> ", "Name: ", "the password is in the vault", "$ "])
 def test_other_lines_ask_for_no_secret(line: str) -> None:
     assert not asks_secret(line)
+
+
+@pytest.mark.parametrize(
+    ("one", "is_foreign"),
+    [(event("message", text="hunter2"), False), (event("deploy.done", text="hunter2"), True)],
+)
+def test_it_is_known_whether_a_text_was_removed(one: Event, is_foreign: bool) -> None:
+    assert not is_removed(one, is_foreign=is_foreign)
+    assert is_removed(without_text(one, is_foreign=is_foreign), is_foreign=is_foreign)
+
+
+def test_an_event_that_never_had_a_text_has_lost_none() -> None:
+    assert not is_removed(event("agent.hello"), is_foreign=False)

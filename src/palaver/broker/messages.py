@@ -38,10 +38,12 @@ from palaver.model.message import (
     is_raw,
 )
 from palaver.model.priority import parse_priority
+from palaver.model.removal import is_removed, without_text
 from palaver.model.request import Notify, Send
 from palaver.model.task import TASK_TYPES
 from palaver.model.text import check_text, check_thread
 from palaver.routing.brakes import chain_of
+from palaver.routing.policy import is_foreign_type
 from palaver.routing.recipients import Resolved, resolve
 
 LIMIT_UNASKED: Final = 5
@@ -223,6 +225,9 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     if is_lost(stored) or is_raw(stored):
         return True
     new, old = decode_payload(encode_payload(draft.payload)), stored.payload
+    is_foreign = is_foreign_type(stored.type)
+    if is_removed(stored, is_foreign=is_foreign):  # Nobody knows what it said: the rest is compared.
+        new = without_text(replace(stored, payload=new), is_foreign=is_foreign).payload
     if draft.type in TASK_TYPES:
         return _without_assignees(new) == _without_assignees(old)
     if draft.to != stored.to:

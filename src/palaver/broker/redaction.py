@@ -1,17 +1,22 @@
 """Remove the text of one event for good, on a person's order, and keep a record of it.
 
 The record is written first. Then the event is replaced in log, index and archives, with the copies that
-Palaver made of it: notices of subscriptions that quote it, and screens that were kept with raw keys. Whatever
-fails can be done once more.
+Palaver made of it: notices of subscriptions that quote it, and screens that were kept with raw keys. A
+removal that a crash has cut short is finished at the next start.
 """
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
 
 from palaver.broker.context import Context
 from palaver.broker.lookup import find_event
 from palaver.broker.outcome import Redacted
 from palaver.errors import BadRequest, NotAllowed, NotPerson
+from palaver.log.api import Log
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
 from palaver.model.message import HUMAN, MESSAGE
+from palaver.model.query import Query
 from palaver.model.removal import (
     FOLDED_TYPES,
     LEAST_QUOTED,
@@ -24,6 +29,11 @@ from palaver.model.removal import (
 from palaver.model.request import Redact
 from palaver.model.subscription import DELIVERY
 from palaver.routing.policy import is_foreign_type
+
+Forget: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
+"""Removes what is kept outside the log about events with these ids."""
+_AT_ONCE: Final = 1000
+"""Records whose texts are removed together: the database is copied once for all of them."""
 
 
 async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
@@ -53,12 +63,35 @@ async def redact(context: Context, caller: Caller, request: Redact, key: bytes |
     )
     written = await context.log.commit(None, lambda rows: draft, request_key=key)
     assert written.event is not None
-    places = [event.seq, *(copy.seq for copy in copies)]
-    await context.log.redact(places, _scrub)
-    if event.type in FOLDED_TYPES:
-        await context.log.rebuild()
-        await context.log.redact(places, _scrub)  # The old rows left their bytes in free pages.
+    await finish(context)
     return Redacted(event=written.event, of=event, copies=copies, quotes=quotes)
+
+
+async def finish(context: Context, forget: Forget | None = None) -> None:
+    """Remove all texts whose removal is recorded and not finished: the latest one, and those of a crash.
+
+    `forget` is told the ids of the events of each removal before it is finished.
+    """
+    while records := await _unfinished(context.log):
+        places = sorted({place for record in records for place in _places(record)})
+        if forget is not None:
+            await forget([event.id for seq in places if (event := context.log.event(seq)) is not None])
+        await context.log.redact(places, _scrub)
+        if any(record.payload["of"] in FOLDED_TYPES for record in records):
+            await context.log.rebuild()
+            await context.log.redact(places, _scrub)  # The old rows left their bytes in free pages.
+        await context.log.mark_redacted(records[-1].seq)
+
+
+async def _unfinished(log: Log) -> list[Event]:
+    return await log.read(Query(types=(REDACTED_TYPE,), after=log.redacted(), limit=_AT_ONCE))
+
+
+def _places(record: Event) -> list[int]:
+    place, copies = record.payload["event"], record.payload.get("copies", [])
+    assert isinstance(place, int)
+    assert isinstance(copies, list)
+    return [place, *copies]
 
 
 def redacted_by(context: Context, event: Event) -> Redacted:

@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from palaver.config import Loaded, load
 from palaver.daemon.due import Due
 from palaver.daemon.guarded import GuardedTasks, end_all_tasks
 from palaver.daemon.home_watch import HomeWatch
-from palaver.daemon.message_files import MessageFiles
+from palaver.daemon.message_files import MessageFiles, remove_files
 from palaver.daemon.reactors import Reactors
 from palaver.daemon.roll import Roll
 from palaver.daemon.watchdog import watch_loop
@@ -190,6 +190,7 @@ class Daemon:
         closing.callback(DeadPlaces(self._home, log, tasks).close)
         if not is_read_only:
             tasks.create_task(take_up_reports(doors.services))
+            tasks.create_task(middle.broker.finish_redactions(self._remove_files))
         await doors.services.http.open(doors.services, self._settings)
         tasks.create_task(Due(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
@@ -223,6 +224,9 @@ class Daemon:
         if not self._is_log_lost and (trouble := log.find_trouble()):
             self._is_log_lost = True
             tasks.create_task(save())
+
+    async def _remove_files(self, ids: Sequence[str]) -> None:
+        await asyncio.to_thread(remove_files, self._home, ids)
 
     def _take_wanted(self, roll: Roll) -> None:
         """Write the settings that this process was started with; refuse them to anybody but a person."""

@@ -64,7 +64,10 @@ class MessageFiles:
 
     def _add(self, event: Event) -> None:
         if event.type == REDACTED_TYPE:  # Behind the writes that wait: none of them comes later.
-            self._waiting.append(_Removal(id=str(event.payload["id"])))
+            copies = event.payload.get("copies", ())
+            found = [self._log.event(seq) for seq in copies] if isinstance(copies, list) else []
+            ids = [str(event.payload["id"]), *(copy.id for copy in found if copy is not None)]
+            self._waiting.extend(_Removal(id=one) for one in ids)
             return
         if is_raw(event) or is_lost(event) or message_fields(event).get("bare"):
             return
@@ -84,6 +87,12 @@ class MessageFiles:
             batch = list(self._waiting)
             self._waiting.clear()
             await asyncio.to_thread(_write_all, self._home, batch)
+
+
+def remove_files(home: Path, ids: Iterable[str]) -> None:
+    """Remove the files of some messages whose text was removed."""
+    for one in ids:
+        remove_message(str(home), one)
 
 
 def _write_all(home: str, batch: Iterable[_Copy | _Removal]) -> None:

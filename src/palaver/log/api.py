@@ -207,6 +207,14 @@ class Log(Protocol):
         """
         ...
 
+    def redacted(self) -> int:
+        """The place of the last record of a removal that is finished, as are all before it; 0 at first."""
+        ...
+
+    async def mark_redacted(self, seq: int) -> None:
+        """Keep that all removals are finished that are recorded up to a place; it never goes back."""
+        ...
+
     async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
         """Return the events, archived or not, whose payload contains one of some pieces of JSON, in order.
 

@@ -17,7 +17,7 @@ from palaver.errors import BadRequest, StorageFailed
 from palaver.model.envelope import Event, decode_event, encode_event
 
 _NAME: Final = re.compile(r"([0-9]{15})-([0-9]{15})\.jsonl")
-_UNFINISHED: Final = "unfinished-"
+UNFINISHED: Final = "unfinished-"
 
 
 class _Place(msgspec.Struct):
@@ -69,6 +69,12 @@ def archive_files(directory: Path) -> tuple[ArchiveFile, ...]:
     return tuple(ArchiveFile(path, int(found[1]), int(found[2])) for path, found in named if found)
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a crash has left behind while it was written: there is never more than one writer."""
+    for left_behind in directory.glob(f"{UNFINISHED}*"):
+        left_behind.unlink()
+
+
 def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | None:
     """Write events, which come in place order, into a new file; None when there are none.
 
@@ -76,10 +82,9 @@ def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | Non
     an event that could not be read back; then there is no new file.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
-    for left_behind in directory.glob(f"{_UNFINISHED}*"):  # By a crash: there is never more than one writer.
-        left_behind.unlink()
+    remove_unfinished(directory)
     # A listed name only for a whole file: written beside it, synced, then renamed. mkstemp gives 0600.
-    handle, beside = tempfile.mkstemp(prefix=_UNFINISHED, dir=directory)
+    handle, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=directory)
     try:
         with os.fdopen(handle, "wb") as file:
             places = _write_lines(file, events)

@@ -45,6 +45,10 @@ class Blobs:
         """Remove a content for good; nothing happens when there is no such file."""
         (self._directory / name).unlink(missing_ok=True)
 
+    def names(self) -> list[str]:
+        """Return the names of all files, also of those that a crash has left half written."""
+        return [path.name for path in self._directory.iterdir()] if self._directory.exists() else []
+
     def _write_durably(self, path: Path, content: bytes) -> None:
         # A new name only for a whole file: written beside it, made durable, then renamed. mkstemp gives 0600.
         handle, beside = tempfile.mkstemp(dir=self._directory)

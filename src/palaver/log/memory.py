@@ -98,6 +98,7 @@ class MemoryLog:
         self._archive: list[Event] = []
         self._rows = MemoryRows()
         self._newest = Newest(0)
+        self._redacted = 0
 
     @property
     def device(self) -> str:
@@ -206,6 +207,14 @@ class MemoryLog:
         self._by_request_key = {key: new.get(event.seq, event) for key, event in self._by_request_key.items()}
         self._newest.replace(list(new.values()))
         return len(new)
+
+    def redacted(self) -> int:
+        return self._redacted
+
+    async def mark_redacted(self, seq: int) -> None:
+        await asyncio.sleep(0)
+        self._check_open()
+        self._redacted = max(self._redacted, seq)
 
     async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
         await asyncio.sleep(0)

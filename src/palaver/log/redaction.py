@@ -14,7 +14,13 @@ from typing import Final
 
 from palaver.errors import StorageFailed
 from palaver.log.api import Scrub
-from palaver.log.archive_file import ArchiveFile, place_of_line, sync_directory
+from palaver.log.archive_file import (
+    UNFINISHED,
+    ArchiveFile,
+    place_of_line,
+    remove_unfinished,
+    sync_directory,
+)
 from palaver.log.blobs import Blobs
 from palaver.log.records import (
     COLUMNS,
@@ -28,6 +34,8 @@ from palaver.log.storage import connect_reader
 from palaver.model.envelope import Event, decode_event, encode_event
 
 LIMIT_FOUND: Final = 10_000
+
+_MARK: Final = "redacted"
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BY_PLACE: Final = f"{_SELECT} WHERE seq = ?"
@@ -56,9 +64,21 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
     is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_busy:
         raise StorageFailed("the log is being read, so old bytes may be left in its files: redact it again")
-    for record in old:
-        _remove_blob(connection, blobs, record)
+    _remove_unused_blobs(connection, blobs)
     return len(old)
+
+
+def read_mark(connection: sqlite3.Connection) -> int:
+    """Return the place of the last record of a removal that is finished, as are all before it."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def write_mark(connection: sqlite3.Connection, seq: int) -> int:
+    """Keep that all removals are finished that are recorded up to a place. Belongs to the writer's thread."""
+    mark = max(seq, read_mark(connection))
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (_MARK, str(mark)))
+    return mark
 
 
 def _replace(
@@ -76,16 +96,22 @@ def _replace(
     connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
 
 
-def _remove_blob(connection: sqlite3.Connection, blobs: Blobs, record: Record) -> None:
-    """Remove the file of a payload that no other event has."""
-    blob = record[-2]
-    if blob is not None and not connection.execute("SELECT 1 FROM events WHERE blob = ?", (blob,)).fetchone():
-        blobs.remove(blob)
+def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
+    """Remove the files of payloads that no event has, also those that a crash left behind.
+
+    Payloads are written on this thread only, so none of them waits for its event.
+    """
+    used = {name for (name,) in connection.execute("SELECT blob FROM events WHERE blob IS NOT NULL")}
+    for name in blobs.names():
+        if name not in used:
+            blobs.remove(name)
 
 
 def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: Scrub) -> int:
     """Write the archive files anew that hold one of the places, and return how many events that changed."""
     count = 0
+    for directory in {file.path.parent for file in files}:
+        remove_unfinished(directory)
     for file in files:
         if any(file.first <= seq <= file.last for seq in seqs):
             count += _redact_file(file.path, seqs, scrub)
@@ -94,7 +120,7 @@ def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: 
 
 def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
     count = 0
-    handle, beside = tempfile.mkstemp(prefix="unfinished-", dir=path.parent)
+    handle, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as copy, path.open("rb") as lines:
             for line in lines:

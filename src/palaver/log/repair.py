@@ -24,7 +24,7 @@ from palaver.log.migrations import migrate
 from palaver.log.records import COLUMNS, Record, event_from_record
 from palaver.log.rows import insert_many
 from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME, connect_writer, sync
+from palaver.log.storage import FILE_NAME, KEPT, connect_writer, sync
 
 _STORED: Final = (
     *("seq", "id", "type", "sender", "recipients", "ts", "device", "by_"),
@@ -99,7 +99,7 @@ async def _rebuild_rows(home: Path, apply: Apply, clock: Clock) -> int:
 def _keep(home: Path) -> Path:
     """Copy the files of the log into a new folder."""
     number = 1
-    while (folder := home / f"damaged-{number}").exists():
+    while (folder := home / f"{KEPT}{number}").exists():
         number += 1
     folder.mkdir(mode=0o700)
     for ending in ("", "-wal", "-shm"):

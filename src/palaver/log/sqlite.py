@@ -29,7 +29,7 @@ from palaver.log.newest import Newest
 from palaver.log.pace import Pace
 from palaver.log.reader import Reader
 from palaver.log.records import COLUMNS, readable_events
-from palaver.log.redaction import find_containing
+from palaver.log.redaction import find_containing, read_mark
 from palaver.log.rows import SqliteRows
 from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, damaged, failure_from, lay_out_wal
 from palaver.log.upkeep import WAL_BYTES, Upkeep
@@ -263,6 +263,12 @@ class SqliteLog:
         in_log = await self._writer.redact(seqs, scrub)
         self._newest.replace([event for seq in seqs if (event := self.event(seq)) is not None])
         return max(in_log, in_archives)
+
+    def redacted(self) -> int:
+        return read_mark(self._point)
+
+    async def mark_redacted(self, seq: int) -> None:
+        await self._writer.mark_redacted(seq)
 
     async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
         try:

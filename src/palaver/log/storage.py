@@ -13,6 +13,8 @@ from urllib.parse import quote
 from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
 
 FILE_NAME: Final = "log.sqlite"
+KEPT: Final = "damaged-"
+"""How the names of folders begin in which a repair keeps the damaged files."""
 
 _WRITER: Final = (
     "journal_mode = WAL",
@@ -165,3 +167,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     # A damaged text must not fail the query of all rows around it: its own row is skipped when it is read.
     connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     return connection
+
+
+def kept_folders(home: Path) -> list[Path]:
+    """Return the folders in which repairs have kept damaged files."""
+    return sorted(folder for folder in home.glob(f"{KEPT}*") if folder.is_dir())

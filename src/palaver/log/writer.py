@@ -21,6 +21,7 @@ from palaver.log.api import LIMIT_WAITING, Commit, Decide, Scrub
 from palaver.log.batch import Batches, LargeDraftError, Order, Outcome
 from palaver.log.newest import Newest
 from palaver.log.pace import Pace
+from palaver.log.redaction import write_mark
 from palaver.log.storage import BUSY_TIMEOUT_S, failure_from
 from palaver.log.upkeep import Upkeep
 
@@ -137,6 +138,10 @@ class Writer:
             return count
 
         return await self._done(run)
+
+    async def mark_redacted(self, seq: int) -> None:
+        """Keep up to which record removals are finished, between two batches."""
+        await self._done(lambda: write_mark(self._connection, seq))
 
     async def index(self) -> None:
         """Bring the full-text index up to the events; nothing to do when it is."""

@@ -60,6 +60,11 @@ def without_text(event: Event, *, is_foreign: bool) -> Event:
     return replace(event, payload=payload)
 
 
+def is_removed(event: Event, *, is_foreign: bool) -> bool:
+    """Tell whether the text of an event was removed: nothing is left that could be."""
+    return can_remove(event, is_foreign=is_foreign) and event == without_text(event, is_foreign=is_foreign)
+
+
 def pieces_of(text: str) -> list[str]:
     """Return the printed pieces of a text that are long enough to be looked for, as JSON writes them."""
     pieces = (piece.strip() for piece in _PRINTED.findall(text))

@@ -19,6 +19,7 @@ from palaver.doors.hidden_keys import secret_hash
 from palaver.errors import UsageError
 from palaver.log.api import Archived
 from palaver.log.pages import pages
+from palaver.log.storage import kept_folders
 from palaver.model.agent import Standing
 from palaver.model.envelope import Event
 from palaver.model.markdown import begin_page
@@ -98,6 +99,7 @@ async def redact(call: Call) -> int:
     done = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(done, Redacted)
     files = await asyncio.to_thread(_remove_files, call.services.home, (event, *done.copies))
+    kept = await asyncio.to_thread(kept_folders, call.services.home)
     if call.is_json:
         await call.say_json(
             {
@@ -106,6 +108,7 @@ async def redact(call: Call) -> int:
                 "copies": [copy.seq for copy in done.copies],
                 "files": files,
                 "also_in": [quote.seq for quote in done.quotes],
+                "kept": [str(folder) for folder in kept],
             }
         )
         return 0
@@ -115,6 +118,10 @@ async def redact(call: Call) -> int:
         places = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
         rest = f" and {len(done.quotes) - _SHOWN} more" if len(done.quotes) > _SHOWN else ""
         call.warn(f"the same text is also in {places}{rest}: 'pal redact' removes each of them")
+    for folder in kept:
+        call.warn(
+            f"{folder} holds the log as it was before a repair, and so maybe the text: remove the folder"
+        )
     return 0
 
 

@@ -88,7 +88,8 @@ ARCHIVE_COMMANDS: Final = (
         description=(
             "Removes it from the log, the search index, archives, later exports and the files of messages; "
             "readers see [redacted]. An event of type redacted says who did it, when, and a salted hash of "
-            "the text. Copies that agents or backups have stay. Needs a person."
+            "the text. Copies that agents or backups have stay; folders that a repair has kept are named. "
+            "Needs a person."
         ),
         positionals=(
             Positional(name="ID", help="A message: its number or the end of its long id.", completes="ids"),
