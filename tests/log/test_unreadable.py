@@ -12,7 +12,9 @@ from palaver.errors import StorageFailed
 from palaver.log.sqlite import SqliteLog
 from palaver.model.query import Query
 
-BAD = {
+Row = tuple[str, str, str | bytes, str | None, str | bytes]
+
+BAD: dict[str, Row] = {
     "empty sender": ("type", "01", "", None, "{}"),
     "empty type": ("", "02", "luna", None, "{}"),
     "empty id": ("type", "", "luna", None, "{}"),
@@ -22,8 +24,6 @@ BAD = {
     "payload is no UTF-8": ("type", "06", "luna", None, b'{"text":"\xee\xee"}'),
     "sender is no UTF-8": ("type", "07", b"l\xffna", None, "{}"),
 }
-
-Row = tuple[str, str, str | bytes, str | None, str | bytes]
 
 
 def poison(directory: Path, *rows: Row, key: bytes | None = None) -> None:

@@ -83,6 +83,11 @@ class HarnessStage(Harness):
         return found
 
     @property
+    def shell_pal(self) -> str:
+        """The same, written for a shell: the folder may have a space in its name."""
+        return shlex.quote(self.pal)
+
+    @property
     def places(self) -> list[Path]:
         """The folders of servers that there are."""
         return list((self.home.path / "agents" / "native").glob("*"))

@@ -50,7 +50,7 @@ def test_only_an_interrupt_stops_a_model_that_speaks(codex: CodexStage) -> None:
 
 def test_a_message_waits_until_the_tools_have_started(codex: CodexStage) -> None:
     late, sign = codex.project / "late-tools", codex.project / "go"
-    late.write_text(f"#!/bin/sh\nuntil [ -e {sign} ]; do sleep 0.05; done\nexec {codex.pal} mcp\n")
+    late.write_text(f"#!/bin/sh\nuntil [ -e {sign} ]; do sleep 0.05; done\nexec {codex.shell_pal} mcp\n")
     late.chmod(0o700)
     words = setting("mcp_servers.palaver.command", str(late))
     codex.launch("pal", "codex", "--name", "nova", "--detach", *words)
@@ -93,11 +93,11 @@ def test_it_is_told_the_full_path_of_pal(codex: CodexStage) -> None:
     codex.start("go on")
 
     assert codex.pal.endswith("/pal")
-    assert f"write {codex.pal} for pal" in codex.told("You are nova")
+    assert f"write {codex.shell_pal} for pal" in codex.told("You are nova")
 
 
 def test_its_sandboxed_shell_is_told_about_the_tools(codex: CodexStage) -> None:
-    codex.script.add(reply("", shell_call(f"{codex.pal} send @luna -- from a shell")), reply("done"))
+    codex.script.add(reply("", shell_call(f"{codex.shell_pal} send @luna -- from a shell")), reply("done"))
     codex.start("-s", "workspace-write", "-a", "never", "go on")
     luna = codex.friend()
 
@@ -148,13 +148,17 @@ async def _talk_in_two_threads(codex: CodexStage) -> None:
     async with app_server(codex, *launch_settings(pal, home)) as server:
         vega, mira = await server.begin(), await server.begin()
         for thread, name in ((vega, "vega"), (mira, "mira")):
-            await _turn(codex, server, thread, shell_call(f"{pal} --home {home} join --name {name}"))
+            await _turn(
+                codex, server, thread, shell_call(f"{codex.shell_pal} --home {home} join --name {name}")
+            )
         send(luna, "@vega", "--", "only for vega")
         send(luna, "@mira", "--", "only for mira")
 
         for thread, own, other in ((vega, "vega", "mira"), (mira, "mira", "vega")):
             shown = await _turn(codex, server, thread, bus_call("inbox"))
-            taken = await _turn(codex, server, thread, shell_call(f"{pal} --home {home} recv --json"))
+            taken = await _turn(
+                codex, server, thread, shell_call(f"{codex.shell_pal} --home {home} recv --json")
+            )
 
             assert f"only for {own}" in shown
             assert f"only for {own}" in taken

@@ -74,7 +74,11 @@ def test_a_sub_agent_is_somebody_while_it_is_open(codex: CodexStage) -> None:
 def test_its_shell_is_the_sub_agent(codex: CodexStage) -> None:
     luna = codex.friend()
 
-    begin(codex, reply("", shell_call(f"{codex.pal} send @luna -- from below; echo step-1")), reply("looked"))
+    begin(
+        codex,
+        reply("", shell_call(f"{codex.shell_pal} send @luna -- from below; echo step-1")),
+        reply("looked"),
+    )
 
     codex.until(lambda: "step-1" in codex.script.main[-1].conversation)
     got = [(one["from"], one["text"]) for one in luna.ok("recv", "--json").lines]

@@ -161,7 +161,7 @@ def test_forty_messages_in_ten_seconds_are_each_in_a_request_once(stage: Harness
 @every_harness
 def test_its_shell_and_its_tools_are_the_same_agent_and_answer_a_request(stage: HarnessStage) -> None:
     luna = stage.friend()
-    from_shell = stage.shell(f"{stage.pal} send @luna -- from a shell")
+    from_shell = stage.shell(f"{stage.shell_pal} send @luna -- from a shell")
     stage.script.add(reply("let me see", from_shell, gate="busy"))
     stage.begin()
     asked = send(luna, "@nova", "--intent", "request", "--", "how is the build?")

@@ -111,7 +111,7 @@ def test_sessions_of_one_process_never_have_each_others_mail(opencode: Installed
         assert all("I am the first" in text for text in told if "for-number-one" in text)
         assert all("I am the second" in text for text in told if "for-number-two" in text)
         whoami = tool(
-            "bash", command=f"{opencode.pal} --home {opencode.home.path} whoami --json", description="x"
+            "bash", command=f"{opencode.shell_pal} --home {opencode.home.path} whoami --json", description="x"
         )
         opencode.script.add(reply("", whoami))
         send(luna, f"@{names[second]}", "--", "who are you?")

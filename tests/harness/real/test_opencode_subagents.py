@@ -87,7 +87,7 @@ def test_what_a_sub_agent_asks_blocks_it_and_is_seen_at_its_parent(opencode: Ope
 
 def test_the_shell_of_a_sub_agent_is_the_sub_agent_where_the_plugin_is_installed() -> None:
     with installed_stage(installed("opencode")) as opencode:
-        whoami = f"{opencode.pal} --home {opencode.home.path} whoami --json"
+        whoami = f"{opencode.shell_pal} --home {opencode.home.path} whoami --json"
         child_says(opencode, reply("", tool("bash", command=whoami, description="x")), reply("sub done"))
         opencode.script.add(task(), reply("parent done"))
         process = opencode.serve()
