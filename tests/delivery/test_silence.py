@@ -8,6 +8,7 @@ from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
 from palaver.delivery.lane import IDLE_WAIT_S, PACED, WITHDRAWN, Ability, Answer, LaneKind, Level, Offer
+from palaver.errors import DiskFull
 from palaver.model.agent import Caller
 from palaver.model.delivery import AgentState
 from palaver.model.envelope import Event
@@ -144,6 +145,20 @@ async def test_what_was_answered_in_time_is_left_alone(bus: Bus, luna: Caller, n
     assert bus.state(event, "nova") == "seen"
 
 
+async def test_what_could_not_be_written_down_is_tried_again(bus: Bus, luna: Caller, nova: Caller) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+    bus.failure = DiskFull("no room")
+    with pytest.raises(DiskFull):
+        await passes(bus, IDLE_WAIT_S)
+    bus.failure = None
+
+    await passes(bus, IDLE_WAIT_S)
+
+    assert is_unconfirmed(bus, event)
+
+
 # A late word
 
 
@@ -232,6 +247,23 @@ async def test_what_no_lane_claims_in_time_is_in_doubt(bus: Bus, luna: Caller, n
     assert len(await notices(bus, "luna")) == 1
 
 
+async def test_a_doubt_that_could_not_be_written_down_is_tried_again(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova", remembers=True)
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+    await bus.delivery.close_lane(lane.lane)
+    bus.failure = DiskFull("no room")
+    with pytest.raises(DiskFull):
+        await passes(bus, IDLE_WAIT_S)
+    bus.failure = None
+
+    await passes(bus, IDLE_WAIT_S)
+
+    assert is_unconfirmed(bus, event)
+
+
 async def test_the_next_daemon_waits_for_a_lane_that_comes_back_and_no_longer(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
@@ -260,6 +292,23 @@ async def test_an_old_connection_that_ends_late_had_what_its_holder_never_got(
     await bus.delivery.close_lane(old.lane)
 
     assert (await new.next()).seqs == (event.seq,)
+
+
+async def test_an_old_connection_that_ends_before_its_holder_has_said_all_brings_nothing_twice(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    old = bus.open_lane("nova", remembers=True)
+    event = await bus.send(luna, "hello", "@nova")
+    await old.next()
+    new = bus.open_lane("nova", remembers=True)
+
+    await bus.delivery.close_lane(old.lane)
+    state = bus.state(event, "nova")
+    await bus.delivery.recover(new.lane, [event.seq], Answer.SEEN)
+    await bus.delivery.recovered(new.lane)
+
+    assert (state, bus.state(event, "nova")) == ("submitted", "seen")
+    assert new.is_empty
 
 
 async def test_a_holder_that_has_just_started_says_nothing_of_another_ones_offers(

@@ -202,6 +202,7 @@ class Delivery:
         that has just started knows nothing of what another one carried: then `knows_all` is false. With
         `since_ms` it knows all that was submitted after that Unix time, and nothing of what was before.
         """
+        lane.has_said_all = lane.ability.remembers and knows_all
         if (lane.ability.remembers or since_ms) and knows_all:
             await self._never_came(lane, self._mailboxes.unclaimed(lane.agent, lane.word, since_ms=since_ms))
         await self._doubt(lane.agent, lane.word)
@@ -236,8 +237,8 @@ class Delivery:
             pass
         elif not (lane.ability.remembers and known is not None and not known.left):
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
-        elif any(one.ability == lane.ability for one in self._lanes.get(lane.agent, ())):
-            await self._never_came(lane, seqs)  # Its holder is back, and has said all that it remembers.
+        elif any(one.has_said_all and one.ability == lane.ability for one in self._lanes.get(lane.agent, ())):
+            await self._never_came(lane, seqs)  # Its holder is back, and had none of it.
             await self._doubt(lane.agent, lane.word)
         else:
             self._silence.stray(lane.agent)
@@ -337,8 +338,14 @@ class Delivery:
             await self._offering.tell_stuck(lane)
         for lane, number in self._silence.take_silent():
             await self.end_silence(lane, number)
-        for agent in self._silence.take_strays():
-            await self._doubt(agent)
+        strays = self._silence.take_strays()
+        try:
+            while strays:
+                await self._doubt(strays[-1])
+                strays.pop()
+        finally:
+            for agent in strays:  # What could not be written down is tried again later.
+                self._silence.stray(agent)
         await self.expire()
 
     async def end_silence(self, lane: Lane, number: int) -> None:

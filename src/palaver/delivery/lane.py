@@ -116,6 +116,8 @@ class Lane:
     silence: Callable[[Offer], Answer] = lambda offer: Answer.UNCONFIRMED
     """Says what it means that nothing was heard of an offer although the agent is idle: refused where it is
     certain that the model was not shown it."""
+    has_said_all: bool = False
+    """Its holder knows every offer of an earlier connection, and has said what became of each."""
     late: dict[int, Offer] = field(default_factory=dict)
     """Offers whose wait is over. A late word on one of them still counts."""
 

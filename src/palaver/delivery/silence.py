@@ -52,7 +52,7 @@ class Silence:
         return max(0.0, min(moments) - self._clock.monotonic_s()) if moments else None
 
     def take_silent(self) -> list[tuple[Lane, int]]:
-        """Return the offers whose wait is over, once."""
+        """Return the offers whose wait is over; for one that stays open the wait begins anew."""
         now_s = self._clock.monotonic_s()
         over = [
             (lane, number)
@@ -61,7 +61,7 @@ class Silence:
             if end_s <= now_s
         ]
         for lane, number in over:
-            del self._offers[lane][number]
+            self._offers[lane][number] = now_s + lane.ability.idle_wait_s
         return over
 
     def take_strays(self) -> list[str]:
