@@ -1,5 +1,6 @@
 """Removing a text on a person's order; on both engines."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -10,8 +11,9 @@ from palaver.broker.outcome import Redacted
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, StorageFailed
 from palaver.log.api import Scrub
 from palaver.log.fold_tasks import read_tasks
+from palaver.log.redaction import LIMIT_FOUND
 from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Draft
+from palaver.model.envelope import Draft, Event
 from palaver.model.request import Archive, Redact, Send
 from palaver.model.task import CreateTask
 
@@ -103,6 +105,29 @@ async def test_screens_kept_with_keys_and_quoting_notices_are_copies(bus: Bus) -
     screen = bus.log.event(places[0])
     assert screen is not None
     assert screen.payload["evidence"] == "[redacted]"
+
+
+async def test_copies_are_found_among_any_number_of_other_screens(bus: Bus) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+
+    async def keep_screen(number: int, messages: list[int]) -> Event:
+        payload: dict[str, object] = {"agent": "luna", "messages": messages, "evidence": "x", "state": "seen"}
+        draft = Draft(type="delivery", sender="x", payload=payload, id=f"id{number}", ts=1)
+        written = await bus.log.commit(None, lambda rows: draft)
+        assert written.event is not None
+        return written.event
+
+    for begin in range(0, LIMIT_FOUND, 1000):
+        await asyncio.gather(*(keep_screen(number, [999_999]) for number in range(begin, begin + 1000)))
+    copies = [
+        await keep_screen(LIMIT_FOUND + at, [sent.seq, 999_999][::step]) for at, step in ((0, 1), (1, -1))
+    ]
+
+    done = await redact(bus, sent.seq)
+
+    assert [copy.seq for copy in done.copies] == [copy.seq for copy in copies]
 
 
 async def test_it_is_for_the_human_in_person(bus: Bus) -> None:

@@ -1,11 +1,15 @@
 """The parts of the daemon that need no process of their own."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
-from palaver.home import Ready, file_system_of
+from palaver.clock import SystemClock
+from palaver.config import load
+from palaver.daemon.daemon import ROOM, Daemon
+from palaver.home import Ready, file_system_of, prepare_home
 
 
 def test_whoever_started_the_daemon_hears_one_word_and_then_the_end() -> None:
@@ -39,3 +43,18 @@ def test_a_person_in_front_of_it_sees_only_what_went_wrong(capsys: pytest.Captur
 def test_the_file_system_of_a_path_is_that_of_its_nearest_mount() -> None:
     assert file_system_of(Path("/proc/self/fd")) == "proc"
     assert file_system_of(Path("/")) != ""
+
+
+@pytest.mark.parametrize(("reasons", "is_again"), [((ROOM,), True), ((ROOM, "SIGTERM"), False)])
+def test_a_daemon_that_is_stopped_while_it_is_about_to_begin_again_ends(
+    tmp_path: Path, reasons: tuple[str, ...], is_again: bool
+) -> None:
+    home = prepare_home(tmp_path / "home")
+
+    async def run() -> bool:
+        daemon = Daemon(home, load(home, {}), SystemClock())
+        for reason in reasons:
+            daemon.stop(reason)
+        return await daemon.run(Ready(None, is_foreground=False))
+
+    assert asyncio.run(run()) is is_again

@@ -63,6 +63,18 @@ async def test_a_whole_log_stays_as_it_is(tmp_path: Path) -> None:
     assert "damaged-1" not in os.listdir(tmp_path)
 
 
+async def test_a_copy_that_was_saved_when_the_log_was_removed_is_used(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await put(log, "before")
+    (tmp_path / FILE_NAME).unlink()
+    await log.close()
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events) == (True, 1)
+    assert await texts_of(tmp_path) == ["before"]
+
+
 async def test_every_event_is_found_when_the_head_is_lost(tmp_path: Path) -> None:
     texts = await make(tmp_path)
     overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)

@@ -107,8 +107,10 @@ async def _find(context: Context, event: Event) -> tuple[tuple[Event, ...], tupl
     """Return the copies that Palaver made of an event, and other events in which the same text is quoted."""
     text = removed_text(event, is_foreign=is_foreign_type(event.type))
     quoted = pieces_of(text) if len(text.strip()) >= LEAST_QUOTED else []
-    about = [f'"event":{event.seq}', '"evidence":']
-    found = await context.log.find_containing([*quoted, *about])
+    # Only so many are found, so these are looked for exactly and apart from what quotes the text.
+    notices = [f'"event":{event.seq}{end}' for end in ",}"]
+    screens = [f"{begin}{event.seq}{end}" for begin in ('"messages":[', ",") for end in ",]"]
+    found = await context.log.find_containing([*notices, *screens])
     copies = tuple(one for one in found if _is_copy(one, event))
     known = {event.seq, *(copy.seq for copy in copies)}
     others = await context.log.find_containing(quoted) if quoted else []

@@ -79,7 +79,7 @@ _FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it agai
 
 _LOST: Final = "the home was removed"
 
-_ROOM: Final = "there is room again"
+ROOM: Final = "there is room again"
 
 
 class Daemon:
@@ -100,8 +100,9 @@ class Daemon:
         self._is_log_lost = False
 
     def stop(self, reason: str) -> None:
-        """End; the first reason counts."""
-        self._reason = self._reason or reason
+        """End; the first reason counts. Who stops a daemon that is about to begin again ends it for good."""
+        if self._reason in ("", ROOM):
+            self._reason = reason
         self._stopped.set()
 
     async def run(self, ready: Ready) -> bool:
@@ -119,7 +120,7 @@ class Daemon:
             await log.close()
         if failure is not None:
             raise failure
-        return self._reason == _ROOM
+        return self._reason == ROOM
 
     async def _serve(self, log: SqliteLog, ready: Ready) -> Exception | None:
         """Open the doors and close them again; give what went wrong, which a task group would wrap."""
@@ -207,7 +208,7 @@ class Daemon:
     async def _begin_with_room(self, log: SqliteLog) -> None:
         """Begin again once a disk that was full has room: the start must be stored before all else."""
         if await log.has_room():
-            self.stop(_ROOM)
+            self.stop(ROOM)
 
     def _look_after_log(self, log: SqliteLog, tasks: GuardedTasks) -> None:
         """Write down once that a file of the log was lost, and bring what was committed to safety."""

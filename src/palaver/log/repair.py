@@ -23,7 +23,7 @@ from palaver.log.files import MARK_NAME
 from palaver.log.migrations import migrate
 from palaver.log.records import COLUMNS, Record, event_from_record
 from palaver.log.rows import insert_many
-from palaver.log.sqlite import SqliteLog
+from palaver.log.sqlite import SqliteLog, put_saved_back
 from palaver.log.storage import FILE_NAME, KEPT, connect_writer, sync
 
 _STORED: Final = (
@@ -60,8 +60,9 @@ class Repaired:
 
 async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
     """Make the log of a home usable again; raises PalaverError or OSError when that cannot be done."""
-    kept = _keep(home)
     path = home / FILE_NAME
+    put_saved_back(path)
+    kept = _keep(home)
     if path.exists() and not [said for said in find_damage(path) if "is damaged" in said]:
         try:
             count = await _rebuild_rows(home, apply, clock)

@@ -309,10 +309,7 @@ class SqliteLog:
 
 def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, str]:
     """Open the file and bring it up to date: the writer's connection, and the device id that is kept."""
-    if not path.exists() and _saved(path).exists():
-        for ending in ("-wal", "-shm"):  # The copy holds all that was in them.
-            Path(f"{path}{ending}").unlink(missing_ok=True)
-        _saved(path).rename(path)
+    put_saved_back(path)
     connection = connect_writer(path)
     try:
         migrate(connection)
@@ -327,6 +324,14 @@ def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, 
         connection.close()
         raise
     return connection, kept
+
+
+def put_saved_back(path: Path) -> None:
+    """Put the copy that was saved in the place of a database that is missing; nothing when there is none."""
+    if not path.exists() and _saved(path).exists():
+        for ending in ("-wal", "-shm"):  # The copy holds all that was in them.
+            Path(f"{path}{ending}").unlink(missing_ok=True)
+        _saved(path).rename(path)
 
 
 def _saved(path: Path) -> Path:
