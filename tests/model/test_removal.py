@@ -61,6 +61,11 @@ def test_pieces_are_printed_runs_as_json_writes_them() -> None:
         "[sudo] password for luna:",
         "Enter passphrase for key '/x':",
         "API key> ",
+        "? What is your password? › ",
+        "? Enter a password [input is hidden] ",
+        "? Token [hidden]",
+        "[sudo] Passwort für luna: ",
+        "密码：",
         "PIN: ****",
         "••",
     ],
@@ -69,7 +74,9 @@ def test_a_prompt_for_a_secret_is_known(line: str) -> None:
     assert asks_secret(line)
 
 
-@pytest.mark.parametrize("line", ["", ">>> ", "Name: ", "the password is in the vault", "$ "])
+@pytest.mark.parametrize(
+    "line", ["", ">>> ", "Name: ", "the password is in the vault", "Use the old password? ", "$ "]
+)
 def test_other_lines_ask_for_no_secret(line: str) -> None:
     assert not asks_secret(line)
 

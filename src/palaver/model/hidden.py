@@ -8,8 +8,9 @@ import re
 from typing import Final
 
 _WORDS: Final = re.compile(
-    r"\b(?:pass(?:word|phrase|code)|PIN|token|secret|(?:API|access|private)[ _-]?key|OTP"
-    r"|(?:one-time|verification|authori[sz]ation|access) code)\b[^:>\n]{0,80}[:>]\s*$",
+    r"(?:\b(?:pass(?:word|phrase|code)|PIN|token|secret|(?:API|access|private)[ _-]?key|OTP"
+    r"|(?:one-time|verification|authori[sz]ation|access) code|passwort|kennwort|mot de passe|contraseña|senha"
+    r"|пароль)\b|密码|密碼|パスワード)[^:>\n]{0,80}(?:[:：>›»❯]|\[(?:input is )?hidden\])\s*$",
     re.IGNORECASE,
 )
 _MASKED: Final = re.compile(r"[*•●∙·⦁]{2,}\s*$")

@@ -6,7 +6,7 @@ r"""Characters of texts for agents that are not seen, and characters that look l
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -168,12 +168,17 @@ _COMPATIBLE: Final = (
 
 
 def fold(text: str) -> tuple[str, Sequence[int]]:
-    """Return the text in small letters, with look-alikes replaced, and each character's original index."""
+    """Return the text in small letters, with look-alikes replaced, and each character's original index.
+
+    Characters that are not seen are left out, also those that `show_invisible` keeps: none hides a part.
+    """
     if text.isascii():
         return text.lower(), range(len(text) + 1)
-    table = _table()
+    table: Mapping[int, str] = _table()
+    if unseen := set(_IS_UNSEEN.findall(text)):
+        table = {**table, **{ord(char): "" for char in unseen}}
     folded = text.translate(table).lower()
-    if len(folded) == len(text):  # No character becomes none, so each has become one.
+    if len(folded) == len(text) and not unseen:  # No character became none, so each became one.
         return folded, range(len(text) + 1)
     places = [index for index, char in enumerate(text) for _ in table.get(ord(char), char)]
     return folded, [*places, len(text)]
