@@ -67,6 +67,7 @@ def test_hidden_characters_and_control_tags_reach_an_agent_escaped(bus: Home, no
     read = nova.ok("recv").out
 
     assert f": {READ}" in read
+    assert nova.ok("show", str(sent)).out.endswith(f"\n\n{READ}\n")
     assert bus.ok("show", str(sent), "--json").json["text"] == HOSTILE
 
 

@@ -8,6 +8,7 @@ from palaver.doors.argv.table_messages import DEFAULT_INBOX
 from palaver.doors.views import inbox_view, message_view, receipt_lines, receipts_view
 from palaver.model.delivery import Grade, State
 from palaver.model.envelope import Event, encode_event
+from palaver.model.forms import escape_body
 from palaver.model.message import readable_text
 from palaver.model.request import Acknowledge, Redeliver, Release
 from palaver.model.terminal import GATE_ADVICE
@@ -60,7 +61,7 @@ async def show(call: Call) -> int:
     lines = [safe(line) for line in lines]
     if is_mail:
         lines += _receipt_table(call, event)
-    body = safe(text, keep_lines=True) if call.is_terminal else text
+    body = safe(text, keep_lines=True) if call.is_terminal else escape_body(text)
     await call.say_lines([*lines, "", body])
     return 0
 
