@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
 
-from palaver.agents.message_file import read_message
+from palaver.agents.message_file import read_message, remove_message, write_message
 from palaver.daemon.message_files import MessageFiles
 
 
@@ -58,3 +58,23 @@ async def test_a_folder_that_cannot_be_written_holds_nothing_up(tmp_path: Path) 
 
     assert sent.seq
     assert (tmp_path / "messages").is_file()
+
+
+def test_of_a_message_with_a_short_id_no_other_files_are_removed(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    kept = write_message(home, "luna", "0001", 1_000, "kept")
+    for agent, text in (("luna", "one"), ("nova", "one")):
+        write_message(home, agent, "1", 1_000, text)
+
+    assert remove_message(home, "1") == 2
+    assert list(tmp_path.rglob("*.md")) == [kept]
+
+
+def test_a_file_that_is_named_for_the_whole_id_is_removed_too(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    write_message(home, "luna", "a-12345678", 1_000, "one")
+    path = write_message(home, "luna", "b-12345678", 1_000, "two")
+
+    remove_message(home, "b-12345678")
+
+    assert not path.exists()

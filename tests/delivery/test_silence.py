@@ -176,6 +176,24 @@ async def test_what_is_seen_after_all_is_seen(bus: Bus, luna: Caller, nova: Call
     assert (entry.state, entry.grade) == ("seen", "context")
 
 
+async def test_a_late_word_that_could_not_be_written_down_can_be_given_again(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+    await passes(bus, IDLE_WAIT_S)
+    bus.failure = DiskFull("no room")
+    with pytest.raises(DiskFull):
+        await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    bus.failure = None
+
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+
+    assert bus.state(event, "nova") == "seen"
+    assert lane.lane.late == {}
+
+
 @pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.DEFERRED])
 async def test_what_did_not_arrive_after_all_is_queued_in_its_old_place(
     bus: Bus, luna: Caller, nova: Caller, answer: Answer

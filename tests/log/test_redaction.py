@@ -173,3 +173,15 @@ async def test_the_mark_of_finished_removals_outlives_the_process(tmp_path: Path
 
     assert log.redacted() == 7
     await log.close()
+
+
+async def test_an_archive_that_cannot_be_read_is_named(log: SqliteLog, tmp_path: Path) -> None:
+    event = await put(log, SECRET)
+    await log.archive(event.seq + 1)
+    (path,) = (tmp_path / "archive").glob("*.jsonl")
+    path.write_bytes(path.read_bytes()[:-9])
+
+    with pytest.raises(StorageFailed, match="cannot be read"):
+        await log.find_containing([SECRET])
+    with pytest.raises(StorageFailed, match="cannot be read"):
+        await log.redact([event.seq], scrub)

@@ -7,6 +7,7 @@ from palaver.log.memory import MemoryLog, MemoryRows
 from palaver.log.state import (
     AGENTS,
     SESSIONS,
+    agents_with_carried,
     can_step,
     find_mail,
     is_carried,
@@ -193,3 +194,11 @@ async def test_open_mail_is_walked_in_order_and_up_to_a_place() -> None:
     assert [mail.seq for mail in read_mail_up_to(log.rows, "nova", middle)] == [
         seq for seq in walked if seq <= middle
     ]
+
+
+def test_every_agent_to_which_something_is_on_its_way_is_found() -> None:
+    rows = MemoryRows()
+    rows.change([(CARRIED, agent_key("luna", seq), b"1") for seq in range(1, 2001)])
+    rows.change([(CARRIED, agent_key("nova", 7), b"1")])
+
+    assert agents_with_carried(rows) == ["luna", "nova"]

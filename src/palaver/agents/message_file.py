@@ -15,6 +15,7 @@ from typing import Final
 from palaver.model.forms import escape_body, unescape_body
 
 _ID_END: Final = 8
+_MOMENT: Final = "????????-??????"
 _FOLDER_MODE: Final = 0o700
 
 
@@ -51,9 +52,10 @@ def find_message(home: str, agent: str, message_id: str, ts_ms: int, text: str) 
 def remove_message(home: str, message_id: str) -> int:
     """Remove the files of a message, whoever they are for; return how many there were."""
     count = 0
-    for path in (Path(home) / "messages").glob(f"*/*{glob.escape(message_id[-_ID_END:])}.md"):
-        path.unlink(missing_ok=True)
-        count += 1
+    for end in {message_id[-_ID_END:], message_id}:
+        for path in (Path(home) / "messages").glob(f"*/{_MOMENT}-{glob.escape(end)}.md"):
+            path.unlink(missing_ok=True)
+            count += 1
     return count
 
 

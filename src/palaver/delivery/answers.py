@@ -58,13 +58,18 @@ async def take_late_word(
     What was seen after all is seen. What certainly did not arrive is queued again in its old place, but for
     keys, which were meant for that moment.
     """
-    offer = lane.late.pop(number, None)
-    if offer is None or answer is Answer.UNCONFIRMED:
+    offer = lane.late.get(number)
+    if offer is None:
         return
     if answer is Answer.SEEN:
         grade = grade or Grade.HANDED
         await ledger.report(lane.agent, offer.seqs, State.SEEN, lane=lane.word, grade=grade)
-        return
+    elif answer is not Answer.UNCONFIRMED:
+        await _queue_again(ledger, lane, offer, reason)
+    lane.late.pop(number, None)  # Only now: an answer that could not be written down can be given again.
+
+
+async def _queue_again(ledger: Ledger, lane: Lane, offer: Offer, reason: str) -> None:
     for event in offer.events:
         entry = ledger.entry(event.seq, lane.agent)
         if entry is not None and entry.unconfirmed and not is_raw(event):

@@ -7,12 +7,14 @@ merged into one part, the file is written anew, and the write-ahead log is empti
 import os
 import sqlite3
 import tempfile
-from collections.abc import Collection, Generator, Sequence
-from contextlib import closing
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from palaver.errors import StorageFailed
+import msgspec
+
+from palaver.errors import BadRequest, StorageFailed
 from palaver.log.api import Scrub
 from palaver.log.archive_file import (
     UNFINISHED,
@@ -114,8 +116,18 @@ def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: 
         remove_unfinished(directory)
     for file in files:
         if any(file.first <= seq <= file.last for seq in seqs):
-            count += _redact_file(file.path, seqs, scrub)
+            with _readable(file):
+                count += _redact_file(file.path, seqs, scrub)
     return count
+
+
+@contextmanager
+def _readable(file: ArchiveFile) -> Iterator[None]:
+    """Raise StorageFailed when a line of an archive file cannot be read within a block."""
+    try:
+        yield
+    except (msgspec.MsgspecError, UnicodeError, BadRequest) as error:
+        raise StorageFailed(f"the archive {file.path} cannot be read: {error}") from error
 
 
 def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
@@ -157,7 +169,7 @@ def find_containing(
 
 def _in_archives(files: Sequence[ArchiveFile], pieces: Sequence[bytes]) -> Generator[Event, None, None]:
     for file in files:
-        with file.path.open("rb") as lines:
+        with _readable(file), file.path.open("rb") as lines:
             for line in lines:
                 if any(piece in line for piece in pieces):
                     yield decode_event(line)

@@ -165,8 +165,12 @@ def read_carried(rows: Rows, agent: str) -> list[int]:
 
 def agents_with_carried(rows: Rows) -> list[str]:
     """Return the agents to which something is on its way, by name."""
-    found = rows.scan(CARRIED, "", limit=_LIMIT_LIST)
-    return sorted({key.rpartition("/")[0] for key, _ in found})
+    agents: set[str] = set()
+    after = ""
+    while page := rows.scan(CARRIED, "", after=after, limit=_LIMIT_LIST):
+        agents.update(key.rpartition("/")[0] for key, _ in page)
+        after = page[-1][0]
+    return sorted(agents)
 
 
 def read_unsure(rows: Rows, agent: str) -> list[int]:
