@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import pytest
 from tests.limits import LIMIT_S
 
 from palaver.daemon.due import Due
@@ -59,9 +60,10 @@ async def test_a_moment_that_changes_is_looked_at_anew() -> None:
     running.cancel()
 
 
-async def test_a_full_disk_ends_nothing() -> None:
+@pytest.mark.parametrize("failure", [DiskFull("no room"), RuntimeError("a bug")])
+async def test_no_failure_ends_it(failure: Exception) -> None:
     delivery = FakeDelivery(0, 0)
-    delivery.failure = DiskFull("no room")
+    delivery.failure = failure
     running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
 
     await taken(delivery.woken)

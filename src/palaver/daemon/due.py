@@ -36,3 +36,6 @@ class Due:
         except Unavailable as error:
             _logger.warning("nothing could expire or be held: %s: %s", error.code, error)
             await asyncio.sleep(_TRY_AGAIN_S)
+        except Exception:  # A bug. Without this timer nothing would expire, be held or be given up any more.
+            _logger.exception("what has fallen due could not be done")
+            await asyncio.sleep(_TRY_AGAIN_S)

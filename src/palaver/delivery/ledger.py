@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Final
 
 from palaver.delivery.expiry import Due
@@ -112,20 +112,24 @@ class Ledger:
         by_agent: defaultdict[str, list[int]] = defaultdict(list)
         for due in some:
             by_agent[due.agent].append(due.seq)
-        async with asyncio.TaskGroup() as reports:
-            for agent, seqs in by_agent.items():
-                reports.create_task(self.report(agent, seqs, State.EXPIRED))
+        await _all_done(self.report(agent, seqs, State.EXPIRED) for agent, seqs in by_agent.items())
         by_message: defaultdict[int, list[str]] = defaultdict(list)
         for due in some:
             entry = read_entry(self._log.rows, due.seq, due.agent)
             if entry is not None and entry.state == State.EXPIRED:
                 by_message[due.seq].append(due.agent)
-        async with asyncio.TaskGroup() as words:
-            for event in filter(None, map(self._log.event, by_message)):
-                words.create_task(self._tell(event, "expired", by_message[event.seq]))
+        events = filter(None, map(self._log.event, by_message))
+        await _all_done(self._tell(event, "expired", by_message[event.seq]) for event in events)
 
     async def _tell(
         self, event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0
     ) -> None:
         if (told := notice(event, state, names, reason=reason, attempt=attempt)) is not None:
             await self._submit(told)
+
+
+async def _all_done(steps: Iterable[Coroutine[None, None, None]]) -> None:
+    """Do some steps side by side, and then raise the first error as it is, not in a group of errors."""
+    for done in await asyncio.gather(*steps, return_exceptions=True):
+        if done is not None:
+            raise done
