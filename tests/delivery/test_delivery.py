@@ -8,6 +8,7 @@ from tests.limits import LIMIT_S
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.delivery.lane import Answer, LaneKind
+from palaver.delivery.patience import FIRST_PAUSE_S
 from palaver.errors import DiskFull
 from palaver.log.state import read_carried, read_unsure
 from palaver.model.envelope import Draft, Envelope
@@ -441,6 +442,23 @@ async def test_what_cannot_be_written_down_is_neither_sent_nor_lost(bus: Bus) ->
     await bus.send(luna, "b", "@nova")
 
     assert await lane.next_texts() == ["a", "b"]
+
+
+async def test_what_could_not_be_written_down_goes_by_itself_once_there_is_room(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    lane = bus.open_lane("nova")
+    is_due_later = asyncio.Event()
+    bus.delivery.deadline_changed = is_due_later.set
+    bus.failure = DiskFull("no room")
+    await bus.send(luna, "a", "@nova")
+    async with asyncio.timeout(LIMIT_S):
+        await is_due_later.wait()
+    bus.failure = None
+
+    bus.clock.advance(FIRST_PAUSE_S)
+    await bus.delivery.catch_up()
+
+    assert await lane.next_texts() == ["a"]
 
 
 async def test_an_answer_that_cannot_be_written_down_can_be_given_again(bus: Bus) -> None:

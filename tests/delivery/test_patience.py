@@ -4,7 +4,7 @@ import pytest
 from tests.fakes import FakeClock
 
 from palaver.delivery.lane import Ability, Lane, LaneKind, Level, Offer
-from palaver.delivery.patience import Patience
+from palaver.delivery.patience import FIRST_PAUSE_S, Patience
 from palaver.model.terminal import DIALOG
 
 BEHIND_DIALOG = Level(is_open=False, reason=DIALOG)
@@ -51,6 +51,20 @@ def test_not_now_of_keys_and_of_mail_are_two_things_with_one_end(patience: Patie
         assert not lane.are_keys_deferred
         assert not lane.is_deferred
     assert patience.next_wait_s() is None
+
+
+def test_what_is_tried_again_cuts_no_pause_short_and_makes_none_longer(
+    patience: Patience, clock: FakeClock
+) -> None:
+    lane = terminal()
+    patience.try_again(lane)
+    clock.advance(FIRST_PAUSE_S - 1)
+    patience.try_again(lane)
+
+    assert patience.next_wait_s() == 1
+    assert not lane.is_deferred
+    clock.advance(1)
+    assert patience.take_deferred() == [lane]
 
 
 def test_a_moment_is_given_once_and_the_soonest_counts(

@@ -19,6 +19,7 @@ from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.patience import SHUT_S, Patience
 from palaver.delivery.pick import asked_lane, behind_gate, pick, within
 from palaver.delivery.silence import Silence
+from palaver.errors import Unavailable
 from palaver.log.api import Log
 from palaver.log.state import is_carried, read_agent, read_entry
 from palaver.model.agent import Agent
@@ -88,6 +89,10 @@ class Offering:
                 else:
                     await self._hold_back(lane, events, DIALOG)
                 await self.let_go(agent)
+        except Unavailable:
+            for lane in self.lanes.get(agent, ()):  # Nothing else may happen that would bring us back.
+                self._patience.try_again(lane)
+            raise
         finally:
             self._pumps.discard(agent)
 

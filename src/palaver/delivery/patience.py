@@ -43,6 +43,11 @@ class Patience:
             lane.is_deferred = True
         self._set(self._deferred, lane, pause_s)
 
+    def try_again(self, lane: Lane) -> None:
+        """Look at a lane again after a pause: what was to go through it could not be written down."""
+        if lane not in self._deferred:
+            self._set(self._deferred, lane, FIRST_PAUSE_S)
+
     def resume(self, lane: Lane) -> None:
         """Something is different now: 'not now' is over."""
         lane.is_deferred = lane.are_keys_deferred = False
