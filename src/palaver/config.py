@@ -60,20 +60,18 @@ class Settings:
         "never.",
     )
     brake_hops: int = _setting(
-        40, "So many answers of agents to agents with no person in between go through; 0 is no limit."
+        40, "How many answers of agents to agents pass with no person in between; 0 means any number."
     )
     brake_per_minute: int = _setting(
-        60, "So many messages a minute go through from one agent to one other; 0 is no limit."
+        60, "How many messages a minute pass from one agent to one other; 0 means any number."
     )
     stale_after_s: int = _setting(
-        1_800, "An active agent that has said nothing for so many seconds is shown as stale; 0 is never."
+        1_800, "After how many seconds without activity an active agent is shown as stale; 0 is never."
     )
     remind_after_s: int = _setting(
-        60, "So many seconds lie between two reminders of a message that expects a reply, at least."
+        60, "At least how many seconds pass between two reminders of a message that expects a reply."
     )
-    hints: str = _setting(
-        "", "A text for every agent, behind the messages that it reads; at most 1000 bytes."
-    )
+    hints: str = _setting("", "A text for every agent, after the messages that it reads; at most 1000 bytes.")
     http: str = _setting(
         "", "Where the HTTP door listens, such as 127.0.0.1:7420; empty is nowhere. 'pal up --http' sets it."
     )
@@ -93,24 +91,25 @@ class Settings:
         1_200, "How many seconds the stick waits for the one it is reserved for before it goes on."
     )
     room_waiter_grace_s: int = _setting(
-        10, "How many seconds after it last waited somebody still counts as waiting for the stick."
+        10, "How many seconds after it last waited a member still counts as waiting for the stick."
     )
     room_presence_s: int = _setting(
-        14_400, "How many seconds somebody who is surely gone stays a member of a room."
+        14_400, "How many seconds a member that has certainly left stays in the list of a room."
     )
     room_owner_idle_s: int = _setting(
         900, "How many seconds a holder may say that it is idle before the stick may be taken over."
     )
     room_message_bytes: int = _setting(4_096, "How long a message in a room may be, in bytes of UTF-8.")
     approvals: int = _setting(
-        0, "With 1 an agent that asks leave waits for 'pal approve' or 'pal deny', where its harness can.", 1
+        0,
+        "With 1 an agent that requests permission waits for 'pal approve' or 'pal deny', where its harness "
+        "can.",
+        1,
     )
     approvals_wait_s: int = _setting(
-        120, "How many seconds it waits; when nobody has answered by then it is denied. At most 3600.", 3_600
+        120, "How many seconds it waits; a request without an answer is then denied. At most 3600.", 3_600
     )
-    codex_hooks: int = _setting(
-        1, "With 0 'pal codex' gives Codex no hooks, and asks nobody whether it may.", 1
-    )
+    codex_hooks: int = _setting(1, "With 0 'pal codex' gives Codex no hooks, and does not ask for them.", 1)
     room_wakes: str = _setting(
         "human", "Whose messages to a whole room wake everybody in it: human, everyone or nobody."
     )
@@ -176,7 +175,7 @@ def check_key(key: str) -> None:
     """Refuse a key that is no setting."""
     if key not in DEFAULTS:
         near = get_close_matches(key.lower(), KEYS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "'pal config list' shows those there are"
+        hint = f"did you mean {near[0]}?" if near else f"the settings are: {', '.join(KEYS)}"
         raise BadRequest(f"there is no setting {key!r}; {hint}")
 
 

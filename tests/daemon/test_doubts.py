@@ -23,7 +23,7 @@ def still() -> Iterator[Home]:
         (("thread", "show", "pr-12"), "nearest: pr-123"),
         (("thread", "show", "zzzzzz"), "'pal thread list' shows them"),
         (("config", "get", "brake_hop"), "did you mean brake_hops?"),
-        (("config", "get", "zzzzzz"), "'pal config list' shows those there are"),
+        (("config", "get", "zzzzzz"), "the settings are: log_level, "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -41,6 +41,10 @@ def repair_home(home: Path, *, is_json: bool) -> int:
 def backup_home(home: Path, target: Path, *, is_json: bool, may_replace: bool) -> int:
     """Write a consistent copy of the log, with all that belongs to it, into one file."""
     try:
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {target.parent}: make it first")
+        if target.is_dir():
+            raise IsADirectoryError(f"{target} is a folder: name a file in it")
         if target.exists() and not may_replace:
             raise FileExistsError(f"{target} is there already; --yes replaces it")
         size = _write_backup(home, target)
@@ -81,7 +85,7 @@ def _show_progress(_: int, remaining: int, total: int) -> None:
 def _locked(home: Path) -> Iterator[None]:
     """Hold the lock of a home, so that no daemon runs or starts."""
     if not home.is_dir():
-        raise StorageFailed(f"{home} is no home of a bus: there is nothing to repair")
+        raise StorageFailed(f"{home} is not a home of a bus: there is nothing to repair")
     lock = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,7 +37,7 @@ def test_the_first_word_is_a_command_and_hidden_ones_are_not_offered() -> None:
 
 
 def test_a_candidate_carries_its_description_behind_a_tab() -> None:
-    assert complete(TABLE, ["doc"], candidates) == ["doctor\tLook for trouble and say how to mend it"]
+    assert complete(TABLE, ["doc"], candidates) == ["doctor\tDiagnose problems and suggest fixes"]
     assert complete(TABLE, ["show", "4"], candidates) == ["42\tcan you review this?", "43"]
 
 

@@ -190,11 +190,11 @@ def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
     assert refusal("recv", "-x") == "pal recv has no option '-x'; 'pal recv --help' lists the options"
     assert refusal("send", "-x") == (
         "pal send has no option '-x'; 'pal send --help' lists the options. "
-        "Text that begins with a dash goes behind --"
+        "Text that begins with a dash goes after --"
     )
     assert refusal("send", "--interupt", "x") == (
         "pal send has no option '--interupt'; did you mean --interrupt? "
-        "Text that begins with a dash goes behind --"
+        "Text that begins with a dash goes after --"
     )
 
 

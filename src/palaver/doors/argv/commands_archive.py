@@ -142,7 +142,7 @@ def _events(count: int) -> str:
 async def _place(call: Call) -> int:
     given = call.parsed.value("--before")
     if given is None:
-        raise UsageError("say what is to be archived: pal archive --before 90d, a date, or a place")
+        raise UsageError("pal archive requires --before: pal archive --before 90d, a date or a number")
     if found := _PLACE.fullmatch(given):
         return int(found[1])
     moment = moment_from(call, "--before")

@@ -103,11 +103,11 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     path = parsed.value("--file")
     if path is not None or parsed.has("--stdin"):
         if parsed.after:
-            raise UsageError("the text comes from --file or --stdin: leave out what stands behind --")
+            raise UsageError("the text comes from --file or --stdin: leave out the text after --")
         return words, await _content(call, path), False
     if parsed.after is not None:
         if not parsed.after:
-            raise UsageError("there is no text behind --")
+            raise UsageError("there is no text after --")
         return words, " ".join(parsed.after), False
     if not words:
         raise UsageError("there is no text: pal send [TARGET...] [--] TEXT")

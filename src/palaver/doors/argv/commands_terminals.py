@@ -42,7 +42,7 @@ async def run(call: Call) -> int:
     parsed = call.parsed
     require(call.caller, Standing.WORKER, "run")
     if parsed.positionals or not parsed.after:
-        raise UsageError("say what to run behind --: pal run [OPTIONS] -- COMMAND...")
+        raise UsageError("there is no command after --: pal run [OPTIONS] -- COMMAND...")
     argv = tuple(parsed.after)
     _check_command(argv, call.asked.cwd)
     role = parsed.value("--role") or "worker"

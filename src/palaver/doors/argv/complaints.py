@@ -46,7 +46,7 @@ def unknown_option(entry: Entry, name: str) -> str:
     near = _nearest(name, [one for one in entry.options if one.startswith("--")])
     hint = f"did you mean {near}?" if near else f"'{before} --help' lists the options"
     if entry.command.rest is not None:
-        hint += f"{'' if near else '.'} Text that begins with a dash goes behind --"
+        hint += f"{'' if near else '.'} Text that begins with a dash goes after --"
     elif not entry.command.path and near is None:
         hint = "options of a command stand behind it, and 'pal --help' lists the commands"
     return f"{before} has no option {shown(name)}; {hint}"

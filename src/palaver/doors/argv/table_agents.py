@@ -43,7 +43,10 @@ AGENT_COMMANDS: Final = (
         path=("leave",),
         group=_GROUP,
         summary="Give your name up.",
-        description="You leave the list. Messages to you by name are still kept.",
+        description=(
+            "You leave the list. Messages to you by name are still kept. The process that had the name, and "
+            "everything below it, is a script until it ends: to act as a person again, open a new shell."
+        ),
         examples=(("pal leave", "leave the bus"), ("pal leave --as luna", "let luna leave")),
     ),
     Command(

@@ -24,21 +24,21 @@ ARCHIVE_COMMANDS: Final = (
         group=_GROUP,
         summary="Move old events out of the log into a file.",
         description=(
-            "The log is kept for ever unless somebody archives. What is archived keeps its place, its "
-            "receipts and its unread mail, and still opens with 'pal show'; 'pal events' reads it with "
-            "--archived. Needs an operator or a person."
+            "Events stay in the log until they are archived. Archived events keep their numbers and "
+            "receipts, unread messages are still delivered, 'pal show' opens them, and 'pal events' reads "
+            "them with --archived. Needs an operator or a person."
         ),
         options=(
             Option(
                 name="--before",
                 metavar="WHEN",
-                help="What lies before this place (4200), time (2026-03-01) or age (90d).",
+                help="Events before this number (4200), time (2026-03-01) or age (90d).",
             ),
         ),
         examples=(
-            ("pal archive --before 90d", "what is older than ninety days"),
-            ("pal archive --before 2026-03-01", "what happened before March"),
-            ("pal archive --before 4200", "what stands before place 4200"),
+            ("pal archive --before 90d", "events older than ninety days"),
+            ("pal archive --before 2026-03-01", "events before March"),
+            ("pal archive --before 4200", "events before #4200"),
         ),
     ),
     Command(
@@ -47,8 +47,9 @@ ARCHIVE_COMMANDS: Final = (
         summary="Copy the log into a file while the bus runs.",
         description=(
             "Writes one tar file with a consistent copy of the log, its large contents, its archives, the "
-            "settings and the cursors of consumers. The file is compressed if its name ends in .gz or .tgz. "
-            "Nothing is redacted. It is written whole or not at all."
+            "settings, the cursors of consumers and the hashes of tokens. The file is compressed if its name "
+            "ends in .gz or .tgz. Nothing is redacted. It is written whole or not at all, and only you can "
+            "read it."
         ),
         positionals=(Positional(name="FILE", help="The file to write."),),
         options=(Option(name="--yes", help="Replace a file that is there already."),),

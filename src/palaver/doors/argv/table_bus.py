@@ -19,13 +19,14 @@ BUS_COMMANDS: Final = (
                 name="--http",
                 metavar="HOST:PORT",
                 default=DEFAULT_HTTP,
-                help=f"Open the HTTP door, at {DEFAULT_HTTP} unless you say where; kept in the settings.",
+                help=f"Open the HTTP door, at {DEFAULT_HTTP} unless you say where; kept in the settings. "
+                "For a person only.",
             ),
             Option(
                 name="--http-remote",
                 help="With --http: let other machines reach it. Nothing that goes there is encrypted.",
             ),
-            Option(name="--no-http", help="Shut the HTTP door, and keep it shut."),
+            Option(name="--no-http", help="Shut the HTTP door, and keep it shut. For a person only."),
         ),
         exclusive=(("--http", "--no-http"), ("--http-remote", "--no-http")),
         examples=(
@@ -61,14 +62,14 @@ BUS_COMMANDS: Final = (
     Command(
         path=("doctor",),
         group=_GROUP,
-        summary="Look for trouble and say how to mend it.",
+        summary="Diagnose problems and suggest fixes.",
         description=(
-            "Checks the home, the log, the doors and what could not be read, and says for each harness that "
-            "it finds what is known to work with its version. A self-test starts a throw-away session with a "
-            "scripted model, delivers messages to it, and says what to do about what fails. It takes a "
-            "minute or so for each harness. Changes nothing, unless --repair is given: that rebuilds a "
-            "damaged log from the pages and archives that can be read, while the bus is stopped, and keeps "
-            "the damaged files."
+            "Checks the home, the log, its archives, the doors and your profile files, and says for each "
+            "harness that it finds what is known to work with its version. A self-test starts a throw-away "
+            "session with a scripted model, delivers messages to it, and says how to fix each failure. It "
+            "takes about a minute for each harness. Changes nothing, unless --repair is given: that "
+            "rebuilds a damaged log from the pages and archives that can be read, while the bus is stopped, "
+            "and keeps the damaged files."
         ),
         options=(
             Option(
@@ -79,7 +80,7 @@ BUS_COMMANDS: Final = (
                 choices=("claude", "codex", "opencode", "gemini"),
             ),
             Option(name="--repair", help="Rebuild a damaged log. Stop the bus first."),
-            Option(name="--self-test", help="Try the harnesses out, each in a session of its own."),
+            Option(name="--self-test", help="Try out each harness in a throw-away session."),
         ),
         examples=(
             ("pal doctor", "check everything"),

@@ -22,11 +22,11 @@ MESSAGE_COMMANDS: Final = (
         group=_GROUP,
         summary="Write to one, several or all.",
         description=(
-            "The last argument is the text, those before it say who gets it. A text alone goes to "
-            "everybody present. Behind -- everything is text, also words that begin with a dash, and "
+            "The last argument is the text, those before it are the recipients. A text alone goes to all "
+            "agents that are present. After -- everything is text, also words that begin with a dash, and "
             "@names in it are just text; without -- every @name in the text gets the message too. If a "
-            "name is not known, nothing is sent. Routing is not privacy: whoever it is for, everybody here "
-            "can read it, in rooms and elsewhere."
+            "name is not known, nothing is sent. Routing is not privacy: every agent here can read every "
+            "message, in rooms and elsewhere."
         ),
         positionals=(
             Positional(
@@ -46,8 +46,8 @@ MESSAGE_COMMANDS: Final = (
                 name="--intent",
                 metavar="INTENT",
                 help=(
-                    "What you want: request (an answer; you are told when it stays out), "
-                    "inform, or ack (answers a request)."
+                    "What you want: request (an answer; you are notified when the agent goes idle or stops "
+                    "without one), inform, or ack (answers a request)."
                 ),
                 choices=("request", "inform", "ack"),
             ),
@@ -68,14 +68,14 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--raw",
                 help=(
-                    "Type exactly these bytes into the agent's terminal, and nothing else: no name, no "
+                    "Type exactly these bytes into the agent's terminal, and nothing else: no header, no "
                     "Enter. For a person only, also while a dialog is open there. Exit status 1 says that "
                     "they were not typed."
                 ),
             ),
             Option(
                 name="--expects-reply",
-                help="Remind whoever goes idle without answering, up to three times.",
+                help="Remind a recipient that goes idle without answering, up to three times.",
             ),
             Option(
                 name="--expires", metavar="TIME", help="Drop it if it still waits after this: 90s, 10m, 2h."
@@ -83,7 +83,7 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--id",
                 metavar="ULID",
-                help="Your own id for it. Sending the same id again sends nothing twice.",
+                help="Your own id for it. The same id again sends nothing.",
             ),
             Option(name="--file", metavar="FILE", help="Take the text from this file.", completes="files"),
             Option(name="--stdin", help="Take the text from standard input."),

@@ -12,18 +12,19 @@ _NAME: Final = Positional(name="NAME", help="The agent, by its full name.", comp
 _PROMPT: Final = Option(
     name="--prompt",
     metavar="REGEX",
-    help="The line at which the program takes a message.",
+    help="The line at which an unknown program takes a message.",
 )
 
 TERMINAL_COMMANDS: Final = (
     Command(
         path=("run",),
         group=_GROUP,
-        summary="Run a program as an agent, in a terminal of its own.",
+        summary="Run a program as an agent, in its own terminal.",
         description=(
-            "The program and all that it starts is that agent. It has a terminal that outlives yours: "
-            "closing your window only detaches. Messages are typed into it when it can take them, and never "
-            "into a dialog, a shell or what a person is writing."
+            "The program and everything that it starts is that agent. Its terminal continues when you close "
+            "your window: that only detaches. Messages are typed into it when it can take them, and never "
+            "into a dialog, a shell, a tool that the program started or a draft of a person. Name the "
+            "prompt of a program that Palaver does not know with --prompt."
         ),
         rest="COMMAND...",
         options=(
