@@ -157,6 +157,17 @@ def test_any_damage_gets_a_sentence_and_can_be_repaired(home: Home, stopped: Pat
     assert home.texts()[-1] == "again"
 
 
+def test_a_backup_says_what_is_wrong_with_its_file(bus: Home) -> None:
+    folder = bus.spare_path()
+
+    missing = bus.pal("backup", str(folder / "palaver.tar"))
+    folder.mkdir()
+    named = bus.pal("backup", str(folder), "--yes")
+
+    assert (missing.status, missing.err) == (1, f"pal: there is no folder {folder}: make it first\n")
+    assert (named.status, named.err) == (1, f"pal: {folder} is a folder: name a file in it\n")
+
+
 def test_a_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
     texts = fill(bus)
     large = "y" * 90_000

@@ -10,7 +10,7 @@ TAG: Final = Option(name="--tag", metavar="TAG", help="Put it in a group: with t
 ROLE: Final = Option(
     name="--role",
     metavar="ROLE",
-    help="What it is here for; worker unless a person says otherwise.",
+    help="Its role (worker). Only a person gives a role above worker.",
     choices=ROLES,
 )
 DETACH: Final = Option(name="--detach", help="Leave it in the background and print its name.")
