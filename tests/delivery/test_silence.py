@@ -282,6 +282,30 @@ async def test_a_doubt_that_could_not_be_written_down_is_tried_again(
     assert is_unconfirmed(bus, event)
 
 
+async def test_a_holder_that_comes_back_late_presses_no_keys_and_keeps_the_place_of_messages(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova", LaneKind.TERMINAL, remembers=True)
+    keys = await bus.submit(HUMAN, Send(text="", raw=b"x", recipient="nova"))
+    assert keys is not None
+    await lane.next()
+    await bus.delivery.close_lane(lane.lane)
+    await passes(bus, IDLE_WAIT_S)
+    lane = bus.open_lane("nova", LaneKind.TERMINAL, remembers=True)
+    event = await bus.send(luna, "hello", "@nova", priority="interrupt")
+    await lane.next()
+    await bus.delivery.close_lane(lane.lane)
+    await passes(bus, IDLE_WAIT_S)
+    await bus.submit(nova, SetStatus(state="blocked"))
+
+    lane = bus.open_lane("nova", LaneKind.TERMINAL, remembers=True)
+    await bus.delivery.recover(lane.lane, [keys.seq, event.seq], Answer.DEFERRED)
+    await bus.delivery.recovered(lane.lane)
+
+    assert (await lane.next()).seqs == (event.seq,)
+    assert is_unconfirmed(bus, keys)
+
+
 async def test_the_next_daemon_waits_for_a_lane_that_comes_back_and_no_longer(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:

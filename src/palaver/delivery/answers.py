@@ -7,6 +7,7 @@ from palaver.delivery.lane import Answer, Lane, Offer
 from palaver.delivery.ledger import Ledger
 from palaver.log.api import Log
 from palaver.model.delivery import Grade, State
+from palaver.model.envelope import Event
 from palaver.model.mail import deliverable
 from palaver.model.message import is_raw
 from palaver.model.priority import format_priority
@@ -40,7 +41,10 @@ async def take_word(
         if keys := [event for event in map(log.event, seqs) if event is not None and is_raw(event)]:
             await ledger.refused(lane.agent, keys, lane=lane.word, reason=reason, evidence=evidence)
         lane.refused.update(seqs)
-    await ledger.report(lane.agent, seqs, State.QUEUED, lane=lane.word, reason=reason)
+    doubted = [seq for seq in seqs if _is_doubted(ledger, seq, lane.agent)]
+    await _queue_again(ledger, lane, list(filter(None, map(log.event, doubted))), reason)
+    on_their_way = [seq for seq in seqs if seq not in doubted]
+    await ledger.report(lane.agent, on_their_way, State.QUEUED, lane=lane.word, reason=reason)
 
 
 def keep_late(lane: Lane, offer: Offer) -> None:
@@ -65,14 +69,20 @@ async def take_late_word(
         grade = grade or Grade.HANDED
         await ledger.report(lane.agent, offer.seqs, State.SEEN, lane=lane.word, grade=grade)
     elif answer is not Answer.UNCONFIRMED:
-        await _queue_again(ledger, lane, offer, reason)
+        doubted = [event for event in offer.events if _is_doubted(ledger, event.seq, lane.agent)]
+        await _queue_again(ledger, lane, doubted, reason)
     lane.late.pop(number, None)  # Only now: an answer that could not be written down can be given again.
 
 
-async def _queue_again(ledger: Ledger, lane: Lane, offer: Offer, reason: str) -> None:
-    for event in offer.events:
-        entry = ledger.entry(event.seq, lane.agent)
-        if entry is not None and entry.unconfirmed and not is_raw(event):
+def _is_doubted(ledger: Ledger, seq: int, agent: str) -> bool:
+    entry = ledger.entry(seq, agent)
+    return entry is not None and entry.unconfirmed
+
+
+async def _queue_again(ledger: Ledger, lane: Lane, doubted: Sequence[Event], reason: str) -> None:
+    """Queue what had left the line in its old place, but for keys, which were meant for that moment."""
+    for event in doubted:
+        if not is_raw(event):
             priority = format_priority(deliverable(event).priority)
             await ledger.report(
                 lane.agent, (event.seq,), State.QUEUED, lane=lane.word, reason=reason, priority=priority
