@@ -171,6 +171,30 @@ async def test_a_program_that_takes_single_keys_gets_nothing_at_a_named_prompt(
     assert record.read_bytes() == b""
 
 
+SINGLE_KEY = """
+import os, readline, sys, tty
+tty.setcbreak(0)
+os.write(1, b"d deletes the work, k keeps it\\r\\n> ")
+key = os.read(0, 1)
+open(sys.argv[1], "wb").write(key)
+"""
+
+
+async def test_a_single_key_is_not_answered_although_readline_is_loaded(stage: Stage, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    await stage.start([sys.executable, "-I", "-c", SINGLE_KEY, str(record)])
+    await stage.daemon.heard("lane")
+    person = await stage.attach()
+    await person.until_shown(b"keeps it")
+
+    await stage.daemon.heard("gate", open=False, reason="prompt")
+    stage.daemon.offer(1, "hello")
+
+    answer = await stage.daemon.heard("answer", offer=1)
+    assert (answer["answer"], answer["reason"]) == ("deferred", "prompt")
+    assert not record.exists()
+
+
 ONCE_PASTED = """
 import os, tty, termios
 before = termios.tcgetattr(0)

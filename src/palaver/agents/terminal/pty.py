@@ -17,6 +17,9 @@ _GET_NUMBER: Final = 0x80045430
 _OPEN_END: Final = 0x5441
 """Of Linux: the number of a pseudo-terminal, and a descriptor of its program's end."""
 
+_NO_KEY: Final = b"\0"
+"""A special character of a terminal that is switched off."""
+
 DEFAULT_COLS: Final = 80
 DEFAULT_ROWS: Final = 24
 
@@ -114,6 +117,18 @@ class Pty:
     def is_raw(self) -> bool:
         """Whether the program takes keys one by one."""
         return not self._local_flags() & termios.ICANON
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a line editor such as readline reads keys now: it takes Ctrl-V, which quotes a key, itself.
+
+        A program that has such a library loaded and reads a single key by itself leaves Ctrl-V as it was.
+        """
+        try:
+            _, _, _, flags, _, _, keys = termios.tcgetattr(self.master)
+        except termios.error:  # it has ended
+            return False
+        return not flags & termios.ICANON and keys[termios.VLNEXT] == _NO_KEY
 
     def _local_flags(self) -> int:
         try:

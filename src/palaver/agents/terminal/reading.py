@@ -79,7 +79,7 @@ class Reading:
             is_reading=readers.is_waiting is not False,
             is_waiting=readers.is_waiting is True,
             is_raw=is_raw,
-            edits_lines=is_raw and self._is_asked and self._edits_lines(now_ms),
+            edits_lines=self._is_asked and self._pty.is_edited and self._edits_lines(now_ms),
             takes_commands=readers.takes_commands,
         )
 
