@@ -3,6 +3,7 @@
 Marks nothing: what was seen is for whoever shows it to say.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -12,6 +13,7 @@ from palaver.delivery.taker import Passes
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.message_page import for_people, injection_line
 from palaver.doors.views import message_view
+from palaver.log.records import is_small
 from palaver.log.state import read_tips, read_unread
 from palaver.model.bundle import bundle_hint
 from palaver.model.envelope import Event
@@ -86,7 +88,9 @@ async def show(
     """
     form = form_of(call)
     if form == JSON:
-        data = b"".join(_encode(message_view(event)) + b"\n" for event in events)
+        # A payload of megabytes takes too long to encode for the event loop.
+        is_quick = all(is_small(event.payload) for event in events)
+        data = _to_json_lines(events) if is_quick else await asyncio.to_thread(_to_json_lines, events)
     elif form == PAGE:
         data = "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
     else:
@@ -95,6 +99,10 @@ async def show(
         if told is not None:
             told.update(tips)
     await call.write(data, token, flushed=flushed)
+
+
+def _to_json_lines(events: Sequence[Event]) -> bytes:
+    return b"".join(_encode(message_view(event)) + b"\n" for event in events)
 
 
 def _fence(call: Call, events: Sequence[Event], rest: int, tips: Iterable[str]) -> str:
