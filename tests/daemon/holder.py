@@ -245,6 +245,7 @@ class PersonsHolder(FakeHolder):
         self.pushes = deque()
         self.held = {}
         self.lane = 0
+        self.is_hidden = False
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -419,15 +419,14 @@ def test_keys_with_the_same_id_are_typed_once_and_said_to_have_been(bus: Home, l
     assert check_output(second).out == f"#{place} was typed before, into luna\n"
 
 
-def test_keys_with_the_id_of_a_text_are_said_to_have_been_sent_as_that(
-    bus: Home, luna: FakeHolder, nova: Shell
-) -> None:
+def test_keys_with_the_id_of_a_text_are_refused(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     own = ("--id", "01K0ABCDEFGHJKMNPQRSTVWXYZ")
     place = check_output(run_as_person(bus, "send", "luna", "nova", *own, "--json", "--", "text")).json["seq"]
 
     said = send_keys(bus, "y", *own)
 
-    assert check_output(said).out == f"#{place} was sent before, to luna, nova\n"
+    assert said.status == 1
+    assert f"is taken: you used it for #{place}, which says something else; nothing was stored" in said.err
 
 
 def test_a_trial_run_of_keys_waits_for_nothing(bus: Home, luna: FakeHolder) -> None:
