@@ -199,3 +199,17 @@ async def test_what_was_cut_short_is_finished_before_its_record_is_archived(
 
 async def _fail(seqs: Sequence[int], scrub: Scrub) -> int:
     raise StorageFailed("the disk is gone")
+
+
+async def test_a_repeat_of_a_removed_message_gets_the_first_one_without_its_text(bus: Bus) -> None:
+    await bus.join("luna")
+    order = Send(text="hunter2", to=("luna",), id="01K0ABCDEFGHJKMNPQRSTVWXYZ")
+    sent = await bus.submit(HUMAN, order)
+    assert sent is not None
+    await redact(bus, sent.seq)
+
+    again = await bus.submit(HUMAN, order)
+
+    assert again == bus.log.event(sent.seq)
+    assert again is not None
+    assert again.payload["text"] == "[redacted]"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tests.limits import LIMIT_S
 
-# Both leave their parents behind: whatever runs the tests, a harness maybe, is no part of who is asking.
-_ALONE = ["sh", "-c", "exec 3<&0; sh <&3 3<&- &"]
+# It leaves its parents: a person's shell is not started by the tests, or by a harness that runs them.
 _AT_TERMINAL = """
 import fcntl, os, sys, termios
 if os.fork():
@@ -44,7 +43,7 @@ class Shell:
 
     async def open(self, *, at_terminal: bool = False) -> None:
         """Start it; at a terminal it is the foreground of one that nobody else has."""
-        program = _ALONE
+        program = ["sh"]  # below the tests: a shell whose parents have ended may not act for others
         if at_terminal:
             self._terminal, theirs = os.openpty()
             program = [sys.executable, "-I", "-c", _AT_TERMINAL, os.ttyname(theirs)]

@@ -390,3 +390,9 @@ async def test_one_who_asks_and_goes_away_gives_its_turn_back(home: Path) -> Non
     asked.cancel()
 
     assert (await found.find(str(home / "work"))).path == str(home / "work")
+
+
+def test_the_folders_around_a_place_begin_with_the_deepest() -> None:
+    place = Place(path="/a/b", above=("/a",), inside=("/a/b/c/d", "/a/b/c"))
+
+    assert place.around == ("/a/b/c/d", "/a/b/c", "/a/b", "/a")

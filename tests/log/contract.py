@@ -265,3 +265,4 @@ async def test_draft_with_an_empty_field_is_refused(log: Log, field: str) -> Non
 
     assert len(await log.read(Query())) == 1
     assert await log.count_unreadable() == 0
+    assert list(await log.check_storage()) == []

@@ -87,3 +87,13 @@ def test_a_laid_out_write_ahead_log_keeps_what_was_committed(tmp_path: Path) -> 
     assert read.execute("SELECT word FROM kept").fetchall() == [("before",), ("after",)]
     read.close()
     connection.close()
+
+
+def test_the_write_ahead_log_is_not_laid_out_when_the_disk_has_little_room(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    wal = tmp_path / f"{FILE_NAME}-wal"
+    wal.write_bytes(b"x")
+
+    lay_out_wal(path, 1 << 60)
+
+    assert wal.read_bytes() == b"x"

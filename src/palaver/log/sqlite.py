@@ -131,10 +131,9 @@ class SqliteLog:
                 mark=mark,
             )
             newest = Newest(last_place(connection, archives))
-        except UnicodeError as error:  # In a name that SQLite reads back from a damaged file.
-            raise damaged(error) from error
-        except (sqlite3.Error, OSError) as error:
-            raise failure_from(error) from error
+        except (sqlite3.Error, OSError, UnicodeError) as error:
+            # SQLite cannot decode a name that it reads from a damaged file.
+            raise (damaged(error) if isinstance(error, UnicodeError) else failure_from(error)) from error
         upkeep = Upkeep(connection, batches.words, lambda: lay_out_wal(path, WAL_BYTES))
         writer = Writer(connection, batches, newest, upkeep, pace or Pace())
         return cls(
