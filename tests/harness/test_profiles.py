@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.profile import Profile, View
-from palaver.harness.profiles import PROFILES, profile_of, program_names
+from palaver.harness.profiles import PROFILES, profile_of, profile_of_start, program_names
 
 SIGNS = "─❯›>┃╹▀▄│ \u00a01.ab!#"
 rows = st.lists(
@@ -63,3 +63,9 @@ def test_any_picture_can_be_read(name: str, lines: list[str], row: int, column: 
     draft = None if read is None else read(view)
 
     assert draft is None or isinstance(draft, str)
+
+
+def test_a_composer_of_gemini_is_not_believed_at_once_when_it_resumes() -> None:
+    assert profile_of_start("gemini", ["gemini", "--resume", "latest"]).composer_wait_ms > 0
+    assert profile_of_start("gemini", ["gemini"]) is profile_of("gemini")
+    assert profile_of_start("claude", ["claude", "--resume"]) is profile_of("claude")

@@ -7,7 +7,7 @@ from typing import Final
 from palaver.errors import BadRequest
 from palaver.harness import generic
 from palaver.harness.profile import Profile
-from palaver.harness.profiles import PROFILES, profile_of, program_names
+from palaver.harness.profiles import PROFILES, profile_of, profile_of_start, program_names
 from palaver.harness.user_profile import parse_user_profile, with_prompt
 from palaver.home import read_profile_files
 
@@ -21,7 +21,7 @@ def choose_profile(home: str, harness: str, command: Sequence[str], prompt: str)
     A file that cannot be used is logged and skipped: then less is known, and the gate stays closed.
     """
     if harness in PROFILES and harness != generic.PROFILE.name:
-        return with_prompt(profile_of(harness), prompt)
+        return with_prompt(profile_of_start(harness, command), prompt)
     names = (harness, *program_names(command))
     for name, content in read_profile_files(home):
         try:

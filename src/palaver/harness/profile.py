@@ -105,6 +105,9 @@ class Profile:
     """Between a paste and Enter: less, and some programs take the Enter for part of the paste."""
     idle_after_ms: int = 2_000
     """Silence that means idle, for a program that does not say what it is doing."""
+    composer_wait_ms: int = 0
+    """How long the first composer is not believed, unless a hook says that the session has begun: some
+    harnesses draw it before they have loaded the conversation that goes on."""
     start_limit_ms: int = 10_000
     """After this a program with no composer rule that has shown nothing, and of which nobody can say whether
     it waits, is taken to be past its start when it takes keys one by one."""

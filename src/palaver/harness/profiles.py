@@ -1,6 +1,7 @@
 """Which profile belongs to which harness or program. Pure: a table."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from palaver.harness import aider, claude, codex, copilot, gemini, generic, opencode, qwen
@@ -17,6 +18,9 @@ _LAUNCHERS: Final = frozenset(
 """Programs that run the program which their arguments name."""
 _PACKAGES: Final = {"qwen-code": "qwen", "aider-chat": "aider"}
 """Other names of a program."""
+_RESUMING: Final = ("-r", "--resume")
+_LOADING_MS: Final = 2_500
+"""Gemini CLI draws its composer up to about a second before it has loaded a conversation that it resumes."""
 
 
 def profile_of(harness: str) -> Profile:
@@ -31,3 +35,11 @@ def program_names(command: Sequence[str]) -> tuple[str, ...]:
         words = (word for word in command[1:] if not word.startswith("-"))
         names += [word.rpartition("/")[2].partition("@")[0] for word in words][:1]
     return tuple(_PACKAGES.get(name, name) for name in names)
+
+
+def profile_of_start(harness: str, command: Sequence[str]) -> Profile:
+    """Return the profile of a harness that was started by this command."""
+    profile = profile_of(harness)
+    if harness == gemini.PROFILE.name and any(word.startswith(_RESUMING) for word in command):
+        return replace(profile, composer_wait_ms=_LOADING_MS)
+    return profile

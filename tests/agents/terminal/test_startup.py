@@ -1,5 +1,7 @@
 """What shows that a program is ready; how it looks on a screen is in the tests of the screen."""
 
+from dataclasses import replace
+
 from palaver.agents.terminal.startup import Startup
 from palaver.harness.profiles import profile_of
 
@@ -33,3 +35,14 @@ def test_a_harness_has_started_once_its_composer_is_seen() -> None:
 
     assert (before, startup.is_over) == (False, True)
     assert not startup.awaits_reader
+
+
+def test_a_composer_that_shows_too_early_is_believed_after_a_while() -> None:
+    startup = Startup(replace(profile_of("claude"), composer_wait_ms=2_000), 0)
+
+    startup.see(1_000, has_composer=True, is_silent=True)
+    startup.see(2_999, has_composer=True, is_silent=True)
+    assert not startup.is_over
+
+    startup.see(3_000, has_composer=True, is_silent=True)
+    assert startup.is_over

@@ -226,6 +226,8 @@ class Screen:
                 self._output_ms + limit
                 for limit in (self._profile.idle_after_ms, FRAME_LIMIT_MS, GUESS_QUIET_MS)
             ]
+        if self.startup.composer_ms is not None:
+            moments.append(self.startup.composer_ms + self._profile.composer_wait_ms)
         if self._keyboard.last_ms is not None:
             moments += [self._keyboard.last_ms + limit for limit in (HUMAN_QUIET_MS, HUMAN_SHOWN_MS)]
         if self.startup.awaits_reader:

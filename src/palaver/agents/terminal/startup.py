@@ -14,6 +14,8 @@ class Startup:
         self.has_output = False
         """It has written something."""
         self._was_quiet = False
+        self.composer_ms: int | None = None
+        """When its composer was first seen."""
 
     @property
     def awaits_reader(self) -> bool:
@@ -42,7 +44,9 @@ class Startup:
     def see(self, now_ms: int, *, has_composer: bool, is_silent: bool) -> None:
         """Take in what it shows: a composer, or something at all and then nothing, or for long."""
         if self._profile.read_composer is not None:
-            is_ready = has_composer
+            if has_composer and self.composer_ms is None:
+                self.composer_ms = now_ms
+            is_ready = has_composer and now_ms - (self.composer_ms or 0) >= self._profile.composer_wait_ms
         else:
             is_late = now_ms - self.started_ms >= self._profile.start_limit_ms
             is_ready = self.has_output and (is_late or is_silent)

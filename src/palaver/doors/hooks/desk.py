@@ -234,7 +234,11 @@ class HookDesk:
         if known is None or known.left:
             return
         is_same = (known.state, known.detail) == (status.state, status.detail)
-        if is_same and conversation.said == status:
+        is_known_idle = status.state == AgentState.IDLE and bool(known.holder) and conversation.said is None
+        if is_same and (is_known_idle or conversation.said == status):
+            # A holder reads from the screen that its agent is idle, often before the first hook says so. If a
+            # request was typed meanwhile, a second status would mean that the agent had ignored it.
+            conversation.said = status
             return
         if status.state == AgentState.IDLE and _is_limited_on_screen(known, conversation):
             return
