@@ -36,8 +36,8 @@ run: $(READY) ## start the bus, let two agents talk, then show live events until
 test: $(READY) ## run every test
 	@$(AGAIN) $(BIN)/python -m pytest -q
 
-test-processes: $(READY) ## run the tests that start the programs of this folder
-	@$(AGAIN) $(BIN)/python -m pytest -q tests/cli tests/client tests/clients tests/daemon tests/docs tests/examples
+test-processes: $(READY) ## run the tests of the clients and commands that are started from this folder
+	@$(AGAIN) $(BIN)/python -m pytest -q tests/cli tests/client tests/clients tests/docs tests/examples
 
 quick: $(READY) ## run the tests of the packages that do no input or output, in a few seconds
 	@$(BIN)/python -m pytest -q tests/model tests/routing tests/rooms tests/harness tests/log/test_fold.py \

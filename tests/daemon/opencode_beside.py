@@ -1,6 +1,7 @@
 """An OpenCode with its plugin, as its companion sees both: pipes, sessions in memory, a model that obeys."""
 
 import json
+import shlex
 import subprocess
 import threading
 from contextlib import suppress
@@ -17,7 +18,7 @@ class OpenCodeBeside:
     """A process that is an OpenCode by its mark, and its companion, which is the real one."""
 
     def __init__(self, home: Home, mark: str = "OPENCODE=1") -> None:
-        words = f"{mark} {find_python()} -I -m {MODULE} --home {home.path} /; exit $?"
+        words = f"{mark} {shlex.quote(find_python())} -I -m {MODULE} --home {home.path} /; exit $?"
         self.process = subprocess.Popen(
             ["bash", "--norc", "-c", words],
             env=home.environment,

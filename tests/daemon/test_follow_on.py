@@ -8,7 +8,8 @@ import subprocess
 import pytest
 from tests.daemon.stage import Home, Shell, end_process, finish, wait_until
 
-DEATHS = 10
+DEATHS = 7
+"""More than a command that does not wait survives."""
 FOLLOWERS = {
     "recv --follow": ("recv", "--follow", "--as", "nova", "--json"),
     "recv --wait": ("recv", "--wait", "--as", "nova", "--json"),

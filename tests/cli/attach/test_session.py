@@ -3,6 +3,7 @@ r"""The attach screen as a person sees it, driven in tmux: every key of it, ever
 import base64
 import hashlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -419,7 +420,9 @@ def files_with(folder: Path, text: bytes) -> list[str]:
     ]
 
 
-CLAUDE = """#!{python} -I
+CLAUDE = """#!/bin/sh
+'''exec' {python} -I "$0" "$@"
+'''
 import os, signal, sys, tty
 tty.setraw(0)
 record = os.open({record!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -441,7 +444,7 @@ def test_a_harness_starts_with_the_keyboard_in_it_and_one_key_opens_the_bar(
     record = bus.path.parent / "keys"
     folder = bus.path.parent / "harness"
     folder.mkdir()
-    (folder / harness).write_text(CLAUDE.format(python=sys.executable, record=str(record)))
+    (folder / harness).write_text(CLAUDE.format(python=shlex.quote(sys.executable), record=str(record)))
     (folder / harness).chmod(0o755)
     pane.type(f"PATH={folder}:$PATH")
     pane.keys("Enter")
