@@ -1,4 +1,4 @@
-"""As many services as a door asks for, on a bus without doors."""
+"""Services for tests of doors, on a bus without doors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +23,7 @@ BOOT = "boot"
 
 
 class Links:
-    """Counts the connections that speak for each name."""
+    """Count the open connections of each name."""
 
     def __init__(self) -> None:
         self.count: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Links:
 
 
 class Parts:
-    """The parts of a daemon that a test looks at."""
+    """The parts of a daemon that a test inspects."""
 
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, settings: Settings, home: Path) -> None:
         self.bus = bus
@@ -62,7 +62,7 @@ class Parts:
         return cast("Services", self)
 
     def sit(self, name: str) -> Agent:
-        """Take in where somebody sits now, as the daemon does with every hello."""
+        """Register the current seat of an agent, as the daemon does for every hello."""
         agent = self.bus.agent(name)
         self.seats.put(agent)
         return agent
@@ -78,14 +78,14 @@ class Parts:
         unsubscribe()
 
     async def payloads(self, type: str) -> list[dict[str, object]]:
-        """What the events of a type say, the oldest first."""
+        """Return the payloads of all events of a type, oldest first."""
         found = await self.log.read(Query(types=(type,), limit=100))
         return [dict(event.payload) for event in found]
 
 
 @asynccontextmanager
 async def opened_parts(directory: Path, **settings: int) -> AsyncIterator[Parts]:
-    """The parts of a daemon with these settings; what they do is over when the block ends."""
+    """Open the parts of a daemon with these settings; their tasks end with the block."""
     made = Settings(**settings)  # type: ignore[arg-type]  # numbers only
     async with opened_bus(open_memory, directory) as bus, asyncio.TaskGroup() as tasks:
         yield Parts(bus, tasks, made, directory)

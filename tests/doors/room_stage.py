@@ -1,4 +1,4 @@
-"""A desk on a bus of its own, with time and timers that are advanced by hand."""
+"""Room services on their own bus, with a clock and timers that the test advances."""
 
 import asyncio
 import heapq
@@ -39,7 +39,7 @@ class Timer:
 
 
 class Timers:
-    """Timers that ring when the clock is advanced past them."""
+    """Timers that fire when the clock is advanced past them."""
 
     def __init__(self, clock: FakeClock, settle: Callable[[], Awaitable[None]]) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class Timers:
         return sum(not timer.is_off for _, _, timer, _ in self._line)
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, timer by timer, each with whatever it brings about."""
+        """Advance the clock timer by timer, and let the effects of each timer settle."""
         end = self._clock.monotonic_s() + seconds
         while self._line and self._line[0][0] <= end:
             due, _, timer, call = heapq.heappop(self._line)
@@ -69,7 +69,7 @@ class Timers:
 
 
 class Stage(Bus):
-    """A bus with rooms: desk, attendance, and the reactor that lets time pass in them."""
+    """A bus with rooms: room services, attendance, and the reactor for time limits in rooms."""
 
     def __init__(self, log: Log, clock: FakeClock, tasks: asyncio.TaskGroup, policy: Policy) -> None:
         super().__init__(log, clock, tasks)
@@ -116,10 +116,10 @@ class Stage(Bus):
         )
         self.book.fell_silent = self.sticks.look_at
         self.refusal: Exception | None = None
-        """What the reactor meets when it asks the broker."""
+        """The error that the reactor receives from the broker, if any."""
 
     async def settle(self) -> None:
-        """Let everything run that is ready to, and everything be written that waits to be."""
+        """Run all ready tasks and finish all pending writes."""
         for _ in range(5):
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -142,7 +142,7 @@ class Stage(Bus):
         super().close()
 
     async def seat(self, path: Path, *names: str, by: Caller = HUMAN) -> list[Caller]:
-        """Let agents join the bus, and the room at a path."""
+        """Let agents join the bus and the room at a path."""
         os.makedirs(path, exist_ok=True)
         found = []
         for name in names:
@@ -164,7 +164,7 @@ class Stage(Bus):
         )
 
     def start(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
-        """Let something wait; what is refused is told by the task alone."""
+        """Start a wait as a task; only the task reports its error."""
         return asyncio.get_running_loop().create_task(work)
 
 

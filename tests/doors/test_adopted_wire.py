@@ -1,4 +1,4 @@
-"""What holders pass on, read from bytes and answered in lines."""
+"""Requests that holders forward: parsing the bytes and formatting the replies."""
 
 import json
 from contextlib import suppress
@@ -18,7 +18,7 @@ from palaver.doors.adopted_wire import (
 from palaver.errors import BadRequest, NotYou
 
 
-def test_a_send_has_the_keys_of_the_agents_socket() -> None:
+def test_send_request_has_the_keys_of_the_agent_socket() -> None:
     request = {
         "type": "send",
         "priority": "idle",
@@ -33,19 +33,19 @@ def test_a_send_has_the_keys_of_the_agents_socket() -> None:
     assert read == SendRequest(type="send", priority="idle", sender="nova", body="x", raw=True)
 
 
-def test_a_holder_says_nothing_but_whose_socket_it_is() -> None:
+def test_holder_states_only_whose_socket_it_is() -> None:
     assert read_for_from_json(b'{"do": "read", "name": "luna"}') == ReadFor(name="luna")
 
 
 @given(st.binary(max_size=60))
-def test_whatever_comes_is_read_or_refused(line: bytes) -> None:
+def test_any_input_is_parsed_or_refused(line: bytes) -> None:
     with suppress(BadRequest):
         assert isinstance(read_for_from_json(line), ReadFor)
     with suppress(BadRequest):
         assert isinstance(request_from_json(line), SendRequest)
 
 
-def test_answers_are_one_line_each() -> None:
+def test_each_reply_is_one_line() -> None:
     assert json.loads(ok_line(message_id="01", seq=7)) == {"ok": True, "message_id": "01", "seq": 7}
     refusal = refusal_line(NotYou("nova", "luna"))
     assert refusal.endswith(b"\n")
@@ -54,6 +54,6 @@ def test_answers_are_one_line_each() -> None:
 
 
 @pytest.mark.parametrize("line", [b"{}", b'{"do": "send", "name": "luna"}', b'{"do": "read"}'])
-def test_what_is_missing_is_named(line: bytes) -> None:
+def test_missing_fields_are_refused(line: bytes) -> None:
     with pytest.raises(BadRequest, match="cannot be read"):
         read_for_from_json(line)

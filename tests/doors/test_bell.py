@@ -1,4 +1,4 @@
-"""The bell: it wakes those who wait in a room, and nobody else."""
+"""The room notifier: it wakes only waiters of the room in question."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def rings(listener: Listener) -> None:
         await listener.wait(None)
 
 
-async def test_an_event_of_a_room_rings_there(bus: Bus, bell: Bell) -> None:
+async def test_room_event_wakes_all_waiters_of_that_room(bus: Bus, bell: Bell) -> None:
     with bell.listening("work") as here, bell.listening("work") as too:
         await write(bus, "work")
 
@@ -44,9 +44,7 @@ async def test_an_event_of_a_room_rings_there(bus: Bus, bell: Bell) -> None:
         await rings(too)
 
 
-async def test_what_rang_before_it_was_looked_at_is_forgotten_and_what_rings_behind_is_kept(
-    bus: Bus, bell: Bell
-) -> None:
+async def test_listener_ignores_events_before_its_look_and_keeps_later_ones(bus: Bus, bell: Bell) -> None:
     with bell.listening("work") as here:
         await write(bus, "work")
         here.look()
@@ -60,9 +58,7 @@ async def test_what_rang_before_it_was_looked_at_is_forgotten_and_what_rings_beh
             await waiting
 
 
-async def test_what_becomes_of_an_agent_rings_in_its_rooms_and_another_room_is_silent(
-    bus: Bus, bell: Bell
-) -> None:
+async def test_agent_event_wakes_only_the_rooms_of_that_agent(bus: Bus, bell: Bell) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     with bell.listening("work") as here, bell.listening("other") as there:
         silent = asyncio.ensure_future(there.wait(None))
@@ -75,7 +71,7 @@ async def test_what_becomes_of_an_agent_rings_in_its_rooms_and_another_room_is_s
         silent.cancel()
 
 
-async def test_a_wait_ends_at_its_limit_and_its_timer_with_it(bus: Bus) -> None:
+async def test_wait_ends_at_its_limit_and_cancels_its_timer(bus: Bus) -> None:
     asked: list[float] = []
 
     class Timer:
@@ -88,7 +84,7 @@ async def test_a_wait_ends_at_its_limit_and_its_timer_with_it(bus: Bus) -> None:
 
     def call_later(delay_s: float, call: object) -> Timer:
         asked.append(delay_s)
-        asyncio.get_running_loop().call_soon(call)  # type: ignore[arg-type]  # what a listener waits for
+        asyncio.get_running_loop().call_soon(call)  # type: ignore[arg-type]  # the callback of a listener
         return timer
 
     bell = Bell(bus.log, lambda name: [], call_later)
@@ -100,7 +96,7 @@ async def test_a_wait_ends_at_its_limit_and_its_timer_with_it(bus: Bus) -> None:
     assert timer.is_off
 
 
-async def test_nobody_is_kept_who_waits_no_longer(bus: Bus, bell: Bell) -> None:
+async def test_finished_waiters_are_not_kept(bus: Bus, bell: Bell) -> None:
     with bell.listening("work"):
         pass
     with bell.listening("work") as here:

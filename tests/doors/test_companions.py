@@ -1,4 +1,4 @@
-"""One companion for each session, with real processes."""
+"""One companion per session, tested with real processes."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ def process(pid: int) -> Process:
     return found
 
 
-def test_only_one_process_that_lives_stands_beside_a_session() -> None:
+def test_a_session_has_at_most_one_live_companion() -> None:
     book = CompanionBook()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as first:
         one = process(first.pid)

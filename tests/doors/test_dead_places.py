@@ -1,4 +1,4 @@
-"""Folders whose holder was killed."""
+"""Cleanup of the folders of killed holders."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from palaver.model.request import Gone, Leave
 from palaver.model.subagent import BeginSubagent
 
 DEAD = 2**22 + 1
-"""No process has such a number."""
+"""A number that no process has."""
 
 
 def place(home: Path, name: str, holder: str | None) -> Path:
@@ -37,7 +37,7 @@ def own_start() -> int:
 
 
 class Kept(asyncio.TaskGroup):
-    """Tasks of which a test can wait for all that were begun."""
+    """A task group that lets a test wait for all started tasks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,12 +48,12 @@ class Kept(asyncio.TaskGroup):
         return self.begun[-1]
 
     async def settle(self) -> int:
-        """Wait for them, and say how many there were."""
+        """Wait for all tasks and return their number."""
         await asyncio.gather(*self.begun)
         return len(self.begun)
 
 
-def test_only_what_a_dead_holder_left_goes(tmp_path: Path) -> None:
+def test_only_folders_of_dead_holders_are_removed(tmp_path: Path) -> None:
     pid, start = os.getpid(), own_start()
     gone = [
         place(tmp_path, "opencode-1", str(DEAD)),
@@ -74,7 +74,7 @@ def test_only_what_a_dead_holder_left_goes(tmp_path: Path) -> None:
     assert all(folder.exists() for folder in kept)
 
 
-def test_one_that_only_waits_to_be_collected_has_ended(tmp_path: Path) -> None:
+def test_zombie_holder_counts_as_dead(tmp_path: Path) -> None:
     folder = place(tmp_path, "opencode-1", "7 70")
     zombie = Process(7, 1, 7, 7, 0, -1, 70, "pal", state="Z")
 
@@ -83,7 +83,7 @@ def test_one_that_only_waits_to_be_collected_has_ended(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-async def test_what_was_left_before_goes_at_the_start(tmp_path: Path) -> None:
+async def test_old_folders_are_removed_at_start(tmp_path: Path) -> None:
     dead = place(tmp_path, "opencode-1", str(DEAD))
 
     async with opened_bus(open_memory, tmp_path) as bus, asyncio.TaskGroup() as tasks:
@@ -92,7 +92,7 @@ async def test_what_was_left_before_goes_at_the_start(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
-async def test_it_is_looked_at_again_when_a_held_agent_has_gone_and_for_nobody_else(tmp_path: Path) -> None:
+async def test_cleanup_runs_again_only_when_a_held_agent_leaves(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
         luna, nova = await bus.join("luna"), await bus.join("nova", holder="h", seat=seat(7))
         await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="nova", key="a1", type="x"))
@@ -110,7 +110,7 @@ async def test_it_is_looked_at_again_when_a_held_agent_has_gone_and_for_nobody_e
         places.close()
 
 
-async def test_who_goes_during_a_look_is_served_by_one_more(tmp_path: Path) -> None:
+async def test_agents_that_leave_during_a_cleanup_cause_one_more(tmp_path: Path) -> None:
     seen: list[int] = []
     is_in, may_go = threading.Event(), threading.Event()
 
@@ -136,7 +136,7 @@ async def test_who_goes_during_a_look_is_served_by_one_more(tmp_path: Path) -> N
     assert threading.get_ident() not in seen
 
 
-async def test_once_it_is_closed_it_looks_no_more(tmp_path: Path) -> None:
+async def test_no_cleanup_runs_after_close(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
         nova = await bus.join("nova", holder="h")
         DeadPlaces(tmp_path, bus.log, tasks).close()

@@ -1,4 +1,4 @@
-"""What all room tools share: how long they wait, and what they note as shown."""
+"""Parts that all room tools share: the length of waits, and the record of shown messages."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ from palaver.model.query import Query
         (-5, None, 0),
     ],
 )
-async def test_a_wait_is_as_long_as_was_asked_within_what_the_caller_can_wait(
+async def test_wait_lasts_as_requested_within_the_limit_of_the_caller(
     tmp_path: Path, asked_ms: int | None, limit_ms: int | None, wait_ms: int | None
 ) -> None:
     async with opened_stage(tmp_path) as stage:
         assert stage.desk.wait_ms(asked_ms, limit_ms) == wait_ms
 
 
-async def test_a_page_notes_as_shown_what_is_mail_of_the_one_it_is_for(tmp_path: Path) -> None:
+async def test_page_records_as_shown_only_messages_to_the_reader(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         sent = await stage.desk.send_message(luna, room_id="work", body="look")
@@ -47,7 +47,7 @@ async def test_a_page_notes_as_shown_what_is_mail_of_the_one_it_is_for(tmp_path:
         ]
 
 
-async def test_an_empty_page_goes_on_where_it_began(tmp_path: Path) -> None:
+async def test_empty_page_keeps_its_starting_cursor(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         [luna] = await stage.seat(tmp_path / "work", "luna")
 

@@ -1,4 +1,4 @@
-"""Rooms as doors serve them: joining by path, lists, leaving, and the room that is meant here."""
+"""Room services: joining by path, lists, leaving, and choosing the room of a directory."""
 
 import os
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ async def count(stage: Stage, type: str) -> int:
     return len(await stage.log.read(Query(types=(type,))))
 
 
-async def test_joining_gives_the_room_who_is_in_it_its_limits_and_a_cursor(stage: Stage, work: Path) -> None:
+async def test_join_returns_room_members_limits_and_cursor(stage: Stage, work: Path) -> None:
     luna = await stage.join("luna", harness="codex")
 
     answer = await stage.desk.join_path(luna, context_path=str(work / "src"))
@@ -83,7 +83,7 @@ async def test_fifty_joins_resumes_and_reconnects_are_one_join(stage: Stage, wor
     assert [event["payload"]["body"] for event in read["events"]] == ["unread"]  # type: ignore[attr-defined]
 
 
-async def test_below_a_room_one_joins_it_and_new_makes_one_inside(stage: Stage, work: Path) -> None:
+async def test_join_below_a_room_joins_it_unless_new_is_forced(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     inner = work / "packages"
     (inner / ".git").mkdir(parents=True)
@@ -101,9 +101,7 @@ async def test_below_a_room_one_joins_it_and_new_makes_one_inside(stage: Stage, 
     assert "warning" not in again
 
 
-async def test_new_nests_at_the_very_folder_and_who_works_below_it_is_in_there(
-    stage: Stage, work: Path
-) -> None:
+async def test_forced_new_room_is_at_the_given_folder_and_covers_subfolders(stage: Stage, work: Path) -> None:
     os.makedirs(work / ".git")
     (work / ".git" / "HEAD").touch()
     await stage.seat(work, "luna")
@@ -124,7 +122,7 @@ async def test_new_nests_at_the_very_folder_and_who_works_below_it_is_in_there(
     assert [room["room_id"] for room in around["rooms"]] == [nested["room_id"], beside["room_id"]]  # type: ignore[attr-defined]
 
 
-async def test_no_room_is_made_where_none_can_be(stage: Stage, work: Path) -> None:
+async def test_invalid_paths_and_scripts_cannot_create_rooms(stage: Stage, work: Path) -> None:
     luna = await stage.join("luna")
 
     with pytest.raises(NotAPlace):
@@ -135,7 +133,7 @@ async def test_no_room_is_made_where_none_can_be(stage: Stage, work: Path) -> No
         await stage.desk.join_path(SCRIPT, context_path=str(work))
 
 
-async def test_rooms_are_listed_all_of_them_or_those_around_a_path(stage: Stage, work: Path) -> None:
+async def test_room_list_shows_all_rooms_or_those_around_a_path(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     other = work.parent / "other"
     await stage.seat(other, "nova")
@@ -156,7 +154,7 @@ async def test_rooms_are_listed_all_of_them_or_those_around_a_path(stage: Stage,
     assert [room["room_state"] for room in closed["rooms"]] == ["closed"]  # type: ignore[attr-defined]
 
 
-async def test_the_last_one_to_leave_leaves_the_room_and_its_history(stage: Stage, work: Path) -> None:
+async def test_room_and_history_remain_after_the_last_member_leaves(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
 
@@ -208,7 +206,7 @@ async def test_members_are_removed_by_the_rules(stage: Stage, work: Path) -> Non
     assert (event.type, event.payload["reason"]) == ("kick", "asleep")
 
 
-async def test_only_an_operator_closes_and_the_next_room_there_is_another(stage: Stage, work: Path) -> None:
+async def test_only_an_operator_closes_and_the_next_room_is_new(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     first = stage.room().id
 
@@ -222,9 +220,7 @@ async def test_only_an_operator_closes_and_the_next_room_there_is_another(stage:
     assert names(again) == ["luna"]
 
 
-async def test_the_room_that_is_meant_here_is_the_deepest_one_that_one_is_in(
-    stage: Stage, work: Path
-) -> None:
+async def test_room_here_is_the_deepest_room_of_the_caller(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     inner = work / "src" / "inner"
     inner.mkdir()
@@ -241,7 +237,7 @@ async def test_the_room_that_is_meant_here_is_the_deepest_one_that_one_is_in(
     assert await stage.desk.room_here(luna, "/") is None
 
 
-async def test_who_is_in_no_room_here_means_the_only_one_that_it_is_in(stage: Stage, work: Path) -> None:
+async def test_default_room_is_the_only_room_of_the_caller(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     mona = await stage.join("mona")
     other = work.parent / "other"
@@ -258,7 +254,7 @@ async def test_who_is_in_no_room_here_means_the_only_one_that_it_is_in(stage: St
     assert await stage.desk.room_meant(SCRIPT, "/") is None
 
 
-async def test_who_is_in_several_rooms_and_in_none_here_must_say_which(stage: Stage, work: Path) -> None:
+async def test_caller_in_several_rooms_elsewhere_must_name_one(stage: Stage, work: Path) -> None:
     (luna,) = await stage.seat(work, "luna")
     other = work.parent / "other"
     other.mkdir()
@@ -271,7 +267,7 @@ async def test_who_is_in_several_rooms_and_in_none_here_must_say_which(stage: St
     assert all(room in str(refused.value) for room in rooms)
 
 
-async def test_a_person_means_the_room_here_also_when_it_is_in_another_one(stage: Stage, work: Path) -> None:
+async def test_default_room_of_a_person_is_the_room_here(stage: Stage, work: Path) -> None:
     await stage.seat(work, "luna")
     other = work.parent / "other"
     other.mkdir()
@@ -281,7 +277,7 @@ async def test_a_person_means_the_room_here_also_when_it_is_in_another_one(stage
     assert await stage.desk.room_meant(HUMAN, "/") == theirs
 
 
-async def test_the_state_of_a_room_says_how_everybody_stands(stage: Stage, work: Path) -> None:
+async def test_room_state_shows_the_status_of_every_member(stage: Stage, work: Path) -> None:
     luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
     await stage.claim(luna)
     stage.present -= {"nova", "rosa"}
@@ -302,7 +298,7 @@ async def test_the_state_of_a_room_says_how_everybody_stands(stage: Stage, work:
         await stage.desk.get_room_state(nova, room_id="nowhere")
 
 
-async def test_the_person_in_a_room_has_no_agent_behind_it(stage: Stage, work: Path) -> None:
+async def test_human_member_has_no_agent_state(stage: Stage, work: Path) -> None:
     await stage.seat(work, "luna")
 
     answer: Any = await stage.desk.join_path(HUMAN, context_path=str(work))
@@ -311,7 +307,7 @@ async def test_the_person_in_a_room_has_no_agent_behind_it(stage: Stage, work: P
     assert (person["state"], person["harness"]) == (None, "human")
 
 
-async def test_a_hand_over_that_waits_is_shown_with_who_left_it(stage: Stage, work: Path) -> None:
+async def test_room_state_shows_a_pending_handoff_with_its_author(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     await stage.claim(luna)
     await stage.release(luna)
@@ -323,7 +319,7 @@ async def test_a_hand_over_that_waits_is_shown_with_who_left_it(stage: Stage, wo
     assert state["prior_owner_agent_id"] == "luna"
 
 
-async def test_everybody_is_listed_and_an_inbox_is_ones_own(stage: Stage) -> None:
+async def test_agent_list_shows_all_and_inbox_only_the_callers_messages(stage: Stage) -> None:
     luna = await stage.join("luna")
     assert await stage.desk.list_agents(luna) == {"agents": [{"name": "luna"}]}
     sent = [(await stage.send(HUMAN, str(number), "@luna")).seq for number in range(2)]
@@ -336,7 +332,7 @@ async def test_everybody_is_listed_and_an_inbox_is_ones_own(stage: Stage) -> Non
         await stage.desk.inbox(SCRIPT)
 
 
-async def test_the_same_key_gives_the_same_answer(stage: Stage, work: Path) -> None:
+async def test_same_request_key_returns_the_same_result(stage: Stage, work: Path) -> None:
     luna: Caller = caller(await stage_join(stage))
 
     first = await stage.desk.join_path(luna, context_path=str(work), key=b"k" * 16)

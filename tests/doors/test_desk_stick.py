@@ -1,4 +1,4 @@
-"""Waiting for the stick: push, clocks, ends of waits, and what is said beside it."""
+"""Waiting for the stick: wake-ups, time limits, ends of waits, and events returned with a turn."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ def members_of(answer: Answer) -> list[dict[str, Any]]:
     return list(found)
 
 
-async def test_a_free_stick_is_given_at_once(stage: Stage, work: Path) -> None:
+async def test_free_stick_is_granted_at_once(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
 
     answer = await stage.desk.wait_for_turn(luna, room_id="#work")
@@ -59,9 +59,7 @@ async def test_a_free_stick_is_given_at_once(stage: Stage, work: Path) -> None:
     assert answer["lease_expires_at"] == stage.clock.now_ms() + LEASE_S * 1000
 
 
-async def test_whoever_waits_is_woken_by_the_release_and_reads_the_hand_over(
-    stage: Stage, work: Path
-) -> None:
+async def test_release_wakes_a_waiter_that_gets_the_handoff(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
@@ -75,7 +73,7 @@ async def test_whoever_waits_is_woken_by_the_release_and_reads_the_hand_over(
     assert answer["handoff"] == HANDOFF
 
 
-async def test_a_wait_in_vain_ends_at_its_limit_and_says_who_holds(stage: Stage, work: Path) -> None:
+async def test_wait_without_a_turn_ends_at_its_limit_and_names_the_owner(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=30_000))
@@ -95,7 +93,7 @@ async def test_a_wait_in_vain_ends_at_its_limit_and_says_who_holds(stage: Stage,
     ("asked", "limit", "lasts_s"),
     [(None, 110_000, 110), (500_000, 110_000, 110), (-5, 110_000, 0), (200_000, None, 200), (-5, None, 0)],
 )
-async def test_a_wait_lasts_as_long_as_was_asked_within_its_limit(
+async def test_wait_lasts_as_requested_within_its_limit(
     stage: Stage, work: Path, asked: int | None, limit: int | None, lasts_s: int
 ) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
@@ -110,7 +108,7 @@ async def test_a_wait_lasts_as_long_as_was_asked_within_its_limit(
     assert (await done(waiting))["status"] == "not_yet"
 
 
-async def test_without_any_limit_a_wait_lasts_until_something_comes(stage: Stage, work: Path) -> None:
+async def test_wait_without_a_limit_lasts_until_a_takeover_is_possible(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", limit_ms=None))
@@ -124,7 +122,7 @@ async def test_without_any_limit_a_wait_lasts_until_something_comes(stage: Stage
     assert (answer["status"], answer["reason"]) == ("takeover_available", "owner_timeout")
 
 
-async def test_waiting_asks_only_when_something_rings(stage: Stage, work: Path) -> None:
+async def test_waiting_queries_only_after_a_notification(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     asked = 0
@@ -133,9 +131,9 @@ async def test_waiting_asks_only_when_something_rings(stage: Stage, work: Path) 
     async def counting(*given: object, **named: object) -> object:
         nonlocal asked
         asked += given[0] is not None
-        return await commit(*given, **named)  # type: ignore[arg-type]  # handed through
+        return await commit(*given, **named)  # type: ignore[arg-type]  # passed through
 
-    stage.log.commit = counting  # type: ignore[method-assign, assignment]  # counted, not changed
+    stage.log.commit = counting  # type: ignore[method-assign, assignment]  # counts calls, changes nothing
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=100_000))
     await stage.settle()
     before = asked
@@ -146,9 +144,7 @@ async def test_waiting_asks_only_when_something_rings(stage: Stage, work: Path) 
     waiting.cancel()
 
 
-async def test_one_who_stops_waiting_lets_the_next_one_have_it_when_its_grace_is_over(
-    stage: Stage, work: Path
-) -> None:
+async def test_next_waiter_gets_the_stick_after_the_grace_of_an_absent_one(stage: Stage, work: Path) -> None:
     luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
     await stage.claim(luna)
     await stage.timers.advance(11)
@@ -164,7 +160,7 @@ async def test_one_who_stops_waiting_lets_the_next_one_have_it_when_its_grace_is
     assert nova.name == "nova"
 
 
-async def test_a_wait_that_is_cut_leaves_nobody_waiting(stage: Stage, work: Path) -> None:
+async def test_cancelled_wait_leaves_no_waiter(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
@@ -180,7 +176,7 @@ async def test_a_wait_that_is_cut_leaves_nobody_waiting(stage: Stage, work: Path
     assert (await stage.release(luna))["reserved_for"] is None
 
 
-async def test_one_who_is_removed_while_it_waits_is_told_so(stage: Stage, work: Path) -> None:
+async def test_member_removed_while_waiting_gets_an_error(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
@@ -192,7 +188,7 @@ async def test_one_who_is_removed_while_it_waits_is_told_so(stage: Stage, work: 
         await done(waiting)
 
 
-async def test_a_room_that_closes_ends_the_wait(stage: Stage, work: Path) -> None:
+async def test_closing_the_room_ends_the_wait(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     room = stage.room().id
@@ -206,9 +202,7 @@ async def test_a_room_that_closes_ends_the_wait(stage: Stage, work: Path) -> Non
     assert (await stage.desk.wait_for_turn(nova, room_id=room))["status"] == "closed"
 
 
-async def test_an_owner_that_is_idle_does_not_end_a_wait_and_is_told_to_whoever_asks(
-    stage: Stage, work: Path
-) -> None:
+async def test_idle_owner_does_not_end_a_wait_but_a_new_call_reports_it(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.submit(luna, SetStatus(state="idle"))
@@ -223,9 +217,7 @@ async def test_an_owner_that_is_idle_does_not_end_a_wait_and_is_told_to_whoever_
     waiting.cancel()
 
 
-async def test_an_owner_whose_lease_is_over_can_beat_until_somebody_takes_the_stick(
-    stage: Stage, work: Path
-) -> None:
+async def test_owner_with_expired_lease_can_heartbeat_until_a_takeover(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     room = stage.room()
@@ -246,7 +238,7 @@ async def test_an_owner_whose_lease_is_over_can_beat_until_somebody_takes_the_st
         await stage.desk.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
 
 
-async def test_a_heartbeat_writes_nothing(stage: Stage, work: Path) -> None:
+async def test_heartbeat_writes_nothing(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     await stage.claim(luna)
     room, last = stage.room(), stage.log.last()
@@ -259,7 +251,7 @@ async def test_a_heartbeat_writes_nothing(stage: Stage, work: Path) -> None:
         await stage.desk.heartbeat(luna, room_id="work", lease_id="no", expected_turn_id=1)
 
 
-async def test_what_a_holder_does_renews_its_lease(stage: Stage, work: Path) -> None:
+async def test_owner_activity_renews_its_lease(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.timers.advance(LEASE_S - 1)
@@ -275,9 +267,7 @@ async def test_what_a_holder_does_renews_its_lease(stage: Stage, work: Path) -> 
     assert (await stage.claim(nova))["status"] == "takeover_available"
 
 
-async def test_a_holder_that_is_at_work_keeps_its_lease_however_long_it_says_nothing(
-    stage: Stage, work: Path
-) -> None:
+async def test_active_owner_keeps_its_lease_without_any_call(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.submit(luna, SetStatus(state="active"))
@@ -292,9 +282,7 @@ async def test_a_holder_that_is_at_work_keeps_its_lease_however_long_it_says_not
     assert (await stage.claim(nova))["reason"] == "owner_timeout"
 
 
-async def test_a_holder_whose_process_is_gone_is_not_at_work_whatever_it_said(
-    stage: Stage, work: Path
-) -> None:
+async def test_owner_without_a_process_does_not_count_as_active(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.submit(luna, SetStatus(state="active"))
@@ -305,7 +293,7 @@ async def test_a_holder_whose_process_is_gone_is_not_at_work_whatever_it_said(
     assert (await stage.claim(nova))["reason"] == "owner_timeout"
 
 
-async def test_a_park_that_is_refused_parks_nobody(stage: Stage, work: Path) -> None:
+async def test_refused_park_leaves_the_member_unparked(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
 
@@ -316,7 +304,7 @@ async def test_a_park_that_is_refused_parks_nobody(stage: Stage, work: Path) -> 
     assert [member["parked"] for member in members_of(state)] == [False, False]
 
 
-async def test_a_base_name_or_harness_never_means_the_one_who_passes(stage: Stage, work: Path) -> None:
+async def test_base_name_or_harness_never_selects_the_caller(stage: Stage, work: Path) -> None:
     os.makedirs(work)
     mine = await stage.join("luna", tag="api", harness="codex")
     await stage.desk.join_path(mine, context_path=str(work))
@@ -340,7 +328,7 @@ async def test_a_base_name_or_harness_never_means_the_one_who_passes(stage: Stag
     assert passed["reserved_for"] == "nova"
 
 
-async def test_one_without_a_process_that_waits_is_given_the_stick(stage: Stage, work: Path) -> None:
+async def test_waiter_without_a_process_gets_the_stick(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.submit(nova, Leave())
@@ -356,7 +344,7 @@ async def test_one_without_a_process_that_waits_is_given_the_stick(stage: Stage,
     assert (released["reserved_for"], answer["status"]) == ("nova", "your_turn")
 
 
-async def test_the_stick_can_be_passed_to_one_that_waits_without_a_process(stage: Stage, work: Path) -> None:
+async def test_stick_can_be_passed_to_a_waiter_without_a_process(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     stage.present.discard("nova")
@@ -378,7 +366,7 @@ async def test_the_stick_can_be_passed_to_one_that_waits_without_a_process(stage
     assert (await done(waiting))["reason"] == "direct_pass"
 
 
-async def test_one_who_is_parked_hears_of_a_pending_hand_over_once(stage: Stage, work: Path) -> None:
+async def test_parked_member_is_notified_once_of_a_pending_handoff(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     await stage.claim(luna)
     with pytest.raises(ParkRequiresRelease):
@@ -394,7 +382,7 @@ async def test_one_who_is_parked_hears_of_a_pending_hand_over_once(stage: Stage,
     assert "hint" not in second
 
 
-async def test_what_is_passed_to_one_who_is_parked_is_its_turn(stage: Stage, work: Path) -> None:
+async def test_stick_passed_to_a_parked_member_is_its_turn(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", mode="parked"))
@@ -413,9 +401,7 @@ async def test_what_is_passed_to_one_who_is_parked_is_its_turn(stage: Stage, wor
     assert (await done(waiting))["reason"] == "direct_pass"
 
 
-async def test_alone_one_need_not_take_the_stick_and_a_message_comes_with_the_grant(
-    stage: Stage, work: Path
-) -> None:
+async def test_solo_claim_can_be_disabled_and_a_turn_carries_messages(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     alone = await stage.claim(luna, allow_solo_claim=False)
     waiting = stage.start(stage.desk.wait_for_turn(luna, room_id="work", allow_solo_claim=False, events=True))
@@ -436,7 +422,7 @@ async def test_alone_one_need_not_take_the_stick_and_a_message_comes_with_the_gr
     assert bodies == ["start with the tests"]
 
 
-async def test_events_with_a_turn_are_those_of_others_and_of_this_turn(stage: Stage, work: Path) -> None:
+async def test_events_with_a_turn_are_from_others_and_from_this_turn(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     before = stage.log.last()
     await stage.claim(luna)
@@ -453,7 +439,7 @@ async def test_events_with_a_turn_are_those_of_others_and_of_this_turn(stage: St
     assert nothing["cursor_event_seq"] == stage.log.last()
 
 
-async def test_who_only_looks_on_and_who_is_no_member_is_refused(stage: Stage, work: Path) -> None:
+async def test_observers_and_non_members_cannot_wait_for_a_turn(stage: Stage, work: Path) -> None:
     await stage.seat(work, "luna")
     mira = await stage.join("mira", role="observer")
     rosa = await stage.join("rosa")
@@ -488,7 +474,7 @@ async def test_only_an_operator_overrides(stage: Stage, work: Path) -> None:
     assert (taken["reason"], taken["revoked"]) == ("operator_override", "luna")
 
 
-async def test_two_who_wait_are_never_both_given_a_turn(stage: Stage, work: Path) -> None:
+async def test_two_waiters_never_get_the_same_turn(stage: Stage, work: Path) -> None:
     callers = await stage.seat(work, *(f"agent{number}" for number in range(8)))
     first = await stage.claim(callers[0])
     waits = [stage.start(stage.desk.wait_for_turn(one, room_id="work")) for one in callers[1:]]
@@ -514,7 +500,7 @@ async def test_two_who_wait_are_never_both_given_a_turn(stage: Stage, work: Path
     assert turns == list(range(1, len(turns) + 1))
 
 
-async def test_a_holder_that_leaves_the_bus_gives_the_stick_up(stage: Stage, work: Path) -> None:
+async def test_owner_that_leaves_the_bus_releases_the_stick(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))

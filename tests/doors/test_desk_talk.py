@@ -1,4 +1,4 @@
-"""Talk in rooms: messages, what happens, cursors that acknowledge, and notes."""
+"""Messages in rooms: events, cursors that acknowledge, history and notes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ def types(answer: Answer) -> list[str]:
     return [event["event_type"] for event in events]
 
 
-async def test_a_message_is_an_event_of_the_room_and_mail_for_its_recipient(stage: Stage, work: Path) -> None:
+async def test_message_is_a_room_event_and_mail_for_its_recipient(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
 
     sent = await stage.desk.send_message(
@@ -69,7 +69,7 @@ async def test_a_message_is_an_event_of_the_room_and_mail_for_its_recipient(stag
     assert stage.texts("nova") == ["look"]
 
 
-async def test_what_is_said_to_the_room_is_mail_for_everybody_else_in_it(stage: Stage, work: Path) -> None:
+async def test_message_to_the_room_goes_to_all_other_members(stage: Stage, work: Path) -> None:
     luna, *_ = await stage.seat(work, "luna", "nova", "rosa")
     await stage.join("mona")
 
@@ -101,7 +101,7 @@ async def test_what_is_said_to_the_room_is_mail_for_everybody_else_in_it(stage: 
         ({"body": "x", "to_agent_id": ""}, BadRequest),
     ],
 )
-async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
+async def test_invalid_message_is_refused_and_not_stored(
     stage: Stage, work: Path, fields: dict[str, Any], error: type[Exception]
 ) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
@@ -114,7 +114,7 @@ async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
     assert stage.log.last() == last
 
 
-async def test_of_several_mistakes_the_first_is_told(stage: Stage, work: Path) -> None:
+async def test_first_of_several_mistakes_is_reported(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     mona = await stage.join("mona")
     await stage.seat(work.with_name("shut"), "rosa")
@@ -155,7 +155,7 @@ async def test_of_several_mistakes_the_first_is_told(stage: Stage, work: Path) -
     assert stage.log.last() == shut
 
 
-async def test_every_tool_refuses_a_room_that_is_not_named(stage: Stage, work: Path) -> None:
+async def test_every_tool_refuses_an_empty_room_id(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     await stage.claim(luna)
     desk, last = stage.desk, stage.log.last()
@@ -183,15 +183,15 @@ async def test_every_tool_refuses_a_room_that_is_not_named(stage: Stage, work: P
     assert stage.log.last() == last
 
 
-async def test_what_is_said_while_a_room_closes_is_refused(stage: Stage, work: Path) -> None:
+async def test_message_sent_while_its_room_closes_is_refused(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     room = stage.room().id
     commit = stage.log.commit
 
     async def closing(key: str | None, decide: Decide, **options: Any) -> Commit:
-        """Close the room when the message has been checked and is about to be written."""
+        """Close the room after the check of the message and before its commit."""
         if key == f"stick/{room}":
-            stage.log.commit = commit  # type: ignore[method-assign]  # a race, as a test can have it
+            stage.log.commit = commit  # type: ignore[method-assign]  # simulates a race
             await stage.desk.close_room(HUMAN, room_id=room)
         return await commit(key, decide, **options)
 
@@ -202,9 +202,7 @@ async def test_what_is_said_while_a_room_closes_is_refused(stage: Stage, work: P
     assert stage.texts("nova") == []
 
 
-async def test_a_body_of_exactly_the_limit_and_one_of_blanks_are_said_as_they_are(
-    stage: Stage, work: Path
-) -> None:
+async def test_body_at_the_limit_and_blank_body_are_sent_unchanged(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
 
     await stage.desk.send_message(luna, room_id="work", body="x" * 4096)
@@ -213,7 +211,7 @@ async def test_a_body_of_exactly_the_limit_and_one_of_blanks_are_said_as_they_ar
     assert stage.texts("nova") == ["x" * 4096, "   "]
 
 
-async def test_members_and_persons_speak_in_a_room_and_others_do_not(stage: Stage, work: Path) -> None:
+async def test_only_members_and_people_send_messages_in_a_room(stage: Stage, work: Path) -> None:
     await stage.seat(work, "luna")
     mona = await stage.join("mona")
 
@@ -226,7 +224,7 @@ async def test_members_and_persons_speak_in_a_room_and_others_do_not(stage: Stag
     assert stage.texts("luna") == ["scope down"]
 
 
-async def test_a_closed_room_is_silent_and_its_history_stays_readable(stage: Stage, work: Path) -> None:
+async def test_closed_room_takes_no_messages_but_history_is_readable(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.desk.send_message(luna, room_id="work", body="hello")
     room = stage.room().id
@@ -241,9 +239,7 @@ async def test_a_closed_room_is_silent_and_its_history_stays_readable(stage: Sta
     assert waited == {"events": [], "cursor_event_seq": 10**6}
 
 
-async def test_a_harness_word_means_its_one_member_and_a_shared_one_is_ambiguous(
-    stage: Stage, work: Path
-) -> None:
+async def test_harness_name_selects_one_member_or_is_ambiguous(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     for name in ("nova", "rosa"):
         codex = await stage.join(name, harness="codex")
@@ -264,9 +260,7 @@ async def test_a_harness_word_means_its_one_member_and_a_shared_one_is_ambiguous
     assert bodies(to_codex) == ["hi"]
 
 
-async def test_what_matches_is_given_at_once_and_the_cursor_is_the_last_of_it(
-    stage: Stage, work: Path
-) -> None:
+async def test_matching_events_return_at_once_with_the_last_as_cursor(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     first = await stage.desk.send_message(luna, room_id="work", body="one", to_agent_id="nova")
     await stage.desk.send_message(nova, room_id="work", body="mine", to_agent_id="luna")
@@ -277,9 +271,7 @@ async def test_what_matches_is_given_at_once_and_the_cursor_is_the_last_of_it(
     assert answer["cursor_event_seq"] == first["event_seq"]
 
 
-async def test_the_first_match_ends_the_wait_and_what_does_not_match_does_not(
-    stage: Stage, work: Path
-) -> None:
+async def test_only_a_matching_event_ends_the_wait(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     waiting = stage.start(
         stage.desk.wait_for_events(
@@ -297,9 +289,7 @@ async def test_the_first_match_ends_the_wait_and_what_does_not_match_does_not(
     assert bodies(await done(waiting)) == ["yours"]
 
 
-async def test_a_wait_in_vain_ends_at_its_limit_with_the_cursor_it_came_with(
-    stage: Stage, work: Path
-) -> None:
+async def test_wait_without_a_match_ends_at_its_limit_with_the_same_cursor(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     waiting = stage.start(
         stage.desk.wait_for_events(luna, room_id="work", after_event_seq=7, max_wait_ms=500_000)
@@ -314,7 +304,7 @@ async def test_a_wait_in_vain_ends_at_its_limit_with_the_cursor_it_came_with(
     assert len(stage.timers) == 0
 
 
-async def test_a_cursor_stays_at_the_last_match_whatever_lies_behind_it(stage: Stage, work: Path) -> None:
+async def test_cursor_stays_at_the_last_match_despite_later_events(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     sent = await stage.desk.send_message(luna, room_id="work", body="one")
     await stage.claim(luna)
@@ -326,7 +316,7 @@ async def test_a_cursor_stays_at_the_last_match_whatever_lies_behind_it(stage: S
     assert answer["cursor_event_seq"] == sent["event_seq"] != stage.log.last()
 
 
-async def test_a_page_holds_so_many_and_the_next_one_goes_on_behind_it(stage: Stage, work: Path) -> None:
+async def test_pages_are_limited_and_the_next_page_continues(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     after = stage.log.last()
     for number in range(7):
@@ -345,9 +335,7 @@ async def test_a_page_holds_so_many_and_the_next_one_goes_on_behind_it(stage: St
     assert found == [str(number) for number in range(7)]
 
 
-async def test_without_a_place_it_begins_with_what_is_unread_and_else_with_what_comes(
-    stage: Stage, work: Path
-) -> None:
+async def test_default_cursor_starts_at_the_oldest_unread_message(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     read = await stage.desk.send_message(luna, room_id="work", body="read")
     await stage.ack(nova, int(str(read["event_seq"])))
@@ -363,7 +351,7 @@ async def test_without_a_place_it_begins_with_what_is_unread_and_else_with_what_
     assert second == {"events": [], "cursor_event_seq": stage.log.last()}
 
 
-async def test_the_cursor_of_a_state_is_before_what_is_unread(stage: Stage, work: Path) -> None:
+async def test_cursor_in_room_state_is_before_unread_messages(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
     await stage.claim(luna)
@@ -378,7 +366,7 @@ async def test_the_cursor_of_a_state_is_before_what_is_unread(stage: Stage, work
     assert bodies(answer) == stage.texts("nova") == ["look"]
 
 
-async def test_a_cursor_acknowledges_nothing_that_was_not_shown(stage: Stage, work: Path) -> None:
+async def test_cursor_acknowledges_only_shown_messages(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
     await stage.claim(luna)
@@ -394,9 +382,7 @@ async def test_a_cursor_acknowledges_nothing_that_was_not_shown(stage: Stage, wo
 
 
 @pytest.mark.parametrize("way", ["wait_for_events", "get_room_events", "wait_for_turn"])
-async def test_whichever_way_a_message_was_shown_the_cursor_acknowledges_it(
-    stage: Stage, work: Path, way: str
-) -> None:
+async def test_cursor_acknowledges_messages_shown_by_any_tool(stage: Stage, work: Path, way: str) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
@@ -413,7 +399,7 @@ async def test_whichever_way_a_message_was_shown_the_cursor_acknowledges_it(
     assert stage.texts("nova") == []
 
 
-async def test_what_was_shown_before_a_restart_is_not_acknowledged_after_it(stage: Stage, work: Path) -> None:
+async def test_messages_shown_before_a_restart_are_not_acknowledged(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
     shown = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
@@ -427,9 +413,7 @@ async def test_what_was_shown_before_a_restart_is_not_acknowledged_after_it(stag
     assert bodies(await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)) == ["look"]
 
 
-async def test_the_cursor_brought_back_acknowledges_ones_own_messages_that_were_shown(
-    stage: Stage, work: Path
-) -> None:
+async def test_cursor_acknowledges_only_the_callers_own_shown_messages(stage: Stage, work: Path) -> None:
     luna, nova, _ = await stage.seat(work, "luna", "nova", "rosa")
     for text, to in (("to nova", "nova"), ("to rosa", "rosa"), ("to all", None)):
         await stage.desk.send_message(luna, room_id="work", body=text, to_agent_id=to)
@@ -467,7 +451,7 @@ async def test_ten_thousand_waits_change_nothing(stage: Stage, work: Path) -> No
     assert (await done(waiting))["status"] == "your_turn"
 
 
-async def test_what_one_writes_to_oneself_is_mail_for_oneself(stage: Stage, work: Path) -> None:
+async def test_message_to_oneself_is_delivered(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
 
     sent = await stage.desk.send_message(luna, room_id="work", body="remember", to_agent_id="luna")
@@ -477,9 +461,7 @@ async def test_what_one_writes_to_oneself_is_mail_for_oneself(stage: Stage, work
     assert bodies(answer) == stage.texts("luna") == ["remember"]
 
 
-async def test_everybody_reads_everything_with_any_and_an_agent_is_a_target_too(
-    stage: Stage, work: Path
-) -> None:
+async def test_target_any_shows_all_events_and_one_agent_can_be_the_target(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     mona = await stage.join("mona")
     await stage.desk.send_message(luna, room_id="work", body="to nova", to_agent_id="nova")
@@ -504,7 +486,7 @@ async def test_everybody_reads_everything_with_any_and_an_agent_is_a_target_too(
         await stage.desk.wait_for_events(nova, room_id="work", from_agent_id="", max_wait_ms=0)
 
 
-async def test_a_wait_for_events_that_is_cut_leaves_nothing_behind(stage: Stage, work: Path) -> None:
+async def test_cancelled_wait_for_events_leaves_no_timer(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     waiting = stage.start(stage.desk.wait_for_events(luna, room_id="work"))
     await stage.settle()
@@ -563,7 +545,7 @@ async def test_history_is_read_in_pages(stage: Stage, work: Path) -> None:
     assert end == {"events": [], "cursor_event_seq": stage.log.last()}
 
 
-async def test_notes_last_until_somebody_settles_them(stage: Stage, work: Path) -> None:
+async def test_notes_last_until_they_are_resolved(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
 
     first = await stage.desk.add_note(luna, room_id="work", body="  watch the parser  ")

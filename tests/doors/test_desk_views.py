@@ -15,7 +15,7 @@ def shown(room: Room) -> dict[str, object]:
     return room_view(room, moment(room).facts, POLICY, lambda name: None)
 
 
-def test_a_hand_over_that_waits_is_shown_while_the_room_is_open() -> None:
+def test_pending_handoff_is_shown_while_the_room_is_open() -> None:
     waiting = released(OWNED)
 
     assert shown(waiting)["pending_handoff"] == handover_view(waiting.pending)
@@ -23,12 +23,12 @@ def test_a_hand_over_that_waits_is_shown_while_the_room_is_open() -> None:
     assert shown(replace(waiting, state=StickState.CLOSED.value))["pending_handoff"] is None
 
 
-def test_only_a_held_stick_has_a_lease() -> None:
+def test_only_an_owned_stick_has_a_lease() -> None:
     assert shown(OWNED)["lease_expires_at"] == NOW_MS + POLICY.lease_ms
     assert shown(released(OWNED))["lease_expires_at"] is None
 
 
-def test_a_line_counts_those_who_are_there() -> None:
+def test_room_line_counts_present_members() -> None:
     facts = moment(OWNED, bob=Sight()).facts
 
     line = room_line(OWNED, facts, POLICY, "bob")
@@ -37,7 +37,7 @@ def test_a_line_counts_those_who_are_there() -> None:
     assert not room_line(OWNED, facts, POLICY, "eve")["is_member"]
 
 
-def test_a_turn_holds_what_its_holder_needs_and_any_other_answer_where_the_stick_is() -> None:
+def test_own_turn_shows_the_lease_and_other_results_show_the_owner() -> None:
     facts = moment(OWNED).facts
 
     mine = turn_view(Turn(status="your_turn", room=OWNED, turn=1, lease="lease"), facts, POLICY)

@@ -1,4 +1,4 @@
-"""Waiting in rooms: what is stored is looked through to its end, and cursors stay before what is unread."""
+"""Waiting in rooms: all stored events are searched, and cursors stay before unread messages."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def places(answer: Answer) -> list[int]:
     return [event["event_seq"] for event in events]
 
 
-async def test_what_is_wanted_is_found_however_much_lies_before_it(tmp_path: Path) -> None:
+async def test_matching_event_is_found_after_many_others(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         await stage.claim(luna)
@@ -39,7 +39,7 @@ async def test_what_is_wanted_is_found_however_much_lies_before_it(tmp_path: Pat
         assert event["payload"]["body"] == "at last"
 
 
-async def test_no_more_are_given_than_were_asked_for(tmp_path: Path) -> None:
+async def test_stored_events_are_limited_to_the_requested_number(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, *_ = await stage.seat(tmp_path / "work", "luna", "nova", "rosa")
 
@@ -49,9 +49,7 @@ async def test_no_more_are_given_than_were_asked_for(tmp_path: Path) -> None:
         assert luna.name == "luna"
 
 
-async def test_a_cursor_is_before_the_oldest_unread_message_of_the_room_and_else_the_end(
-    tmp_path: Path,
-) -> None:
+async def test_cursor_is_before_the_oldest_unread_message_or_at_the_end(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         await stage.send(luna, "elsewhere", "@nova")
@@ -64,7 +62,7 @@ async def test_a_cursor_is_before_the_oldest_unread_message_of_the_room_and_else
         assert stage.desk.waits.cursor(SCRIPT, stage.room()) == stage.log.last()
 
 
-async def test_only_what_was_shown_is_acknowledged(tmp_path: Path) -> None:
+async def test_only_shown_messages_are_acknowledged(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         for body in ("one", "two"):
@@ -82,7 +80,7 @@ async def test_only_what_was_shown_is_acknowledged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", FILTERS)
 @pytest.mark.parametrize("then", [*FILTERS, {"event_type": "pass"}, {"from_agent_id": "rosa"}])
-async def test_what_was_shown_is_acknowledged_whatever_the_next_call_asks_for(
+async def test_shown_message_is_acknowledged_by_any_next_call(
     tmp_path: Path, first: dict[str, Any], then: dict[str, Any]
 ) -> None:
     async with opened_stage(tmp_path) as stage:
@@ -96,7 +94,7 @@ async def test_what_was_shown_is_acknowledged_whatever_the_next_call_asks_for(
         assert stage.texts("nova") == []
 
 
-async def test_what_an_inbox_has_shown_is_acknowledged_by_the_next_cursor_of_any_room(tmp_path: Path) -> None:
+async def test_messages_shown_in_inbox_are_acknowledged_by_any_room_cursor(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         await stage.seat(tmp_path / "other", "rosa")
@@ -114,9 +112,7 @@ async def test_what_an_inbox_has_shown_is_acknowledged_by_the_next_cursor_of_any
         assert stage.texts("nova") == ["not shown"]
 
 
-async def test_what_an_inbox_only_says_is_held_is_not_acknowledged_once_it_is_released(
-    tmp_path: Path,
-) -> None:
+async def test_message_shown_as_held_is_not_acknowledged_after_release(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         held = await stage.send(luna, "too much", "@nova")
@@ -129,7 +125,7 @@ async def test_what_an_inbox_only_says_is_held_is_not_acknowledged_once_it_is_re
         assert stage.texts("nova") == ["too much"]
 
 
-async def test_history_goes_on_from_the_archive_into_the_log(tmp_path: Path, open_log: OpenLog) -> None:
+async def test_history_continues_from_archive_to_log(tmp_path: Path, open_log: OpenLog) -> None:
     async with opened_stage(tmp_path, open_log=open_log) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         for number in range(8):
@@ -149,9 +145,7 @@ async def test_history_goes_on_from_the_archive_into_the_log(tmp_path: Path, ope
             assert places(page) == rest[:2]
 
 
-async def test_mail_that_was_archived_unread_is_given_and_acknowledged_like_any_other(
-    tmp_path: Path, open_log: OpenLog
-) -> None:
+async def test_archived_unread_mail_is_returned_and_acknowledged(tmp_path: Path, open_log: OpenLog) -> None:
     async with opened_stage(tmp_path, open_log=open_log) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         for body in ("one", "two", "three"):
@@ -166,7 +160,7 @@ async def test_mail_that_was_archived_unread_is_given_and_acknowledged_like_any_
         assert stage.texts("nova") == []
 
 
-async def test_what_is_archived_while_somebody_waits_ends_the_wait_too(tmp_path: Path) -> None:
+async def test_message_archived_during_a_wait_still_ends_the_wait(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         waiting = stage.start(stage.desk.wait_for_events(nova, room_id="work", event_type="message_sent"))
@@ -177,7 +171,7 @@ async def test_what_is_archived_while_somebody_waits_ends_the_wait_too(tmp_path:
         assert bodies(await done(waiting)) == ["gone at once"]
 
 
-async def test_a_daemon_that_starts_again_still_gives_what_was_archived(tmp_path: Path) -> None:
+async def test_archived_mail_is_still_returned_after_a_restart(tmp_path: Path) -> None:
     async with opened_stage(tmp_path, open_log=open_sqlite) as stage:
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         for body in ("one", "two"):
@@ -193,7 +187,7 @@ async def test_a_daemon_that_starts_again_still_gives_what_was_archived(tmp_path
 
 
 async def bring_back(stage: Stage, asking: Caller, answer: Answer, **filters: Any) -> Answer:
-    """Wait for events with the cursor of an answer."""
+    """Wait for events with the cursor of an earlier result."""
     after = int(str(answer["cursor_event_seq"]))
     return await stage.desk.wait_for_events(
         asking, room_id="work", after_event_seq=after, max_wait_ms=0, **filters

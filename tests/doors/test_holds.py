@@ -1,4 +1,4 @@
-"""Asking holders: answers find their question, and nobody waits for one who has gone."""
+"""Questions to holders: replies reach their question, and no question waits for an exited holder."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
 
 
 class Holder:
-    """A holder that keeps what it is asked."""
+    """A holder that records the questions it gets."""
 
     def __init__(self, holds: Holds, name: str = "luna") -> None:
         self.asked: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
@@ -28,7 +28,7 @@ async def words(holds: Holds, verb: str) -> list[str]:
         return [word.message async for word in told]
 
 
-async def test_words_come_in_order_up_to_the_last() -> None:
+async def test_replies_come_in_order_up_to_the_last() -> None:
     holds = Holds()
     holder = Holder(holds)
     asking = asyncio.create_task(words(holds, "stop"))
@@ -43,7 +43,7 @@ async def test_words_come_in_order_up_to_the_last() -> None:
     assert holder.hold.questions == {}
 
 
-async def test_one_answer_is_waited_for_and_no_longer_than_the_limit() -> None:
+async def test_single_reply_is_awaited_up_to_the_limit() -> None:
     holds = Holds()
     holder = Holder(holds)
     asking = asyncio.create_task(holds.ask_once("luna", "peek", limit_s=5, lines=3))
@@ -59,7 +59,7 @@ async def test_one_answer_is_waited_for_and_no_longer_than_the_limit() -> None:
     assert holder.hold.questions == {}
 
 
-async def test_whoever_asks_is_told_when_the_holder_goes() -> None:
+async def test_open_question_fails_when_the_holder_exits() -> None:
     holds = Holds()
     holder = Holder(holds)
     asking = asyncio.create_task(words(holds, "stop"))
@@ -75,7 +75,7 @@ async def test_whoever_asks_is_told_when_the_holder_goes() -> None:
         await words(holds, "stop")
 
 
-async def test_a_holder_that_comes_again_takes_the_place_of_the_one_before() -> None:
+async def test_reconnected_holder_replaces_the_previous_one() -> None:
     holds = Holds()
     before = Holder(holds)
     asking = asyncio.create_task(words(holds, "stop"))
@@ -89,7 +89,7 @@ async def test_a_holder_that_comes_again_takes_the_place_of_the_one_before() -> 
     assert holds.get("luna") is after.hold
 
 
-async def test_who_watches_is_told_of_every_holder_that_comes_until_that_ends() -> None:
+async def test_watcher_is_notified_of_new_holders_until_it_stops() -> None:
     holds, told = Holds(), []
     unwatch = holds.watch(lambda: told.append("came"))
 

@@ -1,4 +1,4 @@
-"""Companions and the permissions that are asked on a line, without a connection."""
+"""Companions and permission requests on a JSON line connection, without a real connection."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from palaver.model.subagent import BeginSubagent
 
 
 class Line:
-    """A connection that asks, and hears what a person said."""
+    """A connection that asks for permission and receives the decision of a person."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -42,7 +42,7 @@ class Line:
         return (await self.asked.hear(asking, op)).get("id")
 
     async def ask(self, asking: Caller, command: str = "rm x") -> Pending:
-        """Ask, and give what waits for it."""
+        """Ask for permission and return the pending request."""
         id = await self.hear(asking, tool="bash", input={"command": command})
         return next(one for one in self.parts.permissions.all() if one.id == id)
 
@@ -51,7 +51,7 @@ class Line:
             return await self.pushed.get()
 
     async def until_written(self, pending: Pending) -> dict[str, object]:
-        """Wait until it is written what came of a request, and give that."""
+        """Wait until the outcome of a request is stored, and return it."""
         written: list[dict[str, object]] = []
         changed = asyncio.Event()
         unsubscribe = self.parts.log.subscribe(lambda _: changed.set())
@@ -78,7 +78,7 @@ async def joined(line: Line) -> Caller:
     return await line.parts.bus.join("nova", harness="opencode")
 
 
-async def test_a_persons_word_is_pushed_and_over_once_it_is_taken(line: Line) -> None:
+async def test_decision_is_pushed_and_closed_once_it_is_taken(line: Line) -> None:
     nova = await joined(line)
     pending = await line.ask(nova)
     await line.parts.bus.submit(nova, SetStatus(state="blocked", detail="permission"))
@@ -91,10 +91,10 @@ async def test_a_persons_word_is_pushed_and_over_once_it_is_taken(line: Line) ->
     assert not pending.arrived.done()
     await line.hear(nova, outcome="taken")
     assert pending.arrived.result() is True
-    assert line.parts.bus.agent("nova").state == "blocked"  # it says itself what it does
+    assert line.parts.bus.agent("nova").state == "blocked"  # the harness reports its own status
 
 
-async def test_what_is_told_twice_is_one_request(line: Line) -> None:
+async def test_repeated_permission_request_is_one_request(line: Line) -> None:
     nova = await joined(line)
 
     first = await line.ask(nova)
@@ -103,7 +103,7 @@ async def test_what_is_told_twice_is_one_request(line: Line) -> None:
     assert len(await line.parts.payloads(ASKED)) == 1
 
 
-async def test_what_has_gone_is_over_and_asked_again_it_is_another(line: Line) -> None:
+async def test_withdrawn_request_is_closed_and_a_repeat_is_a_new_one(line: Line) -> None:
     nova = await joined(line)
     first = await line.ask(nova)
 
@@ -117,14 +117,14 @@ async def test_what_has_gone_is_over_and_asked_again_it_is_another(line: Line) -
     assert line.pushed.empty()
 
 
-async def test_the_outcome_of_what_nobody_asked_is_no_error(line: Line) -> None:
+async def test_outcome_of_an_unknown_request_is_not_an_error(line: Line) -> None:
     nova = await joined(line)
 
     assert await line.hear(nova, outcome="gone") is None
     assert await line.hear(nova, outcome="taken") is None
 
 
-async def test_only_what_there_is_can_become_of_it(line: Line) -> None:
+async def test_unknown_outcome_is_refused(line: Line) -> None:
     nova = await joined(line)
     pending = await line.ask(nova)
 
@@ -134,12 +134,12 @@ async def test_only_what_there_is_can_become_of_it(line: Line) -> None:
     assert not pending.decided.done()
 
 
-async def test_only_an_agent_asks(line: Line) -> None:
+async def test_only_an_agent_can_ask_for_permission(line: Line) -> None:
     with pytest.raises(BadRequest, match="join first"):
         await line.hear(SCRIPT, tool="bash")
 
 
-async def test_without_the_setting_nothing_waits(tmp_path: Path) -> None:
+async def test_nothing_waits_when_approvals_are_off(tmp_path: Path) -> None:
     async with opened_parts(tmp_path) as parts:
         line = Line(parts)
 
@@ -148,7 +148,7 @@ async def test_without_the_setting_nothing_waits(tmp_path: Path) -> None:
         assert parts.permissions.all() == ()
 
 
-async def test_two_agents_of_one_connection_may_use_the_same_word(line: Line) -> None:
+async def test_two_agents_on_one_connection_may_use_the_same_request_id(line: Line) -> None:
     nova, luna = await joined(line), await line.parts.bus.join("luna")
     ones = [await line.ask(one) for one in (nova, luna)]
 
@@ -157,7 +157,7 @@ async def test_two_agents_of_one_connection_may_use_the_same_word(line: Line) ->
     assert [one.decided.done() for one in ones] == [False, True]
 
 
-async def test_a_sub_agent_asks_as_itself(line: Line) -> None:
+async def test_sub_agent_asks_under_its_own_name(line: Line) -> None:
     await joined(line)
     await line.parts.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="nova", key="a1", type="x"))
 
@@ -166,7 +166,7 @@ async def test_a_sub_agent_asks_as_itself(line: Line) -> None:
     assert (pending.agent, pending.harness) == ("nova_x_1", "opencode")
 
 
-async def test_with_its_connection_a_request_is_over(line: Line) -> None:
+async def test_request_ends_with_its_connection(line: Line) -> None:
     pending = await line.ask(await joined(line))
 
     line.asked.close()
@@ -175,7 +175,7 @@ async def test_with_its_connection_a_request_is_over(line: Line) -> None:
     assert pending.arrived.result() is False
 
 
-async def test_a_connection_that_goes_while_it_asks_leaves_nothing_behind(line: Line) -> None:
+async def test_connection_closed_while_asking_leaves_no_request(line: Line) -> None:
     nova = await joined(line)
     asking = asyncio.ensure_future(line.hear(nova, tool="bash"))
     await asyncio.sleep(0)
@@ -192,7 +192,7 @@ async def test_a_connection_that_goes_while_it_asks_leaves_nothing_behind(line: 
 
 
 class Beside:
-    """A process that stands beside sessions: this very one, as if its parent were the harness."""
+    """The companion of sessions: the test process itself, as if its parent were the harness."""
 
     def __init__(self, parts: Parts, harness: str = "opencode", seat: Process | None = None) -> None:
         self.chain = ancestors(os.getpid())[:2]
@@ -210,7 +210,7 @@ class Beside:
         return await self.companions.accompany(op)
 
 
-async def test_a_session_is_sat_down_at_its_harness_and_again_it_is_the_same(line: Line) -> None:
+async def test_session_is_seated_at_its_harness_once(line: Line) -> None:
     beside = Beside(line.parts)
 
     first = await beside.accompany()
@@ -232,7 +232,7 @@ async def test_each_session_is_its_own_agent(line: Line) -> None:
     assert len(names) == 2
 
 
-async def test_a_companion_is_started_by_its_harness(line: Line) -> None:
+async def test_companion_must_be_started_by_its_harness(line: Line) -> None:
     elsewhere = Beside(line.parts, seat=ancestors(os.getpid())[0])
     other = Beside(line.parts, harness="codex")
     unseen = Beside(line.parts)

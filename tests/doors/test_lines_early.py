@@ -1,4 +1,4 @@
-"""What a holder says of a screen right behind the hook that tells of a dialog."""
+"""Screen states that a holder reports right after a hook has reported a dialog."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -32,9 +32,7 @@ def agent(state: str = "blocked", harness: str = "claude") -> Agent:
         (agent(harness="gemini"), "idle", False),
     ],
 )
-def test_a_screen_that_may_be_about_to_show_a_dialog_says_nothing_for_a_moment(
-    known: Agent, state: str, is_early: bool
-) -> None:
+def test_idle_screen_before_a_dialog_appears_is_held_back(known: Agent, state: str, is_early: bool) -> None:
     assert is_before_dialog(known, state) is is_early
 
 
@@ -49,22 +47,20 @@ def test_a_screen_that_may_be_about_to_show_a_dialog_says_nothing_for_a_moment(
         ("active", "permission", False),
     ],
 )
-def test_a_screen_that_shows_a_dialog_and_not_what_is_asked_says_less(
-    state: str, detail: str, is_less: bool
-) -> None:
+def test_screen_report_without_the_question_has_less_detail(state: str, detail: str, is_less: bool) -> None:
     known = msgspec.structs.replace(agent(), detail="permission: Bash: make")
 
     assert says_less(SetStatus(state=state, detail=detail), known) is is_less
 
 
-def test_of_an_agent_that_does_not_wait_nothing_was_said_better() -> None:
+def test_report_for_an_agent_that_is_not_blocked_is_never_less() -> None:
     known = msgspec.structs.replace(agent("active"), detail="permission: Bash: make")
 
     assert not says_less(SetStatus(state="blocked", detail="permission"), known)
 
 
 class Early:
-    """What is known of an agent whose dialog a hook has told of, and a holder that speaks too early."""
+    """An agent with a dialog reported by a hook, and a holder that reports too early."""
 
     def __init__(self, bus: Bus, nova: Caller) -> None:
         self.bus = bus
@@ -78,12 +74,12 @@ class Early:
         return self.started[-1]
 
     def keep(self, state: str = "idle", known: Agent | None = None) -> None:
-        """Say something early, of which the moment comes as soon as it is waited for."""
+        """Report a state early; its delay is over as soon as the task waits."""
         self.words.keep(known or self.bus.agent("nova"), SetStatus(state=state))
         self.bus.clock.advance(2.0)
 
     async def state(self) -> str:
-        """Give the state once all that was kept is said or dropped."""
+        """Return the state after every held report was written or dropped."""
         async with asyncio.timeout(LIMIT_S):
             await asyncio.wait(self.started)
         return self.bus.agent("nova").state
@@ -97,20 +93,20 @@ async def early(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Early]:
         yield Early(bus, nova)
 
 
-async def test_an_early_word_counts_when_nothing_else_was_said(early: Early) -> None:
+async def test_early_report_counts_without_a_newer_one(early: Early) -> None:
     early.keep()
 
     assert await early.state() == "idle"
 
 
-async def test_an_early_word_is_dropped_when_the_screen_says_something_newer(early: Early) -> None:
+async def test_newer_screen_report_drops_the_early_one(early: Early) -> None:
     early.keep()
     early.words.drop("nova")
 
     assert await early.state() == "blocked"
 
 
-async def test_of_two_early_words_the_last_counts_and_none_when_the_holder_has_gone(early: Early) -> None:
+async def test_last_early_report_counts_unless_the_holder_closes(early: Early) -> None:
     early.keep("active")
     early.keep()
 
@@ -120,7 +116,7 @@ async def test_of_two_early_words_the_last_counts_and_none_when_the_holder_has_g
     assert await early.state() == "idle"
 
 
-async def test_an_early_word_does_not_stand_against_what_a_hook_has_said_since(early: Early) -> None:
+async def test_newer_hook_report_wins_over_an_early_one(early: Early) -> None:
     known = early.bus.agent("nova")
     await early.bus.submit(early.nova, SetStatus(state="blocked", detail="permission: Write: a.py"))
 
@@ -129,7 +125,7 @@ async def test_an_early_word_does_not_stand_against_what_a_hook_has_said_since(e
     assert await early.state() == "blocked"
 
 
-async def test_an_early_word_does_not_stand_against_a_dialog_on_the_screen(early: Early) -> None:
+async def test_dialog_on_the_screen_wins_over_an_early_report(early: Early) -> None:
     lane = early.bus.open_lane("nova", LaneKind.TERMINAL)
     early.bus.delivery.set_level(lane.lane, Level(is_open=False, reason=DIALOG))
 
@@ -138,7 +134,7 @@ async def test_an_early_word_does_not_stand_against_a_dialog_on_the_screen(early
     assert await early.state() == "blocked"
 
 
-async def test_an_early_word_that_cannot_be_written_is_let_go(early: Early) -> None:
+async def test_early_report_that_cannot_be_written_is_dropped(early: Early) -> None:
     early.keep("no such state")
 
     assert await early.state() == "blocked"

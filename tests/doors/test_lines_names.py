@@ -1,4 +1,4 @@
-"""The names of one connection: who asks by it, and for whom it may speak."""
+"""Names of one connection: the caller of a request, and the names it may speak for."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,12 +31,12 @@ async def join(found: Names, name: str, **fields: str) -> dict[str, object]:
     return await found.join(JoinOp(req=1, name=name, **fields))
 
 
-async def test_without_a_name_the_process_itself_asks(parts: Parts) -> None:
+async def test_without_a_name_the_process_is_the_caller(parts: Parts) -> None:
     assert names(parts).caller("") == SCRIPT
     assert names(parts, HUMAN).caller("human") == HUMAN
 
 
-async def test_the_only_name_asks_where_none_is_said_and_of_several_one_must_be(parts: Parts) -> None:
+async def test_only_name_is_the_default_caller_and_several_need_a_choice(parts: Parts) -> None:
     opened = names(parts)
     await join(opened, "luna")
 
@@ -48,7 +48,7 @@ async def test_the_only_name_asks_where_none_is_said_and_of_several_one_must_be(
     assert opened.caller("nova").name == "nova"
 
 
-async def test_a_name_of_somebody_else_is_not_spoken_for(parts: Parts) -> None:
+async def test_name_opened_by_another_connection_cannot_be_used(parts: Parts) -> None:
     await parts.bus.join("luna")
 
     for name in ("luna", "nobody"):
@@ -56,7 +56,7 @@ async def test_a_name_of_somebody_else_is_not_spoken_for(parts: Parts) -> None:
             names(parts).caller(name)
 
 
-async def test_nobody_opens_a_name_with_more_rights_than_its_own(parts: Parts) -> None:
+async def test_name_cannot_have_more_rights_than_its_opener(parts: Parts) -> None:
     with pytest.raises(NotPerson):
         await join(names(parts), "luna", role="operator")
 
@@ -65,7 +65,7 @@ async def test_nobody_opens_a_name_with_more_rights_than_its_own(parts: Parts) -
     assert high.caller("nova").standing is Standing.OPERATOR
 
 
-async def test_a_name_that_was_taken_over_is_no_longer_spoken_for(parts: Parts) -> None:
+async def test_taken_over_name_can_no_longer_be_used(parts: Parts) -> None:
     first, second = names(parts), names(parts)
     await join(first, "luna", secret="one")
     await first.leave(LeaveOp(req=2, name="luna"))
@@ -79,7 +79,7 @@ async def test_a_name_that_was_taken_over_is_no_longer_spoken_for(parts: Parts) 
     assert second.caller("luna").name == "luna"
 
 
-async def test_a_secret_brings_the_same_name_back(parts: Parts) -> None:
+async def test_secret_opens_the_same_name_again(parts: Parts) -> None:
     first, second = names(parts), names(parts)
     said = await join(first, "luna")
 
@@ -89,7 +89,7 @@ async def test_a_secret_brings_the_same_name_back(parts: Parts) -> None:
     assert first.caller("luna") == second.caller("luna")
 
 
-async def test_a_name_is_there_as_long_as_a_connection_has_it(parts: Parts) -> None:
+async def test_name_is_present_while_a_connection_has_it(parts: Parts) -> None:
     opened = names(parts)
     await join(opened, "luna", secret="one")
     await join(opened, "luna", secret="one")
@@ -105,7 +105,7 @@ async def test_a_name_is_there_as_long_as_a_connection_has_it(parts: Parts) -> N
         opened.caller("luna")
 
 
-async def test_who_speaks_for_an_agent_speaks_for_its_sub_agents_while_they_live(parts: Parts) -> None:
+async def test_connection_speaks_for_live_sub_agents_of_its_agent(parts: Parts) -> None:
     await parts.bus.join("nova", role="operator", harness="claude", holder="h", seat=seat(7))
     opened = names(parts)
     opened.take(parts.bus.agent("nova"), Standing.OBSERVER, by="script")
@@ -124,7 +124,7 @@ async def test_who_speaks_for_an_agent_speaks_for_its_sub_agents_while_they_live
         opened.caller("nova_x_1")
 
 
-async def test_a_sub_agent_that_cannot_begin_is_refused(parts: Parts) -> None:
+async def test_invalid_sub_agent_is_refused(parts: Parts) -> None:
     opened = names(parts)
     await join(opened, "luna")
 
@@ -134,7 +134,7 @@ async def test_a_sub_agent_that_cannot_begin_is_refused(parts: Parts) -> None:
         await opened.begin_subagent(SubBeginOp(req=1, name="luna", key=""))
 
 
-async def test_how_a_sub_agent_ended_is_told_in_a_few_words(parts: Parts) -> None:
+async def test_end_reason_of_a_sub_agent_is_limited_in_size(parts: Parts) -> None:
     opened = names(parts)
     await join(opened, "luna")
     await opened.begin_subagent(SubBeginOp(req=1, name="luna", key="a1", type="x"))

@@ -1,4 +1,4 @@
-"""Tool calls of one connection: who waits ends with it, and asks the next daemon when this one stops."""
+"""Tool calls of one connection: waits end with it, and are refused when the daemon stops."""
 
 import asyncio
 from contextlib import suppress
@@ -21,7 +21,7 @@ STATE = ToolOp(req=2, tool="get_room_state", arguments={"room_id": "shop"})
 
 @dataclass
 class Desk:
-    """A desk at which one waits until the test says so."""
+    """Room services with a wait that ends when the test says so."""
 
     came: asyncio.Event = field(default_factory=asyncio.Event)
     turn: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,14 +60,14 @@ def tools(desk: Desk) -> Tools:
 
 
 async def begun(tools: Tools, desk: Desk) -> "asyncio.Task[dict[str, object]]":
-    """Let somebody wait; it does when this returns."""
+    """Start a wait; it is running when this returns."""
     waiting = asyncio.ensure_future(tools.call(LUNA, WAIT))
     async with asyncio.timeout(LIMIT_S):
         await desk.came.wait()
     return waiting
 
 
-async def test_a_call_is_answered_by_the_desk_with_its_key(tools: Tools, desk: Desk) -> None:
+async def test_call_runs_the_tool_with_its_request_key(tools: Tools, desk: Desk) -> None:
     waiting = await begun(tools, desk)
 
     desk.turn.set()
@@ -77,14 +77,14 @@ async def test_a_call_is_answered_by_the_desk_with_its_key(tools: Tools, desk: D
     assert desk.given_up == 0
 
 
-async def test_a_refusal_is_raised(tools: Tools) -> None:
+async def test_error_of_a_tool_is_raised(tools: Tools) -> None:
     with pytest.raises(RoomNotFound):
         await tools.call(LUNA, ToolOp(req=3, tool="get_room_state", arguments={"room_id": "attic"}))
     with pytest.raises(BadRequest, match="no tool 'dance'"):
         await tools.call(LUNA, ToolOp(req=4, tool="dance"))
 
 
-async def test_at_the_end_who_waits_is_told_to_ask_the_next_one(tools: Tools, desk: Desk) -> None:
+async def test_shutdown_ends_waits_with_an_error_that_says_to_retry(tools: Tools, desk: Desk) -> None:
     waiting = await begun(tools, desk)
 
     tools.end()
@@ -94,7 +94,7 @@ async def test_at_the_end_who_waits_is_told_to_ask_the_next_one(tools: Tools, de
     assert desk.given_up == 1
 
 
-async def test_after_the_end_nobody_begins_to_wait_and_all_else_is_answered(tools: Tools, desk: Desk) -> None:
+async def test_shutdown_refuses_new_waits_and_serves_other_calls(tools: Tools, desk: Desk) -> None:
     tools.end()
 
     with pytest.raises(ShuttingDown):
@@ -105,9 +105,7 @@ async def test_after_the_end_nobody_begins_to_wait_and_all_else_is_answered(tool
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-async def test_a_call_that_is_cancelled_is_cancelled_to_the_bottom(
-    tools: Tools, desk: Desk, is_over: bool
-) -> None:
+async def test_cancelled_call_cancels_the_tool(tools: Tools, desk: Desk, is_over: bool) -> None:
     waiting = await begun(tools, desk)
 
     waiting.cancel()
@@ -120,7 +118,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_to_the_bottom(
     assert desk.given_up == 1
 
 
-async def test_a_wait_that_was_answered_is_not_ended_again(tools: Tools, desk: Desk) -> None:
+async def test_finished_wait_is_not_ended_again(tools: Tools, desk: Desk) -> None:
     waiting = await begun(tools, desk)
     desk.turn.set()
     await waiting

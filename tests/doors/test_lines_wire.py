@@ -1,4 +1,4 @@
-"""Lines of JSON: cut out of a stream, read as requests, and written as answers."""
+"""Lines of JSON: split from a stream, parsed as requests, and written as replies."""
 
 import json
 from typing import Any
@@ -28,9 +28,7 @@ texts = st.binary(max_size=30).map(lambda raw: raw.replace(b"\n", b"").strip())
 
 
 @given(st.lists(texts), st.lists(st.integers(min_value=0, max_value=25)))
-def test_lines_come_out_as_they_went_in_however_the_stream_is_cut(
-    lines: list[bytes], sizes: list[int]
-) -> None:
+def test_lines_survive_any_split_of_the_stream(lines: list[bytes], sizes: list[int]) -> None:
     stream = b"".join(line + b"\n" for line in lines)
     reader = LineReader(LIMIT)
     received: list[bytes | None] = []
@@ -43,7 +41,7 @@ def test_lines_come_out_as_they_went_in_however_the_stream_is_cut(
     assert reader.rest() == b""
 
 
-def test_what_follows_in_a_line_that_is_too_long_is_no_line_of_its_own() -> None:
+def test_rest_of_an_oversized_line_is_not_a_line() -> None:
     reader = LineReader(LIMIT)
 
     received = [*reader.feed(b"x" * 21), *reader.feed(b'{"op":"send"}'), *reader.feed(b"more\nnext\nha")]
@@ -52,7 +50,7 @@ def test_what_follows_in_a_line_that_is_too_long_is_no_line_of_its_own() -> None
     assert reader.rest() == b"ha"
 
 
-def test_a_line_is_read_as_the_request_it_names() -> None:
+def test_line_is_parsed_as_the_request_it_names() -> None:
     op = op_from_json(b'{"op":"send","req":7,"text":"hello","to":["@nova"]}')
 
     assert op == SendOp(req=7, text="hello", to=("@nova",))
@@ -60,7 +58,7 @@ def test_a_line_is_read_as_the_request_it_names() -> None:
 
 
 @pytest.mark.parametrize(("op", "line"), LEAST + MOST)
-def test_a_request_survives_being_written_and_read_back(op: Op, line: bytes) -> None:
+def test_request_survives_being_written_and_read_back(op: Op, line: bytes) -> None:
     assert op_from_json(line) == msgspec.structs.replace(op, req=7)
     assert op_to_json(7, op) == line
 
@@ -79,13 +77,13 @@ def test_a_request_survives_being_written_and_read_back(op: Op, line: bytes) -> 
         b'{"op":"whoami","color":"blue"}',
     ],
 )
-def test_what_no_request_can_mean_is_refused(line: bytes) -> None:
+def test_invalid_request_is_refused(line: bytes) -> None:
     with pytest.raises(BadRequest, match="cannot be read"):
         op_from_json(line)
 
 
 @given(st.binary(max_size=60) | st.text().map(str.encode))
-def test_any_line_is_a_request_or_a_refusal(line: bytes) -> None:
+def test_any_line_is_a_request_or_an_error(line: bytes) -> None:
     try:
         op_from_json(line)
     except BadRequest:
@@ -96,9 +94,7 @@ def test_any_line_is_a_request_or_a_refusal(line: bytes) -> None:
     ("line", "number"),
     [(b'{"req": 5}', 5), (b'{"req": "5"}', 0), (b"[]", 0), (b"\xff", 0), (b"[" * 10_000, 0), (b"{}", 0)],
 )
-def test_the_number_of_a_request_that_cannot_be_read_is_found_where_there_is_one(
-    line: bytes, number: int
-) -> None:
+def test_number_of_an_unreadable_request_is_found_if_present(line: bytes, number: int) -> None:
     assert req_of(line) == number
 
 
@@ -109,7 +105,7 @@ def decoded(line: bytes) -> dict[str, Any]:
     return found
 
 
-def test_an_answer_a_refusal_and_a_push_are_one_line_each() -> None:
+def test_reply_error_and_push_are_one_line_each() -> None:
     refusal = UnknownRecipient({"@nowa": ["nova"]})
 
     assert decoded(answer_line(7, {"text": "a\nb"})) == {"req": 7, "ok": {"text": "a\nb"}}
@@ -122,13 +118,13 @@ def test_an_answer_a_refusal_and_a_push_are_one_line_each() -> None:
     }
 
 
-def test_a_refusal_without_fields_has_no_details() -> None:
+def test_error_without_fields_has_no_details() -> None:
     refusal = BadRequest("so it is")
 
     assert decoded(error_line(0, refusal)) == {"req": 0, "error": "bad_request", "message": "so it is"}
 
 
-def test_what_a_command_or_a_tool_refuses_has_its_fields_in_the_object_itself() -> None:
+def test_error_object_contains_the_fields_of_the_error() -> None:
     refusal = UnknownRecipient({"@nowa": ["nova"]})
 
     shown = error_object(refusal)
@@ -143,7 +139,7 @@ def test_what_a_command_or_a_tool_refuses_has_its_fields_in_the_object_itself() 
     assert error_object(BadRequest("so it is")) == {"error": "bad_request", "message": "so it is"}
 
 
-def test_no_field_of_a_refusal_stands_for_its_code_or_its_sentence() -> None:
+def test_error_fields_never_replace_code_or_message() -> None:
     held = RateLimited(42, "too many answers")
     strange = OtherError("odd", "so it is", {"error": 1, "details": 2, "message": 3, "more": 4})
 

@@ -1,4 +1,4 @@
-"""The requests that wait: how many, which of them can be answered, and what comes of them."""
+"""Pending permission requests: limits, decisions and outcomes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def taken(parts: Parts) -> tuple[PermissionDesk, Pending, Caller]:
     return desk, pending, luna
 
 
-async def test_a_request_is_shown_harmlessly_and_kept_exactly() -> None:
+async def test_request_is_shown_without_control_characters_but_kept_exactly() -> None:
     pending = added(PermissionBook(), 5000)
 
     assert (pending.agent, pending.tool, pending.text) == ("luna", "Bash", "Bash: ls [2J")
@@ -48,7 +48,7 @@ async def test_a_request_is_shown_harmlessly_and_kept_exactly() -> None:
     assert (pending.since_ms, pending.until_ms) == (1000, 6000)
 
 
-async def test_a_request_is_answered_by_one_person_at_a_time() -> None:
+async def test_request_is_decided_by_one_person_at_a_time() -> None:
     book = PermissionBook()
     pending = added(book)
 
@@ -57,7 +57,7 @@ async def test_a_request_is_answered_by_one_person_at_a_time() -> None:
         book.take(pending.id)
 
 
-async def test_what_is_over_says_why() -> None:
+async def test_closed_request_reports_its_first_reason() -> None:
     book = PermissionBook()
     pending = added(book)
 
@@ -69,7 +69,7 @@ async def test_what_is_over_says_why() -> None:
         book.take(pending.id)
 
 
-async def test_only_so_many_wait_and_only_so_many_are_remembered() -> None:
+async def test_pending_and_remembered_requests_are_limited() -> None:
     book = PermissionBook()
     agents = [replace(LUNA, name=f"luna_{number % 25}") for number in range(500)]
     waiting = [book.add(agent, *ASK, now_ms=1000, wait_ms=1) for agent in agents]
@@ -85,7 +85,7 @@ async def test_only_so_many_wait_and_only_so_many_are_remembered() -> None:
         book.take(waiting[-1].id)
 
 
-async def test_one_agent_leaves_room_for_others() -> None:
+async def test_one_agent_cannot_use_all_pending_requests() -> None:
     book = PermissionBook()
     waiting = [added(book) for _ in range(20)]
 
@@ -97,7 +97,7 @@ async def test_one_agent_leaves_room_for_others() -> None:
     assert added(book) is not None
 
 
-async def test_who_has_gone_decides_nothing_and_has_nothing() -> None:
+async def test_abandoned_request_has_no_decision() -> None:
     pending = added(PermissionBook())
     assert pending is not None
 
@@ -109,7 +109,7 @@ async def test_who_has_gone_decides_nothing_and_has_nothing() -> None:
     assert pending.arrived.result() is False
 
 
-async def test_without_the_setting_nobody_waits(tmp_path: Path) -> None:
+async def test_no_request_waits_when_approvals_are_off(tmp_path: Path) -> None:
     async with opened_parts(tmp_path) as parts:
         luna = await parts.bus.join("luna")
 
@@ -119,7 +119,7 @@ async def test_without_the_setting_nobody_waits(tmp_path: Path) -> None:
         assert await parts.payloads(ASKED) == []
 
 
-async def test_what_is_taken_in_is_written_down_and_waits_no_longer_than_an_hour(tmp_path: Path) -> None:
+async def test_request_is_stored_and_waits_at_most_one_hour(tmp_path: Path) -> None:
     async with opened_parts(tmp_path, approvals=1, approvals_wait_s=10 * LIMIT_WAIT_S) as parts:
         _, pending, _ = await taken(parts)
 
@@ -128,7 +128,7 @@ async def test_what_is_taken_in_is_written_down_and_waits_no_longer_than_an_hour
         assert (asked["permission"], asked["digest"]) == (pending.id, pending.digest)
 
 
-async def test_what_cannot_be_written_down_does_not_wait(parts: Parts) -> None:
+async def test_request_that_cannot_be_stored_does_not_wait(parts: Parts) -> None:
     luna = await parts.bus.join("luna")
     await parts.log.close()
 
@@ -139,7 +139,7 @@ async def test_what_cannot_be_written_down_does_not_wait(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize(("is_allowed", "detail"), [(True, "Bash: ls [2J"), (False, "thinking")])
-async def test_a_persons_word_lets_the_agent_go_on(parts: Parts, is_allowed: bool, detail: str) -> None:
+async def test_decision_of_a_person_unblocks_the_agent(parts: Parts, is_allowed: bool, detail: str) -> None:
     desk, pending, _ = await taken(parts)
     pending.decided.set_result(is_allowed)
 
@@ -150,7 +150,7 @@ async def test_a_persons_word_lets_the_agent_go_on(parts: Parts, is_allowed: boo
     assert parts.permissions.all() == ()
 
 
-async def test_who_says_itself_what_the_agent_does_is_not_spoken_for(parts: Parts) -> None:
+async def test_status_is_unchanged_when_the_harness_reports_it_itself(parts: Parts) -> None:
     desk, pending, _ = await taken(parts)
     pending.decided.set_result(True)
 
@@ -159,7 +159,7 @@ async def test_who_says_itself_what_the_agent_does_is_not_spoken_for(parts: Part
     assert parts.bus.agent("luna").state == "blocked"
 
 
-async def test_when_nobody_answers_in_time_it_is_denied(tmp_path: Path) -> None:
+async def test_request_is_denied_after_the_time_limit(tmp_path: Path) -> None:
     async with opened_parts(tmp_path, approvals=1, approvals_wait_s=0) as parts:
         desk, pending, _ = await taken(parts)
 
@@ -172,7 +172,7 @@ async def test_when_nobody_answers_in_time_it_is_denied(tmp_path: Path) -> None:
             parts.permissions.take(pending.id)
 
 
-async def test_what_is_being_answered_when_the_time_is_over_is_waited_for(tmp_path: Path) -> None:
+async def test_request_in_decision_at_the_time_limit_is_awaited(tmp_path: Path) -> None:
     async with opened_parts(tmp_path, approvals=1, approvals_wait_s=0) as parts:
         desk, pending, _ = await taken(parts)
         parts.permissions.take(pending.id)
@@ -183,7 +183,7 @@ async def test_what_is_being_answered_when_the_time_is_over_is_waited_for(tmp_pa
             assert (await waiting).is_allowed
 
 
-async def test_with_its_agent_a_request_has_gone(parts: Parts) -> None:
+async def test_request_ends_when_its_agent_leaves(parts: Parts) -> None:
     desk, pending, luna = await taken(parts)
     waiting = asyncio.ensure_future(desk.verdict(pending))
     await asyncio.sleep(0)

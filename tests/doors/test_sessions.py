@@ -1,4 +1,4 @@
-"""Whose the sessions of a harness are."""
+"""Finding the agent that owns a harness session."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,7 +29,7 @@ async def bus(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Bus]:
         (("other",), ""),
     ],
 )
-async def test_those_that_only_one_agent_has_had_mean_that_one(
+async def test_session_is_found_when_only_one_agent_had_any_of_them(
     bus: Bus, among: tuple[str, ...], found: str
 ) -> None:
     await bus.join("luna", harness="claude", seat=seat(1), session="s1")

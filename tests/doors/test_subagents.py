@@ -1,4 +1,4 @@
-"""The sub-agents that live now, on a bus without doors."""
+"""Live sub-agents, on a bus without doors."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from palaver.model.subagent import BeginSubagent
 
 
 class Nest:
-    """A bus, and what looks after the sub-agents on it."""
+    """A bus and the book of its sub-agents."""
 
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self.bus = bus
@@ -27,7 +27,7 @@ class Nest:
         self.subagents = Subagents(bus.log, bus.broker, tasks)
 
     def anew(self) -> Subagents:
-        """What looks after them once the daemon was started again."""
+        """Return a new book of sub-agents, as after a restart of the daemon."""
         self.subagents.close()
         self.subagents = Subagents(self.bus.log, self.bus.broker, self._tasks)
         return self.subagents
@@ -38,7 +38,7 @@ class Nest:
         return agent
 
     async def reason(self, name: str) -> str:
-        """Why somebody has ended, once that is written."""
+        """Wait until the end of an agent is stored, and return its reason."""
         changed = asyncio.Event()
         unsubscribe = self.bus.log.subscribe(lambda events: changed.set())
         async with asyncio.timeout(LIMIT_S):
@@ -55,7 +55,7 @@ async def nest(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield Nest(bus, tasks)
 
 
-async def test_one_that_lives_is_found_without_writing(nest: Nest) -> None:
+async def test_live_sub_agent_is_found_without_writing(nest: Nest) -> None:
     await nest.bus.join("luna", harness="claude", seat=seat(7))
     begun = await nest.begun("luna", "a1")
     before = nest.bus.log.last()
@@ -69,7 +69,7 @@ async def test_one_that_lives_is_found_without_writing(nest: Nest) -> None:
     assert nest.bus.log.last() == before
 
 
-async def test_one_that_has_ended_is_not_found_and_ends_once(nest: Nest) -> None:
+async def test_ended_sub_agent_is_not_found_and_ends_once(nest: Nest) -> None:
     await nest.bus.join("luna", seat=seat(7))
     await nest.begun("luna", "a1")
 
@@ -87,7 +87,7 @@ async def test_one_that_has_ended_is_not_found_and_ends_once(nest: Nest) -> None
     assert len(await nest.bus.log.read(Query(types=("agent.bye",)))) == 1
 
 
-async def test_who_cannot_have_one_gets_none(nest: Nest) -> None:
+async def test_offline_or_unknown_parent_gets_no_sub_agent(nest: Nest) -> None:
     luna = await nest.bus.join("luna", seat=seat(7))
     await nest.bus.broker.submit(luna, Leave())
 
@@ -95,7 +95,7 @@ async def test_who_cannot_have_one_gets_none(nest: Nest) -> None:
     assert await nest.subagents.begun("nobody", "a1") is None
 
 
-async def test_all_end_with_their_parent_also_those_inside_others(nest: Nest) -> None:
+async def test_sub_agents_end_with_their_parent_at_every_depth(nest: Nest) -> None:
     await nest.bus.join("luna", seat=seat(7))
     await nest.bus.join("nova", seat=seat(8))
     await nest.begun("luna", "a1")
@@ -109,7 +109,7 @@ async def test_all_end_with_their_parent_also_those_inside_others(nest: Nest) ->
     assert not nest.bus.agent("nova_x_1").left
 
 
-async def test_one_whose_parent_runs_in_another_process_ends(nest: Nest) -> None:
+async def test_sub_agent_ends_when_its_parent_moves_to_another_process(nest: Nest) -> None:
     await nest.bus.join("luna", seat=seat(7), session="s", harness="claude")
     await nest.begun("luna", "a1")
     nest.bus.present.clear()
@@ -119,7 +119,7 @@ async def test_one_whose_parent_runs_in_another_process_ends(nest: Nest) -> None
     assert await nest.reason("luna_x_1") == "luna runs in another process now"
 
 
-async def test_after_a_restart_the_living_are_known_and_orphans_end(nest: Nest) -> None:
+async def test_restart_keeps_live_sub_agents_and_ends_orphans(nest: Nest) -> None:
     await nest.bus.join("luna", seat=seat(7))
     nova = await nest.bus.join("nova", seat=seat(8))
     await nest.begun("luna", "a1")
@@ -137,7 +137,7 @@ async def test_after_a_restart_the_living_are_known_and_orphans_end(nest: Nest) 
     assert subagents.of("nova") == []
 
 
-async def test_two_hooks_of_a_new_one_at_once_begin_it_once(nest: Nest) -> None:
+async def test_two_hooks_of_a_new_sub_agent_begin_it_once(nest: Nest) -> None:
     await nest.bus.join("luna", seat=seat(7))
 
     both = await asyncio.gather(nest.begun("luna", "a1", "x"), nest.begun("luna", "a1", ""))
@@ -145,9 +145,7 @@ async def test_two_hooks_of_a_new_one_at_once_begin_it_once(nest: Nest) -> None:
     assert both[0].name == both[1].name
 
 
-async def test_a_call_of_a_tool_is_known_by_its_id_for_a_while(
-    nest: Nest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_recent_tool_calls_are_known_by_their_id(nest: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LIMIT_CALLS", 2)
 
     for call, key in (("c1", "a1"), ("c2", "a2"), ("c1", "a1"), ("c3", "a1")):
@@ -156,7 +154,7 @@ async def test_a_call_of_a_tool_is_known_by_its_id_for_a_while(
     assert [nest.subagents.caller_of(call) for call in ("c1", "c2", "c3", "")] == ["a1", "", "a1", ""]
 
 
-async def test_a_sub_agent_speaks_with_the_rights_of_its_role(nest: Nest) -> None:
+async def test_sub_agent_has_the_rights_of_its_role(nest: Nest) -> None:
     await nest.bus.join("luna", role="operator", harness="claude", seat=seat(7))
 
     said = caller_for(await nest.begun("luna", "a1"))
@@ -165,7 +163,7 @@ async def test_a_sub_agent_speaks_with_the_rights_of_its_role(nest: Nest) -> Non
     assert (said.harness, said.seat, said.by) == ("claude", seat(7, "a1"), None)
 
 
-async def test_only_the_broker_decides_about_names(nest: Nest) -> None:
+async def test_sub_agent_begun_through_the_broker_is_found(nest: Nest) -> None:
     await nest.bus.join("luna", seat=seat(7))
 
     await nest.bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="luna", key="a1", type="x"))

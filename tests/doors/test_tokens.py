@@ -1,4 +1,4 @@
-"""Tokens: printed once, kept as hashes, worthless when revoked."""
+"""Tokens: printed once, stored as hashes, invalid when revoked."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ async def _make(book: TokenBook, name: str = "luna") -> str:
     return secret
 
 
-async def test_a_token_is_found_by_its_secret_also_after_a_restart(tmp_path: Path) -> None:
+async def test_token_is_found_by_its_secret_also_after_a_restart(tmp_path: Path) -> None:
     secret = await _make(TokenBook(tmp_path))
 
     found = TokenBook(tmp_path).find(secret)
@@ -24,7 +24,7 @@ async def test_a_token_is_found_by_its_secret_also_after_a_restart(tmp_path: Pat
     assert (found.name, found.standing, found.by, found.ts) == ("luna", "worker", "human", 1)
 
 
-async def test_the_file_holds_no_secret_and_is_its_owners(tmp_path: Path) -> None:
+async def test_token_file_is_private_and_contains_no_secret(tmp_path: Path) -> None:
     secret = await _make(TokenBook(tmp_path))
 
     path = tmp_path / FILE_NAME
@@ -34,7 +34,7 @@ async def test_the_file_holds_no_secret_and_is_its_owners(tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == [FILE_NAME]
 
 
-async def test_a_wrong_secret_is_nobody(tmp_path: Path) -> None:
+async def test_wrong_secret_finds_no_token(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     secret = await _make(book)
 
@@ -43,7 +43,7 @@ async def test_a_wrong_secret_is_nobody(tmp_path: Path) -> None:
     assert book.find("\udcff") is None
 
 
-async def test_a_revoked_token_is_worthless_and_the_others_hold(tmp_path: Path) -> None:
+async def test_revoked_token_is_invalid_and_others_stay_valid(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     old, new = await _make(book), await _make(book, "nova")
     gone = book.find(old)
@@ -56,7 +56,7 @@ async def test_a_revoked_token_is_worthless_and_the_others_hold(tmp_path: Path) 
     assert TokenBook(tmp_path).find(new) is not None
 
 
-async def test_for_whom_there_are_tokens_is_known_as_far_as_the_file_can_be_read(tmp_path: Path) -> None:
+async def test_token_owners_are_known_while_the_file_is_readable(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     await _make(book)
 
@@ -65,14 +65,14 @@ async def test_for_whom_there_are_tokens_is_known_as_far_as_the_file_can_be_read
     assert not TokenBook(tmp_path).has_one_of("luna")
 
 
-async def test_a_file_that_cannot_be_read_lets_nobody_in(tmp_path: Path) -> None:
+async def test_unreadable_token_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("[{")
 
     with pytest.raises(StorageFailed):
         TokenBook(tmp_path).find("x")
 
 
-async def test_a_token_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
+async def test_token_that_cannot_be_stored_is_not_created(tmp_path: Path) -> None:
     book = TokenBook(tmp_path / "gone")
 
     with pytest.raises(StorageFailed):

@@ -1,4 +1,4 @@
-"""What hooks have told of transcripts."""
+"""Transcript paths reported by hooks."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from palaver.doors import transcripts
 from palaver.doors.transcripts import TranscriptBook
 
 
-def test_what_was_told_last_is_remembered() -> None:
+def test_last_reported_path_is_remembered() -> None:
     book = TranscriptBook()
 
     book.tell("luna", "/a.jsonl")
@@ -16,7 +16,7 @@ def test_what_was_told_last_is_remembered() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a.jsonl", "/a\0b", "/" + "x" * 5000])
-def test_what_is_no_absolute_path_says_nothing(path: str) -> None:
+def test_invalid_path_is_ignored(path: str) -> None:
     book = TranscriptBook()
     book.tell("luna", "/a.jsonl")
 
@@ -25,7 +25,7 @@ def test_what_is_no_absolute_path_says_nothing(path: str) -> None:
     assert book.path_of("luna") == "/a.jsonl"
 
 
-def test_above_the_limit_the_one_told_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_report_is_dropped_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcripts, "LIMIT_TOLD", 2)
     book = TranscriptBook()
     book.tell("luna", "/luna")

@@ -1,4 +1,4 @@
-"""What doors show of the state: worked out when it is read, and marking nothing."""
+"""Views of the state for doors: computed on read, without marking anything as read."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Who is present is what the bus of a test says."""
+    """Presence as the bus of the test sets it."""
 
     bus: Bus
 
@@ -34,7 +34,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """As many services as the views ask for."""
+    """The services that the views need."""
 
     log: Log
     broker: Broker
@@ -65,7 +65,7 @@ def services(bus: Bus, **settings: int) -> Services:
         ("blocked", 10**6, 1800, False),
     ],
 )
-async def test_who_works_and_has_long_said_nothing_is_stale(
+async def test_active_agent_is_stale_after_long_silence(
     bus: Bus, state: str, silent_s: int, limit_s: int, is_stale: bool
 ) -> None:
     luna = await bus.join("luna")
@@ -77,7 +77,7 @@ async def test_who_works_and_has_long_said_nothing_is_stale(
     assert view.get("stale", False) is is_stale
 
 
-async def test_a_word_makes_it_fresh_again_and_who_is_away_is_not_stale(bus: Bus) -> None:
+async def test_status_ends_staleness_and_offline_agents_are_not_stale(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     for asking in (luna, nova):
         await bus.submit(asking, SetStatus(state="active"))
@@ -90,7 +90,7 @@ async def test_a_word_makes_it_fresh_again_and_who_is_away_is_not_stale(bus: Bus
     assert ["stale" in view for view in views] == [False, False]
 
 
-async def test_the_newest_three_messages_of_a_day_are_shown_with_those_who_have_read_them(bus: Bus) -> None:
+async def test_recent_messages_of_a_day_are_shown_with_their_readers(bus: Bus) -> None:
     luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     await bus.send(luna, "yesterday", "@nova")
     bus.clock.advance(DAY_S + 1)
@@ -109,7 +109,7 @@ async def test_the_newest_three_messages_of_a_day_are_shown_with_those_who_have_
     assert bus.log.last() == before
 
 
-async def test_of_many_messages_the_newest_three_are_shown(bus: Bus) -> None:
+async def test_only_the_newest_three_messages_are_shown(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     for word in ("one", "two", "three", "four"):
         await bus.send(luna, word, "@nova")
@@ -119,7 +119,7 @@ async def test_of_many_messages_the_newest_three_are_shown(bus: Bus) -> None:
     assert [one["text"] for one in recent] == ["four", "three", "two"]
 
 
-async def test_what_is_held_is_not_among_the_mail_that_waits(bus: Bus) -> None:
+async def test_held_message_is_not_part_of_open_mail(bus: Bus) -> None:
     luna, _ = replace(await bus.join("luna"), harness="claude"), await bus.join("nova")
     for number in range(LIMIT_A_MINUTE):
         await bus.send(luna, str(number), "@nova")
@@ -131,7 +131,7 @@ async def test_what_is_held_is_not_among_the_mail_that_waits(bus: Bus) -> None:
     assert [event.payload["text"] for event in waiting] == [str(number) for number in range(LIMIT_A_MINUTE)]
 
 
-async def test_an_inbox_shows_open_mail_that_is_archived_before_what_is_in_the_log(bus: Bus) -> None:
+async def test_inbox_shows_archived_open_mail_before_mail_in_the_log(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     sent = [await bus.send(luna, str(number), "@nova") for number in range(6)]
     await bus.submit(nova, Acknowledge(messages=(sent[1].seq,), lane="recv", grade=Grade.FLUSHED))
@@ -149,7 +149,7 @@ async def test_an_inbox_shows_open_mail_that_is_archived_before_what_is_in_the_l
     assert archived == few
 
 
-async def test_an_inbox_shows_that_something_is_held_and_what_it_says_once_it_is_released(bus: Bus) -> None:
+async def test_inbox_hides_the_text_of_a_held_message_until_its_release(bus: Bus) -> None:
     luna, _ = replace(await bus.join("luna"), harness="claude"), await bus.join("nova")
     for number in range(LIMIT_A_MINUTE):
         await bus.send(luna, str(number), "@nova")
@@ -164,9 +164,7 @@ async def test_an_inbox_shows_that_something_is_held_and_what_it_says_once_it_is
     assert (after[0].payload["text"], after[1]) == ("too much", "queued")
 
 
-async def test_sub_agents_stand_below_their_parents_and_are_shown_for_an_hour_after_their_end(
-    bus: Bus,
-) -> None:
+async def test_sub_agents_are_listed_after_parents_and_one_hour_after_end(bus: Bus) -> None:
     await bus.join("zoe", seat=seat(1))
     await bus.join("luna", seat=seat(2), is_here=False)
     for parent, key in (("zoe", "a1"), ("zoe", "a2"), ("luna", "a1"), ("zoe_sub_1", "b1")):
@@ -185,7 +183,7 @@ async def test_sub_agents_stand_below_their_parents_and_are_shown_for_an_hour_af
     assert names() == [name for name in family if name != "zoe_sub_2"]
 
 
-async def test_one_whose_mail_is_held_because_nothing_wakes_it_is_asleep(bus: Bus) -> None:
+async def test_agent_with_undeliverable_mail_is_asleep(bus: Bus) -> None:
     luna = await bus.join("luna")
     nova = await bus.join("nova")
     await bus.broker.submit(nova, SetStatus(state="idle"))
