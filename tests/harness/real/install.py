@@ -24,6 +24,7 @@ PINNED = {
     "claude-old": ("@anthropic-ai/claude-code", "2.1.197", "claude"),  # what npm picks on Node 20
     "codex": ("@openai/codex", "0.166.0", "codex"),
     "opencode": ("opencode-ai", "1.18.33", "opencode"),
+    "opencode-old": ("opencode-ai", "1.17.18", "opencode"),  # the oldest that 'pal opencode' can start
     "gemini": ("@google/gemini-cli", "0.61.0", "gemini"),
 }
 """For each harness its package, its version and its program."""

@@ -1,6 +1,7 @@
 """The life of a Claude Code session: it stays the same agent, whatever becomes of its conversation."""
 
 import json
+import os
 import signal
 
 import pytest
@@ -8,6 +9,7 @@ from tests.cli.person import Person
 from tests.daemon.stage import run_as_person
 from tests.harness.real.claude_stage import ClaudeStage
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send
+from tests.harness.real.processes import processes_of
 from tests.harness.real.unheld import Unheld
 
 from palaver.cli.mock_model.script import Reply
@@ -58,6 +60,17 @@ def end(claude: ClaudeStage) -> None:
     """End its session, as a person would from elsewhere."""
     assert run_as_person(claude.home, "stop", "nova").status == 0
     claude.until(lambda: claude.state()[0] in ("exited", ""))
+
+
+def monitors(claude: ClaudeStage, word: str = "monitor") -> list[int]:
+    """Return the processes that keep its native lane open."""
+    running = {pid: line.split() for pid, line in processes_of(claude.home.path).items()}
+    return [pid for pid, words in running.items() if words[0].endswith("/pal") and word in words]
+
+
+def wakes(claude: ClaudeStage) -> list[int]:
+    """Return the processes that would wake it if it had no monitor."""
+    return monitors(claude, "rewake")
 
 
 def test_a_first_session_starts_and_is_not_resumed(claude: ClaudeStage) -> None:
@@ -245,6 +258,23 @@ def test_a_turn_that_failed_is_over(claude: ClaudeStage) -> None:
     session.write("again")
     claude.requests(3)
     claude.until(lambda: session.state == "idle")
+
+
+def test_after_a_daemon_crash_the_monitor_returns_before_typing(claude: ClaudeStage) -> None:
+    claude.start()
+    claude.until(lambda: monitors(claude) and not wakes(claude))
+    waiting = monitors(claude)
+    for pid in waiting:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        claude.home.kill(signal.SIGKILL)
+        claude.until(lambda: "terminal" in claude.gates())
+        place = send(claude.friend(), "@nova", "--", "who brings this?")
+    finally:
+        for pid in waiting:
+            os.kill(pid, signal.SIGCONT)
+
+    assert claude.until_seen(place)["lane"] == "native"
 
 
 def test_what_it_does_is_known_again_after_the_bus_was_away(claude: ClaudeStage) -> None:

@@ -33,6 +33,16 @@ def test_a_message_is_answered_in_the_manner_of_the_session(opencode: OpenCodeSt
     assert "Build ·" not in opencode.screen()
 
 
+def test_the_oldest_supported_version_gets_its_messages_natively() -> None:
+    with opencode_stage(installed("opencode-old")) as opencode:
+        opencode.script.add(reply("here"))
+        opencode.start()
+
+        receipt = opencode.until_seen(send(opencode.friend(), "@nova", "--", "are you there?"))
+
+        assert (receipt["lane"], receipt["grade"]) == ("native", "context")
+
+
 def test_nobody_else_gets_into_its_server(opencode: OpenCodeStage) -> None:
     opencode.start()
     (place,) = opencode.places
