@@ -4,11 +4,17 @@ Its title says ready, working or action required. It has no OSC 7501.
 """
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from palaver.harness.gemini_screen import read_composer, read_dialog, read_limit
 from palaver.harness.profile import Interrupt, Press, Profile, TitleRule
 from palaver.model.delivery import AgentState
+
+_RESUMING: Final = ("-r", "--resume")
+_LOADING_MS: Final = 2_500
+"""It draws its composer up to about a second before it has loaded a conversation that it resumes."""
 
 PROFILE: Final = Profile(
     name="gemini",
@@ -31,3 +37,10 @@ PROFILE: Final = Profile(
     interrupt=Interrupt(keys=b"\x1b"),
     quit=(Press(keys=b"\x03", wait_ms=500), Press(keys=b"\x03", wait_ms=5_000)),
 )
+
+
+def profile_of_start(command: Sequence[str]) -> Profile:
+    """Return its profile for this command: a resumed conversation takes some time to load."""
+    if any(word.startswith(_RESUMING) for word in command):
+        return replace(PROFILE, composer_wait_ms=_LOADING_MS)
+    return PROFILE

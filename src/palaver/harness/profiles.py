@@ -1,7 +1,6 @@
 """Which profile belongs to which harness or program. Pure: a table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from palaver.harness import aider, claude, codex, copilot, gemini, generic, opencode, qwen
@@ -18,9 +17,10 @@ _LAUNCHERS: Final = frozenset(
 """Programs that run the program which their arguments name."""
 _PACKAGES: Final = {"qwen-code": "qwen", "aider-chat": "aider"}
 """Other names of a program."""
-_RESUMING: Final = ("-r", "--resume")
-_LOADING_MS: Final = 2_500
-"""Gemini CLI draws its composer up to about a second before it has loaded a conversation that it resumes."""
+_BY_COMMAND: Final[Mapping[str, Callable[[Sequence[str]], Profile]]] = {
+    gemini.PROFILE.name: gemini.profile_of_start
+}
+"""Harnesses whose profile depends on the command that starts them."""
 
 
 def profile_of(harness: str) -> Profile:
@@ -39,7 +39,5 @@ def program_names(command: Sequence[str]) -> tuple[str, ...]:
 
 def profile_of_start(harness: str, command: Sequence[str]) -> Profile:
     """Return the profile of a harness that was started by this command."""
-    profile = profile_of(harness)
-    if harness == gemini.PROFILE.name and any(word.startswith(_RESUMING) for word in command):
-        return replace(profile, composer_wait_ms=_LOADING_MS)
-    return profile
+    by_command = _BY_COMMAND.get(harness)
+    return profile_of(harness) if by_command is None else by_command(command)
