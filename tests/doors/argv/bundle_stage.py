@@ -1,4 +1,4 @@
-"""A stage for the commands about bundles: the broker's own handlers, and a client that reads files itself."""
+"""A test stage for the bundle commands: real broker handlers, and a client that reads files itself."""
 
 import asyncio
 import struct
@@ -54,17 +54,17 @@ def fold(rows: Rows, event: Event) -> Sequence[Change]:
 
 
 class Client(asyncio.Transport):
-    """The other end of the wire: reads files with its own rights, and flushes what it is told to write."""
+    """The other end of the wire: it reads files with its own rights and confirms every output."""
 
     def __init__(self, connection: ArgvConnection, read: list[str]) -> None:
-        """`read` is told every path that the daemon asks for."""
+        """Record in `read` every path that the daemon asks for."""
         super().__init__()
         self._connection = connection
         self._reader = FrameReader()
         self.out = b""
         self.err = b""
         self.verb: list[bytes] = []
-        """What it was told to run in its own process."""
+        """The command that it was asked to run in its own process."""
         self._read = read
 
     def is_closing(self) -> bool:
@@ -100,7 +100,7 @@ class Client(asyncio.Transport):
 
 @dataclass(frozen=True, slots=True)
 class HandlersOnly:
-    """As much of the broker as the commands ask for."""
+    """The part of the broker that the commands need."""
 
     context: Context
 
@@ -117,7 +117,7 @@ class HandlersOnly:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """As many services as the commands ask for."""
+    """The services that the commands need."""
 
     log: MemoryLog
     broker: HandlersOnly
@@ -127,7 +127,7 @@ class Parts:
 
 
 class EverybodyPresent:
-    """As much of presence as the commands ask for."""
+    """Presence for commands: every agent is present."""
 
     def is_present(self, name: str) -> bool:
         return True
@@ -135,7 +135,7 @@ class EverybodyPresent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command came to."""
+    """The output of a command."""
 
     out: bytes
     err: str
@@ -147,7 +147,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Stage:
-    """One bus with luna and nova on it, and a directory that commands run in."""
+    """One bus with luna and nova on it, and the directory that commands run in."""
 
     cwd: Path
     caller: Caller = LUNA
@@ -174,7 +174,7 @@ class Stage:
         )
 
     async def run(self, *words: str) -> Answer:
-        """Run `pal bundle ...` as the door would."""
+        """Run `pal bundle ...` as the door does."""
         call, client = self.call("bundle", *words)
         status = await _HANDLERS[words[0]](call)
         assert status == 0
@@ -182,8 +182,8 @@ class Stage:
         return Answer(out=client.out, err=client.err.decode())
 
     def call(self, *words: str, key: bytes | None = None) -> tuple[Call, Client]:
-        """Everything that a command is given, and the client that asked."""
-        # Nothing is started on the connection, so nobody asks who is at its other end.
+        """Return the call that a command gets, and the client that made it."""
+        # Nothing runs on the connection, so its peer is never looked up.
         connection = ArgvConnection(cast(Peer, None), cast(Run, None), asyncio.TaskGroup(), lambda one: None)
         client = Client(connection, self.read)
         connection.attach(client, b"")
@@ -212,7 +212,7 @@ class Stage:
         return call, client
 
     async def event(self, text: str = "hello") -> Event:
-        """A message in the log."""
+        """Store a message in the log and return its event."""
         draft = Draft(
             type="message",
             sender="nova",

@@ -1,4 +1,4 @@
-"""Agents and their receipts as people read them."""
+"""Agents and their receipts in text for people."""
 
 import pytest
 from hypothesis import given
@@ -43,11 +43,11 @@ def sent(*read_by: str, text: str = "hello", total: int = 3) -> dict[str, object
         ({"state": "active", "stale": True, "paused": True}, "active (stale 2m, paused)"),
     ],
 )
-def test_a_state_says_what_lets_one_doubt_it(fields: dict[str, object], words: str) -> None:
+def test_status_shows_away_stale_paused_and_asleep(fields: dict[str, object], words: str) -> None:
     assert state_words(agent(**fields), NOW) == words
 
 
-def test_the_short_table_has_a_line_for_each_agent() -> None:
+def test_short_table_has_a_line_for_each_agent() -> None:
     views = [agent(unread=2), agent(name="nova", harness="claude")]
 
     lines = short_table(views, NOW, width=80, paint=PLAIN)
@@ -59,7 +59,7 @@ def test_the_short_table_has_a_line_for_each_agent() -> None:
     ]
 
 
-def test_the_long_table_has_who_has_read_what_each_agent_wrote_and_what_the_caller_did() -> None:
+def test_long_table_shows_receipts_of_agents_and_of_the_caller() -> None:
     views = [
         agent(recent=[sent("nova", "kira"), sent(text="more")], pid=7, detail="tests"),
         agent(name="nova"),
@@ -77,19 +77,19 @@ def test_the_long_table_has_who_has_read_what_each_agent_wrote_and_what_the_call
     ]
 
 
-def test_who_has_written_nothing_has_no_line_of_its_own() -> None:
+def test_caller_without_messages_has_no_line() -> None:
     lines = long_table([agent()], [], NOW, name="human", width=None, paint=PLAIN)
 
     assert len(lines) == 2
 
 
-def test_a_long_text_is_cut_at_thirty_characters_and_stands_on_one_line() -> None:
+def test_long_text_is_cut_at_thirty_characters_and_kept_on_one_line() -> None:
     line = receipt_line(sent("nova", text="one\ntwo\x1b[2J " + "x" * 50), NOW, None)
 
     assert line == '#42(2m): "one two␛[2J ' + "x" * 17 + '…" read by nova [1/3]'
 
 
-def test_where_there_is_little_room_the_text_is_cut_then_the_names_and_never_the_count() -> None:
+def test_narrow_receipt_cuts_text_then_names_but_never_the_count() -> None:
     receipt = sent("nova", "kira", text="can you review this")
 
     assert receipt_line(receipt, NOW, 46) == '#42(2m): "can you r…" read by nova, kira [2/3]'
@@ -102,7 +102,7 @@ def test_where_there_is_little_room_the_text_is_cut_then_the_names_and_never_the
     st.text(max_size=60),
     st.integers(0, 999),
 )
-def test_receipts_fit_their_room_and_keep_their_count(
+def test_receipts_fit_their_width_and_keep_their_count(
     room: int, names: list[str], text: str, total: int
 ) -> None:
     line = receipt_line(sent(*names, text=text, total=total), NOW, room)
@@ -112,7 +112,7 @@ def test_receipts_fit_their_room_and_keep_their_count(
     assert not any(char < " " for char in line)
 
 
-def test_at_eighty_columns_a_stale_state_and_the_count_are_whole() -> None:
+def test_stale_status_and_count_are_complete_at_eighty_columns() -> None:
     view = agent(
         name="api-nova",
         state="active",
@@ -130,7 +130,7 @@ def test_at_eighty_columns_a_stale_state_and_the_count_are_whole() -> None:
     assert all(display_width(line) <= 80 for line in lines)
 
 
-def test_who_waits_for_a_person_says_what_it_asks() -> None:
+def test_blocked_agent_shows_its_question() -> None:
     views = [agent(state="blocked", detail="permission: Bash: rm \x1bx"), agent(state="blocked", detail=None)]
 
     _, asking, silent = short_table(views, NOW, width=120, paint=PLAIN)
@@ -140,7 +140,7 @@ def test_who_waits_for_a_person_says_what_it_asks() -> None:
     assert "blocked:" not in silent
 
 
-def test_sub_agents_stand_below_their_parents_a_step_further_in() -> None:
+def test_sub_agents_are_indented_after_their_parents() -> None:
     views = [
         agent(),
         agent(name="luna_x_1", parent="luna"),

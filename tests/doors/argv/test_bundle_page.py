@@ -1,4 +1,4 @@
-"""How a bundle is shown: short and in full, to people and to programs."""
+"""Views of a bundle: short and in full, for people and for programs."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ HASH_OF_FF = "a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> Stage:
-    """A bundle of everything that a bundle can hold, named last."""
+    """A bundle with every kind of content; it is the newest one."""
     (tmp_path / "app.py").write_text("x = 1\n\x1b[31m")
     (tmp_path / "data.bin").write_bytes(b"\xff")
     (tmp_path / "talk.jsonl").write_text("".join(json.dumps(line) + "\n" for line in TALK))
@@ -42,7 +42,7 @@ async def shown(stage: Stage, *options: str) -> str:
     return (await stage.run("show", "bundle:00000001", *options)).text
 
 
-async def test_a_summary_says_what_a_bundle_holds(stage: Stage) -> None:
+async def test_summary_lists_the_contents_of_a_bundle(stage: Stage) -> None:
     lines = (await shown(stage)).splitlines()
 
     assert lines[0] == "bundle:00000001 Review"
@@ -59,7 +59,7 @@ async def test_a_summary_says_what_a_bundle_holds(stage: Stage) -> None:
     assert lines[14].endswith(" message nova → @luna: last")
 
 
-async def test_in_full_the_contents_stand_behind_the_summary(stage: Stage) -> None:
+async def test_full_view_shows_contents_after_the_summary(stage: Stage) -> None:
     short, full = await shown(stage), await shown(stage, "--full")
 
     contents = (
@@ -72,19 +72,19 @@ async def test_in_full_the_contents_stand_behind_the_summary(stage: Stage) -> No
     assert f"first {'x' * 300}\n" in full
 
 
-async def test_no_content_drives_a_terminal(stage: Stage) -> None:
+async def test_content_cannot_control_a_terminal(stage: Stage) -> None:
     stage.is_terminal = True
 
     assert "\x1b" not in await shown(stage, "--full")
 
 
-async def test_a_narrow_terminal_still_gets_whole_hashes(stage: Stage) -> None:
+async def test_narrow_terminal_gets_complete_hashes(stage: Stage) -> None:
     stage.is_terminal = True
 
     assert HASH_OF_FF in await shown(stage)
 
 
-async def test_a_path_forges_no_head_line() -> None:
+async def test_path_cannot_forge_a_header_line() -> None:
     kept = keep_file(BundleFile(path="a <==\n\x1b[2J", content=b""))
 
     assert headed_content("bundle:00000000", kept).count(b"\n") == 1
@@ -92,7 +92,7 @@ async def test_a_path_forges_no_head_line() -> None:
 
 
 @given(st.binary(max_size=40), st.text(max_size=20))
-def test_the_exact_bytes_stand_below_the_head_and_the_next_begins_a_line(content: bytes, path: str) -> None:
+def test_content_follows_its_header_exactly_and_ends_with_a_newline(content: bytes, path: str) -> None:
     kept = keep_file(BundleFile(path=path, content=content))
 
     head, found = headed_content("bundle:00000000", kept).split(b"\n", 1)
@@ -102,13 +102,13 @@ def test_the_exact_bytes_stand_below_the_head_and_the_next_begins_a_line(content
     assert found[len(content) :] == (b"" if not content or content.endswith(b"\n") else b"\n")
 
 
-async def test_a_bundle_with_a_title_alone_takes_two_lines(stage: Stage) -> None:
+async def test_bundle_with_only_a_title_takes_two_lines(stage: Stage) -> None:
     answer = await stage.run("show", "00000000")
 
     assert len(answer.text.splitlines()) == 2
 
 
-async def test_programs_get_everything_but_the_contents(stage: Stage) -> None:
+async def test_json_has_everything_except_the_contents(stage: Stage) -> None:
     found = json.loads(await shown(stage, "--json"))
 
     assert " ".join(found) == (
@@ -124,7 +124,7 @@ async def test_programs_get_everything_but_the_contents(stage: Stage) -> None:
     assert [(one["bundle_id"], one["title"]) for one in found["parents"]] == [("bundle:00000000", "Parent")]
 
 
-async def test_programs_get_the_contents_in_full_and_the_events_behind_them(stage: Stage) -> None:
+async def test_full_json_has_the_contents_followed_by_the_events(stage: Stage) -> None:
     first, *events = (await shown(stage, "--full", "--json")).splitlines()
 
     found = json.loads(first)

@@ -1,4 +1,4 @@
-"""`pal archive`, `pal export` and what `pal events` says about archives, with the log in a file."""
+"""`pal archive`, `pal export` and the archive hints of `pal events`, with the log in a file."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ HANDLERS = {"archive": archive, "export": export, "events": events}
 
 
 class Client(asyncio.Transport):
-    """The other end of the wire: flushes what it is told to write."""
+    """The other end of the wire: it confirms every output."""
 
     def __init__(self, connection: ArgvConnection) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Client(asyncio.Transport):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """As many services as the commands ask for."""
+    """The services that the commands need."""
 
     home: Path
     log: Log
@@ -84,7 +84,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command wrote."""
+    """The output of a command."""
 
     out: str
     err: str
@@ -96,7 +96,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Stage:
-    """A log in a home, its clock, and somebody at the door."""
+    """A log in a home, its clock, and the caller of the commands."""
 
     home: Path
     log: SqliteLog
@@ -121,7 +121,7 @@ class Stage:
         return commit.event
 
     async def run(self, *words: str) -> Answer:
-        # Nothing is started on the connection, so nobody asks who is at its other end.
+        # Nothing runs on the connection, so its peer is never looked up.
         connection = ArgvConnection(cast(Peer, None), cast(Run, None), asyncio.TaskGroup(), lambda one: None)
         client = Client(connection)
         connection.attach(client, b"")
@@ -151,7 +151,7 @@ class Stage:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A log with an event a day for six days; now is a day behind the last of them."""
+    """A log with one event per day for six days; the clock is one day after the last of them."""
     clock = FakeClock()
     log = await SqliteLog.open(tmp_path, apply=apply, clock=clock)
     ids = UlidSource(clock, bytes)
@@ -164,7 +164,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     await log.close()
 
 
-async def test_what_is_older_than_an_age_is_archived(stage: Stage) -> None:
+async def test_events_older_than_an_age_are_archived(stage: Stage) -> None:
     answer = await stage.run("archive", "--before", "60h")
 
     file = stage.home / "archive" / "000000000000001-000000000000004.jsonl"
@@ -172,7 +172,7 @@ async def test_what_is_older_than_an_age_is_archived(stage: Stage) -> None:
     assert (await stage.run("events", "--json")).places == [5, 6]
 
 
-async def test_what_stands_before_a_place_is_archived(stage: Stage) -> None:
+async def test_events_before_a_seq_are_archived(stage: Stage) -> None:
     answer = await stage.run("archive", "--before", "#3", "--json")
 
     assert json.loads(answer.out) == {
@@ -182,14 +182,14 @@ async def test_what_stands_before_a_place_is_archived(stage: Stage) -> None:
     }
 
 
-async def test_what_happened_before_a_date_is_archived(stage: Stage) -> None:
-    # The log begins on the fourteenth of November 2023, at 22:13:20.
+async def test_events_before_a_date_are_archived(stage: Stage) -> None:
+    # The log starts at 2023-11-14 22:13:20.
     await stage.run("archive", "--before", "2023-11-17T12:00")
 
     assert stage.log.archived() == 3
 
 
-async def test_nothing_more_to_archive_is_said(stage: Stage) -> None:
+async def test_archive_reports_that_no_events_are_left(stage: Stage) -> None:
     await stage.run("archive", "--before", "3")
 
     answer = await stage.run("archive", "--before", "3", "--json")
@@ -199,7 +199,7 @@ async def test_nothing_more_to_archive_is_said(stage: Stage) -> None:
     assert said.out == "archived 0 events: the log has none before #3\n"
 
 
-async def test_all_below_a_place_is_archived_however_young_it_is(stage: Stage) -> None:
+async def test_recent_events_before_a_seq_are_archived_too(stage: Stage) -> None:
     young = await stage.put("young")
 
     answer = await stage.run("archive", "--before", "1000")
@@ -211,7 +211,7 @@ async def test_all_below_a_place_is_archived_however_young_it_is(stage: Stage) -
     )
 
 
-async def test_all_before_a_moment_is_archived_however_young_it_is(stage: Stage) -> None:
+async def test_recent_events_before_a_time_are_archived_too(stage: Stage) -> None:
     await stage.run("archive", "--before", "7")
     young = await stage.put("young")
     stage.clock.advance(1)
@@ -223,7 +223,7 @@ async def test_all_before_a_moment_is_archived_however_young_it_is(stage: Stage)
     assert more.out.startswith("archived 1 event, up to #7, in ")
 
 
-async def test_a_job_that_was_cut_short_is_finished(stage: Stage, tmp_path: Path) -> None:
+async def test_interrupted_archiving_is_finished(stage: Stage, tmp_path: Path) -> None:
     await asyncio.to_thread(stage.log._copier.copy, 4)
 
     answer = await stage.run("archive", "--before", "2")
@@ -245,7 +245,7 @@ async def test_archiving_needs_a_bound_and_an_operator(stage: Stage) -> None:
     assert stage.log.archived() == 2
 
 
-async def test_events_say_what_is_archived_and_show_it_when_asked(stage: Stage) -> None:
+async def test_events_mention_the_archive_and_show_it_on_request(stage: Stage) -> None:
     await stage.run("archive", "--before", "4")
 
     everything = await stage.run("events", "--all", "--json")
@@ -264,9 +264,7 @@ async def test_events_say_what_is_archived_and_show_it_when_asked(stage: Stage) 
 
 
 @pytest.mark.parametrize("words", [("--thread", "t"), ("--search", '"day 1"'), ("--type", "message")])
-async def test_whoever_looks_for_something_is_told_that_more_is_archived(
-    stage: Stage, words: tuple[str, ...]
-) -> None:
+async def test_filtered_events_mention_the_archive(stage: Stage, words: tuple[str, ...]) -> None:
     await stage.run("archive", "--before", "4")
     hint = f"pal: events up to #3 are archived in {stage.home / 'archive'}; --archived shows them too\n"
 
@@ -280,13 +278,13 @@ async def test_whoever_looks_for_something_is_told_that_more_is_archived(
     assert (behind.err, newest.err) == ("", "")
 
 
-async def test_sql_is_not_sent_into_archives(stage: Stage) -> None:
+async def test_sql_does_not_search_archives(stage: Stage) -> None:
     await stage.run("archive", "--before", "4")
 
     assert (await stage.run("events", "--type", "none", "--sql", "1")).err == ""
 
 
-async def test_an_export_holds_what_is_archived_too(stage: Stage) -> None:
+async def test_export_includes_archived_events(stage: Stage) -> None:
     await stage.run("archive", "--before", "4")
 
     answer = await stage.run("export")
@@ -296,7 +294,7 @@ async def test_an_export_holds_what_is_archived_too(stage: Stage) -> None:
     assert some.places == [3, 4]
 
 
-async def test_an_export_by_sql_is_of_the_log_and_says_so(stage: Stage) -> None:
+async def test_export_with_sql_leaves_out_the_archive_and_reports_it(stage: Stage) -> None:
     await stage.run("archive", "--before", "4")
 
     answer = await stage.run("export", "--sql", "seq <> 5")
@@ -305,7 +303,7 @@ async def test_an_export_by_sql_is_of_the_log_and_says_so(stage: Stage) -> None:
     assert answer.err == "pal: --sql looks only at what is in the log; the archive is left out\n"
 
 
-async def test_secrets_are_taken_out_and_only_a_person_may_leave_them_in(stage: Stage) -> None:
+async def test_export_redacts_secrets_and_only_a_person_may_disable_it(stage: Stage) -> None:
     event = await stage.put(f"use {SECRET}", payload={"password": "hunter2"})
 
     redacted = await stage.run("export", "--after", "6")
@@ -319,7 +317,7 @@ async def test_secrets_are_taken_out_and_only_a_person_may_leave_them_in(stage: 
     assert decode_event(whole.out) == event
 
 
-async def test_a_page_of_markdown_is_for_reading(stage: Stage) -> None:
+async def test_markdown_export_is_grouped_by_thread(stage: Stage) -> None:
     await stage.put(f"use {SECRET}", thread="pr-1")
 
     answer = await stage.run("export", "--after", "5", "--format", "markdown")
@@ -332,7 +330,7 @@ async def test_a_page_of_markdown_is_for_reading(stage: Stage) -> None:
     )
 
 
-async def test_on_a_terminal_no_body_of_a_page_drives_it(stage: Stage) -> None:
+async def test_markdown_export_cannot_control_a_terminal(stage: Stage) -> None:
     await stage.put("\x1b[2J")
     stage.is_terminal = True
 

@@ -1,4 +1,4 @@
-"""The commands about bundles: what they let the client read, what they make, and what they print."""
+"""The bundle commands: the files they read, the bundles they create, and their output."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ UNKNOWN = "7f3q9x2m"
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    """A directory with some files, beside one that is outside."""
+    """A directory with some files, and one file outside it."""
     work = tmp_path.resolve() / "work"
     (work / "src").mkdir(parents=True)
     (work / "src" / "app.py").write_text("x = 1\n")
@@ -50,15 +50,15 @@ async def bundles(stage: Stage) -> list[Event]:
 
 
 async def created(stage: Stage, *words: str) -> str:
-    """Make a bundle and give its id."""
+    """Create a bundle and return its id."""
     answer = await stage.run("create", *words, "--json")
     return str(json.loads(answer.out)["bundle_id"])
 
 
-# Making
+# Creating
 
 
-async def test_a_bundle_keeps_files_as_the_client_reads_them(stage: Stage) -> None:
+async def test_bundle_contains_files_as_the_client_reads_them(stage: Stage) -> None:
     answer = await stage.run("create", "Review", "--files", "src/app.py,./data.bin")
 
     (event,) = await bundles(stage)
@@ -71,7 +71,7 @@ async def test_a_bundle_keeps_files_as_the_client_reads_them(stage: Stage) -> No
     assert stage.read == [str(stage.cwd / "src/app.py"), str(stage.cwd / "data.bin")]
 
 
-async def test_everything_that_was_said_goes_into_the_bundle(stage: Stage) -> None:
+async def test_bundle_contains_everything_from_the_command_line(stage: Stage) -> None:
     place = (await stage.event()).seq
     parent = await created(stage, "first")
 
@@ -94,7 +94,7 @@ async def test_everything_that_was_said_goes_into_the_bundle(stage: Stage) -> No
     )
 
 
-async def test_a_file_that_is_named_twice_is_read_and_kept_once(stage: Stage) -> None:
+async def test_file_named_twice_is_read_and_stored_once(stage: Stage) -> None:
     answer = await stage.run(
         "create", "T", "--files", "src/app.py,,src/../src/app.py", "--files", str(stage.cwd / "src/app.py")
     )
@@ -104,7 +104,7 @@ async def test_a_file_that_is_named_twice_is_read_and_kept_once(stage: Stage) ->
 
 
 @pytest.mark.parametrize("named", ["../secret", "{outside}/secret"])
-async def test_for_an_agent_nothing_outside_its_directory_is_even_asked_for(stage: Stage, named: str) -> None:
+async def test_agent_cannot_bundle_files_outside_its_directory(stage: Stage, named: str) -> None:
     with pytest.raises(NotPerson, match="lies outside the working directory"):
         await stage.run("create", "T", "--files", named.format(outside=stage.cwd.parent))
 
@@ -113,7 +113,7 @@ async def test_for_an_agent_nothing_outside_its_directory_is_even_asked_for(stag
 
 
 @pytest.mark.parametrize("caller", [HUMAN, replace(LUNA, by="human")], ids=["in person", "as an agent"])
-async def test_the_human_may_name_any_file_and_allow_any_directory(stage: Stage, caller: Caller) -> None:
+async def test_human_may_name_any_file_and_allow_any_directory(stage: Stage, caller: Caller) -> None:
     stage.caller = caller
     outside = str(stage.cwd.parent / "secret")
 
@@ -147,7 +147,7 @@ async def test_the_human_may_name_any_file_and_allow_any_directory(stage: Stage,
         (["--transcript", "1", "--transcript-file", "../secret"], NotPerson, "lies outside"),
     ],
 )
-async def test_what_cannot_be_bundled_is_refused_and_nothing_is_stored(
+async def test_invalid_bundle_is_refused_and_nothing_is_stored(
     stage: Stage, words: list[str], error: type[PalaverError], complaint: str
 ) -> None:
     (stage.cwd / "large").write_bytes(bytes(LIMIT_FILE_BYTES + 1))
@@ -160,11 +160,11 @@ async def test_what_cannot_be_bundled_is_refused_and_nothing_is_stored(
     assert await bundles(stage) == []
 
 
-# On the way of a message
+# Sending with a message
 
 
 async def sent(stage: Stage, *words: str, key: bytes | None = None) -> tuple[Send, Sent]:
-    """Run the part of `pal send` that makes a bundle, and send."""
+    """Run the part of `pal send` that creates a bundle, and send."""
     call, _ = stage.call("send", "@nova", *words, key=key)
     is_dry_run = call.parsed.has("--dry-run")
     bundle_id = call.parsed.value("--bundle") or ""
@@ -175,7 +175,7 @@ async def sent(stage: Stage, *words: str, key: bytes | None = None) -> tuple[Sen
     return request, outcome
 
 
-async def test_a_message_takes_the_bundle_along_that_its_line_describes(stage: Stage) -> None:
+async def test_message_carries_the_bundle_of_its_command_line(stage: Stage) -> None:
     request, outcome = await sent(stage, "--title", "PR", "--files", "src/app.py")
 
     (bundle,) = await bundles(stage)
@@ -185,7 +185,7 @@ async def test_a_message_takes_the_bundle_along_that_its_line_describes(stage: S
     assert bundle.payload["title"] == "PR"
 
 
-async def test_the_same_command_again_makes_nothing_twice(stage: Stage) -> None:
+async def test_repeated_command_creates_nothing_twice(stage: Stage) -> None:
     first = await sent(stage, "--title", "PR", key=b"k" * 16)
 
     again = await sent(stage, "--title", "PR", key=b"k" * 16)
@@ -194,20 +194,20 @@ async def test_the_same_command_again_makes_nothing_twice(stage: Stage) -> None:
     assert len(await stage.log.read(Query())) == 2
 
 
-async def test_a_message_without_a_bundle_stays_as_it_is(stage: Stage) -> None:
+async def test_message_without_bundle_options_has_no_bundle(stage: Stage) -> None:
     request, _ = await sent(stage)
 
     assert request.bundle_id == ""
 
 
-async def test_a_dry_run_makes_no_bundle(stage: Stage) -> None:
+async def test_dry_run_creates_no_bundle(stage: Stage) -> None:
     _, outcome = await sent(stage, "--title", "PR", "--files", "none.py", "--dry-run")
 
     assert outcome.event is None
     assert await stage.log.read(Query()) == []
 
 
-async def test_a_message_that_is_refused_leaves_no_bundle_behind(stage: Stage) -> None:
+async def test_refused_message_creates_no_bundle(stage: Stage) -> None:
     call, _ = stage.call("send", "@kira", "--title", "PR", "--files", "src/app.py")
 
     with pytest.raises(UnknownRecipient):
@@ -218,9 +218,7 @@ async def test_a_message_that_is_refused_leaves_no_bundle_behind(stage: Stage) -
 
 
 @pytest.mark.parametrize("to", [(), ("@all",)])
-async def test_a_message_that_is_refused_for_its_breadth_leaves_no_bundle_behind(
-    stage: Stage, to: tuple[str, ...]
-) -> None:
+async def test_message_to_too_many_agents_creates_no_bundle(stage: Stage, to: tuple[str, ...]) -> None:
     for number in range(LIMIT_UNASKED):
         stage.context.directory.put(Agent(name=f"w{number}", base=f"w{number}"))
     stage.caller = replace(LUNA, harness="claude")
@@ -234,7 +232,7 @@ async def test_a_message_that_is_refused_for_its_breadth_leaves_no_bundle_behind
     assert (await with_bundle(call, Send(text="look", to=to, is_confirmed=True))).bundle_id
 
 
-async def test_what_goes_into_a_bundle_needs_a_title(stage: Stage) -> None:
+async def test_bundle_content_options_need_a_title(stage: Stage) -> None:
     with pytest.raises(UsageError, match="--files makes a bundle, which needs a title: add --title TITLE"):
         await sent(stage, "--files", "src/app.py", "--extends", UNKNOWN)
 
@@ -242,7 +240,7 @@ async def test_what_goes_into_a_bundle_needs_a_title(stage: Stage) -> None:
 # Reading
 
 
-async def test_a_list_shows_the_newest_last(stage: Stage) -> None:
+async def test_list_shows_the_newest_last(stage: Stage) -> None:
     for title in ("one", "two", "three"):
         await stage.run("create", title, "--files", "src/app.py")
 
@@ -254,12 +252,12 @@ async def test_a_list_shows_the_newest_last(stage: Stage) -> None:
     assert json.loads(found.out.splitlines()[0])["files"] == 1
 
 
-async def test_an_empty_list_says_so(stage: Stage) -> None:
+async def test_empty_list_says_so(stage: Stage) -> None:
     assert (await stage.run("list")).text == "no bundles yet\n"
     assert (await stage.run("list", "--json")).out == b""
 
 
-async def test_the_files_of_a_bundle_come_out_byte_for_byte(stage: Stage) -> None:
+async def test_files_of_a_bundle_are_returned_byte_for_byte(stage: Stage) -> None:
     bundle_id = await created(stage, "T", "--files", "data.bin,src/app.py")
     (stage.cwd / "src" / "app.py").write_text("changed since")
 
@@ -276,7 +274,7 @@ def headed(bundle_id: str, path: str, content: bytes) -> bytes:
     return f"==> {bundle_id} {path} ({len(content)} bytes, sha256 {hash_}) <==\n".encode() + content + end
 
 
-async def test_all_files_come_with_their_hashes_parents_first(stage: Stage) -> None:
+async def test_cat_prints_all_files_with_hashes_parents_first(stage: Stage) -> None:
     oldest = await created(stage, "one", "--files", "data.bin,src/app.py")
     (stage.cwd / "src" / "app.py").write_text("x = 2\n")
     middle = await created(stage, "two", "--files", "src/app.py", "--extends", oldest)
@@ -293,7 +291,7 @@ async def test_all_files_come_with_their_hashes_parents_first(stage: Stage) -> N
     assert (answer.out, answer.err) == (first.out + headed(middle, "src/app.py", b"x = 2\n"), "")
 
 
-async def test_a_program_gets_the_files_one_a_line(stage: Stage) -> None:
+async def test_json_prints_one_file_per_line(stage: Stage) -> None:
     bundle_id = await created(stage, "T", "--files", "data.bin,src/app.py")
 
     answer = await stage.run("cat", bundle_id, "--json")
@@ -306,7 +304,7 @@ async def test_a_program_gets_the_files_one_a_line(stage: Stage) -> None:
     assert (text["path"], text["content"]) == ("src/app.py", "x = 1\n")
 
 
-async def test_a_file_is_also_found_in_what_a_bundle_builds_on(stage: Stage) -> None:
+async def test_file_is_also_found_in_parent_bundles(stage: Stage) -> None:
     first = await created(stage, "one", "--files", "src/app.py,data.bin")
     (stage.cwd / "src" / "app.py").write_text("x = 2\n")
     second = await created(stage, "two", "--files", "src/app.py", "--extends", first)
@@ -317,7 +315,7 @@ async def test_a_file_is_also_found_in_what_a_bundle_builds_on(stage: Stage) -> 
         await stage.run("cat", second, "none.py")
 
 
-async def test_a_bundle_without_files_has_nothing_to_print(stage: Stage) -> None:
+async def test_cat_of_a_bundle_without_files_prints_a_hint(stage: Stage) -> None:
     bundle_id = await created(stage, "T")
 
     answer = await stage.run("cat", bundle_id)
@@ -326,19 +324,19 @@ async def test_a_bundle_without_files_has_nothing_to_print(stage: Stage) -> None
 
 
 @pytest.mark.parametrize("command", ["show", "cat"])
-async def test_a_bundle_that_is_not_there_is_not_found(stage: Stage, command: str) -> None:
+async def test_unknown_bundle_is_not_found(stage: Stage, command: str) -> None:
     with pytest.raises(NotFound, match=f"there is no bundle:{UNKNOWN}"):
         await stage.run(command, UNKNOWN)
 
 
-# Transcripts that harnesses keep
+# Transcripts of harnesses
 
 
 def under_claude(stage: Stage, name: str = "luna") -> None:
     stage.context.directory.put(Agent(name=name, base=name, harness="claude", session="s1"))
 
 
-async def test_the_client_takes_the_transcript_of_a_harness_and_asks_again(stage: Stage) -> None:
+async def test_client_reads_the_harness_transcript_and_repeats_the_command(stage: Stage) -> None:
     under_claude(stage)
     stage.transcripts.tell("luna", "/t/s1.jsonl")
     call, client = stage.call("bundle", "create", "How", "--transcript", "1-2", "--transcript", "luna:3:full")
@@ -356,7 +354,7 @@ async def test_the_client_takes_the_transcript_of_a_harness_and_asks_again(stage
     assert await bundles(stage) == []
 
 
-async def test_what_the_client_took_goes_into_the_bundle_and_is_shown(stage: Stage) -> None:
+async def test_excerpts_from_the_client_are_stored_and_shown(stage: Stage) -> None:
     under_claude(stage)
     tools = [
         {"name": "Bash", "input": "ls", "output": "notes.txt"},
@@ -381,7 +379,7 @@ async def test_what_the_client_took_goes_into_the_bundle_and_is_shown(stage: Sta
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"5", b"\xff", b'[{"agent":"nova"}]', b"[" * 5000])
-async def test_what_was_not_asked_for_goes_into_no_bundle(stage: Stage, content: bytes) -> None:
+async def test_excerpts_that_do_not_match_the_request_are_refused(stage: Stage, content: bytes) -> None:
     under_claude(stage)
     stage.environment[EXCERPTS] = str(stage.cwd / "taken")
     (stage.cwd / "taken").write_bytes(content)
@@ -392,7 +390,7 @@ async def test_what_was_not_asked_for_goes_into_no_bundle(stage: Stage, content:
     assert await bundles(stage) == []
 
 
-async def test_who_is_no_agent_has_no_transcript_of_its_own(stage: Stage) -> None:
+async def test_person_has_no_transcript(stage: Stage) -> None:
     stage.caller = HUMAN
 
     with pytest.raises(NotFound, match="transcript of human: say whose it is with NAME:A-B"):

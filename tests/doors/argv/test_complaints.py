@@ -1,4 +1,4 @@
-"""The sentences about command lines that cannot be read, where reading does not show them already."""
+"""Messages of usage errors that the parser tests do not cover."""
 
 from palaver.doors.argv.complaints import (
     missing_value,
@@ -13,7 +13,7 @@ from palaver.doors.argv.spec import Option
 from palaver.doors.argv.table import TABLE
 
 
-def test_a_command_is_named_as_it_is_typed() -> None:
+def test_command_is_named_as_it_is_typed() -> None:
     assert typed(TABLE.root.command) == "pal"
     assert [typed(one) for one in TABLE.commands if one.path[0] == "status"] == [
         "pal status",
@@ -21,21 +21,21 @@ def test_a_command_is_named_as_it_is_typed() -> None:
     ]
 
 
-def test_what_was_typed_is_quoted_and_shortened() -> None:
+def test_typed_text_is_quoted_and_shortened() -> None:
     assert shown("\x1b") == r"'\x1b'"
     assert shown("x" * 100) == repr("x" * 59 + "…")
 
 
-def test_a_hidden_command_is_not_suggested() -> None:
+def test_hidden_command_is_not_suggested() -> None:
     assert "__complete" not in unknown_command(TABLE.root, "__complet")
 
 
-def test_an_option_before_the_command_is_explained() -> None:
+def test_option_before_the_command_is_explained() -> None:
     assert unknown_option(TABLE.root, "--jsn") == "pal has no option '--jsn'; did you mean --json?"
     assert "stand behind it" in unknown_option(TABLE.root, "--peek")
 
 
-def test_a_missing_value_names_what_is_missing() -> None:
+def test_missing_value_is_named() -> None:
     option = Option(name="--thread", metavar="NAME", help="x")
 
     assert missing_value(option, None) == "--thread needs a value: --thread NAME"
@@ -47,7 +47,7 @@ def test_choices_are_listed_with_the_nearest_one() -> None:
     assert not_a_choice("--x", ("left", "right"), "q").endswith("left, right")
 
 
-def test_an_argument_too_many_is_shown_with_the_usage() -> None:
+def test_extra_argument_is_shown_with_the_usage() -> None:
     show = TABLE.find(("show",))
     assert show is not None
 

@@ -1,4 +1,4 @@
-"""What `complete` offers, against a small table and the real one."""
+"""Candidates of `complete`, with the real command table and fixed names."""
 
 from collections.abc import Sequence
 
@@ -24,11 +24,11 @@ def candidates(kind: str) -> Sequence[str]:
 
 
 def words(*line: str) -> list[str]:
-    """Complete a line and give the words only, without descriptions."""
+    """Complete a line and return the candidates without descriptions."""
     return [one.partition("\t")[0] for one in complete(TABLE, line, candidates)]
 
 
-def test_the_first_word_is_a_command_and_hidden_ones_are_not_offered() -> None:
+def test_first_word_is_a_command_and_hidden_ones_are_not_offered() -> None:
     found = words("")
 
     assert found[:3] == ["up", "down", "status"]
@@ -36,46 +36,46 @@ def test_the_first_word_is_a_command_and_hidden_ones_are_not_offered() -> None:
     assert words("rec") == ["recv", "receipts"]
 
 
-def test_a_candidate_carries_its_description_behind_a_tab() -> None:
+def test_candidate_has_its_description_after_a_tab() -> None:
     assert complete(TABLE, ["doc"], candidates) == ["doctor\tDiagnose problems and suggest fixes"]
     assert complete(TABLE, ["show", "4"], candidates) == ["42\tcan you review this?", "43"]
 
 
-def test_no_words_at_all_offer_nothing() -> None:
+def test_empty_line_offers_nothing() -> None:
     assert complete(TABLE, [], candidates) == []
 
 
-def test_a_second_word_is_a_subcommand_or_an_argument() -> None:
+def test_second_word_is_a_subcommand_or_an_argument() -> None:
     assert words("status", "") == ["set", "luna", "api-nova", "lux"]
     assert words("status", "luna", "") == ["--home", "--as", "--json", "--text", "--help"]
 
 
-def test_targets_are_offered_with_an_at_sign_unless_the_word_has_begun_without() -> None:
+def test_targets_have_an_at_sign_unless_the_word_starts_without() -> None:
     assert words("send", "")[:3] == ["@luna", "@api-nova", "@lux"]
     assert words("send", "@lu") == ["@luna", "@lux"]
     assert words("send", "lu") == ["luna", "lux"]
     assert words("send", "@luna", "@al") == ["@all"]
 
 
-def test_names_are_offered_without_an_at_sign_unless_the_word_has_begun_with_one() -> None:
+def test_names_have_no_at_sign_unless_the_word_starts_with_one() -> None:
     assert words("recv", "--from", "lu") == ["luna", "lux"]
     assert words("recv", "--from", "@lu") == ["@luna", "@lux"]
 
 
-def test_values_of_options_are_offered_in_both_ways_of_writing_them() -> None:
+def test_option_values_are_offered_with_a_space_or_an_equals_sign() -> None:
     assert words("send", "--intent", "") == ["request", "inform", "ack"]
     assert words("send", "--intent=re") == ["--intent=request"]
     assert words("--as", "lu") == ["luna", "lux"]
     assert words("join", "--harness", "co") == ["codex"]
 
 
-def test_a_value_that_nobody_knows_offers_nothing() -> None:
+def test_value_without_known_candidates_offers_nothing() -> None:
     assert words("send", "--id", "") == []
     assert words("send", "--nonsense=") == []
     assert words("send", "--stdin=") == []
 
 
-def test_an_option_is_offered_until_it_or_one_that_excludes_it_is_given() -> None:
+def test_option_is_offered_until_it_or_an_exclusive_one_is_given() -> None:
     assert words("send", "--in") == ["--intent", "--interrupt"]
     assert words("send", "--intent", "ack", "--in") == ["--interrupt"]
     assert words("send", "--priority", "idle", "--in") == ["--intent"]
@@ -83,34 +83,34 @@ def test_an_option_is_offered_until_it_or_one_that_excludes_it_is_given() -> Non
     assert words("--json", "list", "--te") == []
 
 
-def test_a_command_without_arguments_offers_its_options_at_once() -> None:
+def test_command_without_arguments_offers_its_options_at_once() -> None:
     assert words("recv", "")[:2] == ["--wait", "--follow"]
 
 
-def test_names_of_files_are_left_to_the_shell() -> None:
+def test_file_names_are_left_to_the_shell() -> None:
     assert words("send", "--file", "no") == [FILES]
     assert words("send", "--file=no") == [FILES]
     assert words("--home=/t") == [DIRECTORIES]
 
 
-def test_behind_a_double_dash_there_are_no_options_and_text_is_left_alone() -> None:
+def test_no_options_or_text_are_completed_after_a_double_dash() -> None:
     assert words("send", "@luna", "--", "@lu") == []
     assert words("show", "--", "4") == ["42", "43"]
     assert words("show", "--", "--") == []
 
 
-def test_help_completes_commands_and_their_second_words() -> None:
+def test_help_completes_commands_and_subcommands() -> None:
     assert words("help", "whoa") == ["whoami"]
     assert words("help", "status", "") == ["set"]
     assert words("help", "nonsense", "s") == []
 
 
-def test_what_a_shell_would_not_read_as_itself_is_left_out() -> None:
+def test_candidates_that_a_shell_would_expand_are_left_out() -> None:
     assert words("send", "--thread", "") == ["pr-123", "größe"]
     assert words("send", "--thread=") == ["--thread=pr-123", "--thread=größe"]
 
 
-def test_a_description_is_one_harmless_line_of_limited_length() -> None:
+def test_description_is_one_safe_line_of_limited_length() -> None:
     def hostile(kind: str) -> Sequence[str]:
         return ["42\t\x1b[2J\n" + "x" * 200]
 
@@ -121,7 +121,7 @@ def test_a_description_is_one_harmless_line_of_limited_length() -> None:
 
 
 @given(st.lists(st.text(max_size=8) | st.sampled_from(["send", "--file", "--", "status", "--as=", "-"])))
-def test_completion_never_fails_and_each_answer_is_one_line_that_begins_as_typed(line: list[str]) -> None:
+def test_completion_never_fails_and_candidates_start_as_typed(line: list[str]) -> None:
     found = complete(TABLE, line, candidates)
 
     assert all("\n" not in one for one in found)
@@ -134,17 +134,17 @@ def test_every_command_is_reached_by_completing_its_words(path: tuple[str, ...])
         assert word in words(*path[:index], word[:1])
 
 
-def test_every_shell_has_a_script_that_asks_without_starting_the_bus() -> None:
+def test_every_shell_script_completes_without_starting_the_daemon() -> None:
     for shell in SHELLS:
         assert "command pal __complete --" in completion_script(shell)
 
 
-def test_the_call_of_the_scripts_can_be_read() -> None:
+def test_call_of_the_scripts_can_be_parsed() -> None:
     found = parse(TABLE, ["__complete", "--", "send", "--thread", ""])
 
     assert found.after == ["send", "--thread", ""]
 
 
-def test_a_shell_without_a_script_is_a_usage_error() -> None:
+def test_shell_without_a_script_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="bash, zsh, fish"):
         completion_script("cmd.exe")

@@ -1,7 +1,7 @@
-"""The completion scripts, in the real shells, typed on a real terminal.
+"""Completion scripts in real shells, typed on a real terminal.
 
-The `pal` of these tests answers `__complete` with the real table and fixed names, and any other call by
-writing its arguments into a pipe: so what a test sees is what the shell would have run.
+The `pal` of these tests serves `__complete` with the real table and fixed names. For any other call it writes
+its arguments into a pipe, so a test sees the command that the shell would have run.
 """
 
 import json
@@ -41,13 +41,13 @@ START = {
     "zsh": ("dumb", ["zsh", "-f", "-i"]),
     "fish": ("xterm", ["fish", "--no-config", "-i"]),
 }
-# The prompt is put together from two pieces, so that the echo of this line is not taken for it.
+# The prompt is assembled from two pieces, so that the echo of this line does not match it.
 PREPARE = {
     "bash": "PS1='pal-is-'; PS1+='ready '; source ./script",
     "zsh": "autoload -Uz compinit && compinit -u -d ./dump; PS1='pal-is-'; PS1+='ready '; source ./script",
     "fish": "function fish_prompt; echo -n pal-is-; echo -n 'ready '; end; source ./script",
 }
-# Not pty.fork: a process with threads must not fork and go on in Python.
+# pty.fork is unsafe here: a process with threads must not fork and continue in Python.
 OWN_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -85,7 +85,7 @@ class Terminal:
         self._read_until(self._terminal, b"pal-is-ready")
 
     def run(self, keys: str) -> list[str]:
-        """Type keys and Enter; give the arguments with which the shell then called pal."""
+        """Type keys and Enter, and return the arguments with which the shell called pal."""
         self.screen = b""
         self._type(KILL_LINE + keys + "\r")
         found: object = json.loads(self._read_until(self._answers, b"\n"))
@@ -115,7 +115,7 @@ class Terminal:
 
 @pytest.fixture(scope="module", params=SHELLS)
 def terminal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """Give each shell in turn: all must do the same."""
+    """Open each shell in turn; all must behave the same."""
     shell: str = request.param
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed: its completion script is NOT tested here")
@@ -158,19 +158,19 @@ def terminal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         ("pal --home fol\t\b list", ["--home", "folder", "list"]),
     ],
 )
-def test_a_tab_completes_the_word_under_the_cursor(terminal: Terminal, keys: str, argv: list[str]) -> None:
+def test_tab_completes_the_word_at_the_cursor(terminal: Terminal, keys: str, argv: list[str]) -> None:
     assert terminal.run(keys) == argv
 
 
-def test_a_thread_that_a_shell_would_run_is_not_offered(terminal: Terminal) -> None:
+def test_thread_that_a_shell_would_expand_is_not_offered(terminal: Terminal) -> None:
     assert terminal.run("pal send --thread \t@luna hi") == ["send", "--thread", "pr-123", "@luna", "hi"]
 
 
-def test_text_behind_a_double_dash_is_left_alone(terminal: Terminal) -> None:
+def test_text_after_a_double_dash_is_not_completed(terminal: Terminal) -> None:
     assert terminal.run("pal send @luna -- @ap\t") == ["send", "@luna", "--", "@ap"]
 
 
-def test_without_the_bus_a_tab_does_nothing_and_says_nothing(terminal: Terminal) -> None:
+def test_tab_does_nothing_and_prints_nothing_without_the_daemon(terminal: Terminal) -> None:
     terminal.down.touch()
 
     argv = terminal.run("pal doc\t")

@@ -1,4 +1,4 @@
-"""One thin client, as the daemon sees it: what it is told, and when that goes out."""
+"""One thin client as the daemon sees it: the frames written to it, and when they are sent."""
 
 import asyncio
 from typing import cast
@@ -9,7 +9,7 @@ from palaver.links.peer import Peer
 
 
 class Wire(asyncio.Transport):
-    """Notes every write."""
+    """A transport that records every write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ def connected() -> tuple[ArgvConnection, Wire]:
     return connection, wire
 
 
-async def test_an_answer_and_its_end_are_one_write() -> None:
+async def test_output_and_exit_status_are_one_write() -> None:
     connection, wire = connected()
 
     await connection.output.write(b"sent #1\n")
@@ -42,7 +42,7 @@ async def test_an_answer_and_its_end_are_one_write() -> None:
     assert wire.writes == [output_frame(1, b"+1", b"sent #1\n") + frame(b"Q", b"\0")]
 
 
-async def test_who_waits_until_it_is_flushed_has_it_sent() -> None:
+async def test_waiting_for_a_flush_sends_the_output() -> None:
     connection, wire = connected()
     await connection.output.write(b"line\n")
 
@@ -56,7 +56,7 @@ async def test_who_waits_until_it_is_flushed_has_it_sent() -> None:
     await waiting
 
 
-async def test_what_a_command_says_goes_out_also_when_it_goes_on() -> None:
+async def test_error_output_is_sent_while_the_command_continues() -> None:
     connection, wire = connected()
     turn = asyncio.Event()
 
@@ -68,7 +68,7 @@ async def test_what_a_command_says_goes_out_also_when_it_goes_on() -> None:
     assert wire.writes == [frame(b"E", b"one\n") + frame(b"E", b"two\n")]
 
 
-async def test_to_a_client_that_has_gone_nothing_is_written() -> None:
+async def test_nothing_is_written_after_the_exit() -> None:
     connection, wire = connected()
     connection.exit(0)
 

@@ -1,4 +1,4 @@
-"""The page of the command line and the table of commands say the same, both ways."""
+"""The command line page and the table of commands agree."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ SHOWN = [one for one in TABLE.commands if not one.is_hidden]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What the page says about one command."""
+    """The section of the page about one command."""
 
     text: str
 
@@ -33,7 +33,7 @@ class Section:
 
 
 def sections() -> dict[str, Section]:
-    """Cut the page at its headings: `### ` begins a command, `## ` ends one."""
+    """Split the page at its headings: `### ` starts a command, `## ` ends one."""
     found = re.split(r"^(##+ .*)$", PAGE, flags=re.MULTILINE)[1:]
     return {heading: Section(text) for heading, text in zip(found[::2], found[1::2], strict=True)}
 
@@ -42,7 +42,7 @@ def section_of(command: Command) -> Section:
     return sections()[f"### `pal {' '.join(command.path)}`"]
 
 
-def test_the_page_has_the_commands_of_the_table_in_their_groups_and_order() -> None:
+def test_page_has_the_commands_of_the_table_in_groups_and_order() -> None:
     headings = [heading for heading in sections() if heading != "## How a line is read"]
 
     expected: list[str] = []
@@ -54,7 +54,7 @@ def test_the_page_has_the_commands_of_the_table_in_their_groups_and_order() -> N
 
 
 @pytest.mark.parametrize("command", SHOWN, ids=lambda one: " ".join(one.path))
-def test_the_page_shows_the_usage_and_exactly_the_options_of_a_command(command: Command) -> None:
+def test_page_shows_the_usage_and_exactly_the_options_of_a_command(command: Command) -> None:
     section = section_of(command)
 
     assert section.usage == [usage_line(command)]
@@ -62,7 +62,7 @@ def test_the_page_shows_the_usage_and_exactly_the_options_of_a_command(command: 
 
 
 @pytest.mark.parametrize("command", SHOWN, ids=lambda one: " ".join(one.path))
-def test_the_page_names_every_choice(command: Command) -> None:
+def test_page_names_every_choice(command: Command) -> None:
     section = section_of(command)
 
     for option in command.options:
@@ -73,13 +73,13 @@ def test_the_page_names_every_choice(command: Command) -> None:
             assert f"`{choice}`" in section.text
 
 
-def test_the_page_has_exactly_the_options_that_work_everywhere() -> None:
+def test_page_has_exactly_the_global_options() -> None:
     rows = sections()["## How a line is read"].rows
 
     assert list(rows) == [option_usage(one) for one in GLOBAL_OPTIONS]
 
 
-def test_the_page_knows_the_numbers_that_hold_by_default() -> None:
+def test_page_states_the_default_limits() -> None:
     commands = {command.path: section_of(command) for command in SHOWN}
 
     assert f"otherwise {DEFAULT_RECV}." in commands["recv",].rows["--limit N"]
@@ -87,7 +87,7 @@ def test_the_page_knows_the_numbers_that_hold_by_default() -> None:
     assert f"otherwise {DEFAULT_EVENTS}." in commands["events",].rows["--last N"]
 
 
-def test_every_example_on_the_page_can_be_read() -> None:
+def test_every_example_on_the_page_can_be_parsed() -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if not line.startswith("eval")]
 

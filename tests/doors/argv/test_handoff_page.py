@@ -1,4 +1,4 @@
-"""Hand-overs made of options, and shown."""
+"""Handoffs: built from options, and shown."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def shown(handoff: dict[str, object], width: int | None = 80) -> list[str]:
     return list(handoff_lines(handoff, width=width, paint=Paint(colour=False)))
 
 
-def test_options_make_a_hand_over() -> None:
+def test_options_make_a_handoff() -> None:
     handoff = made(
         "--status",
         "tests pass",
@@ -55,12 +55,12 @@ def test_options_make_a_hand_over() -> None:
     }
 
 
-def test_what_is_not_given_is_not_in_it() -> None:
+def test_missing_options_are_not_in_the_handoff() -> None:
     assert made("--status", "s") == {"status": "s"}
     assert made() == {}
 
 
-def test_json_is_taken_as_it_is() -> None:
+def test_json_is_used_unchanged() -> None:
     assert handoff_from(parse(TABLE, ["stick", "release"]), '{"status": "s", "mood": [1]}') == {
         "status": "s",
         "mood": [1],
@@ -68,12 +68,12 @@ def test_json_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{", '"x"', "[" * 5000, '{"a": \ud800}'])
-def test_what_is_no_object_is_refused_as_a_hand_over(text: str) -> None:
+def test_handoff_that_is_not_a_json_object_is_refused(text: str) -> None:
     with pytest.raises(InvalidHandoff, match="content must be one JSON object"):
         handoff_from_json(text)
 
 
-def test_a_hand_over_is_shown_part_by_part_and_what_nobody_knows_by_its_key() -> None:
+def test_handoff_is_shown_by_parts_with_unknown_parts_by_key() -> None:
     handoff: dict[str, object] = {
         "mood": {"good": True},
         "do_not": ["publish", "touch the lexer"],
@@ -101,7 +101,7 @@ def test_a_hand_over_is_shown_part_by_part_and_what_nobody_knows_by_its_key() ->
     ]
 
 
-def test_long_words_are_broken_at_the_width_of_the_terminal_and_nowhere_else() -> None:
+def test_long_lines_wrap_only_at_the_width_of_the_terminal() -> None:
     words = "one two three four five six seven eight nine ten"
 
     assert shown({"status": words}, width=40) == [
@@ -111,7 +111,7 @@ def test_long_words_are_broken_at_the_width_of_the_terminal_and_nowhere_else() -
     assert shown({"status": words * 5}, width=None) == [f"  status:    {words * 5}"]
 
 
-def test_several_lines_stay_below_each_other_and_cannot_drive_the_terminal() -> None:
+def test_multiline_text_is_aligned_and_cannot_control_the_terminal() -> None:
     assert shown({"status": "a\n  \n\x1b[2Jb"}) == ["  status:    a", "", "             ␛[2Jb"]
 
 
@@ -126,9 +126,7 @@ keys = st.sampled_from(["status", "next_action", "artifacts", "open_questions", 
 
 
 @given(st.dictionaries(keys, values, max_size=5), st.integers(40, 120))
-def test_whatever_a_hand_over_holds_it_is_shown_on_lines_that_fit(
-    handoff: dict[str, object], width: int
-) -> None:
+def test_any_handoff_is_shown_on_lines_that_fit(handoff: dict[str, object], width: int) -> None:
     for line in shown(handoff, width):
         assert "\x1b" not in line
         assert len(line) <= width or display_width(line) > len(line)

@@ -21,11 +21,11 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
             assert display_width(line) <= width, line
 
 
-def test_a_terminal_of_unknown_or_no_width_still_gets_help() -> None:
+def test_terminal_of_unknown_width_still_gets_help() -> None:
     assert render_help(TABLE, None, 0, False) == render_help(TABLE, None, 30, False)
 
 
-def test_the_overview_has_every_command_but_the_hidden_ones() -> None:
+def test_overview_has_every_command_except_hidden_ones() -> None:
     text = render_help(TABLE, None, 80, False)
 
     for command in TABLE.commands:
@@ -56,7 +56,7 @@ def test_choices_are_named_once() -> None:
     )
 
 
-def test_a_group_shows_the_commands_below_it_and_a_command_its_other_names() -> None:
+def test_group_shows_its_commands_and_a_command_its_aliases() -> None:
     note = Command(path=("note",), summary="Notes.", is_group=True)
     add = Command(path=("note", "add"), summary="Add one.", aliases=("new",))
     table = build_table(TABLE.root.command, [note, add])
@@ -65,7 +65,7 @@ def test_a_group_shows_the_commands_below_it_and_a_command_its_other_names() -> 
     assert "Also called: new\n" in render_help(table, add, 80, False)
 
 
-def test_a_long_example_is_broken_so_that_a_shell_reads_it_as_one_line() -> None:
+def test_long_example_is_wrapped_so_that_a_shell_reads_one_line() -> None:
     text = render_help(TABLE, parse(TABLE, ["send", "-h"]).command, 40, False)
 
     joined = re.sub(r" \\\n +", " ", text)
@@ -75,7 +75,7 @@ def test_a_long_example_is_broken_so_that_a_shell_reads_it_as_one_line() -> None
         assert line in joined
 
 
-def test_colours_come_only_when_asked_and_change_nothing_else() -> None:
+def test_colours_are_optional_and_change_nothing_else() -> None:
     for command in EVERYTHING:
         plain = render_help(TABLE, command, 80, False)
         bright = render_help(TABLE, command, 80, True)

@@ -1,4 +1,4 @@
-"""What a client carries as lines: what was cut, and what never left."""
+"""Messages that a client carries as lines: truncated ones, and ones that were never sent."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from palaver.doors.argv.native_offers import Offers, give_back, remember_cut
 from palaver.doors.hooks.conversation import Conversation
 
 
-async def test_only_what_was_cut_is_remembered(tmp_path: Path) -> None:
+async def test_only_truncated_messages_are_remembered(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus:
         luna, _ = await bus.join("luna"), await bus.join("nova")
         for text in ("one", "two"):
@@ -23,7 +23,7 @@ async def test_only_what_was_cut_is_remembered(tmp_path: Path) -> None:
         assert conversation.cut == {offer.seqs[1]}
 
 
-async def test_what_never_left_is_in_line_again_and_an_end_is_none(tmp_path: Path) -> None:
+async def test_unsent_offer_is_queued_again_and_an_end_marker_is_ignored(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus:
         luna, _ = await bus.join("luna"), await bus.join("nova")
         lane, message = bus.open_lane("nova"), await bus.send(luna, "one", "@nova")

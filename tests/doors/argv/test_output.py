@@ -1,4 +1,4 @@
-"""Standard output under a window, and what a repeat leaves out."""
+"""Standard output with a flow-control window, and skipping after a reconnect."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from palaver.doors.argv.wire import WINDOW_BYTES, FrameReader
 
 
 class Client:
-    """Takes frames, and says only when it is told to that they are flushed."""
+    """A client that reads frames and confirms them only when the test says so."""
 
     def __init__(self) -> None:
         self.output = Output(self._take)
@@ -27,7 +27,7 @@ class Client:
         self.output.on_flushed(len(self.writes))
 
 
-async def test_every_write_has_a_token_that_says_how_many_there_were() -> None:
+async def test_every_write_has_a_token_with_the_write_count() -> None:
     client = Client()
 
     await client.output.write(b"one")
@@ -37,7 +37,7 @@ async def test_every_write_has_a_token_that_says_how_many_there_were() -> None:
     assert client.writes == [(b"+1", b"one"), (b"own", b"two"), (b"+3", b"")]
 
 
-async def test_a_repeat_leaves_out_what_was_flushed() -> None:
+async def test_repeat_skips_flushed_writes() -> None:
     client = Client()
     client.output.go_on_from(b"+2")
 
@@ -48,7 +48,7 @@ async def test_a_repeat_leaves_out_what_was_flushed() -> None:
 
 
 @pytest.mark.parametrize("token", [None, b"", b"42", b"[1]", b"+", b"+x", b"+9999999999", b"-1"])
-async def test_a_token_of_another_kind_leaves_nothing_out(token: bytes | None) -> None:
+async def test_token_of_another_kind_skips_nothing(token: bytes | None) -> None:
     client = Client()
     client.output.go_on_from(token)
 
@@ -57,7 +57,7 @@ async def test_a_token_of_another_kind_leaves_nothing_out(token: bytes | None) -
     assert client.writes == [(b"+1", b"one")]
 
 
-async def test_a_client_that_flushes_nothing_holds_up_what_is_over_the_window() -> None:
+async def test_client_that_does_not_flush_blocks_output_over_the_window() -> None:
     client = Client()
     await client.output.write(b"x" * WINDOW_BYTES)
     held = asyncio.ensure_future(client.output.write(b"y"))
@@ -70,7 +70,7 @@ async def test_a_client_that_flushes_nothing_holds_up_what_is_over_the_window() 
     assert client.writes[-1] == (b"+2", b"y")
 
 
-async def test_a_write_over_the_window_goes_out_when_nothing_else_is_on_its_way() -> None:
+async def test_write_over_the_window_goes_out_when_nothing_else_is_pending() -> None:
     client = Client()
 
     await client.output.write(b"x" * (WINDOW_BYTES + 1))
@@ -93,7 +93,7 @@ async def test_flushed_waits_for_the_last_frame() -> None:
     await client.output.flushed()
 
 
-async def test_what_is_longer_than_a_frame_goes_out_in_pieces_with_the_token_on_the_last() -> None:
+async def test_output_longer_than_a_frame_is_split_with_the_token_on_the_last() -> None:
     client = Client()
     whole = b"x" * (8 * 1024 * 1024) + b"y"
     writing = asyncio.ensure_future(client.output.write(whole))
@@ -105,7 +105,7 @@ async def test_what_is_longer_than_a_frame_goes_out_in_pieces_with_the_token_on_
     assert [token for token, _ in client.writes] == [b"", b"+1"]
 
 
-async def test_whoever_wrote_is_told_when_it_is_flushed_in_order_and_once() -> None:
+async def test_flush_callbacks_run_once_and_in_order() -> None:
     client = Client()
     told: list[str] = []
     await client.output.write(b"one", flushed=lambda: told.append("one"))
@@ -120,7 +120,7 @@ async def test_whoever_wrote_is_told_when_it_is_flushed_in_order_and_once() -> N
     assert told == ["one", "two"]
 
 
-async def test_of_what_goes_out_in_pieces_only_the_last_counts_as_flushed() -> None:
+async def test_split_output_is_flushed_with_its_last_piece() -> None:
     client = Client()
     told: list[str] = []
     whole = b"x" * (8 * 1024 * 1024) + b"y"

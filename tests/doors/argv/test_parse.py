@@ -1,4 +1,4 @@
-"""Reading command lines: what comes out, what is refused, and that nothing else can happen."""
+"""Parsing of command lines: results, usage errors, and no other failure."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def refusal(*argv: str, table: Table = TABLE) -> str:
     return str(caught.value)
 
 
-def test_options_stand_anywhere_and_with_or_without_an_equals_sign() -> None:
+def test_options_are_accepted_anywhere_with_or_without_equals_sign() -> None:
     found = parse(TABLE, ["send", "--thread=pr-1", "@nova", "--reply-to", "42", "hello", "--yes"])
 
     assert found.command.path == ("send",)
@@ -49,14 +49,14 @@ def test_options_stand_anywhere_and_with_or_without_an_equals_sign() -> None:
         ["--json", "list", "--as", "luna", "--home", "/x"],
     ],
 )
-def test_global_options_stand_before_or_behind_the_command(argv: list[str]) -> None:
+def test_global_options_are_accepted_before_or_after_the_command(argv: list[str]) -> None:
     found = parse(TABLE, argv)
 
     assert (found.command.path, found.home, found.as_name, found.form) == (("list",), "/x", "luna", "json")
     assert found.options == {}
 
 
-def test_what_stands_behind_a_double_dash_is_kept_apart_for_a_command_that_takes_text() -> None:
+def test_text_command_keeps_words_after_a_double_dash_apart() -> None:
     found = parse(TABLE, ["send", "@nova", "--", "--yes", "--", "-h"])
 
     assert found.positionals == ["@nova"]
@@ -64,14 +64,14 @@ def test_what_stands_behind_a_double_dash_is_kept_apart_for_a_command_that_takes
     assert parse(TABLE, ["send", "@nova", "--"]).after == []
 
 
-def test_behind_a_double_dash_other_commands_find_arguments() -> None:
+def test_words_after_a_double_dash_are_arguments_of_other_commands() -> None:
     found = parse(TABLE, ["ack", "42", "--", "--43"])
 
     assert found.positionals == ["42", "--43"]
     assert parse(TABLE, ["status", "--", "set"]).command.path == ("status",)
 
 
-def test_a_lone_dash_a_negative_number_and_a_dash_before_a_space_are_arguments() -> None:
+def test_dash_negative_number_and_dash_with_space_are_arguments() -> None:
     found = parse(TABLE, ["send", "-", "-5", "-1.5", "-.5", "- item", "--expires", "-3"])
 
     assert found.positionals == ["-", "-5", "-1.5", "-.5", "- item"]
@@ -80,31 +80,31 @@ def test_a_lone_dash_a_negative_number_and_a_dash_before_a_space_are_arguments()
     assert not is_option("")
 
 
-def test_an_option_that_may_be_repeated_gives_a_list() -> None:
+def test_repeatable_option_returns_a_list() -> None:
     found = parse(TABLE, ["events", "--from", "luna", "--from=nova"])
 
     assert found.values("--from") == ["luna", "nova"]
     assert found.values("--to") == []
 
 
-def test_a_short_option_is_the_long_one() -> None:
+def test_short_option_is_the_long_one() -> None:
     assert parse(TABLE, ["list", "-v"]).has("--verbose")
     assert not parse(TABLE, ["list"]).has("--verbose")
 
 
-def test_a_value_may_be_empty_or_hold_equals_signs() -> None:
+def test_value_may_be_empty_or_contain_equals_signs() -> None:
     assert parse(TABLE, ["send", "--thread=", "x"]).value("--thread") == ""
     assert parse(TABLE, ["events", "--sql=a = b"]).value("--sql") == "a = b"
     assert parse(TABLE, ["events"]).value("--sql") is None
 
 
-def test_a_command_of_two_words_is_found_by_its_words_or_an_alias() -> None:
+def test_command_of_two_words_is_found_by_its_words_or_an_alias() -> None:
     assert parse(TABLE, ["status", "--json", "set", "idle"]).command.path == ("status", "set")
     assert parse(TABLE, ["status", "luna"]).command.path == ("status",)
     assert parse(NOTES, ["note", "new", "x"]).command.path == ("note", "add")
 
 
-def test_a_number_is_whole_and_not_negative() -> None:
+def test_number_is_whole_and_not_negative() -> None:
     assert parse(TABLE, ["inbox", "--limit", "5"]).number("--limit") == 5
     assert parse(TABLE, ["inbox"]).number("--limit") is None
     for wrong in ("-1", "x", "1.5", "", "٣", "9" * 19):
@@ -112,7 +112,7 @@ def test_a_number_is_whole_and_not_negative() -> None:
             parse(TABLE, ["inbox", f"--limit={wrong}"]).number("--limit")
 
 
-def test_a_duration_has_a_unit_or_is_in_seconds() -> None:
+def test_duration_has_a_unit_or_is_in_seconds() -> None:
     spans = {
         "30": 30,
         "0.5": 0.5,
@@ -132,7 +132,7 @@ def test_a_duration_has_a_unit_or_is_in_seconds() -> None:
             parse(TABLE, ["recv", f"--timeout={wrong}"]).duration_s("--timeout")
 
 
-def test_asking_for_an_option_that_the_command_does_not_have_is_a_bug() -> None:
+def test_reading_an_option_that_the_command_lacks_is_a_bug() -> None:
     with pytest.raises(AssertionError):
         parse(TABLE, ["whoami"]).has("--thread")
     with pytest.raises(AssertionError):
@@ -168,11 +168,11 @@ def test_help_wins_over_everything(argv: list[str], path: tuple[str, ...]) -> No
     assert found.command.path == path
 
 
-def test_behind_a_double_dash_help_is_text() -> None:
+def test_help_after_a_double_dash_is_text() -> None:
     assert not parse(TABLE, ["send", "--", "--help"]).is_help
 
 
-def test_an_unknown_command_is_refused_with_the_nearest_one() -> None:
+def test_unknown_command_is_refused_with_the_nearest_one() -> None:
     assert refusal("sned") == "there is no command 'sned'; did you mean 'pal send'?"
     assert refusal("xyz") == "there is no command 'xyz'; 'pal --help' lists the commands"
     assert refusal("help", "qqq") == "there is no command 'qqq'; 'pal --help' lists the commands"
@@ -180,12 +180,12 @@ def test_an_unknown_command_is_refused_with_the_nearest_one() -> None:
     assert refusal("status", "sett", "idle") == "there is no command 'sett'; did you mean 'pal status set'?"
 
 
-def test_a_group_alone_is_refused_with_its_commands() -> None:
+def test_group_alone_is_refused_with_its_commands() -> None:
     assert refusal("note", table=NOTES) == "pal note needs a command behind it, one of: add"
     assert refusal("--json").startswith("pal needs a command behind it, one of: up, down, status, ")
 
 
-def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
+def test_unknown_option_is_refused_with_the_nearest_one() -> None:
     assert refusal("recv", "--thred", "x") == "pal recv has no option '--thred'; did you mean --thread?"
     assert refusal("recv", "-x") == "pal recv has no option '-x'; 'pal recv --help' lists the options"
     assert refusal("send", "-x") == (
@@ -198,44 +198,44 @@ def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
     )
 
 
-def test_an_option_of_a_command_does_not_stand_before_it() -> None:
+def test_option_of_a_command_is_refused_before_it() -> None:
     assert "options of a command stand behind it" in refusal("--peek", "recv")
     assert refusal("log", "--last", "5", "clear", table=NOTES).startswith(
         "pal log clear has no option '--last'"
     )
 
 
-def test_an_abbreviated_option_is_not_accepted() -> None:
+def test_abbreviated_option_is_not_accepted() -> None:
     assert refusal("recv", "--fol") == "pal recv has no option '--fol'; did you mean --follow?"
 
 
-def test_the_version_is_asked_for_alone() -> None:
+def test_version_option_must_be_alone() -> None:
     assert refusal("--home", "/x", "--version") == "--version must stand alone: pal --version"
 
 
-def test_an_option_without_its_value_is_refused() -> None:
+def test_option_without_its_value_is_refused() -> None:
     assert refusal("send", "--thread") == "--thread needs a value: --thread NAME"
     assert refusal("send", "--thread", "--", "x") == "--thread needs a value: --thread NAME"
     assert refusal("send", "--thread", "--yes").endswith("write it behind an equals sign: --thread=…")
 
 
-def test_a_flag_takes_no_value() -> None:
+def test_flag_takes_no_value() -> None:
     assert refusal("recv", "--peek=yes") == "--peek takes no value: write --peek alone"
 
 
-def test_a_value_outside_the_choices_is_refused_with_all_of_them() -> None:
+def test_value_outside_the_choices_is_refused_with_all_of_them() -> None:
     assert refusal("send", "--intent", "requests", "x") == (
         "--intent cannot be 'requests', it is one of: request, inform, ack; did you mean request?"
     )
     assert refusal("completion", "tcsh") == "SHELL cannot be 'tcsh', it is one of: bash, zsh, fish"
 
 
-def test_what_can_hold_once_is_refused_twice() -> None:
+def test_single_option_is_refused_when_given_twice() -> None:
     assert refusal("recv", "--peek", "--peek") == "--peek is given twice: once is enough"
     assert "--thread is given twice" in refusal("send", "--thread", "a", "--thread=b")
 
 
-def test_options_that_exclude_each_other_are_refused_together() -> None:
+def test_exclusive_options_are_refused_together() -> None:
     assert refusal("recv", "--wait", "--follow") == "--wait and --follow cannot stand together: choose one"
     assert refusal("--json", "list", "--text") == "--json and --text cannot stand together: choose one"
 
@@ -246,21 +246,21 @@ def test_too_few_and_too_many_arguments_are_refused_with_the_usage() -> None:
     assert refusal("whoami", "--", "x") == "pal whoami has no place for 'x': pal whoami"
 
 
-def test_a_refusal_shows_what_was_typed_short_and_harmless() -> None:
+def test_usage_error_shows_the_typed_text_short_and_printable() -> None:
     sentence = refusal("\x1b[2J\udcff\u202e" + "x" * 10_000)
 
     assert len(sentence) < 200
     assert sentence.isprintable()
 
 
-def test_bytes_that_are_no_text_pass_through() -> None:
+def test_bytes_that_are_not_text_pass_through() -> None:
     found = parse(TABLE, ["send", "@nova", "--thread", "\udcff", "caf\udce9"])
 
     assert found.positionals == ["@nova", "caf\udce9"]
     assert found.value("--thread") == "\udcff"
 
 
-def test_a_trace_follows_an_unfinished_line() -> None:
+def test_trace_follows_an_unfinished_line() -> None:
     found = trace(TABLE, ["--json", "send", "@nova", "--yes", "--thread"])
 
     assert found.entry.command.path == ("send",)
@@ -282,7 +282,7 @@ LINES = st.lists(st.sampled_from(KNOWN) | ANY_TEXT, max_size=10)
 
 
 @given(LINES)
-def test_no_line_can_fail_in_any_other_way(argv: list[str]) -> None:
+def test_any_line_is_parsed_or_is_a_usage_error(argv: list[str]) -> None:
     found: Parsed | None = None
     sentence = ""
 
@@ -297,13 +297,13 @@ def test_no_line_can_fail_in_any_other_way(argv: list[str]) -> None:
 
 
 @given(LINES)
-def test_a_trace_never_fails(argv: list[str]) -> None:
+def test_trace_never_fails(argv: list[str]) -> None:
     assert trace(TABLE, argv).entry.command in (*TABLE.commands, TABLE.root.command)
 
 
 @st.composite
 def parsed_lines(draw: st.DrawFn) -> Parsed:
-    """A line that must be readable: a command that takes text, many arguments or many options."""
+    """Draw a valid line: a command that takes text, many arguments or many options."""
     command = draw(
         st.sampled_from([one for one in TABLE.commands if one.path in {("send",), ("ack",), ("events",)}])
     )
@@ -341,11 +341,11 @@ def parsed_lines(draw: st.DrawFn) -> Parsed:
 
 
 @given(parsed_lines())
-def test_a_line_survives_being_written_and_read_back(line: Parsed) -> None:
+def test_line_survives_being_written_and_read_back(line: Parsed) -> None:
     assert parse(TABLE, format_argv(line)) == line
 
 
-def test_a_command_that_hands_on_reads_only_its_own_options_in_front() -> None:
+def test_launch_command_reads_only_its_own_options_at_the_start() -> None:
     parsed = parse(TABLE, ["--json", "claude", "--name", "luna", "--model", "opus", "-p", "x", "--name", "y"])
 
     assert (parsed.form, parsed.options) == ("json", {"--name": "luna"})
@@ -364,13 +364,13 @@ def test_a_command_that_hands_on_reads_only_its_own_options_in_front() -> None:
         (["-5"], ["-5"]),
     ],
 )
-def test_what_is_handed_on_stays_as_it_is(words: list[str], handed_on: list[str]) -> None:
+def test_arguments_for_the_harness_stay_unchanged(words: list[str], handed_on: list[str]) -> None:
     parsed = parse(TABLE, ["claude", *words])
 
     assert parsed.after == handed_on
     assert parse(TABLE, format_argv(parsed)) == parsed
 
 
-def test_an_own_option_without_its_value_is_still_complained_about() -> None:
+def test_own_option_without_its_value_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="--name"):
         parse(TABLE, ["claude", "--name"])

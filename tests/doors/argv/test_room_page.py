@@ -1,4 +1,4 @@
-"""Rooms, turns and notes as people read them."""
+"""Rooms, turns and notes in text for people."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -25,14 +25,14 @@ from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.model.agent import Caller, Standing
 
-NOW = 1_700_000_000_000  # 22:13:20 in London
+NOW = 1_700_000_000_000  # 22:13:20 UTC
 MINUTE = 60_000
 HANDOFF: dict[str, object] = {"status": "parser done", "next_action": "wire it in", "do_not": ["publish"]}
 
 
 @dataclass(frozen=True, slots=True)
 class OnlyAClock:
-    """As much of the daemon as a page asks for."""
+    """The part of the daemon that a page needs."""
 
     clock: FakeClock
 
@@ -92,7 +92,7 @@ def member(name: str, **fields: object) -> dict[str, object]:
     return {**view, **fields}
 
 
-def test_who_joins_is_told_where_it_is_with_whom_and_what_is_odd() -> None:
+def test_join_shows_room_path_members_and_warning() -> None:
     answer: dict[str, object] = {
         "room_id": "talk-x7qa",
         "canonical_path": "/src/talk",
@@ -107,13 +107,13 @@ def test_who_joins_is_told_where_it_is_with_whom_and_what_is_odd() -> None:
     ]
 
 
-def test_who_only_looks_on_may_be_alone() -> None:
+def test_join_of_an_observer_can_show_no_members() -> None:
     answer: dict[str, object] = {"room_id": "talk-x7qa", "canonical_path": "/src/talk", "members": []}
 
     assert list(join_lines(call(), answer))[1:] == ["members: nobody"]
 
 
-def test_rooms_are_a_table_with_the_stick_and_ones_own_marked() -> None:
+def test_room_table_shows_the_stick_and_marks_own_rooms() -> None:
     counts: dict[str, object] = {"canonical_path": "/src/talk", "member_count": 3, "present_count": 2}
     rooms = [
         {**owned(conditions=["owner_idle"]), **counts, "is_member": True},
@@ -132,19 +132,19 @@ def test_rooms_are_a_table_with_the_stick_and_ones_own_marked() -> None:
     ]
 
 
-def test_where_there_is_no_room_it_is_said_how_to_open_one() -> None:
+def test_empty_room_table_says_how_to_open_a_room() -> None:
     assert room_table(call(), {"rooms": []}) == [
         "there is no room; 'pal room join' opens one for the working directory"
     ]
 
 
-def test_rooms_of_others_have_no_star_to_explain() -> None:
+def test_rooms_of_others_need_no_legend() -> None:
     room = {**stick(), "canonical_path": "/x", "member_count": 1, "present_count": 0, "is_member": False}
 
     assert len(room_table(call(), {"rooms": [room]})) == 2
 
 
-def test_a_room_is_shown_with_its_stick_what_is_odd_its_members_and_a_hand_over_that_waits() -> None:
+def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
     answer = {
         **owned(lease_expires_at=NOW - 2 * MINUTE, conditions=["stale_owner", "something_new"]),
         "canonical_path": "/src/talk",
@@ -190,7 +190,7 @@ def test_a_room_is_shown_with_its_stick_what_is_odd_its_members_and_a_hand_over_
         ),
     ],
 )
-def test_it_is_said_where_the_stick_is(view: dict[str, object], sentence: str) -> None:
+def test_room_page_says_where_the_stick_is(view: dict[str, object], sentence: str) -> None:
     answer: dict[str, object] = {**view, "canonical_path": "/src/talk", "members": []}
 
     assert list(state_lines(call(), answer)) == ["talk-x7qa  /src/talk", sentence]
@@ -213,7 +213,7 @@ def test_it_is_said_where_the_stick_is(view: dict[str, object], sentence: str) -
         ),
     ],
 )
-def test_a_turn_says_how_it_came(fields: dict[str, object], head: str) -> None:
+def test_turn_shows_how_it_was_obtained(fields: dict[str, object], head: str) -> None:
     answer: dict[str, object] = {
         "status": "your_turn",
         "room_id": "talk-x7qa",
@@ -229,7 +229,7 @@ def test_a_turn_says_how_it_came(fields: dict[str, object], head: str) -> None:
     ]
 
 
-def test_a_turn_shows_the_hand_over_before_all_else() -> None:
+def test_turn_shows_the_handoff_before_the_lease() -> None:
     answer: dict[str, object] = {
         "room_id": "talk-x7qa",
         "turn_id": 8,
@@ -276,7 +276,7 @@ def test_a_turn_shows_the_hand_over_before_all_else() -> None:
         ),
     ],
 )
-def test_it_is_said_why_it_is_not_ones_turn(answer: dict[str, object], sentence: str) -> None:
+def test_refused_turn_shows_the_reason(answer: dict[str, object], sentence: str) -> None:
     assert not_yet_line(call(), answer) == sentence
 
 
@@ -290,7 +290,7 @@ def note(**fields: object) -> dict[str, object]:
     return {**view, **fields}
 
 
-def test_notes_are_shown_with_who_left_them_when_and_who_resolved_them() -> None:
+def test_notes_show_author_time_and_who_resolved_them() -> None:
     notes = [note(), note(turn_id=3, resolved_at=NOW - MINUTE, resolved_by_agent_id="nova", body="x")]
 
     assert list(note_lines(call(), {"notes": notes})) == [
@@ -302,12 +302,12 @@ def test_notes_are_shown_with_who_left_them_when_and_who_resolved_them() -> None
     ]
 
 
-def test_where_there_are_no_notes_it_is_said_how_to_leave_one() -> None:
+def test_empty_note_list_says_how_to_add_a_note() -> None:
     assert list(note_lines(call(), {"notes": []})) == ["no notes; 'pal note add TEXT' leaves one"]
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_a_long_note_fits_the_terminal_and_is_whole_elsewhere(width: int) -> None:
+def test_long_note_is_wrapped_only_on_a_terminal(width: int) -> None:
     body = "word " * 60
 
     shown = list(note_lines(call(width=width), {"notes": [note(body=body)]}))
@@ -317,7 +317,7 @@ def test_a_long_note_fits_the_terminal_and_is_whole_elsewhere(width: int) -> Non
     assert elsewhere[1] == f"  {body}"
 
 
-def test_nothing_that_somebody_wrote_drives_the_terminal() -> None:
+def test_text_from_others_cannot_control_the_terminal() -> None:
     evil = "\x1b[2J"
     answer = {
         **owned(owner_agent_id=evil, room_id=evil, conditions=[evil]),
@@ -335,7 +335,7 @@ def test_nothing_that_somebody_wrote_drives_the_terminal() -> None:
     assert short_id(evil) == "␛[2j"
 
 
-def test_in_a_narrow_pane_sentences_break_between_words() -> None:
+def test_sentences_wrap_between_words_in_a_narrow_terminal() -> None:
     answer: dict[str, object] = {**owned(), "canonical_path": "/src/talk", "members": []}
 
     assert list(state_lines(call(width=40), answer))[1:] == [

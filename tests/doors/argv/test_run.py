@@ -1,4 +1,4 @@
-"""What the door knows of a request before any command does."""
+"""Checks that the door makes before any command runs."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_versions_compare_by_their_numbers(theirs: str, ours: str, newer: bool) 
     assert is_newer(theirs, ours) is newer
 
 
-def test_only_marks_are_picked_out_and_empty_ones_are_none() -> None:
+def test_only_marks_are_selected_and_empty_ones_are_ignored() -> None:
     environment = {
         "CLAUDECODE": "1",
         "GEMINI_CLI": "",

@@ -1,4 +1,4 @@
-"""The file of settings: there is the old one or the new one, and only its owner reads it."""
+"""The settings file: writes are atomic, and only its owner can read it."""
 
 import stat
 from pathlib import Path
@@ -9,11 +9,11 @@ from palaver.doors.argv.settings_file import read_settings_file, write_settings_
 from palaver.errors import StorageFailed
 
 
-def test_without_a_file_there_is_nothing_to_read(tmp_path: Path) -> None:
+def test_missing_file_is_read_as_empty(tmp_path: Path) -> None:
     assert read_settings_file(tmp_path) == b""
 
 
-def test_what_is_written_is_read_back_and_private(tmp_path: Path) -> None:
+def test_written_file_is_read_back_and_private(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("old")
     path.chmod(0o644)
@@ -25,7 +25,7 @@ def test_what_is_written_is_read_back_and_private(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["config.toml"]
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_symlink_stays_a_symlink(tmp_path: Path) -> None:
     kept = tmp_path / "dotfiles"
     kept.mkdir()
     (tmp_path / "config.toml").symlink_to(kept / "palaver.toml")
@@ -36,7 +36,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (kept / "palaver.toml").read_bytes() == b"new"
 
 
-def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+def test_failed_write_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.toml").mkdir()
 
     with pytest.raises(StorageFailed, match="nothing was changed"):

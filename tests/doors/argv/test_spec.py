@@ -1,4 +1,4 @@
-"""The shape of commands, and what a table refuses to be built from."""
+"""The definition of commands, and tables that are refused."""
 
 import pytest
 
@@ -9,7 +9,7 @@ NOTE = Command(path=("note",), summary="Notes.", is_group=True)
 ADD = Command(path=("note", "add"), summary="Add one.", aliases=("new",))
 
 
-def test_a_command_is_found_by_its_path_and_its_alias_whatever_the_order_of_the_table() -> None:
+def test_command_is_found_by_path_and_alias_in_any_table_order() -> None:
     table = build_table(PROGRAM, [ADD, NOTE])
 
     found = table.find(("note", "new"))
@@ -20,7 +20,7 @@ def test_a_command_is_found_by_its_path_and_its_alias_whatever_the_order_of_the_
     assert table.find(()) is table.root
 
 
-def test_the_commands_below_are_given_without_aliases_and_hidden_ones() -> None:
+def test_children_exclude_aliases_and_hidden_commands() -> None:
     hidden = Command(path=("note", "__debug"), summary="Look inside.", is_hidden=True)
     table = build_table(PROGRAM, [NOTE, ADD, hidden])
     note = table.find(("note",))
@@ -71,12 +71,12 @@ def test_the_commands_below_are_given_without_aliases_and_hidden_ones() -> None:
         ),
     ],
 )
-def test_a_table_that_contradicts_itself_is_not_built(commands: list[Command], complaint: str) -> None:
+def test_inconsistent_table_is_not_built(commands: list[Command], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         build_table(PROGRAM, commands)
 
 
-def test_the_usage_line_shows_what_must_and_what_may_be_given() -> None:
+def test_usage_line_shows_required_and_optional_arguments() -> None:
     command = Command(
         path=("put",),
         summary="Put.",
@@ -92,6 +92,6 @@ def test_the_usage_line_shows_what_must_and_what_may_be_given() -> None:
     assert usage_line(NOTE) == "pal note COMMAND"
 
 
-def test_an_option_is_shown_with_its_short_form_and_its_value() -> None:
+def test_option_is_shown_with_its_short_form_and_its_value() -> None:
     assert option_usage(Option(name="--verbose", short="-v", help="x")) == "-v, --verbose"
     assert option_usage(Option(name="--thread", metavar="T", help="x")) == "--thread T"

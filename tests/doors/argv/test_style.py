@@ -1,4 +1,4 @@
-"""Colours, widths, tables and the making harmless of foreign text."""
+"""Colours, widths, tables, and escaping of untrusted text."""
 
 import unicodedata
 
@@ -38,7 +38,7 @@ def test_colours_can_be_declined(environment: dict[str, str], wanted: bool) -> N
     assert wants_colour(environment) is wanted
 
 
-def test_without_colour_every_paint_gives_its_text_back() -> None:
+def test_paint_without_colour_returns_its_text() -> None:
     plain, bright = Paint(False), Paint(True)
 
     for name in ("bold", "dim", "red", "green", "yellow", "blue", "cyan"):
@@ -48,24 +48,24 @@ def test_without_colour_every_paint_gives_its_text_back() -> None:
         assert getattr(bright, name)("") == ""
 
 
-def test_control_characters_are_shown_and_do_nothing() -> None:
+def test_control_characters_are_made_visible() -> None:
     assert safe("\x1b[2Jgone\x07") == "␛[2Jgone␇"
     assert safe("\x7f\x9b31m") == "␡\\x9b31m"
     assert safe("abc\u202edcba") == "abc\\u202edcba"
     assert safe("a\u200bb\ufeff\xad\u3164\U000e0041") == "a\\u200bb\\ufeff\\xad\\u3164\\U000e0041"
-    assert safe("👨\u200d👩") == "👨\u200d👩"  # letters and pictures that are joined stay so
+    assert safe("👨\u200d👩") == "👨\u200d👩"  # joined emoji and letters stay joined
     assert safe("caf\udce9\u2028") == "caf\\udce9\\u2028"
     assert safe("größe 日本 👩‍💻") == "größe 日本 👩‍💻"
 
 
-def test_lines_and_tabs_are_kept_when_asked() -> None:
+def test_lines_and_tabs_are_kept_on_request() -> None:
     assert safe("a\n\tb\r\nc\rd") == "a␊␉b␍␊c␍d"
     assert safe("a\n\tb\r\nc\rd", keep_lines=True) == "a\n\tb\nc␍d"
     assert safe("a\n\x1b", keep_lines=True) == "a\n␛"
 
 
 @given(ANY_TEXT)
-def test_a_safe_text_holds_nothing_that_drives_a_terminal(text: str) -> None:
+def test_safe_text_cannot_control_a_terminal(text: str) -> None:
     assert all(map(is_harmless, safe(text)))
     assert all(char in "\n\t" or is_harmless(char) for char in safe(text, keep_lines=True))
     assert safe(safe(text)) == safe(text)
@@ -84,7 +84,7 @@ def test_a_safe_text_holds_nothing_that_drives_a_terminal(text: str) -> None:
         (800 * 86_400_000, "2y"),
     ],
 )
-def test_a_span_is_written_in_its_largest_whole_unit(ms: int, text: str) -> None:
+def test_duration_is_written_in_its_largest_whole_unit(ms: int, text: str) -> None:
     assert ago(ms) == text
 
 
@@ -96,7 +96,7 @@ def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
     assert display_width("") == 0
 
 
-def test_a_text_is_cut_with_an_ellipsis_and_never_within_a_character() -> None:
+def test_text_is_cut_with_an_ellipsis_and_never_within_a_character() -> None:
     assert truncate("hello", 5) == "hello"
     assert truncate("hello", 4) == "hel…"
     assert truncate("日本語", 5) == "日本…"
@@ -107,11 +107,11 @@ def test_a_text_is_cut_with_an_ellipsis_and_never_within_a_character() -> None:
 
 
 @given(ANY_TEXT, st.integers(0, 40))
-def test_a_cut_text_is_never_too_wide(text: str, columns: int) -> None:
+def test_cut_text_is_never_too_wide(text: str, columns: int) -> None:
     assert display_width(truncate(text, columns)) <= columns
 
 
-def test_a_table_sets_its_columns_under_each_other() -> None:
+def test_table_aligns_its_columns() -> None:
     columns = [Column(title="NAME"), Column(title="UNREAD", is_right=True), Column(title="STATE")]
 
     lines = lay_out(columns, [["luna", "2", "idle"], ["日本", "10", "active"]], width=80)
@@ -123,31 +123,31 @@ def test_a_table_sets_its_columns_under_each_other() -> None:
     ]
 
 
-def test_without_titles_there_is_no_heading_and_without_rows_no_line() -> None:
+def test_table_without_titles_has_no_heading_and_may_be_empty() -> None:
     assert lay_out([Column(), Column()], [["a", "b"]], width=None) == ["a  b"]
     assert lay_out([Column(), Column()], [], width=10) == []
 
 
-def test_the_widest_column_gives_way_first() -> None:
+def test_widest_column_shrinks_first() -> None:
     columns = [Column(), Column(), Column()]
 
     assert lay_out(columns, [["luna", "x" * 30, "y" * 9]], width=30) == ["luna  xxxxxxxxxxxx…  yyyyyyyyy"]
     assert lay_out(columns, [["luna", "x" * 30, "y" * 20]], width=31) == ["luna  xxxxxxxxxxx…  yyyyyyyyyy…"]
 
 
-def test_a_column_keeps_its_least_width_while_others_can_give() -> None:
+def test_column_keeps_its_minimum_width_while_others_can_shrink() -> None:
     columns = [Column(least=8), Column(least=2)]
 
     assert lay_out(columns, [["abcdefgh", "xyz"]], width=12) == ["abcdefgh  x…"]
 
 
-def test_cells_stand_on_one_line_and_cannot_bring_colours_of_their_own() -> None:
+def test_cells_are_one_line_and_cannot_add_colours() -> None:
     (line,) = lay_out([Column(), Column()], [["a\nb", "\x1b[31mred"]], width=40)
 
     assert line == "a␊b  ␛[31mred"
 
 
-def test_colours_take_no_room() -> None:
+def test_colours_take_no_width() -> None:
     paint = Paint(True)
     columns = [Column(title="A", paint=paint.green), Column(title="B")]
 
@@ -166,7 +166,7 @@ def test_colours_take_no_room() -> None:
     st.integers(0, 60),
     st.booleans(),
 )
-def test_a_table_is_never_wider_than_it_may_be(
+def test_table_is_never_wider_than_its_limit(
     content: tuple[list[int], list[list[str]]], width: int, has_titles: bool
 ) -> None:
     least, rows = content

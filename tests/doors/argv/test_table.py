@@ -1,4 +1,4 @@
-"""The table itself: that its texts are there, and that its examples can be typed."""
+"""The command table: its texts are complete and its examples can be parsed."""
 
 import shlex
 
@@ -13,7 +13,7 @@ EXAMPLES = [line for one in (PROGRAM, *SHOWN) for line, _ in one.examples]
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_every_example_can_be_read(line: str) -> None:
+def test_every_example_can_be_parsed(line: str) -> None:
     words = shlex.split(line.removeprefix('eval "$(').removesuffix(')"').replace("|", " | "))
     start = words.index("pal") + 1
     end = words.index("|", start) if "|" in words[start:] else len(words)

@@ -1,4 +1,4 @@
-"""The commands about bundles as data: their texts are there, and their examples can be typed."""
+"""The table of bundle commands: its texts are complete and its examples can be parsed."""
 
 import shlex
 
@@ -13,7 +13,7 @@ EXAMPLES = [line for command in BUNDLE_COMMANDS for line, _ in command.examples]
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_every_example_can_be_read(line: str) -> None:
+def test_every_example_can_be_parsed(line: str) -> None:
     words = shlex.split(line)
 
     assert parse(TABLE, words[1:]).command.path == tuple(words[1:3])
@@ -27,5 +27,5 @@ def test_every_command_is_explained(command: Command) -> None:
         assert text.endswith(".")
 
 
-def test_a_message_takes_what_a_bundle_takes() -> None:
+def test_send_has_all_content_options_of_a_bundle() -> None:
     assert SEND_OPTIONS[-len(CONTENT_OPTIONS) :] == CONTENT_OPTIONS

@@ -1,4 +1,4 @@
-"""Times as people write and read them in rooms."""
+"""Durations as people write and read them in rooms."""
 
 import pytest
 from hypothesis import given
@@ -32,12 +32,12 @@ def given_as(value: str | None) -> Parsed:
         (None, None),
     ],
 )
-def test_a_time_is_bare_seconds_or_says_its_unit(written: str | None, ms: int | None) -> None:
+def test_duration_is_in_seconds_or_has_a_unit(written: str | None, ms: int | None) -> None:
     assert timeout_ms(given_as(written), "--timeout") == ms
 
 
 @pytest.mark.parametrize("written", ["1.5s", "-1s", "", "s", "1 s", "1d", "1w", "ten", "٣", "1e3", "1s\n"])
-def test_any_other_time_is_refused_with_what_to_write(written: str) -> None:
+def test_invalid_duration_is_refused_with_the_valid_forms(written: str) -> None:
     with pytest.raises(UsageError, match="bare seconds, or a whole number with ms, s, m or h"):
         timeout_ms(given_as(written), "--timeout")
 
@@ -58,12 +58,12 @@ def test_any_other_time_is_refused_with_what_to_write(written: str) -> None:
         (-23 * 3_600_000, "23h ago"),
     ],
 )
-def test_a_moment_is_told_from_now(delta_ms: int, text: str) -> None:
+def test_time_is_shown_relative_to_now(delta_ms: int, text: str) -> None:
     assert relative_time(delta_ms) == text
 
 
 @given(st.integers(-(10**13), 10**13))
-def test_a_moment_is_never_told_by_more_than_half_a_unit_too_much(delta_ms: int) -> None:
+def test_relative_time_is_rounded_to_at_most_half_a_unit(delta_ms: int) -> None:
     text = relative_time(delta_ms)
 
     word = text.removeprefix("in ").removesuffix(" ago")

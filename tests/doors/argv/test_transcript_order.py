@@ -1,4 +1,4 @@
-"""What a client is told about a transcript that it is to read."""
+"""The order that a client gets to read a transcript."""
 
 import pytest
 from hypothesis import given
@@ -43,19 +43,19 @@ stretches = st.builds(Stretch, agent=words, first=numbers, last=numbers, level=l
 
 
 @given(orders)
-def test_an_order_survives_being_written_and_read_back(order: ReadOrder) -> None:
+def test_order_survives_being_written_and_read_back(order: ReadOrder) -> None:
     assert read_order_from_word(order_to_word(order)) == order
 
 
 @given(
     st.builds(ExcerptOrder, wanted=st.lists(st.tuples(sessions, stretches)).map(tuple), is_json=st.booleans())
 )
-def test_an_order_for_excerpts_survives_being_written_and_read_back(order: ExcerptOrder) -> None:
+def test_excerpt_order_survives_being_written_and_read_back(order: ExcerptOrder) -> None:
     assert excerpt_order_from_word(order_to_word(order)) == order
 
 
 @given(orders)
-def test_an_order_is_one_word_of_a_command_line(order: ReadOrder) -> None:
+def test_order_is_one_argument_of_a_command_line(order: ReadOrder) -> None:
     assert "\0" not in order_to_word(order)
 
 
@@ -63,7 +63,7 @@ def known(agent: Agent, *, is_present: bool = True) -> KnownSession:
     return known_session(agent, path="/t.jsonl", is_present=is_present, is_own=False)
 
 
-def test_what_is_known_of_a_session_is_told() -> None:
+def test_order_contains_what_is_known_of_a_session() -> None:
     seat = Seat(pid=7, start=1, boot="b")
     luna = Agent(name="luna", base="luna", harness="claude", session="s", seat=seat)
 
@@ -71,7 +71,7 @@ def test_what_is_known_of_a_session_is_told() -> None:
     assert known(luna, is_present=False).pid == 0
 
 
-def test_the_secret_of_a_link_is_no_session() -> None:
+def test_link_secret_is_not_used_as_a_session() -> None:
     assert known(Agent(name="luna", base="luna", harness="claude", session="hash", link=True)).session == ""
 
 
@@ -86,12 +86,12 @@ def test_the_secret_of_a_link_is_no_session() -> None:
         (Agent(name="luna", base="luna", harness="aider"), "what aider keeps is not known"),
     ],
 )
-def test_where_there_is_none_it_is_said_what_to_do(agent: Agent, complaint: str) -> None:
+def test_agent_without_a_transcript_gets_an_error_that_says_what_to_do(agent: Agent, complaint: str) -> None:
     with pytest.raises(NotFound, match=complaint):
         known(agent)
 
 
-def test_the_process_of_a_sub_agent_tells_nothing_of_its_transcript() -> None:
+def test_process_of_a_sub_agent_is_not_used_for_its_transcript() -> None:
     seat = Seat(pid=7, start=1, boot="b", key="a1")
     child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", harness="claude", seat=seat, session="a1")
 

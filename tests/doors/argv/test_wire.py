@@ -1,4 +1,4 @@
-"""The thin client's wire: frames and the fields of a request."""
+"""The wire of the thin client: frames and the fields of a request."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    """Cut bytes into pieces of these sizes, and the rest."""
+    """Split bytes into pieces of these sizes, and the rest."""
     pieces = []
     for size in sizes:
         pieces.append(data[:size])
@@ -31,9 +31,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(frames, st.lists(st.integers(min_value=0, max_value=40)))
-def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
-    sent: list[tuple[bytes, bytes]], sizes: list[int]
-) -> None:
+def test_frames_survive_any_split_of_the_stream(sent: list[tuple[bytes, bytes]], sizes: list[int]) -> None:
     reader = FrameReader()
     stream = b"".join(frame(kind, payload) for kind, payload in sent)
 
@@ -42,7 +40,7 @@ def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
     assert received == sent
 
 
-def test_a_frame_of_the_limit_is_read_and_a_longer_one_is_refused_by_its_head_alone() -> None:
+def test_frame_over_the_limit_is_refused_by_its_header_alone() -> None:
     whole = list(FrameReader().feed(frame(b"D", b"x" * LIMIT_FRAME_BYTES)))
 
     assert len(whole[0][1]) == LIMIT_FRAME_BYTES
@@ -50,17 +48,17 @@ def test_a_frame_of_the_limit_is_read_and_a_longer_one_is_refused_by_its_head_al
         list(FrameReader().feed(b"D" + (LIMIT_FRAME_BYTES + 1).to_bytes(4, "big")))
 
 
-def test_an_output_frame_carries_its_number_its_token_and_its_bytes() -> None:
+def test_output_frame_carries_its_number_token_and_bytes() -> None:
     assert output_frame(7, b"42", b"text") == frame(b"O", b"\0\0\0\7\0\x0242text")
 
 
-def test_standard_input_and_a_file_are_asked_for_with_a_limit() -> None:
+def test_standard_input_and_a_file_are_requested_with_a_limit() -> None:
     assert read_frame(5) == frame(b"I", b"\0\0\0\5")
     assert read_frame(5, b"a/b") == frame(b"F", b"\0\0\0\5a/b")
 
 
 def request_to_bytes(asked: Asked) -> bytes:
-    """Write a request as a client does."""
+    """Encode a request as a client does."""
     terminals = (asked.stdin_is_terminal, asked.stdout_is_terminal, asked.stderr_is_terminal)
     fields = [(b"k", asked.key), (b"v", asked.version.encode()), (b"d", asked.cwd.encode())]
     fields += [(b"a", word.encode("utf-8", "surrogateescape")) for word in asked.argv]
@@ -89,12 +87,12 @@ def request_to_bytes(asked: Asked) -> bytes:
         can=st.binary(max_size=5),
     )
 )
-def test_a_request_is_read_back_as_it_was_written(asked: Asked) -> None:
+def test_request_is_read_back_as_it_was_written(asked: Asked) -> None:
     assert asked_from_bytes(request_to_bytes(asked)) == asked
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_request_or_a_refusal(payload: bytes) -> None:
+def test_any_bytes_are_a_request_or_an_error(payload: bytes) -> None:
     try:
         asked = asked_from_bytes(payload)
     except BadRequest:
@@ -102,7 +100,7 @@ def test_any_bytes_are_a_request_or_a_refusal(payload: bytes) -> None:
     assert len(asked.key) == 16
 
 
-def test_what_a_request_leaves_out_is_the_least() -> None:
+def test_missing_request_fields_have_defaults() -> None:
     asked = asked_from_bytes(frame(b"k", KEY))
 
     assert (asked.argv, asked.version, asked.cwd, asked.width, asked.resume) == ((), "0", "/", 0, None)
@@ -110,5 +108,5 @@ def test_what_a_request_leaves_out_is_the_least() -> None:
 
 
 @pytest.mark.parametrize("width", [b"", b"-1", b"x", b"123456", b"\xb2"])
-def test_a_width_that_is_no_number_is_unknown(width: bytes) -> None:
+def test_invalid_width_is_unknown(width: bytes) -> None:
     assert asked_from_bytes(frame(b"k", KEY) + frame(b"w", width)).width == 0

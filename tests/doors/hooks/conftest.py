@@ -1,4 +1,4 @@
-"""A bus on each engine, and a desk for hooks on it."""
+"""A bus on each log engine, with a hook handler."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from palaver.model.agent import Caller
 
 
 class Hooks:
-    """The hooks of agents, one after the other, as a harness would call them."""
+    """The hooks of agents, called one after the other as a harness does."""
 
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self.bus = bus
@@ -35,31 +35,31 @@ class Hooks:
         )
 
     async def answer(self, caller: Caller, event: str, **fields: object) -> Answer:
-        """Ask, and leave it open whether the answer leaves."""
+        """Call a hook; the test decides later whether its reply was sent."""
         news = read_hook("claude", event, {"session_id": "s1", **fields})
         assert news is not None
         return await self.desk.answer(caller, "claude", news)
 
     async def hook(self, caller: Caller, event: str, **fields: object) -> str:
-        """Call a hook whose answer arrives, and give the text in it once all is written down."""
+        """Call a hook whose reply is sent, and return its text after all effects are stored."""
         answer = await self.answer(caller, event, **fields)
         await self.settle(answer)
         return text_of(answer)
 
     async def settle(self, answer: Answer, *, has_left: bool = True) -> None:
-        """Say what became of an answer, and wait until what it came to is written down."""
+        """Report whether a reply was sent, and wait until the effects are stored."""
         self.desk.settle(answer, has_left=has_left)
         await self.rest(answer)
 
     async def rest(self, answer: Answer) -> None:
-        """Wait until what a hook came to is written down."""
+        """Wait until the effects of a hook are stored."""
         await asyncio.sleep(0)
         async with asyncio.timeout(LIMIT_S), answer.conversation.writing:
             pass
 
 
 def text_of(answer: Answer) -> str:
-    """The text that an answer puts before the model."""
+    """Return the text that a reply shows to the model."""
     output = answer.said.get("hookSpecificOutput")
     if isinstance(output, dict):
         return str(output["additionalContext"])

@@ -1,4 +1,4 @@
-"""Whose hook it is: with processes as a test says they are."""
+"""Finding the agent of a hook, with simulated processes."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,7 +25,7 @@ from palaver.model.agent import Caller, Seat
 from palaver.model.caller import caller_for
 
 HARNESS = 10
-"""The number of the process at which sessions sit."""
+"""The pid of the harness process where sessions have their seat."""
 
 
 def process(pid: int) -> Process:
@@ -33,15 +33,15 @@ def process(pid: int) -> Process:
 
 
 class Street:
-    """Processes, what surrounds them, and the harness that is found above them."""
+    """Simulated processes with their marks and the harness above them."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self.pids: Sequence[int] = (30, HARNESS)
-        """Those of the next hook, itself first."""
+        """The processes of the next hook, its own first."""
         self.harness = "claude"
         self.names: dict[int, str] = {}
-        """Which processes are a harness by their name."""
+        """The processes that are a harness by their name."""
         self.marks: dict[int, dict[str, str]] = {}
         self.is_taken = False
         self.is_false = False
@@ -68,7 +68,7 @@ class Street:
 
 
 class Asking:
-    """Hooks that come as processes."""
+    """Hooks that arrive from processes."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -86,7 +86,7 @@ class Asking:
         self.asking = HookAsking(parts.services, cast("Doorstep", self.street), desk)
 
     async def hook(self, *words: str, **fields: object) -> Answer | None:
-        """Have a hook come with these words behind `pal hook`."""
+        """Run a hook with these arguments after `pal hook`."""
         asked = Asked(
             key=b"k" * 16,
             version="1",
@@ -128,14 +128,14 @@ def everybody(asking: Asking) -> list[str]:
 async def nova(
     asking: Asking, harness: str = "claude", session: str = "", argv: tuple[str, ...] = ()
 ) -> None:
-    """Have somebody sit at the harness; with `argv` a holder has started it."""
+    """Seat nova at the harness; with `argv` it was started by a holder."""
     seat = Seat(pid=HARNESS, start=HARNESS * 10, boot=BOOT)
     holder = "h" if argv else ""
     await asking.parts.bus.join("nova", harness=harness, seat=seat, session=session, holder=holder, argv=argv)
     asking.parts.sit("nova")
 
 
-async def test_a_session_that_starts_sits_down_at_its_harness(asking: Asking) -> None:
+async def test_session_start_seats_an_agent_at_its_harness(asking: Asking) -> None:
     answer = await asking.starts(cwd="/x")
 
     agent = asking.parts.bus.agent(answer.caller.name)
@@ -155,7 +155,7 @@ async def test_a_session_that_starts_sits_down_at_its_harness(asking: Asking) ->
         (("gemini", "SessionStart"), {}),
     ],
 )
-async def test_nobody_sits_down_in_the_middle_inside_another_or_elsewhere(
+async def test_no_agent_joins_mid_turn_in_a_sub_agent_or_at_another_harness(
     asking: Asking, words: tuple[str, ...], fields: dict[str, object]
 ) -> None:
     assert await asking.hook(*words, **fields) is None
@@ -163,7 +163,7 @@ async def test_nobody_sits_down_in_the_middle_inside_another_or_elsewhere(
     assert everybody(asking) == []
 
 
-async def test_where_somebody_sits_nobody_sits_down(asking: Asking) -> None:
+async def test_no_agent_joins_at_an_occupied_seat(asking: Asking) -> None:
     asking.street.is_taken = True
 
     assert await asking.hook("claude", "SessionStart", source="startup") is None
@@ -172,26 +172,26 @@ async def test_where_somebody_sits_nobody_sits_down(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("claude",), ("claude", "Stop", "more"), ("nobody", "Stop")])
-async def test_what_cannot_be_understood_is_not_answered(asking: Asking, words: tuple[str, ...]) -> None:
+async def test_malformed_hook_gets_no_reply(asking: Asking, words: tuple[str, ...]) -> None:
     await nova(asking)
 
     assert await asking.hook(*words) is None
 
 
-async def test_a_hook_of_another_harness_is_not_the_agents(asking: Asking) -> None:
+async def test_hook_of_another_harness_is_not_the_agents(asking: Asking) -> None:
     await nova(asking, harness="codex")
 
     assert await asking.hook("claude", "Stop") is None
 
 
-async def test_a_hook_that_cannot_be_its_own_is_not_answered(asking: Asking) -> None:
+async def test_forged_hook_gets_no_reply(asking: Asking) -> None:
     await nova(asking)
     asking.street.is_false = True
 
     assert await asking.hook("claude", "Stop") is None
 
 
-async def test_who_was_given_hooks_is_not_heard_by_those_that_are_installed(asking: Asking) -> None:
+async def test_installed_hook_is_ignored_if_the_agent_was_started_with_hooks(asking: Asking) -> None:
     await nova(asking, argv=("pal", "claude"))
 
     assert await asking.hook("claude", "Stop", "--installed") is None
@@ -199,7 +199,7 @@ async def test_who_was_given_hooks_is_not_heard_by_those_that_are_installed(aski
 
 
 @pytest.mark.parametrize("argv", [(), ("claude",)])
-async def test_the_hooks_that_are_installed_speak_for_who_has_no_others(
+async def test_installed_hook_counts_for_an_agent_without_its_own_hooks(
     asking: Asking, argv: tuple[str, ...]
 ) -> None:
     await nova(asking, argv=argv)
@@ -216,7 +216,7 @@ async def test_the_hooks_that_are_installed_speak_for_who_has_no_others(
         ("SessionStart", {"session_id": "s2", "source": "clear"}, True),
     ],
 )
-async def test_a_session_inside_the_agent_speaks_only_for_itself(
+async def test_nested_session_speaks_only_for_itself(
     asking: Asking, event: str, fields: dict[str, object], is_heard: bool
 ) -> None:
     await nova(asking, session="s1")
@@ -226,7 +226,7 @@ async def test_a_session_inside_the_agent_speaks_only_for_itself(
     assert (await asking.hook("claude", event, **fields) is not None) is is_heard
 
 
-async def test_what_lies_between_and_is_no_harness_changes_nothing(asking: Asking) -> None:
+async def test_process_between_that_is_not_a_harness_changes_nothing(asking: Asking) -> None:
     await nova(asking, session="s1")
     asking.street.pids = (30, 20, HARNESS)
 
@@ -242,7 +242,7 @@ async def test_what_lies_between_and_is_no_harness_changes_nothing(asking: Askin
         ("claude", {}, (30, 20, HARNESS), False),
     ],
 )
-async def test_a_harness_that_starts_itself_twice_is_one_session(
+async def test_harness_that_restarts_itself_is_one_session(
     asking: Asking, harness: str, marks: dict[int, dict[str, str]], pids: Sequence[int], is_heard: bool
 ) -> None:
     await nova(asking, harness=harness, session="s1")
@@ -254,7 +254,7 @@ async def test_a_harness_that_starts_itself_twice_is_one_session(
     assert (found is not None) is is_heard
 
 
-async def test_a_hook_of_a_sub_agent_is_that_ones(asking: Asking) -> None:
+async def test_hook_of_a_sub_agent_belongs_to_the_sub_agent(asking: Asking) -> None:
     await nova(asking, session="s1")
 
     found = await asking.hook("claude", "PreToolUse", agent_id="a1", agent_type="x", tool_name="Bash")

@@ -1,4 +1,4 @@
-"""What hooks leave in doubt is looked up, slowly, and only then."""
+"""States that hooks leave uncertain are checked in the session file, slowly, and only then."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ PID = 7
 
 
 class Desk:
-    """A client beside a harness: what it is asked to read, and what it finds there."""
+    """A client next to a harness: the files it is asked to read, and their content."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
@@ -53,12 +53,12 @@ class Desk:
         return json.dumps({"pid": PID, **found}).encode()
 
     async def next(self) -> str:
-        """Wait until it is asked to read, and say what."""
+        """Wait for the next request to read a file and return its path."""
         async with asyncio.timeout(LIMIT_S):
             return await self.asked.get()
 
     async def becomes(self, state: str, detail: str = "", *, name: str = "nova") -> None:
-        """Wait until the agent is said to do this."""
+        """Wait until the agent has this state."""
         bus, changed = self.hooks.bus, asyncio.Event()
         unsubscribe = bus.log.subscribe(lambda _: changed.set())
         async with asyncio.timeout(LIMIT_S):
@@ -85,7 +85,7 @@ async def working(hooks: Hooks) -> Caller:
     return nova
 
 
-async def test_a_turn_that_a_person_stopped_is_over(hooks: Hooks) -> None:
+async def test_turn_stopped_by_a_person_ends(hooks: Hooks) -> None:
     await working(hooks)
 
     async with looking(hooks) as desk:
@@ -99,7 +99,7 @@ async def test_a_turn_that_a_person_stopped_is_over(hooks: Hooks) -> None:
 
 
 async def delegating(hooks: Hooks) -> tuple[Caller, str]:
-    """Have a sub-agent at work for somebody who rests."""
+    """Have a sub-agent at work while its parent is idle."""
     nova = await working(hooks)
     child = await hooks.subagents.begun("nova", "a1", "reviewer")
     assert child is not None
@@ -107,7 +107,7 @@ async def delegating(hooks: Hooks) -> tuple[Caller, str]:
     return nova, child.name
 
 
-async def test_a_sub_agent_that_a_person_stopped_has_ended(hooks: Hooks) -> None:
+async def test_sub_agent_stopped_by_a_person_ends(hooks: Hooks) -> None:
     _, child = await delegating(hooks)
 
     async with looking(hooks) as desk:
@@ -122,7 +122,7 @@ async def test_a_sub_agent_that_a_person_stopped_has_ended(hooks: Hooks) -> None
     assert hooks.bus.agent("nova").state == "idle"
 
 
-async def test_a_sub_agent_whose_hook_comes_meanwhile_works_on(hooks: Hooks) -> None:
+async def test_sub_agent_with_a_new_hook_keeps_working(hooks: Hooks) -> None:
     nova, child = await delegating(hooks)
     spoken = read_hook("claude", "PreToolUse", {"session_id": "s1", "agent_id": "a1", **BASH})
     assert spoken is not None
@@ -139,7 +139,7 @@ async def test_a_sub_agent_whose_hook_comes_meanwhile_works_on(hooks: Hooks) -> 
         desk.found.put_nowait({"status": "busy"})
 
 
-async def test_a_dialog_that_was_denied_is_closed(hooks: Hooks) -> None:
+async def test_denied_dialog_is_closed(hooks: Hooks) -> None:
     nova = await working(hooks)
     await hooks.hook(nova, "PermissionRequest", **BASH)
 
@@ -153,7 +153,7 @@ async def test_a_dialog_that_was_denied_is_closed(hooks: Hooks) -> None:
         await desk.becomes("idle")
 
 
-async def test_what_a_hook_says_meanwhile_is_believed(hooks: Hooks) -> None:
+async def test_hook_during_the_check_wins(hooks: Hooks) -> None:
     nova = await working(hooks)
 
     async with looking(hooks) as desk:
@@ -166,7 +166,7 @@ async def test_what_a_hook_says_meanwhile_is_believed(hooks: Hooks) -> None:
         desk.found.put_nowait({"status": "busy"})
 
 
-async def test_a_file_that_is_not_there_or_says_nothing_leaves_all_as_it_is(hooks: Hooks) -> None:
+async def test_missing_or_useless_session_file_changes_nothing(hooks: Hooks) -> None:
     await working(hooks)
 
     async with looking(hooks) as desk:
@@ -179,7 +179,7 @@ async def test_a_file_that_is_not_there_or_says_nothing_leaves_all_as_it_is(hook
         assert hooks.bus.agent("nova").state == "active"
 
 
-async def test_what_an_earlier_daemon_missed_is_looked_up_once(hooks: Hooks) -> None:
+async def test_state_missed_by_an_earlier_daemon_is_checked_once(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     await hooks.bus.submit(nova, SetStatus(state="idle"))
 
@@ -190,7 +190,7 @@ async def test_what_an_earlier_daemon_missed_is_looked_up_once(hooks: Hooks) -> 
         await desk.becomes("active", "thinking")
 
 
-async def test_who_rests_or_waits_for_more_allowance_is_in_no_doubt(hooks: Hooks) -> None:
+async def test_idle_or_usage_limited_agent_is_not_checked(hooks: Hooks) -> None:
     nova = await working(hooks)
     await hooks.hook(nova, "Stop")
 
@@ -203,7 +203,7 @@ async def test_who_rests_or_waits_for_more_allowance_is_in_no_doubt(hooks: Hooks
         assert hooks.bus.agent("nova").state == "active"
 
 
-async def test_it_ends_with_the_agent(hooks: Hooks) -> None:
+async def test_checks_end_with_the_agent(hooks: Hooks) -> None:
     nova = await working(hooks)
     desk = Desk(hooks)
     doubts = asyncio.ensure_future(desk.doubts().run())

@@ -1,4 +1,4 @@
-"""A hook on the Unix socket while a person is asked: it hears again and again that the daemon is there."""
+"""A hook on the Unix socket during a permission request: it gets regular signs that the daemon is alive."""
 
 import asyncio
 import struct
@@ -15,7 +15,7 @@ from palaver.links.peer import Peer
 
 
 class Wire:
-    """What the client hears, in place of a transport."""
+    """A transport that collects the frames for the client."""
 
     def __init__(self) -> None:
         self._reader = FrameReader()
@@ -34,7 +34,7 @@ class Wire:
 
 
 class Asking:
-    """An agent that asks leave for something, and a person who says when."""
+    """An agent that requests permission, and a person that decides when the test says so."""
 
     def __init__(self) -> None:
         self.is_decided = asyncio.Event()
@@ -52,7 +52,7 @@ class Asking:
         return {"decision": "allow"}
 
 
-async def test_while_a_person_is_asked_the_client_hears_so_until_the_answer_and_nothing_behind_it() -> None:
+async def test_hook_gets_keepalives_until_the_decision_and_nothing_after() -> None:
     wire, asking = Wire(), Asking()
     async with asyncio.TaskGroup() as tasks:
         hook = HookConnection(

@@ -1,4 +1,4 @@
-"""One agent's conversation as its hooks tell it, and when it ends."""
+"""The conversation of one agent as its hooks report it, and its end."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def until_unconfirmed(hooks: Hooks, event: Event) -> None:
 
 
 async def given(hooks: Hooks, text: str = "look") -> tuple[Event, Caller]:
-    """Have a message go to nova with a result, of which nothing is proven."""
+    """Deliver a message to nova with a tool result, without evidence that it was read."""
     luna, nova = await pair(hooks.bus)
     message = await hooks.bus.send(luna, text, "@nova")
     assert text in await hooks.hook(nova, "PostToolUse", **BASH)
@@ -44,7 +44,7 @@ async def opened(hooks: Hooks) -> Conversation:
     return hooks.conversations.open("nova")[0]
 
 
-async def test_an_agent_has_one_conversation_until_it_ends(hooks: Hooks) -> None:
+async def test_agent_has_one_conversation_until_it_ends(hooks: Hooks) -> None:
     await pair(hooks.bus)
     assert hooks.conversations.get("nova") is None
 
@@ -64,7 +64,7 @@ async def test_an_agent_has_one_conversation_until_it_ends(hooks: Hooks) -> None
     assert again is not made
 
 
-async def test_with_the_agent_what_was_given_and_not_proven_is_unconfirmed(hooks: Hooks) -> None:
+async def test_unproven_messages_are_unconfirmed_when_the_agent_leaves(hooks: Hooks) -> None:
     message, nova = await given(hooks)
 
     await hooks.bus.submit(nova, Leave())
@@ -73,7 +73,7 @@ async def test_with_the_agent_what_was_given_and_not_proven_is_unconfirmed(hooks
     assert hooks.conversations.get("nova") is None
 
 
-async def test_who_ends_without_a_conversation_is_no_error(hooks: Hooks) -> None:
+async def test_ending_a_missing_conversation_is_not_an_error(hooks: Hooks) -> None:
     await pair(hooks.bus)
 
     await hooks.conversations.end("nova")
@@ -81,7 +81,7 @@ async def test_who_ends_without_a_conversation_is_no_error(hooks: Hooks) -> None
     assert hooks.conversations.get("nova") is None
 
 
-async def test_once_it_is_closed_the_end_of_an_agent_ends_nothing(hooks: Hooks) -> None:
+async def test_end_of_an_agent_is_ignored_after_close(hooks: Hooks) -> None:
     message, nova = await given(hooks)
     other = await hooks.bus.join("vera")
 
@@ -94,7 +94,7 @@ async def test_once_it_is_closed_the_end_of_an_agent_ends_nothing(hooks: Hooks) 
     await hooks.conversations.end("nova")
 
 
-async def test_of_several_messages_all_must_be_proven(hooks: Hooks) -> None:
+async def test_offer_is_seen_only_when_all_its_messages_are_proven(hooks: Hooks) -> None:
     luna, _ = await pair(hooks.bus)
     messages = [await hooks.bus.send(luna, text, "@nova") for text in ("one", "two")]
     conversation, _ = hooks.conversations.open("nova")
@@ -111,7 +111,7 @@ async def test_of_several_messages_all_must_be_proven(hooks: Hooks) -> None:
     hooks.conversations.remove_native(monitor.lane)
 
 
-async def test_what_no_offer_is_open_for_is_proven_alone(hooks: Hooks) -> None:
+async def test_message_without_an_open_offer_is_proven_alone(hooks: Hooks) -> None:
     luna, _ = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "one", "@nova")
     await hooks.bus.report("nova", "submitted", message.seq, lane="native")
@@ -122,7 +122,7 @@ async def test_what_no_offer_is_open_for_is_proven_alone(hooks: Hooks) -> None:
     assert grade(hooks.bus, message)[0] == "seen"
 
 
-async def test_natives_are_kept_while_there_is_something_in_them(hooks: Hooks) -> None:
+async def test_native_lanes_are_kept_while_one_is_in_use(hooks: Hooks) -> None:
     await pair(hooks.bus)
     natives = hooks.conversations.natives("nova")
     wake = Wake(lambda: None)
@@ -137,7 +137,7 @@ async def test_natives_are_kept_while_there_is_something_in_them(hooks: Hooks) -
     assert hooks.conversations.natives("nova") is not natives
 
 
-async def test_a_prompt_of_its_own_begins_the_count_of_turns_anew(hooks: Hooks) -> None:
+async def test_own_prompt_resets_the_count_of_blocked_turn_ends(hooks: Hooks) -> None:
     conversation = await opened(hooks)
     conversation.blocks = 2
 
@@ -158,7 +158,7 @@ async def test_a_prompt_of_its_own_begins_the_count_of_turns_anew(hooks: Hooks) 
         ([(Step.CALL, 1), (Step.TURN_END, 0)], 0),
     ],
 )
-async def test_sub_agents_whose_hooks_look_like_its_own_are_counted_within_a_turn(
+async def test_unmarked_sub_agents_are_counted_within_a_turn(
     hooks: Hooks, steps: list[tuple[Step, int]], count: int
 ) -> None:
     conversation = await opened(hooks)
@@ -181,7 +181,7 @@ async def test_sub_agents_whose_hooks_look_like_its_own_are_counted_within_a_tur
         ([(Step.PROMPT, 0), (Step.RESULT, 0)], False),
     ],
 )
-async def test_a_turn_whose_beginning_nobody_heard_may_be_that_of_a_sub_agent_until_it_ends(
+async def test_unmarked_turn_may_be_a_sub_agents_until_it_ends(
     hooks: Hooks, steps: list[tuple[Step, int]], is_possible: bool
 ) -> None:
     conversation = await opened(hooks)
@@ -192,7 +192,7 @@ async def test_a_turn_whose_beginning_nobody_heard_may_be_that_of_a_sub_agent_un
     assert conversation.may_be_delegated == is_possible
 
 
-async def test_only_what_a_hook_has_said_was_said_by_one(hooks: Hooks) -> None:
+async def test_only_a_state_from_a_hook_counts_as_reported_by_one(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     conversation = hooks.conversations.open("nova")[0]
     assert not conversation.has_said(hooks.bus.agent("nova"))

@@ -1,4 +1,4 @@
-"""Hooks on a bus: what goes back to the harness, what is proven, what is written down and when."""
+"""Hooks on a bus: replies to the harness, evidence, and the stored state."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ async def pair(bus: Bus) -> tuple[Caller, Caller]:
 
 
 def grade(bus: Bus, event: Event) -> tuple[str, str, str]:
-    """State, lane and grade of a message for nova."""
+    """Return state, lane and grade of a message for nova."""
     entry = bus.entry(event, "nova")
     return ("queued", "", "") if entry is None else (entry.state, entry.lane, entry.grade)
 
 
 def notice(bus: Bus, *events: Event) -> str:
-    """The prompt that a harness makes of lines of its monitor."""
+    """Return the prompt that a harness makes of the lines of its monitor."""
     lines = "\n".join(f"[new message #{event.seq}] luna → nova: x" for event in events)
     return f"<task-notification>\n<event>{lines}</event>\n</task-notification>"
 
 
-async def test_only_where_something_can_wake_it_a_session_is_told_that_it_is_woken(hooks: Hooks) -> None:
+async def test_start_text_promises_a_wake_up_only_with_a_waking_lane(hooks: Hooks) -> None:
     nova = await hooks.bus.join("nova", harness="claude", seat=seat(7))
     news = read_hook("claude", "SessionStart", {"session_id": "s1", "source": "startup"})
     assert news is not None
@@ -50,7 +50,7 @@ async def test_only_where_something_can_wake_it_a_session_is_told_that_it_is_wok
     assert held.endswith("and you are woken.")
 
 
-async def test_a_session_that_starts_is_told_its_name(hooks: Hooks) -> None:
+async def test_session_start_reports_the_name_of_the_agent(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
 
     assert "You are nova on Palaver" in await hooks.hook(nova, "SessionStart", source="startup")
@@ -58,7 +58,7 @@ async def test_a_session_that_starts_is_told_its_name(hooks: Hooks) -> None:
     assert hooks.bus.agent("nova").state == "idle"
 
 
-async def test_what_waits_goes_with_a_tool_result_and_is_proven_by_the_next_answer(hooks: Hooks) -> None:
+async def test_message_goes_with_a_tool_result_and_is_proven_by_the_next_call(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "UserPromptSubmit", prompt="go")
     message = await hooks.bus.send(luna, "look here", "@nova", intent="request")
@@ -73,9 +73,7 @@ async def test_what_waits_goes_with_a_tool_result_and_is_proven_by_the_next_answ
     assert grade(hooks.bus, message) == ("seen", "hook", "context")
 
 
-async def test_with_nothing_waiting_the_answer_is_empty_and_nothing_is_written_before_it(
-    hooks: Hooks,
-) -> None:
+async def test_reply_without_messages_is_empty_and_writes_nothing_first(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     before = hooks.bus.log.last()
 
@@ -86,7 +84,7 @@ async def test_with_nothing_waiting_the_answer_is_empty_and_nothing_is_written_b
     await hooks.settle(answer)
 
 
-async def test_an_answer_that_never_left_puts_its_messages_in_line_again(hooks: Hooks) -> None:
+async def test_messages_of_a_reply_that_was_not_sent_are_queued_again(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "look", "@nova")
     lost = await hooks.answer(nova, "PostToolUse", **BASH)
@@ -97,7 +95,7 @@ async def test_an_answer_that_never_left_puts_its_messages_in_line_again(hooks: 
     assert "look" in await hooks.hook(nova, "PostToolBatch")
 
 
-async def test_a_turn_goes_on_with_what_waits_and_not_twice_in_a_row(hooks: Hooks) -> None:
+async def test_messages_extend_a_turn_but_not_twice_in_a_row(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.bus.send(luna, "one more", "@nova")
 
@@ -109,7 +107,7 @@ async def test_a_turn_goes_on_with_what_waits_and_not_twice_in_a_row(hooks: Hook
     assert grade(hooks.bus, message)[0] == "queued"
 
 
-async def test_a_harness_that_forgets_to_say_so_is_kept_from_ending_three_times_at_most(hooks: Hooks) -> None:
+async def test_turn_end_is_blocked_three_times_at_most(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     found = []
     for number in range(5):
@@ -123,7 +121,7 @@ async def test_a_harness_that_forgets_to_say_so_is_kept_from_ending_three_times_
     assert "again" in await hooks.hook(nova, "Stop")
 
 
-async def test_mail_does_not_go_into_a_sub_agent_and_its_hooks_prove_nothing(hooks: Hooks) -> None:
+async def test_sub_agent_hooks_get_no_parent_messages_and_prove_nothing(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "look", "@nova")
 
@@ -134,7 +132,7 @@ async def test_mail_does_not_go_into_a_sub_agent_and_its_hooks_prove_nothing(hoo
     assert grade(hooks.bus, message)[0] == "submitted"
 
 
-async def test_a_start_gives_no_mail_where_a_lane_can_wake_the_agent(hooks: Hooks) -> None:
+async def test_start_delivers_no_messages_if_a_lane_can_wake_the_agent(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.bus.send(luna, "look", "@nova")
     terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL, None)
@@ -144,7 +142,7 @@ async def test_a_start_gives_no_mail_where_a_lane_can_wake_the_agent(hooks: Hook
     assert "look" not in await hooks.hook(nova, "SessionStart", source="compact")
 
 
-async def test_a_start_gives_mail_where_nothing_else_could(hooks: Hooks) -> None:
+async def test_start_delivers_messages_if_no_lane_can_wake_the_agent(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.bus.send(luna, "look", "@nova")
 
@@ -160,7 +158,7 @@ async def carried(hooks: Hooks, native: FakeLane) -> Event:
     return offer.events[0]
 
 
-async def test_what_a_monitor_has_shown_is_proven_by_hooks(hooks: Hooks) -> None:
+async def test_message_shown_by_a_monitor_is_proven_by_hooks(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     native = hooks.bus.open_lane("nova", LaneKind.NATIVE)
@@ -178,7 +176,7 @@ async def test_what_a_monitor_has_shown_is_proven_by_hooks(hooks: Hooks) -> None
 
 
 async def dropped(hooks: Hooks, luna: Caller) -> Event:
-    """Have a monitor write a line that its harness drops; the agent's terminal is in use by a person."""
+    """Have a monitor write a line that its harness drops, while a person uses the terminal."""
     native = hooks.bus.open_lane("nova", LaneKind.NATIVE)
     native.lane.silence = lambda offer: LaneAnswer.REFUSED
     hooks.bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
@@ -186,7 +184,7 @@ async def dropped(hooks: Hooks, luna: Caller) -> Event:
     return await carried(hooks, native)
 
 
-async def test_a_line_that_a_whole_turn_has_not_shown_goes_by_the_hook_that_ends_it(hooks: Hooks) -> None:
+async def test_line_not_shown_in_a_whole_turn_goes_with_the_turn_end(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     message = await dropped(hooks, luna)
@@ -202,7 +200,7 @@ async def test_a_line_that_a_whole_turn_has_not_shown_goes_by_the_hook_that_ends
     assert grade(hooks.bus, message) == ("seen", "hook", "context")
 
 
-async def test_a_withdrawn_line_that_shows_up_counts_as_seen_and_is_not_repeated(hooks: Hooks) -> None:
+async def test_withdrawn_line_that_appears_counts_as_seen_and_is_not_repeated(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     message = await dropped(hooks, luna)
@@ -218,7 +216,7 @@ async def test_a_withdrawn_line_that_shows_up_counts_as_seen_and_is_not_repeated
     assert grade(hooks.bus, message) == ("seen", "hook", "context")
 
 
-async def test_what_a_monitor_could_only_show_in_part_is_added(hooks: Hooks) -> None:
+async def test_message_truncated_by_a_monitor_is_sent_in_full(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     native = hooks.bus.open_lane("nova", LaneKind.NATIVE)
@@ -233,7 +231,7 @@ async def test_what_a_monitor_could_only_show_in_part_is_added(hooks: Hooks) -> 
     assert text == f"<pal>[new message #{message.seq}] luna → nova: one\ntwo</pal>"
 
 
-async def test_a_prompt_that_claims_messages_of_others_proves_nothing(hooks: Hooks) -> None:
+async def test_prompt_with_messages_to_others_proves_nothing(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     kira = await hooks.bus.join("kira")
     other = await hooks.bus.send(luna, "secret", "@kira")
@@ -244,7 +242,7 @@ async def test_a_prompt_that_claims_messages_of_others_proves_nothing(hooks: Hoo
     assert [hooks.bus.state(other, "kira"), hooks.bus.state(waiting, "luna")] == ["queued", "queued"]
 
 
-async def test_what_an_earlier_daemon_carried_is_proven_when_it_shows_up(hooks: Hooks) -> None:
+async def test_message_carried_by_an_earlier_daemon_is_proven_later(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "look", "@nova")
     await hooks.bus.report("nova", "submitted", message.seq, lane="native")
@@ -255,7 +253,7 @@ async def test_what_an_earlier_daemon_carried_is_proven_when_it_shows_up(hooks: 
     assert grade(hooks.bus, message)[::2] == ("seen", "context")
 
 
-async def test_a_session_that_ends_leaves_what_is_not_proven_unconfirmed(hooks: Hooks) -> None:
+async def test_unproven_message_is_unconfirmed_when_the_session_ends(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "look", "@nova")
     await hooks.hook(nova, "UserPromptSubmit", prompt="go")
@@ -270,7 +268,7 @@ async def test_a_session_that_ends_leaves_what_is_not_proven_unconfirmed(hooks: 
     assert f"maybe never read: #{message.seq}" in start
 
 
-async def test_an_agent_that_leaves_ends_its_conversation(hooks: Hooks) -> None:
+async def test_agent_that_leaves_ends_its_conversation(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     answer = await hooks.answer(nova, "SessionStart", source="startup")
     await hooks.settle(answer)
@@ -281,7 +279,7 @@ async def test_an_agent_that_leaves_ends_its_conversation(hooks: Hooks) -> None:
     assert hooks.conversations.get("nova") is None
 
 
-async def test_a_hook_does_not_take_the_session_of_another_agent(hooks: Hooks) -> None:
+async def test_hook_does_not_take_the_session_of_another_agent(hooks: Hooks) -> None:
     nova = await hooks.bus.join("nova", harness="claude", seat=seat(1))
     luna = await hooks.bus.join("luna", harness="claude", seat=seat(2))
     await hooks.hook(luna, "SessionStart", source="startup", session_id="s2")
@@ -297,9 +295,7 @@ async def test_a_hook_does_not_take_the_session_of_another_agent(hooks: Hooks) -
     assert hooks.bus.agent("nova").session == "s2"
 
 
-async def test_another_session_of_the_same_agent_is_kept_and_nothing_of_before_is_proven(
-    hooks: Hooks,
-) -> None:
+async def test_new_session_of_an_agent_is_stored_and_proves_nothing_earlier(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "UserPromptSubmit", prompt="go")
     message = await hooks.bus.send(luna, "look", "@nova")
@@ -316,7 +312,7 @@ def statuses(events: Sequence[Event]) -> list[dict[str, object]]:
     return [dict(event.payload) for event in events if event.type == "status"]
 
 
-async def test_what_an_agent_does_is_written_with_tool_command_and_file(hooks: Hooks) -> None:
+async def test_status_is_stored_with_tool_command_and_file(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     seen: list[Event] = []
     hooks.bus.log.subscribe(seen.extend)
@@ -335,7 +331,7 @@ async def test_what_an_agent_does_is_written_with_tool_command_and_file(hooks: H
     ]
 
 
-async def test_of_several_hooks_at_once_the_newest_state_holds_and_no_edit_is_lost(hooks: Hooks) -> None:
+async def test_concurrent_hooks_keep_the_newest_state_and_every_edit(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     seen: list[Event] = []
     hooks.bus.log.subscribe(seen.extend)
@@ -357,12 +353,12 @@ async def test_of_several_hooks_at_once_the_newest_state_holds_and_no_edit_is_lo
 
 
 async def hooks_started() -> None:
-    """Let every task begin and come to its wait."""
+    """Let every task start and reach its wait."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def test_a_long_message_is_cut_and_says_where_all_of_it_is(hooks: Hooks) -> None:
+async def test_long_message_is_cut_with_a_hint_to_the_full_text(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "x" * 20_000, "@nova")
 
@@ -372,7 +368,7 @@ async def test_a_long_message_is_cut_and_says_where_all_of_it_is(hooks: Hooks) -
     assert f"pal show {message.seq}" in text
 
 
-async def test_a_used_up_allowance_is_told_with_the_moment_at_which_it_ends(hooks: Hooks) -> None:
+async def test_usage_limit_is_reported_with_its_reset_time(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL)
     said = "You've hit your session limit · resets 3pm (UTC)"

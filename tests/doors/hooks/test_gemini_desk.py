@@ -1,4 +1,4 @@
-"""Hooks of Gemini CLI on a bus: what its sub-agents and its failed turns must not take along."""
+"""Hooks of Gemini CLI on a bus: its sub-agents and failed turns must not consume messages."""
 
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, seat
@@ -19,7 +19,7 @@ async def pair(bus: Bus) -> tuple[Caller, Caller]:
 
 
 async def hook(hooks: Hooks, caller: Caller, event: str, **fields: object) -> str:
-    """Call a hook of Gemini CLI whose answer arrives, and give the text in it."""
+    """Call a hook of Gemini CLI whose reply is sent, and return its text."""
     news = read_hook("gemini", event, {"session_id": "s1", **fields})
     assert news is not None
     answer = await hooks.desk.answer(caller, "gemini", news)
@@ -32,7 +32,7 @@ def state(bus: Bus, event: Event) -> str:
     return "queued" if entry is None else entry.state
 
 
-async def test_what_waits_does_not_go_into_a_sub_agent_and_comes_with_its_result(hooks: Hooks) -> None:
+async def test_sub_agent_gets_no_messages_but_its_result_carries_them(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hook(hooks, nova, "BeforeAgent", prompt="go")
     await hook(hooks, nova, "BeforeTool", **AGENT)
@@ -48,7 +48,7 @@ async def test_what_waits_does_not_go_into_a_sub_agent_and_comes_with_its_result
     assert "look here" in await hook(hooks, nova, "AfterTool", **AGENT)
 
 
-async def test_of_two_sub_agents_the_last_result_brings_it(hooks: Hooks) -> None:
+async def test_result_of_the_last_of_two_sub_agents_carries_messages(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hook(hooks, nova, "BeforeTool", **AGENT)
     await hook(hooks, nova, "BeforeTool", **AGENT)
@@ -60,7 +60,7 @@ async def test_of_two_sub_agents_the_last_result_brings_it(hooks: Hooks) -> None
     assert "look here" in await hook(hooks, nova, "AfterTool", **AGENT)
 
 
-async def test_a_daemon_that_comes_while_a_sub_agent_may_work_gives_it_nothing(hooks: Hooks) -> None:
+async def test_restarted_daemon_sends_nothing_into_a_possible_sub_agent(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.bus.submit(nova, SetStatus(state="idle"))
     await hooks.bus.submit(nova, SetStatus(state="active", detail="invoke_agent", tool="invoke_agent"))
@@ -73,9 +73,7 @@ async def test_a_daemon_that_comes_while_a_sub_agent_may_work_gives_it_nothing(h
     assert "look here" in await hook(hooks, nova, "AfterTool", **AGENT)
 
 
-async def test_a_daemon_that_comes_in_a_turn_without_sub_agents_gives_with_the_next_result(
-    hooks: Hooks,
-) -> None:
+async def test_restarted_daemon_uses_the_next_result_without_sub_agents(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.bus.submit(nova, SetStatus(state="active", detail="invoke_agent", tool="invoke_agent"))
     await hooks.bus.submit(nova, SetStatus(state="idle"))
@@ -85,7 +83,7 @@ async def test_a_daemon_that_comes_in_a_turn_without_sub_agents_gives_with_the_n
     assert "look here" in await hook(hooks, nova, "AfterTool", **SHELL)
 
 
-async def test_a_sub_agent_that_was_cut_off_is_over_with_its_turn(hooks: Hooks) -> None:
+async def test_interrupted_sub_agent_ends_with_its_turn(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hook(hooks, nova, "BeforeTool", **AGENT)
     await hook(hooks, nova, "BeforeAgent", prompt="something else")
@@ -94,7 +92,7 @@ async def test_a_sub_agent_that_was_cut_off_is_over_with_its_turn(hooks: Hooks) 
     assert "look here" in await hook(hooks, nova, "AfterTool", **SHELL)
 
 
-async def test_a_failed_turn_is_not_kept_going_and_proves_nothing(hooks: Hooks) -> None:
+async def test_failed_turn_is_not_extended_and_proves_nothing(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     given = await hooks.bus.send(luna, "with the prompt", "@nova")
     assert "with the prompt" in await hook(hooks, nova, "BeforeAgent", prompt="go")
@@ -111,7 +109,7 @@ async def test_a_failed_turn_is_not_kept_going_and_proves_nothing(hooks: Hooks) 
     assert state(hooks.bus, waiting) == "seen"
 
 
-async def test_the_end_of_a_turn_is_not_the_end_of_a_limit_that_its_terminal_shows(hooks: Hooks) -> None:
+async def test_turn_end_does_not_end_a_usage_limit_shown_on_the_terminal(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     held = await hooks.bus.join("kira", harness="gemini", seat=seat(8), holder="h")
     for agent in (nova, held):
@@ -125,7 +123,7 @@ async def test_the_end_of_a_turn_is_not_the_end_of_a_limit_that_its_terminal_sho
     assert hooks.bus.agent("kira").state == "blocked"
 
 
-async def test_a_cleared_session_takes_no_text_and_is_told_with_its_first_prompt(hooks: Hooks) -> None:
+async def test_cleared_session_gets_its_name_and_messages_with_a_prompt(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.bus.send(luna, "look here", "@nova")
 
@@ -139,7 +137,7 @@ async def test_a_cleared_session_takes_no_text_and_is_told_with_its_first_prompt
     assert second == ""
 
 
-async def test_a_late_hook_does_not_hide_a_dialog_that_the_terminal_shows(hooks: Hooks) -> None:
+async def test_late_hook_does_not_hide_a_dialog_on_the_terminal(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     await hook(hooks, nova, "BeforeAgent", prompt="go")
     terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL)

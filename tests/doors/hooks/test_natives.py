@@ -1,4 +1,4 @@
-"""What a harness has beside its hooks: monitors, and wakes that happen once."""
+"""Native lanes of a harness in addition to its hooks: monitors, and one-time wakes."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from palaver.model.request import Leave
 
 
 def woken(*events: Event) -> str:
-    """The prompt that a harness makes of what wakes it."""
+    """Return the prompt that a harness makes of a wake."""
     lines = "\n".join(f"[new message #{event.seq}] luna → nova: x" for event in events)
     return (
         "<task-notification>\n<summary>messages from Palaver</summary>\n</task-notification>\n"
@@ -24,7 +24,7 @@ def woken(*events: Event) -> str:
 
 
 async def leaving(hooks: Hooks, luna: Caller, text: str = "look") -> tuple[Event, FakeLane]:
-    """Have a message leave by a wake."""
+    """Send a message by a wake."""
     lane = hooks.bus.open_lane("nova", LaneKind.NATIVE, reaches_busy=False)
     await hooks.bus.send(luna, text, "@nova")
     (message,) = (await lane.next()).events
@@ -38,7 +38,7 @@ def unconfirmed(bus: Bus, message: Event) -> bool:
     return entry.unconfirmed
 
 
-def test_a_newer_one_that_waits_ends_the_one_before() -> None:
+def test_newer_wake_ends_the_previous_one() -> None:
     ended: list[str] = []
     natives = Natives()
     first, second = Wake(lambda: ended.append("first")), Wake(lambda: ended.append("second"))
@@ -55,7 +55,7 @@ def test_a_newer_one_that_waits_ends_the_one_before() -> None:
     assert natives.is_empty
 
 
-async def test_what_woke_a_session_is_proven_by_its_prompt_and_the_answer(hooks: Hooks) -> None:
+async def test_message_of_a_wake_is_proven_by_its_prompt_and_the_turn_end(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     message, lane = await leaving(hooks, luna)
@@ -71,7 +71,7 @@ async def test_what_woke_a_session_is_proven_by_its_prompt_and_the_answer(hooks:
     assert hooks.conversations.natives("nova").is_empty
 
 
-async def test_what_went_with_results_is_proven_by_the_next_prompt_of_somebody_else(hooks: Hooks) -> None:
+async def test_message_with_tool_results_is_proven_by_the_next_prompt(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     message, lane = await leaving(hooks, luna)
@@ -88,7 +88,7 @@ async def test_what_went_with_results_is_proven_by_the_next_prompt_of_somebody_e
     assert grade(hooks.bus, message) == ("seen", "native", "context")
 
 
-async def test_what_still_waits_at_the_end_of_a_turn_is_not_proven_by_another_prompt(hooks: Hooks) -> None:
+async def test_message_pending_at_turn_end_is_not_proven_by_another_prompt(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     message, lane = await leaving(hooks, luna)
@@ -103,7 +103,7 @@ async def test_what_still_waits_at_the_end_of_a_turn_is_not_proven_by_another_pr
     assert grade(hooks.bus, message) == ("seen", "native", "context")
 
 
-async def test_with_its_session_what_left_and_is_not_proven_is_unconfirmed(hooks: Hooks) -> None:
+async def test_unproven_wake_message_is_unconfirmed_when_the_session_ends(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     ended: list[str] = []
@@ -117,7 +117,7 @@ async def test_with_its_session_what_left_and_is_not_proven_is_unconfirmed(hooks
     assert not lane.lane.is_open
 
 
-async def test_what_woke_a_session_that_was_killed_before_any_hook_is_unconfirmed(hooks: Hooks) -> None:
+async def test_wake_message_is_unconfirmed_if_the_session_is_killed_at_once(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     message, lane = await leaving(hooks, luna)
     changed = asyncio.Event()
@@ -134,9 +134,7 @@ async def test_what_woke_a_session_that_was_killed_before_any_hook_is_unconfirme
     assert hooks.conversations.natives("nova").is_empty
 
 
-async def test_with_its_session_what_a_monitor_has_shown_is_unconfirmed_and_what_is_under_way_is_not(
-    hooks: Hooks,
-) -> None:
+async def test_session_end_leaves_only_shown_monitor_lines_unconfirmed(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "SessionStart", source="startup")
     monitor = hooks.bus.open_lane("nova")
@@ -155,7 +153,7 @@ async def test_with_its_session_what_a_monitor_has_shown_is_unconfirmed_and_what
     assert not unconfirmed(hooks.bus, under_way)
 
 
-async def test_a_monitor_leaves_nothing_to_what_waits(hooks: Hooks) -> None:
+async def test_monitor_ends_a_waiting_wake(hooks: Hooks) -> None:
     await pair(hooks.bus)
     ended: list[str] = []
     hooks.conversations.natives("nova").wait(Wake(lambda: ended.append("waits")))

@@ -1,4 +1,4 @@
-"""The hooks by which agents ask leave: which wait, and what later ones show."""
+"""Permission hooks: which ones wait, and which later hooks show that they are settled."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -43,7 +43,7 @@ async def waiting(parts: Parts) -> tuple[HookPermissions, Answer, Pending]:
     return permissions, asked, pending
 
 
-async def test_only_a_hook_that_can_be_answered_waits(parts: Parts) -> None:
+async def test_only_a_hook_that_can_carry_a_decision_waits(parts: Parts) -> None:
     permissions = HookPermissions(parts.services)
     gemini = Caller(name="nova", standing=Standing.WORKER, kind="instance", harness="gemini")
 
@@ -53,7 +53,7 @@ async def test_only_a_hook_that_can_be_answered_waits(parts: Parts) -> None:
     assert parts.permissions.all() == ()
 
 
-async def test_a_hook_of_an_agent_that_asks_too_much_does_not_wait(parts: Parts) -> None:
+async def test_hook_of_an_agent_with_too_many_requests_does_not_wait(parts: Parts) -> None:
     permissions = HookPermissions(parts.services)
     asked = answer(parts, news("PermissionRequest", **CALL))
     while len(parts.permissions.all()) < 20:
@@ -66,7 +66,7 @@ async def test_a_hook_of_an_agent_that_asks_too_much_does_not_wait(parts: Parts)
     ("is_allowed", "said"),
     [(True, {"behavior": "allow"}), (False, {"behavior": "deny", "message": "a person said no"})],
 )
-async def test_a_persons_word_goes_back_by_the_hook_that_asked(
+async def test_decision_of_a_person_is_returned_by_the_hook(
     parts: Parts, is_allowed: bool, said: dict[str, str]
 ) -> None:
     permissions, asked, pending = await waiting(parts)
@@ -77,7 +77,7 @@ async def test_a_persons_word_goes_back_by_the_hook_that_asked(
     assert found == {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": said}}
 
 
-async def test_what_was_answered_elsewhere_gets_nothing_back(parts: Parts) -> None:
+async def test_request_decided_elsewhere_returns_nothing(parts: Parts) -> None:
     permissions, asked, pending = await waiting(parts)
 
     pending.leave()
@@ -97,7 +97,9 @@ async def test_what_was_answered_elsewhere_gets_nothing_back(parts: Parts) -> No
         (news("UserPromptSubmit", prompt="go", agent_id="a1"), False),
     ],
 )
-async def test_a_later_hook_shows_what_is_settled(parts: Parts, heard: HookNews, is_over: bool) -> None:
+async def test_later_hook_shows_that_a_request_is_settled(
+    parts: Parts, heard: HookNews, is_over: bool
+) -> None:
     permissions, _, pending = await waiting(parts)
 
     permissions.hear(NOVA, heard)
@@ -105,7 +107,7 @@ async def test_a_later_hook_shows_what_is_settled(parts: Parts, heard: HookNews,
     assert pending.decided.done() is is_over
 
 
-async def test_the_hooks_of_others_settle_nothing(parts: Parts) -> None:
+async def test_hooks_of_other_agents_settle_nothing(parts: Parts) -> None:
     permissions, _, pending = await waiting(parts)
 
     permissions.hear(Caller(name="luna", standing=Standing.WORKER, kind="instance"), news("Stop"))

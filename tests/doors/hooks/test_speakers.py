@@ -1,4 +1,4 @@
-"""Hooks of sub-agents on a bus: their own mail, evidence and state, and nothing of their parent's."""
+"""Hooks of sub-agents on a bus: they have their own messages, evidence and state."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ async def pair(bus: Bus) -> tuple[Caller, Caller]:
 
 
 async def inside(hooks: Hooks, nova: Caller, event: str, **fields: object) -> str | None:
-    """Call a hook of the sub-agent and give the text in its answer; None when it is nobody's."""
+    """Call a hook of the sub-agent and return its reply text, or None if it has no agent."""
     news = read_hook("claude", event, {"session_id": "s1", **INSIDE, **fields})
     assert news is not None
     speaks = await hooks.desk.speakers.of(nova, news)
@@ -37,7 +37,7 @@ def entry(bus: Bus, message: Event) -> tuple[str, str]:
     return ("queued", "") if found is None else (found.state, found.grade)
 
 
-async def test_a_sub_agent_is_told_its_name_and_how_to_use_it(hooks: Hooks) -> None:
+async def test_sub_agent_gets_its_name_and_how_to_use_it(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
 
     text = await inside(hooks, nova, "SubagentStart")
@@ -48,7 +48,7 @@ async def test_a_sub_agent_is_told_its_name_and_how_to_use_it(hooks: Hooks) -> N
     assert (hooks.bus.agent(CHILD).parent, hooks.bus.agent(CHILD).state) == ("nova", "active")
 
 
-async def test_its_mail_goes_to_itself_and_its_parents_to_its_parent(hooks: Hooks) -> None:
+async def test_sub_agent_and_parent_each_get_their_own_messages(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.hook(nova, "UserPromptSubmit", prompt="go")
     await inside(hooks, nova, "SubagentStart")
@@ -62,7 +62,7 @@ async def test_its_mail_goes_to_itself_and_its_parents_to_its_parent(hooks: Hook
     assert to_parent == f"<pal>[new message #{others.seq}] luna → nova: for the parent</pal>"
 
 
-async def test_only_its_own_later_hooks_prove_what_it_has_read(hooks: Hooks) -> None:
+async def test_only_later_hooks_of_the_sub_agent_prove_its_messages(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await inside(hooks, nova, "SubagentStart")
     message = await hooks.bus.send(luna, "look", f"@{CHILD}")
@@ -78,7 +78,7 @@ async def test_only_its_own_later_hooks_prove_what_it_has_read(hooks: Hooks) -> 
     assert entry(hooks.bus, message) == ("seen", "context")
 
 
-async def test_what_waits_at_its_start_goes_along(hooks: Hooks) -> None:
+async def test_messages_waiting_at_its_start_are_included(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.subagents.begun("nova", "a1", "code-reviewer")
     await hooks.subagents.ended("nova", "a1")
@@ -96,7 +96,7 @@ async def test_what_waits_at_its_start_goes_along(hooks: Hooks) -> None:
     assert f"#{message.seq}] luna → nova_x_1: look" in text_of(answer)
 
 
-async def test_one_that_its_mail_keeps_from_ending_is_at_work_again(hooks: Hooks) -> None:
+async def test_sub_agent_kept_running_by_messages_is_active_again(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await inside(hooks, nova, "SubagentStart")
     await inside(hooks, nova, "PermissionRequest", **BASH)
@@ -111,7 +111,7 @@ async def test_one_that_its_mail_keeps_from_ending_is_at_work_again(hooks: Hooks
     assert (before, known.state, known.detail, known.left) == ("blocked", "active", "thinking", False)
 
 
-async def test_what_it_does_is_its_own_state(hooks: Hooks) -> None:
+async def test_sub_agent_has_its_own_state(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     await hooks.hook(nova, "PreToolUse", tool_name="Agent", tool_input={"description": "review"})
     await inside(hooks, nova, "SubagentStart")
@@ -124,7 +124,7 @@ async def test_what_it_does_is_its_own_state(hooks: Hooks) -> None:
     assert (status.payload["tool"], status.payload["file"]) == ("Edit", "/src/a.py")
 
 
-async def test_a_hook_of_one_that_is_known_writes_nothing_before_its_answer(hooks: Hooks) -> None:
+async def test_hook_of_a_known_sub_agent_writes_nothing_before_its_reply(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     await inside(hooks, nova, "SubagentStart")
     before = hooks.bus.log.last()
@@ -139,7 +139,7 @@ async def test_a_hook_of_one_that_is_known_writes_nothing_before_its_answer(hook
     await hooks.settle(answer)
 
 
-async def test_it_ends_with_its_turn_unless_mail_keeps_it(hooks: Hooks) -> None:
+async def test_sub_agent_ends_with_its_turn_unless_messages_extend_it(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await inside(hooks, nova, "SubagentStart")
     message = await hooks.bus.send(luna, "one more thing", f"@{CHILD}")
@@ -155,7 +155,7 @@ async def test_it_ends_with_its_turn_unless_mail_keeps_it(hooks: Hooks) -> None:
     assert hooks.bus.agent("nova").state == "idle"
 
 
-async def test_mail_that_keeps_it_but_never_left_does_not_keep_it(hooks: Hooks) -> None:
+async def test_sub_agent_ends_if_its_extending_reply_was_not_sent(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await inside(hooks, nova, "SubagentStart")
     message = await hooks.bus.send(luna, "one more thing", f"@{CHILD}")
@@ -171,7 +171,7 @@ async def test_mail_that_keeps_it_but_never_left_does_not_keep_it(hooks: Hooks) 
     assert entry(hooks.bus, message)[0] == "queued"
 
 
-async def test_one_that_goes_on_is_the_same_and_nothing_goes_with_its_second_start(hooks: Hooks) -> None:
+async def test_resumed_sub_agent_is_the_same_and_gets_no_second_start_text(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await inside(hooks, nova, "SubagentStart")
     await inside(hooks, nova, "SubagentStop")
@@ -185,7 +185,7 @@ async def test_one_that_goes_on_is_the_same_and_nothing_goes_with_its_second_sta
     assert [agent.name for agent in hooks.subagents.of("nova")] == [CHILD]
 
 
-async def test_a_late_hook_neither_begins_one_nor_brings_it_back(hooks: Hooks) -> None:
+async def test_late_hook_neither_begins_nor_revives_a_sub_agent(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
 
     assert await inside(hooks, nova, "SubagentStop") is None
@@ -197,14 +197,14 @@ async def test_a_late_hook_neither_begins_one_nor_brings_it_back(hooks: Hooks) -
     assert await inside(hooks, nova, "PreToolUse", **BASH) == ""
 
 
-async def test_a_hook_inside_somebody_who_has_left_is_nobodys(hooks: Hooks) -> None:
+async def test_hook_inside_an_unknown_agent_has_no_speaker(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     gone = Caller(name="nobody", standing=nova.standing, kind=nova.kind, harness="claude")
 
     assert await inside(hooks, gone, "SubagentStart") is None
 
 
-async def test_a_session_that_ends_its_turn_alone_has_no_sub_agents_left(hooks: Hooks) -> None:
+async def test_turn_end_without_background_agents_ends_all_sub_agents(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     await inside(hooks, nova, "SubagentStart")
 
@@ -216,7 +216,7 @@ async def test_a_session_that_ends_its_turn_alone_has_no_sub_agents_left(hooks: 
     assert hooks.bus.agent(CHILD).detail == "nova ended its turn without it"
 
 
-async def test_whoever_brings_the_id_of_its_call_is_known_to_be_it(hooks: Hooks) -> None:
+async def test_caller_with_a_tool_call_id_is_matched_to_its_sub_agent(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
 
     await inside(hooks, nova, "PreToolUse", **BASH)

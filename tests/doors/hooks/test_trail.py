@@ -1,4 +1,4 @@
-"""The order of hooks proves what was in a request to the model, and no more."""
+"""The order of hooks proves which messages were in a request to the model, and nothing else."""
 
 from collections.abc import Sequence
 
@@ -14,32 +14,32 @@ def news(step: Step, agent_id: str = "") -> HookNews:
 
 
 def walk(trail: Trail, *steps: Step) -> list[list[int]]:
-    """What each hook proves."""
+    """Return the messages that each hook proves."""
     return [sorted(trail.hear(news(step))) for step in steps]
 
 
-def test_what_comes_with_a_prompt_is_proven_by_the_first_tool_call() -> None:
+def test_message_with_a_prompt_is_proven_by_the_first_tool_call() -> None:
     trail = Trail()
     trail.give(Step.PROMPT, [7])
 
     assert walk(trail, Step.CALL, Step.CALL) == [[7], []]
 
 
-def test_what_comes_with_a_result_is_not_proven_by_a_call_of_the_same_answer() -> None:
+def test_message_with_a_result_is_not_proven_by_a_parallel_call() -> None:
     trail = Trail()
     trail.give(Step.RESULT, [7])
 
     assert walk(trail, Step.CALL, Step.RESULT, Step.BATCH, Step.CALL) == [[], [], [], [7]]
 
 
-def test_without_a_word_on_the_batch_the_end_of_the_turn_proves_a_result() -> None:
+def test_without_a_batch_hook_the_turn_end_proves_a_result() -> None:
     trail = Trail()
     trail.give(Step.RESULT, [7])
 
     assert walk(trail, Step.CALL, Step.RESULT, Step.TURN_END) == [[], [], [7]]
 
 
-def test_what_keeps_a_turn_from_ending_is_proven_by_its_next_end() -> None:
+def test_message_that_extends_a_turn_is_proven_by_its_next_end() -> None:
     trail = Trail()
     trail.hear(news(Step.TURN_END))
     trail.give(Step.TURN_END, [7])
@@ -47,7 +47,7 @@ def test_what_keeps_a_turn_from_ending_is_proven_by_its_next_end() -> None:
     assert walk(trail, Step.TURN_END) == [[7]]
 
 
-def test_what_a_sub_agent_does_proves_nothing() -> None:
+def test_sub_agent_hooks_prove_nothing() -> None:
     trail = Trail()
     trail.give(Step.PROMPT, [7])
 
@@ -55,7 +55,7 @@ def test_what_a_sub_agent_does_proves_nothing() -> None:
     assert walk(trail, Step.TURN_END) == [[7]]
 
 
-def test_what_came_with_a_prompt_that_nothing_answered_before_the_next_is_in_doubt() -> None:
+def test_message_of_a_prompt_without_a_response_is_doubtful() -> None:
     trail = Trail()
     trail.give(Step.PROMPT, [7])
     assert trail.take_doubtful() == frozenset()
@@ -67,7 +67,7 @@ def test_what_came_with_a_prompt_that_nothing_answered_before_the_next_is_in_dou
     assert walk(trail, Step.CALL, Step.TURN_END) == [[], []]
 
 
-def test_a_result_between_two_prompts_shows_that_the_first_came_to_the_model() -> None:
+def test_result_between_two_prompts_shows_that_the_first_was_sent() -> None:
     trail = Trail()
     trail.give(Step.PROMPT, [7])
 
@@ -75,7 +75,7 @@ def test_a_result_between_two_prompts_shows_that_the_first_came_to_the_model() -
     assert trail.take_doubtful() == frozenset()
 
 
-def test_what_was_forgotten_is_never_proven() -> None:
+def test_forgotten_message_is_never_proven() -> None:
     trail = Trail()
     trail.give(Step.PROMPT, [7])
     trail.give(Step.RESULT, [8])
@@ -85,7 +85,7 @@ def test_what_was_forgotten_is_never_proven() -> None:
     assert walk(trail, Step.TURN_END) == [[]]
 
 
-def test_only_so_many_are_followed_and_the_oldest_is_given_up() -> None:
+def test_tracked_messages_are_limited_and_the_oldest_is_dropped() -> None:
     trail = Trail()
     trail.give(Step.PROMPT, range(1, 1002))
 
@@ -96,7 +96,7 @@ def test_only_so_many_are_followed_and_the_oldest_is_given_up() -> None:
 
 
 class Model:
-    """A conversation as it really is: what was given is in the next request, and a request is answered."""
+    """A model of the conversation: messages are in the next request, and each request gets a response."""
 
     def __init__(self) -> None:
         self.pending: set[int] = set()
@@ -109,10 +109,10 @@ class Model:
 
 @st.composite
 def turns(draw: st.DrawFn) -> list[tuple[Step, bool]]:
-    """The hooks of some turns in a possible order; true where the model is asked right behind a hook."""
+    """Draw the hooks of some turns in a possible order; true if a model request follows the hook."""
     hooks: list[tuple[Step, bool]] = [(Step.START, False)]
     for _ in range(draw(st.integers(1, 3))):
-        if draw(st.booleans()):  # one that another hook keeps from the model
+        if draw(st.booleans()):  # a prompt that another hook blocks
             hooks.append((Step.PROMPT, False))
         hooks.append((Step.PROMPT, True))
         for _ in range(draw(st.integers(0, 3))):
@@ -127,7 +127,7 @@ def turns(draw: st.DrawFn) -> list[tuple[Step, bool]]:
 
 
 @given(turns(), st.sets(st.integers(0, 40)))
-def test_nothing_is_proven_that_was_not_in_a_request(
+def test_only_messages_in_a_request_are_proven(
     hooks: Sequence[tuple[Step, bool]], given_at: set[int]
 ) -> None:
     trail, model = Trail(), Model()
@@ -140,7 +140,7 @@ def test_nothing_is_proven_that_was_not_in_a_request(
             trail.give(step, [place])
             model.pending.add(place)
             if step is Step.TURN_END:
-                model.ask()  # the turn goes on
+                model.ask()  # the turn continues
         if is_asked:
             model.ask()
 

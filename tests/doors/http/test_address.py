@@ -1,4 +1,4 @@
-"""Addresses of the HTTP door, and the names under which it may be called."""
+"""Addresses of the HTTP door, and the host names it accepts."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ LOOPBACK = Address("127.0.0.1", 7420)
 
 
 @given(st.builds(Address, _hosts, st.integers(0, 65535)))
-def test_an_address_survives_being_written_and_read_back(address: Address) -> None:
+def test_address_survives_being_written_and_read_back(address: Address) -> None:
     assert parse_address(format_address(address)) == address
 
 
@@ -35,23 +35,23 @@ def test_an_address_survives_being_written_and_read_back(address: Address) -> No
         (" 0.0.0.0:1 ", Address("0.0.0.0", 1)),
     ],
 )
-def test_a_host_or_a_port_may_be_left_out(written: str, address: Address) -> None:
+def test_host_or_port_may_be_left_out(written: str, address: Address) -> None:
     assert parse_address(written) == address
 
 
 @pytest.mark.parametrize("written", ["", ":", "a:b", "1.2.3.4:70000", "http://x:1", "a b:1", "::1:80"])
-def test_what_is_no_address_is_refused(written: str) -> None:
+def test_invalid_address_is_refused(written: str) -> None:
     with pytest.raises(BadRequest, match="HOST:PORT"):
         parse_address(written)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_this_machine_alone_needs_no_word(host: str) -> None:
+def test_loopback_address_needs_no_option(host: str) -> None:
     check_reach(Address(host, 1), is_remote=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org"])
-def test_what_others_can_reach_is_opened_only_on_demand(host: str) -> None:
+def test_remote_address_needs_the_remote_option(host: str) -> None:
     with pytest.raises(BadRequest, match="--http-remote"):
         check_reach(Address(host, 1), is_remote=False)
 
@@ -59,7 +59,7 @@ def test_what_others_can_reach_is_opened_only_on_demand(host: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["127.0.0.1", "localhost:7420", "LOCALHOST:1", "[::1]:7420"])
-def test_the_names_of_this_machine_are_allowed(header: str) -> None:
+def test_names_of_this_machine_are_allowed(header: str) -> None:
     names = allowed_names(LOOPBACK, "")
 
     assert is_allowed_host(header, names)
@@ -80,26 +80,26 @@ def test_the_names_of_this_machine_are_allowed(header: str) -> None:
         "[v1.x]",
     ],
 )
-def test_other_names_are_not(header: str) -> None:
+def test_other_names_are_refused(header: str) -> None:
     names = allowed_names(LOOPBACK, "")
 
     assert not is_allowed_host(header, names)
     assert not is_allowed_origin(f"http://{header}", header, names)
 
 
-def test_names_can_be_added_and_an_address_names_itself() -> None:
+def test_names_can_be_added_and_an_address_allows_its_own_host() -> None:
     assert is_allowed_host("box.lan:80", allowed_names(Address("0.0.0.0", 1), "box.lan, other"))
     assert is_allowed_host("10.0.0.7", allowed_names(Address("10.0.0.7", 1), ""))
     assert not is_allowed_host("0.0.0.0", allowed_names(Address("0.0.0.0", 1), ""))
 
 
-def test_an_origin_is_a_page_of_the_web() -> None:
+def test_origin_must_be_a_web_page() -> None:
     assert not is_allowed_origin("null", "null", allowed_names(LOOPBACK, ""))
     assert not is_allowed_origin("file://localhost", "localhost", allowed_names(LOOPBACK, ""))
 
 
 @given(st.text(), st.text())
-def test_no_header_breaks_the_check(host: str, more: str) -> None:
+def test_any_header_can_be_checked(host: str, more: str) -> None:
     names = allowed_names(LOOPBACK, more)
 
     assert is_allowed_host(host, names) in (True, False)

@@ -1,4 +1,4 @@
-"""Who a token names: an agent of the bus, heard of now, with at most the rights the token was made with."""
+"""The caller of a token: a present agent, with at most the rights that the token was created with."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def token(name: str, standing: str = "worker") -> Token:
     return Token(id="1", name=name, standing=standing, by="human", ts=1, hash="")
 
 
-async def test_a_token_names_its_agent_which_is_heard_of(stage: Stage) -> None:
+async def test_token_names_its_agent_and_marks_it_present(stage: Stage) -> None:
     await stage.join("luna", harness="codex", is_here=False)
     assert not stage.book.is_present("luna")
 
@@ -39,7 +39,7 @@ async def test_a_token_names_its_agent_which_is_heard_of(stage: Stage) -> None:
     assert stage.book.is_present("luna")
 
 
-async def test_it_has_the_rights_of_the_token_or_of_the_agent_whichever_are_fewer(stage: Stage) -> None:
+async def test_caller_has_the_lower_rights_of_token_and_agent(stage: Stage) -> None:
     await stage.join("luna", role="operator")
     await stage.join("nova")
 
@@ -48,6 +48,6 @@ async def test_it_has_the_rights_of_the_token_or_of_the_agent_whichever_are_fewe
     assert caller_of(services(stage), token("nova", "operator")).standing is Standing.WORKER
 
 
-def test_a_token_of_nobody_is_nobody(stage: Stage) -> None:
+def test_token_of_an_unknown_agent_is_refused(stage: Stage) -> None:
     with pytest.raises(WhoAreYou, match="no ghost any more"):
         caller_of(services(stage), token("ghost"))

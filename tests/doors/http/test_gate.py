@@ -1,4 +1,4 @@
-"""The gate: who comes through, and in what words the others are refused."""
+"""The HTTP gate: accepted requests, and the errors of refused ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ NAMES = allowed_names(Address("127.0.0.1", 7420), "")
 
 @dataclass
 class Inside:
-    """An application that notes what comes in, and says yes."""
+    """An application that records its requests and returns success."""
 
     bodies: list[bytes] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Inside:
 
 @dataclass
 class Visit:
-    """One request and its answer."""
+    """One request and its response."""
 
     gate: Gate
     headers: dict[str, str]
@@ -79,7 +79,7 @@ async def secret(tmp_path: Path) -> str:
 
 @pytest.fixture
 def visit(inside: Inside, tmp_path: Path, secret: str) -> Visit:
-    """A request that comes through."""
+    """A request that is accepted."""
     headers = {
         "host": "127.0.0.1:7420",
         "authorization": f"Bearer {secret}",
@@ -88,7 +88,7 @@ def visit(inside: Inside, tmp_path: Path, secret: str) -> Visit:
     return Visit(Gate(inside, TokenBook(tmp_path), NAMES), headers)
 
 
-async def test_a_token_lets_in_and_says_who_it_is(visit: Visit, inside: Inside) -> None:
+async def test_token_is_accepted_and_identifies_the_caller(visit: Visit, inside: Inside) -> None:
     visit.headers["authorization"] = visit.headers["authorization"].replace("Bearer", "bearer")
 
     await visit.pay(b'{"a":', b"1}")
@@ -99,7 +99,7 @@ async def test_a_token_lets_in_and_says_who_it_is(visit: Visit, inside: Inside) 
 
 
 @pytest.mark.parametrize("word", ["", "Bearer pal_wrong", "Basic bHVuYTo=", "Bearer", "Bearer \xff"])
-async def test_without_a_token_nobody_comes_in(visit: Visit, inside: Inside, word: str) -> None:
+async def test_request_without_a_valid_token_is_refused(visit: Visit, inside: Inside, word: str) -> None:
     visit.headers["authorization"] = word
 
     await visit.pay(b"{}")
@@ -110,9 +110,7 @@ async def test_without_a_token_nobody_comes_in(visit: Visit, inside: Inside, wor
 
 
 @pytest.mark.parametrize("host", ["evil.com", "", "127.0.0.1.evil.com"])
-async def test_a_foreign_name_is_refused_before_anything_else(
-    visit: Visit, inside: Inside, host: str
-) -> None:
+async def test_foreign_host_is_refused_before_anything_else(visit: Visit, inside: Inside, host: str) -> None:
     visit.headers |= {"host": host, "authorization": ""}
 
     await visit.pay(b"{}")
@@ -122,7 +120,7 @@ async def test_a_foreign_name_is_refused_before_anything_else(
     assert inside.bodies == []
 
 
-async def test_a_foreign_page_is_refused_and_our_own_is_not(visit: Visit) -> None:
+async def test_foreign_origin_is_refused_and_own_origin_is_accepted(visit: Visit) -> None:
     visit.headers["origin"] = "http://evil.com"
     refused = await visit.pay(b"{}")
     assert (refused.status, refused.error["error"]) == (403, "not_allowed")
@@ -131,7 +129,7 @@ async def test_a_foreign_page_is_refused_and_our_own_is_not(visit: Visit) -> Non
     assert (await visit.pay(b"{}")).status == 200
 
 
-async def test_a_page_at_another_port_of_this_machine_is_a_foreign_page(visit: Visit) -> None:
+async def test_origin_on_another_local_port_is_foreign(visit: Visit) -> None:
     visit.headers |= {"host": "localhost:7420", "origin": "http://localhost:3000"}
 
     refused = await visit.pay(b"{}")
@@ -140,7 +138,7 @@ async def test_a_page_at_another_port_of_this_machine_is_a_foreign_page(visit: V
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])
-async def test_only_json_is_taken(visit: Visit, kind: str) -> None:
+async def test_only_json_is_accepted(visit: Visit, kind: str) -> None:
     visit.headers["content-type"] = kind
 
     await visit.pay(b"{}")
@@ -148,7 +146,7 @@ async def test_only_json_is_taken(visit: Visit, kind: str) -> None:
     assert (visit.status, visit.error["error"]) == (415, "bad_request")
 
 
-async def test_what_asks_without_a_body_needs_no_kind(visit: Visit) -> None:
+async def test_request_without_a_body_needs_no_content_type(visit: Visit) -> None:
     del visit.headers["content-type"]
     visit.method = "GET"
 
@@ -156,7 +154,7 @@ async def test_what_asks_without_a_body_needs_no_kind(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize("length", [str(LIMIT_BODY_BYTES + 1), "9" * 30, "-1", "x"])
-async def test_a_body_that_says_it_is_too_large_is_not_read(visit: Visit, length: str) -> None:
+async def test_body_declared_too_large_is_not_read(visit: Visit, length: str) -> None:
     visit.headers["content-length"] = length
 
     await visit.pay()
@@ -164,7 +162,7 @@ async def test_a_body_that_says_it_is_too_large_is_not_read(visit: Visit, length
     assert (visit.status, visit.error["error"]) == (413, "message_too_large")
 
 
-async def test_a_body_that_grows_too_large_is_cut(visit: Visit, inside: Inside) -> None:
+async def test_body_that_grows_too_large_is_refused(visit: Visit, inside: Inside) -> None:
     half = b" " * (LIMIT_BODY_BYTES // 2 + 1)
 
     await visit.pay(half, half, half)
@@ -173,13 +171,13 @@ async def test_a_body_that_grows_too_large_is_cut(visit: Visit, inside: Inside) 
     assert inside.bodies == []
 
 
-async def test_who_leaves_in_the_middle_has_sent_what_came(visit: Visit, inside: Inside) -> None:
+async def test_client_that_disconnects_midway_leaves_a_partial_body(visit: Visit, inside: Inside) -> None:
     await visit.pay(b"{", is_cut=True)
 
     assert inside.bodies == [b"{"]
 
 
-async def test_tokens_that_cannot_be_read_let_nobody_in(visit: Visit, inside: Inside, tmp_path: Path) -> None:
+async def test_unreadable_tokens_are_a_server_error(visit: Visit, inside: Inside, tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"{")
 
     await visit.pay(b"{}")
@@ -188,7 +186,7 @@ async def test_tokens_that_cannot_be_read_let_nobody_in(visit: Visit, inside: In
     assert inside.bodies == []
 
 
-async def test_what_is_not_http_is_not_answered(inside: Inside, tmp_path: Path) -> None:
+async def test_request_that_is_not_http_is_ignored(inside: Inside, tmp_path: Path) -> None:
     async def nobody(*_: object) -> Message:
         raise AssertionError
 

@@ -1,4 +1,4 @@
-"""Slow imports, beside a loop that goes on."""
+"""Slow imports while the event loop keeps running."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from palaver.doors.mcp.loading import Loader, quietly
 from palaver.doors.mcp.session import Session
 
 
-async def test_the_loop_goes_on_while_something_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_loop_runs_during_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     may_end = threading.Event()
 
     def slow() -> type[Session]:
@@ -23,19 +23,19 @@ async def test_the_loop_goes_on_while_something_is_imported(monkeypatch: pytest.
     loading = asyncio.create_task(Loader().session_class())
     await asyncio.sleep(0)
 
-    may_end.set()  # by the loop itself, which therefore was not held up
+    may_end.set()  # set by the event loop, so the loop was not blocked
 
     assert await loading is Session
 
 
-def test_the_interpreter_is_as_it_was_afterwards() -> None:
+def test_interpreter_settings_are_restored_after_an_import() -> None:
     before = sys.getswitchinterval()
 
     assert quietly(lambda: (sys.getswitchinterval() < before, gc.isenabled())) == (True, False)
     assert (sys.getswitchinterval(), gc.isenabled()) == (before, True)
 
 
-def test_an_import_that_fails_leaves_the_interpreter_as_it_was() -> None:
+def test_interpreter_settings_are_restored_after_a_failed_import() -> None:
     before = sys.getswitchinterval()
 
     def broken() -> None:

@@ -1,4 +1,4 @@
-"""What a pump keeps for the next daemon: it comes back as it was, and what is not ours is nothing."""
+"""The token that a pump keeps for the next daemon: it round-trips, and foreign content is ignored."""
 
 import json
 
@@ -15,7 +15,7 @@ _waits = st.dictionaries(st.integers(1, 2**32 - 1), st.builds(Wait, until_ms=_pl
 
 
 @given(st.none() | st.just(HANDSHAKE), _waits)
-def test_a_token_survives_being_written_and_read_back(
+def test_token_survives_being_written_and_read_back(
     handshake: dict[str, object] | None, waits: dict[int, Wait]
 ) -> None:
     token = PumpToken()
@@ -29,13 +29,13 @@ def test_a_token_survives_being_written_and_read_back(
     assert {number: again.wait(number) for number in waits} == waits
 
 
-def test_a_token_that_is_a_handshake_alone_is_that() -> None:
+def test_token_with_only_a_handshake_is_accepted() -> None:
     token = PumpToken(json.dumps(HANDSHAKE).encode())
 
     assert (token.handshake, token.wait(1)) == (HANDSHAKE, None)
 
 
-def test_what_is_settled_is_kept_no_longer() -> None:
+def test_settled_wait_is_not_kept() -> None:
     token = PumpToken()
     token.begin(7, Wait(until_ms=1, place=2))
 
@@ -48,12 +48,12 @@ def test_what_is_settled_is_kept_no_longer() -> None:
 @pytest.mark.parametrize(
     "content", [None, b"", b"\xff", b"[]", b'{"palaver/waits":5}', b'{"palaver/waits":{"x":{"until_ms":1}}}']
 )
-def test_what_is_not_ours_is_nothing(content: bytes | None) -> None:
+def test_foreign_content_is_an_empty_token(content: bytes | None) -> None:
     token = PumpToken(content)
 
     assert (token.handshake, token.wait(1)) == (None, None)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_it(content: bytes) -> None:
+def test_any_bytes_can_be_read(content: bytes) -> None:
     assert PumpToken(content).wait(1) is None

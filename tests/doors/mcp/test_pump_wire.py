@@ -1,4 +1,4 @@
-"""The pump's frames, and ids found in what is no message."""
+"""The frames of the pump, and ids found in invalid messages."""
 
 import json
 
@@ -28,24 +28,24 @@ def _ends(line: bytes) -> bytes:
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=50))
-def test_a_numbered_line_survives_being_written_and_read_back(number: int, line: bytes) -> None:
+def test_numbered_line_survives_being_written_and_read_back(number: int, line: bytes) -> None:
     ((kind, payload),) = FrameReader().feed(line_frame(number, line))
 
     assert (kind, *numbered(payload)) == (b"L", number, line)
 
 
-def test_the_same_line_of_the_same_client_has_the_same_key_and_no_other_has_it() -> None:
+def test_request_key_is_unique_per_client_and_line() -> None:
     keys = {call_key(client * 16, number) for client in (b"a", b"b") for number in (1, 2) for _ in range(2)}
 
     assert sorted(map(len, keys)) == [16, 16, 16, 16]
 
 
-def test_a_line_without_a_number_is_refused() -> None:
+def test_line_without_a_number_is_refused() -> None:
     with pytest.raises(BadRequest):
         numbered(b"abc")
 
 
-def test_an_error_is_one_line_of_json_rpc() -> None:
+def test_error_is_one_line_of_json_rpc() -> None:
     line = error_line("a", -32700, "no")
 
     assert line.endswith(b"\n")
@@ -53,7 +53,7 @@ def test_an_error_is_one_line_of_json_rpc() -> None:
 
 
 @given(_ids, st.booleans())
-def test_the_id_of_a_line_that_is_too_long_is_found_at_either_end(id: str | int, is_first: bool) -> None:
+def test_id_of_an_oversized_line_is_found_at_either_end(id: str | int, is_first: bool) -> None:
     head: dict[str, object] = {"jsonrpc": "2.0", "id": id}
     body: dict[str, object] = {"method": "tools/call", "params": {"id": 99, "x": "y" * 3 * END_BYTES}}
     line = json.dumps({**head, **body} if is_first else {**body, **head}).encode()
@@ -64,12 +64,12 @@ def test_the_id_of_a_line_that_is_too_long_is_found_at_either_end(id: str | int,
 @pytest.mark.parametrize(
     "line", [b"x" * 9000, b'{"params":{"id":1},' + b" " * 9000 + b"}", b'{"id":null' + b" " * 9000]
 )
-def test_a_long_line_without_an_id_has_none(line: bytes) -> None:
+def test_long_line_without_an_id_has_no_id(line: bytes) -> None:
     assert id_of_ends(_ends(line)) is None
 
 
 @pytest.mark.parametrize("padding", [b"", b" " * 9000])
-def test_the_id_of_what_is_nested_too_deeply_is_found(padding: bytes) -> None:
+def test_id_of_a_deeply_nested_message_is_found(padding: bytes) -> None:
     deep = b'"params":' + b"[" * 3000 + b"]" * 3000
 
     assert id_of(b'{"jsonrpc":"2.0","id":7,' + deep + padding + b"}") == 7
@@ -81,11 +81,11 @@ _odd_ids = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity
 
 
 @given(st.dictionaries(st.sampled_from(["id", "method", "params"]), _odd_ids))
-def test_whether_there_is_an_id_does_not_depend_on_what_it_is(message: dict[str, object]) -> None:
+def test_presence_of_an_id_does_not_depend_on_its_value(message: dict[str, object]) -> None:
     assert has_id(json.dumps(message).encode()) == ("id" in message)
 
 
-def test_a_long_id_that_is_no_text_is_none() -> None:
+def test_long_id_with_invalid_text_is_ignored() -> None:
     assert id_of_ends(b'{"id":"\\q"' + b" " * 9000) is None
 
 
@@ -104,12 +104,12 @@ def test_a_long_id_that_is_no_text_is_none() -> None:
         (rb'["\ud800"]', None),
     ],
 )
-def test_the_id_of_a_line_that_is_no_message_is_found(line: bytes, id: object) -> None:
+def test_id_of_an_invalid_message_is_found(line: bytes, id: object) -> None:
     assert id_of(line) == id
 
 
 @given(st.text(max_size=9), st.characters(categories=["Cs"]), st.text(max_size=9))
-def test_half_of_a_pair_is_found_wherever_it_stands(before: str, half: str, behind: str) -> None:
+def test_lone_surrogate_is_found_anywhere(before: str, half: str, behind: str) -> None:
     line = json.dumps({"id": 7, "params": {"a": [before, {"b": before + half + behind}]}}).encode()
 
     assert has_half_pair(line)
@@ -117,12 +117,12 @@ def test_half_of_a_pair_is_found_wherever_it_stands(before: str, half: str, behi
 
 
 @given(st.recursive(st.none() | st.text() | st.integers(), st.lists))
-def test_text_of_whole_characters_has_no_half_of_a_pair(value: object) -> None:
+def test_valid_text_has_no_lone_surrogate(value: object) -> None:
     assert not has_half_pair(json.dumps(value).encode())
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_the_search_for_an_id(line: bytes) -> None:
+def test_any_bytes_can_be_searched_for_an_id(line: bytes) -> None:
     assert isinstance(id_of(line), str | int | None)
     assert isinstance(id_of_ends(line), str | int | None)
     assert not has_half_pair(line)

@@ -1,4 +1,4 @@
-"""What a line is: a message, or why it is none. And what a client that goes leaves behind."""
+"""Parsing of lines as messages or errors, and clients that disconnect early."""
 
 import asyncio
 
@@ -11,14 +11,14 @@ from palaver.doors.tools.calls import Answer
 
 
 @pytest.mark.parametrize("id", ["1", '"a"', "123456789012345678901234567890"])
-def test_a_request_has_an_id_that_is_a_text_or_a_whole_number(id: str) -> None:
+def test_request_id_is_text_or_a_whole_number(id: str) -> None:
     message = Session.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
 
     assert getattr(message, "method", "") == "tools/list"
 
 
 @pytest.mark.parametrize("id", ["1.5", "null", "true", "[]", '{"a":1}'])
-def test_a_request_with_another_id_is_refused_and_no_notification(id: str) -> None:
+def test_request_with_another_id_is_refused_and_not_a_notification(id: str) -> None:
     message = Session.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
 
     assert isinstance(message, BadLine)
@@ -26,7 +26,7 @@ def test_a_request_with_another_id_is_refused_and_no_notification(id: str) -> No
     assert "a whole number" in message.sentence
 
 
-def test_a_message_without_an_id_is_a_notification() -> None:
+def test_message_without_an_id_is_a_notification() -> None:
     message = Session.read(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
     assert not isinstance(message, BadLine)
@@ -46,7 +46,7 @@ def test_a_message_without_an_id_is_a_notification() -> None:
     ],
     ids=["half", "list", "method", "deep", "half pair", "half pair in a name", "half of both", "deep pair"],
 )
-def test_what_is_no_message_is_refused_with_what_is_wrong(line: bytes, code: int, words: str) -> None:
+def test_invalid_message_is_refused_with_the_reason(line: bytes, code: int, words: str) -> None:
     message = Session.read(line)
 
     assert isinstance(message, BadLine)
@@ -54,7 +54,7 @@ def test_what_is_no_message_is_refused_with_what_is_wrong(line: bytes, code: int
     assert words in message.sentence
 
 
-def test_a_whole_pair_and_an_escaped_backslash_before_a_u_are_text_like_any_other() -> None:
+def test_surrogate_pair_and_escaped_backslash_are_normal_text() -> None:
     for text in (rb"\ud83d\ude00", rb"\\ud800"):
         message = Session.read(rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"' + text + rb'"}}')
 
@@ -69,7 +69,7 @@ HANDSHAKE = {
 
 
 @pytest.mark.parametrize("steps", range(12))
-async def test_a_client_that_goes_in_its_first_moments_is_no_failure(
+async def test_client_that_disconnects_early_causes_no_error(
     steps: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def call(context: object, params: object) -> Answer:

@@ -1,4 +1,4 @@
-"""Arguments of a call, checked."""
+"""Validation of tool arguments."""
 
 from contextlib import suppress
 from typing import Any
@@ -33,7 +33,7 @@ _json = st.recursive(
 )
 
 
-def test_what_fits_comes_through_as_it_is() -> None:
+def test_valid_arguments_are_unchanged() -> None:
     given: dict[str, object] = {
         "text": "a",
         "texts": ["b", "c"],
@@ -46,7 +46,7 @@ def test_what_fits_comes_through_as_it_is() -> None:
     assert checked_arguments(TOOL, given) == given
 
 
-def test_an_empty_list_is_the_desks_to_refuse() -> None:
+def test_empty_list_is_left_to_the_tool() -> None:
     assert checked_arguments(TOOL, {"text": "a", "texts": []}) == {"text": "a", "texts": []}
 
 
@@ -71,7 +71,9 @@ def test_null_is_left_out_and_a_whole_float_is_a_number() -> None:
         ({"text": "a", "other": 1}, "has no parameter 'other'; it takes text, texts"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(arguments: dict[str, Any] | None, words: str) -> None:
+def test_invalid_arguments_are_refused_with_the_expected_type(
+    arguments: dict[str, Any] | None, words: str
+) -> None:
     with pytest.raises(BadRequest) as refused:
         checked_arguments(TOOL, arguments)
 
@@ -79,7 +81,7 @@ def test_what_does_not_fit_is_refused_with_what_would(arguments: dict[str, Any] 
 
 
 @given(st.sampled_from(TOOLS), st.dictionaries(st.text(max_size=12), _json, max_size=4), st.data())
-def test_any_object_is_taken_or_refused(tool: Tool, wild: dict[str, object], data: st.DataObject) -> None:
+def test_any_object_is_accepted_or_refused(tool: Tool, wild: dict[str, object], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from([param.name for param in tool.params] or ["x"])))
     arguments = {**wild, **{name: data.draw(_json) for name in chosen}}
 

@@ -1,4 +1,4 @@
-"""One tool call: what the desk is asked, and how it is answered."""
+"""One tool call: the arguments passed to the room services, and the result."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -21,7 +21,7 @@ LAST = 9
 
 @dataclass
 class FakeDesk:
-    """Notes what it is asked, and gives what it was told to."""
+    """Record all calls and return the prepared result."""
 
     answer: dict[str, object] | Exception = field(default_factory=dict)
     asked: list[tuple[str, Caller, dict[str, Any]]] = field(default_factory=list)
@@ -66,7 +66,7 @@ async def call(desk: FakeDesk, tool: str, /, offered: tuple[Tool, ...] = TOOLS, 
     return await call_tool(cast("Services", FakeServices(desk)), offered, asked)
 
 
-async def test_a_tool_is_the_desks_method_of_that_name(desk: FakeDesk) -> None:
+async def test_tool_calls_the_method_of_its_name(desk: FakeDesk) -> None:
     desk.answer = {"status": "left"}
 
     answer = await call(desk, "leave_room", room_id="r", key=KEY)
@@ -76,34 +76,32 @@ async def test_a_tool_is_the_desks_method_of_that_name(desk: FakeDesk) -> None:
 
 
 @pytest.mark.parametrize("tool", ["list_agents", "inbox"])
-async def test_what_only_reads_needs_no_key(desk: FakeDesk, tool: str) -> None:
+async def test_read_only_tools_get_no_request_key(desk: FakeDesk, tool: str) -> None:
     await call(desk, tool, key=KEY)
 
     assert desk.asked == [(tool, LUNA, {})]
 
 
-async def test_a_list_without_anybody_is_nobody_and_not_everybody(desk: FakeDesk) -> None:
+async def test_empty_recipient_list_is_refused(desk: FakeDesk) -> None:
     answer = await call(desk, "send", text="hello", to=[])
 
     assert answer.is_refusal
     assert answer.content["error"] == "bad_request"
 
 
-async def test_what_kinds_of_events_there_can_be_is_the_desks_to_say(desk: FakeDesk) -> None:
+async def test_event_types_are_checked_by_the_room_services(desk: FakeDesk) -> None:
     await call(desk, "wait_for_events", room_id="r", event_type=[])
 
     assert desk.asked[0][2]["event_type"] == []
 
 
-async def test_what_is_wrong_with_a_hint_is_the_desks_to_say_behind_what_is_wrong_with_the_body(
-    desk: FakeDesk,
-) -> None:
+async def test_delivery_hint_is_checked_by_the_room_services(desk: FakeDesk) -> None:
     await call(desk, "send_message", room_id="r", body="", delivery_hint="loud")
 
     assert desk.asked[0][2] == {"room_id": "r", "body": "", "delivery_hint": "loud"}
 
 
-async def test_a_wait_stays_below_a_minute_unless_it_is_told_otherwise(desk: FakeDesk) -> None:
+async def test_default_wait_is_below_a_minute(desk: FakeDesk) -> None:
     await call(desk, "wait_for_turn", room_id="r")
     await call(desk, "wait_for_events", room_id="r", max_wait_ms=90_000)
 
@@ -112,9 +110,7 @@ async def test_a_wait_stays_below_a_minute_unless_it_is_told_otherwise(desk: Fak
 
 
 @pytest.mark.parametrize(("asked_ms", "wait_ms"), [(None, WAIT_MS), (7, 7), (-1, 0), (10**9, LIMIT_WAIT_MS)])
-async def test_it_is_told_how_a_call_waits_before_it_does(
-    desk: FakeDesk, asked_ms: int | None, wait_ms: int
-) -> None:
+async def test_wait_is_announced_before_it_starts(desk: FakeDesk, asked_ms: int | None, wait_ms: int) -> None:
     told: list[Wait] = []
     desk.answer = RuntimeError("it never came so far")
 
@@ -127,7 +123,7 @@ async def test_it_is_told_how_a_call_waits_before_it_does(
 @pytest.mark.parametrize(
     ("spent_ms", "rest_ms"), [(0, 90_000), (60_000, 30_000), (90_001, 0), (-5000, 90_000)]
 )
-async def test_a_wait_that_is_made_again_goes_on_for_the_rest_of_its_time(
+async def test_repeated_wait_continues_for_the_rest_of_its_time(
     desk: FakeDesk, spent_ms: int, rest_ms: int
 ) -> None:
     waited = Wait(until_ms=START_MS + 90_000 - spent_ms, place=5)
@@ -143,19 +139,19 @@ async def test_a_wait_that_is_made_again_goes_on_for_the_rest_of_its_time(
 
 
 @pytest.mark.parametrize(("path", "absolute"), [("a/../b", "/w/b"), (".", "/w"), ("/x/./y", "/x/y")])
-async def test_a_path_is_made_absolute(desk: FakeDesk, path: str, absolute: str) -> None:
+async def test_path_is_made_absolute(desk: FakeDesk, path: str, absolute: str) -> None:
     await call(desk, "join_path", context_path=path, cwd="/w")
 
     assert desk.asked[0][2]["context_path"] == absolute
 
 
-async def test_a_relative_path_from_nowhere_is_refused(desk: FakeDesk) -> None:
+async def test_relative_path_without_a_working_directory_is_refused(desk: FakeDesk) -> None:
     answer = await call(desk, "list_rooms", context_path="a")
 
     assert (answer.is_refusal, answer.content["error"], desk.asked) == (True, "bad_request", [])
 
 
-async def test_a_refusal_is_an_answer(desk: FakeDesk) -> None:
+async def test_error_is_returned_as_a_result(desk: FakeDesk) -> None:
     desk.answer = BadRequest("not like this")
 
     answer = await call(desk, "inbox")
@@ -163,7 +159,7 @@ async def test_a_refusal_is_an_answer(desk: FakeDesk) -> None:
     assert answer == Answer({"error": "bad_request", "message": "not like this"}, is_refusal=True)
 
 
-async def test_who_may_not_is_told_so(desk: FakeDesk) -> None:
+async def test_unidentified_caller_gets_an_error(desk: FakeDesk) -> None:
     async def nobody(tool: Tool) -> Caller:
         raise WhoAreYou("you could be two")
 
@@ -172,7 +168,7 @@ async def test_who_may_not_is_told_so(desk: FakeDesk) -> None:
     assert (answer.content["error"], desk.asked) == ("who_are_you", [])
 
 
-async def test_a_mistake_of_our_own_is_no_silence(desk: FakeDesk) -> None:
+async def test_internal_error_is_reported_without_details(desk: FakeDesk) -> None:
     desk.answer = RuntimeError("secret of the inside")
 
     answer = await call(desk, "inbox")
@@ -182,7 +178,7 @@ async def test_a_mistake_of_our_own_is_no_silence(desk: FakeDesk) -> None:
 
 
 @pytest.mark.parametrize("tool", ["join_path", "no_such_tool"])
-async def test_a_tool_that_is_not_offered_is_not_there(desk: FakeDesk, tool: str) -> None:
+async def test_tool_outside_the_offered_groups_is_unknown(desk: FakeDesk, tool: str) -> None:
     answer = await call(desk, tool, offered=choose_tools("notes"))
 
     assert answer.content["error"] == "bad_request"
@@ -197,7 +193,7 @@ async def test_a_tool_that_is_not_offered_is_not_there(desk: FakeDesk, tool: str
         ("wait_for_turn", {"status": "not_yet", "hint": "as the desk says"}, "as the desk says"),
     ],
 )
-async def test_a_wait_in_vain_says_how_to_go_on(
+async def test_wait_without_a_result_says_how_to_continue(
     desk: FakeDesk, tool: str, found: dict[str, object], hint: str
 ) -> None:
     desk.answer = found
@@ -215,9 +211,7 @@ async def test_a_wait_in_vain_says_how_to_go_on(
         ("get_room_state", {"status": "not_yet"}),
     ],
 )
-async def test_nothing_is_added_to_what_was_found(
-    desk: FakeDesk, tool: str, found: dict[str, object]
-) -> None:
+async def test_result_is_returned_unchanged(desk: FakeDesk, tool: str, found: dict[str, object]) -> None:
     desk.answer = found
 
     assert (await call(desk, tool, room_id="r")).content == found

@@ -1,4 +1,4 @@
-"""The tools as data: small enough, complete, chosen by group."""
+"""The tools as data: size, completeness, and selection by group."""
 
 import inspect
 
@@ -32,19 +32,19 @@ PROMISED = {
     "list_agents": "",
     "inbox": "limit?",
 }
-"""Names and parameters that outsiders rely on."""
+"""Names and parameters that external clients rely on."""
 
 
 async def _listed(offered: tuple[Tool, ...]) -> bytes:
-    """The list as it goes over the wire."""
+    """Return the tool list as it is sent over the wire."""
 
     async def call(context: object, params: object) -> None:
         raise AssertionError
 
-    server = make_server("1", offered, call)  # type: ignore[arg-type]  # it is never called
+    server = make_server("1", offered, call)  # type: ignore[arg-type]  # never called
     entry = server.get_request_handler("tools/list")
     assert entry is not None
-    result = await entry.handler(None, None)  # type: ignore[arg-type]  # it looks at neither
+    result = await entry.handler(None, None)  # type: ignore[arg-type]  # uses neither argument
     assert not isinstance(result, dict)
     assert result is not None
     return result.model_dump_json(by_alias=True, exclude_none=True).encode()
@@ -62,19 +62,19 @@ def test_every_promised_tool_has_exactly_its_parameters() -> None:
 @pytest.mark.parametrize(
     "tool", [tool for tool in TOOLS if tool.name not in ("send", "hook")], ids=lambda tool: tool.name
 )
-def test_the_desk_takes_every_parameter_of_a_tool(tool: Tool) -> None:
+def test_room_services_accept_every_parameter_of_a_tool(tool: Tool) -> None:
     parameters = inspect.signature(getattr(Desk, tool.name)).parameters
 
     assert {param.name for param in tool.params} <= set(parameters)
 
 
-async def test_the_whole_list_with_its_schemas_stays_under_twelve_kilobytes() -> None:
+async def test_tool_list_with_schemas_is_below_twelve_kilobytes() -> None:
     line = await _listed(choose_tools(None))
 
     assert len(line) + len(INSTRUCTIONS.encode()) < LIMIT_BYTES
 
 
-async def test_the_list_is_json_schema_with_what_is_required() -> None:
+async def test_tool_list_is_json_schema_with_required_parameters() -> None:
     listed = msgspec.json.decode(await _listed(choose_tools("stick")))
 
     (one,) = [tool for tool in listed["tools"] if tool["name"] == "takeover_stick"]
@@ -89,7 +89,7 @@ async def test_the_list_is_json_schema_with_what_is_required() -> None:
     }
 
 
-def test_a_choice_and_a_help_stand_in_the_schema() -> None:
+def test_schema_contains_choices_and_descriptions() -> None:
     (send,) = [tool for tool in TOOLS if tool.name == "send"]
 
     properties = input_schema(send.params)["properties"]
@@ -99,14 +99,14 @@ def test_a_choice_and_a_help_stand_in_the_schema() -> None:
     assert properties["yes"]["description"] == "Needed for more than five."
 
 
-def test_groups_choose_tools_and_all_that_are_for_a_model_are_the_default() -> None:
+def test_groups_select_tools_and_the_default_is_all_model_tools() -> None:
     assert choose_tools(None) == tuple(tool for tool in TOOLS if tool.group != "hooks")
     assert {tool.group for tool in choose_tools("rooms, notes")} == {"rooms", "notes"}
     assert choose_tools(",".join(GROUPS)) == TOOLS
 
 
 @pytest.mark.parametrize("words", ["rooms,dance", "dance", "", ","])
-def test_a_group_that_does_not_exist_is_refused_with_those_that_do(words: str) -> None:
+def test_unknown_group_is_refused_with_the_known_ones(words: str) -> None:
     with pytest.raises(UsageError) as refused:
         choose_tools(words)
 
