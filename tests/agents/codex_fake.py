@@ -1,4 +1,4 @@
-"""An app-server of Codex that is not one: it speaks its wire, and does what a test says."""
+"""A fake Codex app-server: it speaks the real protocol and is controlled by the test."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ Fields = dict[str, Any]
 
 
 class FakeCodex:
-    """Answers its clients, keeps what they say, and tells them what a test tells it to."""
+    """Answer clients, record their messages, and send them messages that the test chooses."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,9 +25,9 @@ class FakeCodex:
         self.said: list[Fields] = []
         """Every message of every client, in order."""
         self.refusals: dict[str, Fields] = {}
-        """What a method is refused with."""
+        """The error that each method is refused with."""
         self.silent: set[str] = set()
-        """Methods that get no answer."""
+        """Methods that get no reply."""
         self.turns: dict[str, Fields] = {}
         """The newest turn of each thread, as a subscription shows it."""
         self.on_turn: Callable[[Fields], None] = self.begin_turn
@@ -40,7 +40,7 @@ class FakeCodex:
         self._server = await asyncio.start_unix_server(self._serve, str(self.path))
 
     async def close(self) -> None:
-        """Die, as a server does: every connection breaks."""
+        """Close like a server that dies: every connection breaks."""
         if self._server is not None:
             self._server.close()
             for writer in self._writers:
@@ -48,44 +48,44 @@ class FakeCodex:
             self._server = None
 
     def add_thread(self, name: str, **fields: object) -> None:
-        """Have a thread that a person works in."""
+        """Add a thread that a person works in."""
         self.threads[name] = {"id": name, "ephemeral": False, "status": {"type": "idle"}, **fields}
 
     def release(self, method: str, **answer: object) -> None:
-        """Answer the newest silent request of a kind: with a result, or with `error`."""
+        """Reply to the newest unanswered request of a method: with a result, or with `error`."""
         asked = [one for one in self.said if one.get("method") == method][-1]
         self._send({"id": asked["id"], **(answer if "error" in answer else {"result": answer})})
 
-    # What it says
+    # Messages to the clients
 
     def tell(self, method: str, **params: object) -> None:
-        """Say something that is not answered."""
+        """Send a notification, which needs no reply."""
         self._send({"method": method, "params": params})
 
     def ask(self, number: int, method: str, **params: object) -> None:
-        """Ask the clients something that a person should answer."""
+        """Send the clients a request that a person should answer."""
         self._send({"id": number, "method": method, "params": params})
 
     def set_status(self, thread: str, kind: str, *flags: str) -> None:
-        """Change what a thread does, and say so."""
+        """Change the status of a thread and notify the clients."""
         status: Fields = {"type": kind, **({"activeFlags": list(flags)} if kind == "active" else {})}
         self.threads[thread]["status"] = status
         self.tell("thread/status/changed", threadId=thread, status=status)
 
     def begin_turn(self, asked: Fields) -> None:
-        """Begin a turn as a text asks for it, and show the text in the thread."""
+        """Begin a turn for a submitted text, and show the text in the thread."""
         thread = asked["threadId"]
         self.set_status(thread, "active")
         self.tell("turn/started", threadId=thread, turn={"id": self.turns[thread]["id"]})
         self.show(thread, asked["clientUserMessageId"])
 
     def show(self, thread: str, key: str) -> None:
-        """Say that a text of a client is in a thread."""
+        """Notify the clients that a client's text is now in a thread."""
         item = {"type": "userMessage", "id": f"item-{key}", "clientId": key, "content": []}
         self.tell("item/started", threadId=thread, item=item)
 
     def end_turn(self, thread: str, **turn: object) -> None:
-        """End the turn that runs."""
+        """End the running turn."""
         self.set_status(thread, "idle")
         self.tell("turn/completed", threadId=thread, turn={"id": self.turns[thread]["id"], **turn})
 
@@ -98,7 +98,7 @@ class FakeCodex:
         for writer in self._writers:
             writer.write(data)
 
-    # What it hears
+    # Messages from the clients
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -157,7 +157,7 @@ class FakeCodex:
         return {}
 
     async def heard(self, method: str, count: int = 1) -> Fields:
-        """Wait for a message of a kind, the `count`th, and give its parameters."""
+        """Wait for the `count`th message of a method and return its parameters."""
         async with asyncio.timeout(LIMIT_S):
             while len(found := [one for one in self.said if one.get("method") == method]) < count:
                 self._news.clear()
@@ -167,13 +167,13 @@ class FakeCodex:
 
     @property
     def answers(self) -> list[Fields]:
-        """What clients have answered to what was asked of them."""
+        """Replies of the clients to requests of the server."""
         return [one for one in self.said if "method" not in one]
 
 
 @asynccontextmanager
 async def fake_codex(folder: Path) -> AsyncIterator[FakeCodex]:
-    """A server for the length of a block."""
+    """Run a server for the length of a block."""
     server = FakeCodex(folder / f"codex-{os.getpid()}.sock")
     await server.open()
     try:

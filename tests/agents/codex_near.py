@@ -1,4 +1,4 @@
-"""A holder's half beside a Codex that is not one: a bus, and a lane that is on it."""
+"""A bus connection and a native lane, as a holder has them, connected to a fake Codex app-server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -20,7 +20,7 @@ TOOL = {"id": "a", "type": "commandExecution", "command": "make"}
 
 
 class Near:
-    """A holder's half: a bus, and a lane that is on it."""
+    """The parts of a holder that use Codex: a bus connection and a native lane."""
 
     def __init__(self, stage: Stage, server: FakeCodex, *, tools_limit_s: float = LIMIT_S) -> None:
         self.daemon = stage.daemon
@@ -67,7 +67,7 @@ class Near:
 
 @asynccontextmanager
 async def near(stage: Stage, *threads: str) -> AsyncIterator[Near]:
-    """A lane that is open, with the bus there and a server with these threads."""
+    """Open a native lane, with a connection to the bus and a server that has these threads."""
     async with fake_codex(stage.home) as server:
         for thread in threads or ("one",):
             server.add_thread(thread)
@@ -85,7 +85,7 @@ async def near(stage: Stage, *threads: str) -> AsyncIterator[Near]:
 
 
 async def work(holder: Near) -> None:
-    """Have a turn run, with a tool in it."""
+    """Start a turn with a running tool."""
     holder.server.turns["one"] = {"id": "turn-9", "status": "inProgress", "items": []}
     holder.server.set_status("one", "active")
     holder.server.tell("turn/started", threadId="one", turn={"id": "turn-9"})

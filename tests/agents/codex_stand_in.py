@@ -1,9 +1,9 @@
-"""A program called codex: an app-server that speaks the wire of the real one, or a screen that shows nothing.
+"""A stand-in for the program `codex`: an app-server that speaks the real protocol, or an empty screen.
 
     python -m tests.agents.codex_stand_in app-server --listen unix://PATH ...
     python -m tests.agents.codex_stand_in --remote unix://PATH ...
 
-The server writes each text that it takes as a turn into the file that `CODEX_TEXTS` names, one in a line.
+The server appends each text that starts a turn to the file named in `CODEX_TEXTS`, one per line.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.agents.codex_fake import FakeCodex, Fields
 
 
 async def serve(path: Path, texts: Path) -> None:
-    """Be the server until the process is ended."""
+    """Run the server until the process is ended."""
     server = FakeCodex(path)
     server.add_thread("one")
 

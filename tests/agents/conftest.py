@@ -1,4 +1,4 @@
-"""A stage for each test."""
+"""The stage fixture of the agent tests."""
 
 import shutil
 import tempfile
@@ -11,7 +11,7 @@ from tests.agents.stage import Stage, new_stage
 
 @pytest_asyncio.fixture
 async def stage() -> AsyncIterator[Stage]:
-    """A home under a short path, with its daemon."""
+    """Yield a home under a short path, with its fake daemon."""
     folder = Path(tempfile.mkdtemp(prefix="pal-agents-"))
     try:
         async with new_stage(folder / "home") as made:

@@ -1,7 +1,7 @@
-"""Many agents in terminals at once, with a real daemon and real holders, and what each of them read.
+"""Many agents in terminals at once, with a real daemon and real holders, and a record of each agent's input.
 
-The programs are `moods.py`: every byte that reaches one is written down with its mood, so that what must
-never have been typed is found afterwards, whatever the order of things was.
+The programs are `moods.py`. Each one records every byte it reads together with its mood, so that forbidden
+input is found afterwards, in whatever order things happened.
 """
 
 import json
@@ -37,7 +37,7 @@ def plain_head(typed: bytes) -> bytes:
 
 
 def until(is_so: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
-    """Look until something is so, and leave the processors to those it is about."""
+    """Poll until a condition is true; sleep between the polls to leave the processors to the agents."""
     end = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < end, "it never came to be so"
@@ -46,7 +46,7 @@ def until(is_so: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """One scripted agent: where it writes down what it reads, and where it takes orders."""
+    """One scripted agent, with the file that records its input and the pipe that takes its orders."""
 
     name: str
     look: str
@@ -66,7 +66,7 @@ class Scripted:
         return [sys.executable, "-ISE", program, str(self.record), str(self.orders), self.look]
 
     def order(self, *orders: str) -> None:
-        """Tell it what to be like."""
+        """Send orders, such as a mood to change to."""
         pipe = os.open(self.orders, os.O_WRONLY)
         try:
             os.write(pipe, "".join(f"{order}\n" for order in orders).encode())
@@ -74,17 +74,17 @@ class Scripted:
             os.close(pipe)
 
     def lines(self) -> list[tuple[str, str]]:
-        """All that it wrote down so far, as pairs."""
+        """Return the complete lines of the record, as pairs."""
         text = self.record.read_text() if self.record.exists() else ""
         whole, _, _ = text.rpartition("\n")
         return [(line.split(" ")[0], line.split(" ")[1]) for line in whole.splitlines()]
 
     def sent(self) -> list[str]:
-        """What stood in the composer at each Enter."""
+        """Return the content of the composer at each Enter."""
         return [plain_head(bytes.fromhex(value)).decode() for word, value in self.lines() if word == "sent"]
 
     def keys(self, *words: str) -> bytes:
-        """All that it read, or only what it read in these moods, without what a person typed."""
+        """Return all input, or the input read in these moods, without the keys of the person."""
         wanted = {f"read:{word}" for word in words}
         typed = b"".join(
             key
@@ -95,7 +95,7 @@ class Scripted:
         return plain_head(typed)
 
     def begun(self) -> list[tuple[str, str]]:
-        """Each line that was sent, with the mood in which the first key of it was read."""
+        """Return each submitted line, with the mood in which its first key was read."""
         found, mood = [], ""
         for word, value in self.lines():
             if word == "sent":
@@ -106,17 +106,17 @@ class Scripted:
         return found
 
     def drafts_disturbed(self) -> list[str]:
-        """What was typed while a person's draft stood in the composer."""
+        """Return the input that arrived while the composer contained a person's draft."""
         return [value for word, value in self.lines() if word == "draft"]
 
     def be(self, mood: str) -> None:
-        """Order a mood, and wait until the terminal has surely seen it."""
+        """Order a mood, and wait until the program has recorded it."""
         before = self.lines().count(("mood", mood))
         self.order(mood)
         until(lambda: self.lines().count(("mood", mood)) > before)
 
     def hook(self, home: Home, event: str, **payload: object) -> None:
-        """Have it say a hook's event to its holder, and wait until the holder has heard it."""
+        """Have the agent send a hook event to its holder, and wait until the holder has received it."""
         request = {"type": "hook_event", "event_name": event, "payload": payload}
         path = home.path / "agents" / f"{self.name}.sock"
         before = self.count("hooked")
@@ -126,7 +126,7 @@ class Scripted:
         assert json.loads(bytes.fromhex(answer))["ok"] is True, answer
 
     def run(self, command: str) -> None:
-        """Have it run a command, as the agent that it is, and wait for its end."""
+        """Have the agent run a command under its own identity, and wait until it ends."""
         before = self.count("ran")
         self.order(f"run {command}")
         until(lambda: self.count("ran") > before)
@@ -136,19 +136,19 @@ class Scripted:
         return sum(1 for known, _ in self.lines() if known == word)
 
     def calm(self) -> None:
-        """Let it be idle from now on, and wait until the terminal has surely seen that."""
+        """Keep the agent idle from now on, and wait until it has recorded that."""
         self.order("calm")
         until(lambda: ("mood", "calm") in self.lines())
 
     def until_sent(self, count: int, *, limit_s: float = LIMIT_S) -> list[str]:
-        """Wait until so many messages came, and give them."""
+        """Wait until `count` messages have arrived and return them."""
         until(lambda: self.count("sent") >= count, limit_s=limit_s)
         return self.sent()
 
 
 @dataclass(slots=True)
 class Herd:
-    """A home, its agents, and the person who sits at their terminals."""
+    """A home, its agents, and the person at their terminals."""
 
     home: Home
     folder: Path
@@ -156,7 +156,7 @@ class Herd:
     agents: list[Scripted] = field(default_factory=list)
 
     def start(self, look: str = "framed", name: str = "") -> Scripted:
-        """Start one agent with a holder of its own."""
+        """Start one agent with its own holder."""
         agent = Scripted(name or f"a{len(self.agents)}", look, self.folder)
         os.mkfifo(agent.orders)
         options = ["--detach", "--name", agent.name, "--harness", HARNESSES[look]]
@@ -167,7 +167,7 @@ class Herd:
         return agent
 
     def begin_drafts(self, agents: Sequence[Scripted]) -> None:
-        """Let the person begin drafts at these terminals, and take them back, again and again."""
+        """Let the person begin and delete drafts at these terminals, repeatedly."""
         words = [sys.executable, "-I", str(PROGRAMS / "drafts.py"), str(self.home.path), "7"]
         self.person.run(shlex.join([*words, *(agent.name for agent in agents)]))
         self.person.until(b"sitting")
@@ -179,7 +179,7 @@ class Herd:
 
 @contextmanager
 def herds(folder: Path) -> Iterator[Herd]:
-    """A herd with nobody in it yet; all of it is ended with the block."""
+    """Yield a herd without agents; end all its processes with the block."""
     with new_home() as home:
         home.ok("up")
         with persons(home) as here:

@@ -1,4 +1,4 @@
-"""A harness that has nothing going on, for what stands on one."""
+"""A harness without activity, for tests of code that needs a harness."""
 
 from palaver.agents.native_word import Asked, Level, Word
 from palaver.agents.terminal.gates import OPEN
@@ -7,7 +7,7 @@ from palaver.model.delivery import AgentState
 
 
 class Nobody:
-    """A harness whose agent has started none, and which asks nothing."""
+    """A harness without sub-agents and without permission requests."""
 
     ending = "done"
 

@@ -1,4 +1,4 @@
-"""A server that answers as OpenCode's does: sessions in memory, and a model that speaks when told to."""
+"""A fake OpenCode server: sessions in memory, and a model that replies when the test says so."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ PASSWORD = "a secret"
 
 
 class FakeOpenCode:
-    """Sessions, messages and events. Everything that is asked is kept."""
+    """Sessions, messages and events. Every request is recorded."""
 
     def __init__(self) -> None:
         self.sessions: list[dict[str, object]] = []
@@ -24,7 +24,7 @@ class FakeOpenCode:
         self.prompt_status = 204
         self.messages_status = 200
         self.is_cut = False
-        """Take a text, and cut the connection instead of an answer."""
+        """Accept a text, then cut the connection instead of replying."""
         self._streams: list[asyncio.StreamWriter] = []
         self._changed = asyncio.Condition()
         self._count = 0
@@ -36,7 +36,7 @@ class FakeOpenCode:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Nobody listens any more, and every stream is cut."""
+        """Stop listening and cut every event stream."""
         if self._server is not None:
             self._server.close()
             self.cut()
@@ -44,13 +44,13 @@ class FakeOpenCode:
             self._server = None
 
     def cut(self) -> None:
-        """Cut every stream of events."""
+        """Cut every event stream."""
         for stream in self._streams:
             stream.transport.abort()
         self._streams.clear()
 
     def say(self, kind: str, **about: object) -> None:
-        """Tell everybody who listens."""
+        """Send an event to every listener."""
         line = f"data: {json.dumps({'type': kind, 'properties': about})}\n\n".encode()
         for stream in self._streams:
             stream.write(b"%x\r\n%b\r\n" % (len(line), line))
@@ -63,7 +63,7 @@ class FakeOpenCode:
         self.say("session.created", info=info)
 
     def answer(self, session: str) -> None:
-        """Have the model speak to all that stands in a session."""
+        """Have the model reply to the newest user message of a session."""
         user = [one for one in self.messages[session] if _info(one)["role"] == "user"][-1]
         name = self._next()
         info = {"id": name, "role": "assistant", "sessionID": session, "parentID": _info(user)["id"]}
@@ -73,7 +73,7 @@ class FakeOpenCode:
         self.say("message.part.updated", sessionID=session, part=part)
 
     async def until_asked(self, path: str, times: int = 1) -> object:
-        """Wait until a path was asked for so often, and give what came with it last."""
+        """Wait until a path was requested `times` times, and return the last request body."""
         async with asyncio.timeout(LIMIT_S), self._changed:
             found: list[object] = []
             while len(found) < times:
@@ -151,7 +151,7 @@ def _info(message: dict[str, object]) -> dict[str, object]:
 
 @asynccontextmanager
 async def fake_opencode() -> AsyncIterator[FakeOpenCode]:
-    """One that listens, ended with the block."""
+    """Yield a listening server; close it with the block."""
     server = FakeOpenCode()
     await server.listen()
     try:

@@ -1,8 +1,9 @@
-"""Recordings of the real harnesses: every byte they wrote to a terminal, and where a scene was complete.
+"""Recordings of the real harnesses: every byte they wrote to a terminal, and the offset where each scene was
+complete.
 
-They were made against a model server that only repeats a script, in an empty home and without a network. A
-recording is `<harness>/<columns>x<rows>.bin.gz`, and `<harness>/race.bin.gz` has a dialog that opens while a
-message stands in the composer. The JSON beside each says what every scene must look like.
+They were made with a model server that only repeats a script, in an empty home and without a network. A
+recording is `<harness>/<columns>x<rows>.bin.gz`. In `<harness>/race.bin.gz` a dialog opens while a message
+is in the composer. The JSON file next to each recording says how every scene must be read.
 """
 
 import gzip
@@ -18,7 +19,7 @@ FOLDER = Path(__file__).parent / "recordings"
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """One place in a recording, and what a look at it must say."""
+    """One offset in a recording, and the expected screen state there."""
 
     scene: str
     offset: int
@@ -30,7 +31,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one harness wrote in one run."""
+    """The complete output of one harness in one run."""
 
     name: str
     harness: str
@@ -44,11 +45,13 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         return gzip.decompress((FOLDER / f"{self.name}.bin.gz").read_bytes())
 
     def screen(self) -> Screen:
-        """Give a screen of its size, before the first byte."""
+        """Return a screen of the recorded size, before the first byte."""
         return Screen(self.cols, self.rows, profile_of(self.harness), started_ms=0)
 
     def play(self) -> Iterator[tuple[Scene, Screen]]:
-        """Feed the recording scene by scene, in pieces as a pump would, and give the screen after each."""
+        """Feed the recording scene by scene, in pieces as a pump would, and yield the screen after each
+        scene.
+        """
         screen, data, done = self.screen(), self.data, 0
         for scene in self.scenes:
             for start in range(done, scene.offset, 4096):

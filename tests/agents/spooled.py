@@ -1,4 +1,4 @@
-"""The last reports that lie in a home, for tests that look."""
+"""Read the exit reports that are stored in a home."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from palaver.model.last_report import REPORT_END, Report
 
 
 def read_reports(home: str) -> list[tuple[Path, Report]]:
-    """Give the reports that lie there, with their places. One that goes meanwhile is not among them."""
+    """Return the stored reports with their paths. A report that is removed meanwhile is left out."""
     found: list[tuple[Path, Report]] = []
     for path in sorted((Path(home) / "agents").glob(f"*{REPORT_END}")):
         try:

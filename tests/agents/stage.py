@@ -1,4 +1,4 @@
-"""A home with a daemon that is not one: it speaks the holder's wire, and does what a test says.
+"""A home with a fake daemon that speaks the holder protocol and is controlled by the test.
 
 Holders and the programs in their terminals are real processes; all of them are ended with the stage.
 """
@@ -30,12 +30,12 @@ Fields = dict[str, Any]
 
 
 def script(name: str, *arguments: str) -> list[str]:
-    """Give the command that runs one of the scripted programs."""
+    """Return the command that runs one of the scripted programs."""
     return [sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *arguments]
 
 
 def _read_request(descriptor: int) -> bytes:
-    """Read the request that waits at a descriptor, and nothing after its last brace."""
+    """Read the pending request from a descriptor, and nothing after its last brace."""
     with socket.socket(fileno=os.dup(descriptor)) as passed:
         data = passed.recv(1 << 20, socket.MSG_PEEK)
         found = RequestReader().feed(data)
@@ -45,7 +45,7 @@ def _read_request(descriptor: int) -> bytes:
 
 
 class FakeDaemon:
-    """Answers holders, keeps what they say, and pushes what a test tells it to."""
+    """Answer holders, record their requests, and push messages that the test chooses."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -53,12 +53,12 @@ class FakeDaemon:
         self.harness = ""
         self.who: Fields = {"ok": True, "name": "human", "standing": "human", "kind": "human"}
         self.refusals: dict[str, Fields] = {}
-        """What a request is refused with, by its name."""
+        """The error that each operation is refused with."""
         self.silent: set[str] = set()
-        """Requests that get no answer."""
+        """Operations that get no reply."""
         self.said: list[Fields] = []
         self.passed: list[Fields] = []
-        """What holders passed on with a descriptor."""
+        """Requests that holders forwarded with a descriptor."""
         self._news = asyncio.Event()
         self._writers: list[asyncio.StreamWriter] = []
         self._server: asyncio.Server | None = None
@@ -74,7 +74,7 @@ class FakeDaemon:
         asyncio.get_running_loop().add_reader(self._adopter, self._adopt)
 
     async def close(self) -> None:
-        """Die, as a daemon does: every connection breaks."""
+        """Close like a daemon that dies: every connection breaks."""
         if self._server is None or self._adopter is None:
             return
         asyncio.get_running_loop().remove_reader(self._adopter)
@@ -126,11 +126,11 @@ class FakeDaemon:
         return {}
 
     def push(self, kind: str, **fields: object) -> None:
-        """Push to the holder that came last."""
+        """Push to the holder that connected last."""
         self._writers[-1].write(json.dumps({"push": kind, **fields}).encode() + b"\n")
 
     def offer(self, number: int, text: str, *, lane: int = 1, **fields: object) -> None:
-        """Offer one message; its place and id are made of the number."""
+        """Offer one message; its seq and id are made from the number."""
         message = {"seq": number, "id": f"01K0000000000000000000{number:04}", "ts": FIRST_MS}
         message |= {"from": "nova", "text": text, "priority": "normal", **fields}
         self.push("offer", lane=lane, offer=number, name=self.name, messages=[message])
@@ -154,18 +154,18 @@ class FakeDaemon:
             connection.sendall(json.dumps(answer).encode() + b"\n")
 
     async def until(self, is_so: Callable[[], object]) -> None:
-        """Wait until something is so, looking whenever a holder says something."""
+        """Wait until a condition is true; check it whenever a holder sends something."""
         async with asyncio.timeout(LIMIT_S):
             while not is_so():
                 self._news.clear()
                 await self._news.wait()
 
     def last(self, op: str) -> Fields:
-        """Give the newest request of a kind."""
+        """Return the newest request of an operation."""
         return [one for one in self.said if one["op"] == op][-1]
 
     async def heard(self, op: str, count: int = 1, **fields: object) -> Fields:
-        """Wait for a request with these fields, the `count`th of its kind, and give it."""
+        """Wait for the `count`th request of an operation with these fields and return it."""
 
         def found() -> list[Fields]:
             return [
@@ -179,7 +179,7 @@ class FakeDaemon:
 
 
 class Attached:
-    """A client that is attached, or wants to be."""
+    """A client that is attached or requests to be."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -213,13 +213,13 @@ class Attached:
         await self.send(control_to_bytes(fields))
 
     async def until(self, is_so: Callable[[], object]) -> None:
-        """Read until something is so."""
+        """Read until a condition is true."""
         async with asyncio.timeout(LIMIT_S):
             while not is_so():
                 assert await self.read(), "it was closed"
 
     async def read(self) -> bool:
-        """Take in what comes next; False at the end."""
+        """Read the next data; return False at the end of the stream."""
         data, self._rest = self._rest, b""
         if not data:
             data = await asyncio.get_running_loop().sock_recv(self.connection, 1 << 20)
@@ -234,7 +234,7 @@ class Attached:
         await self.until(lambda: text in self.shown)
 
     async def control_of(self, kind: str) -> Fields:
-        """Wait for a control of this type and give the last one."""
+        """Wait for a control frame of this type and return the newest one."""
         await self.until(lambda: any(one["type"] == kind for one in self.controls))
         return [one for one in self.controls if one["type"] == kind][-1]
 
@@ -243,7 +243,7 @@ class Attached:
 
 
 class Stage:
-    """One home, its daemon, and the holders started in it."""
+    """One home, its fake daemon, and the holders started in it."""
 
     def __init__(self, home: Path) -> None:
         home.mkdir(mode=0o700, exist_ok=True)
@@ -261,7 +261,7 @@ class Stage:
         env: Mapping[str, str] | None = None,
         prompt: str = "",
     ) -> str:
-        """Start a holder with a program; gives the name of its agent."""
+        """Start a holder with a program; return the name of its agent."""
         outer = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LANG": "C.UTF-8", **(env or {})}
         kept = clean_environment(outer, str(self.home))
         program = Program(
@@ -278,22 +278,22 @@ class Stage:
 
     @property
     def child(self) -> int:
-        """The process of the agent that was held last."""
+        """The process id of the newest agent."""
         return int([one for one in self.daemon.said if one["op"] == "hold"][-1]["pid"])
 
     @property
     def holder(self) -> int:
-        """The process that holds it."""
+        """The process id of the newest agent's holder."""
         return parent_of(self.child)
 
     def connect(self, name: str = "luna") -> Attached:
-        """Connect to an agent's socket and say nothing."""
+        """Connect to an agent's socket without sending anything."""
         client = Attached(connect_socket(socket_path(str(self.home), name)))
         self._clients.append(client)
         return client
 
     async def ask(self, **request: object) -> Fields:
-        """Put one request to the agent's socket and give the reply."""
+        """Send one request to the agent's socket and return the reply."""
         client = self.connect()
         await client.send(json.dumps(request).encode() + b"\n")
         return await client.reply()
@@ -306,19 +306,19 @@ class Stage:
         return client
 
     async def until_ready(self) -> None:
-        """Wait until the program has said that it is ready."""
+        """Wait until the program has printed that it is ready."""
         client = await self.attach()
         await client.until_shown(b"ready")
         client.close()
 
     async def hook(self, event: str) -> None:
-        """Have the agent say a hook's event at its socket."""
+        """Have the agent send a hook event to its socket."""
         self.daemon.who = {"ok": True, "name": self.daemon.name, "standing": "worker", "kind": "instance"}
         assert (await self.ask(type="hook_event", event_name=event, payload={}))["ok"] is True
         self.daemon.who = {"ok": True, "name": "human", "standing": "human", "kind": "human"}
 
     async def open_gate(self) -> None:
-        """Once the program is ready have it say by a hook that it is idle, and wait for the open gate."""
+        """Wait until the program is ready, report by a hook that it is idle, and wait for the open gate."""
         await self.until_ready()
         count = len([one for one in self.daemon.said if one["op"] == "gate" and one["open"]])
         await self.hook("SessionStart")
@@ -328,7 +328,7 @@ class Stage:
     async def close(self) -> None:
         for client in self._clients:
             client.close()
-        (self.home / "down").touch()  # nobody starts a real daemon any more
+        (self.home / "down").touch()  # keeps the holders from starting a real daemon
         for said in self.daemon.said:
             if said["op"] == "hold":
                 for pid in (parent_of(said["pid"]), said["pid"]):
@@ -349,7 +349,7 @@ def parent_of(pid: int) -> int:
 
 
 def is_ours(pid: int) -> bool:
-    """Whether a number still is a holder or one of its programs: numbers are used again."""
+    """Whether a process id still belongs to a holder or one of its programs: ids are reused."""
     if pid <= 1 or pid == os.getpid():
         return False
     try:
@@ -360,19 +360,19 @@ def is_ours(pid: int) -> bool:
 
 
 async def wait_until(is_so: Callable[[], object]) -> None:
-    """Look until something is so: for what the system shows and nobody tells."""
+    """Poll until a condition is true, for facts that only the system knows."""
     async with asyncio.timeout(LIMIT_S):
-        while not is_so():  # noqa: ASYNC110 - nobody sets an event for what only the system knows
+        while not is_so():  # noqa: ASYNC110 - only the system knows, and it sets no event
             await asyncio.sleep(0.005)
 
 
 def command_of(pid: int) -> str:
-    """The arguments of a process, each with a NUL behind it."""
+    """Return the arguments of a process, each followed by a NUL."""
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def started_of(pid: int) -> str:
-    """When a process started, in ticks from boot."""
+    """Return the start time of a process, in ticks since boot."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
 
 
@@ -381,7 +381,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be collected does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
     except OSError:
@@ -390,7 +390,7 @@ def is_running(pid: int) -> bool:
 
 @asynccontextmanager
 async def new_stage(path: Path) -> AsyncIterator[Stage]:
-    """A home with its daemon open."""
+    """Yield a home with an open fake daemon."""
     stage = Stage(path)
     await stage.daemon.open()
     try:

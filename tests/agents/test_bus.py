@@ -1,4 +1,4 @@
-"""A holder's way to the bus: it comes back for ever, and what was asked on a lost connection fails."""
+"""A holder's connection to the bus: it reconnects indefinitely, and requests on a lost connection fail."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ HOLD = HoldOp(pid=1, ticket="ticket", secret="secret")
 
 
 class Listener:
-    """What a bus tells its owner."""
+    """Collects the callbacks of a bus connection."""
 
     def __init__(self) -> None:
         self.helds: asyncio.Queue[Held] = asyncio.Queue()
@@ -43,7 +43,7 @@ async def running(stage: Stage) -> AsyncIterator[tuple[Bus, Listener]]:
         await asyncio.wait([task])
 
 
-async def test_it_holds_with_its_ticket_and_later_with_its_secret(stage: Stage) -> None:
+async def test_bus_claims_with_its_ticket_and_reconnects_with_its_secret(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         assert (await listener.held()).name == "luna"
 
@@ -57,7 +57,7 @@ async def test_it_holds_with_its_ticket_and_later_with_its_secret(stage: Stage) 
         assert bus.is_connected
 
 
-async def test_it_is_connected_only_when_the_daemon_has_said_who_it_is(stage: Stage) -> None:
+async def test_bus_is_connected_only_after_the_daemon_confirms_the_hold(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()
         stage.daemon.silent.add("hold")
@@ -72,7 +72,7 @@ async def test_it_is_connected_only_when_the_daemon_has_said_who_it_is(stage: St
         assert (unanswered, bus.is_connected) == (False, True)
 
 
-async def test_the_first_refusal_is_raised(stage: Stage) -> None:
+async def test_first_refusal_is_raised(stage: Stage) -> None:
     stage.daemon.refusals["hold"] = {
         "error": "not_you",
         "message": "no",
@@ -90,7 +90,7 @@ async def test_the_first_refusal_is_raised(stage: Stage) -> None:
 NOT_YOU = {"error": "not_you", "message": "no", "details": {"claimed": "luna", "actual": "another holder"}}
 
 
-async def test_who_is_told_that_the_agent_is_anothers_gives_up(stage: Stage) -> None:
+async def test_bus_gives_up_when_another_holder_has_the_agent(stage: Stage) -> None:
     listener = Listener()
     bus = Bus(str(stage.home), HOLD, listener.on_held, listener.pushes.put_nowait)
     task = asyncio.create_task(bus.run())
@@ -105,7 +105,7 @@ async def test_who_is_told_that_the_agent_is_anothers_gives_up(stage: Stage) -> 
     assert bus.connections == 2
 
 
-async def test_what_was_asked_on_a_lost_connection_fails(stage: Stage) -> None:
+async def test_request_on_a_lost_connection_fails(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()
         stage.daemon.silent.add("typed")
@@ -120,14 +120,14 @@ async def test_what_was_asked_on_a_lost_connection_fails(stage: Stage) -> None:
         await listener.held()
 
 
-async def test_what_is_asked_while_the_daemon_is_away_fails_at_once(stage: Stage) -> None:
+async def test_request_without_a_daemon_fails_at_once(stage: Stage) -> None:
     bus = Bus(str(stage.home), HOLD, Listener().on_held, print)
 
     with pytest.raises(Disconnected, match="away"):
         await bus.ask(TypedOp(text="x"))
 
 
-async def test_where_nobody_listens_a_daemon_is_started_unless_the_agent_has_ended(stage: Stage) -> None:
+async def test_missing_daemon_is_started_unless_the_agent_has_ended(stage: Stage) -> None:
     asked: list[int] = []
 
     async def start() -> bool:
@@ -153,7 +153,7 @@ async def test_where_nobody_listens_a_daemon_is_started_unless_the_agent_has_end
     await asyncio.wait([task])
 
 
-async def test_a_dropped_connection_is_made_anew(stage: Stage) -> None:
+async def test_dropped_connection_is_opened_again(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()
 
@@ -164,7 +164,7 @@ async def test_a_dropped_connection_is_made_anew(stage: Stage) -> None:
         assert bus.is_connected
 
 
-async def test_a_new_size_is_told_with_the_next_connection(stage: Stage) -> None:
+async def test_new_size_is_sent_with_the_next_connection(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()
 
@@ -175,7 +175,7 @@ async def test_a_new_size_is_told_with_the_next_connection(stage: Stage) -> None
         assert (stage.daemon.last("hold")["cols"], stage.daemon.last("hold")["rows"]) == (100, 30)
 
 
-async def test_a_session_is_told_at_once_and_with_every_connection(stage: Stage) -> None:
+async def test_session_is_sent_at_once_and_with_every_connection(stage: Stage) -> None:
     async with running(stage) as (bus, listener):
         await listener.held()
 
@@ -190,7 +190,7 @@ async def test_a_session_is_told_at_once_and_with_every_connection(stage: Stage)
         assert (told[-1]["name"], told[-1].get("ticket")) == ("luna", None)
 
 
-async def test_pushes_are_handed_on(stage: Stage) -> None:
+async def test_pushes_are_passed_to_the_listener(stage: Stage) -> None:
     async with running(stage) as (_, listener):
         await listener.held()
 
@@ -201,7 +201,7 @@ async def test_pushes_are_handed_on(stage: Stage) -> None:
         assert (line.push, line.ask, line.verb, line.lines) == ("control", 3, "peek", 7)
 
 
-async def test_a_later_refusal_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_later_refusal_is_retried(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaver.agents.bus._LONGEST_PAUSE_S", 0.0)
     async with running(stage) as (bus, listener):
         await listener.held()

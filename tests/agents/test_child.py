@@ -1,4 +1,4 @@
-"""The child of a holder: what it is given, and that it does not start by itself."""
+"""The child process of a holder: its environment, and that it never starts without its holder."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ NAMES = st.sampled_from(
 
 
 @given(st.dictionaries(NAMES, st.text(max_size=5)))
-def test_nothing_of_another_agent_session_or_window_is_left(environment: dict[str, str]) -> None:
+def test_environment_of_another_agent_session_or_window_is_removed(environment: dict[str, str]) -> None:
     kept = clean_environment(environment, "/home/x/.palaver")
 
     assert {name for name in kept if name.startswith("PALAVER_")} == {"PALAVER_HOME"}
@@ -48,25 +48,25 @@ def test_every_mark_of_a_harness_is_a_session_variable() -> None:
     assert set(MARKS) <= SESSION_VARIABLES
 
 
-def test_the_window_of_whoever_starts_it_is_not_the_agents() -> None:
+def test_window_variables_of_the_caller_are_removed() -> None:
     outer = {"TMUX": "/tmp/tmux", "TMUX_PANE": "%1", "TERM_PROGRAM": "x", "AI_AGENT": "y", "CODEX_HOME": "/c"}
 
     assert set(clean_environment(outer, "/h")) == {"CODEX_HOME", "PALAVER_HOME", "TERM"}
 
 
 @pytest.mark.parametrize(("term", "expected"), [("screen", "screen"), ("dumb", "xterm-256color")])
-def test_the_terminal_is_that_of_the_caller_where_it_has_one(term: str, expected: str) -> None:
+def test_terminal_type_is_inherited_unless_it_is_dumb(term: str, expected: str) -> None:
     assert clean_environment({"TERM": term}, "/x")["TERM"] == expected
 
 
 def exit_of(status: int) -> Exit:
-    """Read what the system says of a process that has ended."""
+    """Convert the wait status of an ended process."""
     code = os.waitstatus_to_exitcode(status)
     return Exit(None, -code) if code < 0 else Exit(code)
 
 
 def run(program: Program, seat: str | None) -> tuple[bytes, Exit, bytes]:
-    """Start a child, let it go or not, and give its output, its end, and what it said of a failure."""
+    """Start a child, release it or not, and return its output, its exit and its failure report."""
     pty, slave = Pty.open(80, 24)
     waiting = prepare(program, slave)
     os.close(slave)
@@ -96,7 +96,7 @@ def program(*words: str, cwd: Path = Path("/")) -> Program:
     )
 
 
-def test_a_child_that_is_let_go_has_its_seat() -> None:
+def test_released_child_has_its_seat() -> None:
     output, ended, failure = run(program("sh", "-c", "echo $PALAVER_SEAT $A; exit 3"), "mark")
 
     assert output == b"mark b=c\r\n"
@@ -105,7 +105,7 @@ def test_a_child_that_is_let_go_has_its_seat() -> None:
     assert failure_from_bytes(failure) is None
 
 
-def test_a_child_whose_holder_is_gone_never_starts(tmp_path: Path) -> None:
+def test_child_without_a_holder_never_starts(tmp_path: Path) -> None:
     output, ended, _ = run(program("touch", str(tmp_path / "started")), None)
 
     assert output == b""
@@ -117,7 +117,7 @@ def test_a_child_whose_holder_is_gone_never_starts(tmp_path: Path) -> None:
     ("words", "number", "status"),
     [(("/no/such/thing",), errno.ENOENT, 127), (("/etc/passwd",), errno.EACCES, 126)],
 )
-def test_a_program_that_cannot_be_run_says_why(words: tuple[str, ...], number: int, status: int) -> None:
+def test_program_that_cannot_run_reports_the_error(words: tuple[str, ...], number: int, status: int) -> None:
     _, ended, failure = run(program(*words), "mark")
 
     assert ended == Exit(status)
@@ -126,13 +126,13 @@ def test_a_program_that_cannot_be_run_says_why(words: tuple[str, ...], number: i
     assert found.errno == number
 
 
-def test_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     _, _, failure = run(program("true", cwd=tmp_path / "gone"), "mark")
 
     assert str(failure_from_bytes(failure)) == f"[Errno {errno.ENOENT}] No such file or directory"
 
 
-def test_a_child_that_was_killed_while_it_waited_can_still_be_told_to_go() -> None:
+def test_child_killed_while_waiting_can_still_be_released() -> None:
     pty, slave = Pty.open(80, 24)
     waiting = prepare(program("true"), slave)
     os.close(slave)

@@ -1,4 +1,4 @@
-"""Starting the daemon for a holder: one at a time, beside it, and only where one is wanted."""
+"""Starting the daemon for a holder: one at a time, in a separate process, and only if a daemon is wanted."""
 
 import asyncio
 import fcntl
@@ -11,7 +11,7 @@ from palaver.agents.daemon_start import MODULE, main, start_daemon
 
 
 class Runner:
-    """Runs nothing, and says how it ended."""
+    """Runs nothing, records the command and returns the given status."""
 
     def __init__(self, status: int = 0) -> None:
         self.status = status
@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-async def test_it_is_started_in_a_process_of_its_own(home: str) -> None:
+async def test_daemon_is_started_in_a_separate_process(home: str) -> None:
     runner = Runner()
 
     assert await start_daemon(home, runner.run)
@@ -37,11 +37,11 @@ async def test_it_is_started_in_a_process_of_its_own(home: str) -> None:
     assert (module, where) == (MODULE, home)
 
 
-async def test_one_that_could_not_be_started_is_none(home: str) -> None:
+async def test_failed_start_returns_false(home: str) -> None:
     assert not await start_daemon(home, Runner(status=1).run)
 
 
-async def test_of_many_holders_one_starts_it(home: str) -> None:
+async def test_only_one_of_many_holders_starts_the_daemon(home: str) -> None:
     runner = Runner()
 
     started = await asyncio.gather(*(start_daemon(home, runner.run) for _ in range(5)))
@@ -50,7 +50,7 @@ async def test_of_many_holders_one_starts_it(home: str) -> None:
     assert len(runner.commands) == 1
 
 
-def test_nothing_is_started_where_the_bus_was_stopped_or_the_home_is_gone(home: str) -> None:
+def test_nothing_is_started_after_pal_down_or_without_a_home(home: str) -> None:
     runner = Runner()
     Path(home, "down").touch()
 
@@ -60,11 +60,11 @@ def test_nothing_is_started_where_the_bus_was_stopped_or_the_home_is_gone(home: 
     assert not Path(home, "gone").exists()
 
 
-async def test_a_home_without_a_folder_for_agents_starts_nothing(tmp_path: Path) -> None:
+async def test_home_without_agents_folder_starts_nothing(tmp_path: Path) -> None:
     assert not await start_daemon(str(tmp_path), Runner().run)
 
 
-def test_a_bus_that_was_stopped_is_not_started_by_it_either_and_that_is_said(
+def test_start_module_refuses_a_stopped_bus_and_prints_the_reason(
     home: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(home, "down").touch()
@@ -74,7 +74,7 @@ def test_a_bus_that_was_stopped_is_not_started_by_it_either_and_that_is_said(
     assert "stopped with 'pal down'" in capsys.readouterr().err
 
 
-def test_a_lock_is_let_go_with_its_process(home: str) -> None:
+def test_start_lock_is_released_with_its_process(home: str) -> None:
     lock = os.open(f"{home}/agents/start.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     runner = Runner()

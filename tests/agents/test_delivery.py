@@ -1,4 +1,4 @@
-"""Mail into real terminals: what is typed, what is not, and what the daemon is told of it."""
+"""Messages into real terminals: which are typed, which are not, and the results reported to the daemon."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ HEAD = "[pal message #1 from: nova] "
 
 
 async def start_keys(stage: Stage, record: Path, *words: str) -> None:
-    """Start a program with a composer, and wait until mail can come."""
+    """Start a program with a composer, and wait until messages can be typed."""
     await stage.start(script("keys", str(record), *words))
     await stage.daemon.heard("lane")
     await stage.open_gate()
@@ -41,10 +41,10 @@ def has_gate(stage: Stage, after: int) -> bool:
     return any(one["op"] == "gate" and one["open"] for one in stage.daemon.said[after:])
 
 
-# What is typed
+# Typed messages
 
 
-async def test_a_message_is_pasted_and_entered_and_lies_in_a_file(stage: Stage, tmp_path: Path) -> None:
+async def test_message_is_pasted_and_entered_and_stored_in_a_file(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record, "paste")
 
@@ -61,7 +61,9 @@ async def test_a_message_is_pasted_and_entered_and_lies_in_a_file(stage: Stage, 
 
 
 @pytest.mark.parametrize("count", [300, 301])
-async def test_beyond_300_characters_the_file_is_named(stage: Stage, tmp_path: Path, count: int) -> None:
+async def test_text_over_300_characters_is_replaced_by_its_file(
+    stage: Stage, tmp_path: Path, count: int
+) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record, "paste")
 
@@ -74,7 +76,7 @@ async def test_beyond_300_characters_the_file_is_named(stage: Stage, tmp_path: P
     assert file.read_text() == "é" * count + "\n"
 
 
-async def test_ten_long_messages_of_one_second_are_ten_files(stage: Stage, tmp_path: Path) -> None:
+async def test_ten_long_messages_in_one_second_get_ten_files(stage: Stage, tmp_path: Path) -> None:
     await start_keys(stage, tmp_path / "record", "paste")
 
     for number in range(1, 11):
@@ -85,7 +87,7 @@ async def test_ten_long_messages_of_one_second_are_ten_files(stage: Stage, tmp_p
     assert [file.read_text().split()[0] for file in files] == [str(number) for number in range(1, 11)]
 
 
-async def test_a_bare_message_has_no_head_and_no_file(stage: Stage, tmp_path: Path) -> None:
+async def test_bare_message_has_no_head_and_no_file(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record, "paste")
 
@@ -96,7 +98,7 @@ async def test_a_bare_message_has_no_head_and_no_file(stage: Stage, tmp_path: Pa
     assert not (stage.home / "messages").exists()
 
 
-async def test_raw_keys_go_byte_for_byte_with_the_screen_as_evidence(stage: Stage, tmp_path: Path) -> None:
+async def test_raw_keys_are_sent_unchanged_with_the_screen_as_evidence(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "now"))
     await stage.daemon.heard("gate", reason="dialog")
@@ -120,7 +122,7 @@ async def test_raw_keys_for_a_plain_shell_are_refused(stage: Stage) -> None:
     assert (answer["answer"], answer["reason"]) == ("refused", "shell")
 
 
-async def test_an_offer_that_cannot_be_read_is_refused(stage: Stage) -> None:
+async def test_unreadable_offer_is_refused(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
 
@@ -130,12 +132,10 @@ async def test_an_offer_that_cannot_be_read_is_refused(stage: Stage) -> None:
     assert (answer["answer"], answer["offer"]) == ("refused", 4)
 
 
-# An interrupt
+# Interrupts
 
 
-async def test_an_idle_agent_is_not_interrupted_before_an_urgent_message(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_idle_agent_is_not_interrupted_before_an_urgent_message(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record)
 
@@ -145,7 +145,7 @@ async def test_an_idle_agent_is_not_interrupted_before_an_urgent_message(
     assert record.read_bytes() == f"[URGENT {HEAD[1:]}now\r".encode()
 
 
-async def test_an_urgent_message_behind_a_dialog_types_nothing(stage: Stage, tmp_path: Path) -> None:
+async def test_urgent_message_types_nothing_into_a_dialog(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "now"))
     await stage.daemon.heard("gate", reason="dialog")
@@ -157,10 +157,10 @@ async def test_an_urgent_message_behind_a_dialog_types_nothing(stage: Stage, tmp
     assert record.read_bytes() == b""
 
 
-# What is not typed
+# Messages that are not typed
 
 
-async def test_a_dialog_in_the_very_moment_of_typing_gets_no_enter(stage: Stage, tmp_path: Path) -> None:
+async def test_dialog_that_opens_while_typing_gets_no_enter(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "paste"))
     await stage.daemon.heard("lane")
@@ -176,7 +176,7 @@ async def test_a_dialog_in_the_very_moment_of_typing_gets_no_enter(stage: Stage,
     assert record.read_bytes().endswith(b"COMPOSER:\r\n")
 
 
-async def test_a_half_typed_draft_is_left_alone(stage: Stage, tmp_path: Path) -> None:
+async def test_half_typed_draft_is_left_alone(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record)
     person = await stage.attach()
@@ -192,7 +192,7 @@ async def test_a_half_typed_draft_is_left_alone(stage: Stage, tmp_path: Path) ->
     await stage.daemon.heard("gate", open=True, count=2)
 
 
-async def test_a_program_that_is_still_starting_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
+async def test_starting_program_gets_no_input(stage: Stage, tmp_path: Path) -> None:
     record, word = tmp_path / "record", tmp_path / "word"
     os.mkfifo(word)
     waiting = "import os, sys; open(sys.argv[1]).read(); os.execv(sys.argv[2], sys.argv[2:])"
@@ -208,7 +208,7 @@ async def test_a_program_that_is_still_starting_is_not_typed_into(stage: Stage, 
     assert record.read_bytes() == b""
 
 
-async def test_a_plain_shell_after_the_exit_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
+async def test_plain_shell_after_the_exit_gets_no_input(stage: Stage, tmp_path: Path) -> None:
     command = " ".join(script("keys", str(tmp_path / "record")))
     await stage.start(["bash", "--norc", "--noprofile", "-c", f"{command}; exec bash --norc --noprofile -i"])
     await stage.daemon.heard("lane")
@@ -224,7 +224,7 @@ async def test_a_plain_shell_after_the_exit_is_not_typed_into(stage: Stage, tmp_
     assert b"rm -rf" not in person.shown
 
 
-async def test_a_stopped_program_is_not_typed_into(stage: Stage, tmp_path: Path) -> None:
+async def test_stopped_program_gets_no_input(stage: Stage, tmp_path: Path) -> None:
     await start_keys(stage, tmp_path / "record")
 
     os.kill(stage.child, signal.SIGSTOP)
@@ -236,7 +236,7 @@ async def test_a_stopped_program_is_not_typed_into(stage: Stage, tmp_path: Path)
     os.kill(stage.child, signal.SIGCONT)
 
 
-async def test_an_eaten_enter_is_pressed_again(stage: Stage, tmp_path: Path) -> None:
+async def test_swallowed_enter_is_pressed_again(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record, "eat-enter")
 
@@ -246,7 +246,7 @@ async def test_an_eaten_enter_is_pressed_again(stage: Stage, tmp_path: Path) -> 
     assert record.read_bytes() == f"{HEAD}hello\r\r".encode()
 
 
-async def test_a_full_paste_buffer_holds_up_nobody_and_the_message_arrives_later(stage: Stage) -> None:
+async def test_full_paste_buffer_blocks_nothing_and_its_message_arrives_later(stage: Stage) -> None:
     await stage.start(script("deaf"))
     await stage.daemon.heard("lane")
     await stage.open_gate()
@@ -261,10 +261,10 @@ async def test_a_full_paste_buffer_holds_up_nobody_and_the_message_arrives_later
     await person.until_shown(b"read 99013")
 
 
-# What is remembered
+# Stored outcomes
 
 
-async def test_the_outcome_of_an_offer_is_told_to_the_next_daemon_before_it_can_offer(
+async def test_offer_outcome_reaches_the_next_daemon_before_its_first_offer(
     stage: Stage, tmp_path: Path
 ) -> None:
     await start_keys(stage, tmp_path / "record")
@@ -283,9 +283,7 @@ async def test_the_outcome_of_an_offer_is_told_to_the_next_daemon_before_it_can_
     assert "outcomes" not in await stage.daemon.heard("lane", count=3)
 
 
-async def test_a_daemon_killed_in_the_middle_of_an_offer_hears_how_it_ended(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_daemon_killed_during_an_offer_receives_its_outcome(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "paste"))
     await stage.daemon.heard("lane")
@@ -304,9 +302,7 @@ async def test_a_daemon_killed_in_the_middle_of_an_offer_hears_how_it_ended(
     assert record.read_bytes().count(b"\r") == 1
 
 
-async def test_raw_keys_go_in_beside_a_message_that_waits_behind_a_dialog(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_raw_keys_are_sent_while_a_dialog_delays_a_message(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "paste"))
     await stage.daemon.heard("lane")
@@ -324,7 +320,7 @@ async def test_raw_keys_go_in_beside_a_message_that_waits_behind_a_dialog(
     assert b"\r" not in record.read_bytes()
 
 
-async def test_a_deferral_is_followed_by_the_level_again(stage: Stage, tmp_path: Path) -> None:
+async def test_deferral_is_followed_by_the_gate_again(stage: Stage, tmp_path: Path) -> None:
     await start_keys(stage, tmp_path / "record")
     folder = stage.home / "messages"
     folder.mkdir()
@@ -339,7 +335,7 @@ async def test_a_deferral_is_followed_by_the_level_again(stage: Stage, tmp_path:
     assert stage.daemon.last("gate")["open"] is True
 
 
-async def test_what_was_typed_when_the_program_ended_is_in_doubt(stage: Stage, tmp_path: Path) -> None:
+async def test_typed_message_is_unconfirmed_when_the_program_ends(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "paste"))
     await stage.daemon.heard("lane")
@@ -353,9 +349,7 @@ async def test_what_was_typed_when_the_program_ended_is_in_doubt(stage: Stage, t
     assert (await stage.daemon.heard("answer"))["answer"] == "unconfirmed"
 
 
-async def test_a_holder_killed_in_the_middle_of_an_offer_answers_nothing(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_holder_killed_during_an_offer_reports_nothing(stage: Stage, tmp_path: Path) -> None:
     await stage.start(script("dialog", str(tmp_path / "record"), "paste"))
     await stage.daemon.heard("lane")
     await stage.open_gate()
@@ -369,9 +363,7 @@ async def test_a_holder_killed_in_the_middle_of_an_offer_answers_nothing(
     assert not [one for one in stage.daemon.said if one["op"] == "answer"]
 
 
-async def test_a_message_that_was_offered_can_be_shown_while_the_daemon_is_away(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_offered_message_can_be_shown_without_a_daemon(stage: Stage, tmp_path: Path) -> None:
     await start_keys(stage, tmp_path / "record")
     stage.daemon.offer(1, "hello")
     await stage.daemon.heard("answer")
@@ -389,7 +381,7 @@ ID = "01K00000000000000000000001"
 RECEIPTS = {"seq": 1, "ts": FIRST_MS, "from": "nova", "text": "hello", "receipts": [], "priority": "idle"}
 
 
-async def test_a_message_that_still_waits_is_shown_with_its_priority_and_its_file(stage: Stage) -> None:
+async def test_waiting_message_is_shown_with_its_priority_and_file(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     stage.daemon.refusals["receipts"] = {"ok": RECEIPTS | {"id": ID}}
@@ -402,7 +394,7 @@ async def test_a_message_that_still_waits_is_shown_with_its_priority_and_its_fil
     assert (shown["message"]["priority"], shown["message"]["file_path"]) == ("idle", str(path))
 
 
-async def test_a_message_that_was_offered_is_found_by_the_end_of_its_id(stage: Stage, tmp_path: Path) -> None:
+async def test_offered_message_is_found_by_the_end_of_its_id(stage: Stage, tmp_path: Path) -> None:
     await start_keys(stage, tmp_path / "record")
     stage.daemon.offer(1, "hello", priority="interrupt")
     await stage.daemon.heard("answer")
@@ -417,7 +409,7 @@ async def test_a_message_that_was_offered_is_found_by_the_end_of_its_id(stage: S
 # The input bar
 
 
-async def test_the_input_bar_types_at_once_and_is_logged(stage: Stage, tmp_path: Path) -> None:
+async def test_input_bar_types_at_once_and_is_logged(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record, "paste")
     person = await stage.attach()
@@ -430,10 +422,10 @@ async def test_the_input_bar_types_at_once_and_is_logged(stage: Stage, tmp_path:
     assert (await stage.daemon.heard("typed", count=2))["text"] == "two"
 
 
-# What the daemon asks
+# Requests of the daemon
 
 
-async def test_the_daemon_can_look_at_the_screen(stage: Stage) -> None:
+async def test_daemon_can_read_the_screen(stage: Stage) -> None:
     await stage.start(["sh", "-c", "for i in $(seq 40); do echo line $i; done; read x"], rows=10)
     await stage.daemon.heard("lane")
     person = await stage.attach(rows=10)
@@ -451,9 +443,9 @@ async def test_the_daemon_can_look_at_the_screen(stage: Stage) -> None:
     assert (await stage.daemon.heard("tell", ask=3))["error"] == "bad_request"
 
 
-async def test_what_is_asked_before_the_program_runs_is_answered(stage: Stage) -> None:
+async def test_request_before_the_program_runs_is_answered(stage: Stage) -> None:
     starting = asyncio.create_task(stage.start(["sh", "-c", "read x"]))
-    await stage.daemon.heard("hold")  # and with the answer to it
+    await stage.daemon.heard("hold")  # heard: the reply is sent too
 
     stage.daemon.push("control", ask=1, verb="peek", name="luna", lines=0)
 
@@ -461,7 +453,7 @@ async def test_what_is_asked_before_the_program_runs_is_answered(stage: Stage) -
     await starting
 
 
-async def test_a_kill_ends_all_that_runs_in_the_terminal(stage: Stage) -> None:
+async def test_kill_ends_all_processes_in_the_terminal(stage: Stage) -> None:
     await stage.start(["bash", "--norc", "--noprofile", "-ic", "sleep 1000 & sleep 1001"])
     await stage.daemon.heard("lane")
     holder = stage.holder
@@ -476,7 +468,7 @@ async def test_a_kill_ends_all_that_runs_in_the_terminal(stage: Stage) -> None:
     await wait_until(lambda: not any(map(is_running, [*jobs, holder])))
 
 
-async def test_a_stop_is_polite_first(stage: Stage, tmp_path: Path) -> None:
+async def test_stop_asks_the_program_to_quit_before_it_sends_a_signal(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record)
 
@@ -488,7 +480,7 @@ async def test_a_stop_is_polite_first(stage: Stage, tmp_path: Path) -> None:
     assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGTERM"
 
 
-async def test_a_stop_answers_no_dialog(stage: Stage, tmp_path: Path) -> None:
+async def test_stop_does_not_answer_a_dialog(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "now"))
     await stage.daemon.heard("gate", reason="dialog")
@@ -500,13 +492,11 @@ async def test_a_stop_answers_no_dialog(stage: Stage, tmp_path: Path) -> None:
     assert record.read_bytes() == b""
 
 
-# A newer version
+# Upgrade to a newer version
 
 
 @pytest.mark.parametrize("by", ["signal", "control"])
-async def test_a_holder_becomes_its_newer_version_with_the_terminal_kept(
-    stage: Stage, tmp_path: Path, by: str
-) -> None:
+async def test_upgraded_holder_keeps_its_terminal_and_viewers(stage: Stage, tmp_path: Path, by: str) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record, "paste")
     person, other = await stage.attach(), await stage.attach()
@@ -535,9 +525,7 @@ async def test_a_holder_becomes_its_newer_version_with_the_terminal_kept(
     assert b"\x1b[?2004h" in late.shown
 
 
-async def test_an_offer_in_hand_is_ended_before_the_newer_version_begins(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_open_offer_is_finished_before_the_upgrade(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "paste"))
     await stage.daemon.heard("lane")
@@ -555,9 +543,7 @@ async def test_an_offer_in_hand_is_ended_before_the_newer_version_begins(
     assert "--resume-fd" in command_of(stage.holder)
 
 
-async def test_many_messages_go_in_order_across_three_deaths_of_the_daemon(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_messages_keep_their_order_across_three_daemon_deaths(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record)
     told: list[int] = []
@@ -584,11 +570,11 @@ async def test_many_messages_go_in_order_across_three_deaths_of_the_daemon(
     assert record.read_bytes() == expected.encode()
 
 
-async def test_nothing_waits_for_a_timer_when_the_daemon_is_there(stage: Stage) -> None:
+async def test_nothing_waits_for_a_timer_while_the_daemon_runs(stage: Stage) -> None:
     await stage.start(script("lines"))
 
     await stage.daemon.heard("gate")
 
-    # Nothing was tried in vain, so there was nothing to try again later.
+    # No attempt failed, so nothing had to be retried after a pause.
     asked = [one["op"] for one in stage.daemon.said]
     assert (asked.count("hold"), asked.count("lane")) == (1, 1)

@@ -1,4 +1,4 @@
-"""The end of an agent, with all that it started and left behind."""
+"""The end of an agent and of the processes it started."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ input()
 
 
 async def leaving(stage: Stage, path: Path, *words: str) -> int:
-    """Start an agent that leaves a process behind, with a session of its own; give that process."""
+    """Start an agent that leaves a process in a separate session; return the id of that process."""
     await stage.start([sys.executable, "-I", "-c", LEFT, str(path), *words])
     await stage.daemon.heard("lane")
     await stage.until_ready()
@@ -37,7 +37,7 @@ def number_in(path: Path) -> int:
 
 
 @pytest.mark.parametrize("words", [(), ("stubborn",)])
-async def test_what_an_agent_left_behind_ends_with_it(
+async def test_left_processes_end_when_the_holder_is_terminated(
     stage: Stage, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     left = await leaving(stage, tmp_path / "left", *words)
@@ -50,7 +50,7 @@ async def test_what_an_agent_left_behind_ends_with_it(
     await wait_until(lambda: not is_running(holder))
 
 
-async def test_a_kill_ends_at_once_what_does_not_want_to_end(stage: Stage, tmp_path: Path) -> None:
+async def test_kill_ends_stubborn_processes_at_once(stage: Stage, tmp_path: Path) -> None:
     left = await leaving(stage, tmp_path / "left", "stubborn")
 
     stage.daemon.push("control", ask=1, verb="kill", name="luna")
@@ -59,7 +59,9 @@ async def test_a_kill_ends_at_once_what_does_not_want_to_end(stage: Stage, tmp_p
     await wait_until(lambda: not is_running(left))
 
 
-async def test_another_agents_holder_that_was_started_from_inside_stays(stage: Stage, tmp_path: Path) -> None:
+async def test_holder_of_another_agent_started_from_inside_keeps_running(
+    stage: Stage, tmp_path: Path
+) -> None:
     left = await leaving(stage, tmp_path / "left", "holder")
     holder = stage.holder
 
@@ -72,7 +74,9 @@ async def test_another_agents_holder_that_was_started_from_inside_stays(stage: S
         os.kill(left, signal.SIGKILL)
 
 
-async def test_what_an_agent_left_behind_stays_when_it_ends_by_itself(stage: Stage, tmp_path: Path) -> None:
+async def test_left_processes_keep_running_when_the_agent_exits_by_itself(
+    stage: Stage, tmp_path: Path
+) -> None:
     left = await leaving(stage, tmp_path / "left")
     person, holder = await stage.attach(), stage.holder
 

@@ -1,6 +1,6 @@
-"""Recordings of Gemini CLI in the views that its settings give it, with its dialogs and its limits.
+"""Recordings of Gemini CLI in the views of its settings, with its dialogs and its limits.
 
-They were made as those of `recorded.py`. The screens themselves lie in `screens/gemini`.
+They were made like those of `recorded.py` and are stored in `screens/gemini`.
 """
 
 import gzip
@@ -23,7 +23,7 @@ RECORDINGS = tuple(
 
 
 def looks(recording: Recording, *, hears_title: bool = True) -> Iterator[tuple[Scene, Look]]:
-    """Play a recording, and look at every scene."""
+    """Play a recording and yield the screen state of every scene."""
     data = gzip.decompress((FOLDER / f"{recording.name}.bin.gz").read_bytes())
     screen, done = recording.screen(), 0
     for scene in recording.scenes:
@@ -45,14 +45,14 @@ def test_every_view_and_dialog_is_recorded() -> None:
     assert len(RECORDINGS) == 24
 
 
-def test_every_scene_looks_as_it_was_seen_to_look(recording: Recording) -> None:
+def test_every_scene_has_the_recorded_screen_state(recording: Recording) -> None:
     for scene, look in looks(recording):
         seen = (scene.scene, str(look.state), look.reason, str(look.composer), squeeze(look.draft))
         assert seen == (scene.scene, scene.state, scene.reason, scene.composer, squeeze(scene.draft))
         assert look.is_readable
 
 
-def test_a_gate_is_open_exactly_where_a_text_could_be_typed(recording: Recording) -> None:
+def test_gate_is_open_only_where_text_can_be_typed(recording: Recording) -> None:
     for scene, look in looks(recording):
         gate = check(look, Facts(now_ms=scene.ms + SETTLED_MS, foreground=Foreground.AGENT))
 
@@ -61,6 +61,6 @@ def test_a_gate_is_open_exactly_where_a_text_could_be_typed(recording: Recording
         assert (scene.scene, gate.reason == "dialog") == (scene.scene, scene.state == "blocked")
 
 
-def test_a_dialog_is_seen_without_the_title_too(recording: Recording) -> None:
+def test_dialog_is_detected_without_the_title(recording: Recording) -> None:
     for scene, look in looks(recording, hears_title=False):
         assert (scene.scene, look.has_dialog) == (scene.scene, scene.state == "blocked")

@@ -1,7 +1,7 @@
-"""Many terminal agents whose moods change at random, mail of every priority, and a daemon that is killed.
+"""Many terminal agents with random moods, messages of every priority, and a daemon that is killed.
 
-The small one is part of the suite. `HERD=50,2000,3` in the environment makes it fifty agents, two thousand
-messages and three deaths of the daemon.
+The suite runs a small herd. `HERD=50,2000,3` in the environment means fifty agents, two thousand messages
+and three deaths of the daemon.
 """
 
 import os
@@ -19,13 +19,13 @@ AGENTS, MESSAGES, DEATHS = map(int, os.environ.get("HERD", "8,120,1").split(",")
 PRIORITIES = ("normal", "normal", "idle", "idle-first", "interrupt")
 SENDERS = 4
 BACKLOG = 12
-"""Messages for each agent that may be under way; then the senders wait."""
+"""Messages per agent that may be in transit; beyond that the senders wait."""
 LIMIT_S = 60.0 + MESSAGES / 10
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One message of the many."""
+    """One of the sent messages."""
 
     number: int
     agent: Scripted
@@ -54,7 +54,7 @@ def send(herd: Herd, post: Post) -> None:
 
 
 def until_sent(herd: Herd, count: int) -> None:
-    """Wait until so many messages came to all of them together."""
+    """Wait until `count` messages have arrived, over all agents."""
     until(lambda: count_sent(herd.agents) >= count, limit_s=LIMIT_S)
 
 
@@ -63,7 +63,7 @@ def count_sent(agents: list[Scripted]) -> int:
 
 
 def send_all(herd: Herd, posts: list[Post]) -> None:
-    """Send everything, from several processes at once, and never too far ahead."""
+    """Send everything from several processes at once, at most `BACKLOG` messages ahead."""
 
     def send_some(share: list[Post]) -> None:
         for post in share:
@@ -75,14 +75,14 @@ def send_all(herd: Herd, posts: list[Post]) -> None:
 
 
 def kill_now_and_then(herd: Herd) -> None:
-    """Kill the daemon when a part of the mail has come, and again; whoever needs one starts it anew."""
+    """Kill the daemon after each share of the messages; the next process that needs a daemon starts one."""
     for death in range(1, DEATHS + 1):
         until_sent(herd, MESSAGES * death // (DEATHS + 1))
         herd.home.kill()
 
 
 def number_of(text: str) -> int:
-    """Which message a line in a terminal is; a long one lies in the file that it names."""
+    """Return the number of the message in a terminal line, which names the file of a long one."""
     body = text.removeprefix(HEAD)
     assert body != text, text
     if body.startswith("Read "):
@@ -90,7 +90,7 @@ def number_of(text: str) -> int:
     return int(body[1:6])
 
 
-def test_every_message_comes_once_and_in_order_and_never_into_a_dialog_or_a_draft(herd: Herd) -> None:
+def test_messages_arrive_once_in_order_and_never_in_a_dialog_or_draft(herd: Herd) -> None:
     chance = random.Random(5)
     for number in range(AGENTS):
         herd.start(LOOKS[number % len(LOOKS)])
@@ -126,7 +126,7 @@ def test_every_message_comes_once_and_in_order_and_never_into_a_dialog_or_a_draf
 
 
 def check_texts(herd: Herd, agent: Scripted, mine: list[Post]) -> None:
-    """Every line was exactly one message, and every file is exactly its text."""
+    """Check that every line is exactly one message, and every file exactly its text."""
     bodies = {post.number: post.body for post in mine}
     for text in agent.sent():
         body = bodies[number_of(text)]
@@ -138,7 +138,7 @@ def check_texts(herd: Herd, agent: Scripted, mine: list[Post]) -> None:
 
 
 def check_order(herd: Herd, posts: list[Post]) -> None:
-    """Within a priority the first goes first; of those that are idle first, the newest that was there."""
+    """Check the order: oldest first within a priority, but newest first for `idle-first`."""
     places = places_of(herd, posts)
     free_since = free_before_submission(herd)
     for agent in herd.agents:
@@ -153,7 +153,7 @@ def check_order(herd: Herd, posts: list[Post]) -> None:
 
 
 def places_of(herd: Herd, posts: list[Post]) -> dict[int, int]:
-    """The place of every message in the log."""
+    """Return the seq of every message."""
     numbers = {post.body: post.number for post in posts}
     found = {}
     for event in herd.home.events("--type", "message"):
@@ -163,7 +163,7 @@ def places_of(herd: Herd, posts: list[Post]) -> dict[int, int]:
 
 
 def free_before_submission(herd: Herd) -> dict[int, int]:
-    """When the lane became free that then took a message: what was there by then was there to be chosen."""
+    """Return for each message the seq at which its lane became free: it could choose from earlier ones."""
     free: dict[str, int] = {}
     found: dict[int, int] = {}
     for event in herd.home.events("--type", "delivery"):

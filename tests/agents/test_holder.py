@@ -1,4 +1,4 @@
-"""The holder: real processes in real terminals, and a daemon that does what the test says."""
+"""The holder, with real processes in real terminals and a fake daemon that the test controls."""
 
 import asyncio
 import json
@@ -32,12 +32,10 @@ MARKED = {
 NOT_YOU = {"error": "not_you", "message": "no", "details": {"claimed": "luna", "actual": "another holder"}}
 
 
-# What the agent is given
+# The agent's process and environment
 
 
-async def test_the_agent_has_a_session_a_terminal_and_a_clean_environment(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_agent_has_its_own_session_terminal_and_clean_environment(stage: Stage, tmp_path: Path) -> None:
     await stage.start(script("surroundings", str(tmp_path / "found")), env=MARKED)
     person = await stage.attach()
     await person.until_shown(b"written")
@@ -56,7 +54,7 @@ async def test_the_agent_has_a_session_a_terminal_and_a_clean_environment(
     assert found["descriptors"] == ["0", "1", "2", "3"]  # the last one is the listing itself
 
 
-async def test_the_agent_ignores_and_blocks_no_signal(stage: Stage) -> None:
+async def test_agent_ignores_and_blocks_no_signal(stage: Stage) -> None:
     await stage.start(["sh", "-c", "grep -E 'SigBlk|SigIgn' /proc/self/status; echo done; read x"])
     person = await stage.attach()
 
@@ -67,7 +65,7 @@ async def test_the_agent_ignores_and_blocks_no_signal(stage: Stage) -> None:
     assert {name: int(mask, 16) & anybody_can_set for name, mask in masks} == {b"Blk": 0, b"Ign": 0}
 
 
-async def test_the_agent_starts_only_when_it_is_somebody(stage: Stage, tmp_path: Path) -> None:
+async def test_agent_starts_only_after_its_hold_is_confirmed(stage: Stage, tmp_path: Path) -> None:
     stage.daemon.silent.add("hold")
     starting = asyncio.create_task(stage.start(script("surroundings", str(tmp_path / "found"))))
     await stage.daemon.heard("hold")
@@ -87,7 +85,7 @@ async def test_the_agent_starts_only_when_it_is_somebody(stage: Stage, tmp_path:
     await wait_until((tmp_path / "found").exists)
 
 
-async def test_a_refused_hold_starts_nothing_and_says_why(stage: Stage, tmp_path: Path) -> None:
+async def test_refused_hold_starts_nothing_and_raises_the_reason(stage: Stage, tmp_path: Path) -> None:
     stage.daemon.refusals["hold"] = {
         "error": "not_you",
         "message": "no",
@@ -102,7 +100,7 @@ async def test_a_refused_hold_starts_nothing_and_says_why(stage: Stage, tmp_path
     assert not (tmp_path / "found").exists()
 
 
-async def test_an_agent_that_is_anothers_on_the_bus_runs_on_and_its_terminal_is_told(stage: Stage) -> None:
+async def test_agent_keeps_running_when_another_holder_takes_its_name(stage: Stage) -> None:
     await stage.start(script("lines"))
     person = await stage.attach()
     await person.until_shown(b"ready")
@@ -133,7 +131,7 @@ async def test_an_agent_that_is_anothers_on_the_bus_runs_on_and_its_terminal_is_
     assert len([one for one in stage.daemon.said if one["op"] == "hold"]) == 2
 
 
-async def test_an_agent_that_ended_while_the_bus_was_away_and_is_anothers_now_is_let_go(stage: Stage) -> None:
+async def test_holder_of_an_ended_agent_exits_when_another_holder_has_its_name(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.until_ready()
     holder = stage.holder
@@ -147,7 +145,7 @@ async def test_an_agent_that_ended_while_the_bus_was_away_and_is_anothers_now_is
     assert not [one for one in stage.daemon.said if one["op"] == "leave"]
 
 
-async def test_a_program_that_cannot_be_run_leaves_and_says_why(stage: Stage) -> None:
+async def test_program_that_cannot_run_leaves_with_the_reason(stage: Stage) -> None:
     with pytest.raises(PalaverError, match=r"/no/such/program cannot be run: No such file or directory"):
         await stage.start(["/no/such/program"])
 
@@ -155,7 +153,7 @@ async def test_a_program_that_cannot_be_run_leaves_and_says_why(stage: Stage) ->
     await wait_until(lambda: not socket_path(str(stage.home), "luna").exists())
 
 
-async def test_the_socket_of_a_holder_that_lives_is_not_taken(stage: Stage) -> None:
+async def test_socket_of_a_live_holder_is_not_replaced(stage: Stage) -> None:
     await stage.start(script("lines"))
 
     with pytest.raises(PalaverError, match="luna is taken"):
@@ -171,7 +169,7 @@ async def test_the_socket_of_a_holder_that_lives_is_not_taken(stage: Stage) -> N
 # The socket
 
 
-async def test_status_says_how_the_agent_is(stage: Stage) -> None:
+async def test_status_describes_the_agent(stage: Stage) -> None:
     await stage.start(script("lines"), cols=100, rows=30)
 
     reply = await stage.ask(type="status")
@@ -179,12 +177,12 @@ async def test_status_says_how_the_agent_is(stage: Stage) -> None:
     agent = reply["agent"]
     assert reply["ok"] is True
     assert (agent["name"], agent["pid"], agent["cols"], agent["rows"]) == ("luna", stage.child, 100, 30)
-    assert agent["state"] in ("starting", "idle")  # the second, if it was asked late
+    assert agent["state"] in ("starting", "idle")  # `idle` if the status was requested late
     assert agent["command"][-1].endswith("lines.py")
     assert agent["harness"] is None
 
 
-async def test_status_names_the_harness_that_the_agent_was_started_with(stage: Stage) -> None:
+async def test_status_names_the_harness_of_the_agent(stage: Stage) -> None:
     stage.daemon.harness = "aider"
     await stage.start(script("lines"))
 
@@ -193,7 +191,7 @@ async def test_status_names_the_harness_that_the_agent_was_started_with(stage: S
     assert reply["agent"]["harness"] == "aider"
 
 
-async def test_the_socket_is_for_its_owner_alone(stage: Stage) -> None:
+async def test_socket_is_accessible_to_its_owner_only(stage: Stage) -> None:
     await stage.start(script("lines"))
 
     path = socket_path(str(stage.home), "luna")
@@ -211,7 +209,7 @@ async def test_the_socket_is_for_its_owner_alone(stage: Stage) -> None:
         (b'{"type":"show","message_id":"nothing"}', "nothing"),
     ],
 )
-async def test_what_cannot_be_done_is_refused_with_a_sentence(stage: Stage, line: bytes, error: str) -> None:
+async def test_impossible_request_is_refused_with_a_sentence(stage: Stage, line: bytes, error: str) -> None:
     stage.daemon.refusals["receipts"] = {"error": "not_found", "message": "no such message: nothing"}
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
@@ -224,7 +222,7 @@ async def test_what_cannot_be_done_is_refused_with_a_sentence(stage: Stage, line
     assert error in reply["error"]
 
 
-async def test_a_send_is_passed_on_with_its_descriptor_and_answered_by_the_daemon(stage: Stage) -> None:
+async def test_send_is_forwarded_with_its_descriptor_to_the_daemon(stage: Stage) -> None:
     await stage.start(script("lines"))
 
     reply = await stage.ask(type="send", priority="normal", body="hello", thread="t")
@@ -236,7 +234,7 @@ async def test_a_send_is_passed_on_with_its_descriptor_and_answered_by_the_daemo
 
 
 @pytest.mark.parametrize("kind", ["send", "attach", "stop", "hook_event"])
-async def test_without_a_daemon_nobody_is_anybody(stage: Stage, kind: str) -> None:
+async def test_request_that_needs_an_identity_is_refused_without_a_daemon(stage: Stage, kind: str) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     (stage.home / "down").touch()
@@ -258,7 +256,9 @@ async def test_without_a_daemon_nobody_is_anybody(stage: Stage, kind: str) -> No
         ("hook_event", {"name": "nova", "standing": "human", "kind": "instance"}),
     ],
 )
-async def test_who_may_not_is_told_so(stage: Stage, kind: str, who: dict[str, str]) -> None:
+async def test_caller_without_the_required_standing_is_refused(
+    stage: Stage, kind: str, who: dict[str, str]
+) -> None:
     await stage.start(script("lines"))
     stage.daemon.who = {"ok": True, **who}
 
@@ -269,7 +269,7 @@ async def test_who_may_not_is_told_so(stage: Stage, kind: str, who: dict[str, st
     assert is_running(stage.child)
 
 
-async def test_an_operator_can_stop_it(stage: Stage) -> None:
+async def test_operator_can_stop_the_agent(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     stage.daemon.who = {"ok": True, "name": "boss", "standing": "operator", "kind": "instance"}
@@ -283,7 +283,7 @@ async def test_an_operator_can_stop_it(stage: Stage) -> None:
 # Attaching
 
 
-async def test_an_agent_runs_and_can_be_attached_to(stage: Stage) -> None:
+async def test_attached_viewer_can_use_the_terminal(stage: Stage) -> None:
     await stage.start(script("lines"))
     person = await stage.attach()
 
@@ -293,7 +293,7 @@ async def test_an_agent_runs_and_can_be_attached_to(stage: Stage) -> None:
     await person.until_shown(b"got 'hello'")
 
 
-async def test_attach_and_the_first_frame_in_one_write_are_both_heard(stage: Stage) -> None:
+async def test_attach_and_first_frame_in_one_write_are_both_processed(stage: Stage) -> None:
     await stage.start(script("lines"))
     person = stage.connect()
 
@@ -304,7 +304,7 @@ async def test_attach_and_the_first_frame_in_one_write_are_both_heard(stage: Sta
     await person.until_shown(b"got 'hello'")
 
 
-async def test_a_frame_over_the_limit_is_refused_by_its_head_and_the_agent_goes_on(stage: Stage) -> None:
+async def test_frame_over_the_limit_is_refused_by_its_header(stage: Stage) -> None:
     await stage.start(script("lines"))
     bad, good = await stage.attach(), await stage.attach()
 
@@ -316,7 +316,7 @@ async def test_a_frame_over_the_limit_is_refused_by_its_head_and_the_agent_goes_
     await good.until_shown(b"got 'hello'")
 
 
-async def test_a_frame_of_the_limit_is_taken_even_when_the_program_does_not_read(stage: Stage) -> None:
+async def test_largest_frame_is_accepted_while_the_program_does_not_read(stage: Stage) -> None:
     await stage.start(script("deaf"))
     person, other = await stage.attach(), await stage.attach()
     await person.until_shown(b"ready")
@@ -327,7 +327,7 @@ async def test_a_frame_of_the_limit_is_taken_even_when_the_program_does_not_read
     await other.until_shown(b"read 10485760")
 
 
-async def test_types_and_controls_that_are_not_known_change_nothing(stage: Stage) -> None:
+async def test_unknown_frame_types_and_controls_change_nothing(stage: Stage) -> None:
     await stage.start(script("lines"))
     person = await stage.attach()
 
@@ -340,9 +340,7 @@ async def test_types_and_controls_that_are_not_known_change_nothing(stage: Stage
     assert [one["error"] for one in person.controls if one["type"] == "error"] == ["bad_request"] * 2
 
 
-async def test_one_who_comes_late_sees_the_screen_with_its_colours_and_modes(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_late_viewer_gets_the_screen_with_its_colours_and_modes(stage: Stage, tmp_path: Path) -> None:
     await stage.start(script("keys", str(tmp_path / "record"), "paste"))
     first = await stage.attach()
     await first.until_shown(b"\x1b[?2004h")
@@ -353,7 +351,7 @@ async def test_one_who_comes_late_sees_the_screen_with_its_colours_and_modes(
     assert b"\x1b[?2004h" in second.shown
 
 
-async def test_a_client_that_never_reads_holds_nobody_up_and_then_sees_the_screen_anew(stage: Stage) -> None:
+async def test_viewer_that_never_reads_blocks_nothing_and_is_redrawn_later(stage: Stage) -> None:
     await stage.start(script("flood", "20"))
     lazy, busy = await stage.attach(), await stage.attach()
 
@@ -365,7 +363,7 @@ async def test_a_client_that_never_reads_holds_nobody_up_and_then_sees_the_scree
     assert b"\x1b[2J" in lazy.shown[-20_000:]
 
 
-async def test_a_program_that_never_reads_holds_up_nobody(stage: Stage) -> None:
+async def test_program_that_never_reads_blocks_nothing(stage: Stage) -> None:
     await stage.start(script("deaf"))
     person = await stage.attach()
     await person.until_shown(b"ready")
@@ -377,7 +375,7 @@ async def test_a_program_that_never_reads_holds_up_nobody(stage: Stage) -> None:
     await person.until_shown(b"read 200001")
 
 
-async def test_the_window_is_that_of_whoever_resized_last(stage: Stage) -> None:
+async def test_terminal_has_the_size_of_the_latest_resize(stage: Stage) -> None:
     await stage.start(script("size"), cols=80, rows=24)
     person = await stage.attach(80, 24)
     await person.until_shown(b"size 80x24")
@@ -392,7 +390,7 @@ async def test_the_window_is_that_of_whoever_resized_last(stage: Stage) -> None:
     assert (await stage.ask(type="status"))["agent"]["cols"] == 90
 
 
-async def test_a_closed_terminal_only_detaches(stage: Stage) -> None:
+async def test_closed_terminal_only_detaches(stage: Stage) -> None:
     await stage.start(script("lines"))
     person = await stage.attach()
     await person.until_shown(b"ready")
@@ -407,7 +405,7 @@ async def test_a_closed_terminal_only_detaches(stage: Stage) -> None:
 # The keyboard
 
 
-async def test_one_has_the_keyboard_and_mail_waits_meanwhile(stage: Stage) -> None:
+async def test_one_viewer_has_the_keyboard_and_messages_wait_meanwhile(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     first, second = await stage.attach(), await stage.attach()
@@ -423,7 +421,7 @@ async def test_one_has_the_keyboard_and_mail_waits_meanwhile(stage: Stage) -> No
     assert b"not mine" not in first.shown
 
 
-async def test_the_keyboard_can_be_taken_over_and_the_other_is_told(stage: Stage) -> None:
+async def test_keyboard_can_be_taken_over_and_its_owner_is_notified(stage: Stage) -> None:
     await stage.start(script("lines"))
     first, second = await stage.attach(), await stage.attach()
     await first.control(type="passthrough", on=True)
@@ -435,7 +433,7 @@ async def test_the_keyboard_can_be_taken_over_and_the_other_is_told(stage: Stage
     await second.until(lambda: any(one.get("passthrough") == "own" for one in second.controls))
 
 
-async def test_the_owner_of_the_keyboard_is_killed_and_mail_goes_on(stage: Stage) -> None:
+async def test_messages_continue_after_the_keyboard_owner_is_killed(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     await stage.open_gate()
@@ -448,7 +446,7 @@ async def test_the_owner_of_the_keyboard_is_killed_and_mail_goes_on(stage: Stage
     await stage.daemon.until(lambda: "paused" not in stage.daemon.last("gate"))
 
 
-async def test_the_end_of_a_session_is_no_goodbye_while_its_program_runs(stage: Stage) -> None:
+async def test_ended_session_does_not_remove_the_agent_of_a_running_program(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     await stage.open_gate()
@@ -470,7 +468,7 @@ async def test_the_end_of_a_session_is_no_goodbye_while_its_program_runs(stage: 
 
 
 @pytest.mark.parametrize("status", [0, 3, 255])
-async def test_the_status_of_the_program_is_told_to_everybody(stage: Stage, status: int) -> None:
+async def test_exit_status_reaches_viewers_and_the_daemon(stage: Stage, status: int) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     person = await stage.attach()
@@ -482,7 +480,7 @@ async def test_the_status_of_the_program_is_told_to_everybody(stage: Stage, stat
     await wait_until(lambda: not socket_path(str(stage.home), "luna").exists())
 
 
-async def test_a_program_that_was_killed_says_by_what(stage: Stage) -> None:
+async def test_killed_program_reports_its_signal(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     person = await stage.attach()
@@ -496,7 +494,7 @@ async def test_a_program_that_was_killed_says_by_what(stage: Stage) -> None:
     await wait_until(lambda: not is_running(holder))
 
 
-async def test_the_last_words_of_a_program_are_shown(stage: Stage) -> None:
+async def test_last_output_of_a_program_is_shown(stage: Stage) -> None:
     await stage.start(["sh", "-c", "read x; printf 'one\\ntwo\\nlast words'"])
     person = await stage.attach()
 
@@ -506,7 +504,7 @@ async def test_the_last_words_of_a_program_are_shown(stage: Stage) -> None:
     assert b"last words" in person.shown
 
 
-async def test_a_holder_that_is_killed_takes_its_agent_along_and_its_socket_can_be_used_again(
+async def test_killed_holder_ends_its_agent_and_frees_its_socket(
     stage: Stage,
 ) -> None:
     await stage.start(script("lines"))
@@ -520,7 +518,7 @@ async def test_a_holder_that_is_killed_takes_its_agent_along_and_its_socket_can_
     assert (await stage.ask(type="status"))["agent"]["pid"] == stage.child
 
 
-async def test_a_terminated_holder_ends_its_agent_and_reports(stage: Stage) -> None:
+async def test_terminated_holder_ends_its_agent_and_reports(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
 
@@ -529,7 +527,7 @@ async def test_a_terminated_holder_ends_its_agent_and_reports(stage: Stage) -> N
     assert (await stage.daemon.heard("leave"))["reason"].startswith(("killed by", "exited with"))
 
 
-async def test_orphans_of_the_agent_are_collected(stage: Stage) -> None:
+async def test_orphans_of_the_agent_are_reaped(stage: Stage) -> None:
     await stage.start(script("orphan"))
     person = await stage.attach()
     await person.until_shown(b"left")
@@ -543,7 +541,7 @@ async def test_orphans_of_the_agent_are_collected(stage: Stage) -> None:
     assert is_running(child)
 
 
-async def test_jobs_of_a_shell_can_be_stopped_and_go_on(stage: Stage) -> None:
+async def test_shell_jobs_can_be_stopped_and_resumed(stage: Stage) -> None:
     await stage.start(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "$ "})
     person = await stage.attach()
 
@@ -562,10 +560,10 @@ async def test_jobs_of_a_shell_can_be_stopped_and_go_on(stage: Stage) -> None:
     await person.until(lambda: person.shown.count(b"twice") >= 2)
 
 
-# The daemon comes and goes
+# Restarts of the daemon
 
 
-async def test_a_restarted_daemon_is_told_the_same_agent_again(stage: Stage) -> None:
+async def test_restarted_daemon_gets_the_same_agent_again(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     await stage.open_gate()
@@ -582,7 +580,7 @@ async def test_a_restarted_daemon_is_told_the_same_agent_again(stage: Stage) -> 
     await stage.daemon.until(lambda: stage.daemon.said[-1]["op"] == "gate" and stage.daemon.said[-1]["open"])
 
 
-async def test_an_end_that_nobody_can_be_told_lies_in_a_file(stage: Stage) -> None:
+async def test_exit_without_a_daemon_is_stored_in_a_file(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     secret = (await stage.daemon.heard("hold"))["secret"]
@@ -597,7 +595,7 @@ async def test_an_end_that_nobody_can_be_told_lies_in_a_file(stage: Stage) -> No
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_daemon_that_comes_back_after_the_end_still_hears_of_it(stage: Stage) -> None:
+async def test_daemon_that_returns_after_the_exit_receives_it(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     (stage.home / "down").touch()
@@ -611,7 +609,7 @@ async def test_a_daemon_that_comes_back_after_the_end_still_hears_of_it(stage: S
     assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGKILL"
 
 
-async def test_silent_callers_make_room_for_those_who_ask(stage: Stage) -> None:
+async def test_silent_callers_are_dropped_in_favour_of_active_ones(stage: Stage) -> None:
     await stage.start(script("lines"))
     silent = [stage.connect() for _ in range(LIMIT_CALLERS)]
 
@@ -621,7 +619,7 @@ async def test_silent_callers_make_room_for_those_who_ask(stage: Stage) -> None:
     assert (await silent[0].reply())["error"] == "no request came in time: send it at once, in one line"
 
 
-async def test_a_caller_that_says_nothing_is_let_go(tmp_path: Path) -> None:
+async def test_caller_that_sends_nothing_is_disconnected(tmp_path: Path) -> None:
     listener = listen(tmp_path / "x.sock")
     house = cast("House", None)
     server = asyncio.create_task(AgentServer("", "x", listener, house, request_limit_s=0.01).run())
@@ -641,7 +639,7 @@ def rss_bytes(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-async def test_keys_that_a_program_does_not_read_go_with_their_owner(stage: Stage) -> None:
+async def test_unread_keys_are_discarded_with_their_viewer(stage: Stage) -> None:
     await stage.start(script("deaf"))
     person = await stage.attach()
     await person.until_shown(b"ready")
@@ -657,7 +655,7 @@ async def test_keys_that_a_program_does_not_read_go_with_their_owner(stage: Stag
     assert rss_bytes(stage.holder) < 60 * 1024 * 1024
 
 
-def test_a_holder_loads_nothing_big_that_it_never_uses() -> None:
+def test_holder_does_not_import_large_unused_modules() -> None:
     code = "import sys, palaver.agents.holder; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)

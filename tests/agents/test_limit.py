@@ -1,4 +1,4 @@
-"""A used-up allowance that only a screen shows."""
+"""A usage limit that only the screen shows."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ def time_of_day(moment_s: int) -> str:
     return datetime.fromtimestamp(moment_s, UTC).strftime("%H:%M")
 
 
-async def test_it_is_blocked_until_the_moment_that_was_meant_when_it_was_first_seen() -> None:
+async def test_limit_blocks_until_the_end_computed_when_it_was_first_seen() -> None:
     clock = FakeClock()
     watch = LimitWatch(clock, lambda: None)
 
@@ -35,7 +35,7 @@ async def test_it_is_blocked_until_the_moment_that_was_meant_when_it_was_first_s
     assert behind == IDLE
 
 
-async def test_a_moment_that_is_far_is_said_with_its_day() -> None:
+async def test_distant_limit_end_includes_its_time_zone() -> None:
     watch = LimitWatch(FakeClock(), lambda: None)
 
     seen = watch.see(Word(state=AgentState.IDLE, detail="usage limit, resets in 7200s"))
@@ -45,7 +45,7 @@ async def test_a_moment_that_is_far_is_said_with_its_day() -> None:
     assert seen.detail.endswith("(UTC)")
 
 
-async def test_its_end_is_told() -> None:
+async def test_end_of_the_limit_is_notified() -> None:
     told = asyncio.Event()
     watch = LimitWatch(FakeClock(), told.set)
 
@@ -56,7 +56,7 @@ async def test_its_end_is_told() -> None:
     watch.close()
 
 
-async def test_one_without_an_end_lasts_until_something_else_is_seen() -> None:
+async def test_limit_without_an_end_lasts_until_the_screen_changes() -> None:
     clock = FakeClock()
     watch = LimitWatch(clock, lambda: None)
     watch.see(Word(state=AgentState.IDLE, detail="usage limit"))
@@ -69,7 +69,7 @@ async def test_one_without_an_end_lasts_until_something_else_is_seen() -> None:
     assert watch.see(IDLE) == IDLE
 
 
-async def test_the_same_limit_after_work_begins_anew() -> None:
+async def test_same_limit_after_work_starts_again() -> None:
     clock = FakeClock()
     watch = LimitWatch(clock, lambda: None)
     watch.see(SHOWN)
@@ -83,7 +83,7 @@ async def test_the_same_limit_after_work_begins_anew() -> None:
     assert again.state is AgentState.BLOCKED
 
 
-async def test_the_same_time_of_day_after_work_is_still_the_old_limit() -> None:
+async def test_same_time_of_day_after_work_is_still_the_old_limit() -> None:
     clock = FakeClock()
     watch = LimitWatch(clock, lambda: None)
     ends_s = clock.now_ms() // 1000 + 7200
@@ -101,7 +101,7 @@ async def test_the_same_time_of_day_after_work_is_still_the_old_limit() -> None:
     assert (work, behind) == (ACTIVE, IDLE)
 
 
-async def test_the_answer_to_a_dialog_counts_when_it_is_seen_what_came_of_it() -> None:
+async def test_answered_limit_dialog_counts_only_after_the_grace_period() -> None:
     clock = FakeClock()
     watch = LimitWatch(clock, lambda: None)
     assert watch.see(ASKED) == ASKED
@@ -116,7 +116,7 @@ async def test_the_answer_to_a_dialog_counts_when_it_is_seen_what_came_of_it() -
     assert watch.see(ACTIVE) == ACTIVE
 
 
-async def test_a_turn_that_ends_behind_such_a_dialog_ends_the_waiting() -> None:
+async def test_turn_that_ends_after_a_limit_dialog_ends_the_grace_period() -> None:
     watch = LimitWatch(FakeClock(), lambda: None)
     watch.see(ASKED)
     watch.see(ACTIVE)
@@ -130,7 +130,7 @@ async def test_a_turn_that_ends_behind_such_a_dialog_ends_the_waiting() -> None:
     watch.close()
 
 
-async def test_what_is_known_of_other_programs_is_no_reason_to_hold_their_mail() -> None:
+async def test_usage_limit_in_another_notation_does_not_block() -> None:
     known = Word(state=AgentState.IDLE, detail="usage_limit")
 
     assert LimitWatch(FakeClock(), lambda: None).see(known) == known

@@ -1,4 +1,6 @@
-"""The way in beside a terminal: while it is there nothing is typed; when it is gone, the terminal is left."""
+"""The native lane of a terminal agent: while it is available nothing is typed; without it the terminal is
+used.
+"""
 
 from pathlib import Path
 
@@ -23,7 +25,7 @@ IDLE = Look(state=AgentState.IDLE)
 
 
 class FakeWay:
-    """A way in that is as a test says."""
+    """A native lane that the test controls."""
 
     def __init__(self, bus: Bus) -> None:
         self.reach = Reach(
@@ -70,7 +72,7 @@ def way(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> FakeWay:
     return found
 
 
-async def test_without_a_way_in_the_terminal_is_all_there_is(bus: Bus) -> None:
+async def test_without_a_native_lane_only_the_terminal_is_used(bus: Bus) -> None:
     for native in (make(bus, ""), make(bus, "/somewhere/s.sock", "generic")):
         others: list[Line] = []
 
@@ -87,7 +89,7 @@ async def test_without_a_way_in_the_terminal_is_all_there_is(bus: Bus) -> None:
         assert native.outcomes == ()
 
 
-async def test_while_it_is_there_nothing_is_typed_and_its_word_counts(bus: Bus, way: FakeWay) -> None:
+async def test_nothing_is_typed_while_the_native_lane_reports_a_status(bus: Bus, way: FakeWay) -> None:
     native = make(bus, "/s.sock")
     way.word = Word(state=AgentState.ACTIVE, tool="Bash")
 
@@ -98,7 +100,7 @@ async def test_while_it_is_there_nothing_is_typed_and_its_word_counts(bus: Bus, 
     assert way.calls == ["start"]
 
 
-async def test_it_is_reached_for_only_once_the_screen_is_up(bus: Bus, way: FakeWay) -> None:
+async def test_native_lane_starts_only_after_the_screen_is_ready(bus: Bus, way: FakeWay) -> None:
     native = make(bus, "/s.sock")
 
     word, gate = native.see(Look(state=AgentState.STARTING), OPEN)
@@ -108,7 +110,7 @@ async def test_it_is_reached_for_only_once_the_screen_is_up(bus: Bus, way: FakeW
 
 
 @pytest.mark.parametrize("word", [None, Word(state=AgentState.STARTING)])
-async def test_mail_waits_behind_a_dialog_of_its_start_as_behind_any(
+async def test_startup_dialog_closes_the_gate_like_any_dialog(
     bus: Bus, way: FakeWay, word: Word | None
 ) -> None:
     native = make(bus, "/s.sock")
@@ -120,7 +122,7 @@ async def test_mail_waits_behind_a_dialog_of_its_start_as_behind_any(
     assert seen == (Word(state=AgentState.BLOCKED, detail="hooks need review"), behind)
 
 
-async def test_a_dialog_of_its_start_is_told(bus: Bus, way: FakeWay) -> None:
+async def test_startup_dialog_is_reported_as_blocked(bus: Bus, way: FakeWay) -> None:
     native = make(bus, "/s.sock")
 
     word, gate = native.see(Look(state=AgentState.BLOCKED, reason="permission"), OPEN)
@@ -129,14 +131,16 @@ async def test_a_dialog_of_its_start_is_told(bus: Bus, way: FakeWay) -> None:
 
 
 @pytest.mark.parametrize("state", [AgentState.IDLE, AgentState.EXITED])
-async def test_when_it_is_gone_the_terminal_is_left(bus: Bus, way: FakeWay, state: AgentState) -> None:
+async def test_terminal_is_used_when_the_native_lane_has_ended(
+    bus: Bus, way: FakeWay, state: AgentState
+) -> None:
     native = make(bus, "/s.sock")
     way.is_over = state is AgentState.IDLE
 
     assert native.see(Look(state=state), OPEN) == (Word(state=state), OPEN)
 
 
-async def test_its_outcomes_are_kept_and_its_folder_is_taken_away(
+async def test_outcomes_are_kept_and_the_socket_folder_is_removed(
     bus: Bus, way: FakeWay, tmp_path: Path
 ) -> None:
     (tmp_path / "codex-1").mkdir()

@@ -1,4 +1,4 @@
-"""A harness's own way in as a lane: one fence, one answer, and nothing lost between two daemons."""
+"""The native lane of a harness: one fence and one outcome per offer, and no loss between two daemons."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ SEEN = Done(Answer.SEEN, grade=Grade.CONTEXT)
 
 
 class Carrier:
-    """Takes texts, and says of each what a test says."""
+    """Accepts texts and reports the outcome that the test chooses."""
 
     def __init__(self, stage: Stage) -> None:
         self.texts: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
@@ -70,7 +70,7 @@ def offered(seq: int, text: str, **fields: object) -> Offered:
     return Offered(seq=seq, id=f"id-{seq}", sender="nova", text=text, **fields)  # type: ignore[arg-type]
 
 
-async def test_an_offer_is_carried_and_answered(stage: Stage) -> None:
+async def test_offer_is_carried_and_answered(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         text, key = await carrier.texts.get()
@@ -86,14 +86,14 @@ async def test_an_offer_is_carried_and_answered(stage: Stage) -> None:
         assert carrier.lane.outcomes == ()
 
 
-async def test_the_first_offer_may_come_together_with_the_lane(stage: Stage) -> None:
-    async with carrying(stage) as carrier:  # the offer below is read in one go with the lane's number
+async def test_first_offer_may_arrive_together_with_the_lane(stage: Stage) -> None:
+    async with carrying(stage) as carrier:  # the offer below is read together with the lane's number
         stage.daemon.offer(7, "hello")
 
         assert "hello" in (await carrier.texts.get())[0]
 
 
-async def test_an_offer_for_another_lane_goes_there(stage: Stage) -> None:
+async def test_offer_for_another_lane_is_passed_on(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello", lane=9)
 
@@ -101,7 +101,7 @@ async def test_an_offer_for_another_lane_goes_there(stage: Stage) -> None:
         assert carrier.lane.is_at_rest
 
 
-async def test_what_cannot_be_read_is_refused(stage: Stage) -> None:
+async def test_unreadable_offer_is_refused(stage: Stage) -> None:
     async with carrying(stage):
         stage.daemon.push("offer", lane=1, offer=7, name="luna", messages=[{"seq": "seven"}])
 
@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_is_refused(stage: Stage) -> None:
         assert (answer["answer"], answer["offer"]) == ("refused", 7)
 
 
-async def test_what_is_deferred_is_told_with_its_reason(stage: Stage) -> None:
+async def test_deferral_is_reported_with_its_reason(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         carrier.dones.put_nowait(Done(Answer.DEFERRED, "dialog"))
@@ -120,7 +120,7 @@ async def test_what_is_deferred_is_told_with_its_reason(stage: Stage) -> None:
         assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
 
 
-async def test_another_offer_waits_until_the_one_in_hand_has_its_end(stage: Stage) -> None:
+async def test_second_offer_is_deferred_while_one_is_open(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         await carrier.texts.get()
@@ -134,7 +134,7 @@ async def test_another_offer_waits_until_the_one_in_hand_has_its_end(stage: Stag
         assert (first["offer"], first["answer"]) == (7, "seen")
 
 
-async def test_a_level_is_told_once_and_again_to_a_new_daemon(stage: Stage) -> None:
+async def test_gate_is_reported_once_and_again_to_a_new_daemon(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         carrier.lane.set_level(Gate(is_open=False, reason="dialog"), is_paused=False)
         await stage.daemon.heard("gate", reason="dialog")
@@ -150,7 +150,7 @@ async def test_a_level_is_told_once_and_again_to_a_new_daemon(stage: Stage) -> N
         assert told == [(False, "dialog"), (True, ""), (True, "")]
 
 
-async def test_what_became_of_an_offer_is_told_to_the_next_daemon(stage: Stage) -> None:
+async def test_outcome_of_an_offer_reaches_the_next_daemon(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         await carrier.texts.get()
@@ -164,7 +164,7 @@ async def test_what_became_of_an_offer_is_told_to_the_next_daemon(stage: Stage) 
         assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
 
 
-async def test_what_an_older_version_knew_goes_along(stage: Stage) -> None:
+async def test_outcomes_of_an_older_version_are_reported(stage: Stage) -> None:
     carrier = Carrier(stage)
     carrier.lane.remember((Outcome(messages=(3,), answer="seen"),))
     running = asyncio.create_task(carrier.bus.run())
@@ -176,7 +176,7 @@ async def test_what_an_older_version_knew_goes_along(stage: Stage) -> None:
     await asyncio.wait([running, *carrier.tasks])
 
 
-async def test_an_offer_in_doubt_is_told_and_the_lane_goes_on(stage: Stage) -> None:
+async def test_unconfirmed_offer_is_reported_and_the_lane_continues(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         carrier.dones.put_nowait(Done(Answer.UNCONFIRMED))
@@ -189,7 +189,7 @@ async def test_an_offer_in_doubt_is_told_and_the_lane_goes_on(stage: Stage) -> N
         assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
 
 
-async def test_an_offer_in_doubt_is_told_to_the_next_daemon(stage: Stage) -> None:
+async def test_unconfirmed_offer_is_reported_to_the_next_daemon(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         await carrier.texts.get()
@@ -203,7 +203,7 @@ async def test_an_offer_in_doubt_is_told_to_the_next_daemon(stage: Stage) -> Non
         assert lane["outcomes"] == [{"messages": [7], "answer": "unconfirmed"}]
 
 
-async def test_the_next_daemon_is_told_that_every_offer_is_known(stage: Stage) -> None:
+async def test_next_daemon_learns_that_every_offer_is_known(stage: Stage) -> None:
     async with carrying(stage):
         first = stage.daemon.last("lane")
 
@@ -211,11 +211,11 @@ async def test_the_next_daemon_is_told_that_every_offer_is_known(stage: Stage) -
         await stage.daemon.open()
         again = await stage.daemon.heard("lane", count=2)
 
-        # Of what came before its first lane a process knows nothing: another one may have carried it.
+        # A process knows nothing of offers before its first lane: another process may have carried them.
         assert (first.get("remembers", False), again["remembers"]) == (False, True)
 
 
-async def test_what_was_in_doubt_and_is_proven_later_is_told_with_the_next_lane(stage: Stage) -> None:
+async def test_late_proof_of_an_unconfirmed_offer_is_sent_with_the_next_lane(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         _, key = await carrier.texts.get()
@@ -230,7 +230,7 @@ async def test_what_was_in_doubt_and_is_proven_later_is_told_with_the_next_lane(
         assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
 
 
-async def test_what_is_proven_while_another_is_in_hand_is_told_after_that(stage: Stage) -> None:
+async def test_proof_during_another_offer_is_sent_after_that_offer(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         _, key = await carrier.texts.get()
@@ -248,7 +248,7 @@ async def test_what_is_proven_while_another_is_in_hand_is_told_after_that(stage:
         assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
 
 
-async def test_a_way_in_that_is_gone_is_no_lane_any_more(stage: Stage) -> None:
+async def test_closed_lane_is_not_opened_again(stage: Stage) -> None:
     async with carrying(stage) as carrier:
         stage.daemon.offer(7, "hello")
         await carrier.texts.get()
@@ -262,7 +262,7 @@ async def test_a_way_in_that_is_gone_is_no_lane_any_more(stage: Stage) -> None:
         assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
 
 
-def test_messages_are_read_in_one_fence() -> None:
+def test_messages_share_one_fence() -> None:
     two = (offered(1, "one", intent="request", delivered_to=("luna", "kira")), offered(2, "two", thread="t"))
 
     assert fenced(two, "luna") == (
@@ -270,7 +270,7 @@ def test_messages_are_read_in_one_fence() -> None:
     )
 
 
-def test_what_a_person_sent_from_the_input_bar_stands_for_itself() -> None:
+def test_text_from_the_input_bar_has_no_fence() -> None:
     assert fenced((offered(1, "do it", bare=True),), "luna") == "do it"
     assert fenced((offered(1, "do it", bare=True), offered(2, "two")), "luna") == (
         "<pal>[new message #2] nova → luna: two</pal>\n\ndo it"

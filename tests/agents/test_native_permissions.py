@@ -1,4 +1,6 @@
-"""What a harness asks people, told to the bus, and a person's word brought back while it is still asked."""
+"""Permission requests of a harness, reported to the bus, and the person's decision passed back while it is
+pending.
+"""
 
 import asyncio
 
@@ -17,7 +19,7 @@ ASKED = Asked(id=3, session="one", tool="Bash", given={"command": "ls"})
 
 
 class HearingBus(Bus):
-    """Keeps what it is told."""
+    """Records the operations it receives."""
 
     def __init__(self) -> None:
         self.held = Held(name="nova")
@@ -37,7 +39,7 @@ class HearingBus(Bus):
 
 
 class Harness:
-    """Asks what a test says, and takes a word when a test says."""
+    """Has the permission requests that the test chooses, and accepts decisions when the test says so."""
 
     def __init__(self) -> None:
         self.now: dict[str, Asked] = {}
@@ -57,7 +59,7 @@ def _name_of(session: str) -> str:
 
 
 class Stage:
-    """A harness that asks one thing, and the bus that knows of it."""
+    """A harness with one permission request, and the bus that knows about it."""
 
     def __init__(self) -> None:
         self.bus, self.harness, self.work = HearingBus(), Harness(), Work()
@@ -81,7 +83,7 @@ class Stage:
         return [one.outcome for one in self.bus.told]
 
 
-async def test_what_is_asked_is_told_once_and_in_the_name_of_who_asks() -> None:
+async def test_permission_request_is_reported_once_in_the_name_of_its_agent() -> None:
     stage = Stage()
     below = Asked(id="4", session="below", tool="Bash")
 
@@ -94,7 +96,7 @@ async def test_what_is_asked_is_told_once_and_in_the_name_of_who_asks() -> None:
     assert stage.harness.replies == []
 
 
-async def test_a_word_is_passed_on_once_and_said_to_be_taken_when_it_is() -> None:
+async def test_first_decision_is_passed_on_and_reported_as_taken() -> None:
     stage = Stage()
 
     stage.decide()
@@ -107,7 +109,7 @@ async def test_a_word_is_passed_on_once_and_said_to_be_taken_when_it_is() -> Non
     assert stage.outcomes == ["", "taken"]
 
 
-async def test_a_word_that_was_not_taken_is_said_to_be_gone() -> None:
+async def test_decision_that_was_not_accepted_is_reported_as_gone() -> None:
     stage = Stage()
 
     stage.decide()
@@ -117,7 +119,7 @@ async def test_a_word_that_was_not_taken_is_said_to_be_gone() -> None:
     assert stage.outcomes == ["", "gone"]
 
 
-async def test_what_is_asked_no_more_takes_no_word() -> None:
+async def test_withdrawn_request_accepts_no_decision() -> None:
     stage = Stage()
 
     stage.ask()
@@ -128,7 +130,7 @@ async def test_what_is_asked_no_more_takes_no_word() -> None:
     assert stage.harness.replies == []
 
 
-async def test_a_request_that_became_another_is_told_anew() -> None:
+async def test_changed_request_is_withdrawn_and_reported_again() -> None:
     stage = Stage()
     other = Asked(id=3, session="one", tool="Bash", given={"command": "rm x"})
 
@@ -141,7 +143,7 @@ async def test_a_request_that_became_another_is_told_anew() -> None:
     ]
 
 
-async def test_one_that_became_another_behind_an_answer_is_told_anew_too() -> None:
+async def test_request_that_changes_after_a_decision_is_reported_again() -> None:
     stage = Stage()
     stage.decide()
 
@@ -151,7 +153,7 @@ async def test_one_that_became_another_behind_an_answer_is_told_anew_too() -> No
     await stage.settle(is_taken=True)
 
 
-async def test_another_daemon_is_told_again() -> None:
+async def test_another_daemon_receives_open_requests_again() -> None:
     stage = Stage()
     stage.bus.is_there = False
     stage.ask(ASKED, Asked(id=4, session="one", tool="Bash"))

@@ -1,4 +1,4 @@
-"""The sub-agents of a harness, against a daemon that gives every one a name."""
+"""The sub-agents of a harness, with a daemon that names each of them."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from palaver.model.lines.wire import Op
 
 
 class NamingBus(Bus):
-    """Gives every sub-agent a name, and every lane a number."""
+    """Returns a name for every sub-agent and a number for every lane."""
 
     def __init__(self) -> None:
         self.held = Held(name="nova")
@@ -33,7 +33,7 @@ class NamingBus(Bus):
         self.news = asyncio.Event()
 
     def trace(self, seqs: Sequence[int], step: str, lane: str, detail: str = "", *, name: str = "") -> None:
-        """Keep nothing: no file is written here."""
+        """Record nothing: these tests write no trace file."""
 
     @property
     def is_connected(self) -> bool:
@@ -64,7 +64,7 @@ class NamingBus(Bus):
 
 
 class Harness:
-    """Those that live are as a test says, and so is what becomes of a text."""
+    """The test chooses the live sub-agents and the outcome of each text."""
 
     ending = "done"
 
@@ -93,7 +93,7 @@ class Harness:
 
 
 class Stage:
-    """A harness, and the sub-agents that are made of what it says."""
+    """A harness, and the sub-agents made from its reports."""
 
     def __init__(self) -> None:
         self.bus = NamingBus()
@@ -109,7 +109,7 @@ class Stage:
         )
 
     async def live(self, **alive: tuple[str, str]) -> None:
-        """Have these live and no other, and wait until that is told."""
+        """Make these the only live sub-agents, and wait until the bus knows."""
         self.harness.alive = alive
         self.subagents.look()
         await self.settle()
@@ -125,7 +125,7 @@ class Stage:
         await self.settle()
 
     async def offer(self) -> None:
-        """Have the daemon offer a message on the lane, and wait until it is in hand."""
+        """Have the daemon offer a message on the lane, and wait until it is being carried."""
         messages = msgspec.Raw(b'[{"seq":3,"id":"01","from":"luna","text":"hello"}]')
         self.subagents.claim(Line(push="offer", lane=7, offer=9, messages=messages), lambda line: None)
         async with asyncio.timeout(LIMIT_S):
@@ -138,7 +138,7 @@ class Stage:
         return [one for one in self.bus.told if isinstance(one, LaneOp)]
 
 
-async def test_one_begins_and_ends_as_the_harness_says() -> None:
+async def test_subagent_begins_and_ends_with_the_harness() -> None:
     stage = Stage()
 
     await stage.live(b=("a", "general"))
@@ -157,7 +157,7 @@ async def test_one_begins_and_ends_as_the_harness_says() -> None:
     assert stage.subagents.name_of("b") == ""
 
 
-async def test_who_started_another_begins_before_it_and_ends_behind_it() -> None:
+async def test_parent_begins_before_its_subagent_and_ends_after_it() -> None:
     stage = Stage()
 
     await stage.live(b=("a", "general"), c=("b", "deep"))
@@ -172,7 +172,7 @@ async def test_who_started_another_begins_before_it_and_ends_behind_it() -> None
     assert ended == [("nova_general_1", "c"), ("", "b")]
 
 
-async def test_another_daemon_is_told_of_those_that_live() -> None:
+async def test_another_daemon_receives_the_live_subagents() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
 
@@ -184,7 +184,7 @@ async def test_another_daemon_is_told_of_those_that_live() -> None:
     assert stage.names == {"b": "nova_general_1"}
 
 
-async def test_who_is_refused_has_no_lane_and_is_not_asked_for_again() -> None:
+async def test_refused_subagent_has_no_lane_and_is_not_retried() -> None:
     stage = Stage()
     stage.bus.refusals[SubBeginOp] = BadRequest("no")
     await stage.live(b=("a", "general"), c=("b", "deep"))
@@ -199,7 +199,7 @@ async def test_who_is_refused_has_no_lane_and_is_not_asked_for_again() -> None:
     assert stage.keys(SubBeginOp) == ["b", "c"]
 
 
-async def test_an_end_that_nobody_heard_is_said_to_the_next_daemon() -> None:
+async def test_unreported_end_is_sent_to_the_next_daemon() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
     stage.bus.refusals[SubEndOp] = Disconnected("the daemon has gone")
@@ -211,7 +211,7 @@ async def test_an_end_that_nobody_heard_is_said_to_the_next_daemon() -> None:
     assert stage.subagents.name_of("b") == ""
 
 
-async def test_what_one_has_read_is_said_before_it_has_gone() -> None:
+async def test_seen_message_is_reported_before_the_end_of_its_subagent() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
     await stage.offer()
@@ -225,7 +225,7 @@ async def test_what_one_has_read_is_said_before_it_has_gone() -> None:
     assert stage.subagents.outcomes == ()
 
 
-async def test_who_will_never_read_it_is_not_waited_for() -> None:
+async def test_end_of_a_subagent_does_not_wait_for_an_unread_message() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
     await stage.offer()
@@ -236,7 +236,7 @@ async def test_who_will_never_read_it_is_not_waited_for() -> None:
     assert not any(isinstance(one, AnswerOp) for one in stage.bus.told)
 
 
-async def test_one_that_has_something_in_hand_holds_up_no_other() -> None:
+async def test_subagent_with_an_open_offer_does_not_delay_others() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
     await stage.offer()
@@ -255,7 +255,7 @@ async def test_one_that_has_something_in_hand_holds_up_no_other() -> None:
     assert stage.lanes()[1].outcomes == (Outcome(messages=(3,), answer="seen"),)
 
 
-async def test_what_was_never_told_is_kept_by_name_and_told_by_the_next_process() -> None:
+async def test_unreported_outcome_is_kept_by_name_for_the_next_process() -> None:
     stage, later = Stage(), Stage()
     await stage.live(b=("a", "general"))
     await stage.offer()
@@ -273,7 +273,7 @@ async def test_what_was_never_told_is_kept_by_name_and_told_by_the_next_process(
     assert not later.subagents.outcomes
 
 
-async def test_without_the_agent_nobody_is_begun() -> None:
+async def test_no_subagent_begins_after_close() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
 

@@ -1,4 +1,4 @@
-"""All whom a way in reaches, as the bus sees them: the agent, those below it, and the person they ask."""
+"""The agents that a native lane reaches, as the bus sees them: an agent, its sub-agents, their requests."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -20,7 +20,7 @@ BELOW = Outcome(messages=(4,), answer="seen", name="luna_sub_1")
 
 
 class Reached:
-    """A way in to a quiet harness, on the bus."""
+    """An integration with a quiet harness, connected to the bus."""
 
     def __init__(self, stage: Stage) -> None:
         self.is_there = False
@@ -50,7 +50,7 @@ def reached(stage: Stage) -> Reached:
     return Reached(stage)
 
 
-async def test_the_outcomes_of_the_agent_and_of_those_below_it_are_kept_apart(reached: Reached) -> None:
+async def test_outcomes_of_the_agent_and_its_subagents_are_kept_apart(reached: Reached) -> None:
     reached.reach.remember((BELOW, OWN))
 
     assert reached.reach.lane.outcomes == (OWN,)
@@ -58,7 +58,7 @@ async def test_the_outcomes_of_the_agent_and_of_those_below_it_are_kept_apart(re
     assert reached.reach.outcomes == (OWN, BELOW)
 
 
-async def test_an_offer_that_is_for_nobody_here_is_given_on(reached: Reached) -> None:
+async def test_offer_for_an_unknown_lane_is_passed_on(reached: Reached) -> None:
     line = Line(push="offer", lane=9)
 
     reached.reach.claim(line, reached.others.append)
@@ -67,14 +67,14 @@ async def test_an_offer_that_is_for_nobody_here_is_given_on(reached: Reached) ->
     assert reached.reach.is_at_rest
 
 
-async def test_what_a_person_decides_on_what_nobody_asks_is_nothing(reached: Reached) -> None:
+async def test_decision_on_an_unknown_request_does_nothing(reached: Reached) -> None:
     reached.reach.decide(Line(push="decision", request="per_1", allowed=True))
 
     await reached.reach.settle()
     assert reached.tasks == []
 
 
-async def test_a_lane_opens_with_the_first_connection_on_which_the_harness_is_there(
+async def test_lane_opens_with_the_first_connection_after_the_harness_is_ready(
     stage: Stage, reached: Reached
 ) -> None:
     running = asyncio.create_task(reached.bus.run())

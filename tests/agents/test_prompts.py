@@ -1,4 +1,4 @@
-"""Where an unknown program may be typed into: at no question, and wherever something proves a composer."""
+"""Prompts of unknown programs: a question gets no text; text needs proof of a composer."""
 
 import json
 import os
@@ -95,7 +95,9 @@ CLOSED = {"prompt", "dialog", "secret"}
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_no_question_of_an_unknown_program_is_answered(stage: Stage, tmp_path: Path, mode: str) -> None:
+async def test_question_of_an_unknown_program_is_never_answered(
+    stage: Stage, tmp_path: Path, mode: str
+) -> None:
     assert len(QUESTIONS) >= 54
     record, questions = tmp_path / "record", tmp_path / "questions"
     questions.write_text(json.dumps(QUESTIONS))
@@ -126,7 +128,7 @@ async def take(stage: Stage, number: int) -> None:
     assert (await stage.daemon.heard("answer", offer=number))["answer"] == "seen"
 
 
-async def test_the_prompt_of_python_gets_its_message(stage: Stage) -> None:
+async def test_python_prompt_gets_its_message(stage: Stage) -> None:
     await stage.start([sys.executable, "-I", "-q", "-i"])
     await stage.daemon.heard("lane")
 
@@ -137,7 +139,7 @@ async def test_the_prompt_of_python_gets_its_message(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("sign", ["> ", ">>> ", "❯ "])
-async def test_a_bare_sign_gets_its_message(stage: Stage, sign: str) -> None:
+async def test_bare_prompt_sign_gets_its_message(stage: Stage, sign: str) -> None:
     await stage.start([sys.executable, "-I", "-u", "-c", f"while True: print(repr(input({sign!r})))"])
     await stage.daemon.heard("lane")
 
@@ -145,7 +147,7 @@ async def test_a_bare_sign_gets_its_message(stage: Stage, sign: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["what now", "^what now\\?? *$", "what \\w+\\? "])
-async def test_a_prompt_named_at_the_start_gets_its_message(stage: Stage, rule: str) -> None:
+async def test_prompt_named_at_the_start_gets_its_message(stage: Stage, rule: str) -> None:
     question = "what now" if rule == "what now" else "what now? "
     command = [sys.executable, "-I", "-u", "-c", f"while True: print(repr(input({question!r})))"]
     await stage.start(command, prompt=rule)
@@ -155,7 +157,7 @@ async def test_a_prompt_named_at_the_start_gets_its_message(stage: Stage, rule: 
     await stage.daemon.heard("gate", open=True)
 
 
-async def test_a_program_that_takes_single_keys_gets_nothing_at_a_named_prompt(
+async def test_program_that_reads_single_keys_gets_nothing_at_a_named_prompt(
     stage: Stage, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -180,7 +182,9 @@ open(sys.argv[1], "wb").write(key)
 """
 
 
-async def test_a_single_key_is_not_answered_although_readline_is_loaded(stage: Stage, tmp_path: Path) -> None:
+async def test_single_key_question_is_not_answered_although_readline_is_loaded(
+    stage: Stage, tmp_path: Path
+) -> None:
     record = tmp_path / "record"
     await stage.start([sys.executable, "-I", "-c", SINGLE_KEY, str(record)])
     await stage.daemon.heard("lane")
@@ -207,7 +211,7 @@ while True: os.write(1, b"got " + os.read(0, 4096) + b"ask> ")
 """
 
 
-async def test_a_prompt_that_took_a_message_before_gets_the_next_one(stage: Stage) -> None:
+async def test_prompt_that_took_a_message_gets_the_next_one(stage: Stage) -> None:
     await stage.start([sys.executable, "-I", "-c", ONCE_PASTED])
     await stage.daemon.heard("lane")
     await take(stage, 1)
@@ -218,7 +222,7 @@ async def test_a_prompt_that_took_a_message_before_gets_the_next_one(stage: Stag
     await person.until_shown(b"got [pal message")
 
 
-async def test_paste_mode_that_was_left_on_proves_nothing_of_a_line(stage: Stage) -> None:
+async def test_leftover_paste_mode_does_not_prove_a_composer(stage: Stage) -> None:
     command = "printf 'ready\\n\\033[?2004hwho: '; read x; echo GOT=$x"
     await stage.start(["bash", "-c", command])
     await stage.daemon.heard("lane")
@@ -229,7 +233,7 @@ async def test_paste_mode_that_was_left_on_proves_nothing_of_a_line(stage: Stage
     assert (await stage.daemon.heard("answer", offer=1))["reason"] == "prompt"
 
 
-async def test_a_profile_file_of_the_user_names_the_prompt(stage: Stage) -> None:
+async def test_user_profile_file_names_the_prompt(stage: Stage) -> None:
     folder = stage.home / "profiles"
     folder.mkdir()
     (folder / "broken.toml").write_text("prompts = 'x'\n")
@@ -245,7 +249,7 @@ async def test_a_profile_file_of_the_user_names_the_prompt(stage: Stage) -> None
     await stage.daemon.heard("gate", open=False, reason="dialog")
 
 
-async def test_a_newer_holder_keeps_the_named_prompt(stage: Stage) -> None:
+async def test_upgraded_holder_keeps_the_named_prompt(stage: Stage) -> None:
     command = [sys.executable, "-I", "-u", "-c", "while True: print(repr(input('what now? ')))"]
     await stage.start(command, prompt="what now\\? ")
     await stage.daemon.heard("lane")

@@ -1,4 +1,4 @@
-"""What reaches an agent in each of its states, to the byte: real daemon, real holder, scripted harness."""
+"""The exact bytes that reach an agent in each of its states: real daemon, real holder, scripted harness."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def home(herd: Herd) -> Home:
 
 @pytest.fixture
 def framed(herd: Herd) -> Scripted:
-    """An agent whose composer can be seen, idle."""
+    """Return an idle agent with a visible composer."""
     agent = herd.start("framed")
     agent.be("idle")
     return agent
@@ -52,20 +52,20 @@ def framed(herd: Herd) -> Scripted:
 
 @pytest.fixture
 def plain(herd: Herd) -> Scripted:
-    """An agent that says what it is doing and shows nothing but an echo, idle."""
+    """Return an idle agent that reports its state and shows only an echo."""
     agent = herd.start("plain")
     agent.be("idle")
     return agent
 
 
 def send(home: Home, agent: Scripted, text: str, *options: str) -> int:
-    """Send a message and give its place."""
+    """Send a message and return its seq."""
     place: int = home.ok("send", f"@{agent.name}", "--json", *options, "--", text).json["seq"]
     return place
 
 
 def pasted(text: str, head: str = HEAD) -> bytes:
-    """The bytes of one message in a terminal that asked for bracketed paste."""
+    """Return the bytes of one message in a terminal with bracketed paste."""
     return PASTE_BEGIN + head.encode() + text.encode() + PASTE_END + ENTER
 
 
@@ -79,7 +79,7 @@ def until_state(home: Home, agent: Scripted, state: str, reason: str | None = No
 
 
 def is_gate(home: Home, agent: Scripted, *, reason: str) -> bool:
-    """Whether the daemon knows the gate of a terminal by this reason; an open one has none."""
+    """Whether the daemon has this gate reason for the terminal; an empty reason means an open gate."""
     gates = home.ok("status", agent.name, "--json").json["gates"]
     return bool(gates) and gates[0]["reason"] == reason and gates[0]["open"] is (not reason)
 
@@ -94,7 +94,7 @@ def receipt_of(home: Home, place: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("look", ["framed", "plain"])
-def test_a_message_waits_for_the_end_of_the_start(herd: Herd, home: Home, look: str) -> None:
+def test_message_waits_until_the_start_is_complete(herd: Herd, home: Home, look: str) -> None:
     agent = herd.start(look)
 
     send(home, agent, "early", "--priority", "interrupt")
@@ -106,9 +106,7 @@ def test_a_message_waits_for_the_end_of_the_start(herd: Herd, home: Home, look: 
     assert agent.keys("starting") == b""
 
 
-def test_a_thinking_agent_and_one_at_every_kind_of_tool_gets_normal_mail_and_no_other(
-    home: Home, framed: Scripted
-) -> None:
+def test_active_agent_gets_normal_messages_and_no_idle_ones(home: Home, framed: Scripted) -> None:
     framed.be("working")
     send(home, framed, "when idle", "--priority", "idle")
     send(home, framed, "when idle, first", "--priority", "idle-first")
@@ -127,7 +125,7 @@ def test_a_thinking_agent_and_one_at_every_kind_of_tool_gets_normal_mail_and_no_
 
 
 @pytest.mark.parametrize("look", ["framed", "plain"])
-def test_a_permission_prompt_gets_no_byte_and_an_interrupt_is_held_until_it_is_answered(
+def test_dialog_gets_no_byte_and_an_interrupt_is_held_until_its_answer(
     herd: Herd, home: Home, look: str
 ) -> None:
     agent = herd.start(look)
@@ -150,9 +148,7 @@ def test_a_permission_prompt_gets_no_byte_and_an_interrupt_is_held_until_it_is_a
 
 
 @pytest.mark.parametrize("look", ["framed", "plain"])
-def test_a_prompt_that_opens_in_the_very_moment_of_typing_is_not_answered(
-    herd: Herd, home: Home, look: str
-) -> None:
+def test_dialog_that_opens_while_typing_is_not_answered(herd: Herd, home: Home, look: str) -> None:
     agent = herd.start(look)
     agent.be("idle")
     agent.order("trap")
@@ -169,7 +165,7 @@ def test_a_prompt_that_opens_in_the_very_moment_of_typing_is_not_answered(
     until(lambda: receipt_of(home, place)["state"] == "seen")
 
 
-def test_nothing_is_typed_during_a_compaction_that_the_screen_shows(home: Home, framed: Scripted) -> None:
+def test_nothing_is_typed_during_a_compaction_on_the_screen(home: Home, framed: Scripted) -> None:
     framed.be("compacting")
 
     send(home, framed, "later")
@@ -183,7 +179,7 @@ def test_nothing_is_typed_during_a_compaction_that_the_screen_shows(home: Home, 
 
 
 @pytest.mark.parametrize("event", COMPACTING_HOOKS)
-def test_nothing_is_typed_during_a_compaction_that_a_hook_tells(
+def test_nothing_is_typed_during_a_compaction_reported_by_a_hook(
     home: Home, plain: Scripted, event: str
 ) -> None:
     plain.hook(home, event)
@@ -196,7 +192,7 @@ def test_nothing_is_typed_during_a_compaction_that_a_hook_tells(
     assert plain.until_sent(1) == [f"{HEAD}later"]
 
 
-def test_a_burst_of_fifty_comes_whole_and_in_order(home: Home, framed: Scripted) -> None:
+def test_burst_of_fifty_messages_arrives_complete_and_in_order(home: Home, framed: Scripted) -> None:
     texts = [f"{number} {'é' * (301 if number % 5 == 0 else 9)}" for number in range(50)]
 
     for text in texts:
@@ -212,9 +208,7 @@ def test_a_burst_of_fifty_comes_whole_and_in_order(home: Home, framed: Scripted)
     ]
 
 
-def test_a_silent_program_is_idle_after_two_seconds_and_gets_what_waits_for_that(
-    herd: Herd, home: Home
-) -> None:
+def test_silent_program_is_idle_after_two_seconds_and_gets_idle_messages(herd: Herd, home: Home) -> None:
     agent = herd.start("mute")
     agent.be("working")
 
@@ -226,9 +220,7 @@ def test_a_silent_program_is_idle_after_two_seconds_and_gets_what_waits_for_that
 # The order of priorities, to the byte
 
 
-def test_the_order_of_priorities_across_active_blocked_paused_idle_and_two_deaths_of_the_daemon(
-    home: Home, framed: Scripted
-) -> None:
+def test_priority_order_holds_across_states_and_two_daemon_deaths(home: Home, framed: Scripted) -> None:
     framed.be("working")
     for text, priority in (("i1", "idle"), ("f1", "idle-first"), ("f2", "idle-first"), ("n1", "normal")):
         send(home, framed, text, "--priority", priority)
@@ -241,7 +233,8 @@ def test_the_order_of_priorities_across_active_blocked_paused_idle_and_two_death
     send(home, framed, "n3")
     urgent = send(home, framed, "x1", "--interrupt")
     until(lambda: receipt_of(home, urgent)["state"] == "held")
-    # Paused and idle: the interrupt goes, without a key before it; the rest waits, also in the next daemon.
+    # Paused and idle: the interrupt is typed without a key before it; the rest waits, also in the next
+    # daemon.
     assert run_as_person(home, "pause", framed.name).status == 0
     framed.be("idle")
     framed.until_sent(3)
@@ -251,7 +244,7 @@ def test_the_order_of_priorities_across_active_blocked_paused_idle_and_two_death
     framed.until_sent(4)
     assert run_as_person(home, "unpause", framed.name).status == 0
     framed.until_sent(9)
-    # Active: an interrupt stops it first.
+    # Active: an interrupt stops the agent first.
     framed.be("working")
     send(home, framed, "x3", "--interrupt")
     framed.until_sent(10)
@@ -261,7 +254,7 @@ def test_the_order_of_priorities_across_active_blocked_paused_idle_and_two_death
     assert framed.keys("dialog") == b""
 
 
-def test_an_idle_agent_gets_no_ctrl_c_and_a_busy_one_gets_one(home: Home, plain: Scripted) -> None:
+def test_idle_agent_gets_no_ctrl_c_and_a_busy_one_gets_one(home: Home, plain: Scripted) -> None:
     send(home, plain, "calm", "--interrupt")
     plain.until_sent(1)
 
@@ -273,9 +266,7 @@ def test_an_idle_agent_gets_no_ctrl_c_and_a_busy_one_gets_one(home: Home, plain:
 
 
 @pytest.mark.skipif("HERD" not in os.environ, reason="takes fifteen seconds; test_typing has it in no time")
-def test_an_agent_that_ignores_ctrl_c_gets_three_of_them_five_seconds_apart_and_then_the_text(
-    herd: Herd, home: Home
-) -> None:
+def test_agent_that_ignores_ctrl_c_gets_three_and_then_the_text(herd: Herd, home: Home) -> None:
     agent = herd.start("stubborn")
     agent.be("working")
 
@@ -290,7 +281,7 @@ def test_an_agent_that_ignores_ctrl_c_gets_three_of_them_five_seconds_apart_and_
 # Raw keys
 
 
-def test_a_persons_raw_keys_reach_the_dialog_byte_for_byte(home: Home, framed: Scripted) -> None:
+def test_raw_keys_of_a_person_reach_the_dialog_unchanged(home: Home, framed: Scripted) -> None:
     framed.be("dialog")
     keys = "\x1b[B1\tü"
 
@@ -329,7 +320,7 @@ def test_raw_keys_for_a_plain_shell_are_refused(herd: Herd, home: Home) -> None:
     assert "touch" not in home.ok("peek", "sheila").out
 
 
-# At the agent's socket
+# The agent's socket
 
 
 def show(home: Home, agent: Scripted, message_id: str) -> dict[str, Any]:
@@ -343,9 +334,7 @@ def show(home: Home, agent: Scripted, message_id: str) -> dict[str, Any]:
     return found
 
 
-def test_a_message_is_shown_with_its_priority_and_file_before_and_after_it_is_typed(
-    home: Home, framed: Scripted
-) -> None:
+def test_message_shows_its_priority_and_file_before_and_after_typing(home: Home, framed: Scripted) -> None:
     framed.be("dialog")
     place = send(home, framed, "later", "--priority", "idle")
     ending = home.ok("show", str(place), "--json").json["id"][-8:]
@@ -363,12 +352,12 @@ def test_a_message_is_shown_with_its_priority_and_file_before_and_after_it_is_ty
     assert Path(waiting["file_path"]).read_text() == "later\n"
 
 
-# An answer that is waited for
+# Requests that expect a reply
 
 
 @pytest.fixture
 def nova(home: Home) -> Shell:
-    """An agent that asks."""
+    """Return an agent that sends requests."""
     shell = home.shell()
     shell.ok("join", "--name", "nova")
     return shell
@@ -379,10 +368,10 @@ def ask(nova: Shell, agent: Scripted, text: str = "which one?") -> int:
     return place
 
 
-def test_who_does_not_answer_is_reminded_three_times_across_deaths_of_the_daemon_and_no_more(
+def test_silent_agent_gets_three_reminders_across_daemon_deaths(
     home: Home, framed: Scripted, nova: Shell
 ) -> None:
-    (home.path / "config.toml").write_text("remind_after_s = 1\n")  # for the daemons that come
+    (home.path / "config.toml").write_text("remind_after_s = 1\n")  # for the next daemons
     place = ask(nova, framed)
     framed.until_sent(1)
 
@@ -404,7 +393,7 @@ def test_who_does_not_answer_is_reminded_three_times_across_deaths_of_the_daemon
     assert framed.until_sent(5)[-1] == f"{HEAD}last"
 
 
-def test_an_answer_ends_the_reminders(home: Home, framed: Scripted, nova: Shell) -> None:
+def test_reply_ends_the_reminders(home: Home, framed: Scripted, nova: Shell) -> None:
     place = ask(nova, framed)
     framed.until_sent(1)
     framed.be("working")
@@ -419,7 +408,7 @@ def test_an_answer_ends_the_reminders(home: Home, framed: Scripted, nova: Shell)
     assert framed.until_sent(2)[-1] == f"{HEAD}thanks"
 
 
-def test_who_asked_is_told_when_the_agent_is_killed(home: Home, framed: Scripted, nova: Shell) -> None:
+def test_requester_is_notified_when_the_agent_is_killed(home: Home, framed: Scripted, nova: Shell) -> None:
     place = ask(nova, framed)
     until(lambda: receipt_of(home, place)["state"] == "seen")
 
@@ -432,9 +421,7 @@ def test_who_asked_is_told_when_the_agent_is_killed(home: Home, framed: Scripted
 # The holder
 
 
-def test_the_owner_of_the_keyboard_is_killed_and_the_queue_goes_on(
-    herd: Herd, home: Home, framed: Scripted
-) -> None:
+def test_queue_continues_after_the_keyboard_owner_is_killed(herd: Herd, home: Home, framed: Scripted) -> None:
     program, path = PROGRAMS / "owner.py", home.path / "agents" / f"{framed.name}.sock"
     words = shlex.join([sys.executable, "-I", str(program), str(path)])
     herd.person.press(f"{words} & echo pid $!. ; fg >/dev/null\r".encode())
@@ -449,7 +436,7 @@ def test_the_owner_of_the_keyboard_is_killed_and_the_queue_goes_on(
     assert framed.until_sent(2) == [f"{HEAD}urgent", f"{HEAD}waits"]
 
 
-def test_mail_comes_once_while_the_holder_becomes_its_newer_version(home: Home, framed: Scripted) -> None:
+def test_messages_arrive_once_while_the_holder_upgrades(home: Home, framed: Scripted) -> None:
     (holder,) = holders_of(home.path)
 
     for number in range(6):

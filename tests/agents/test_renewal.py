@@ -1,4 +1,4 @@
-"""A holder that becomes its newer version: whoever asks for it again meanwhile ends nothing."""
+"""The upgrade of a holder to a newer version: repeated requests during the upgrade do no harm."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from palaver.agents.bus import Held
 from palaver.agents.renewal import Kept, become_new
 
 
-async def test_one_that_is_told_again_and_again_while_it_changes_goes_on(stage: Stage) -> None:
+async def test_repeated_upgrade_signals_during_an_upgrade_do_no_harm(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     holder, child = stage.holder, stage.child
@@ -29,7 +29,7 @@ async def test_one_that_is_told_again_and_again_while_it_changes_goes_on(stage: 
     assert (is_running(child), stage.child, stage.holder) == (True, child, holder)
 
 
-async def test_one_that_is_told_to_end_while_it_changes_ends_its_agent_and_reports(stage: Stage) -> None:
+async def test_termination_during_an_upgrade_ends_the_agent_and_reports(stage: Stage) -> None:
     await stage.start(script("lines"))
     await stage.daemon.heard("lane")
     holder = stage.holder
@@ -41,7 +41,7 @@ async def test_one_that_is_told_to_end_while_it_changes_ends_its_agent_and_repor
     assert (await stage.daemon.heard("leave"))["reason"].startswith(("killed by", "exited with"))
 
 
-def test_a_newer_version_that_cannot_be_run_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_upgrade_leaves_everything_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewal, "find_python", lambda: "/no/such/python")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     master, listener = os.pipe()

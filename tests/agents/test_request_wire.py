@@ -1,4 +1,4 @@
-"""Requests at an agent's socket: where they end, what is read, what is refused."""
+"""Requests at an agent's socket: where they end, which are accepted, which are refused."""
 
 import json
 
@@ -41,7 +41,7 @@ REQUESTS = st.builds(
 
 
 def read_one(pieces: list[bytes]) -> tuple[bytes, bytes] | None:
-    """Read a request as a connection does: what comes behind its end belongs to somebody else."""
+    """Read one request as a connection does; return it with the bytes that follow it."""
     reader = RequestReader()
     for place, piece in enumerate(pieces):
         if (found := reader.feed(piece)) is not None:
@@ -51,7 +51,7 @@ def read_one(pieces: list[bytes]) -> tuple[bytes, bytes] | None:
 
 
 @given(REQUESTS)
-def test_a_request_survives_being_written_and_read_back(request_: AgentRequest) -> None:
+def test_request_round_trips(request_: AgentRequest) -> None:
     assert request_from_json(request_to_json(request_).strip()) == request_
 
 
@@ -61,7 +61,7 @@ def test_a_request_survives_being_written_and_read_back(request_: AgentRequest) 
     st.lists(st.integers(0, 1000), max_size=6),
     st.sampled_from([b"", b"\n"]),
 )
-def test_a_request_ends_where_its_object_ends_however_it_is_cut(
+def test_request_ends_with_its_object_however_it_is_split(
     request_: AgentRequest, behind: bytes, places: list[int], end: bytes
 ) -> None:
     line = request_to_json(request_).strip()
@@ -86,7 +86,7 @@ def test_any_bytes_end_with_their_line_at_the_latest(data: bytes, places: list[i
     assert found[0] + found[1] == line + b"\nrest"
 
 
-def test_attach_and_the_first_frame_in_one_write_are_both_there() -> None:
+def test_attach_and_first_frame_in_one_write_are_both_read() -> None:
     line = request_to_json(AgentRequest(type="attach", cols=80, rows=24))
 
     found = read_one([line + frame(DATA, b"hello")])
@@ -94,25 +94,25 @@ def test_attach_and_the_first_frame_in_one_write_are_both_there() -> None:
     assert found == (line.strip(), b"\n" + frame(DATA, b"hello"))
 
 
-def test_blank_lines_before_a_request_are_passed_over() -> None:
+def test_blank_lines_before_a_request_are_skipped() -> None:
     assert read_one([b"\r\n ", b'\n{"type":"status"}']) == (b'{"type":"status"}', b"")
 
 
-def test_a_request_that_never_ends_is_given_when_nothing_more_comes() -> None:
+def test_incomplete_request_is_returned_at_the_end_of_input() -> None:
     reader = RequestReader()
     assert reader.feed(b'{"type":') is None
 
     assert reader.end() == b'{"type":'
 
 
-def test_a_request_that_is_too_long_is_refused() -> None:
+def test_oversized_request_is_refused() -> None:
     reader = RequestReader()
 
     with pytest.raises(MessageTooLarge):
         reader.feed(b'{"body":"' + bytes(LIMIT_FRAME_BYTES))
 
 
-def test_an_unknown_type_is_named_in_the_refusal() -> None:
+def test_unknown_type_is_named_in_the_error() -> None:
     with pytest.raises(BadRequest, match=r"^unknown request type: nope$"):
         request_from_json(b'{"type":"nope"}')
 
@@ -120,30 +120,30 @@ def test_an_unknown_type_is_named_in_the_refusal() -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"no", b"{}", b"[]", b'{"type":1}', b'{"type":', b"\xff\xfe", b"[" * 9999]
 )
-def test_what_is_no_request_is_refused_with_a_sentence(line: bytes) -> None:
+def test_unreadable_request_is_refused_with_a_sentence(line: bytes) -> None:
     with pytest.raises(BadRequest, match="the request cannot be read"):
         request_from_json(line)
 
 
 @pytest.mark.parametrize("word", ["", "urgent", "Normal", "idle_first"])
-def test_a_priority_that_is_none_is_named_in_the_refusal(word: str) -> None:
+def test_invalid_priority_is_named_in_the_error(word: str) -> None:
     line = json.dumps({"type": "send", "priority": word, "body": "x"}).encode()
 
     with pytest.raises(BadRequest, match=f"^invalid priority: {word}$"):
         request_from_json(line)
 
 
-def test_raw_keys_have_no_priority_to_check() -> None:
+def test_priority_of_raw_keys_is_not_checked() -> None:
     assert request_from_json(b'{"type":"send","priority":"urgent","raw":true,"body":"y"}').raw is True
 
 
-def test_keys_that_are_not_known_are_passed_over() -> None:
+def test_unknown_keys_are_ignored() -> None:
     request = request_from_json(b'{"type":"send","body":"x","thread":"t","from":"luna"}')
 
     assert (request.body, request.sender) == ("x", "luna")
 
 
-def test_a_reply_survives_being_written_and_read_back_and_has_the_keys_of_the_source() -> None:
+def test_reply_round_trips_with_the_expected_keys() -> None:
     reply = Reply(is_ok=True, message_id="01", message={"id": "01"}, agent={"name": "luna"})
 
     line = reply_to_json(reply)
@@ -152,11 +152,11 @@ def test_a_reply_survives_being_written_and_read_back_and_has_the_keys_of_the_so
     assert set(json.loads(line)) == {"ok", "message_id", "message", "agent"}
 
 
-def test_a_refusal_is_not_ok_and_says_why() -> None:
+def test_refusal_is_not_ok_and_contains_the_reason() -> None:
     assert json.loads(refusal("no")) == {"ok": False, "error": "no"}
 
 
-def test_an_answer_that_is_none_is_refused() -> None:
+def test_unreadable_reply_is_refused() -> None:
     with pytest.raises(BadRequest, match="the answer cannot be read"):
         reply_from_json(b"no")
 
@@ -176,11 +176,11 @@ def test_an_answer_that_is_none_is_refused() -> None:
         (80, None, False),
     ],
 )
-def test_a_terminal_is_at_least_one_by_three(cols: object, rows: object, expected: bool) -> None:
+def test_terminal_is_at_least_one_by_three(cols: object, rows: object, expected: bool) -> None:
     assert is_size(cols, rows) is expected
 
 
-def test_the_payload_of_a_hook_is_kept_as_it_is() -> None:
+def test_hook_payload_is_kept_unchanged() -> None:
     request = request_from_json(b'{"type":"hook_event","event_name":"Stop","payload":{"a":1}}')
 
     assert msgspec.json.decode(request.payload) == {"a": 1}

@@ -1,4 +1,4 @@
-"""Keys that must not be pressed: into shells, secrets, questions, drafts, and terminals that nobody reads."""
+"""Keys that must not be pressed: in shells, secrets, questions, drafts, and terminals without a reader."""
 
 import base64
 import os
@@ -19,7 +19,7 @@ def raw(keys: bytes) -> str:
 
 
 async def refused_by(stage: Stage, reason: str, *, number: int = 1) -> None:
-    """Offer a message behind a gate that is closed, and see that it comes back for that reason."""
+    """Offer a message while the gate is closed, and check that it is deferred for that reason."""
     await stage.daemon.heard("gate", open=False, reason=reason)
     stage.daemon.offer(number, "hello")
     answer = await stage.daemon.heard("answer", offer=number)
@@ -27,7 +27,7 @@ async def refused_by(stage: Stage, reason: str, *, number: int = 1) -> None:
 
 
 async def until_open(stage: Stage) -> None:
-    """Wait until everything can come through."""
+    """Wait until the gate is open for all messages."""
 
     def is_open() -> bool:
         gates = [one for one in stage.daemon.said if one["op"] == "gate"]
@@ -36,7 +36,7 @@ async def until_open(stage: Stage) -> None:
     await stage.daemon.until(is_open)
 
 
-# Who reads
+# The reading program
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ async def until_open(stage: Stage) -> None:
         ["script", "-q", "/dev/null"],
     ],
 )
-async def test_a_shell_in_any_guise_gets_nothing(stage: Stage, command: list[str], tmp_path: Path) -> None:
+async def test_shell_in_any_form_gets_nothing(stage: Stage, command: list[str], tmp_path: Path) -> None:
     await stage.start(command)
     await stage.daemon.heard("lane")
 
@@ -59,7 +59,7 @@ async def test_a_shell_in_any_guise_gets_nothing(stage: Stage, command: list[str
     assert not (tmp_path / "pwned").exists()
 
 
-async def test_a_program_that_shows_nothing_and_does_not_read_is_idle_and_gets_nothing(stage: Stage) -> None:
+async def test_silent_program_that_does_not_read_is_idle_and_gets_nothing(stage: Stage) -> None:
     await stage.start(["sleep", "99"])
     await stage.daemon.heard("lane")
 
@@ -69,9 +69,7 @@ async def test_a_program_that_shows_nothing_and_does_not_read_is_idle_and_gets_n
 
 
 @pytest.mark.parametrize("is_raw", [False, True])
-async def test_a_program_that_shows_nothing_and_reads_gets_nothing(
-    stage: Stage, tmp_path: Path, is_raw: bool
-) -> None:
+async def test_silent_program_that_reads_gets_nothing(stage: Stage, tmp_path: Path, is_raw: bool) -> None:
     record = tmp_path / "record"
     taking = "import tty; tty.setraw(0)" if is_raw else "pass"
     reading = f"import os; f = open({str(record)!r}, 'ab', 0)\nwhile 1: f.write(os.read(0, 4096))"
@@ -83,7 +81,7 @@ async def test_a_program_that_shows_nothing_and_reads_gets_nothing(
     assert record.read_bytes() == b""
 
 
-async def test_a_program_that_shows_nothing_gets_its_mail_if_the_empty_prompt_is_named(
+async def test_silent_program_gets_messages_if_the_empty_prompt_is_named(
     stage: Stage, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -97,7 +95,7 @@ async def test_a_program_that_shows_nothing_gets_its_mail_if_the_empty_prompt_is
     await wait_until(lambda: record.exists() and record.read_bytes() == f"{HEAD}hello\n".encode())
 
 
-async def test_a_program_that_has_stopped_reading_gets_nothing_until_it_reads(stage: Stage) -> None:
+async def test_program_that_stopped_reading_gets_nothing_until_it_reads_again(stage: Stage) -> None:
     waiting = "import signal; signal.sigwait([signal.SIGUSR1])"
     block = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])"
     await stage.start([*PYTHON, f"{block}; print('ready'); {waiting}; input('> '); input('> ')"])
@@ -113,7 +111,7 @@ async def test_a_program_that_has_stopped_reading_gets_nothing_until_it_reads(st
     assert (await stage.daemon.heard("answer", offer=2))["answer"] == "seen"
 
 
-async def test_keys_that_nobody_has_read_close_the_gate(stage: Stage, tmp_path: Path) -> None:
+async def test_unread_keys_close_the_gate(stage: Stage, tmp_path: Path) -> None:
     await stage.start(script("deaf"))
     await stage.daemon.heard("lane")
     await stage.open_gate()
@@ -124,7 +122,7 @@ async def test_keys_that_nobody_has_read_close_the_gate(stage: Stage, tmp_path: 
     await refused_by(stage, "deaf", number=2)
 
 
-async def test_a_busy_program_that_does_not_read_can_only_be_interrupted(stage: Stage) -> None:
+async def test_busy_program_that_does_not_read_can_only_be_interrupted(stage: Stage) -> None:
     working = "import time\ntry:\n print('ready')\n while 1: time.sleep(0.05); print('.')\n"
     stopped = "except KeyboardInterrupt: print('stopped'); print(repr(input('> ')))"
     await stage.start([*PYTHON, working + stopped])
@@ -149,7 +147,7 @@ while True:
 """
 
 
-async def test_an_interrupt_right_after_output_does_not_end_an_agent_at_its_prompt(stage: Stage) -> None:
+async def test_interrupt_right_after_output_does_not_end_an_agent_at_its_prompt(stage: Stage) -> None:
     await stage.start([*PYTHON, AT_PROMPT])
     await stage.daemon.heard("lane")
     await until_open(stage)
@@ -164,7 +162,7 @@ async def test_an_interrupt_right_after_output_does_not_end_an_agent_at_its_prom
     assert b"^C" not in person.shown
 
 
-async def test_an_interrupt_at_a_prompt_that_a_hook_calls_busy_presses_no_key(stage: Stage) -> None:
+async def test_interrupt_at_a_prompt_that_a_hook_calls_busy_presses_no_key(stage: Stage) -> None:
     await stage.start([*PYTHON, AT_PROMPT])
     await stage.daemon.heard("lane")
     await until_open(stage)
@@ -178,10 +176,10 @@ async def test_an_interrupt_at_a_prompt_that_a_hook_calls_busy_presses_no_key(st
     assert b"KeyboardInterrupt" not in person.shown
 
 
-# What is asked
+# Questions
 
 
-async def test_a_prompt_for_a_secret_gets_nothing(stage: Stage) -> None:
+async def test_prompt_for_a_secret_gets_nothing(stage: Stage) -> None:
     await stage.start(["bash", "-c", "echo ready; read -s -p 'Say it: ' k; echo \"GOT=$k\"; sleep 99"])
     await stage.daemon.heard("lane")
 
@@ -197,14 +195,14 @@ async def test_a_prompt_for_a_secret_gets_nothing(stage: Stage) -> None:
         ["bash", "-c", "printf '> 1. Yes\\n  2. No\\n'; read x; echo GOT"],
     ],
 )
-async def test_a_question_gets_nothing(stage: Stage, command: list[str]) -> None:
+async def test_question_gets_nothing(stage: Stage, command: list[str]) -> None:
     await stage.start(command)
     await stage.daemon.heard("lane")
 
     await refused_by(stage, "dialog")
 
 
-async def test_a_message_that_ends_in_a_question_is_still_sent(stage: Stage, tmp_path: Path) -> None:
+async def test_message_that_ends_in_a_question_is_still_sent(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("keys", str(record)))
     await stage.daemon.heard("lane")
@@ -216,7 +214,7 @@ async def test_a_message_that_ends_in_a_question_is_still_sent(stage: Stage, tmp
     assert record.read_bytes() == f"{HEAD}shall we proceed? [y/n]\r".encode()
 
 
-# What fills the screen
+# Full-screen programs
 
 IN_FRONT = "print('\\x1b[?1049h' + sys.argv[1] + 'a page', flush=True); tty.setraw(0)"
 READING = (
@@ -227,7 +225,7 @@ READING = (
 @pytest.mark.parametrize(
     "command", [["less", "page"], ["vi", "-u", "NONE", "page"], ["top", "-d", "60"]], ids=lambda one: one[0]
 )
-async def test_a_pager_an_editor_or_a_monitor_gets_no_message(stage: Stage, command: list[str]) -> None:
+async def test_pager_editor_and_monitor_get_no_message(stage: Stage, command: list[str]) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed here")
     (stage.home / "page").write_text("a line\n" * 99)
@@ -239,9 +237,7 @@ async def test_a_pager_an_editor_or_a_monitor_gets_no_message(stage: Stage, comm
     assert (stage.home / "page").read_text() == "a line\n" * 99
 
 
-async def test_a_program_that_fills_the_screen_and_takes_no_paste_gets_no_message_but_raw_keys(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_full_screen_program_without_paste_gets_only_raw_keys(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start([*PYTHON, READING, "", str(record)])
     await stage.daemon.heard("lane")
@@ -253,9 +249,7 @@ async def test_a_program_that_fills_the_screen_and_takes_no_paste_gets_no_messag
     await wait_until(lambda: record.read_bytes() == b"q")
 
 
-async def test_a_program_that_fills_the_screen_and_takes_a_paste_gets_its_message(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_full_screen_program_with_paste_gets_its_message(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start([*PYTHON, READING, "\x1b[?2004h", str(record)])
     await stage.daemon.heard("lane")
@@ -267,13 +261,11 @@ async def test_a_program_that_fills_the_screen_and_takes_a_paste_gets_its_messag
     await wait_until(lambda: record.read_bytes() == typed)
 
 
-# What a person has begun
+# Drafts of a person
 
 
 @pytest.mark.parametrize("keys", [b"\x1b[A", b"abc\x1b[H\x7f\x7f\x7f", b"abc\x01\x15", b"\x10", b"\t"])
-async def test_a_line_that_a_person_may_have_begun_is_left_alone(
-    stage: Stage, tmp_path: Path, keys: bytes
-) -> None:
+async def test_line_that_may_contain_a_draft_is_left_alone(stage: Stage, tmp_path: Path, keys: bytes) -> None:
     record = tmp_path / "record"
     await stage.start(script("keys", str(record)))
     await stage.daemon.heard("lane")
@@ -286,7 +278,7 @@ async def test_a_line_that_a_person_may_have_begun_is_left_alone(
     await wait_until(lambda: record.read_bytes() == keys)
 
 
-async def test_raw_keys_are_a_persons_draft(stage: Stage, tmp_path: Path) -> None:
+async def test_raw_keys_count_as_a_draft_of_a_person(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("keys", str(record)))
     await stage.daemon.heard("lane")
@@ -298,9 +290,7 @@ async def test_raw_keys_are_a_persons_draft(stage: Stage, tmp_path: Path) -> Non
     await wait_until(lambda: record.read_bytes() == b"my half")
 
 
-async def test_a_line_from_the_input_bar_waits_for_the_message_that_is_being_typed(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_input_bar_line_waits_for_the_message_being_typed(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("keys", str(record)))
     await stage.daemon.heard("lane")
@@ -316,7 +306,7 @@ async def test_a_line_from_the_input_bar_waits_for_the_message_that_is_being_typ
     assert (await stage.daemon.heard("answer"))["answer"] == "seen"
 
 
-async def test_a_message_waits_for_the_line_that_is_being_typed(stage: Stage, tmp_path: Path) -> None:
+async def test_message_waits_for_the_input_bar_line_being_typed(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("keys", str(record)))
     await stage.daemon.heard("lane")
@@ -331,16 +321,16 @@ async def test_a_message_waits_for_the_line_that_is_being_typed(stage: Stage, tm
     assert record.read_bytes() == f"PERSON LINE\r{HEAD}hello\r".encode()
 
 
-# What was not sent
+# Unsent text
 
 
 async def stands_there(stage: Stage, record: Path, offer: int) -> None:
-    """Wait until a message was typed, and is not sent."""
+    """Offer a message and wait until it is typed but not sent."""
     stage.daemon.offer(offer, f"number {offer}")
     await wait_until(lambda: f"number {offer}".encode() in record.read_bytes())
 
 
-async def test_a_message_whose_enter_is_eaten_closes_the_gate_until_it_was_sent(
+async def test_swallowed_enter_closes_the_gate_until_the_message_is_sent(
     stage: Stage, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -357,7 +347,7 @@ async def test_a_message_whose_enter_is_eaten_closes_the_gate_until_it_was_sent(
     assert record.read_bytes() == f"{HEAD}number 1\r\r\r".encode()
 
 
-async def test_a_message_that_a_person_wrote_on_closes_the_gate_until_they_have_sent_it(
+async def test_message_extended_by_a_person_closes_the_gate_until_it_is_sent(
     stage: Stage, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -379,7 +369,7 @@ async def test_a_message_that_a_person_wrote_on_closes_the_gate_until_they_have_
     await person.until_shown(f"sent {HEAD.replace('1', '2')}next Z".encode())
 
 
-async def test_a_message_that_a_person_shortened_is_theirs(stage: Stage, tmp_path: Path) -> None:
+async def test_message_shortened_by_a_person_becomes_a_draft(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("keys", str(record), "only-z"))
     await stage.daemon.heard("lane")
@@ -393,7 +383,7 @@ async def test_a_message_that_a_person_shortened_is_theirs(stage: Stage, tmp_pat
     assert b"sent" not in person.shown
 
 
-# A newer version
+# Upgrade to a newer version
 
 
 async def renew(stage: Stage) -> None:
@@ -403,7 +393,7 @@ async def renew(stage: Stage) -> None:
     assert "--resume-fd" in command_of(holder)
 
 
-async def test_a_newer_version_still_knows_of_a_dialog_that_the_program_told(stage: Stage) -> None:
+async def test_upgraded_holder_still_knows_a_reported_dialog(stage: Stage) -> None:
     says = "print('ready\\x1b]7501;state=blocked:app=x:kind=permission\\x07')"
     await stage.start([*PYTHON, f"{says}; input()"])
     await stage.daemon.heard("gate", reason="dialog")
@@ -416,7 +406,7 @@ async def test_a_newer_version_still_knows_of_a_dialog_that_the_program_told(sta
     assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
 
 
-async def test_a_newer_version_still_knows_of_a_draft(stage: Stage, tmp_path: Path) -> None:
+async def test_upgraded_holder_still_knows_a_draft(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("keys", str(record)))
     await stage.daemon.heard("lane")
@@ -434,7 +424,7 @@ async def test_a_newer_version_still_knows_of_a_draft(stage: Stage, tmp_path: Pa
     await wait_until(lambda: record.read_bytes() == b"my half line")
 
 
-async def test_a_newer_version_still_cannot_read_a_screen_that_could_not_be_followed(stage: Stage) -> None:
+async def test_upgraded_holder_still_knows_that_the_screen_is_unreadable(stage: Stage) -> None:
     await stage.start([*PYTHON, "print('ready\\x1b[?6h\\x1b[5d'); input()"])
     await stage.daemon.heard("gate", reason="unreadable")
 

@@ -1,4 +1,4 @@
-"""An agent's socket: where it lies, whose it is, and what is replaced."""
+"""An agent's socket: its path, its permissions, and when it is replaced."""
 
 import os
 import socket
@@ -14,13 +14,13 @@ from palaver.home import connect_socket
 
 @pytest.fixture(params=["short", "long"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A place in a home whose path is short, or too long for a socket address."""
+    """Return a socket path in a home whose path is short, or too long for a socket address."""
     home = tmp_path if request.param == "short" else tmp_path / ("x" * 120) / ("y" * 120)
     home.mkdir(parents=True, exist_ok=True)
     return socket_path(str(home), "api-luna")
 
 
-def test_who_connects_reaches_the_one_who_listens(path: Path) -> None:
+def test_caller_reaches_the_listener(path: Path) -> None:
     with listen(path) as listener, connect_socket(path) as caller:
         listener.setblocking(True)
         taken, _ = listener.accept()
@@ -30,13 +30,13 @@ def test_who_connects_reaches_the_one_who_listens(path: Path) -> None:
             assert taken.recv(5) == b"hello"
 
 
-def test_it_is_for_its_owner_alone(path: Path) -> None:
+def test_socket_is_accessible_to_its_owner_only(path: Path) -> None:
     with listen(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_making_it_changes_nobodys_mask(path: Path) -> None:
+def test_listening_leaves_the_umask_unchanged(path: Path) -> None:
     before = os.umask(0o027)
     try:
         with listen(path):
@@ -45,7 +45,7 @@ def test_making_it_changes_nobodys_mask(path: Path) -> None:
         os.umask(before)
 
 
-def test_what_a_dead_holder_left_is_replaced(path: Path) -> None:
+def test_socket_of_a_dead_holder_is_replaced(path: Path) -> None:
     listen(path).close()
     assert path.exists()
 
@@ -53,7 +53,7 @@ def test_what_a_dead_holder_left_is_replaced(path: Path) -> None:
         pass
 
 
-def test_a_live_one_is_not_replaced(path: Path) -> None:
+def test_live_socket_is_not_replaced(path: Path) -> None:
     with listen(path):
         with pytest.raises(NameTaken, match="api-luna"):
             listen(path)
@@ -61,7 +61,7 @@ def test_a_live_one_is_not_replaced(path: Path) -> None:
             pass
 
 
-def test_a_live_one_that_takes_nobody_in_is_not_replaced_either(path: Path) -> None:
+def test_live_socket_with_a_full_backlog_is_not_replaced(path: Path) -> None:
     waiting: list[socket.socket] = []
     try:
         with listen(path):
@@ -84,7 +84,7 @@ def test_a_live_one_that_takes_nobody_in_is_not_replaced_either(path: Path) -> N
             caller.close()
 
 
-def test_nobody_there_is_an_error_of_the_system(path: Path) -> None:
+def test_missing_socket_raises_file_not_found(path: Path) -> None:
     path.parent.mkdir()
 
     with pytest.raises(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The last report of a holder: written whole, and read back."""
+"""The exit report of a holder: written atomically and read back."""
 
 import stat
 from pathlib import Path
@@ -9,7 +9,7 @@ from palaver.agents.spool import write_report
 from palaver.model.last_report import Outcome, Report
 
 
-def test_a_report_survives_being_written_and_read_back(tmp_path: Path) -> None:
+def test_report_round_trips(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     report = Report(
         name="api-luna",
@@ -25,7 +25,7 @@ def test_a_report_survives_being_written_and_read_back(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_later_report_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+def test_later_report_replaces_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     for reason in ("exited with 1", "exited with 2"):
         write_report(str(tmp_path), Report(name="luna", secret="s", reason=reason))

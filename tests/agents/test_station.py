@@ -28,13 +28,13 @@ class Flooded:
     clock: FakeClock
 
     async def write(self, data: bytes) -> None:
-        """Write as a program does: wait whenever the terminal takes no more."""
+        """Write like a program: wait whenever the terminal is full."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(LIMIT_S):
             await loop.run_in_executor(None, _write_all, self.program, data)
 
     async def until(self, text: str) -> None:
-        """Wait until a line of the screen is the text."""
+        """Wait until the last line of output on the screen contains the text."""
         async with asyncio.timeout(LIMIT_S):
             while text not in self.station.screen.terminal.glass.display[-2]:  # noqa: ASYNC110 - the loop parses
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Tools that an agent runs in its own terminal: what they ask is not asked of the bus."""
+"""Tools that an agent runs in its own terminal: their questions are never answered with messages."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ ASKING = (
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """A git server that wants to know who asks."""
+    """A git server that requires authentication."""
 
     asked: list[str]
 
@@ -38,7 +38,7 @@ class Refusing(BaseHTTPRequestHandler):
 
 @contextmanager
 def git_server() -> Iterator[tuple[str, list[str]]]:
-    """Serve a repository that asks for a user name; yield its address and what it was given."""
+    """Serve a repository that asks for a user name; yield its address and the received credentials."""
     asked: list[str] = []
     handler = type("Handler", (Refusing,), {"asked": asked})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -52,7 +52,7 @@ def git_server() -> Iterator[tuple[str, list[str]]]:
 
 
 async def start_agent(stage: Stage, *how: str) -> None:
-    """Start an agent that runs tools, and let it take one message: its composer is proven then."""
+    """Start an agent that runs tools, and let it take one message, which proves its composer."""
     environment = {"HOME": str(stage.home), "GIT_TERMINAL_PROMPT": "1", "GIT_CONFIG_NOSYSTEM": "1"}
     await stage.start(script("shelling", *how), env=environment)
     await stage.daemon.heard("lane")
@@ -104,7 +104,7 @@ async def test_git_asking_for_a_user_name_gets_no_message(stage: Stage) -> None:
     ids=["ssh-keygen", "vi", "read", "dev-tty"],
 )
 @pytest.mark.parametrize("how", ["", "async", "session"])
-async def test_a_tool_of_the_agent_gets_no_message(stage: Stage, how: str, tool: str, asks: bytes) -> None:
+async def test_tool_of_the_agent_gets_no_message(stage: Stage, how: str, tool: str, asks: bytes) -> None:
     if shutil.which(tool.split()[0]) is None:
         pytest.skip(f"{tool.split()[0]} is not installed here")
     if how == "session" and tool == ASKING:
@@ -118,7 +118,7 @@ async def test_a_tool_of_the_agent_gets_no_message(stage: Stage, how: str, tool:
     assert "not for a tool" not in str(screen)
 
 
-async def test_an_interrupt_does_not_reach_a_tool_of_the_agent(stage: Stage) -> None:
+async def test_interrupt_does_not_reach_a_tool_of_the_agent(stage: Stage) -> None:
     await start_agent(stage)
 
     await run_tool(stage, "bash -c 'read -p name: x; echo GOT=$x'", b"name:")
@@ -126,7 +126,7 @@ async def test_an_interrupt_does_not_reach_a_tool_of_the_agent(stage: Stage) -> 
     await offer_refused(stage, "tool", priority="interrupt")
 
 
-async def test_a_person_answers_a_tool_with_raw_keys_and_mail_goes_on(stage: Stage) -> None:
+async def test_person_answers_a_tool_with_raw_keys_and_messages_continue(stage: Stage) -> None:
     await start_agent(stage)
     await run_tool(stage, "bash -c 'read -p name: x; echo GOT=$x'", b"name:")
     await offer_refused(stage, "tool")
@@ -140,7 +140,7 @@ async def test_a_person_answers_a_tool_with_raw_keys_and_mail_goes_on(stage: Sta
     assert (await stage.daemon.heard("answer", offer=4))["answer"] == "seen"
 
 
-async def test_a_newer_holder_still_knows_which_process_is_the_agent(stage: Stage) -> None:
+async def test_upgraded_holder_still_knows_which_process_is_the_agent(stage: Stage) -> None:
     await start_agent(stage)
     await run_tool(stage, READING, b"asking\r\n> ")
     await offer_refused(stage, "tool")
@@ -158,7 +158,7 @@ async def take_next(stage: Stage, number: int) -> None:
     assert (await stage.daemon.heard("answer", offer=number))["answer"] == "seen"
 
 
-async def test_a_process_that_execs_another_program_stays_the_agent(stage: Stage) -> None:
+async def test_process_that_execs_another_program_stays_the_agent(stage: Stage) -> None:
     await start_agent(stage)
     person = await stage.attach()
 
@@ -169,7 +169,7 @@ async def test_a_process_that_execs_another_program_stays_the_agent(stage: Stage
     await take_next(stage, 2)
 
 
-async def test_the_child_of_a_launcher_is_the_agent_and_so_is_its_successor(stage: Stage) -> None:
+async def test_child_of_a_launcher_is_the_agent_and_so_is_its_successor(stage: Stage) -> None:
     launching = "import subprocess, sys\nwhile True: subprocess.call(sys.argv[1:])"
     await stage.start([*script("shelling")[:1], "-I", "-c", launching, *script("shelling")])
     await stage.daemon.heard("lane")
@@ -184,13 +184,13 @@ async def test_the_child_of_a_launcher_is_the_agent_and_so_is_its_successor(stag
     await take_next(stage, 2)
 
 
-async def test_an_agent_that_reads_in_a_child_each_time_gets_its_mail(stage: Stage) -> None:
+async def test_agent_that_reads_in_a_new_child_each_time_gets_its_messages(stage: Stage) -> None:
     await start_agent(stage, "fork")
 
     await take_next(stage, 2)
 
 
-async def test_a_tool_of_a_known_harness_gets_no_message_below_its_composer(
+async def test_tool_of_a_known_harness_gets_no_message_below_its_composer(
     stage: Stage, tmp_path: Path
 ) -> None:
     stage.daemon.harness = "claude"

@@ -1,4 +1,4 @@
-"""What a screen that is drawn by its watcher asks of a holder, and is told by it."""
+"""Controls between a holder and a viewer that draws the screen itself."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.agents.stage import Stage, script
 
 
-async def test_questions_of_the_program_are_answered_by_the_holder_when_nobodys_terminal_sees_them(
+async def test_holder_answers_terminal_queries_that_no_viewer_terminal_sees(
     stage: Stage,
 ) -> None:
     await stage.start(["python3", "-I", "-c", ASKING])
@@ -31,7 +31,7 @@ os.read(0, 1)
 """
 
 
-async def test_everybody_is_told_of_a_new_size_in_the_order_of_the_output(stage: Stage) -> None:
+async def test_new_size_is_sent_to_all_viewers_in_order_with_the_output(stage: Stage) -> None:
     await stage.start(script("size"))
     first = await stage.attach(80, 22)
     second = await stage.attach(100, 30)
@@ -43,7 +43,7 @@ async def test_everybody_is_told_of_a_new_size_in_the_order_of_the_output(stage:
     await second.until_shown(b"size 100x30")
 
 
-async def test_what_has_rolled_off_can_be_asked_for(stage: Stage) -> None:
+async def test_scrolled_lines_can_be_requested(stage: Stage) -> None:
     await stage.start(script("lines"), rows=3)
     client = await stage.attach(80, 3)
     await client.until_shown(b"ready")
@@ -58,7 +58,7 @@ async def test_what_has_rolled_off_can_be_asked_for(stage: Stage) -> None:
     assert "got '1'" in lines
 
 
-async def test_a_line_for_the_queue_is_left_to_the_persons_own_process(stage: Stage) -> None:
+async def test_queued_line_is_left_to_the_process_of_the_person(stage: Stage) -> None:
     await stage.start(script("lines"))
     client = await stage.attach()
 
@@ -68,7 +68,7 @@ async def test_a_line_for_the_queue_is_left_to_the_persons_own_process(stage: St
     assert [one["request"]["type"] for one in stage.daemon.passed] == ["attach"]
 
 
-async def test_a_priority_that_does_not_exist_is_refused_and_named(stage: Stage) -> None:
+async def test_unknown_priority_is_refused_and_named(stage: Stage) -> None:
     await stage.start(script("lines"))
     client = await stage.attach()
 
@@ -79,7 +79,7 @@ async def test_a_priority_that_does_not_exist_is_refused_and_named(stage: Stage)
     assert "at-once" in refusal["message"]
 
 
-async def test_a_line_is_not_typed_while_another_has_the_keyboard(stage: Stage) -> None:
+async def test_line_is_not_typed_while_another_viewer_has_the_keyboard(stage: Stage) -> None:
     await stage.start(script("lines"))
     owner, other = await stage.attach(), await stage.attach()
     await owner.control(type="passthrough", on=True)
@@ -93,7 +93,7 @@ async def test_a_line_is_not_typed_while_another_has_the_keyboard(stage: Stage) 
     assert b"mine" not in owner.shown
 
 
-async def test_a_person_who_is_attached_can_end_the_agent(stage: Stage) -> None:
+async def test_attached_person_can_end_the_agent(stage: Stage) -> None:
     await stage.start(["sleep", "600"])
     client = await stage.attach()
 
@@ -102,7 +102,7 @@ async def test_a_person_who_is_attached_can_end_the_agent(stage: Stage) -> None:
     assert (await client.control_of("exited"))["signal"]
 
 
-async def test_a_line_of_the_bar_never_answers_an_open_dialog(stage: Stage, tmp_path: Path) -> None:
+async def test_input_bar_line_never_answers_an_open_dialog(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "now"))
     client = await stage.attach()
@@ -121,7 +121,7 @@ async def test_a_line_of_the_bar_never_answers_an_open_dialog(stage: Stage, tmp_
     assert [one["text"] for one in stage.daemon.said if one["op"] == "typed"] == ["after it"]
 
 
-async def test_a_dialog_that_opens_before_enter_gets_no_enter_of_the_bar(
+async def test_dialog_that_opens_before_enter_gets_no_enter_from_the_input_bar(
     stage: Stage, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -133,11 +133,11 @@ async def test_a_dialog_that_opens_before_enter_gets_no_enter_of_the_bar(
 
     refusal = await client.control_of("error")
     assert "Enter was not pressed" in refusal["message"]
-    assert "text" not in refusal  # it is in the program's composer: putting it back would double it
+    assert "text" not in refusal  # it is in the program's composer: restoring it would double it
     assert record.read_bytes() == b"COMPOSER:delete it\n"
 
 
-async def test_a_question_in_a_line_of_the_bar_is_not_taken_for_a_dialog(stage: Stage) -> None:
+async def test_question_in_an_input_bar_line_is_not_taken_for_a_dialog(stage: Stage) -> None:
     await stage.start(script("lines"))
     client = await stage.attach()
     await client.until_shown(b"ready")
@@ -156,7 +156,7 @@ for line in sys.stdin:
 """
 
 
-async def test_a_secret_line_of_the_bar_is_counted_and_not_kept(stage: Stage) -> None:
+async def test_secret_input_bar_line_is_counted_and_not_stored(stage: Stage) -> None:
     await stage.start([sys.executable, "-I", "-c", HIDDEN])
     client = await stage.attach()
     await client.until(lambda: any(one.get("secret") is True for one in client.controls))
@@ -173,7 +173,7 @@ async def test_a_secret_line_of_the_bar_is_counted_and_not_kept(stage: Stage) ->
     await client.until(lambda: [one for one in client.controls if "secret" in one][-1]["secret"] is False)
 
 
-async def test_a_line_for_the_queue_is_refused_at_a_hidden_prompt(stage: Stage) -> None:
+async def test_queued_line_is_refused_at_a_hidden_prompt(stage: Stage) -> None:
     await stage.start([sys.executable, "-I", "-c", HIDDEN])
     client = await stage.attach()
     await client.until_shown(b"Password:")
@@ -198,7 +198,7 @@ async def test_messages_are_typed_although_a_harness_has_the_keyboard(stage: Sta
     assert not [one for one in stage.daemon.said if one["op"] == "gate" and one.get("paused")]
 
 
-async def test_the_size_is_that_of_the_last_viewer_who_is_still_there(stage: Stage) -> None:
+async def test_size_is_that_of_the_latest_viewer_still_attached(stage: Stage) -> None:
     await stage.start(script("size"))
     wide = await stage.attach(120, 40)
     narrow = await stage.attach(40, 10)
@@ -224,7 +224,7 @@ while True:
 """
 
 
-async def test_a_narrow_viewer_does_not_crop_the_text_of_others_for_good(stage: Stage) -> None:
+async def test_narrow_viewer_does_not_crop_the_text_of_others_permanently(stage: Stage) -> None:
     await stage.start([sys.executable, "-I", "-c", WIDE], cols=120, rows=40)
     wide = await stage.attach(120, 40)
     await wide.until_shown(b"end of the line")

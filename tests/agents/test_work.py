@@ -1,4 +1,4 @@
-"""Work in tasks of its own: owned, waited for, and not ended by what goes wrong beside it."""
+"""Background tasks: owned, waited for, and independent of each other's failures."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from tests.limits import LIMIT_S
 from palaver.agents.work import Work
 
 
-async def test_what_begins_meanwhile_is_waited_for_too() -> None:
+async def test_task_started_meanwhile_is_waited_for() -> None:
     work, done = Work(), list[str]()
 
     async def second() -> None:
@@ -25,7 +25,7 @@ async def test_what_begins_meanwhile_is_waited_for_too() -> None:
     assert done == ["first", "second"]
 
 
-async def test_what_goes_wrong_is_written_down_and_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_task_is_logged_and_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
     work, done = Work(), asyncio.Event()
 
     async def fail() -> None:
@@ -43,9 +43,9 @@ async def test_what_goes_wrong_is_written_down_and_ends_no_other(caplog: pytest.
     assert "a mistake" in caplog.text
 
 
-async def test_what_is_cancelled_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cancelled_task_ends_silently(caplog: pytest.LogCaptureFixture) -> None:
     work = Work()
-    work.spawn(asyncio.Event().wait())  # type: ignore[arg-type]  # what it gives matters to nobody
+    work.spawn(asyncio.Event().wait())  # type: ignore[arg-type]  # the result is not used
 
     work.cancel()
     async with asyncio.timeout(LIMIT_S):

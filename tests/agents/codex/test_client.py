@@ -1,4 +1,4 @@
-"""A second client: answers find their questions, and questions of the server are never answered."""
+"""The client of an app-server: replies match their requests, and requests of the server get no reply."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ APPROVALS = (
 
 
 class Ear:
-    """What a client tells its owner."""
+    """Collects the callbacks of a client."""
 
     def __init__(self, server: FakeCodex) -> None:
         self.news: asyncio.Queue[wire.Said] = asyncio.Queue()
@@ -32,7 +32,7 @@ class Ear:
         self.client = CodexClient(server.path, self.news.put_nowait, self.ends.put_nowait)
 
 
-async def test_it_says_who_it_is_first(tmp_path: Path) -> None:
+async def test_client_introduces_itself_first(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         await Ear(server).client.open()
         await server.heard("initialized")
@@ -42,7 +42,7 @@ async def test_it_says_who_it_is_first(tmp_path: Path) -> None:
         assert server.said[0]["params"]["capabilities"] == {"experimentalApi": True}
 
 
-async def test_an_answer_finds_its_question(tmp_path: Path) -> None:
+async def test_reply_matches_its_request(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         server.add_thread("one")
         ear = Ear(server)
@@ -56,7 +56,7 @@ async def test_an_answer_finds_its_question(tmp_path: Path) -> None:
         assert wire.result_as(read, wire.ThreadRead).thread.id == "one"
 
 
-async def test_a_refusal_says_why(tmp_path: Path) -> None:
+async def test_refusal_contains_the_reason(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         server.refusals["turn/steer"] = {"code": -32600, "message": "no active turn to steer"}
         server.refusals["turn/start"] = {"code": -32601, "message": ""}
@@ -72,20 +72,20 @@ async def test_a_refusal_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", APPROVALS)
-async def test_what_a_person_is_asked_is_never_answered(tmp_path: Path, method: str) -> None:
+async def test_question_for_a_person_is_never_answered(tmp_path: Path, method: str) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         ear = Ear(server)
         await ear.client.open()
 
         server.ask(0, method, threadId="one", command="rm -r /")
         said = await ear.news.get()
-        await ear.client.ask(*wire.list_loaded())  # whatever it would have answered has come before this
+        await ear.client.ask(*wire.list_loaded())  # a reply would have arrived before this request
 
         assert said.is_question
         assert server.answers == []
 
 
-async def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+async def test_unreadable_message_is_skipped(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         ear = Ear(server)
         await ear.client.open()
@@ -97,7 +97,7 @@ async def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
         assert (await ear.news.get()).method == "thread/closed"
 
 
-async def test_what_a_lost_server_was_asked_fails(tmp_path: Path) -> None:
+async def test_requests_to_a_lost_server_fail(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         server.silent.add("turn/start")
         ear = Ear(server)

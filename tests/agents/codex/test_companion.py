@@ -1,4 +1,4 @@
-"""Beside a session of Codex that was started plainly: one companion, one session, and no other's mail."""
+"""The companion of a Codex session that was started without `pal`: one companion and one session."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ COMMAND = "item/commandExecution/requestApproval"
 
 
 class Companion:
-    """A companion at work."""
+    """A running companion."""
 
     def __init__(self, stage: Stage, server: FakeCodex) -> None:
         self.server = server
@@ -31,7 +31,7 @@ class Companion:
 
 @asynccontextmanager
 async def beside(stage: Stage) -> AsyncIterator[Companion]:
-    """A companion of the first of two sessions, once it can be woken."""
+    """Yield the companion of the first of two sessions, once its gate is open."""
     async with fake_codex(stage.home) as server:
         server.add_thread("one")
         server.add_thread("two", recencyAt=9)
@@ -45,7 +45,7 @@ async def beside(stage: Stage) -> AsyncIterator[Companion]:
                 await found.running
 
 
-async def test_it_sits_its_own_session_down_and_no_other(stage: Stage) -> None:
+async def test_companion_joins_its_own_session_and_no_other(stage: Stage) -> None:
     async with beside(stage):
         asked = stage.daemon.last("accompany")
 
@@ -53,7 +53,7 @@ async def test_it_sits_its_own_session_down_and_no_other(stage: Stage) -> None:
         assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
 
 
-async def test_a_message_wakes_its_session_whatever_the_others_do(stage: Stage) -> None:
+async def test_message_wakes_its_session_whatever_the_others_do(stage: Stage) -> None:
     async with beside(stage) as found:
         found.server.set_status("two", "active")
 
@@ -64,7 +64,7 @@ async def test_a_message_wakes_its_session_whatever_the_others_do(stage: Stage) 
         assert (await stage.daemon.heard("answer"))["answer"] == "seen"
 
 
-async def test_it_says_how_its_session_is_and_leaves_the_rest_to_hooks(stage: Stage) -> None:
+async def test_companion_reports_status_and_leaves_tool_use_to_the_hooks(stage: Stage) -> None:
     async with beside(stage) as found:
         found.server.set_status("one", "active")
         item = {"id": "a", "type": "commandExecution", "command": "make"}
@@ -80,7 +80,7 @@ async def test_it_says_how_its_session_is_and_leaves_the_rest_to_hooks(stage: St
         assert [one for one in said if "command" in one] == []
 
 
-async def test_a_persons_word_reaches_its_session(stage: Stage) -> None:
+async def test_decision_of_a_person_reaches_its_session(stage: Stage) -> None:
     async with beside(stage) as found:
         found.server.set_status("one", "active", "waitingOnApproval")
         found.server.ask(3, COMMAND, threadId="one", command="ls")
@@ -90,11 +90,11 @@ async def test_a_persons_word_reaches_its_session(stage: Stage) -> None:
 
         found.server.add_thread("three")
         found.server.tell("thread/started", thread={"id": "three"})
-        await found.server.heard("thread/read", count=3)  # behind it all is heard
+        await found.server.heard("thread/read", count=3)  # everything sent before has been processed then
         assert [one["result"] for one in found.server.answers] == [{"decision": "accept"}]
 
 
-async def test_what_only_a_holder_can_do_is_refused(stage: Stage) -> None:
+async def test_request_that_only_a_holder_can_serve_is_refused(stage: Stage) -> None:
     async with beside(stage):
         stage.daemon.push("control", ask=5, verb="peek")
 
@@ -102,7 +102,7 @@ async def test_what_only_a_holder_can_do_is_refused(stage: Stage) -> None:
         assert told["error"] == "bad_request"
 
 
-async def test_it_ends_with_the_server(stage: Stage) -> None:
+async def test_companion_ends_with_the_server(stage: Stage) -> None:
     async with beside(stage) as found:
         await found.server.close()
 
@@ -110,7 +110,7 @@ async def test_it_ends_with_the_server(stage: Stage) -> None:
             await found.running
 
 
-async def test_it_ends_when_the_bus_does_not_want_it(stage: Stage) -> None:
+async def test_companion_ends_when_the_bus_refuses_it(stage: Stage) -> None:
     stage.daemon.refusals["accompany"] = {"error": "bad_request", "message": "no"}
     async with fake_codex(stage.home) as server:
         server.add_thread("one")
@@ -121,12 +121,12 @@ async def test_it_ends_when_the_bus_does_not_want_it(stage: Stage) -> None:
 
 
 def can_lock_elsewhere(home: Path, session: str) -> bool:
-    """Whether another process could stand beside a session: a process has no lock against itself."""
+    """Whether another process could lock a session: a process cannot be locked out by itself."""
     words = f"import sys, {MODULE} as companion; sys.exit(companion.lock_session(*sys.argv[1:]) is None)"
     return subprocess.run([sys.executable, "-c", words, str(home), session], check=False).returncode == 0
 
 
-def test_of_one_session_there_is_one_companion(tmp_path: Path) -> None:
+def test_session_has_one_companion(tmp_path: Path) -> None:
     lock = lock_session(str(tmp_path), "one")
     assert lock is not None
 
@@ -137,7 +137,7 @@ def test_of_one_session_there_is_one_companion(tmp_path: Path) -> None:
     assert can_lock_elsewhere(tmp_path, "one")
 
 
-async def test_it_waits_a_little_for_the_hook_that_sits_its_session_down(
+async def test_companion_retries_until_the_hook_has_joined_its_session(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
@@ -162,7 +162,7 @@ async def test_it_waits_a_little_for_the_hook_that_sits_its_session_down(
         (b'{"session_id": "one"}', {"PALAVER_SEAT": "1:2:luna"}),
     ],
 )
-def test_without_a_session_or_its_server_there_is_nothing_to_do(
+def test_without_a_session_or_its_server_nothing_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, environment: dict[str, str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["companion", "--home", str(tmp_path)])
@@ -176,6 +176,6 @@ def test_without_a_session_or_its_server_there_is_nothing_to_do(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_shared_server_is_where_codex_looks() -> None:
+def test_shared_server_path_matches_codex() -> None:
     assert str(shared_server({"HOME": "/home/pat"})).startswith("/home/pat/.codex/app-server-control/")
     assert str(shared_server({"HOME": "/h", "CODEX_HOME": "/c"})).startswith("/c/app-server-control/")

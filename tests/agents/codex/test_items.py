@@ -1,4 +1,4 @@
-"""What Codex works on, in a few words."""
+"""Items of a Codex turn as a short status."""
 
 import pytest
 
@@ -19,14 +19,14 @@ from palaver.model.delivery import AgentState
         ({"type": "imageView"}, "imageView", "", ""),
     ],
 )
-def test_work_has_a_tool(item: dict[str, object], tool: str, command: str, file: str) -> None:
+def test_work_item_has_a_tool(item: dict[str, object], tool: str, command: str, file: str) -> None:
     work = work_of(item)
 
     assert work == Word(state=AgentState.ACTIVE, detail="tool_use", tool=tool, command=command, file=file)
 
 
 @pytest.mark.parametrize("kind", ["contextCompaction", "enteredReviewMode"])
-def test_what_takes_no_text_counts_as_compacting(kind: str) -> None:
+def test_item_that_accepts_no_text_counts_as_compacting(kind: str) -> None:
     work = work_of({"type": kind})
 
     assert work is not None
@@ -34,7 +34,7 @@ def test_what_takes_no_text_counts_as_compacting(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["agentMessage", "reasoning", "plan", "userMessage", "", 7, None])
-def test_words_are_no_work(kind: object) -> None:
+def test_text_items_are_not_work(kind: object) -> None:
     assert work_of({"type": kind}) is None
 
 
@@ -52,7 +52,7 @@ def test_words_are_no_work(kind: object) -> None:
         ("echo 'open", "echo 'open"),
     ],
 )
-def test_a_shell_around_a_command_is_left_out(command: str, plain: str) -> None:
+def test_shell_around_a_command_is_removed(command: str, plain: str) -> None:
     assert plain_command(command) == plain
 
 

@@ -1,4 +1,4 @@
-"""Codex's own way in: mail wakes it, goes along with its tools, waits behind a dialog, and is proven."""
+"""The native lane of Codex: messages wake it, join its running turn, wait for a dialog, and are confirmed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from palaver.agents.native_word import Word
 from palaver.model.delivery import AgentState
 
 
-async def test_idle_a_message_starts_a_turn_and_is_seen_in_it(stage: Stage) -> None:
+async def test_message_to_an_idle_codex_starts_a_turn_and_is_seen_in_it(stage: Stage) -> None:
     async with near(stage) as holder:
         stage.daemon.offer(7, "hello", intent="request", delivered_to=["luna", "kira"])
 
@@ -28,7 +28,7 @@ async def test_idle_a_message_starts_a_turn_and_is_seen_in_it(stage: Stage) -> N
         assert stage.daemon.last("hold")["session"] == "one"
 
 
-async def test_with_a_tool_at_work_a_message_goes_into_that_turn(stage: Stage) -> None:
+async def test_message_during_a_tool_joins_the_running_turn(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
 
@@ -43,7 +43,7 @@ async def test_with_a_tool_at_work_a_message_goes_into_that_turn(stage: Stage) -
         assert (answer["answer"], answer["grade"]) == ("seen", "context")
 
 
-async def test_its_gate_follows_what_codex_does(stage: Stage) -> None:
+async def test_gate_follows_the_state_of_codex(stage: Stage) -> None:
     async with near(stage) as holder:
         await stage.daemon.heard("gate", open=True)
 
@@ -56,7 +56,7 @@ async def test_its_gate_follows_what_codex_does(stage: Stage) -> None:
         await stage.daemon.heard("gate", open=False, reason="dialog")
 
 
-async def test_behind_a_dialog_nothing_goes_in_and_nothing_is_answered(stage: Stage) -> None:
+async def test_nothing_is_sent_or_answered_during_a_dialog(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
         holder.server.set_status("one", "active", "waitingOnApproval")
@@ -65,7 +65,7 @@ async def test_behind_a_dialog_nothing_goes_in_and_nothing_is_answered(stage: St
             lambda: holder.codex.word is not None and holder.codex.word.detail == "permission: rm -r x"
         )
 
-        stage.daemon.offer(7, "y")  # it was on its way when the dialog opened
+        stage.daemon.offer(7, "y")  # it was in transit when the dialog opened
 
         answer = await stage.daemon.heard("answer")
         assert (answer["answer"], answer["reason"]) == ("deferred", "dialog")
@@ -73,7 +73,7 @@ async def test_behind_a_dialog_nothing_goes_in_and_nothing_is_answered(stage: St
         assert holder.server.answers == []
 
 
-async def test_a_turn_that_ends_without_the_message_leaves_it_to_be_offered_again(stage: Stage) -> None:
+async def test_turn_that_ends_without_the_message_defers_it(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
         stage.daemon.offer(7, "hello")
@@ -86,7 +86,7 @@ async def test_a_turn_that_ends_without_the_message_leaves_it_to_be_offered_agai
         assert "ended before" in answer["reason"]
 
 
-async def test_a_turn_that_is_over_when_it_is_steered_is_begun_anew(stage: Stage) -> None:
+async def test_refused_steering_defers_the_message(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
         holder.server.refusals["turn/steer"] = {"code": -32600, "message": "no active turn to steer"}
@@ -98,7 +98,7 @@ async def test_a_turn_that_is_over_when_it_is_steered_is_begun_anew(stage: Stage
         assert (answer["answer"], answer["reason"]) == ("deferred", "no active turn to steer")
 
 
-async def test_a_fresh_thread_is_heard_from_its_first_turn_on(stage: Stage) -> None:
+async def test_new_thread_is_followed_from_its_first_turn(stage: Stage) -> None:
     async with fake_codex(stage.home) as server:
         server.add_thread("one")
         server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
@@ -124,7 +124,7 @@ async def test_a_fresh_thread_is_heard_from_its_first_turn_on(stage: Stage) -> N
             await asyncio.wait([running, *holder.tasks])
 
 
-async def test_a_text_that_a_turn_took_before_its_news_came_is_seen_at_its_end(stage: Stage) -> None:
+async def test_text_taken_before_its_notification_is_seen_at_the_turn_end(stage: Stage) -> None:
     async with near(stage) as holder:
         server = holder.server
         server.on_turn = lambda asked: server.set_status("one", "active")
@@ -138,7 +138,7 @@ async def test_a_text_that_a_turn_took_before_its_news_came_is_seen_at_its_end(s
         assert (answer["answer"], answer["grade"]) == ("seen", "context")
 
 
-async def test_a_turn_can_be_over_before_it_is_said_to_have_begun(stage: Stage) -> None:
+async def test_turn_can_end_before_its_start_is_reported(stage: Stage) -> None:
     async with near(stage) as holder:
         server = holder.server
         server.tell("turn/completed", threadId="one", turn={"id": "turn-1"})
@@ -154,7 +154,7 @@ async def test_a_turn_can_be_over_before_it_is_said_to_have_begun(stage: Stage) 
 
 
 @pytest.mark.parametrize("newest", [None, "turn-2"])
-async def test_a_turn_that_nobody_could_look_at_may_have_taken_the_message(
+async def test_turn_that_could_not_be_read_leaves_the_message_unconfirmed(
     stage: Stage, newest: str | None
 ) -> None:
     async with near(stage) as holder:
@@ -171,7 +171,7 @@ async def test_a_turn_that_nobody_could_look_at_may_have_taken_the_message(
         assert (await stage.daemon.heard("answer"))["answer"] == "unconfirmed"
 
 
-async def test_a_thread_that_is_closed_lets_go_of_its_message_in_doubt(stage: Stage) -> None:
+async def test_closed_thread_leaves_its_message_unconfirmed(stage: Stage) -> None:
     async with near(stage) as holder:
         server = holder.server
         server.on_turn = lambda asked: server.tell("thread/closed", threadId="one")
@@ -181,7 +181,7 @@ async def test_a_thread_that_is_closed_lets_go_of_its_message_in_doubt(stage: St
         assert (await stage.daemon.heard("answer"))["answer"] == "unconfirmed"
 
 
-async def test_a_thread_that_is_still_being_made_is_looked_at_until_it_is_there(stage: Stage) -> None:
+async def test_thread_that_is_still_loading_is_polled_until_it_is_ready(stage: Stage) -> None:
     async with fake_codex(stage.home) as server:
         server.add_thread("one", status={"type": "notLoaded"})
         server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
@@ -203,7 +203,7 @@ async def test_a_thread_that_is_still_being_made_is_looked_at_until_it_is_there(
             await asyncio.wait([running, *holder.tasks])
 
 
-async def test_a_thread_that_a_person_begins_is_the_agents_from_then_on(stage: Stage) -> None:
+async def test_thread_begun_by_a_person_becomes_the_thread_of_the_agent(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")
 
@@ -215,7 +215,7 @@ async def test_a_thread_that_a_person_begins_is_the_agents_from_then_on(stage: S
         assert stage.daemon.last("hold")["session"] == "two"
 
 
-async def test_a_thread_of_a_title_is_not(stage: Stage) -> None:
+async def test_title_thread_does_not_become_the_thread_of_the_agent(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("title", ephemeral=True)
 
@@ -226,7 +226,7 @@ async def test_a_thread_of_a_title_is_not(stage: Stage) -> None:
         assert (await holder.server.heard("turn/start"))["threadId"] == "one"
 
 
-async def test_of_several_threads_the_last_used_is_the_agents(stage: Stage) -> None:
+async def test_most_recent_of_several_threads_belongs_to_the_agent(stage: Stage) -> None:
     async with fake_codex(stage.home) as server:
         server.add_thread("new", recencyAt=20)
         server.add_thread("old", recencyAt=10)
@@ -244,7 +244,7 @@ async def test_of_several_threads_the_last_used_is_the_agents(stage: Stage) -> N
             await asyncio.wait([running, *holder.tasks])
 
 
-async def test_a_lost_server_leaves_what_was_in_hand_in_doubt(stage: Stage) -> None:
+async def test_lost_server_leaves_an_open_offer_unconfirmed(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
         stage.daemon.offer(7, "hello")
@@ -253,13 +253,13 @@ async def test_a_lost_server_leaves_what_was_in_hand_in_doubt(stage: Stage) -> N
         await holder.server.close()
         await holder.until(lambda: holder.codex.is_over)
 
-        await stage.daemon.heard("hold", count=3)  # a new connection, on which there is no such lane
+        await stage.daemon.heard("hold", count=3)  # a new connection, without this lane
         assert holder.codex.word is None
         assert stage.daemon.last("answer")["answer"] == "unconfirmed"
         assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
 
 
-async def test_a_codex_that_takes_no_mail_is_left_to_its_terminal(stage: Stage) -> None:
+async def test_codex_without_turn_support_is_left_to_its_terminal(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.refusals["turn/start"] = {"code": -32601, "message": "unknown method"}
 
@@ -268,7 +268,7 @@ async def test_a_codex_that_takes_no_mail_is_left_to_its_terminal(stage: Stage) 
         await holder.until(lambda: holder.codex.is_over)
 
 
-async def test_nobody_there_is_no_lane(stage: Stage) -> None:
+async def test_missing_server_opens_no_lane(stage: Stage) -> None:
     server = FakeCodex(stage.home / "none.sock")
     holder = Near(stage, server)
     running = asyncio.create_task(holder.bus.run())
@@ -284,7 +284,7 @@ async def test_nobody_there_is_no_lane(stage: Stage) -> None:
         await asyncio.wait([running])
 
 
-async def test_what_is_in_hand_when_the_daemon_dies_is_told_to_the_next_one(stage: Stage) -> None:
+async def test_open_offer_at_the_death_of_the_daemon_is_reported_to_the_next(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
         stage.daemon.offer(7, "hello")
@@ -299,7 +299,7 @@ async def test_what_is_in_hand_when_the_daemon_dies_is_told_to_the_next_one(stag
         assert lane["outcomes"] == [{"messages": [7], "answer": "seen", "grade": "context"}]
 
 
-async def test_a_used_up_allowance_is_told_and_lifted(stage: Stage) -> None:
+async def test_usage_limit_is_reported_and_lifted(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
         limits = {"primary": {"usedPercent": 100, "resetsAt": 1_000_000_000}}
@@ -314,7 +314,7 @@ async def test_a_used_up_allowance_is_told_and_lifted(stage: Stage) -> None:
         await holder.state(AgentState.IDLE)
 
 
-async def test_the_gate_stays_closed_until_the_tools_have_started(stage: Stage) -> None:
+async def test_gate_stays_closed_until_the_tools_have_started(stage: Stage) -> None:
     async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
         await server.heard("mcpServerStatus/list")
         await stage.daemon.heard("gate", reason="starting")
@@ -328,7 +328,7 @@ async def test_the_gate_stays_closed_until_the_tools_have_started(stage: Stage) 
         assert holder.codex.word == Word(state=AgentState.IDLE)
 
 
-async def test_tools_that_cannot_start_open_the_gate_and_the_state_says_why(stage: Stage) -> None:
+async def test_failed_tools_open_the_gate_and_the_status_contains_the_reason(stage: Stage) -> None:
     async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
         await server.heard("mcpServerStatus/list")
         failed = {"name": "palaver", "runtimeStatus": "failed", "toolsError": "handshake failed"}
@@ -339,7 +339,7 @@ async def test_tools_that_cannot_start_open_the_gate_and_the_state_says_why(stag
         assert holder.codex.word == Word(state=AgentState.IDLE, detail="no Palaver tools: handshake failed")
 
 
-async def test_tools_that_never_start_open_the_gate_in_the_end(stage: Stage) -> None:
+async def test_tools_that_never_start_open_the_gate_after_the_limit(stage: Stage) -> None:
     async with fake_codex(stage.home) as server, _starting(stage, server, limit_s=0.01) as holder:
         await stage.daemon.heard("gate", open=True)
 
@@ -347,7 +347,7 @@ async def test_tools_that_never_start_open_the_gate_in_the_end(stage: Stage) -> 
         assert holder.codex.word.detail == "no Palaver tools: they have not started within 0.01 s"
 
 
-async def test_a_codex_that_cannot_say_whether_tools_have_started_gets_messages(stage: Stage) -> None:
+async def test_codex_without_a_tool_status_gets_messages(stage: Stage) -> None:
     async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
         await server.heard("mcpServerStatus/list")
 
@@ -372,7 +372,7 @@ async def test_each_new_thread_waits_for_its_own_tools(stage: Stage) -> None:
 
 @asynccontextmanager
 async def _starting(stage: Stage, server: FakeCodex, limit_s: float = LIMIT_S) -> AsyncIterator[Near]:
-    """A lane to a Codex that has a thread and does not say yet whether its tools have started."""
+    """Yield a lane to a Codex with one thread that has not reported its tools yet."""
     server.add_thread("one")
     server.silent.add("mcpServerStatus/list")
     holder = Near(stage, server, tools_limit_s=limit_s)

@@ -1,4 +1,4 @@
-"""Threads that are new: however much is said of one, it is looked at once at a time."""
+"""Reads of new threads: however many notifications arrive, one read runs at a time."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from palaver.errors import Disconnected
 
 
 class Stage:
-    """Looks that end when a test says so."""
+    """Reads that end when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -31,7 +31,7 @@ class Stage:
         return self.asked
 
 
-async def test_all_that_is_said_meanwhile_asks_for_one_more_look() -> None:
+async def test_notifications_during_a_read_cause_one_more_read() -> None:
     stage = Stage()
     for _ in range(100):
         stage.looks.at("one")
@@ -45,7 +45,7 @@ async def test_all_that_is_said_meanwhile_asks_for_one_more_look() -> None:
     assert await stage.settle() == ["one", "one"]
 
 
-async def test_with_nothing_said_meanwhile_one_look_is_enough() -> None:
+async def test_without_new_notifications_one_read_is_enough() -> None:
     stage = Stage()
     stage.looks.at("one")
     stage.looks.at("two")
@@ -56,7 +56,7 @@ async def test_with_nothing_said_meanwhile_one_look_is_enough() -> None:
     assert await stage.settle() == ["one", "two"]
 
 
-async def test_a_look_that_nobody_answered_can_be_taken_again() -> None:
+async def test_failed_read_can_be_repeated() -> None:
     stage = Stage()
     stage.looks.at("one")
     stage.answers.put_nowait(Disconnected("gone"))

@@ -1,4 +1,4 @@
-"""What a Codex asks leave for: told to the bus, and a person's word passed on while it is still asked."""
+"""Permission requests of Codex: reported to the bus, and a person's decision passed back in time."""
 
 from tests.agents.codex_near import Near, near, work
 from tests.agents.stage import Stage
@@ -7,7 +7,7 @@ COMMAND = "item/commandExecution/requestApproval"
 
 
 async def asking(stage: Stage, holder: Near, number: int = 3, **given: object) -> None:
-    """Have it ask leave for a command, and wait until the bus knows."""
+    """Have Codex request permission for a command, and wait until the bus knows."""
     await work(holder)
     holder.server.set_status("one", "active", "waitingOnApproval")
     holder.server.ask(number, COMMAND, threadId="one", **{"command": "rm -r x", **given})
@@ -15,13 +15,13 @@ async def asking(stage: Stage, holder: Near, number: int = 3, **given: object) -
 
 
 async def answered(holder: Near) -> list[object]:
-    """Give what the server has been answered, once it has surely heard all."""
+    """Return the replies to the server after it has received all of them."""
     holder.server.tell("thread/started", thread={"id": "two"})
     await holder.server.heard("thread/read", count=2)
     return [(one["id"], one["result"]) for one in holder.server.answers]
 
 
-async def test_what_is_asked_is_told_whole(stage: Stage) -> None:
+async def test_permission_request_is_reported_in_full(stage: Stage) -> None:
     async with near(stage) as holder:
         await asking(stage, holder, cwd="/src", reason="to see", availableDecisions=["accept", "cancel"])
 
@@ -32,7 +32,7 @@ async def test_what_is_asked_is_told_whole(stage: Stage) -> None:
         assert holder.server.answers == []
 
 
-async def test_a_persons_word_is_passed_on_and_said_to_be_taken(stage: Stage) -> None:
+async def test_first_decision_is_passed_on_and_reported_as_taken(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")
         await asking(stage, holder)
@@ -46,7 +46,7 @@ async def test_a_persons_word_is_passed_on_and_said_to_be_taken(stage: Stage) ->
         assert "tool" not in told
 
 
-async def test_a_no_is_passed_on_too(stage: Stage) -> None:
+async def test_denial_is_passed_on(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")
         await asking(stage, holder)
@@ -56,7 +56,7 @@ async def test_a_no_is_passed_on_too(stage: Stage) -> None:
         assert await answered(holder) == [(3, {"decision": "decline"})]
 
 
-async def test_what_is_answered_at_the_terminal_is_over_and_takes_no_word(stage: Stage) -> None:
+async def test_request_answered_at_the_terminal_accepts_no_decision(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")
         await asking(stage, holder)
@@ -68,7 +68,7 @@ async def test_what_is_answered_at_the_terminal_is_over_and_takes_no_word(stage:
         assert await answered(holder) == []
 
 
-async def test_a_request_that_became_another_takes_no_word(stage: Stage) -> None:
+async def test_changed_request_accepts_no_earlier_decision(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")
         await asking(stage, holder)
@@ -81,7 +81,7 @@ async def test_a_request_that_became_another_takes_no_word(stage: Stage) -> None
         assert await answered(holder) == []
 
 
-async def test_nothing_is_answered_that_nobody_said_a_word_to(stage: Stage) -> None:
+async def test_decision_on_another_request_answers_nothing(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")
         await asking(stage, holder)
@@ -91,7 +91,7 @@ async def test_nothing_is_answered_that_nobody_said_a_word_to(stage: Stage) -> N
         assert await answered(holder) == []
 
 
-async def test_a_daemon_that_comes_back_is_told_again(stage: Stage) -> None:
+async def test_restarted_daemon_receives_the_request_again(stage: Stage) -> None:
     async with near(stage) as holder:
         await asking(stage, holder)
 
@@ -103,7 +103,7 @@ async def test_a_daemon_that_comes_back_is_told_again(stage: Stage) -> None:
         assert holder.server.answers == []
 
 
-async def test_what_is_not_shown_whole_is_not_told(stage: Stage) -> None:
+async def test_request_that_cannot_be_shown_in_full_is_not_reported(stage: Stage) -> None:
     async with near(stage) as holder:
         await work(holder)
         holder.server.set_status("one", "active", "waitingOnApproval")

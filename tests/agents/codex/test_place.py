@@ -1,4 +1,4 @@
-"""Where a server listens, and which conversation was the last."""
+"""The address of a Codex server, and the last session of a folder."""
 
 import json
 import os
@@ -18,21 +18,21 @@ def head(name: str, cwd: str) -> str:
     return json.dumps({"type": "session_meta", "payload": {"id": name, "cwd": cwd}})
 
 
-def test_every_server_has_a_place_of_its_own() -> None:
+def test_every_server_has_its_own_address() -> None:
     first, second = codex_address("/home/a/.palaver"), codex_address("/home/a/.palaver")
 
     assert first.startswith("/home/a/.palaver/agents/native/codex-")
     assert first != second
 
 
-def test_a_home_that_is_too_deep_for_a_socket_gets_another_place() -> None:
+def test_deep_home_gets_a_short_address_in_tmp() -> None:
     address = codex_address("/deep" * 30)
 
     assert len(address) < 100
     assert address.startswith(f"/tmp/palaver-{os.getuid()}/codex-")
 
 
-def test_the_last_conversation_of_a_folder_is_found(tmp_path: Path) -> None:
+def test_last_session_of_a_folder_is_found(tmp_path: Path) -> None:
     write(tmp_path, "a", 10, head("first", "/project"))
     write(tmp_path, "b", 30, head("elsewhere", "/other"))
     write(tmp_path, "c", 20, head("second", "/project"))

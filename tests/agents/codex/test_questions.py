@@ -1,4 +1,4 @@
-"""What a Codex asks a person: only what is shown whole can be answered from elsewhere."""
+"""Questions of Codex to a person: only those shown in full can be answered remotely."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ def said(method: str, **params: object) -> Said:
     return Said(id=7, method=method, params={"threadId": "one", **params})
 
 
-def test_a_command_is_shown_with_its_folder_and_its_reason() -> None:
+def test_command_is_shown_with_its_folder_and_reason() -> None:
     command = "/bin/bash -lc 'rm x'"
     params = {"command": command, "cwd": "/src", "reason": "to see", "itemId": "i", "turnId": "t"}
 
@@ -31,7 +31,7 @@ def test_a_command_is_shown_with_its_folder_and_its_reason() -> None:
     assert found.given == {"command": command, "cwd": "/src", "reason": "to see"}
 
 
-def test_a_program_that_is_no_shell_stands_in_what_a_person_allows() -> None:
+def test_program_that_is_not_a_shell_stays_in_the_shown_command() -> None:
     command = "/tmp/evil -c 'ls -l'"
 
     found = question_of(said(COMMAND, command=command), {})
@@ -40,11 +40,11 @@ def test_a_program_that_is_no_shell_stands_in_what_a_person_allows() -> None:
 
 
 @given(st.text(min_size=1))
-def test_a_person_allows_the_command_exactly_as_it_is(command: str) -> None:
+def test_shown_command_is_unchanged(command: str) -> None:
     assert question_of(said(COMMAND, command=command), {}).given["command"] == command
 
 
-def test_a_change_of_files_is_shown_with_every_line() -> None:
+def test_file_change_is_shown_with_every_line() -> None:
     found = question_of(said(FILES, reason="more room", itemId="i"), CHANGE)
 
     assert (found.tool, found.text) == ("apply_patch", "/a.py, /b.py")
@@ -65,7 +65,7 @@ def test_a_change_of_files_is_shown_with_every_line() -> None:
         ("item/tool/requestUserInput", {}, ""),
     ],
 )
-def test_what_is_not_shown_whole_is_answered_at_the_terminal(
+def test_question_that_is_not_shown_in_full_is_left_to_the_terminal(
     method: str, params: dict[str, object], text: str
 ) -> None:
     found = question_of(said(method, **params), {})
@@ -74,13 +74,13 @@ def test_what_is_not_shown_whole_is_answered_at_the_terminal(
     assert found.text == text
 
 
-def test_a_yes_is_for_this_once_and_a_no_lets_the_turn_go_on() -> None:
+def test_approval_is_for_one_time_and_denial_lets_the_turn_continue() -> None:
     assert decision(is_allowed=True) == {"decision": "accept"}
     assert decision(is_allowed=False) == {"decision": "decline"}
 
 
 @given(st.sampled_from([COMMAND, FILES, "?"]), st.dictionaries(st.text(max_size=12), JSON, max_size=4), JSON)
-def test_whatever_is_asked_is_read(method: str, params: dict[str, object], changes: object) -> None:
+def test_any_question_is_readable(method: str, params: dict[str, object], changes: object) -> None:
     found = question_of(Said(id=1, method=method, params=params), {"type": "fileChange", "changes": changes})
 
     assert found.is_answerable == bool(found.tool)

@@ -1,4 +1,4 @@
-"""Starting Codex: a server first, then the screen in the same process, and nothing left of either."""
+"""Starting Codex: first a server, then the screen in the same process; both are cleaned up."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from palaver.agents.codex.start import MODULE
 
 
 class Beginner:
-    """Starts Codex as a holder's child does, with a program that is not Codex."""
+    """Starts a fake Codex in the way a holder's child does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ def beginner(tmp_path: Path) -> Iterator[Beginner]:
         process.communicate()
 
 
-def test_the_server_is_below_the_screen_which_is_the_process_that_was_started(beginner: Beginner) -> None:
+def test_screen_is_the_started_process_and_the_server_its_descendant(beginner: Beginner) -> None:
     path = beginner.place("a")
     screen = beginner.start(str(path), "wait")
 
@@ -101,7 +101,7 @@ def test_the_server_is_below_the_screen_which_is_the_process_that_was_started(be
 
 
 @pytest.mark.parametrize("name", ["plain", "stubborn"])
-def test_the_server_ends_with_its_screen_however_that_ends(beginner: Beginner, name: str) -> None:
+def test_server_ends_with_its_screen_however_that_ends(beginner: Beginner, name: str) -> None:
     path = beginner.place(name)
     screen = beginner.start(str(path), "wait")
     beginner.shown()
@@ -114,7 +114,7 @@ def test_the_server_ends_with_its_screen_however_that_ends(beginner: Beginner, n
     wait_until(lambda: not path.parent.exists())
 
 
-def test_a_server_that_does_not_come_up_is_done_without(beginner: Beginner) -> None:
+def test_failed_server_falls_back_to_typed_messages(beginner: Beginner) -> None:
     screen = beginner.start(str(beginner.place("broken")))
 
     _, said = screen.communicate(timeout=LIMIT_S)
@@ -134,7 +134,7 @@ def test_without_an_address_there_is_no_server(beginner: Beginner) -> None:
     assert any("You are an agent on Palaver" in word for word in words)
 
 
-def test_a_persons_own_instructions_come_first(beginner: Beginner) -> None:
+def test_instructions_of_the_user_come_first(beginner: Beginner) -> None:
     (beginner.folder / ".codex").mkdir()
     (beginner.folder / ".codex" / "config.toml").write_text('developer_instructions = "Be kind"\n')
 
@@ -142,10 +142,10 @@ def test_a_persons_own_instructions_come_first(beginner: Beginner) -> None:
 
     (told,) = [word for word in beginner.shown()["words"] if word.startswith("developer_instructions")]
     assert told.startswith('developer_instructions="Be kind\\n\\nYou are')
-    assert "pal recv --wait" in told  # it prints its answer and ends: nothing wakes it
+    assert "pal recv --wait" in told  # `exec` prints its reply and exits: no message can wake it
 
 
-def test_what_cannot_be_run_is_said(beginner: Beginner) -> None:
+def test_program_that_cannot_run_is_reported(beginner: Beginner) -> None:
     beginner.program.unlink()
 
     screen = beginner.start("", "exec", "go")
@@ -155,7 +155,7 @@ def test_what_cannot_be_run_is_said(beginner: Beginner) -> None:
     assert b"cannot be run" in said
 
 
-def test_places_of_servers_that_are_gone_are_taken_away(tmp_path: Path) -> None:
+def test_folders_of_ended_servers_are_removed(tmp_path: Path) -> None:
     old, fresh, other = (tmp_path / "native" / name for name in ("codex-old", "codex-fresh", "keep"))
     for folder in (old, fresh, other):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Sub-agents of a Codex: threads below the agent's, each with its own name, state and mail."""
+"""Sub-agents of Codex: child threads, each with its own name, state and messages."""
 
 from tests.agents.codex_near import Near, near
 from tests.agents.stage import Stage
@@ -11,7 +11,7 @@ def add_below(holder: Near, name: str, parent: str = "one", role: str | None = "
     holder.server.tell("thread/status/changed", threadId=name, status={"type": "idle"})
 
 
-async def test_a_sub_agent_has_a_name_and_its_own_mail(stage: Stage) -> None:
+async def test_subagent_has_a_name_and_its_own_messages(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")
         begun = await stage.daemon.heard("sub_begin")
@@ -29,7 +29,7 @@ async def test_a_sub_agent_has_a_name_and_its_own_mail(stage: Stage) -> None:
         assert stage.daemon.last("hold")["session"] == "one"
 
 
-async def test_mail_for_the_agent_does_not_go_below(stage: Stage) -> None:
+async def test_message_for_the_agent_does_not_reach_a_subagent(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")
         await stage.daemon.heard("gate", lane=2, open=True)
@@ -40,7 +40,7 @@ async def test_mail_for_the_agent_does_not_go_below(stage: Stage) -> None:
         assert asked["threadId"] == "one"
 
 
-async def test_what_a_sub_agent_does_is_said_in_its_name(stage: Stage) -> None:
+async def test_activity_of_a_subagent_is_reported_under_its_name(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")
         await stage.daemon.heard("status", name="luna_explorer_1", state="idle")
@@ -55,7 +55,7 @@ async def test_what_a_sub_agent_does_is_said_in_its_name(stage: Stage) -> None:
         assert holder.codex.word.state == "idle"
 
 
-async def test_one_of_a_sub_agent_begins_below_it(stage: Stage) -> None:
+async def test_nested_subagent_begins_below_its_parent(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")
         await stage.daemon.heard("sub_begin", key="sub")
@@ -67,7 +67,7 @@ async def test_one_of_a_sub_agent_begins_below_it(stage: Stage) -> None:
         await stage.daemon.heard("lane", name="luna_explorer_1_sub_1")
 
 
-async def test_a_sub_agent_ends_with_its_thread(stage: Stage) -> None:
+async def test_subagent_ends_with_its_thread(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")
         await stage.daemon.heard("gate", lane=2, open=True)
@@ -78,7 +78,7 @@ async def test_a_sub_agent_ends_with_its_thread(stage: Stage) -> None:
         assert (ended["key"], ended["reason"]) == ("sub", "its thread was closed")
 
 
-async def test_a_daemon_that_comes_back_is_told_of_those_that_live(stage: Stage) -> None:
+async def test_restarted_daemon_receives_the_live_subagents(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")
         await stage.daemon.heard("lane", name="luna_explorer_1")
@@ -91,7 +91,7 @@ async def test_a_daemon_that_comes_back_is_told_of_those_that_live(stage: Stage)
         await stage.daemon.heard("status", count=2, name="luna_explorer_1", state="idle")
 
 
-async def test_what_a_sub_agent_asks_is_asked_in_its_name(stage: Stage) -> None:
+async def test_permission_request_of_a_subagent_has_its_name(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")
         await stage.daemon.heard("gate", lane=2, open=True)
@@ -103,7 +103,7 @@ async def test_what_a_sub_agent_asks_is_asked_in_its_name(stage: Stage) -> None:
         assert (told["name"], told["session"]) == ("luna_explorer_1", "sub")
 
 
-async def test_without_a_name_there_is_no_lane(stage: Stage) -> None:
+async def test_subagent_without_a_name_has_no_lane(stage: Stage) -> None:
     async with near(stage) as holder:
         stage.daemon.refusals["sub_begin"] = {"error": "bad_request", "message": "no"}
 

@@ -1,4 +1,4 @@
-"""Threads of an app-server made into one state: the agent's own counts, and nothing said can break it."""
+"""Threads of an app-server combined into one state: the agent's thread counts, and no input can break it."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def begin(found: Threads, thread: str = "one", turn: str = "turn-1") -> None:
     say(found, "turn/started", thread, turn={"id": turn})
 
 
-def test_nothing_comes_through_before_there_is_a_thread() -> None:
+def test_gate_is_closed_before_there_is_a_thread() -> None:
     found = Threads()
 
     assert found.word.state is AgentState.STARTING
@@ -63,7 +63,7 @@ def test_nothing_comes_through_before_there_is_a_thread() -> None:
     assert (found.turn, found.is_busy, found.is_limited) == ("", False, False)
 
 
-def test_an_idle_thread_is_open() -> None:
+def test_idle_thread_is_open() -> None:
     found = threads()
 
     assert found.word.state is AgentState.IDLE
@@ -71,7 +71,7 @@ def test_an_idle_thread_is_open() -> None:
     assert not found.level.is_paused
 
 
-def test_while_the_model_speaks_only_interrupts_come_through() -> None:
+def test_only_interrupts_pass_while_the_model_is_thinking() -> None:
     found = threads()
 
     begin(found)
@@ -81,7 +81,7 @@ def test_while_the_model_speaks_only_interrupts_come_through() -> None:
     assert found.turn == "turn-1"
 
 
-def test_while_a_tool_runs_everything_comes_through() -> None:
+def test_all_messages_pass_while_a_tool_runs() -> None:
     found = threads()
     begin(found)
 
@@ -95,7 +95,7 @@ def test_while_a_tool_runs_everything_comes_through() -> None:
     assert found.level.is_paused
 
 
-def test_a_dialog_closes_everything_and_says_what_is_asked() -> None:
+def test_dialog_closes_the_gate_and_shows_its_question() -> None:
     found = threads()
     begin(found)
 
@@ -114,7 +114,7 @@ def test_a_dialog_closes_everything_and_says_what_is_asked() -> None:
     assert found.word.state is AgentState.ACTIVE
 
 
-def test_a_question_blocks_too() -> None:
+def test_question_blocks_too() -> None:
     found = threads()
 
     say(found, "thread/status/changed", status={"type": "active", "activeFlags": ["waitingOnUserInput"]})
@@ -123,7 +123,7 @@ def test_a_question_blocks_too() -> None:
     assert found.level.gate.reason == "dialog"
 
 
-def test_a_compaction_lets_nothing_through() -> None:
+def test_compaction_closes_the_gate() -> None:
     found = threads()
     begin(found)
 
@@ -133,7 +133,7 @@ def test_a_compaction_lets_nothing_through() -> None:
     assert found.level.gate.reason == "compacting"
 
 
-def test_a_text_of_ours_in_the_thread_is_seen() -> None:
+def test_own_text_in_the_thread_is_seen() -> None:
     found = threads()
     begin(found)
 
@@ -142,7 +142,7 @@ def test_a_text_of_ours_in_the_thread_is_seen() -> None:
     assert heard.seen == {"key"}
 
 
-def test_a_text_is_in_the_thread_in_which_it_was_said() -> None:
+def test_text_is_seen_in_the_thread_that_contains_it() -> None:
     found = threads("two", "one")
 
     heard = say(found, "item/started", "two", item={"id": "u", "type": "userMessage", "clientId": "key"})
@@ -156,7 +156,7 @@ def below(name: str, parent: str = "one", role: str | None = "explorer") -> Thre
     return Thread(id=name, parent_thread_id=parent, agent_role=role, source=source, status=IDLE)
 
 
-def test_a_sub_agent_stands_below_the_thread_that_started_it() -> None:
+def test_subagent_belongs_to_the_thread_that_started_it() -> None:
     found = threads()
 
     assert not found.found(below("sub"))
@@ -169,7 +169,7 @@ def test_a_sub_agent_stands_below_the_thread_that_started_it() -> None:
     assert found.word.state is AgentState.IDLE
 
 
-def test_a_thread_that_is_closed_takes_those_below_along() -> None:
+def test_closed_thread_removes_its_subagents() -> None:
     found = threads()
     found.found(below("sub"))
     found.found(below("deeper", "sub"))
@@ -181,7 +181,7 @@ def test_a_thread_that_is_closed_takes_those_below_along() -> None:
     assert not found.has("deeper")
 
 
-def test_a_sub_agent_that_was_closed_is_there_again_when_it_is_taken_up() -> None:
+def test_closed_subagent_returns_when_it_is_loaded_again() -> None:
     found = threads()
     found.found(below("sub"))
 
@@ -192,7 +192,7 @@ def test_a_sub_agent_that_was_closed_is_there_again_when_it_is_taken_up() -> Non
     assert (closed, list(found.subagents())) == ({}, ["sub"])
 
 
-def test_an_answer_that_is_older_than_the_end_of_its_turn_begins_nothing() -> None:
+def test_turn_shown_after_its_end_starts_nothing() -> None:
     found = threads()
     begin(found)
     say(found, "thread/status/changed", status=IDLE)
@@ -207,7 +207,7 @@ def test_an_answer_that_is_older_than_the_end_of_its_turn_begins_nothing() -> No
     assert found.has_ended(shown)
 
 
-def test_a_review_and_the_sub_agent_of_a_stranger_are_nobody() -> None:
+def test_review_and_subagent_of_an_unknown_thread_are_ignored() -> None:
     found = threads()
 
     found.found(Thread(id="review", parent_thread_id="one", source={"subAgent": "review"}, status=IDLE))
@@ -216,7 +216,7 @@ def test_a_review_and_the_sub_agent_of_a_stranger_are_nobody() -> None:
     assert found.subagents() == {}
 
 
-def test_a_thread_that_is_not_shown_is_not_asked_for_until_something_begins_in_it() -> None:
+def test_refused_thread_is_not_read_again_until_a_turn_begins() -> None:
     found = threads()
     assert say(found, "item/agentMessage/delta", "two").stranger == "two"
 
@@ -228,7 +228,7 @@ def test_a_thread_that_is_not_shown_is_not_asked_for_until_something_begins_in_i
     assert found.has("two")
 
 
-def test_what_is_closed_is_forgotten() -> None:
+def test_closed_thread_is_forgotten() -> None:
     found = threads()
     found.found(Thread(id="title", ephemeral=True, status=IDLE))
     found.refused("two")
@@ -240,7 +240,7 @@ def test_what_is_closed_is_forgotten() -> None:
     assert say(found, "item/started", "two").stranger == "two"
 
 
-def test_of_several_threads_only_the_one_that_was_named_is_the_agents() -> None:
+def test_only_the_named_thread_belongs_to_the_agent() -> None:
     found = Threads("one")
     for name in ("one", "two"):
         found.found(Thread(id=name, status=IDLE))
@@ -251,7 +251,7 @@ def test_of_several_threads_only_the_one_that_was_named_is_the_agents() -> None:
     assert found.word.state is AgentState.IDLE
 
 
-def test_what_is_asked_about_a_change_knows_the_change() -> None:
+def test_question_about_a_change_contains_the_change() -> None:
     found = threads()
     begin(found)
     change = {"id": "i", "type": "fileChange", "changes": [{"path": "/a.py"}, {"path": "/b.py"}]}
@@ -270,7 +270,7 @@ def test_what_is_asked_about_a_change_knows_the_change() -> None:
     assert found.questions() == {}
 
 
-def test_what_is_asked_in_another_thread_is_not_the_agents() -> None:
+def test_question_in_another_thread_is_not_of_the_agent() -> None:
     found = threads("two", "one")
 
     say(found, "thread/status/changed", "two", status=ASKING)
@@ -280,7 +280,7 @@ def test_what_is_asked_in_another_thread_is_not_the_agents() -> None:
     assert found.questions() == {}
 
 
-def test_a_turn_that_is_over_takes_no_more() -> None:
+def test_ended_turn_is_not_current() -> None:
     found = threads()
     begin(found)
 
@@ -291,7 +291,7 @@ def test_a_turn_that_is_over_takes_no_more() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"ephemeral": True}, {"parent_thread_id": "one"}])
-def test_titles_and_sub_agents_change_nothing(fields: dict[str, Any]) -> None:
+def test_titles_and_subagents_change_nothing(fields: dict[str, Any]) -> None:
     found = threads()
 
     assert found.found(Thread(id="side", **fields)) is False
@@ -300,7 +300,7 @@ def test_titles_and_sub_agents_change_nothing(fields: dict[str, Any]) -> None:
     assert not found.is_busy
 
 
-def test_a_thread_that_is_not_known_is_looked_at() -> None:
+def test_unknown_thread_is_read() -> None:
     found = threads()
 
     started = found.hear(Said(method="thread/started", params={"thread": {"id": "two"}}))
@@ -309,7 +309,7 @@ def test_a_thread_that_is_not_known_is_looked_at() -> None:
     assert (started.stranger, named.stranger) == ("two", "two")
 
 
-def test_the_newest_thread_is_the_agents_and_one_that_is_taken_up_again() -> None:
+def test_newest_or_resumed_thread_belongs_to_the_agent() -> None:
     found = threads("one")
 
     assert found.found(Thread(id="two", status=IDLE)) is True
@@ -320,7 +320,7 @@ def test_the_newest_thread_is_the_agents_and_one_that_is_taken_up_again() -> Non
     assert found.current == "one"
 
 
-def test_a_thread_that_is_closed_is_nobodys() -> None:
+def test_closed_thread_is_not_current() -> None:
     found = threads("two", "one")
 
     say(found, "thread/closed", "two")
@@ -330,7 +330,7 @@ def test_a_thread_that_is_closed_is_nobodys() -> None:
     assert found.word.state is AgentState.STARTING
 
 
-def test_a_used_up_allowance_closes_the_gate_until_it_is_there_again() -> None:
+def test_usage_limit_closes_the_gate_until_it_is_lifted() -> None:
     found = threads()
     limits = {"primary": {"usedPercent": 100, "resetsAt": 1_900_000_000}, "secondary": {"usedPercent": 3}}
     found.hear(Said(method="account/rateLimits/updated", params={"rateLimits": limits}))
@@ -356,7 +356,7 @@ def test_a_used_up_allowance_closes_the_gate_until_it_is_there_again() -> None:
         ("No more.", "usage_limit"),
     ],
 )
-def test_when_an_allowance_is_there_again_may_be_said_to_a_person_only(message: str, detail: str) -> None:
+def test_usage_limit_message_may_contain_the_reset_time(message: str, detail: str) -> None:
     found = threads()
 
     error = {"message": message, "codexErrorInfo": "usageLimitExceeded"}
@@ -365,7 +365,7 @@ def test_when_an_allowance_is_there_again_may_be_said_to_a_person_only(message: 
     assert found.word.detail == detail
 
 
-def test_a_limit_that_was_met_before_anybody_listened_is_known() -> None:
+def test_usage_limit_reached_before_the_connection_is_known() -> None:
     found = threads()
 
     found.begun(Turn(id="t0", status="failed", error={"codexErrorInfo": "usageLimitExceeded"}))
@@ -373,7 +373,7 @@ def test_a_limit_that_was_met_before_anybody_listened_is_known() -> None:
     assert found.level.gate.reason == "usage_limit"
 
 
-def test_another_failure_of_a_turn_closes_nothing() -> None:
+def test_other_failures_of_a_turn_do_not_close_the_gate() -> None:
     found = threads()
     begin(found)
     say(found, "thread/status/changed", status=IDLE)
@@ -383,7 +383,7 @@ def test_another_failure_of_a_turn_closes_nothing() -> None:
     assert found.level.gate.is_open
 
 
-def test_a_turn_as_an_answer_has_it_is_taken_in() -> None:
+def test_turn_from_a_reply_is_processed() -> None:
     found = threads()
     items: list[dict[str, object]] = [{"type": "userMessage", "clientId": "key"}, {"type": "agentMessage"}]
 
@@ -396,7 +396,7 @@ def test_a_turn_as_an_answer_has_it_is_taken_in() -> None:
 
 
 @given(st.lists(st.tuples(METHODS, PARAMS, st.none() | st.integers()), max_size=12))
-def test_nothing_that_is_said_can_break_it(said: list[tuple[str, dict[str, Any], int | None]]) -> None:
+def test_any_sequence_of_notifications_is_safe(said: list[tuple[str, dict[str, Any], int | None]]) -> None:
     found = threads("two", "one")
 
     for method, params, number in said:

@@ -1,4 +1,4 @@
-"""What is said to an app-server: only questions and notices, so no answer can be given to its own."""
+"""Messages to an app-server: only requests and notifications, so its own requests can never be answered."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert isinstance(said, wire.Said)
 
 
-def test_all_that_can_be_written_names_a_method() -> None:
+def test_every_written_message_names_a_method() -> None:
     call = json.loads(wire.to_json(wire.Call(id=1, method="turn/start", params={})))
     notice = json.loads(wire.to_json(wire.INITIALIZED))
 
@@ -38,11 +38,11 @@ def test_all_that_can_be_written_names_a_method() -> None:
         (b'{"id": 3, "result": {}}', False),
     ],
 )
-def test_a_question_is_told_from_news_and_answers(line: bytes, is_question: bool) -> None:
+def test_question_is_distinguished_from_notifications_and_replies(line: bytes, is_question: bool) -> None:
     assert wire.said_from_json(line).is_question is is_question
 
 
-def test_a_turn_is_steered_only_if_it_is_the_one() -> None:
+def test_turn_is_steered_only_by_its_id() -> None:
     method, params = wire.steer_turn("t", "turn-1", "hello", "key")
 
     assert method == "turn/steer"
@@ -55,7 +55,7 @@ def test_a_turn_is_steered_only_if_it_is_the_one() -> None:
     ("fields", "is_ours"),
     [({}, True), ({"ephemeral": True}, False), ({"parentThreadId": "t0"}, False)],
 )
-def test_only_what_a_person_works_in_is_ours(fields: dict[str, object], is_ours: bool) -> None:
+def test_only_threads_of_a_person_are_ours(fields: dict[str, object], is_ours: bool) -> None:
     raw = json.dumps({"thread": {"id": "t", "createdAt": 5, **fields}}).encode()
 
     thread = wire.result_as(msgspec.Raw(raw), wire.ThreadRead).thread
@@ -63,6 +63,6 @@ def test_only_what_a_person_works_in_is_ours(fields: dict[str, object], is_ours:
     assert (thread.is_ours, thread.moment) == (is_ours, 5)
 
 
-def test_an_answer_of_another_form_is_refused() -> None:
+def test_reply_of_another_form_is_refused() -> None:
     with pytest.raises(BadRequest):
         wire.result_as(msgspec.Raw(b'{"data": 7}'), wire.Loaded)

@@ -1,4 +1,4 @@
-"""A home for Gemini CLI that is made of links."""
+"""A home for Gemini CLI that consists of links to the user's own."""
 
 import json
 import os
@@ -14,7 +14,7 @@ def _account(folder: Path) -> dict[str, str]:
     return {"HOME": str(folder / "account")}
 
 
-def test_everything_is_the_persons_own_and_one_extension_more_is_there(tmp_path: Path) -> None:
+def test_home_shows_the_files_of_the_user_and_one_extra_extension(tmp_path: Path) -> None:
     environment = _account(tmp_path)
     extension = tmp_path / "extension"
     extension.mkdir()
@@ -27,7 +27,7 @@ def test_everything_is_the_persons_own_and_one_extension_more_is_there(tmp_path:
     assert {path.name for path in (tmp_path / "account" / ".gemini" / "extensions").iterdir()} == {"theirs"}
 
 
-def test_what_is_written_there_is_written_to_the_persons_own(tmp_path: Path) -> None:
+def test_writes_in_the_home_reach_the_files_of_the_user(tmp_path: Path) -> None:
     environment = _account(tmp_path)
 
     made = gemini_home(str(tmp_path / "home"), environment, tmp_path) / ".gemini"
@@ -41,7 +41,7 @@ def test_what_is_written_there_is_written_to_the_persons_own(tmp_path: Path) -> 
     assert (own / "tmp" / "talk").read_text() == "said"
 
 
-def test_made_again_it_shows_what_is_there_now(tmp_path: Path) -> None:
+def test_recreated_home_shows_the_current_files(tmp_path: Path) -> None:
     environment, home = _account(tmp_path), str(tmp_path / "home")
     own = tmp_path / "account" / ".gemini"
     (own / "commands").mkdir()
@@ -61,7 +61,7 @@ def test_made_again_it_shows_what_is_there_now(tmp_path: Path) -> None:
     assert (made / "extensions" / "palaver").readlink() == tmp_path / "two"
 
 
-def test_who_has_a_home_of_their_own_for_it_keeps_that(tmp_path: Path) -> None:
+def test_existing_gemini_home_of_the_user_is_linked_instead(tmp_path: Path) -> None:
     environment = {**_account(tmp_path), "GEMINI_CLI_HOME": str(tmp_path / "elsewhere")}
     (tmp_path / "elsewhere" / ".gemini").mkdir(parents=True)
     (tmp_path / "elsewhere" / ".gemini" / "GEMINI.md").write_text("be brief")
@@ -72,7 +72,7 @@ def test_who_has_a_home_of_their_own_for_it_keeps_that(tmp_path: Path) -> None:
     assert not (made / "settings.json").exists()
 
 
-def test_the_last_session_is_the_newest_one_of_the_folder(tmp_path: Path) -> None:
+def test_last_session_is_the_newest_of_the_folder(tmp_path: Path) -> None:
     environment = _account(tmp_path)
     work = tmp_path / "account" / ".gemini" / "tmp"
     for slug, root, sessions in (

@@ -1,4 +1,4 @@
-"""HTTP as it stands on the wire, in whatever pieces it comes."""
+"""HTTP responses and events, read from pieces of any size."""
 
 import json
 
@@ -27,7 +27,7 @@ def _read(data: bytes, cuts: list[int]) -> tuple[AnswerReader, bytes]:
 
 
 @given(BODIES, CUTS)
-def test_a_counted_body_is_read_from_any_pieces(body: bytes, cuts: list[int]) -> None:
+def test_body_with_a_length_is_read_from_any_pieces(body: bytes, cuts: list[int]) -> None:
     reader, found = _read(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body), cuts)
 
     assert found == body
@@ -37,7 +37,7 @@ def test_a_counted_body_is_read_from_any_pieces(body: bytes, cuts: list[int]) ->
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), CUTS)
-def test_a_body_in_chunks_is_read_from_any_pieces(chunks: list[bytes], cuts: list[int]) -> None:
+def test_chunked_body_is_read_from_any_pieces(chunks: list[bytes], cuts: list[int]) -> None:
     data = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     data += b"".join(b"%x;a=b\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
 
@@ -47,7 +47,7 @@ def test_a_body_in_chunks_is_read_from_any_pieces(chunks: list[bytes], cuts: lis
     assert reader.is_done
 
 
-def test_a_body_without_a_length_goes_to_the_end() -> None:
+def test_body_without_a_length_extends_to_the_end() -> None:
     reader, found = _read(b"HTTP/1.1 200 OK\r\n\r\nall of it", [5])
 
     assert found == b"all of it"
@@ -58,7 +58,7 @@ def test_a_body_without_a_length_goes_to_the_end() -> None:
     assert reader.is_done
 
 
-def test_an_answer_without_a_body_is_done_at_once() -> None:
+def test_response_without_a_body_is_complete_at_once() -> None:
     reader, found = _read(b"HTTP/1.1 204 No Content\r\n\r\n", [100])
 
     assert reader.is_done
@@ -66,7 +66,7 @@ def test_an_answer_without_a_body_is_done_at_once() -> None:
     assert reader.feed(b"more") == b""
 
 
-def test_a_word_on_the_way_is_passed_over() -> None:
+def test_informational_response_is_skipped() -> None:
     reader, found = _read(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", [7]
     )
@@ -88,7 +88,7 @@ def test_a_word_on_the_way_is_passed_over() -> None:
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
     ],
 )
-def test_what_is_no_answer_is_refused(data: bytes) -> None:
+def test_unreadable_response_is_refused(data: bytes) -> None:
     with pytest.raises(BadAnswer):
         AnswerReader().feed(data)
 
@@ -101,7 +101,7 @@ def test_what_is_no_answer_is_refused(data: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
     ],
 )
-def test_an_answer_that_ends_in_its_middle_is_refused(data: bytes) -> None:
+def test_truncated_response_is_refused(data: bytes) -> None:
     reader = AnswerReader()
     reader.feed(data)
 
@@ -110,7 +110,7 @@ def test_an_answer_that_ends_in_its_middle_is_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300), CUTS)
-def test_nothing_but_its_own_error_comes_of_garbage(data: bytes, cuts: list[int]) -> None:
+def test_garbage_raises_only_bad_answer(data: bytes, cuts: list[int]) -> None:
     try:
         _read(data, cuts)
     except BadAnswer:
@@ -129,12 +129,12 @@ def test_events_are_read_from_any_pieces(texts: list[str], cuts: list[int]) -> N
     assert found == [text.encode() for text in texts]
 
 
-def test_an_event_of_several_lines_is_one() -> None:
+def test_event_of_several_lines_is_one_event() -> None:
     assert list(EventReader().feed(b"data: one\r\ndata:two\r\n\r\n\n")) == [b"one\ntwo"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_an_event_that_is_too_long_is_passed_over_and_the_next_is_read(whole: bool) -> None:
+def test_oversized_event_is_skipped_and_the_next_is_read(whole: bool) -> None:
     reader = EventReader(limit_bytes=20)
     long = b"data: " + b"x" * 100 + b"\n\n"
     pieces = [long] if whole else [long[:50], long[50:]]
@@ -144,7 +144,7 @@ def test_an_event_that_is_too_long_is_passed_over_and_the_next_is_read(whole: bo
     assert found == [b"short"]
 
 
-def test_a_request_says_its_length_and_that_nothing_follows_it() -> None:
+def test_request_contains_its_length_and_closes_the_connection() -> None:
     written = request_to_bytes("POST", "/x", "127.0.0.1:80", {"Authorization": basic_auth("a", "b")}, b"{}")
 
     head, _, body = written.partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""A WebSocket on a Unix socket: whole texts, pings answered, and one end that is told once."""
+"""A WebSocket on a Unix socket: complete texts, answered pings, and one notification of its end."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from palaver.errors import Disconnected
 
 
 class Ear:
-    """What a connection tells its owner."""
+    """Collects the callbacks of a connection."""
 
     def __init__(self) -> None:
         self.texts: asyncio.Queue[bytes] = asyncio.Queue()
@@ -23,7 +23,7 @@ class Ear:
         return await open_websocket(server.path, self.texts.put_nowait, self.ends.put_nowait)
 
 
-async def test_texts_come_whole_however_they_are_cut(tmp_path: Path) -> None:
+async def test_texts_arrive_complete_however_they_are_split(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         ear = Ear()
         await ear.open(server)
@@ -36,7 +36,7 @@ async def test_texts_come_whole_however_they_are_cut(tmp_path: Path) -> None:
         assert await ear.texts.get() == b"x" * 70_000
 
 
-async def test_what_is_sent_is_heard_in_order(tmp_path: Path) -> None:
+async def test_texts_are_sent_in_order(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         websocket = await Ear().open(server)
 
@@ -47,7 +47,7 @@ async def test_what_is_sent_is_heard_in_order(tmp_path: Path) -> None:
         assert [one["method"] for one in server.said] == ["one", "two"]
 
 
-async def test_a_ping_is_answered_and_nobody_hears_of_it(tmp_path: Path) -> None:
+async def test_ping_is_answered_and_not_passed_on(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         ear = Ear()
         await ear.open(server)
@@ -58,7 +58,7 @@ async def test_a_ping_is_answered_and_nobody_hears_of_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("end", [frame_to_bytes(Frame(CLOSE, b"")), b"\xff\xff\xff"])
-async def test_the_end_is_told_once(tmp_path: Path, end: bytes) -> None:
+async def test_end_is_notified_once(tmp_path: Path, end: bytes) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         ear = Ear()
         websocket = await ear.open(server)
@@ -70,7 +70,7 @@ async def test_the_end_is_told_once(tmp_path: Path, end: bytes) -> None:
         assert ear.ends.empty()
 
 
-async def test_a_server_that_dies_is_lost(tmp_path: Path) -> None:
+async def test_connection_to_a_dead_server_is_lost(tmp_path: Path) -> None:
     async with fake_codex(tmp_path) as server, asyncio.timeout(LIMIT_S):
         ear = Ear()
         await ear.open(server)
@@ -80,12 +80,12 @@ async def test_a_server_that_dies_is_lost(tmp_path: Path) -> None:
         assert isinstance(await ear.ends.get(), Disconnected)
 
 
-async def test_nobody_there_is_said(tmp_path: Path) -> None:
+async def test_missing_server_raises_disconnected(tmp_path: Path) -> None:
     with pytest.raises(Disconnected, match="nobody listens"):
         await open_websocket(tmp_path / "none.sock", lambda text: None, lambda error: None)
 
 
-async def test_who_speaks_something_else_is_not_talked_to(tmp_path: Path) -> None:
+async def test_server_of_another_protocol_is_refused(tmp_path: Path) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example.org\r\n\r\n")
         writer.close()

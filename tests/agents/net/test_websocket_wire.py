@@ -1,4 +1,4 @@
-"""WebSocket as bytes: frames survive any cut and any mask, and what is no WebSocket is said to be none."""
+"""WebSocket frames: they round-trip however they are split or masked; anything else is refused."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def answer(accept: bytes = accept_for(KEY), status: bytes = b"101 Switching Prot
 
 
 @given(st.lists(FRAMES, max_size=5), st.binary(min_size=4, max_size=4), st.integers(1, 5000))
-def test_frames_survive_being_written_and_read_back(frames: list[Frame], mask: bytes, step: int) -> None:
+def test_frames_round_trip(frames: list[Frame], mask: bytes, step: int) -> None:
     data = b"".join(frame_to_bytes(frame, mask) for frame in frames)
     reader = FrameReader()
 
@@ -42,20 +42,20 @@ def test_frames_survive_being_written_and_read_back(frames: list[Frame], mask: b
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
-def test_a_frame_of_every_form_of_length_is_read(size: int) -> None:
+def test_frame_of_every_length_encoding_is_read(size: int) -> None:
     frame = Frame(TEXT, b"x" * size)
 
     assert list(FrameReader().feed(frame_to_bytes(frame))) == [frame]
 
 
-def test_a_client_masks_what_it_writes() -> None:
+def test_client_masks_its_frames() -> None:
     written = frame_to_bytes(Frame(TEXT, b"hello"), b"\x01\x02\x03\x04")
 
     assert written[1] & 0x80
     assert b"hello" not in written
 
 
-def test_the_pieces_of_a_message_are_joined_around_words_of_the_protocol() -> None:
+def test_fragments_are_joined_around_control_frames() -> None:
     reader = FrameReader()
     first, ping, last = b"\x01\x03one", b"\x89\x01!", b"\x80\x03two"
 
@@ -63,12 +63,12 @@ def test_the_pieces_of_a_message_are_joined_around_words_of_the_protocol() -> No
 
 
 @pytest.mark.parametrize("data", [b"\x80\x01x", b"\x01\x01x\x81\x01y", b"\xc1\x00", b"\x83\x00"])
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_invalid_frame_is_refused(data: bytes) -> None:
     with pytest.raises(BadRequest):
         list(FrameReader().feed(data))
 
 
-def test_a_message_that_is_too_large_is_refused_before_it_is_there() -> None:
+def test_oversized_message_is_refused_before_it_arrives() -> None:
     reader = FrameReader(limit_bytes=100)
 
     with pytest.raises(BadRequest, match="larger than 100"):
@@ -87,7 +87,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert all(len(frame.data) <= len(data) for frame in frames)
 
 
-def test_a_handshake_is_whole_when_its_head_is() -> None:
+def test_handshake_response_is_complete_with_its_header() -> None:
     data = answer() + b"rest"
 
     assert handshake(KEY).endswith(b"\r\n\r\n")
@@ -98,6 +98,6 @@ def test_a_handshake_is_whole_when_its_head_is() -> None:
 @pytest.mark.parametrize(
     "data", [answer(b"another"), answer(status=b"200 OK"), b"\r\n\r\n", b"hello\r\n\r\n", b"x" * 20_000]
 )
-def test_what_does_not_answer_a_handshake_is_refused(data: bytes) -> None:
+def test_invalid_handshake_response_is_refused(data: bytes) -> None:
     with pytest.raises(BadRequest):
         split_answer(data, KEY)

@@ -1,4 +1,4 @@
-"""What the tools of an OpenCode were given: only what is surely known."""
+"""The inputs of OpenCode's tool calls: only those that are certain."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ def take(calls: Calls, status: str = "running", name: tuple[str, str] = NAME, **
     calls.take({"messageID": message, "callID": call, "state": {"status": status, "input": given}})
 
 
-def test_what_a_running_tool_was_given_is_known() -> None:
+def test_input_of_a_running_tool_is_known() -> None:
     calls = Calls()
 
     take(calls, "pending")
@@ -25,7 +25,7 @@ def test_what_a_running_tool_was_given_is_known() -> None:
     assert calls.input_of(("msg_2", "call_1")) is None
 
 
-def test_a_tool_that_was_given_nothing_is_known_too() -> None:
+def test_empty_input_of_a_tool_is_known() -> None:
     calls = Calls()
 
     take(calls)
@@ -33,7 +33,7 @@ def test_a_tool_that_was_given_nothing_is_known_too() -> None:
     assert calls.input_of(NAME) == {}
 
 
-def test_two_calls_of_one_name_are_both_unknown_for_good() -> None:
+def test_call_with_two_different_inputs_stays_unknown() -> None:
     calls = Calls()
     take(calls, command="ls")
 
@@ -43,7 +43,7 @@ def test_two_calls_of_one_name_are_both_unknown_for_good() -> None:
     assert calls.input_of(NAME) is None
 
 
-def test_a_call_that_has_ended_is_unknown_for_good() -> None:
+def test_input_of_an_ended_call_stays_unknown() -> None:
     calls = Calls()
     take(calls, command="ls")
 
@@ -53,7 +53,7 @@ def test_a_call_that_has_ended_is_unknown_for_good() -> None:
     assert calls.input_of(NAME) is None
 
 
-def test_of_many_calls_the_oldest_is_forgotten_and_never_mistaken() -> None:
+def test_oldest_of_many_calls_is_forgotten_and_never_confused() -> None:
     calls = Calls()
     take(calls, command="ls")
 
@@ -65,7 +65,7 @@ def test_of_many_calls_the_oldest_is_forgotten_and_never_mistaken() -> None:
     assert calls.input_of(("msg_1", "more_99")) == {"command": "ls"}
 
 
-def test_a_call_without_a_name_is_none() -> None:
+def test_call_without_a_message_is_ignored() -> None:
     calls = Calls()
 
     calls.take({"callID": "call_1", "state": {"status": "running", "input": {"command": "ls"}}})
@@ -73,7 +73,7 @@ def test_a_call_without_a_name_is_none() -> None:
     assert calls.input_of(("", "call_1")) is None
 
 
-def test_when_nothing_runs_nothing_is_known() -> None:
+def test_cleared_calls_are_unknown() -> None:
     calls = Calls()
     take(calls, command="ls")
 
@@ -86,7 +86,7 @@ JSON = st.none() | st.text(max_size=4) | st.integers() | st.dictionaries(st.text
 
 
 @given(st.lists(st.tuples(st.sampled_from(["pending", "running", "completed"]), JSON)))
-def test_what_is_known_is_the_only_thing_that_was_ever_said(said: list[tuple[str, object]]) -> None:
+def test_known_input_is_the_only_one_ever_reported(said: list[tuple[str, object]]) -> None:
     calls = Calls()
 
     for status, value in said:

@@ -1,4 +1,6 @@
-"""All sessions of one folder of an OpenCode that was started plainly, beside a plugin that a test plays."""
+"""The companion of all sessions in one folder of an OpenCode started without `pal`; the test plays the
+plugin.
+"""
 
 import asyncio
 import json
@@ -18,7 +20,7 @@ from palaver.agents.opencode.place import new_place, write_holder
 
 
 class Plugin:
-    """The other end of the pipe: it answers nothing, and keeps what it is asked and told."""
+    """The other end of the pipe: it answers nothing, and records all requests and instructions."""
 
     def __init__(self, stage: Stage, limit_bytes: int = 4096) -> None:
         self.reader = asyncio.StreamReader(limit=limit_bytes)
@@ -38,7 +40,7 @@ class Plugin:
         self.say(event={"type": kind, "properties": about})
 
     async def told(self, session: str) -> str:
-        """Wait until a session was told something, and give it."""
+        """Wait until a session has received instructions, and return them."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 for line in self.lines:
@@ -66,7 +68,7 @@ async def plugin(stage: Stage) -> AsyncIterator[Plugin]:
             await made.end()
 
 
-async def test_who_works_in_a_session_of_its_own_is_on_the_bus(stage: Stage) -> None:
+async def test_agent_of_a_root_session_joins_the_bus(stage: Stage) -> None:
     async with plugin(stage) as opencode:
         opencode.happen("session.created", info={"id": "ses_1"})
         opencode.say(begun="ses_1")
@@ -81,7 +83,7 @@ async def test_who_works_in_a_session_of_its_own_is_on_the_bus(stage: Stage) -> 
     ("arguments", "told"),
     [(["run", "go"], "Nothing wakes you"), (["serve"], "you are woken"), ([], "you are woken")],
 )
-async def test_who_ends_with_its_turn_is_told_that_nothing_wakes_it(
+async def test_agent_of_a_single_run_learns_that_nothing_wakes_it(
     stage: Stage, arguments: list[str], told: str
 ) -> None:
     async with plugin(stage) as opencode:
@@ -93,7 +95,7 @@ async def test_who_ends_with_its_turn_is_told_that_nothing_wakes_it(
         assert told in await opencode.told("ses_1")
 
 
-async def test_a_sub_agent_is_nobody_by_itself(stage: Stage) -> None:
+async def test_subagent_does_not_join_by_itself(stage: Stage) -> None:
     async with plugin(stage) as opencode:
         opencode.happen("session.created", info={"id": "ses_2", "parentID": "ses_1"})
 
@@ -103,18 +105,18 @@ async def test_a_sub_agent_is_nobody_by_itself(stage: Stage) -> None:
         assert stage.daemon.said == []
 
 
-async def test_what_is_not_known_of_a_session_is_asked_once_at_a_time(stage: Stage) -> None:
+async def test_unknown_session_is_requested_only_once_at_a_time(stage: Stage) -> None:
     async with plugin(stage) as opencode:
         opencode.say(begun="ses_1")
         opencode.say(begun="ses_1")
         opencode.happen("session.created", info={"id": "ses_2", "parentID": "ses_1"})
         opencode.say(begun="ses_2")
 
-        await opencode.told("ses_2")  # behind it all is heard
+        await opencode.told("ses_2")  # everything sent before has been processed then
         assert opencode.asked_about("ses_1") == 1
 
 
-async def test_a_line_that_is_too_long_is_passed_over(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_oversized_line_is_skipped(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     async with plugin(stage) as opencode:
         opencode.say(begun="x" * 10_000)
         opencode.happen("session.created", info={"id": "ses_2", "parentID": "ses_1"})
@@ -124,7 +126,7 @@ async def test_a_line_that_is_too_long_is_passed_over(stage: Stage, caplog: pyte
         assert "is too long" in caplog.text
 
 
-async def test_where_somebody_sits_already_it_is_not_needed(stage: Stage) -> None:
+async def test_companion_exits_if_the_session_already_has_an_agent(stage: Stage) -> None:
     stage.daemon.refusals["accompany"] = {"error": "already_joined", "message": "luna"}
     opencode = Plugin(stage)
     opencode.happen("session.created", info={"id": "ses_1"})
@@ -136,13 +138,15 @@ async def test_where_somebody_sits_already_it_is_not_needed(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize(("above", "status"), [("{}", NOT_NEEDED), ('sh -c "{}; exit \\$?"', 0)])
-def test_beside_one_that_a_holder_runs_it_ends_at_once(tmp_path: Path, above: str, status: int) -> None:
+def test_companion_exits_at_once_in_a_process_run_by_a_holder(
+    tmp_path: Path, above: str, status: int
+) -> None:
     write_holder(new_place(str(tmp_path)))
     words = shlex.join([sys.executable, "-I", "-m", MODULE, "--home", str(tmp_path), "/src"])
 
     with subprocess.Popen(
         ["sh", "-c", f"{above.format(words)}; exit $?"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as opencode:
-        if status != NOT_NEEDED:  # one inside a held one has a companion of its own, until its pipe ends
+        if status != NOT_NEEDED:  # an OpenCode inside a held one has its own companion, until its pipe closes
             opencode.communicate(timeout=LIMIT_S)
         assert opencode.wait(LIMIT_S) == status

@@ -1,4 +1,4 @@
-"""OpenCode's own way in, against a server that answers as OpenCode's does."""
+"""The native lane of OpenCode, with a fake OpenCode server."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from palaver.model.permission import request_digest
 
 
 class QuietBus(Bus):
-    """A daemon that says yes to everything, and what it was told."""
+    """A bus that accepts every request and records it."""
 
     def __init__(self) -> None:
         self.held = Held(name="nova")
@@ -35,7 +35,7 @@ class QuietBus(Bus):
         self.news = asyncio.Event()
 
     def trace(self, seqs: Sequence[int], step: str, lane: str, detail: str = "", *, name: str = "") -> None:
-        """Keep nothing: no file is written here."""
+        """Record nothing: these tests write no trace file."""
 
     @property
     def is_connected(self) -> bool:
@@ -76,7 +76,7 @@ class Stage:
         )
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait for the news that make something so."""
+        """Wait until a condition is true; check it after each callback."""
         async with asyncio.timeout(LIMIT_S):
             while not is_so():
                 self.bus.news.clear()
@@ -97,11 +97,11 @@ class Stage:
 
     @property
     def gates(self) -> list[GateOp]:
-        """What was said of whether mail comes through."""
+        """Return the reported gates."""
         return [one for one in self.bus.told if isinstance(one, GateOp)]
 
     async def answer(self) -> AnswerOp:
-        """Wait for what became of the offer."""
+        """Wait for the outcome of the offer."""
         await self.until(lambda: any(isinstance(one, AnswerOp) for one in self.bus.told))
         return next(one for one in self.bus.told if isinstance(one, AnswerOp))
 
@@ -122,14 +122,14 @@ async def stage(server: FakeOpenCode) -> AsyncIterator[Stage]:
 
 
 async def put_a_text(stage: Stage, server: FakeOpenCode) -> None:
-    """Begin, and wait until a text was put to the session that is there."""
+    """Start the lane, and wait until a text was submitted to the existing session."""
     server.begin("ses_1")
     await stage.begin()
     stage.offer("a text")
     await server.until_asked("/session/ses_1/prompt_async")
 
 
-async def test_a_text_wakes_a_session_that_is_there(stage: Stage, server: FakeOpenCode) -> None:
+async def test_text_wakes_an_existing_session(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     await stage.begin()
 
@@ -145,7 +145,7 @@ async def test_a_text_wakes_a_session_that_is_there(stage: Stage, server: FakeOp
     assert stage.bus.sessions[-1] == "ses_1"
 
 
-async def test_where_there_is_no_session_one_is_begun_and_shown(stage: Stage, server: FakeOpenCode) -> None:
+async def test_without_a_session_one_is_created_and_shown(stage: Stage, server: FakeOpenCode) -> None:
     await stage.begin()
 
     stage.offer("wake up")
@@ -157,7 +157,7 @@ async def test_where_there_is_no_session_one_is_begun_and_shown(stage: Stage, se
     assert ("POST", "/session", {"agent": "plan"}) in server.asked
 
 
-async def test_nothing_is_said_to_be_seen_before_the_model_speaks(stage: Stage, server: FakeOpenCode) -> None:
+async def test_text_is_not_seen_before_the_model_replies(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     await stage.begin()
 
@@ -174,7 +174,7 @@ async def test_nothing_is_said_to_be_seen_before_the_model_speaks(stage: Stage, 
 
 
 def running(command: str = "rm -r x") -> dict[str, object]:
-    """The call of a tool, as a part of a message."""
+    """Return a tool call as a part of a message."""
     state = {"status": "running", "input": {"command": command, "workdir": "/y"}}
     return {
         "id": "prt_1",
@@ -187,7 +187,7 @@ def running(command: str = "rm -r x") -> dict[str, object]:
 
 
 def ask_leave(server: FakeOpenCode, session: str = "ses_1") -> None:
-    """Have a session that is at work ask leave, as OpenCode does: about a call, and in few words."""
+    """Have a busy session request permission for a call, in OpenCode's short form."""
     info = {"id": "msg_1", "role": "assistant", "sessionID": session}
     server.messages[session].append({"info": info, "parts": [running()]})
     call = {"messageID": "msg_1", "callID": "call_1"}
@@ -195,9 +195,7 @@ def ask_leave(server: FakeOpenCode, session: str = "ses_1") -> None:
     server.permissions.append({**asked, "patterns": ["rm -r x"], "metadata": {}})
 
 
-async def test_what_a_person_allows_is_passed_on_while_the_call_is_the_same(
-    stage: Stage, server: FakeOpenCode
-) -> None:
+async def test_approval_is_passed_on_while_the_call_is_unchanged(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     server.statuses["ses_1"] = {"type": "busy"}
     ask_leave(server)
@@ -209,9 +207,7 @@ async def test_what_a_person_allows_is_passed_on_while_the_call_is_the_same(
     await stage.until(lambda: PermissionOp(request="per_1", outcome="taken") in stage.bus.told)
 
 
-async def test_what_is_asked_of_a_call_that_became_another_takes_no_word(
-    stage: Stage, server: FakeOpenCode
-) -> None:
+async def test_request_whose_call_changed_accepts_no_decision(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     server.statuses["ses_1"] = {"type": "busy"}
     ask_leave(server)
@@ -224,7 +220,7 @@ async def test_what_is_asked_of_a_call_that_became_another_takes_no_word(
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
 
-async def test_a_request_that_is_about_another_call_meanwhile_takes_no_word(
+async def test_request_that_now_concerns_another_call_accepts_no_decision(
     stage: Stage, server: FakeOpenCode
 ) -> None:
     server.begin("ses_1")
@@ -239,9 +235,7 @@ async def test_a_request_that_is_about_another_call_meanwhile_takes_no_word(
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
 
-async def test_what_a_sub_agent_asks_is_known_whole_to_one_that_comes_later(
-    stage: Stage, server: FakeOpenCode
-) -> None:
+async def test_earlier_request_of_a_subagent_is_reported_in_full(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     server.begin("ses_2", parentID="ses_1")
     server.statuses |= {"ses_1": {"type": "busy"}, "ses_2": {"type": "busy"}}
@@ -254,7 +248,9 @@ async def test_what_a_sub_agent_asks_is_known_whole_to_one_that_comes_later(
     assert (told.session, told.input["input"]) == ("ses_2", {"command": "rm -r x", "workdir": "/y"})
 
 
-async def test_a_permission_closes_the_lane_and_is_never_answered(stage: Stage, server: FakeOpenCode) -> None:
+async def test_permission_request_closes_the_lane_and_is_never_answered(
+    stage: Stage, server: FakeOpenCode
+) -> None:
     server.begin("ses_1")
     server.statuses["ses_1"] = {"type": "busy"}
     ask_leave(server)
@@ -274,7 +270,7 @@ async def test_a_permission_closes_the_lane_and_is_never_answered(stage: Stage, 
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
 
-async def test_a_refusal_of_the_server_is_one(stage: Stage, server: FakeOpenCode) -> None:
+async def test_refusal_of_the_server_refuses_the_message(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     server.prompt_status = 400
     await stage.begin()
@@ -285,7 +281,7 @@ async def test_a_refusal_of_the_server_is_one(stage: Stage, server: FakeOpenCode
     assert (answer.answer, answer.reason) == ("refused", "OpenCode answered 400")
 
 
-async def test_a_session_that_was_deleted_is_not_written_to_again(stage: Stage, server: FakeOpenCode) -> None:
+async def test_deleted_session_gets_no_more_texts(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     await stage.begin()
     del server.messages["ses_1"]
@@ -296,9 +292,7 @@ async def test_a_session_that_was_deleted_is_not_written_to_again(stage: Stage, 
     assert stage.lane.session == ""
 
 
-async def test_an_answer_that_is_lost_is_looked_for_in_the_session(
-    stage: Stage, server: FakeOpenCode
-) -> None:
+async def test_lost_reply_is_looked_up_in_the_session(stage: Stage, server: FakeOpenCode) -> None:
     server.begin("ses_1")
     server.is_cut = True
     await stage.begin()
@@ -312,7 +306,7 @@ async def test_an_answer_that_is_lost_is_looked_for_in_the_session(
     assert (await stage.answer()).answer == "seen"
 
 
-async def test_what_happened_while_nobody_listened_is_learned(stage: Stage, server: FakeOpenCode) -> None:
+async def test_events_missed_while_disconnected_are_read_later(stage: Stage, server: FakeOpenCode) -> None:
     await put_a_text(stage, server)
 
     server.cut()
@@ -321,7 +315,7 @@ async def test_what_happened_while_nobody_listened_is_learned(stage: Stage, serv
     assert (await stage.answer()).answer == "seen"
 
 
-async def test_what_cannot_be_read_may_have_been_taken(stage: Stage, server: FakeOpenCode) -> None:
+async def test_unreadable_session_leaves_the_outcome_open(stage: Stage, server: FakeOpenCode) -> None:
     await put_a_text(stage, server)
 
     server.messages_status = 500
@@ -333,7 +327,7 @@ async def test_what_cannot_be_read_may_have_been_taken(stage: Stage, server: Fak
     assert (await stage.answer()).answer == "seen"
 
 
-async def test_a_session_that_was_deleted_meanwhile_leaves_its_text_in_doubt(
+async def test_session_deleted_meanwhile_leaves_its_text_unconfirmed(
     stage: Stage, server: FakeOpenCode
 ) -> None:
     await put_a_text(stage, server)
@@ -345,7 +339,7 @@ async def test_a_session_that_was_deleted_meanwhile_leaves_its_text_in_doubt(
     assert (await stage.answer()).answer == "unconfirmed"
 
 
-async def test_a_server_that_comes_late_is_waited_for(stage: Stage, server: FakeOpenCode) -> None:
+async def test_late_server_is_waited_for(stage: Stage, server: FakeOpenCode) -> None:
     await server.close()
     stage.lane.start()
     stage.lane.start()
@@ -358,7 +352,7 @@ async def test_a_server_that_comes_late_is_waited_for(stage: Stage, server: Fake
     assert not stage.lane.is_over
 
 
-async def test_a_server_that_is_gone_for_good_leaves_the_terminal(
+async def test_server_that_stays_away_leaves_the_terminal(
     stage: Stage, server: FakeOpenCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BACK_LIMIT_S", 0.0)
@@ -372,7 +366,7 @@ async def test_a_server_that_is_gone_for_good_leaves_the_terminal(
     assert stage.bus.drops == 1
 
 
-async def test_somebody_elses_server_is_never_spoken_to(
+async def test_server_with_another_password_gets_no_request(
     server: FakeOpenCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "START_LIMIT_S", 0.0)
@@ -395,9 +389,7 @@ async def test_somebody_elses_server_is_never_spoken_to(
         (Began(session="ses_1", is_fork=True, started_ms=10), "ses_3"),
     ],
 )
-async def test_the_first_session_is_the_one_that_was_asked_for(
-    server: FakeOpenCode, began: Began, current: str
-) -> None:
+async def test_first_session_is_the_requested_one(server: FakeOpenCode, began: Began, current: str) -> None:
     server.begin("ses_1", time={"created": 5, "updated": 6})
     server.begin("ses_2", time={"created": 7, "updated": 50})
     server.begin("ses_3", time={"created": 12, "updated": 12})
@@ -409,7 +401,7 @@ async def test_the_first_session_is_the_one_that_was_asked_for(
     stage.lane.close()
 
 
-async def test_an_agent_is_told_its_name_before_it_starts(tmp_path: Path) -> None:
+async def test_agent_receives_its_name_before_it_starts(tmp_path: Path) -> None:
     path = new_place(str(tmp_path))
     write_place(path, Place(port=1, user="opencode", password=PASSWORD, began=Began()))
 
@@ -421,7 +413,7 @@ async def test_an_agent_is_told_its_name_before_it_starts(tmp_path: Path) -> Non
     assert "You are nova on Palaver" in told_path(path).read_text()
 
 
-async def test_without_its_place_there_is_no_way_in(tmp_path: Path) -> None:
+async def test_missing_server_file_ends_the_lane(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "server.json"
 
     made = opencode_lane(
@@ -431,7 +423,7 @@ async def test_without_its_place_there_is_no_way_in(tmp_path: Path) -> None:
     assert made.is_over
 
 
-async def test_a_word_on_what_was_asked_before_is_no_word_on_what_is_asked_now(
+async def test_decision_on_an_earlier_request_is_not_applied_to_the_current_one(
     stage: Stage, server: FakeOpenCode
 ) -> None:
     server.begin("ses_1")

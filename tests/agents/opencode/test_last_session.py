@@ -1,4 +1,4 @@
-"""The session that OpenCode would go on with."""
+"""The session that OpenCode would resume."""
 
 import sqlite3
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from palaver.agents.opencode.last_session import last_opencode_session
 
 
-def test_the_last_session_is_the_newest_of_a_folder_that_is_nobodys_child(tmp_path: Path) -> None:
+def test_last_session_is_the_newest_root_session_of_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "opencode" / "opencode.db"
     path.parent.mkdir()
     with sqlite3.connect(path) as database:

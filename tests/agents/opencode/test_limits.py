@@ -1,4 +1,4 @@
-"""When OpenCode says that no more may be used."""
+"""Usage limits reported by OpenCode."""
 
 from datetime import UTC, datetime
 
@@ -17,21 +17,21 @@ def retry(message: str, wait_ms: int, attempt: int = 1, **more: object) -> dict[
     return {"type": "retry", "message": message, "next": NOW + wait_ms, "attempt": attempt, **more}
 
 
-def test_a_moment_that_the_provider_names_is_when_it_resets() -> None:
+def test_retry_time_of_the_provider_is_the_end_of_the_limit() -> None:
     assert limit_in_retry(retry(QUOTA, 3_600_000), NOW) == Limit(NOW + 3_600_000)
 
 
 @pytest.mark.parametrize(("attempt", "wait_ms"), [(1, 2_000), (1, 2_500), (3, 9_900), (5, 40_000)])
-def test_a_pause_of_opencode_itself_names_no_moment(attempt: int, wait_ms: int) -> None:
+def test_backoff_of_opencode_itself_has_no_end_time(attempt: int, wait_ms: int) -> None:
     assert limit_in_retry(retry(QUOTA, wait_ms, attempt), NOW) == Limit()
 
 
 @pytest.mark.parametrize("reason", ["free_tier_limit", "account_rate_limit"])
-def test_what_opencode_itself_calls_a_limit_is_one(reason: str) -> None:
+def test_limit_reason_of_opencode_is_a_usage_limit(reason: str) -> None:
     assert limit_in_retry(retry("please subscribe", 100, action={"reason": reason}), NOW) == Limit()
 
 
-def test_who_is_sent_away_for_long_has_used_up_an_allowance() -> None:
+def test_long_retry_after_means_usage_limit_reached() -> None:
     assert limit_in_retry(retry("Rate limit reached", 600_000), NOW) == Limit(NOW + 600_000)
     assert limit_in_retry(retry("Rate limit reached", 20_000), NOW) is None
 
@@ -51,11 +51,11 @@ def test_who_is_sent_away_for_long_has_used_up_an_allowance() -> None:
         ({}, None),
     ],
 )  # fmt: skip
-def test_an_error_is_a_limit_or_it_is_not(data: dict[str, object], limit: Limit | None) -> None:
+def test_error_is_classified_as_a_usage_limit(data: dict[str, object], limit: Limit | None) -> None:
     assert limit_in_error({"name": "APIError", "data": data}, NOW) == limit
 
 
-def test_a_date_is_a_moment_too() -> None:
+def test_retry_after_may_be_a_date() -> None:
     headers = {"retry-after": "Sun, 15 Nov 2026 15:00:00 GMT"}
     moment = int(datetime(2026, 11, 15, 15, tzinfo=UTC).timestamp() * 1000)
 
@@ -63,7 +63,7 @@ def test_a_date_is_a_moment_too() -> None:
 
 
 @given(st.integers(min_value=0, max_value=10 * 365 * 86_400))
-def test_the_bus_reads_the_moment_that_is_said_and_never_one_before_it(after_s: int) -> None:
+def test_reported_limit_end_is_never_read_as_an_earlier_time(after_s: int) -> None:
     limit = Limit(NOW + after_s * 1000 + 1)
 
     read = limit_ends_ms(limit.detail, NOW)
@@ -73,7 +73,7 @@ def test_the_bus_reads_the_moment_that_is_said_and_never_one_before_it(after_s: 
 
 
 @given(st.dictionaries(st.sampled_from(["message", "next", "attempt", "action"]), st.floats() | st.text()))
-def test_nothing_that_is_said_breaks_it(status: dict[str, object]) -> None:
+def test_any_status_is_safe(status: dict[str, object]) -> None:
     limit_in_retry(status, NOW)
     limit_in_error({"data": status}, NOW)
 

@@ -1,4 +1,4 @@
-"""Where a server of OpenCode is."""
+"""The stored address of an OpenCode server."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from palaver.model.native_place import HOLDER_FILE, parse_holder
 PLACE = Place(port=4096, user="opencode", password="secret", began=Began(session="ses_1", started_ms=7))
 
 
-def test_a_place_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+def test_server_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = new_place(str(tmp_path))
 
     write_place(path, PLACE)
@@ -34,7 +34,7 @@ def test_a_place_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_told_has_the_name(tmp_path: Path) -> None:
+def test_instructions_contain_the_name(tmp_path: Path) -> None:
     path = new_place(str(tmp_path))
 
     write_told(path, "luna")
@@ -42,7 +42,7 @@ def test_what_is_told_has_the_name(tmp_path: Path) -> None:
     assert "You are luna" in told_path(path).read_text()
 
 
-def test_who_has_a_place_can_be_found_again(tmp_path: Path) -> None:
+def test_holder_of_a_server_file_can_be_found_again(tmp_path: Path) -> None:
     path = new_place(str(tmp_path))
 
     write_holder(path)
@@ -54,22 +54,22 @@ def test_who_has_a_place_can_be_found_again(tmp_path: Path) -> None:
     assert (holder.pid, holder.start) == (process.pid, process.start)
 
 
-def test_only_what_a_holder_has_started_itself_is_held(tmp_path: Path) -> None:
+def test_only_direct_children_of_a_holder_are_held(tmp_path: Path) -> None:
     path = new_place(str(tmp_path))
-    new_place(str(tmp_path))  # one that names nobody yet
+    new_place(str(tmp_path))  # one without a holder yet
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         before = is_held(str(tmp_path), child.pid)
         write_holder(path)
 
         found = [is_held(str(tmp_path), pid) for pid in (child.pid, os.getpid(), 2**30)]
-        path.with_name(HOLDER_FILE).write_text(f"{os.getpid()} 1")  # of another process with this number
+        path.with_name(HOLDER_FILE).write_text(f"{os.getpid()} 1")  # another process with the same id
         after = is_held(str(tmp_path), child.pid)
         child.communicate()
 
     assert (before, found, after) == (False, [True, False, False], False)
 
 
-def test_what_cannot_be_read_is_no_place(tmp_path: Path) -> None:
+def test_unreadable_server_file_is_ignored(tmp_path: Path) -> None:
     broken = tmp_path / "server.json"
     broken.write_text("{")
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_no_place(tmp_path: Path) -> None:
     assert read_place(tmp_path / "nothing") is None
 
 
-def test_the_folders_of_servers_that_are_gone_go_with_the_next_one(tmp_path: Path) -> None:
+def test_folders_of_ended_servers_are_removed_with_the_next_one(tmp_path: Path) -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

@@ -13,7 +13,7 @@ from palaver.agents.opencode.wire import EVENTS, HEALTH, Said
 
 
 class Plugin:
-    """What was asked of the plugin, and its answers."""
+    """The plugin's end: records requests and sends replies."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, object]] = []
@@ -25,7 +25,7 @@ class Plugin:
         self.relay.hear(told)
 
 
-async def test_what_is_asked_goes_to_the_plugin_and_its_answer_comes_back() -> None:
+async def test_request_goes_to_the_plugin_and_its_reply_returns() -> None:
     plugin = Plugin()
     asking = asyncio.ensure_future(plugin.relay.ask("POST", "/session", b'{"agent":"plan"}'))
     await asyncio.sleep(0)
@@ -38,7 +38,7 @@ async def test_what_is_asked_goes_to_the_plugin_and_its_answer_comes_back() -> N
     assert json.loads(body) == {"id": "ses_1"}
 
 
-async def test_it_is_well_as_long_as_its_pipe_is_there() -> None:
+async def test_relay_is_healthy_while_its_pipe_is_open() -> None:
     plugin = Plugin()
 
     head, _ = await plugin.relay.ask("GET", HEALTH)
@@ -47,7 +47,7 @@ async def test_it_is_well_as_long_as_its_pipe_is_there() -> None:
     assert plugin.lines == []
 
 
-async def test_every_follower_hears_everything_after_it_was_told_to_look_around() -> None:
+async def test_every_follower_gets_a_greeting_and_then_all_events() -> None:
     plugin = Plugin()
     first = plugin.relay.follow(EVENTS, first_s=1, silence_s=1)
     second = plugin.relay.follow(EVENTS, first_s=1, silence_s=1)
@@ -60,7 +60,7 @@ async def test_every_follower_hears_everything_after_it_was_told_to_look_around(
     assert b"session.idle" in await anext(second)
 
 
-async def test_what_is_asked_of_one_that_has_ended_is_lost_or_never_sent() -> None:
+async def test_requests_on_a_closed_relay_fail() -> None:
     plugin = Plugin()
     follower = plugin.relay.follow(EVENTS, first_s=1, silence_s=1)
     await anext(follower)
@@ -77,15 +77,15 @@ async def test_what_is_asked_of_one_that_has_ended_is_lost_or_never_sent() -> No
         await plugin.relay.ask("GET", "/session")
 
 
-async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
+async def test_missing_reply_times_out() -> None:
     plugin = Plugin()
 
     with pytest.raises(Lost):
         await plugin.relay.ask("GET", "/session", limit_s=0.01)
-    plugin.say(answer=1, status=200)  # too late, and nobody's
+    plugin.say(answer=1, status=200)  # too late, without a pending request
 
 
-async def test_a_session_is_told_what_stands_in_every_request() -> None:
+async def test_session_receives_its_instructions() -> None:
     plugin = Plugin()
 
     plugin.relay.tell("ses_1", "You are nova")
@@ -94,11 +94,11 @@ async def test_a_session_is_told_what_stands_in_every_request() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_a_line_that_is_none_is_passed_over(line: bytes) -> None:
+def test_invalid_line_is_ignored(line: bytes) -> None:
     told_from_line(line)
 
 
-def test_a_session_is_worked_in_when_something_new_was_put_to_it() -> None:
+def test_session_counts_as_used_when_a_new_message_arrives() -> None:
     info = {"role": "user", "id": "msg_1"}
 
     assert session_in(Said("message.updated", {"sessionID": "a", "info": info})) == "a"

@@ -1,4 +1,4 @@
-"""What OpenCode's events come to."""
+"""The state that follows from OpenCode's events."""
 
 import pytest
 from hypothesis import given
@@ -64,7 +64,7 @@ def heard(*said: Said) -> Sessions:
     return sessions
 
 
-def test_before_any_session_an_agent_is_idle_and_can_be_reached() -> None:
+def test_agent_without_a_session_is_idle_and_reachable() -> None:
     sessions = Sessions(Manner(agent="plan"))
 
     assert sessions.word == IDLE
@@ -72,7 +72,7 @@ def test_before_any_session_an_agent_is_idle_and_can_be_reached() -> None:
     assert sessions.manner == Manner(agent="plan")
 
 
-def test_a_session_is_busy_from_its_first_word_to_its_last() -> None:
+def test_session_is_active_from_busy_to_idle() -> None:
     sessions = heard(created("a"), status("a", "busy"))
 
     assert sessions.word == THINKING
@@ -83,7 +83,7 @@ def test_a_session_is_busy_from_its_first_word_to_its_last() -> None:
     assert sessions.word == IDLE
 
 
-def test_a_tool_says_its_command_and_the_file_that_it_changes() -> None:
+def test_tool_reports_its_command_and_the_file_that_it_changes() -> None:
     sessions = heard(created("a"), status("a", "busy"), running("a", "bash", command="make\ntest"))
 
     assert sessions.word.command == "make test"
@@ -102,7 +102,7 @@ def test_a_tool_says_its_command_and_the_file_that_it_changes() -> None:
     assert sessions.word == THINKING
 
 
-def test_what_a_person_is_asked_closes_the_lane_until_it_is_answered() -> None:
+def test_permission_request_closes_the_lane_until_it_is_answered() -> None:
     sessions = heard(created("a"), status("a", "busy"), asked("a"))
 
     assert sessions.word == Word(state=AgentState.BLOCKED, detail="permission: edit: /x/f.txt")
@@ -114,7 +114,7 @@ def test_what_a_person_is_asked_closes_the_lane_until_it_is_answered() -> None:
     assert sessions.level.gate.is_open
 
 
-def test_a_question_is_a_dialog_too() -> None:
+def test_question_is_a_dialog_too() -> None:
     about = {"id": "que_1", "sessionID": "a", "questions": [{"question": "Which one?"}]}
     sessions = heard(created("a"), status("a", "busy"), Said("question.asked", about))
 
@@ -125,7 +125,7 @@ def test_a_question_is_a_dialog_too() -> None:
     assert sessions.word == THINKING
 
 
-def test_what_a_sub_agent_asks_stops_its_parent_and_what_it_does_is_its_own() -> None:
+def test_request_of_a_subagent_blocks_its_parent_but_its_work_does_not() -> None:
     sessions = heard(created("a"), status("a", "busy"), created("b", "a"), status("b", "busy"))
     sessions.hear(running("b", "edit", filePath="/x/y.py"))
 
@@ -141,7 +141,7 @@ def test_what_a_sub_agent_asks_stops_its_parent_and_what_it_does_is_its_own() ->
     assert list(sessions.permissions()) == ["per_1"]
 
 
-def test_what_a_tool_was_given_is_shown_with_what_it_asks_or_a_person_cannot_answer() -> None:
+def test_permission_request_is_shown_only_with_the_input_of_its_tool() -> None:
     call = {"messageID": "msg_2", "callID": "call_1"}
     about = {"id": "per_1", "sessionID": "a", "permission": "mail_send", "patterns": ["*"], "metadata": {}}
     sessions = heard(created("a"), status("a", "busy"), Said("permission.asked", {**about, "tool": call}))
@@ -157,7 +157,7 @@ def test_what_a_tool_was_given_is_shown_with_what_it_asks_or_a_person_cannot_ans
     assert shown.given == {"patterns": ["*"], "input": {"to": "boss", "text": "I quit"}}
 
 
-def test_a_request_about_no_call_is_answered_only_where_it_says_what_it_is_about() -> None:
+def test_request_without_a_call_needs_its_own_details() -> None:
     about = {"sessionID": "a", "permission": "doom_loop", "patterns": ["bash"]}
     told = {**about, "id": "per_2", "metadata": {"tool": "bash", "input": {"command": "ls"}}}
 
@@ -167,7 +167,7 @@ def test_a_request_about_no_call_is_answered_only_where_it_says_what_it_is_about
     assert list(sessions.permissions()) == ["per_2"]
 
 
-def test_a_sub_agent_lives_while_its_session_works() -> None:
+def test_subagent_is_alive_while_its_session_is_busy() -> None:
     sessions = heard(created("a"), created("c", "b", agent="deep"), created("b", "a", agent="general"))
 
     assert sessions.children() == {}
@@ -182,7 +182,7 @@ def test_a_sub_agent_lives_while_its_session_works() -> None:
     assert list(sessions.children()) == ["c"]
 
 
-def test_a_session_that_was_named_for_good_stays_the_agents() -> None:
+def test_fixed_session_stays_the_session_of_the_agent() -> None:
     sessions = Sessions(only="a")
 
     for said in (created("a"), created("b"), user("b", "msg_1"), status("b", "busy")):
@@ -193,7 +193,7 @@ def test_a_session_that_was_named_for_good_stays_the_agents() -> None:
     assert sessions.word == IDLE
 
 
-def test_another_session_of_the_same_process_changes_nothing() -> None:
+def test_other_session_of_the_same_process_changes_nothing() -> None:
     sessions = heard(created("a"), created("b"), status("a", "busy"), asked("a"))
 
     assert sessions.current == "b"
@@ -201,7 +201,7 @@ def test_another_session_of_the_same_process_changes_nothing() -> None:
     assert sessions.level.gate.is_open
 
 
-def test_the_session_that_a_person_writes_in_is_the_agents() -> None:
+def test_session_that_a_person_writes_in_belongs_to_the_agent() -> None:
     sessions = heard(created("a"), created("b"), user("a", "msg_1"))
 
     assert sessions.current == "a"
@@ -219,7 +219,7 @@ def test_the_session_that_a_person_writes_in_is_the_agents() -> None:
     assert sessions.current == ""
 
 
-def test_a_text_is_seen_when_the_model_speaks_after_it() -> None:
+def test_text_is_seen_when_the_model_replies_to_it() -> None:
     sessions = heard(
         created("a"), user("a", "msg_1"), ours("a", "msg_1", "k"), assistant("a", "msg_2", "msg_1")
     )
@@ -234,7 +234,7 @@ def test_a_text_is_seen_when_the_model_speaks_after_it() -> None:
     assert not sessions.has_text("k")
 
 
-def test_what_the_model_says_to_an_earlier_text_proves_nothing_about_a_later_one() -> None:
+def test_reply_to_an_earlier_text_does_not_confirm_a_later_one() -> None:
     sessions = heard(created("a"), user("a", "msg_1"), assistant("a", "msg_2", "msg_1"))
     sessions.hear(ours("a", "msg_3", "k"))
 
@@ -253,7 +253,7 @@ def test_what_the_model_says_to_an_earlier_text_proves_nothing_about_a_later_one
     assert sessions.take_seen() == {"k"}
 
 
-def test_another_session_proves_nothing() -> None:
+def test_reply_in_another_session_confirms_nothing() -> None:
     sessions = heard(created("a"), created("b"), ours("a", "msg_1", "k"), assistant("b", "msg_9", "msg_8"))
 
     sessions.hear(part("b", "msg_9", "step-start"))
@@ -261,7 +261,7 @@ def test_another_session_proves_nothing() -> None:
     assert sessions.take_seen() == frozenset()
 
 
-def test_messages_that_were_missed_are_read_as_if_they_had_been_heard() -> None:
+def test_missed_messages_are_processed_like_events() -> None:
     sessions = heard(created("a"))
     found = [
         {
@@ -280,7 +280,7 @@ def test_messages_that_were_missed_are_read_as_if_they_had_been_heard() -> None:
     assert sessions.take_seen() == {"k"}
 
 
-def test_compacting_closes_the_lane() -> None:
+def test_compaction_closes_the_lane() -> None:
     sessions = heard(created("a"), status("a", "busy"), part("a", "msg_1", "compaction"))
 
     assert sessions.word.detail == "compacting"
@@ -291,7 +291,7 @@ def test_compacting_closes_the_lane() -> None:
     assert sessions.level.gate.is_open
 
 
-def test_a_used_up_allowance_is_told_from_a_fault_that_passes() -> None:
+def test_usage_limit_is_distinguished_from_a_temporary_error() -> None:
     sessions = heard(created("a"), status("a", "retry", message="the line was cut"))
 
     assert sessions.word == Word(state=AgentState.ACTIVE, detail="tries again: the line was cut")
@@ -311,7 +311,7 @@ def failed(session: str, name: str = "APIError", **data: object) -> Said:
     return Said("session.error", {"sessionID": session, "error": {"name": name, "data": data}})
 
 
-def test_an_allowance_that_ended_a_turn_is_there_again_at_its_moment() -> None:
+def test_usage_limit_that_ended_a_turn_ends_at_its_reset_time() -> None:
     sessions = heard(created("a"), status("a", "busy"))
     quota = failed("a", message="insufficient_quota", responseHeaders={"retry-after": "60"})
 
@@ -330,7 +330,7 @@ def test_an_allowance_that_ended_a_turn_is_there_again_at_its_moment() -> None:
     assert sessions.limit_ends_ms() == 0
 
 
-def test_a_turn_that_went_wrong_is_said_and_what_was_in_it_is_read_by_nobody() -> None:
+def test_failed_turn_is_reported_and_its_texts_stay_unread() -> None:
     sessions = heard(created("a"), user("a", "msg_1"), ours("a", "msg_1", "k"), status("a", "busy"))
 
     sessions.hear(failed("a", message="bad thing"))
@@ -345,7 +345,7 @@ def test_a_turn_that_went_wrong_is_said_and_what_was_in_it_is_read_by_nobody() -
     assert not sessions.has_stopped("a")
 
 
-def test_a_turn_that_a_person_broke_off_has_no_error() -> None:
+def test_turn_aborted_by_a_person_has_no_error() -> None:
     sessions = heard(created("a"), status("a", "busy"), failed("a", "MessageAbortedError"))
     sessions.hear(status("a", "idle"))
 
@@ -353,14 +353,14 @@ def test_a_turn_that_a_person_broke_off_has_no_error() -> None:
     assert sessions.has_stopped("a")
 
 
-def test_a_context_that_is_too_long_is_made_shorter_and_nothing_has_stopped() -> None:
+def test_context_overflow_does_not_stop_the_session() -> None:
     sessions = heard(created("a"), status("a", "busy"), failed("a", "ContextOverflowError"))
 
     assert sessions.word == THINKING
     assert not sessions.has_stopped("a")
 
 
-def test_all_that_was_missed_is_taken_in_at_once() -> None:
+def test_complete_listing_replaces_the_missed_events() -> None:
     sessions = Sessions()
     sessions.listed(
         [{"id": "a", "time": {"created": 1, "updated": 9}}, {"id": "b", "time": {"updated": 5}}, 7]
@@ -383,7 +383,7 @@ def test_all_that_was_missed_is_taken_in_at_once() -> None:
     assert sessions.word == IDLE
 
 
-def test_the_newest_session_is_no_older_than_is_asked_for() -> None:
+def test_newest_session_is_not_older_than_requested() -> None:
     sessions = heard(created("a"))
 
     assert sessions.newest(7) == "a"
@@ -393,7 +393,7 @@ def test_the_newest_session_is_no_older_than_is_asked_for() -> None:
     assert Sessions().newest(0) == ""
 
 
-def test_a_text_is_answered_in_the_manner_of_its_session() -> None:
+def test_text_uses_the_agent_and_model_of_its_session() -> None:
     info = {"agent": "plan", "model": {"providerID": "p", "modelID": "m", "variant": "high"}}
     sessions = heard(created("a"), user("a", "msg_1", **info))
 
@@ -406,7 +406,7 @@ def test_a_text_is_answered_in_the_manner_of_its_session() -> None:
     }
 
 
-def test_a_session_names_its_model_by_another_word() -> None:
+def test_session_info_has_another_key_for_the_model() -> None:
     assert manner_of({"model": {"providerID": "p", "id": "m", "variant": "default"}}) == Manner(
         provider="p", model="m"
     )
@@ -446,7 +446,7 @@ JSON = st.recursive(
         max_size=6,
     )
 )
-def test_nothing_that_is_said_breaks_it(words: list[Said]) -> None:
+def test_any_sequence_of_events_is_safe(words: list[Said]) -> None:
     sessions = heard(created("a"), *words)
 
     assert sessions.word.state in AgentState
@@ -454,5 +454,5 @@ def test_nothing_that_is_said_breaks_it(words: list[Said]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"7", b"{}", b'{"type": 4}', b"\xff"])
-def test_what_is_no_event_is_passed_over(data: bytes) -> None:
+def test_invalid_event_is_ignored(data: bytes) -> None:
     assert said_from_bytes(data) is None

@@ -1,4 +1,4 @@
-"""Which shell an OpenCode would take."""
+"""The shell that OpenCode would choose."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from palaver.harness.opencode_launch import CONTENT
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with an account, a project and some shells."""
+    """Return a folder with an account, a project and some shells."""
     for name in ("account/.config/opencode", "project/below", "bin"):
         (tmp_path / name).mkdir(parents=True)
     for shell in ("bash", "zsh", "fish", "mine"):
@@ -29,15 +29,15 @@ def found(place: Path, **more: str) -> str:
     return Path(find_shell(environment(place, **more), str(place / "project" / "below"))).name
 
 
-def test_it_is_that_of_the_environment_or_bash(place: Path) -> None:
+def test_shell_comes_from_the_environment_or_is_bash(place: Path) -> None:
     assert found(place) == "bash"
     assert found(place, SHELL="zsh") == "zsh"
     assert found(place, SHELL=str(place / "bin" / "zsh")) == "zsh"
     assert found(place, SHELL="/no/such/shell") == "bash"
-    assert found(place, SHELL="fish") == "bash"  # OpenCode runs nothing in it
+    assert found(place, SHELL="fish") == "bash"  # OpenCode does not support fish
 
 
-def test_settings_count_more_and_nearer_ones_most(place: Path) -> None:
+def test_settings_override_the_environment_and_nearer_settings_win(place: Path) -> None:
     (place / "account" / ".config" / "opencode" / "opencode.json").write_text('{"shell": "zsh"}')
     assert found(place, SHELL="bash") == "zsh"
 
@@ -47,7 +47,7 @@ def test_settings_count_more_and_nearer_ones_most(place: Path) -> None:
     assert found(place, **{CONTENT: '{"shell": "zsh"}'}) == "zsh"
 
 
-def test_settings_that_the_environment_names_are_read(place: Path) -> None:
+def test_settings_named_in_the_environment_are_read(place: Path) -> None:
     (place / "own.json").write_text('{"shell": "zsh"}')
     assert found(place, OPENCODE_CONFIG=str(place / "own.json")) == "zsh"
 
@@ -55,11 +55,11 @@ def test_settings_that_the_environment_names_are_read(place: Path) -> None:
     assert found(place, OPENCODE_CONFIG_DIR=str(place)) == "mine"
 
 
-def test_without_any_shell_it_is_the_one_that_every_system_has(tmp_path: Path) -> None:
+def test_fallback_is_the_shell_that_every_system_has(tmp_path: Path) -> None:
     assert find_shell({"PATH": str(tmp_path), "HOME": str(tmp_path)}, str(tmp_path)) == "/bin/sh"
 
 
-def test_what_is_written_runs_it_without_the_password(place: Path) -> None:
+def test_written_wrapper_runs_the_shell_without_the_password(place: Path) -> None:
     path = Path(write_shell(place, environment(place, SHELL="zsh"), str(place)))
 
     done = subprocess.run(

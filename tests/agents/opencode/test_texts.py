@@ -1,4 +1,4 @@
-"""Texts on their way into sessions of OpenCode."""
+"""Texts submitted to OpenCode sessions."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from palaver.model.delivery import Grade
 
 
 class Server:
-    """Answers as it is told to."""
+    """Replies with the given status or error."""
 
     def __init__(self, outcome: int | Exception = 204) -> None:
         self.outcome = outcome
@@ -61,7 +61,7 @@ class Stage:
         self.texts.settle()
 
 
-async def test_a_text_is_seen_once_the_model_has_begun_to_speak() -> None:
+async def test_text_is_seen_once_the_model_has_begun_its_reply() -> None:
     stage = Stage()
     putting = await stage.put(TEXT, ANSWER)
     assert stage.texts.is_waiting("a")
@@ -74,7 +74,7 @@ async def test_a_text_is_seen_once_the_model_has_begun_to_speak() -> None:
     assert stage.texts.sessions == set()
 
 
-async def test_a_turn_that_breaks_off_leaves_it_in_doubt_until_the_session_goes_on() -> None:
+async def test_aborted_turn_leaves_the_text_unconfirmed_until_later_proof() -> None:
     stage = Stage()
     putting = await stage.put(TEXT, said("session.status", status={"type": "busy"}), FAILED)
 
@@ -97,13 +97,15 @@ async def test_a_turn_that_breaks_off_leaves_it_in_doubt_until_the_session_goes_
         (NotSent("nobody listens"), Answer.DEFERRED),
     ],
 )
-async def test_what_was_not_taken_is_said_at_once(outcome: int | Exception, answer: Answer) -> None:
+async def test_text_that_was_not_accepted_is_reported_at_once(
+    outcome: int | Exception, answer: Answer
+) -> None:
     stage = Stage(outcome)
 
     assert (await stage.texts.put("a", "hello", "key")).answer is answer
 
 
-async def test_an_answer_that_is_lost_is_settled_by_what_stands_in_the_session() -> None:
+async def test_lost_reply_is_settled_by_the_content_of_the_session() -> None:
     taken, not_taken = Stage(Lost("cut")), Stage(Lost("cut"))
     first, second = await taken.put(TEXT), await not_taken.put()
 
@@ -116,7 +118,7 @@ async def test_an_answer_that_is_lost_is_settled_by_what_stands_in_the_session()
     assert (await first).answer is Answer.SEEN
 
 
-async def test_a_text_in_a_session_that_is_deleted_is_in_doubt() -> None:
+async def test_text_in_a_deleted_session_is_unconfirmed() -> None:
     stage = Stage()
     putting = await stage.put(TEXT)
 

@@ -1,11 +1,11 @@
-"""Asks one question after the other and writes every byte that it reads to a file.
+"""Ask one question after the other and write every byte that is read to a file.
 
     asking.py RECORD QUESTIONS MODE
 
-`QUESTIONS` is a file with a list of prompts as JSON. It shows the first at its start and the next at each
-SIGUSR1, on a clear screen below a line `question N`. `MODE` is `line`: the terminal hands on whole lines;
-`keys`: each key counts; `readline`: the same, and readline is loaded; `paste`: the same, and bracketed paste
-is on.
+`QUESTIONS` is a JSON file with a list of prompts. The first is shown at the start and the next at each
+SIGUSR1, on a clear screen below a line `question N`. `MODE` is `line`: the terminal delivers whole lines;
+`keys`: the terminal delivers single keys; `readline`: as `keys`, with readline loaded; `paste`: as `keys`,
+with bracketed paste on.
 """
 
 import itertools

@@ -1,7 +1,7 @@
-"""A program that starts like Codex: a server that listens, or a screen that writes down how it was started.
+"""A program that starts like Codex: a listening server, or a screen that records how it was started.
 
-The path of a server steers it: with `broken` in it, it ends at once; with `stubborn`, it does not end
-when it is asked to.
+The path of a server controls it: with `broken` in it, the server exits at once; with `stubborn`, it ignores
+SIGTERM.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Waits for input and does not read it, until it is sent SIGUSR1; then it reads all and says how much."""
+"""Wait for input without reading it until SIGUSR1; then read all of it and print its length."""
 
 import os
 import select

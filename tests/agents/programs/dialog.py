@@ -1,8 +1,9 @@
-"""A composer that asks before it does something: every byte it reads goes to a file, with who read it.
+"""A composer with a dialog: every byte that is read goes to a file, labelled with its reader.
 
     dialog.py FILE WHEN
 
-`WHEN` is `now`: it asks at its start; `paste`: in the moment something is pasted. `SIGUSR1` ends the dialog.
+`WHEN` is `now`: the dialog opens at the start; `paste`: it opens when something is pasted. `SIGUSR1` closes
+it.
 """
 
 import os

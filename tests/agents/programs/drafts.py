@@ -1,8 +1,8 @@
-"""A person who begins drafts at many terminals at once and takes them back, until interrupted.
+"""A person who begins drafts at many terminals at once and deletes them, until interrupted.
 
     drafts.py HOME SEED NAME...
 
-A draft is made of `~`; it stands for a while, and Ctrl-U takes it away. Nothing of it is ever sent.
+A draft consists of `~`; it stays for a while, then Ctrl-U deletes it. It is never sent.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def draft(path: Path, chance: random.Random, is_over: asyncio.Event) -> in
         await pause(is_over, chance.uniform(0.1, 1.2))
         writer.write(b"\0" + (1).to_bytes(4, "big") + b"\x15")
         await writer.drain()
-    writer.write_eof()  # all that was typed is taken before the holder sees the end, and hangs up
+    writer.write_eof()  # the holder reads all input before it sees the end of the stream and closes
     await reading
     writer.close()
     return count

@@ -1,4 +1,4 @@
-"""Writes so many megabytes as fast as it can, then `flooded`, and waits for a line."""
+"""Write the given number of megabytes as fast as possible, then `flooded`, and wait for a line."""
 
 import os
 import sys

@@ -1,11 +1,13 @@
-"""Takes keys one by one, as a composer does, and writes every byte it reads to a file.
+"""Read single keys, as a composer does, and write every byte that is read to a file.
 
     keys.py FILE [paste] [eat-enter] [only-z]
 
-It shows what is typed, and at Enter `sent <text>`. It asks for bracketed paste, and with `paste` the file has
-the marks of a paste too; with `single` it does not ask, as a program that takes single keys. With `eat-enter`
-it does not take the first Enter, and with two of them not the second either. With `only-z` it takes Enter
-only for a text with a Z in it.
+The typed text is echoed; Enter prints `sent <text>`. Bracketed paste is on, and with `paste` the file
+contains
+the paste marks too; with `single` bracketed paste stays off, as in a program that reads single keys. With
+`eat-enter` the first Enter is ignored, and with two of them the second one too. With `only-z` Enter works
+only
+for a text that contains a Z.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reads lines at `> ` and answers each: `got 'text'`. At `exit N` it ends with that status."""
+"""Read lines at `> ` and reply `got 'text'` to each. `exit N` exits with that status."""
 
 import sys
 

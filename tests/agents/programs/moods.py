@@ -1,17 +1,18 @@
-"""Stands in for a harness: it has a composer and moods, and writes down every byte it reads with its mood.
+"""A scripted harness: it has a composer and moods, and records every byte it reads together with its mood.
 
     moods.py RECORD ORDERS LOOK
 
-`LOOK` is `framed`: a composer between two rules, as Claude Code draws it; `plain`: an echo, and OSC 7501 says
-the mood; `stubborn`: the same, and Ctrl-C changes nothing; `mute`: an echo and nothing else. `ORDERS` is a
-pipe of lines: `idle`, `working`, `compacting`, `dialog` (until the next order), `trap` (a dialog in the
-moment something is pasted), `random SEED` (moods change by themselves), `calm` (no more: idle), `hook SOCKET
-REQUEST` (says a hook's event to its own holder) and `run COMMAND` (in a shell, as a tool call would). The
-record has lines of two words:
+`LOOK` is `framed`: a composer between two rules, as in Claude Code; `plain`: an echo, with the mood in OSC
+7501;
+`stubborn`: as `plain`, and Ctrl-C has no effect; `mute`: only an echo. `ORDERS` is a pipe of lines: `idle`,
+`working`, `compacting`, `dialog` (until the next order), `trap` (a dialog opens at the next paste),
+`random SEED` (moods change at random), `calm` (random changes end: idle), `hook SOCKET REQUEST` (send a hook
+event to the agent's holder) and `run COMMAND` (in a shell, like a tool call). Each line of the record has two
+fields:
 
-    read:<mood> HEX     what was read; `changing`: the terminal may not have seen the newest mood yet
-    draft HEX           what was read while a person's draft, made of `~`, stood in the composer
-    sent HEX            the composer at Enter          mood WORD      a mood that the terminal has surely seen
+    read:<mood> HEX     input; `changing`: the terminal may not have seen the newest mood yet
+    draft HEX           input while a person's draft, made of `~`, was in the composer
+    sent HEX            the composer at Enter          mood WORD      a mood that the terminal has seen
 """
 
 import os
@@ -96,7 +97,8 @@ class Agent:
         self.mood = mood
         self.probes += 1
         self.draw()
-        # The terminal answers in its order: whatever was typed before it saw the above comes first.
+        # The terminal replies in order: everything that was typed before it saw this mood arrives before the
+        # reply.
         os.write(1, PROBE)
 
     def draw(self) -> None:

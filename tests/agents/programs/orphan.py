@@ -1,4 +1,4 @@
-"""Leaves a process behind that ends when its pipe does, and goes on."""
+"""Leave an orphaned process that exits when its pipe closes, and continue."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A person who takes the keyboard of an agent and does nothing with it: `owner.py SOCKET`. Says `mine`."""
+"""Take the keyboard of an agent, do nothing with it and print `mine`: `owner.py SOCKET`."""
 
 import json
 import socket

@@ -1,10 +1,11 @@
-"""Stands in for an agent that runs tools: reads lines at `> `, and runs a line that begins with `!`.
+"""A scripted agent that runs tools: it reads lines at `> ` and runs each line that begins with `!`.
 
     shelling.py [async | session | fork]
 
-A tool gets the agent's own terminal, and its exit status is shown. With `async` the agent goes on reading
-while the tool runs; with `session` the tool gets its own session; with `fork` a child reads each line for the
-agent. At `exec` the agent starts itself again in the same process, and at an empty line it ends.
+A tool gets the agent's own terminal, and its exit status is shown. With `async` the agent keeps reading while
+the tool runs; with `session` the tool gets its own session; with `fork` a child reads each line for the
+agent.
+At `exec` the agent starts itself again in the same process, and at an empty line it exits.
 """
 
 import os

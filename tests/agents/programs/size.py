@@ -1,4 +1,4 @@
-"""Says how large its window is, now and whenever that changes."""
+"""Print the size of the terminal, at the start and after each change."""
 
 import os
 import signal

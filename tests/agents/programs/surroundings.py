@@ -1,4 +1,4 @@
-"""Writes what it was given into a file: environment, session, group, terminal, mask. Then it waits."""
+"""Write the process environment to a file: variables, session, group, terminal, umask. Then wait."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Who reads a terminal, and what runs below a process: looked up in the system itself."""
+"""The processes that read a terminal, and the descendants of a process, from real programs."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ TAKE = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
 
 @contextmanager
 def in_terminal(*command: str) -> Iterator[tuple[Pty, int]]:
-    """A program that has a terminal, and its process."""
+    """Run a program in a terminal; yield the terminal and the process id."""
     pty, slave = Pty.open(80, 24)
     words = [sys.executable, "-I", "-c", f"{TAKE}import os; os.execvp(sys.argv[1], sys.argv[1:])", *command]
     process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
@@ -36,17 +36,17 @@ def in_terminal(*command: str) -> Iterator[tuple[Pty, int]]:
         pty.close()
 
 
-def test_the_program_that_was_started_reads() -> None:
+def test_started_program_is_the_reader() -> None:
     with in_terminal("cat") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.AGENT)
 
 
-def test_a_plain_shell_is_told_apart() -> None:
+def test_plain_shell_is_recognised() -> None:
     with in_terminal("bash", "--norc", "--noprofile", "-i") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
 
 
-def test_another_group_in_the_foreground_is_another_program() -> None:
+def test_another_foreground_group_is_another_program() -> None:
     with in_terminal("bash", "--norc", "--noprofile", "-i") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
 
@@ -55,7 +55,7 @@ def test_another_group_in_the_foreground_is_another_program() -> None:
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.OTHER)
 
 
-def test_a_stopped_program_reads_nothing() -> None:
+def test_stopped_program_is_not_a_reader() -> None:
     with in_terminal("cat") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.AGENT)
 
@@ -64,14 +64,14 @@ def test_a_stopped_program_reads_nothing() -> None:
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.GONE)
 
 
-def test_a_program_that_takes_keys_as_commands_is_told_apart() -> None:
+def test_program_that_takes_keys_as_commands_is_recognised() -> None:
     with in_terminal("bash", "-c", "exec -a more cat") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid).takes_commands)
 
         assert not read_readers(pty, pid, is_asked=False).takes_commands
 
 
-def test_nobody_is_there_after_the_end() -> None:
+def test_terminal_without_processes_has_no_reader() -> None:
     pty, slave = Pty.open(80, 24)
     os.close(slave)
 
@@ -79,7 +79,7 @@ def test_nobody_is_there_after_the_end() -> None:
     pty.close()
 
 
-def test_what_runs_below_a_process_is_found() -> None:
+def test_descendants_of_a_process_are_found() -> None:
     with subprocess.Popen(["sh", "-c", "cat; true"], stdin=subprocess.PIPE) as shell:
         wait_until(lambda: bool(children(shell.pid)))
 
@@ -89,7 +89,7 @@ def test_what_runs_below_a_process_is_found() -> None:
         assert children(below) == []
 
 
-def test_a_process_that_is_gone_has_no_children() -> None:
+def test_ended_process_has_no_children() -> None:
     assert children(2**22 + 1) == []
 
 
@@ -102,12 +102,12 @@ def test_a_process_that_is_gone_has_no_children() -> None:
         ["script", "-q", "/dev/null"],
     ],
 )
-def test_a_shell_in_any_guise_is_a_shell(command: list[str]) -> None:
+def test_shell_in_any_form_is_a_shell(command: list[str]) -> None:
     with in_terminal(*command) as (pty, pid):
         wait_until(lambda: read_readers(pty, pid, is_asked=False).foreground is Foreground.SHELL)
 
 
-def test_whether_they_wait_is_said_of_the_agent_alone_and_when_asked() -> None:
+def test_waiting_is_reported_only_for_the_agent_and_on_request() -> None:
     with in_terminal("cat") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid).is_waiting is True)
 
@@ -115,7 +115,7 @@ def test_whether_they_wait_is_said_of_the_agent_alone_and_when_asked() -> None:
         assert read_readers(pty, pid + 1) == Readers(Foreground.OTHER, is_waiting=None)
 
 
-def test_one_who_sleeps_does_not_wait() -> None:
+def test_sleeping_process_does_not_wait_for_input() -> None:
     with in_terminal("sleep", "99") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid).is_waiting is False)
 
@@ -124,12 +124,12 @@ SPAWN = "import pty, sys; pty.spawn(sys.argv[1:])"
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
-def test_a_shell_in_another_terminal_behind_the_program_in_front_is_a_shell(is_asked: bool) -> None:
+def test_shell_in_an_inner_terminal_of_the_front_program_is_a_shell(is_asked: bool) -> None:
     with in_terminal(sys.executable, "-I", "-c", SPAWN, "bash", "--norc", "--noprofile") as (pty, pid):
         wait_until(lambda: read_readers(pty, pid, is_asked=is_asked).foreground is Foreground.SHELL)
 
 
-def test_what_runs_one_command_in_a_terminal_of_its_own_is_a_tool() -> None:
+def test_one_command_in_an_inner_terminal_is_a_tool() -> None:
     with in_terminal(sys.executable, "-I", "-c", SPAWN, "bash", "-c", "sleep 99; true") as (pty, pid):
         wait_until(lambda: any(map(children, children(pid))))
 
@@ -139,14 +139,14 @@ def test_what_runs_one_command_in_a_terminal_of_its_own_is_a_tool() -> None:
 TOOL = "import subprocess as s; p = s.Popen(['bash', '-i'], stdin=s.PIPE, start_new_session=True); input()"
 
 
-def test_a_shell_that_a_tool_runs_without_a_terminal_forbids_nothing() -> None:
+def test_shell_of_a_tool_without_a_terminal_does_not_matter() -> None:
     with in_terminal(sys.executable, "-I", "-c", TOOL) as (pty, pid):
         wait_until(lambda: bool(children(pid)))
 
         assert read_readers(pty, pid).foreground is Foreground.AGENT
 
 
-def test_a_shell_in_a_terminal_that_the_program_in_front_does_not_hold_forbids_nothing() -> None:
+def test_shell_in_an_unrelated_terminal_does_not_matter() -> None:
     shell = ("bash", "--norc", "--noprofile", "-i")
     with in_terminal(*shell) as (other, other_pid), in_terminal("cat") as (pty, pid):
         wait_until(lambda: read_readers(other, other_pid).foreground is Foreground.SHELL)
@@ -154,7 +154,7 @@ def test_a_shell_in_a_terminal_that_the_program_in_front_does_not_hold_forbids_n
         wait_until(lambda: read_readers(pty, pid).foreground is Foreground.AGENT)
 
 
-def test_a_copy_of_a_shell_is_a_shell_whatever_it_is_called(tmp_path: Path) -> None:
+def test_copy_of_a_shell_is_a_shell_whatever_its_name(tmp_path: Path) -> None:
     copy = shutil.copy(Path("/bin/bash"), tmp_path / "mysh")
 
     with in_terminal(str(copy), "--norc", "--noprofile") as (pty, pid):

@@ -1,4 +1,4 @@
-"""Programs that take every key as a command, by all the names that they go by."""
+"""Programs that take every key as a command, under all of their names."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from palaver.agents.terminal.shells import Process
         Process(argv=("/usr/bin/python3", "/usr/bin/ranger"), name="ranger", program="/usr/bin/python3.11"),
     ],
 )
-def test_an_editor_a_pager_or_a_monitor_takes_keys_as_commands(process: Process) -> None:
+def test_editor_pager_and_monitor_take_keys_as_commands(process: Process) -> None:
     assert takes_commands(process)
 
 
@@ -32,5 +32,5 @@ def test_an_editor_a_pager_or_a_monitor_takes_keys_as_commands(process: Process)
         Process(argv=("node", "less"), name="node", program="/usr/bin/node"),
     ],
 )
-def test_a_program_of_another_name_does_not(process: Process) -> None:
+def test_program_with_another_name_does_not_take_commands(process: Process) -> None:
     assert not takes_commands(process)

@@ -1,4 +1,4 @@
-"""When a key may be written: only on proof, and each thing that closes a gate by its word."""
+"""When a key may be written: only with proof; each closed gate has its reason."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ LINE = replace(READY, has_composer_rule=False)
 
 
 @pytest.mark.parametrize("state", [AgentState.IDLE, AgentState.ACTIVE])
-def test_an_empty_composer_of_the_agent_itself_may_be_typed_into(state: AgentState) -> None:
+def test_empty_composer_of_the_agent_may_be_typed_into(state: AgentState) -> None:
     assert check(replace(READY, state=state), FACTS) == OPEN
 
 
@@ -70,21 +70,21 @@ def test_every_doubt_closes_the_gate_and_has_its_word(look: Look, facts: Facts, 
     assert check(look, facts) == Gate(is_open=False, reason=reason)
 
 
-def test_every_reason_has_a_case_above_and_those_that_pass_are_among_them() -> None:
+def test_every_reason_has_a_case_above_including_the_passing_ones() -> None:
     cases = test_every_doubt_closes_the_gate_and_has_its_word.pytestmark[0].args[1]  # type: ignore[attr-defined]  # set by pytest
 
     assert list(dict.fromkeys(reason for _, _, reason in cases)) == list(REASONS)
     assert set(REASONS) >= PASSING
 
 
-def test_a_person_who_left_the_keyboard_for_half_a_second_is_not_disturbed() -> None:
+def test_person_who_paused_for_half_a_second_is_not_disturbed() -> None:
     shown_ms = 10_000 - HUMAN_QUIET_MS
 
     assert check(replace(READY, human_key_ms=shown_ms, output_ms=shown_ms), FACTS) == OPEN
     assert check(replace(READY, human_key_ms=10_000 - HUMAN_SHOWN_MS), FACTS) == OPEN
 
 
-def test_keys_that_the_terminal_understands_need_no_reader_but_nothing_may_lie_unread() -> None:
+def test_terminal_keys_need_no_reader_but_no_unread_input() -> None:
     assert check(READY, replace(FACTS, is_reading=False), needs_reader=False) == OPEN
     assert check(READY, replace(FACTS, has_unread=True), needs_reader=False).reason == "deaf"
 
@@ -98,16 +98,16 @@ def test_keys_that_the_terminal_understands_need_no_reader_but_nothing_may_lie_u
         (replace(LINE, prompt=Prompt.PLAIN, has_paste_mode=True), replace(FACTS, is_raw=True)),
     ],
 )
-def test_a_prompt_that_is_proven_may_be_typed_into(look: Look, facts: Facts) -> None:
+def test_proven_prompt_may_be_typed_into(look: Look, facts: Facts) -> None:
     assert check(look, facts) == OPEN
 
 
-def test_keys_that_the_terminal_understands_need_no_prompt_but_no_single_key_program() -> None:
+def test_terminal_keys_need_no_prompt_unless_single_keys_are_read() -> None:
     assert check(LINE, FACTS, needs_reader=False) == OPEN
     assert check(LINE, replace(FACTS, is_raw=True), needs_reader=False).reason == "prompt"
 
 
-def test_our_own_text_is_sent_wherever_the_program_wraps_it() -> None:
+def test_own_text_is_sent_however_the_program_wraps_it() -> None:
     pasted = replace(LINE, composer=Composer.DRAFT, prompt_line="│ ours", has_paste_mode=True)
 
     assert check(pasted, replace(FACTS, is_raw=True), ours=True) == OPEN
@@ -115,14 +115,14 @@ def test_our_own_text_is_sent_wherever_the_program_wraps_it() -> None:
     assert check(replace(LINE, prompt_line="Name:"), FACTS, ours=True).reason == "prompt"
 
 
-def test_our_own_draft_may_be_sent() -> None:
+def test_own_draft_may_be_sent() -> None:
     draft = replace(READY, composer=Composer.DRAFT)
 
     assert check(draft, FACTS, ours=True) == OPEN
     assert check(replace(draft, composer=Composer.UNKNOWN), FACTS, ours=True).reason == "composer"
 
 
-def test_raw_bytes_need_nothing_but_the_agents_process() -> None:
+def test_raw_bytes_need_only_the_process_of_the_agent() -> None:
     busy_dialog = replace(READY, state=AgentState.BLOCKED, has_dialog=True, is_readable=False)
 
     assert check_raw(busy_dialog, FACTS) == OPEN
@@ -146,7 +146,7 @@ def test_raw_bytes_need_nothing_but_the_agents_process() -> None:
         (None, [["claude"]], Foreground.GONE),
     ],
 )
-def test_who_reads_the_terminal_is_told_from_the_group_in_the_foreground(
+def test_foreground_group_determines_the_reader_of_the_terminal(
     foreground: int | None, members: list[list[str]], judgement: Foreground
 ) -> None:
     processes = [Process(argv=tuple(argv)) for argv in members]

@@ -1,4 +1,4 @@
-"""The cells of a screen: what pyte has not, or does otherwise."""
+"""The cells of a screen: features that pyte lacks or implements differently."""
 
 import pytest
 from hypothesis import given
@@ -16,14 +16,14 @@ def glass() -> Glass:
     return Glass(10, 3)
 
 
-def test_a_long_run_wraps_and_scrolls(glass: Glass) -> None:
+def test_long_text_wraps_and_scrolls(glass: Glass) -> None:
     glass.draw("abcdefghijklmnopqrstuvwxyz0123456789")
 
     assert rows(glass) == ["klmnopqrst", "uvwxyz0123", "456789"]
     assert list(glass.scrollback) == ["abcdefghij"]
 
 
-def test_without_wrapping_the_last_column_is_drawn_over(glass: Glass) -> None:
+def test_without_wrapping_the_last_column_is_overwritten(glass: Glass) -> None:
     glass.reset_mode(7, private=True)
 
     glass.draw("abcdefghijklm")
@@ -31,26 +31,26 @@ def test_without_wrapping_the_last_column_is_drawn_over(glass: Glass) -> None:
     assert rows(glass)[0] == "abcdefghim"
 
 
-def test_a_wide_sign_takes_two_cells_and_never_half_of_one(glass: Glass) -> None:
+def test_wide_character_takes_two_cells_and_is_never_split(glass: Glass) -> None:
     glass.draw("日本語日本語")
 
     assert rows(glass)[:2] == ["日本語日本", "語"]
     assert glass.cursor.x == 2
 
 
-def test_a_sign_without_width_swallows_nothing(glass: Glass) -> None:
+def test_zero_width_character_removes_nothing(glass: Glass) -> None:
     glass.draw("e\u0301✳\ufe0f ok")
 
     assert rows(glass)[0] == "é✳ ok"
 
 
-def test_a_combining_sign_with_nothing_before_it_is_dropped(glass: Glass) -> None:
+def test_combining_character_at_the_start_is_dropped(glass: Glass) -> None:
     glass.draw("\u0301")
 
     assert rows(glass)[0] == ""
 
 
-def test_inserting_moves_what_is_there(glass: Glass) -> None:
+def test_insert_mode_moves_the_existing_text(glass: Glass) -> None:
     glass.draw("world")
     glass.carriage_return()
     glass.set_mode(4)
@@ -60,7 +60,7 @@ def test_inserting_moves_what_is_there(glass: Glass) -> None:
     assert rows(glass)[0] == "éworld"
 
 
-def test_the_alternate_screen_begins_empty_and_leaves_the_first_as_it_was(glass: Glass) -> None:
+def test_alternate_screen_starts_empty_and_preserves_the_main_screen(glass: Glass) -> None:
     glass.draw("first")
 
     glass.show_alternate(is_on=True)
@@ -74,7 +74,7 @@ def test_the_alternate_screen_begins_empty_and_leaves_the_first_as_it_was(glass:
     assert (glass.cursor.x, glass.cursor.y) == (5, 0)
 
 
-def test_a_reset_forgets_the_screen_behind(glass: Glass) -> None:
+def test_reset_discards_the_main_screen(glass: Glass) -> None:
     glass.draw("first")
     glass.show_alternate(is_on=True)
 
@@ -84,7 +84,7 @@ def test_a_reset_forgets_the_screen_behind(glass: Glass) -> None:
     assert rows(glass) == ["", "", ""]
 
 
-def test_the_scroll_back_keeps_a_bounded_number_and_not_the_alternate_screen(glass: Glass) -> None:
+def test_scrollback_is_bounded_and_excludes_the_alternate_screen(glass: Glass) -> None:
     for number in range(SCROLLBACK_LINES + 10):
         glass.draw(str(number))
         glass.carriage_return()
@@ -96,7 +96,7 @@ def test_the_scroll_back_keeps_a_bounded_number_and_not_the_alternate_screen(gla
     assert before == len(glass.scrollback) == SCROLLBACK_LINES
 
 
-def test_lines_inside_the_margins_scroll_alone(glass: Glass) -> None:
+def test_only_lines_inside_the_margins_scroll(glass: Glass) -> None:
     for y, text in enumerate(["one", "two", "three"]):
         glass.cursor_position(y + 1, 1)
         glass.draw(text)
@@ -111,7 +111,7 @@ def test_lines_inside_the_margins_scroll_alone(glass: Glass) -> None:
     assert list(glass.scrollback) == []
 
 
-def test_a_saved_cursor_is_found_again_as_often_as_asked(glass: Glass) -> None:
+def test_saved_cursor_can_be_restored_repeatedly(glass: Glass) -> None:
     glass.cursor_position(2, 4)
     glass.save_cursor()
 
@@ -122,7 +122,7 @@ def test_a_saved_cursor_is_found_again_as_often_as_asked(glass: Glass) -> None:
     assert (glass.cursor.y, glass.cursor.x) == (1, 3)
 
 
-def test_without_a_saved_cursor_the_place_is_the_first(glass: Glass) -> None:
+def test_without_a_saved_cursor_the_origin_is_restored(glass: Glass) -> None:
     glass.cursor_position(2, 4)
 
     glass.restore_cursor()
@@ -140,7 +140,7 @@ def test_faint_text_can_be_left_out(glass: Glass) -> None:
     assert glass.row_text(0, is_bright=True) == "     text"
 
 
-def test_a_hint_that_begins_under_the_cursor_is_left_out_as_a_whole(glass: Glass) -> None:
+def test_hint_under_the_cursor_is_left_out_completely(glass: Glass) -> None:
     glass.select_graphic_rendition(7)
     glass.draw("P")
     glass.select_graphic_rendition(27, 2)
@@ -172,7 +172,9 @@ def test_a_hint_that_begins_under_the_cursor_is_left_out_as_a_whole(glass: Glass
         ((777, 32), "green", "default"),
     ],
 )
-def test_colours_are_read_and_nonsense_is_skipped(attributes: tuple[int, ...], fore: str, back: str) -> None:
+def test_colours_are_read_and_invalid_ones_are_skipped(
+    attributes: tuple[int, ...], fore: str, back: str
+) -> None:
     glass = Glass(4, 1)
 
     glass.select_graphic_rendition(*attributes)
@@ -180,7 +182,7 @@ def test_colours_are_read_and_nonsense_is_skipped(attributes: tuple[int, ...], f
     assert (glass.cursor.attrs.fg, glass.cursor.attrs.bg) == (fore, back)
 
 
-def test_kinds_of_text_are_set_and_taken_back(glass: Glass) -> None:
+def test_text_attributes_are_set_and_reset(glass: Glass) -> None:
     glass.select_graphic_rendition(1, 7)
     both = glass.cursor.attrs
     glass.select_graphic_rendition(27)
@@ -191,7 +193,7 @@ def test_kinds_of_text_are_set_and_taken_back(glass: Glass) -> None:
     assert not glass.cursor.attrs.reverse
 
 
-def test_the_last_sign_can_be_repeated_but_not_for_ever(glass: Glass) -> None:
+def test_last_character_can_be_repeated_up_to_a_limit(glass: Glass) -> None:
     glass.draw("ab")
 
     glass.repeat(3)
@@ -202,7 +204,7 @@ def test_the_last_sign_can_be_repeated_but_not_for_ever(glass: Glass) -> None:
     assert glass.scrolled <= glass.lines
 
 
-def test_a_line_drawing_charset_is_translated(glass: Glass) -> None:
+def test_line_drawing_charset_is_translated(glass: Glass) -> None:
     glass.define_charset("0", "(")
 
     glass.draw("qx")
@@ -222,7 +224,7 @@ def test_any_text_can_be_drawn_on_any_screen(text: str, columns: int, lines: int
     assert all(isinstance(row, str) for row in rows(glass))
 
 
-def test_a_smaller_screen_keeps_the_row_of_the_cursor_and_what_is_below_an_early_one_goes() -> None:
+def test_smaller_screen_keeps_the_cursor_row_and_drops_rows_below() -> None:
     glass = Glass(10, 5)
     glass.draw("top")
 
@@ -232,7 +234,7 @@ def test_a_smaller_screen_keeps_the_row_of_the_cursor_and_what_is_below_an_early
     assert not glass.scrollback
 
 
-def test_rows_above_that_have_no_place_any_more_can_be_scrolled_back_to() -> None:
+def test_rows_pushed_out_above_go_to_the_scrollback() -> None:
     glass = Glass(10, 4)
     for number in range(4):
         glass.cursor_position(number + 1, 1)
@@ -245,7 +247,7 @@ def test_rows_above_that_have_no_place_any_more_can_be_scrolled_back_to() -> Non
     assert glass.cursor.y == 1
 
 
-def test_the_first_screen_is_made_smaller_behind_the_alternate_one() -> None:
+def test_main_screen_shrinks_while_the_alternate_one_is_shown() -> None:
     glass = Glass(10, 4)
     glass.cursor_position(4, 1)
     glass.draw("prompt")
@@ -258,7 +260,7 @@ def test_the_first_screen_is_made_smaller_behind_the_alternate_one() -> None:
     assert glass.cursor.y == 1
 
 
-def test_a_wider_screen_has_tab_stops_in_its_new_part() -> None:
+def test_wider_screen_has_tab_stops_in_its_new_part() -> None:
     glass = Glass(10, 2)
 
     glass.resize(2, 30)
@@ -268,7 +270,7 @@ def test_a_wider_screen_has_tab_stops_in_its_new_part() -> None:
     assert glass.cursor.x == 16
 
 
-def test_cells_beyond_the_edge_come_back_with_the_columns() -> None:
+def test_cells_beyond_the_edge_return_with_the_columns() -> None:
     glass = Glass(20, 3)
     glass.draw("0123456789abcdefghij")
     glass.cursor_position(2, 1)
@@ -286,7 +288,7 @@ def test_cells_beyond_the_edge_come_back_with_the_columns() -> None:
     assert glass.row_text(1) == "newond r"
 
 
-def test_cells_beyond_the_edge_of_the_other_screen_come_back_too() -> None:
+def test_cells_beyond_the_edge_of_the_main_screen_return_too() -> None:
     glass = Glass(12, 3)
     glass.draw("0123456789")
     glass.show_alternate(is_on=True)

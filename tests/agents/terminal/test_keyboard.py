@@ -1,4 +1,4 @@
-"""What a person has typed and not sent."""
+"""A person's typed but unsent text."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def typed(*pieces: bytes) -> Keyboard:
         (b"a\x1b[;1u", "a"),
     ],
 )
-def test_a_draft_is_what_was_typed_since_the_last_enter(keys: bytes, draft: str) -> None:
+def test_draft_is_the_text_typed_since_the_last_enter(keys: bytes, draft: str) -> None:
     keyboard = typed(keys)
 
     assert (keyboard.draft, keyboard.has_draft) == (draft, bool(draft))
@@ -70,14 +70,14 @@ def test_a_draft_is_what_was_typed_since_the_last_enter(keys: bytes, draft: str)
         b"\x1b[97;1:3u",
     ],
 )
-def test_what_a_terminal_says_by_itself_is_no_key(report: bytes) -> None:
+def test_terminal_report_is_not_a_key(report: bytes) -> None:
     keyboard = typed(report)
 
     assert not keyboard.has_draft
     assert keyboard.count == 0
 
 
-def test_the_moment_of_the_last_key_is_known() -> None:
+def test_time_of_the_last_key_is_known() -> None:
     keyboard = typed(b"a", b"\x1b[I", b"\x1b")
 
     assert keyboard.last_ms == 3
@@ -114,7 +114,7 @@ def test_the_moment_of_the_last_key_is_known() -> None:
         b"x" * (PIECE_LIMIT + 1) + b"\x15",
     ],
 )
-def test_after_a_key_that_is_not_surely_understood_there_is_a_draft_until_enter(keys: bytes) -> None:
+def test_unclear_key_counts_as_a_draft_until_enter(keys: bytes) -> None:
     keyboard = typed(keys)
     had_draft = keyboard.has_draft
 
@@ -124,11 +124,11 @@ def test_after_a_key_that_is_not_surely_understood_there_is_a_draft_until_enter(
     assert not keyboard.has_draft
 
 
-def test_what_is_not_known_ends_with_ctrl_c() -> None:
+def test_ctrl_c_ends_an_unclear_draft() -> None:
     assert not typed(b"\x1b[A", b"\x03").has_draft
 
 
-def test_a_very_long_draft_is_still_a_draft() -> None:
+def test_very_long_draft_is_still_a_draft() -> None:
     keyboard = typed(b"x" * (DRAFT_LIMIT * 2))
 
     assert keyboard.has_draft
@@ -136,7 +136,7 @@ def test_a_very_long_draft_is_still_a_draft() -> None:
 
 
 @pytest.mark.parametrize("keys", [b"", b"half", b"half\x1b[D", b"\x1b[200~half", b"\x1b[", b"sent\r"])
-def test_whoever_takes_over_knows_no_less_of_a_draft(keys: bytes) -> None:
+def test_restored_keyboard_still_knows_the_draft(keys: bytes) -> None:
     before, after = typed(keys), Keyboard()
 
     after.take_up(before.keep())
@@ -147,7 +147,7 @@ def test_whoever_takes_over_knows_no_less_of_a_draft(keys: bytes) -> None:
 
 
 class Line:
-    """A line as readline keeps it, with the keys that it understands."""
+    """A line with readline's editing keys."""
 
     def __init__(self) -> None:
         self.text, self.at = "", 0
@@ -204,7 +204,7 @@ LINE_KEYS = (
 
 
 @given(st.lists(st.sampled_from(LINE_KEYS), max_size=30))
-def test_whenever_a_line_has_something_in_it_there_is_a_draft(keys: list[bytes]) -> None:
+def test_keyboard_has_a_draft_whenever_the_line_is_not_empty(keys: list[bytes]) -> None:
     line, keyboard = Line(), Keyboard()
 
     for key in keys:
@@ -214,7 +214,7 @@ def test_whenever_a_line_has_something_in_it_there_is_a_draft(keys: list[bytes])
         assert keyboard.has_draft or not line.text
 
 
-def test_a_draft_can_be_forgotten() -> None:
+def test_draft_can_be_forgotten() -> None:
     keyboard = typed(b"half")
 
     keyboard.forget()
@@ -223,5 +223,5 @@ def test_a_draft_can_be_forgotten() -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=10))
-def test_nothing_that_is_typed_raises(pieces: list[bytes]) -> None:
+def test_any_input_is_safe(pieces: list[bytes]) -> None:
     assert typed(*pieces).count <= len(pieces)

@@ -1,4 +1,4 @@
-"""What an agent leaves behind, found below the process that holds it."""
+"""Descendant processes that an agent leaves running below its holder."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ TWO = "import subprocess, sys; subprocess.Popen(['sleep', '99'], start_new_sessi
 
 @contextmanager
 def running(*words: str) -> Iterator[int]:
-    """A process with one below it; both are ended."""
+    """Run a process with one child; end both."""
     with subprocess.Popen([sys.executable, "-I", "-c", TWO, *words], stdin=subprocess.PIPE) as process:
         wait_until(lambda: bool(children(process.pid)))
         (below,) = children(process.pid)
@@ -27,7 +27,7 @@ def running(*words: str) -> Iterator[int]:
             process.kill()
 
 
-def test_all_that_runs_below_is_left_behind_and_the_agent_itself_is_not() -> None:
+def test_all_descendants_except_the_agent_are_left_processes() -> None:
     with running() as agent, running() as other:
         below = {*children(agent), *children(other)}
 
@@ -37,19 +37,19 @@ def test_all_that_runs_below_is_left_behind_and_the_agent_itself_is_not() -> Non
     assert agent not in found
 
 
-def test_a_holder_the_daemon_and_what_they_run_are_no_part_of_an_agent() -> None:
+def test_holders_and_daemons_and_their_children_are_excluded() -> None:
     with running("-m", "palaver.agents.holder") as holder, running("-m", "palaver.daemon") as daemon:
         found = set(left_behind(0))
 
         assert not found & {holder, daemon, *children(holder), *children(daemon)}
 
 
-def test_a_client_of_the_bus_is_left_behind_like_any_other_program() -> None:
+def test_bus_client_is_a_left_process_like_any_other() -> None:
     with running("-m", "palaver.cli") as client:
         assert client in left_behind(0)
 
 
-def test_what_has_ended_and_waits_to_be_collected_is_not_left() -> None:
+def test_zombie_is_not_a_left_process() -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 

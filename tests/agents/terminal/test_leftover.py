@@ -1,4 +1,4 @@
-"""A text of ours that nobody sent: a draft for as long as it may stand in the line."""
+"""Unsent text of ours: it counts as a draft while it may be in the line."""
 
 import pytest
 
@@ -10,7 +10,7 @@ LINE = f"> {TEXT}"
 
 
 def left(*keys: bytes) -> tuple[Keyboard, Leftover]:
-    """What there is once our text was typed, a person pressed keys, and nobody sent it."""
+    """Return the state after our text was typed, a person pressed keys, and it was not sent."""
     keyboard = Keyboard()
     leftover = Leftover(keyboard)
     leftover.place(TEXT)
@@ -24,12 +24,12 @@ def left(*keys: bytes) -> tuple[Keyboard, Leftover]:
     ("before", "is_there"),
     [(LINE, True), (f"> …{TEXT[-30:]}", True), (f"{LINE}  ", True), ("> ", False), (f"{LINE}\n> ", False)],
 )
-def test_a_text_is_known_by_its_end_before_the_cursor(before: str, is_there: bool) -> None:
+def test_text_is_recognised_by_its_end_before_the_cursor(before: str, is_there: bool) -> None:
     assert is_at_cursor(before, "".join(TEXT.split())) is is_there
     assert not is_at_cursor(before, "")
 
 
-def test_where_nothing_was_left_nothing_is_there() -> None:
+def test_cleared_text_is_not_there() -> None:
     leftover = Leftover(Keyboard())
     leftover.place(TEXT)
     leftover.clear()
@@ -37,7 +37,7 @@ def test_where_nothing_was_left_nothing_is_there() -> None:
     assert not leftover.is_there(LINE, 9, is_silent=True)
 
 
-def test_it_is_there_until_the_program_has_moved_on_and_is_quiet() -> None:
+def test_text_is_there_until_the_program_moves_on_and_is_quiet() -> None:
     keyboard, leftover = left()
 
     there = [
@@ -68,7 +68,7 @@ def test_it_is_there_until_the_program_has_moved_on_and_is_quiet() -> None:
         ((b"\x1b[A",), False),
     ],
 )
-def test_what_a_person_did_to_it_their_keys_tell(keys: tuple[bytes, ...], is_over: bool) -> None:
+def test_keys_of_a_person_show_whether_the_text_was_removed(keys: tuple[bytes, ...], is_over: bool) -> None:
     for keyboard, leftover in (left(*keys), left()):
         for key in () if keyboard.count else keys:
             keyboard.press(key, 2)
@@ -78,7 +78,7 @@ def test_what_a_person_did_to_it_their_keys_tell(keys: tuple[bytes, ...], is_ove
         assert is_there is not is_over
 
 
-def test_an_enter_of_a_person_that_did_not_send_it_changes_nothing() -> None:
+def test_enter_that_did_not_send_the_text_changes_nothing() -> None:
     keyboard, leftover = left()
     keyboard.press(b"\r", 2)
 
@@ -86,7 +86,7 @@ def test_an_enter_of_a_person_that_did_not_send_it_changes_nothing() -> None:
     assert not leftover.is_there("> ", 7, is_silent=True)
 
 
-def test_a_text_of_several_lines_is_not_taken_away_by_one_key() -> None:
+def test_text_of_several_lines_is_not_removed_by_one_key() -> None:
     keyboard = Keyboard()
     keyboard.place("one\ntwo")
     keyboard.leave()
@@ -96,7 +96,7 @@ def test_a_text_of_several_lines_is_not_taken_away_by_one_key() -> None:
     assert keyboard.has_draft
 
 
-def test_whoever_takes_over_knows_what_was_left() -> None:
+def test_restored_state_still_knows_the_unsent_text() -> None:
     before, _ = left()
     after = Keyboard()
     after.take_up(before.keep())
@@ -109,7 +109,7 @@ def test_whoever_takes_over_knows_what_was_left() -> None:
     assert not after.has_draft
 
 
-def test_whoever_takes_over_where_nothing_was_left_knows_that_too() -> None:
+def test_restored_state_without_unsent_text_is_empty() -> None:
     leftover = Leftover(Keyboard())
 
     leftover.take_up(outputs=5)

@@ -1,4 +1,4 @@
-"""A program whose sub-agents work: whether it does so itself, its screen tells."""
+"""A program with active sub-agents: its screen shows whether it works itself."""
 
 import pytest
 
@@ -17,7 +17,7 @@ WORKING = b"\x1b]7501;state=working:app=claude-code\x07"
 WORKER = b"\x1b]7501;state=working:app=claude-code:id=a1:title=bG9vaw==\x07"
 
 
-def test_without_a_sign_of_its_own_work_it_rests_after_a_moment() -> None:
+def test_without_a_sign_of_work_the_program_is_idle_after_a_pause() -> None:
     own = OwnWork(CLAUDE)
 
     found = [own.judge(ACTIVE, {"a1"}, "", "", now) for now in (0, QUIET_MS - 1, QUIET_MS)]
@@ -26,7 +26,7 @@ def test_without_a_sign_of_its_own_work_it_rests_after_a_moment() -> None:
     assert own.change_ms == QUIET_MS
 
 
-def test_a_sign_of_its_own_work_begins_the_moment_anew() -> None:
+def test_sign_of_work_restarts_the_pause() -> None:
     own = OwnWork(CLAUDE)
     own.judge(ACTIVE, {"a1"}, "", "", 0)
 
@@ -41,9 +41,7 @@ def test_a_sign_of_its_own_work_begins_the_moment_anew() -> None:
     [(None, {"a1"}, ""), (BLOCKED, {"a1"}, ""), (IDLE, {"a1"}, ""), (ACTIVE, (), ""), (ACTIVE, {"a1"}, None)],
     ids=["silent", "blocked", "idle", "alone", "unseen"],
 )
-def test_what_only_it_can_mean_is_believed(
-    word: Word | None, others: tuple[str, ...], draft: str | None
-) -> None:
+def test_unambiguous_status_is_trusted(word: Word | None, others: tuple[str, ...], draft: str | None) -> None:
     own = OwnWork(CLAUDE)
 
     found = [own.judge(word, others, draft, "", now) for now in (0, QUIET_MS)]
@@ -52,13 +50,13 @@ def test_what_only_it_can_mean_is_believed(
     assert own.change_ms is None
 
 
-def test_where_no_sign_is_known_its_word_is_believed() -> None:
+def test_status_is_trusted_if_the_harness_has_no_known_sign() -> None:
     own = OwnWork(GENERIC)
 
     assert [own.judge(ACTIVE, {"a1"}, "", "", now) for now in (0, QUIET_MS)] == [ACTIVE, ACTIVE]
 
 
-def test_a_turn_that_was_stopped_is_over_while_a_sub_agent_works_on() -> None:
+def test_stopped_turn_is_over_while_a_subagent_continues() -> None:
     screen = Screen(80, 8, CLAUDE, started_ms=0)
     rule = "─" * 80
     footer = "  ⏸ manual mode on{}\r\n\r\n  ● main\r\n  ◯ general-purpose  look"

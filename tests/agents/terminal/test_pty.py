@@ -1,4 +1,4 @@
-"""A pseudo-terminal, and how what ran in it ended."""
+"""A pseudo-terminal, and the exit of its program."""
 
 import os
 import select
@@ -23,16 +23,16 @@ from palaver.agents.terminal.pty import Exit, Pty, signal_name
         (Exit(None, 99), 227, "killed by signal 99"),
     ],
 )
-def test_an_end_has_a_code_and_words(found: Exit, code: int, words: str) -> None:
+def test_exit_has_a_code_and_a_description(found: Exit, code: int, words: str) -> None:
     assert found.code == code
     assert str(found) == words
 
 
-def test_signals_have_the_names_that_people_know() -> None:
+def test_signals_have_their_common_names() -> None:
     assert signal_name(signal.SIGHUP) == "SIGHUP"
 
 
-def test_the_window_has_the_size_it_was_given() -> None:
+def test_terminal_has_the_given_size() -> None:
     pty, slave = Pty.open(100, 30)
     try:
         assert os.get_terminal_size(slave) == (100, 30)
@@ -46,7 +46,7 @@ def test_the_window_has_the_size_it_was_given() -> None:
         os.close(slave)
 
 
-def test_the_settings_of_the_terminal_are_those_of_the_system() -> None:
+def test_terminal_has_the_default_settings_of_the_system() -> None:
     master, plain = os.openpty()
     pty, slave = Pty.open(80, 24)
     try:
@@ -57,7 +57,7 @@ def test_the_settings_of_the_terminal_are_those_of_the_system() -> None:
             os.close(descriptor)
 
 
-def test_the_foreground_is_known_while_somebody_is_there() -> None:
+def test_foreground_process_group_is_known() -> None:
     pty, slave = Pty.open(80, 24)
     assert pty.foreground() in (0, -1)
 
@@ -79,7 +79,7 @@ def test_the_foreground_is_known_while_somebody_is_there() -> None:
         program.wait(LIMIT_S)
 
 
-def test_what_was_typed_and_not_read_is_counted() -> None:
+def test_unread_input_is_counted() -> None:
     pty, slave = Pty.open(80, 24)
     tty.setraw(slave)
     try:
@@ -95,11 +95,11 @@ def test_what_was_typed_and_not_read_is_counted() -> None:
         pty.close()
 
 
-def test_of_a_terminal_that_takes_lines_only_whole_ones_count() -> None:
+def test_line_mode_counts_only_complete_lines() -> None:
     pty, slave = Pty.open(80, 24)
     try:
         os.write(pty.master, b"half")
-        select.select([pty.master], [], [], LIMIT_S)  # it is shown once the terminal has it
+        select.select([pty.master], [], [], LIMIT_S)  # the echo proves that the terminal has received it
         half = pty.unread()
         os.write(pty.master, b" whole\r")
         while not pty.unread():
@@ -111,7 +111,7 @@ def test_of_a_terminal_that_takes_lines_only_whole_ones_count() -> None:
         pty.close()
 
 
-def test_looking_for_what_is_unread_does_not_hide_the_end() -> None:
+def test_checking_for_unread_input_does_not_hide_the_hangup() -> None:
     pty, slave = Pty.open(80, 24)
     os.close(slave)
 
@@ -122,7 +122,7 @@ def test_looking_for_what_is_unread_does_not_hide_the_end() -> None:
     pty.close()
 
 
-def test_a_line_that_is_not_shown_is_a_secret() -> None:
+def test_line_without_echo_is_a_secret() -> None:
     pty, slave = Pty.open(80, 24)
     try:
         plain = pty.is_secret, pty.is_raw
@@ -138,7 +138,7 @@ def test_a_line_that_is_not_shown_is_a_secret() -> None:
         pty.close()
 
 
-def test_a_terminal_knows_its_name() -> None:
+def test_terminal_knows_its_path() -> None:
     pty, slave = Pty.open(80, 24)
     try:
         assert pty.path == os.ttyname(slave)

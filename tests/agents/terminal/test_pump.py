@@ -1,4 +1,4 @@
-"""Bytes between a terminal and those around it: in order, both ways, and nobody waits for anybody."""
+"""Bytes between a terminal and the holder: in order, in both directions, and without blocking."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ async def ends() -> AsyncIterator[Ends]:
         os.close(made.slave)
 
 
-async def test_output_comes_as_it_was_written(ends: Ends) -> None:
+async def test_output_arrives_unchanged(ends: Ends) -> None:
     os.write(ends.slave, b"one ")
     os.write(ends.slave, b"\x1b[31mtwo\x00\xff")
 
@@ -78,7 +78,7 @@ async def test_keys_are_written_at_once_when_there_is_room(ends: Ends) -> None:
     assert ends.drained == 1
 
 
-async def test_keys_that_nobody_reads_wait_in_order(ends: Ends) -> None:
+async def test_unread_keys_wait_in_order(ends: Ends) -> None:
     sent = b"".join(b"%06d" % number for number in range(20_000))
 
     ends.pump.write(sent[:60_000])
@@ -94,7 +94,7 @@ async def test_keys_that_nobody_reads_wait_in_order(ends: Ends) -> None:
     assert (ends.pump.unsent, ends.drained) == (0, 1)
 
 
-async def test_output_goes_on_while_keys_wait(ends: Ends) -> None:
+async def test_output_continues_while_keys_wait(ends: Ends) -> None:
     ends.pump.write(b"x" * 100_000)
 
     os.write(ends.slave, b"still talking")
@@ -102,7 +102,7 @@ async def test_output_goes_on_while_keys_wait(ends: Ends) -> None:
     await ends.until(b"still talking")
 
 
-async def test_what_was_written_until_now_can_be_read_now(ends: Ends) -> None:
+async def test_pending_output_can_be_read_at_once(ends: Ends) -> None:
     os.write(ends.slave, b"last words")
 
     ends.pump.drain_output()
@@ -110,7 +110,7 @@ async def test_what_was_written_until_now_can_be_read_now(ends: Ends) -> None:
     assert ends.output == b"last words"
 
 
-async def test_the_end_is_told_once_and_keys_go_nowhere(ends: Ends) -> None:
+async def test_hangup_is_reported_once_and_later_keys_are_dropped(ends: Ends) -> None:
     os.write(ends.slave, b"bye")
     os.close(ends.slave)
     ends.slave = -1
@@ -125,7 +125,7 @@ async def test_the_end_is_told_once_and_keys_go_nowhere(ends: Ends) -> None:
     assert (ends.output, ends.hangups, ends.pump.unsent) == (b"bye", 1, 0)
 
 
-async def test_what_was_not_taken_is_given_to_whoever_takes_over(ends: Ends) -> None:
+async def test_unsent_keys_are_returned_on_release(ends: Ends) -> None:
     ends.pump.write(b"y" * 100_000)
     unsent = ends.pump.unsent
 
@@ -135,13 +135,13 @@ async def test_what_was_not_taken_is_given_to_whoever_takes_over(ends: Ends) -> 
     assert unsent > 0
 
 
-async def test_nothing_is_written_for_no_keys(ends: Ends) -> None:
+async def test_empty_write_does_nothing(ends: Ends) -> None:
     ends.pump.write(b"")
 
     assert ends.drained == 0
 
 
-async def test_keys_that_nobody_reads_can_be_let_go(ends: Ends) -> None:
+async def test_unsent_keys_can_be_dropped(ends: Ends) -> None:
     ends.pump.write(b"x" * 1_000_000)
     assert ends.pump.unsent > 0
 
@@ -152,9 +152,7 @@ async def test_keys_that_nobody_reads_can_be_let_go(ends: Ends) -> None:
     assert ends.drained == 1
 
 
-async def test_output_without_an_end_is_taken_in_a_bounded_amount_at_once(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endless_output_is_read_in_bounded_amounts(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "read", lambda _fd, size: b"y" * min(size, 100))
 
     assert ends.pump.drain_output() is False

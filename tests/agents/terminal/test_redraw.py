@@ -1,4 +1,4 @@
-"""A screen that was drawn anew looks and behaves as the one before."""
+"""A redrawn screen looks and behaves like the original."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ PIECES = st.one_of(
 
 
 def cells(terminal: Terminal) -> list[list[object]]:
-    """Everything that is drawn; a blank cell that was written is as blank as one that was not."""
+    """Return all cells; a written blank cell equals an unwritten one."""
     glass = terminal.glass
     rows: list[list[object]] = []
     for y in range(glass.lines):
@@ -51,7 +51,7 @@ def behaviour(terminal: Terminal) -> object:
 
 
 @given(st.lists(PIECES, max_size=25))
-def test_a_redrawn_screen_is_the_same_screen(pieces: list[bytes]) -> None:
+def test_redrawn_screen_equals_the_original(pieces: list[bytes]) -> None:
     drawn, copied = Terminal(COLS, ROWS), Terminal(COLS, ROWS)
     for piece in pieces:
         drawn.feed(piece)
@@ -63,7 +63,7 @@ def test_a_redrawn_screen_is_the_same_screen(pieces: list[bytes]) -> None:
 
 
 @given(st.lists(PIECES, max_size=15), st.lists(PIECES, max_size=15))
-def test_whatever_the_other_terminal_showed_before_is_gone(old: list[bytes], new: list[bytes]) -> None:
+def test_previous_content_of_the_other_terminal_is_removed(old: list[bytes], new: list[bytes]) -> None:
     drawn, copied = Terminal(COLS, ROWS), Terminal(COLS, ROWS)
     for piece in new:
         drawn.feed(piece)
@@ -76,7 +76,7 @@ def test_whatever_the_other_terminal_showed_before_is_gone(old: list[bytes], new
     assert behaviour(copied) == behaviour(drawn)
 
 
-def test_a_title_can_end_no_sequence() -> None:
+def test_title_cannot_end_its_sequence() -> None:
     drawn, copied = Terminal(COLS, ROWS), Terminal(COLS, ROWS)
     drawn.title = "a\x07b\x1bc"
 
@@ -85,7 +85,7 @@ def test_a_title_can_end_no_sequence() -> None:
     assert copied.title == "abc"
 
 
-def test_colours_that_every_terminal_has_are_written_by_their_number() -> None:
+def test_palette_colours_are_written_by_their_number() -> None:
     drawn = Terminal(COLS, ROWS)
     drawn.feed(b"\x1b[38;5;208mx\x1b[48;2;1;2;3my")
 
@@ -95,7 +95,7 @@ def test_colours_that_every_terminal_has_are_written_by_their_number() -> None:
     assert b"48;2;1;2;3" in data
 
 
-def test_the_keypad_is_switched_as_the_program_switched_it() -> None:
+def test_keypad_mode_is_restored() -> None:
     drawn, copied = Terminal(COLS, ROWS), Terminal(COLS, ROWS)
     drawn.feed(b"\x1b=")
 

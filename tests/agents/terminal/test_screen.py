@@ -1,4 +1,4 @@
-"""What a screen means: recordings of the real harnesses, and programs that nobody knows."""
+"""Screen states: recordings of the real harnesses, and unknown programs."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,13 +34,13 @@ def recording(request: pytest.FixtureRequest) -> Recording:
     return request.param
 
 
-def test_all_four_harnesses_are_recorded_in_two_sizes_and_with_a_race() -> None:
+def test_four_harnesses_are_recorded_in_two_sizes_and_with_a_race() -> None:
     assert {recording.name for recording in RECORDINGS} == {
         f"{name}/{kind}" for name in SESSION_MARKS for kind in ("80x24", "120x40", "race")
     }
 
 
-def test_every_scene_looks_as_it_was_seen_to_look(recording: Recording) -> None:
+def test_every_scene_has_the_recorded_screen_state(recording: Recording) -> None:
     for scene, screen in recording.play():
         look = screen.look(scene.ms + SETTLED_MS)
 
@@ -50,7 +50,7 @@ def test_every_scene_looks_as_it_was_seen_to_look(recording: Recording) -> None:
         assert look.has_dialog == (scene.state == "blocked")
 
 
-def test_a_gate_is_open_exactly_where_the_composer_is_empty(recording: Recording) -> None:
+def test_gate_is_open_exactly_where_the_composer_is_empty(recording: Recording) -> None:
     for scene, screen in recording.play():
         now_ms = scene.ms + SETTLED_MS
         gate = check(screen.look(now_ms), Facts(now_ms=now_ms, foreground=Foreground.AGENT))
@@ -58,7 +58,7 @@ def test_a_gate_is_open_exactly_where_the_composer_is_empty(recording: Recording
         assert (scene.scene, gate.is_open) == (scene.scene, scene.composer == "empty")
 
 
-def test_a_dialog_is_also_seen_by_a_screen_that_hears_neither_status_nor_title(recording: Recording) -> None:
+def test_dialog_is_detected_without_status_and_title(recording: Recording) -> None:
     deaf = recording.screen()
     data = recording.data
     scene = next(scene for scene in recording.scenes if scene.state == "blocked")
@@ -78,7 +78,7 @@ def test_a_dialog_is_also_seen_by_a_screen_that_hears_neither_status_nor_title(r
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_where_a_recording_is_cut_makes_no_difference(recording: Recording, data: st.DataObject) -> None:
+def test_chunk_size_of_a_recording_makes_no_difference(recording: Recording, data: st.DataObject) -> None:
     scene = data.draw(st.sampled_from(recording.scenes))
     whole = recording.data[: scene.offset]
     size = data.draw(st.integers(1, 5000), label="size of the first piece")
@@ -104,7 +104,7 @@ def test_where_a_recording_is_cut_makes_no_difference(recording: Recording, data
 
 
 @given(st.sampled_from(sorted(PROFILES)), st.lists(st.binary(max_size=80), max_size=12))
-def test_no_bytes_raise_anything_and_none_open_the_gate_of_a_harness(name: str, pieces: list[bytes]) -> None:
+def test_any_bytes_are_safe_and_never_open_the_gate_of_a_harness(name: str, pieces: list[bytes]) -> None:
     screen = Screen(20, 5, profile_of(name), started_ms=0)
     for piece in pieces:
         screen.feed(piece, 0)
@@ -117,7 +117,7 @@ def test_no_bytes_raise_anything_and_none_open_the_gate_of_a_harness(name: str, 
         assert not check(look, Facts(now_ms=SETTLED_MS, foreground=Foreground.AGENT)).is_open
 
 
-def test_a_program_that_nobody_knows_is_active_while_it_writes_and_idle_after_two_seconds() -> None:
+def test_unknown_program_is_active_while_writing_and_then_idle() -> None:
     screen = generic()
     screen.feed(b"hello\r\n", 1_000)
 
@@ -129,7 +129,7 @@ def test_a_program_that_nobody_knows_is_active_while_it_writes_and_idle_after_tw
     assert [look.state for look in looks] == [AgentState.ACTIVE, AgentState.ACTIVE, AgentState.IDLE]
 
 
-def test_a_program_is_starting_until_it_has_written_and_fallen_silent() -> None:
+def test_program_is_starting_until_its_first_output_and_silence() -> None:
     screen = generic(started_ms=1_000)
 
     states = [screen.look(2_000).state]
@@ -139,7 +139,7 @@ def test_a_program_is_starting_until_it_has_written_and_fallen_silent() -> None:
     assert states == [AgentState.STARTING, AgentState.STARTING, AgentState.IDLE]
 
 
-def test_a_program_that_writes_nothing_is_idle_after_two_seconds_and_has_not_shown_that_it_is_ready() -> None:
+def test_silent_program_is_idle_after_two_seconds_but_has_not_started() -> None:
     screen = generic(started_ms=1_000)
 
     looks = [screen.look(2_999), screen.look(3_000)]
@@ -155,7 +155,7 @@ def test_a_program_that_writes_nothing_is_idle_after_two_seconds_and_has_not_sho
     assert [look.has_started for look in looks] == [False, False, False, True]
 
 
-def test_the_start_of_a_program_that_never_falls_silent_is_over_after_its_limit() -> None:
+def test_start_of_a_program_that_never_pauses_ends_after_its_limit() -> None:
     screen = generic(started_ms=0)
     screen.feed(b"tick", 9_999)
 
@@ -167,7 +167,7 @@ def test_the_start_of_a_program_that_never_falls_silent_is_over_after_its_limit(
     ("is_waiting", "is_raw", "started_ms"),
     [(True, False, 2_000), (True, True, 2_000), (None, True, 10_000), (None, False, 0), (False, True, 0)],
 )
-def test_a_program_that_shows_nothing_has_started_when_it_waits_for_its_terminal(
+def test_silent_program_has_started_when_it_waits_for_input(
     is_waiting: bool | None, is_raw: bool, started_ms: int
 ) -> None:
     screen = generic(started_ms=0)
@@ -181,7 +181,7 @@ def test_a_program_that_shows_nothing_has_started_when_it_waits_for_its_terminal
     assert states == expected
 
 
-def test_a_program_that_has_shown_something_starts_by_that_alone() -> None:
+def test_program_with_output_has_started_only_by_its_output() -> None:
     screen = generic(started_ms=0)
     screen.feed(b"loading", 2_500)
 
@@ -221,7 +221,7 @@ def test_a_program_that_has_shown_something_starts_by_that_alone() -> None:
         b"\x1b]7501;state=blocked:kind=permission\x07",
     ],
 )
-def test_a_question_of_any_program_is_a_dialog(question: bytes) -> None:
+def test_question_of_any_program_is_a_dialog(question: bytes) -> None:
     screen = Screen(80, 24, profile_of("generic"), started_ms=0)
 
     screen.feed(question, 0)
@@ -249,7 +249,7 @@ def test_a_question_of_any_program_is_a_dialog(question: bytes) -> None:
         b"tokens: 12 > ",
     ],
 )
-def test_an_answered_question_is_none(output: bytes) -> None:
+def test_answered_question_is_not_a_dialog(output: bytes) -> None:
     screen = Screen(40, 20, profile_of("generic"), started_ms=0)
 
     screen.feed(output, 0)
@@ -257,7 +257,7 @@ def test_an_answered_question_is_none(output: bytes) -> None:
     assert not screen.look(SETTLED_MS).has_dialog
 
 
-def test_a_persons_half_typed_line_is_a_draft_for_a_program_without_a_known_composer() -> None:
+def test_half_typed_line_is_a_draft_without_a_known_composer() -> None:
     screen = generic()
     screen.feed(b"> ", 0)
 
@@ -280,9 +280,7 @@ def test_a_persons_half_typed_line_is_a_draft_for_a_program_without_a_known_comp
         (b"\x1b[?1049h\x1b[?1049l", Composer.EMPTY),
     ],
 )
-def test_a_program_that_fills_the_screen_has_a_composer_only_where_it_takes_a_paste(
-    modes: bytes, composer: Composer
-) -> None:
+def test_full_screen_program_has_a_composer_only_with_paste_mode(modes: bytes, composer: Composer) -> None:
     screen = generic()
 
     screen.feed(modes + b"hello", 0)
@@ -290,7 +288,7 @@ def test_a_program_that_fills_the_screen_has_a_composer_only_where_it_takes_a_pa
     assert screen.look(SETTLED_MS).composer is composer
 
 
-def test_hooks_override_what_the_output_suggests() -> None:
+def test_hooks_override_the_state_from_output() -> None:
     screen = generic()
     screen.feed(b"> ", 0)
 
@@ -308,7 +306,7 @@ def test_hooks_override_what_the_output_suggests() -> None:
     assert idle.state is AgentState.IDLE
 
 
-def test_a_hook_ends_the_start() -> None:
+def test_hook_ends_the_start() -> None:
     screen = Screen(80, 24, profile_of("claude"), started_ms=0)
 
     screen.hear("SessionStart", session="one")
@@ -317,7 +315,7 @@ def test_a_hook_ends_the_start() -> None:
     assert not screen.hear("Stop", session="two")
 
 
-def test_an_interrupt_ends_what_a_hook_said() -> None:
+def test_interrupt_clears_the_state_of_a_hook() -> None:
     screen = generic()
     screen.feed(b"> ", 0)
     screen.hear("PreToolUse")
@@ -327,7 +325,7 @@ def test_an_interrupt_ends_what_a_hook_said() -> None:
     assert screen.look(SETTLED_MS).state is AgentState.IDLE
 
 
-def test_a_program_that_has_ended_is_exited_whatever_it_showed_last() -> None:
+def test_ended_program_is_exited_whatever_it_showed_last() -> None:
     screen = generic()
     screen.feed(b"Continue? [y/N] ", 0)
 
@@ -336,7 +334,7 @@ def test_a_program_that_has_ended_is_exited_whatever_it_showed_last() -> None:
     assert state(screen.look(SETTLED_MS)) == (AgentState.EXITED, "exited with 3")
 
 
-def test_a_usage_limit_is_the_reason_of_an_idle_agent() -> None:
+def test_usage_limit_is_the_reason_of_an_idle_agent() -> None:
     screen = Screen(80, 24, profile_of("claude"), started_ms=0)
     rule = "─" * 80
     text = f"\x1b[?2004hYou've hit your session limit · resets 6pm\r\n{rule}\r\n❯ \r\n{rule}\r\n\x1b[3;3H"
@@ -346,7 +344,7 @@ def test_a_usage_limit_is_the_reason_of_an_idle_agent() -> None:
     assert state(screen.look(SETTLED_MS)) == (AgentState.IDLE, "usage_limit")
 
 
-def test_compacting_is_seen_on_the_screen() -> None:
+def test_compaction_is_detected_on_the_screen() -> None:
     screen = Screen(80, 24, profile_of("claude"), started_ms=0)
     rule = "─" * 80
 
@@ -355,7 +353,7 @@ def test_compacting_is_seen_on_the_screen() -> None:
     assert state(screen.look(SETTLED_MS)) == (AgentState.ACTIVE, "compacting")
 
 
-def test_a_harness_is_starting_until_it_takes_a_paste() -> None:
+def test_harness_is_starting_until_paste_mode_is_on() -> None:
     screen = Screen(80, 24, profile_of("claude"), started_ms=0)
     rule = "─" * 80
 
@@ -370,7 +368,7 @@ def test_a_harness_is_starting_until_it_takes_a_paste() -> None:
 
 @pytest.mark.parametrize("harness", ["claude", "codex"])
 @pytest.mark.parametrize(("said", "state"), [("idle", AgentState.IDLE), ("working", AgentState.ACTIVE)])
-def test_a_harness_that_says_what_it_does_has_started_though_its_composer_is_not_seen(
+def test_harness_that_reports_a_status_has_started_without_a_composer(
     harness: str, said: str, state: AgentState
 ) -> None:
     screen = Screen(80, 24, profile_of(harness), started_ms=0)
@@ -385,7 +383,7 @@ def test_a_harness_that_says_what_it_does_has_started_though_its_composer_is_not
     assert check(look, Facts(now_ms=300, foreground=Foreground.AGENT)).reason == "composer"
 
 
-def test_a_half_drawn_frame_is_not_read_unless_it_never_ends() -> None:
+def test_half_drawn_frame_is_not_read_unless_it_never_ends() -> None:
     screen = generic()
     screen.feed(b"\x1b[?2026h> ", 5_000)
 
@@ -393,7 +391,7 @@ def test_a_half_drawn_frame_is_not_read_unless_it_never_ends() -> None:
     assert screen.look(5_000 + FRAME_LIMIT_MS).is_readable
 
 
-def test_a_screen_that_could_not_be_followed_closes_the_gate_until_it_is_drawn_anew() -> None:
+def test_screen_that_could_not_be_parsed_is_unreadable_until_redrawn() -> None:
     screen = generic()
     screen.feed(b"> \x1b[?6h\x1b[5d", 0)
 
@@ -405,7 +403,7 @@ def test_a_screen_that_could_not_be_followed_closes_the_gate_until_it_is_drawn_a
     assert (drawn.is_readable, drawn.composer) == (True, Composer.EMPTY)
 
 
-def test_a_flood_is_skipped_and_what_the_program_said_in_it_is_not() -> None:
+def test_flood_is_skipped_except_for_status_and_title() -> None:
     screen = generic()
     flood = b"\x1b[?2004h\x1b]0;busy\x07" + b"\rworking" * (BACKLOG_BYTES // 8) + b"\x1b]2;done\x07"
 
@@ -418,7 +416,7 @@ def test_a_flood_is_skipped_and_what_the_program_said_in_it_is_not() -> None:
     assert not look.is_readable
 
 
-def test_after_a_flood_of_lines_the_screen_is_readable_at_once() -> None:
+def test_screen_is_readable_at_once_after_a_flood_of_lines() -> None:
     screen = generic()
 
     for start in range(0, BACKLOG_BYTES * 2, 60_000):
@@ -429,7 +427,7 @@ def test_after_a_flood_of_lines_the_screen_is_readable_at_once() -> None:
     assert "some output" in look.text
 
 
-def test_a_flood_is_understood_in_bounded_steps() -> None:
+def test_flood_is_parsed_in_bounded_steps() -> None:
     screen = generic()
     screen.feed(b"line\r\n" * 4_000, 0)
 
@@ -441,7 +439,7 @@ def test_a_flood_is_understood_in_bounded_steps() -> None:
     assert KEPT_BYTES < BACKLOG_BYTES
 
 
-def test_the_size_can_change_at_any_moment() -> None:
+def test_size_can_change_at_any_time() -> None:
     screen = generic()
     screen.feed(b"one two three", 0)
 
@@ -453,7 +451,7 @@ def test_the_size_can_change_at_any_moment() -> None:
     assert screen.size == (1, 1)
 
 
-def test_what_scrolled_away_can_be_read_back() -> None:
+def test_scrolled_lines_can_be_read() -> None:
     screen = generic()
 
     screen.feed(b"".join(b"line %d\r\n" % number for number in range(10)), 0)
@@ -462,7 +460,7 @@ def test_what_scrolled_away_can_be_read_back() -> None:
     assert screen.scrollback[:2] == ("line 0", "line 1")
 
 
-def test_questions_to_the_terminal_are_answered_through_the_screen() -> None:
+def test_terminal_queries_are_answered_through_the_screen() -> None:
     screen = generic()
     screen.feed(b"\x1b]7501;?\x1b\\\x1b[?1004h", 0)
     screen.step()
@@ -471,7 +469,7 @@ def test_questions_to_the_terminal_are_answered_through_the_screen() -> None:
     assert screen.has_focus_mode
 
 
-def test_the_text_before_the_cursor_reaches_over_wrapped_rows() -> None:
+def test_text_before_the_cursor_includes_wrapped_rows() -> None:
     screen = Screen(10, 4, profile_of("generic"), started_ms=0)
     screen.feed(b"no\r\n> 0123456789abc", 0)
 
@@ -480,7 +478,7 @@ def test_the_text_before_the_cursor_reaches_over_wrapped_rows() -> None:
     assert before == "> 0123456789abc"
 
 
-def test_it_says_when_to_look_again() -> None:
+def test_screen_reports_when_to_look_again() -> None:
     screen = generic(started_ms=0)
     moments = [screen.next_change_ms(0)]
     screen.feed(b"x", 1_000)
@@ -492,7 +490,7 @@ def test_it_says_when_to_look_again() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: str(profile.name))
-def test_an_empty_screen_is_starting_for_every_profile(profile: Profile) -> None:
+def test_empty_screen_is_starting_for_every_profile(profile: Profile) -> None:
     look = Screen(80, 24, profile, started_ms=0).look(0)
 
     assert look.state is AgentState.STARTING
@@ -500,7 +498,7 @@ def test_an_empty_screen_is_starting_for_every_profile(profile: Profile) -> None
 
 
 @pytest.mark.parametrize("text", ["shall we proceed?", "x? [y/n]", "é? " * 40 + "y/n"])
-def test_a_question_in_what_we_typed_ourselves_is_not_the_programs(text: str) -> None:
+def test_question_in_our_own_text_is_not_a_dialog(text: str) -> None:
     screen = generic()
     screen.feed(f"> {text}".encode(), 0)
 
@@ -508,14 +506,14 @@ def test_a_question_in_what_we_typed_ourselves_is_not_the_programs(text: str) ->
     assert not screen.look(SETTLED_MS, ours=squeeze(text)).has_dialog
 
 
-def test_a_question_before_what_we_typed_is_still_the_programs() -> None:
+def test_question_before_our_own_text_is_a_dialog() -> None:
     screen = generic()
     screen.feed(b"Proceed? [y/n] hello", 0)
 
     assert screen.look(SETTLED_MS, ours="hello").has_dialog
 
 
-def test_progress_on_one_line_that_is_too_much_to_follow_leaves_the_screen_readable() -> None:
+def test_skipped_progress_output_leaves_the_screen_readable() -> None:
     screen = generic()
     screen.feed(b"Proceed? [y/n] y\r\n", 0)
 
@@ -529,7 +527,7 @@ def test_progress_on_one_line_that_is_too_much_to_follow_leaves_the_screen_reada
     assert "done" in look.text
 
 
-def test_whoever_takes_over_knows_no_less_of_the_program_and_the_person() -> None:
+def test_restored_screen_knows_the_program_and_the_draft() -> None:
     before, after = generic(), generic(started_ms=50_000)
     before.feed(b"> \x1b]7501;state=blocked:kind=permission\x07", 0)
     before.human_keys(b"half", 1_000)
@@ -541,7 +539,7 @@ def test_whoever_takes_over_knows_no_less_of_the_program_and_the_person() -> Non
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_screen_that_could_not_be_followed_stays_so_for_whoever_takes_over(is_told: bool) -> None:
+def test_restored_unreadable_screen_stays_unreadable(is_told: bool) -> None:
     before, after = generic(), generic()
     before.feed(b"> \x1b[?6h\x1b[5d" if is_told else b"> ", 0)
 
@@ -552,7 +550,7 @@ def test_a_screen_that_could_not_be_followed_stays_so_for_whoever_takes_over(is_
     assert after.look(SETTLED_MS).is_readable
 
 
-def test_a_program_that_was_starting_still_is_for_whoever_takes_over() -> None:
+def test_restored_screen_of_a_starting_program_is_starting() -> None:
     before, after = generic(), generic()
 
     after.take_up(redraw(before.terminal), before.keep())

@@ -1,4 +1,4 @@
-"""Output taken apart, wherever it is cut."""
+"""Terminal output split into sequences, however it is cut."""
 
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from palaver.agents.terminal.sequences import PARAMS_LIMIT, STRING_LIMIT, Sequen
 
 
 def split(*pieces: bytes) -> list[tuple[str | None, str]]:
-    """Give kind and content of every part; texts that a cut divided are joined again."""
+    """Return kind and content of every part; join text that was cut."""
     sequences, parts = Sequences(), list[tuple[str | None, str]]()
     for piece in pieces:
         for found in sequences.split(piece):
@@ -41,12 +41,12 @@ def split(*pieces: bytes) -> list[tuple[str | None, str]]:
         (b"\x7f", [("control", "\x7f")]),
     ],
 )
-def test_output_is_taken_apart(data: bytes, parts: list[tuple[str, str]]) -> None:
+def test_output_is_split_into_its_parts(data: bytes, parts: list[tuple[str, str]]) -> None:
     assert split(data) == parts
     assert split(*(bytes([byte]) for byte in data)) == parts
 
 
-def test_an_unfinished_sequence_waits_for_its_rest() -> None:
+def test_incomplete_sequence_waits_for_its_rest() -> None:
     sequences = Sequences()
 
     first = list(sequences.split(b"\x1b[3"))
@@ -65,9 +65,7 @@ def test_an_unfinished_sequence_waits_for_its_rest() -> None:
         (b"\x1b[", b"1;" * PARAMS_LIMIT, b"m"),
     ],
 )
-def test_a_sequence_that_grows_too_long_is_skipped_and_costs_no_memory(
-    begin: bytes, filler: bytes, end: bytes
-) -> None:
+def test_oversized_sequence_is_skipped_with_bounded_memory(begin: bytes, filler: bytes, end: bytes) -> None:
     sequences, longest = Sequences(), 0
     for start in range(0, len(begin + filler), 1000):
         assert list(sequences.split((begin + filler)[start : start + 1000])) == []
@@ -88,7 +86,7 @@ terminal_bytes = st.lists(
 
 
 @given(terminal_bytes, st.lists(st.integers(0, 200), max_size=6))
-def test_where_the_output_is_cut_makes_no_difference(data: bytes, cuts: list[int]) -> None:
+def test_chunk_boundaries_make_no_difference(data: bytes, cuts: list[int]) -> None:
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     pieces = [data[start:end] for start, end in pairwise(places)]
 

@@ -1,4 +1,4 @@
-"""Which programs would run what is typed into them: by every name that they have."""
+"""Programs that would execute typed text, under all of their names."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ from palaver.agents.terminal.shells import HANDING_ON, SHELLS, Process, is_shell
         ["ksh93", "+o", "vi"],
     ],
 )
-def test_a_shell_that_waits_for_commands_is_plain(argv: list[str]) -> None:
+def test_shell_that_waits_for_commands_is_a_plain_shell(argv: list[str]) -> None:
     assert is_shell(Process(argv=tuple(argv)))
 
 
@@ -66,7 +66,7 @@ def test_a_shell_that_waits_for_commands_is_plain(argv: list[str]) -> None:
         ["python3", "-i"],
     ],
 )
-def test_a_script_or_another_program_is_no_plain_shell(argv: list[str]) -> None:
+def test_script_or_other_program_is_not_a_plain_shell(argv: list[str]) -> None:
     assert not is_shell(Process(argv=tuple(argv)))
 
 
@@ -82,11 +82,11 @@ def test_a_script_or_another_program_is_no_plain_shell(argv: list[str]) -> None:
         Process(argv=(), name="bash"),
     ],
 )
-def test_a_shell_under_another_name_is_a_shell(process: Process) -> None:
+def test_shell_with_another_name_is_a_shell(process: Process) -> None:
     assert is_shell(process)
 
 
-def test_a_script_keeps_being_one_under_every_name() -> None:
+def test_script_is_not_a_shell_under_any_name() -> None:
     script = Process(argv=("/bin/bash", "./agent"), name="agent", program="/usr/bin/bash")
     other = Process(argv=("python3", "/usr/bin/xonsh", "x.xsh"), name="xonsh", program="/usr/bin/python3")
 
@@ -95,14 +95,14 @@ def test_a_script_keeps_being_one_under_every_name() -> None:
 
 
 @pytest.mark.parametrize("program", sorted(HANDING_ON))
-def test_who_holds_another_terminal_is_as_a_shell_whatever_it_runs(program: str) -> None:
+def test_program_that_forwards_input_counts_as_a_shell(program: str) -> None:
     assert is_shell(Process(argv=(program, "claude")))
     assert is_shell(Process(argv=("agent",), name=f"{program}: client", program="/x"))
     assert program not in SHELLS
 
 
 @given(st.lists(st.text(max_size=8), max_size=6), st.text(max_size=8), st.sampled_from(sorted(SHELLS)))
-def test_any_arguments_can_be_judged_and_none_make_a_bare_shell_harmless(
+def test_any_arguments_are_accepted_and_a_bare_shell_is_always_a_shell(
     argv: Sequence[str], name: str, shell: str
 ) -> None:
     assert is_shell(Process(argv=tuple(argv), name=name)) in (True, False)
@@ -114,13 +114,13 @@ def test_options_alone_never_make_a_script(options: list[str]) -> None:
     assert is_shell(Process(argv=("bash", *options)))
 
 
-def test_a_copy_of_a_shell_that_was_given_a_command_is_no_plain_shell() -> None:
+def test_copy_of_a_shell_with_a_command_is_not_a_plain_shell() -> None:
     process = Process(argv=("mysh", "-c", "bash", "-x"), name="mysh", program="/opt/mysh", shell="bash")
 
     assert not is_shell(process)
 
 
-def test_what_hands_on_what_is_typed_is_no_shell_itself() -> None:
+def test_program_that_forwards_input_does_not_read_commands_itself() -> None:
     docker = Process(argv=("docker", "build"))
 
     assert (is_shell(docker), reads_commands(docker)) == (True, False)

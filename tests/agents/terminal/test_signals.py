@@ -1,4 +1,4 @@
-"""What a program says of itself: which word holds when several disagree."""
+"""A program's reports about itself: which one counts when several disagree."""
 
 import pytest
 
@@ -23,19 +23,19 @@ def signals() -> Signals:
         (Status("blocked", "question"), Word(AgentState.BLOCKED, "question")),
     ],
 )
-def test_a_status_is_a_word(signals: Signals, status: Status, word: Word) -> None:
+def test_status_becomes_a_state(signals: Signals, status: Status, word: Word) -> None:
     signals.hear_status(status)
 
     assert signals.word == word
 
 
-def test_a_status_that_nobody_knows_says_nothing(signals: Signals) -> None:
+def test_unknown_status_means_nothing(signals: Signals) -> None:
     signals.hear_status(Status("dreaming"))
 
     assert signals.word is None
 
 
-def test_titles_count_until_there_is_a_status(signals: Signals) -> None:
+def test_title_counts_until_there_is_a_status(signals: Signals) -> None:
     signals.hear_title("⠇ demo")
     by_title = signals.word
     signals.hear_status(Status("idle"))
@@ -45,7 +45,7 @@ def test_titles_count_until_there_is_a_status(signals: Signals) -> None:
     assert signals.word == Word(AgentState.IDLE)
 
 
-def test_a_title_without_a_rule_says_nothing() -> None:
+def test_title_without_a_rule_means_nothing() -> None:
     signals = Signals(profile_of("generic"))
 
     signals.hear_title("vim")
@@ -53,14 +53,14 @@ def test_a_title_without_a_rule_says_nothing() -> None:
     assert signals.word is None
 
 
-def test_a_hook_knows_better_what_an_active_program_is_at(signals: Signals) -> None:
+def test_hook_adds_the_reason_of_an_active_program(signals: Signals) -> None:
     signals.hear_hook("PreCompact")
     signals.hear_status(Status("working"))
 
     assert signals.word == Word(AgentState.ACTIVE, "compacting")
 
 
-def test_a_later_status_ends_what_a_hook_said(signals: Signals) -> None:
+def test_later_status_overrides_a_hook(signals: Signals) -> None:
     signals.hear_hook("PermissionRequest")
     blocked = signals.word
     signals.hear_status(Status("working"))
@@ -69,14 +69,14 @@ def test_a_later_status_ends_what_a_hook_said(signals: Signals) -> None:
     assert signals.word == Word(AgentState.ACTIVE)
 
 
-def test_a_hook_of_another_session_is_ignored(signals: Signals) -> None:
+def test_hook_of_another_session_is_ignored(signals: Signals) -> None:
     assert signals.hear_hook("SessionStart", session="one")
 
     assert not signals.hear_hook("UserPromptSubmit", session="two")
     assert signals.word == Word(AgentState.IDLE)
 
 
-def test_after_a_session_has_ended_another_may_begin(signals: Signals) -> None:
+def test_another_session_may_begin_after_one_has_ended(signals: Signals) -> None:
     signals.hear_hook("SessionStart", session="one")
     signals.hear_hook("SessionEnd", session="one")
     ended = signals.word
@@ -86,12 +86,12 @@ def test_after_a_session_has_ended_another_may_begin(signals: Signals) -> None:
     assert signals.word == Word(AgentState.IDLE)
 
 
-def test_a_hook_that_is_not_about_the_state_says_nothing(signals: Signals) -> None:
+def test_hook_without_a_state_is_ignored(signals: Signals) -> None:
     assert not signals.hear_hook("FileChanged")
     assert signals.word is None
 
 
-def test_an_interrupt_ends_what_a_hook_said_of_the_work(signals: Signals) -> None:
+def test_interrupt_clears_an_active_state_from_a_hook(signals: Signals) -> None:
     signals.hear_hook("PreToolUse")
     signals.interrupt()
     after_work = signals.word

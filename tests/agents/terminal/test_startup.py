@@ -1,4 +1,4 @@
-"""What shows that a program is ready; how it looks on a screen is in the tests of the screen."""
+"""Signs that a program is ready; `test_screen.py` tests them on a screen."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from palaver.harness.profiles import profile_of
 GENERIC = profile_of("generic")
 
 
-def test_a_program_that_wrote_something_at_once_was_never_quiet() -> None:
+def test_program_with_immediate_output_was_not_quiet() -> None:
     startup = Startup(GENERIC, 1_000)
     startup.has_output = True
 
@@ -16,7 +16,7 @@ def test_a_program_that_wrote_something_at_once_was_never_quiet() -> None:
     assert not startup.awaits_reader
 
 
-def test_one_that_was_quiet_at_first_stays_one_that_was() -> None:
+def test_program_that_was_quiet_at_first_stays_so() -> None:
     startup = Startup(GENERIC, 1_000)
 
     before, after = startup.was_quiet(2_999), startup.was_quiet(3_000)
@@ -26,7 +26,7 @@ def test_one_that_was_quiet_at_first_stays_one_that_was() -> None:
     assert not startup.is_over
 
 
-def test_a_harness_has_started_once_its_composer_is_seen() -> None:
+def test_harness_has_started_once_its_composer_is_seen() -> None:
     startup = Startup(profile_of("claude"), 0)
 
     startup.see(60_000, has_composer=False, is_silent=True)
@@ -37,7 +37,7 @@ def test_a_harness_has_started_once_its_composer_is_seen() -> None:
     assert not startup.awaits_reader
 
 
-def test_a_composer_that_shows_too_early_is_believed_after_a_while() -> None:
+def test_early_composer_is_trusted_after_a_wait() -> None:
     startup = Startup(replace(profile_of("claude"), composer_wait_ms=2_000), 0)
 
     startup.see(1_000, has_composer=True, is_silent=True)

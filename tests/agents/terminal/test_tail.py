@@ -1,4 +1,4 @@
-"""Where output may be cut: what is half a sequence is found, and nothing else is."""
+"""Incomplete sequences at the end of output."""
 
 import pytest
 from hypothesis import given
@@ -21,14 +21,12 @@ WHOLE = st.sampled_from(
 
 
 @given(st.lists(WHOLE, max_size=5))
-def test_whole_sequences_leave_nothing(parts: list[bytes]) -> None:
+def test_complete_sequences_leave_nothing(parts: list[bytes]) -> None:
     assert unfinished(b"".join(parts)) == b""
 
 
 @given(st.lists(WHOLE, max_size=4), WHOLE, st.integers(1, 8))
-def test_a_sequence_that_was_cut_is_given_from_its_beginning(
-    parts: list[bytes], last: bytes, place: int
-) -> None:
+def test_cut_sequence_is_returned_from_its_beginning(parts: list[bytes], last: bytes, place: int) -> None:
     begun = last[:place]
     if begun == last or last == b"hello" or last == b"\r\n":
         return
@@ -52,9 +50,9 @@ def test_a_sequence_that_was_cut_is_given_from_its_beginning(
         b"\xf0",
     ],
 )
-def test_the_beginnings_are_known(begun: bytes) -> None:
+def test_beginnings_of_sequences_are_recognised(begun: bytes) -> None:
     assert unfinished(b"text " + begun) == begun
 
 
-def test_a_string_without_an_end_is_given_up_after_a_while() -> None:
+def test_unterminated_string_is_dropped_beyond_a_limit() -> None:
     assert unfinished(b"\x1b]0;" + b"x" * 20_000) == b""

@@ -1,4 +1,4 @@
-"""A terminal's memory: modes, questions, words of the program, and what it does when it cannot follow."""
+"""A terminal's state: modes, queries, status and title of the program, and sequences it cannot process."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,7 @@ def text(terminal: Terminal) -> list[str]:
         (b"\x1b[5G\x1bH\x1b[1G\ty", "    y"),
     ],
 )
-def test_sequences_do_what_they_say(terminal: Terminal, data: bytes, first: str) -> None:
+def test_sequences_have_their_effect(terminal: Terminal, data: bytes, first: str) -> None:
     terminal.feed(data)
 
     assert text(terminal)[0] == first
@@ -77,13 +77,13 @@ def test_sequences_do_what_they_say(terminal: Terminal, data: bytes, first: str)
         (b"\x1b#8\x1b[2J\x1b[H.", [".", "", "", ""]),
     ],
 )
-def test_lines_move_as_they_should(terminal: Terminal, data: bytes, rows: list[str]) -> None:
+def test_lines_move_correctly(terminal: Terminal, data: bytes, rows: list[str]) -> None:
     terminal.feed(data)
 
     assert text(terminal) == rows
 
 
-def test_modes_are_remembered_until_they_are_taken_back(terminal: Terminal) -> None:
+def test_modes_are_kept_until_they_are_reset(terminal: Terminal) -> None:
     terminal.feed(b"\x1b[?2004;1004h\x1b[?2026h")
     on = (terminal.has_paste_mode, terminal.has_focus_mode, terminal.is_mid_frame)
     terminal.feed(b"\x1b[?2004l\x1b[?1004l\x1b[?2026l")
@@ -92,13 +92,13 @@ def test_modes_are_remembered_until_they_are_taken_back(terminal: Terminal) -> N
     assert not any((terminal.has_paste_mode, terminal.has_focus_mode, terminal.is_mid_frame))
 
 
-def test_the_cursor_can_be_hidden(terminal: Terminal) -> None:
+def test_cursor_can_be_hidden(terminal: Terminal) -> None:
     terminal.feed(b"\x1b[?25l")
 
     assert terminal.glass.cursor.hidden
 
 
-def test_a_reset_clears_everything(terminal: Terminal) -> None:
+def test_reset_clears_everything(terminal: Terminal) -> None:
     terminal.feed(b"text\x1b[?1049h\x1b[?2004h\x1bc")
 
     assert text(terminal) == ["", "", "", ""]
@@ -125,7 +125,7 @@ def test_a_reset_clears_everything(terminal: Terminal) -> None:
         (b"\x1b[99x\x1b[?7x\x1b]4;0;?\x07", b""),
     ],
 )
-def test_questions_are_answered_when_nobodys_terminal_does(
+def test_queries_are_answered_when_no_viewer_terminal_is_attached(
     terminal: Terminal, question: bytes, answer: bytes
 ) -> None:
     terminal.feed(question)
@@ -134,26 +134,26 @@ def test_questions_are_answered_when_nobodys_terminal_does(
     assert terminal.take_answers(is_attended=False) == b""
 
 
-def test_only_the_probe_for_the_status_is_answered_beside_an_attached_terminal(terminal: Terminal) -> None:
+def test_only_the_status_probe_is_answered_with_a_terminal_attached(terminal: Terminal) -> None:
     terminal.feed(b"\x1b[c\x1b]7501;?\x1b\\\x1b[6n")
 
     assert terminal.take_answers(is_attended=True) == b"\x1b]7501;?ok\x1b\\"
     assert terminal.take_answers(is_attended=False) == b""
 
 
-def test_who_does_not_ask_gets_no_answer(terminal: Terminal) -> None:
+def test_output_without_queries_gets_no_reply(terminal: Terminal) -> None:
     terminal.feed(b"hello \x1b]7501;state=idle\x07")
 
     assert terminal.take_answers(is_attended=False) == b""
 
 
-def test_questions_without_end_are_answered_up_to_a_limit(terminal: Terminal) -> None:
+def test_queries_are_answered_up_to_a_limit(terminal: Terminal) -> None:
     terminal.feed(b"\x1b[5n" * (ANSWER_LIMIT * 3))
 
     assert terminal.take_answers(is_attended=False) == b"\x1b[0n" * ANSWER_LIMIT
 
 
-def test_the_newest_words_of_the_program_are_handed_on_once(terminal: Terminal) -> None:
+def test_newest_status_and_title_are_returned_once(terminal: Terminal) -> None:
     terminal.feed(b"\x1b]0;one\x07\x1b]7501;state=working:app=x\x07\x1b]2;two\x07\x1b]7501;nothing\x07")
 
     assert terminal.take_said() == [Status("working"), "two"]
@@ -161,7 +161,7 @@ def test_the_newest_words_of_the_program_are_handed_on_once(terminal: Terminal) 
     assert (terminal.title, terminal.status) == ("two", Status("working"))
 
 
-def test_what_is_said_of_a_sub_agent_is_not_said_of_the_program(terminal: Terminal) -> None:
+def test_status_of_a_subagent_is_not_the_status_of_the_program(terminal: Terminal) -> None:
     terminal.feed(b"\x1b]7501;state=done:app=x\x07\x1b]7501;state=working:id=a\x07")
     terminal.feed(b"\x1b]7501;state=working:id=b\x07\x1b]7501;state=clear:id=a\x07")
 
@@ -169,7 +169,7 @@ def test_what_is_said_of_a_sub_agent_is_not_said_of_the_program(terminal: Termin
     assert (terminal.status, terminal.workers) == (Status("done"), {"b"})
 
 
-def test_of_sub_agents_without_end_a_limited_number_is_kept(terminal: Terminal) -> None:
+def test_number_of_tracked_subagents_is_limited(terminal: Terminal) -> None:
     for number in range(2_000):
         terminal.feed(b"\x1b]7501;state=working:id=%d\x07" % number)
 
@@ -190,15 +190,15 @@ def test_of_sub_agents_without_end_a_limited_number_is_kept(terminal: Terminal) 
         ("", None),
     ],
 )
-def test_a_status_is_read_from_its_fields(fields: str, status: Status | None) -> None:
+def test_status_is_parsed_from_its_fields(fields: str, status: Status | None) -> None:
     assert parse_status(fields) == status
 
 
 BREAKS_PYTE = b"\x1b[?6h\x1b[5d"
-"""Origin mode without margins: pyte asserts that there are some."""
+"""Origin mode without margins, which fails an assertion in pyte."""
 
 
-def test_what_cannot_be_carried_out_makes_the_screen_unreadable_and_the_rest_is_still_taken_in(
+def test_failed_sequence_makes_screen_unreadable_but_parsing_continues(
     terminal: Terminal,
 ) -> None:
     terminal.feed(BREAKS_PYTE + b"after\x1b[?2004h")
@@ -208,7 +208,7 @@ def test_what_cannot_be_carried_out_makes_the_screen_unreadable_and_the_rest_is_
 
 
 @pytest.mark.parametrize("redraw", [b"\x1b[2J", b"\x1bc", b"\x1b[?1049h", b"\x1b[?6l" + b"line\r\n" * 8])
-def test_a_screen_that_is_drawn_anew_is_readable_again(terminal: Terminal, redraw: bytes) -> None:
+def test_redrawn_screen_is_readable_again(terminal: Terminal, redraw: bytes) -> None:
     terminal.feed(BREAKS_PYTE)
 
     terminal.feed(redraw)
@@ -216,7 +216,7 @@ def test_a_screen_that_is_drawn_anew_is_readable_again(terminal: Terminal, redra
     assert terminal.is_readable
 
 
-def test_an_emptied_scroll_back_does_not_make_it_readable(terminal: Terminal) -> None:
+def test_cleared_scrollback_does_not_make_the_screen_readable(terminal: Terminal) -> None:
     terminal.feed(b"line\r\n" * 9 + BREAKS_PYTE)
 
     terminal.feed(b"\x1b[3J")
@@ -225,7 +225,7 @@ def test_an_emptied_scroll_back_does_not_make_it_readable(terminal: Terminal) ->
     assert not terminal.is_readable
 
 
-def test_a_few_more_lines_do_not_make_it_readable(terminal: Terminal) -> None:
+def test_a_few_more_lines_do_not_make_the_screen_readable(terminal: Terminal) -> None:
     terminal.feed(BREAKS_PYTE + b"\x1b[?6l")
 
     terminal.feed(b"line\r\n" * 4)
@@ -233,7 +233,7 @@ def test_a_few_more_lines_do_not_make_it_readable(terminal: Terminal) -> None:
     assert not terminal.is_readable
 
 
-def test_a_terminal_can_be_made_smaller_and_larger(terminal: Terminal) -> None:
+def test_terminal_can_shrink_and_grow(terminal: Terminal) -> None:
     terminal.feed(b"one\r\ntwo\r\nthree\r\nfour")
 
     terminal.resize(3, 2)
@@ -245,8 +245,8 @@ def test_a_terminal_can_be_made_smaller_and_larger(terminal: Terminal) -> None:
     assert 0 <= terminal.glass.cursor.y < 5
 
 
-def test_a_size_that_cannot_be_had_makes_it_unreadable(terminal: Terminal) -> None:
-    terminal.glass.buffer = None  # type: ignore[assignment]  # what no resize survives
+def test_failed_resize_makes_the_screen_unreadable(terminal: Terminal) -> None:
+    terminal.glass.buffer = None  # type: ignore[assignment]  # no resize survives this
 
     terminal.resize(3, 2)
 
@@ -262,7 +262,7 @@ garbage = st.lists(
 
 
 @given(garbage, st.integers(1, 9), st.integers(1, 5), st.tuples(st.integers(1, 9), st.integers(1, 5)))
-def test_no_bytes_raise_anything(data: bytes, columns: int, rows: int, size: tuple[int, int]) -> None:
+def test_any_bytes_are_safe(data: bytes, columns: int, rows: int, size: tuple[int, int]) -> None:
     terminal = Terminal(columns, rows)
 
     terminal.feed(data)
@@ -274,7 +274,7 @@ def test_no_bytes_raise_anything(data: bytes, columns: int, rows: int, size: tup
     assert all(len(row) <= size[0] * 2 for row in text(terminal))
 
 
-def test_how_a_program_wants_its_keys_is_known() -> None:
+def test_requested_keyboard_modes_are_known() -> None:
     terminal = Terminal(20, 5)
     seen = []
 
@@ -295,7 +295,7 @@ def test_how_a_program_wants_its_keys_is_known() -> None:
 
 
 @given(st.lists(st.builds(Keys, st.integers(0, 31), st.integers(0, 2), st.integers(0, 6)), min_size=1))
-def test_keys_become_those_that_are_wanted(wanted: list[Keys]) -> None:
+def test_keyboard_modes_change_to_the_requested_ones(wanted: list[Keys]) -> None:
     terminal, before = Terminal(20, 5), Keys()
 
     for keys in wanted:

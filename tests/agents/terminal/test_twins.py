@@ -1,4 +1,4 @@
-"""A shell by another name: told by its file."""
+"""A shell with another name, recognised by its file."""
 
 import os
 import shutil
@@ -23,12 +23,12 @@ def cat(tmp_path: Path) -> Path:
     return Path(shutil.copy(Path("/bin/cat").resolve(), tmp_path / "cat"))
 
 
-def test_a_file_that_is_no_shell_is_none(cat: Path) -> None:
+def test_file_that_is_not_a_shell_is_not_recognised(cat: Path) -> None:
     with running(cat) as pid:
         assert shell_of(pid) == ""
 
 
-def test_a_copy_and_another_name_are_known_by_what_is_in_them(cat: Path, tmp_path: Path) -> None:
+def test_copies_and_links_are_recognised_by_their_content(cat: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "zsh-5.9").write_bytes(cat.read_bytes())
@@ -39,7 +39,7 @@ def test_a_copy_and_another_name_are_known_by_what_is_in_them(cat: Path, tmp_pat
         assert shell_of(pid, (str(folder),)) == "zsh"
 
 
-def test_a_file_of_the_same_size_is_not_the_same_for_that(cat: Path, tmp_path: Path) -> None:
+def test_file_of_the_same_size_with_other_content_is_not_recognised(cat: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "fish").write_bytes(cat.read_bytes()[:-1] + b"\x07")
@@ -48,7 +48,7 @@ def test_a_file_of_the_same_size_is_not_the_same_for_that(cat: Path, tmp_path: P
         assert shell_of(pid, (str(folder),)) == ""
 
 
-def test_a_shell_that_cannot_be_read_is_not_compared(cat: Path, tmp_path: Path) -> None:
+def test_unreadable_shell_is_not_compared(cat: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     with (folder / "fish").open("wb") as file:
@@ -59,5 +59,5 @@ def test_a_shell_that_cannot_be_read_is_not_compared(cat: Path, tmp_path: Path) 
         assert shell_of(pid, (str(folder),)) == ""
 
 
-def test_a_process_that_is_gone_runs_no_shell() -> None:
+def test_ended_process_is_not_a_shell() -> None:
     assert shell_of(2**22 + 1) == ""

@@ -1,4 +1,4 @@
-"""What is left of a text when it is typed."""
+"""Cleaning of a text before it is typed."""
 
 import pytest
 from hypothesis import given
@@ -23,13 +23,13 @@ from palaver.agents.terminal.typed_text import clean_text, squeeze
         ("", "", ""),
     ],
 )
-def test_a_text_loses_what_could_be_a_key(text: str, pasted: str, plain: str) -> None:
+def test_characters_that_could_act_as_keys_are_removed(text: str, pasted: str, plain: str) -> None:
     assert clean_text(text, has_paste_mode=True, has_lists=True) == pasted
     assert clean_text(text, has_paste_mode=False, has_lists=True) == plain
 
 
 @given(st.text(), st.booleans())
-def test_no_control_byte_ever_goes_out(text: str, has_paste_mode: bool) -> None:
+def test_no_control_byte_is_ever_typed(text: str, has_paste_mode: bool) -> None:
     clean = clean_text(text, has_paste_mode=has_paste_mode, has_lists=True)
 
     allowed = {"\n"} if has_paste_mode else set()
@@ -37,5 +37,5 @@ def test_no_control_byte_ever_goes_out(text: str, has_paste_mode: bool) -> None:
     assert b"\x1b" not in clean.encode("utf-8", "replace")
 
 
-def test_wrapping_and_indenting_do_not_hide_a_text() -> None:
+def test_wrapping_and_indentation_do_not_hide_a_text() -> None:
     assert squeeze("  one two\n  three ") == squeeze("one two three")

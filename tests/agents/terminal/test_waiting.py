@@ -1,4 +1,4 @@
-"""Whether a process waits for its terminal: real programs, in every call in which they may wait."""
+"""Whether a process waits for its terminal: real programs, in every system call they may wait in."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ PYTHON = (sys.executable, "-I", "-c")
         "import os\nos.readv(0, [bytearray(1)])",
     ],
 )
-def test_one_that_reads_or_watches_its_terminal_waits(script: str) -> None:
+def test_process_that_reads_or_polls_its_terminal_waits(script: str) -> None:
     with in_terminal(*PYTHON, script) as (pty, pid):
         wait_until(lambda: is_waiting(pid, pty.path) is True)
 
@@ -45,7 +45,7 @@ def test_one_that_reads_or_watches_its_terminal_waits(script: str) -> None:
         "import signal; signal.pause()",
     ],
 )
-def test_one_that_sleeps_or_waits_for_something_else_does_not(script: str) -> None:
+def test_process_that_waits_for_something_else_does_not_wait(script: str) -> None:
     with in_terminal(*PYTHON, f"import sys; sys.stdout.write('on'); sys.stdout.flush()\n{script}") as (
         pty,
         pid,
@@ -56,18 +56,18 @@ def test_one_that_sleeps_or_waits_for_something_else_does_not(script: str) -> No
         assert is_waiting(pid, pty.path) is False
 
 
-def test_one_that_reads_another_terminal_does_not_wait_for_this_one() -> None:
+def test_process_that_reads_another_terminal_does_not_wait_for_this_one() -> None:
     with in_terminal("cat") as (pty, pid):
         wait_until(lambda: is_waiting(pid, pty.path) is True)
 
         assert is_waiting(pid, "/dev/pts/999999") is False
 
 
-def test_nobody_waits_in_a_process_that_is_gone() -> None:
+def test_ended_process_does_not_wait() -> None:
     assert is_waiting(2**22 + 1, "/dev/pts/0") is False
 
 
-def test_where_the_system_does_not_say_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_is_unknown_if_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     with in_terminal("cat") as (pty, pid):
         monkeypatch.setattr(waiting, "_read", lambda _path: None)
 

@@ -1,4 +1,4 @@
-"""The plan of keystrokes: asked step by step with looks made by hand, and with any looks at all."""
+"""The plan of keystrokes, tested step by step with chosen screen states and with random ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ SEEN = Done(Answer.SEEN, grade=Grade.HANDED)
 
 
 class Hand:
-    """One who types: asks the machine at moments it names, and remembers the keys."""
+    """Steps through a plan at chosen times and records the keys."""
 
     def __init__(self, profile: Profile = CLAUDE, offer: Offer | None = None) -> None:
         self.typing = Typing(offer or Offer(text=TEXT), profile)
@@ -86,7 +86,7 @@ def urgent() -> Offer:
     return Offer(text=TEXT, priority=Priority.INTERRUPT)
 
 
-def test_a_message_is_pasted_then_sent_then_seen_to_leave() -> None:
+def test_message_is_pasted_then_sent_then_seen_to_leave() -> None:
     hand = Hand()
 
     steps = [
@@ -100,7 +100,7 @@ def test_a_message_is_pasted_then_sent_then_seen_to_leave() -> None:
     assert steps == [PASTE, Wait(290), Write(ENTER), Wait(100), SEEN]
 
 
-def test_nothing_is_typed_while_a_gate_is_closed() -> None:
+def test_nothing_is_typed_while_the_gate_is_closed() -> None:
     hand = Hand()
 
     assert hand.ask(DIALOG) == Done(Answer.DEFERRED, "dialog")
@@ -108,7 +108,7 @@ def test_nothing_is_typed_while_a_gate_is_closed() -> None:
     assert not hand.typing.has_typed
 
 
-def test_a_half_drawn_frame_is_waited_for_but_not_for_long() -> None:
+def test_half_drawn_frame_is_waited_for_up_to_a_limit() -> None:
     short, long = Hand(), Hand()
     blurred = replace(IDLE, is_readable=False, composer=Composer.UNKNOWN)
 
@@ -120,7 +120,7 @@ def test_a_half_drawn_frame_is_waited_for_but_not_for_long() -> None:
 
 
 @pytest.mark.parametrize("foreground", [Foreground.SHELL, Foreground.OTHER, Foreground.GONE])
-def test_only_the_agents_own_process_is_typed_to(foreground: Foreground) -> None:
+def test_only_the_process_of_the_agent_is_typed_to(foreground: Foreground) -> None:
     hand = Hand()
 
     step = hand.ask(IDLE, foreground=foreground)
@@ -130,7 +130,7 @@ def test_only_the_agents_own_process_is_typed_to(foreground: Foreground) -> None
     assert hand.keys == []
 
 
-def test_a_dialog_that_opens_in_the_very_moment_gets_no_enter_and_the_text_is_sent_when_it_closes() -> None:
+def test_dialog_that_opens_while_typing_gets_no_enter_until_it_closes() -> None:
     hand = Hand()
     hand.ask(IDLE)
 
@@ -142,7 +142,7 @@ def test_a_dialog_that_opens_in_the_very_moment_gets_no_enter_and_the_text_is_se
     assert hand.keys == [PASTE.data, ENTER]
 
 
-def test_text_that_a_dialog_swallowed_is_offered_again_later() -> None:
+def test_text_swallowed_by_a_dialog_is_deferred() -> None:
     hand = Hand()
     hand.ask(IDLE)
     hand.ask(DIALOG, after_ms=300)
@@ -153,7 +153,7 @@ def test_text_that_a_dialog_swallowed_is_offered_again_later() -> None:
     assert hand.keys == [PASTE.data]
 
 
-def test_a_program_that_does_not_react_is_waited_for_and_then_reported() -> None:
+def test_unresponsive_program_is_reported_after_a_wait() -> None:
     hand = Hand()
     hand.ask(IDLE)
 
@@ -162,7 +162,7 @@ def test_a_program_that_does_not_react_is_waited_for_and_then_reported() -> None
     assert steps == [Wait(100, "composer"), Done(Answer.UNCONFIRMED, "the program does not react")]
 
 
-def test_text_that_a_person_sent_before_us_is_seen() -> None:
+def test_text_sent_by_a_person_is_seen() -> None:
     hand = Hand()
     hand.ask(IDLE)
 
@@ -171,7 +171,7 @@ def test_text_that_a_person_sent_before_us_is_seen() -> None:
     assert step == Done(Answer.SEEN, "somebody else sent it", Grade.HANDED)
 
 
-def test_text_that_a_person_cleared_is_unconfirmed() -> None:
+def test_text_deleted_by_a_person_is_unconfirmed() -> None:
     hand = Hand()
     hand.ask(IDLE)
 
@@ -180,7 +180,7 @@ def test_text_that_a_person_cleared_is_unconfirmed() -> None:
     assert step == Done(Answer.UNCONFIRMED, "a person typed before it was sent")
 
 
-def test_text_that_a_person_wrote_on_is_left_to_them() -> None:
+def test_text_extended_by_a_person_is_left_to_them() -> None:
     hand = Hand()
     hand.ask(IDLE)
     mixed = replace(PASTED, draft=f"{TEXT} and more", human_key_count=1)
@@ -196,7 +196,7 @@ def test_text_that_a_person_wrote_on_is_left_to_them() -> None:
     assert hand.keys == [PASTE.data]
 
 
-def test_an_eaten_enter_is_pressed_once_more() -> None:
+def test_swallowed_enter_is_pressed_once_more() -> None:
     hand = Hand()
     hand.ask(IDLE)
     hand.ask(PASTED, after_ms=300)
@@ -211,7 +211,7 @@ def test_an_eaten_enter_is_pressed_once_more() -> None:
     assert steps == [Wait(100), Write(ENTER), Wait(500, "eaten"), SEEN]
 
 
-def test_an_enter_that_is_eaten_twice_is_reported() -> None:
+def test_enter_swallowed_twice_is_reported() -> None:
     hand = Hand()
     hand.ask(IDLE)
     hand.ask(PASTED, after_ms=300)
@@ -234,7 +234,7 @@ def test_no_second_enter_while_a_dialog_covers_the_composer() -> None:
     assert hand.keys == [PASTE.data, ENTER]
 
 
-def test_a_person_who_goes_on_typing_after_it_left_does_not_matter() -> None:
+def test_typing_after_the_text_left_does_not_matter() -> None:
     hand = Hand()
     hand.ask(IDLE)
     hand.ask(PASTED, after_ms=300)
@@ -242,7 +242,7 @@ def test_a_person_who_goes_on_typing_after_it_left_does_not_matter() -> None:
     assert hand.ask(replace(PASTED, draft="and now", human_key_count=2), after_ms=20) == SEEN
 
 
-def test_a_folded_paste_is_known_as_ours_until_a_person_types() -> None:
+def test_folded_paste_counts_as_ours_until_a_person_types() -> None:
     folded = replace(PASTED, draft="[Pasted ~2 lines]")
     ours, theirs = Hand(OPENCODE), Hand(OPENCODE)
     ours.ask(IDLE)
@@ -252,7 +252,7 @@ def test_a_folded_paste_is_known_as_ours_until_a_person_types() -> None:
     assert theirs.ask(replace(folded, human_key_count=1), after_ms=300) == Wait(500, "draft")
 
 
-def test_the_end_of_a_long_text_in_a_composer_that_scrolls_is_known_as_ours() -> None:
+def test_end_of_a_long_text_in_a_scrolling_composer_counts_as_ours() -> None:
     long = Offer(text="a line of the message that goes on\n" * 20)
     hand = Hand(offer=long)
     hand.ask(IDLE)
@@ -262,7 +262,7 @@ def test_the_end_of_a_long_text_in_a_composer_that_scrolls_is_known_as_ours() ->
     assert step == Write(ENTER)
 
 
-def test_what_can_no_longer_be_seen_is_unconfirmed_in_the_end() -> None:
+def test_text_that_is_out_of_sight_is_unconfirmed_after_a_wait() -> None:
     covered = replace(IDLE, composer=Composer.UNKNOWN)
     before, behind = Hand(), Hand()
     before.ask(IDLE)
@@ -275,7 +275,7 @@ def test_what_can_no_longer_be_seen_is_unconfirmed_in_the_end() -> None:
     assert behind.ask(covered, after_ms=60_000) == Done(Answer.UNCONFIRMED, "the composer went out of sight")
 
 
-def test_a_frame_half_drawn_that_still_shows_the_text_is_no_sign_that_it_left() -> None:
+def test_half_drawn_frame_that_shows_the_text_does_not_prove_it_left() -> None:
     half = replace(BUSY, composer=Composer.UNKNOWN, text=f"> {TEXT}")
     eaten, sent = Hand(), Hand()
     for hand in (eaten, sent):
@@ -288,7 +288,7 @@ def test_a_frame_half_drawn_that_still_shows_the_text_is_no_sign_that_it_left() 
     assert sent.ask(half, after_ms=60_000) == SEEN
 
 
-def test_an_unreadable_screen_holds_everything() -> None:
+def test_unreadable_screen_holds_everything() -> None:
     blurred = replace(PASTED, is_readable=False, composer=Composer.UNKNOWN)
     before, behind = Hand(), Hand()
     before.ask(IDLE)
@@ -307,7 +307,7 @@ def test_without_paste_mode_the_text_is_one_plain_line() -> None:
     assert hand.ask(BLIND) == Write(b"one two three")
 
 
-def test_an_idle_agent_is_not_interrupted() -> None:
+def test_idle_agent_is_not_interrupted() -> None:
     hand = Hand(GENERIC, urgent())
 
     assert hand.ask(BLIND) == Write(TEXT.encode())
@@ -315,7 +315,7 @@ def test_an_idle_agent_is_not_interrupted() -> None:
 
 
 @pytest.mark.parametrize("priority", [Priority.IDLE, Priority.IDLE_FIRST])
-def test_what_waits_for_idle_is_not_typed_into_a_program_that_has_just_become_busy(
+def test_idle_message_is_not_typed_into_a_program_that_became_busy(
     priority: Priority,
 ) -> None:
     hand = Hand(offer=Offer(text=TEXT, priority=priority))
@@ -324,7 +324,7 @@ def test_what_waits_for_idle_is_not_typed_into_a_program_that_has_just_become_bu
     assert Hand(offer=Offer(text=TEXT, priority=priority)).ask(IDLE) == PASTE
 
 
-def test_a_program_that_ignores_every_interrupt_gets_three_five_seconds_apart_then_the_text() -> None:
+def test_ignored_interrupt_is_repeated_three_times_before_the_text() -> None:
     hand = Hand(GENERIC, urgent())
     busy = replace(BLIND, state=AgentState.ACTIVE)
     moments: list[tuple[int, bytes]] = []
@@ -345,7 +345,7 @@ def test_a_program_that_ignores_every_interrupt_gets_three_five_seconds_apart_th
     ]
 
 
-def test_an_interrupt_that_works_is_not_repeated() -> None:
+def test_interrupt_that_works_is_not_repeated() -> None:
     hand = Hand(GENERIC, urgent())
     busy = replace(BLIND, state=AgentState.ACTIVE)
 
@@ -354,7 +354,7 @@ def test_an_interrupt_that_works_is_not_repeated() -> None:
     assert steps == [Write(b"\x03"), Wait(200), Write(TEXT.encode())]
 
 
-def test_a_dialog_stops_an_interrupt_before_and_after_its_keys() -> None:
+def test_dialog_stops_an_interrupt_before_and_after_its_keys() -> None:
     before, behind = Hand(offer=urgent()), Hand(offer=urgent())
     behind.ask(BUSY)
 
@@ -363,7 +363,7 @@ def test_a_dialog_stops_an_interrupt_before_and_after_its_keys() -> None:
     assert (before.keys, behind.keys) == ([], [b"\x1b"])
 
 
-def test_a_program_that_redraws_after_an_interrupt_is_waited_for() -> None:
+def test_redraw_after_an_interrupt_is_waited_for() -> None:
     hand = Hand(offer=urgent())
     hand.ask(BUSY)
 
@@ -372,7 +372,7 @@ def test_a_program_that_redraws_after_an_interrupt_is_waited_for() -> None:
     assert steps == [Wait(100), PASTE]
 
 
-def test_a_program_that_hides_its_composer_after_an_interrupt_is_left_alone_in_the_end() -> None:
+def test_composer_hidden_after_an_interrupt_defers_the_message() -> None:
     hand = Hand(offer=urgent())
     covered = replace(IDLE, composer=Composer.UNKNOWN)
     hand.ask(BUSY)
@@ -382,7 +382,7 @@ def test_a_program_that_hides_its_composer_after_an_interrupt_is_left_alone_in_t
     assert steps == [Wait(100), Done(Answer.DEFERRED, "composer")]
 
 
-def test_opencode_is_interrupted_by_two_presses_and_no_more() -> None:
+def test_opencode_is_interrupted_by_exactly_two_presses() -> None:
     hand = Hand(OPENCODE, urgent())
 
     steps = [hand.ask(BUSY), hand.ask(BUSY, after_ms=300), hand.ask(BUSY, after_ms=300), hand.ask(IDLE)]
@@ -390,7 +390,7 @@ def test_opencode_is_interrupted_by_two_presses_and_no_more() -> None:
     assert steps == [Write(b"\x1b"), Write(b"\x1b"), Wait(100), PASTE]
 
 
-def test_a_prompt_that_the_interrupt_brought_back_goes_along() -> None:
+def test_prompt_restored_by_an_interrupt_is_sent_with_the_message() -> None:
     hand = Hand(offer=urgent())
     restored = replace(IDLE, composer=Composer.DRAFT, draft="make the\nfile")
     hand.ask(BUSY)
@@ -402,7 +402,7 @@ def test_a_prompt_that_the_interrupt_brought_back_goes_along() -> None:
     assert sent == Write(ENTER)
 
 
-def test_a_draft_that_a_person_began_during_the_interrupt_is_never_touched() -> None:
+def test_draft_begun_during_an_interrupt_is_never_touched() -> None:
     hand = Hand(offer=urgent())
     draft = replace(IDLE, composer=Composer.DRAFT, draft="no wait", human_key_count=1)
     draft = replace(draft, human_key_ms=100_100, output_ms=100_150)
@@ -414,7 +414,7 @@ def test_a_draft_that_a_person_began_during_the_interrupt_is_never_touched() -> 
     assert hand.keys == [b"\x1b"]
 
 
-def test_a_busy_codex_gets_the_key_that_queues_unless_it_is_urgent() -> None:
+def test_busy_codex_gets_the_queue_key_instead_of_enter() -> None:
     normal, idle = Hand(CODEX), Hand(CODEX)
     for hand in (normal, idle):
         hand.ask(BUSY)
@@ -423,7 +423,7 @@ def test_a_busy_codex_gets_the_key_that_queues_unless_it_is_urgent() -> None:
     assert idle.ask(PASTED, after_ms=300) == Write(ENTER)
 
 
-def test_raw_bytes_are_written_as_they_are_also_into_a_dialog() -> None:
+def test_raw_bytes_are_written_unchanged_even_into_a_dialog() -> None:
     hand = Hand(offer=Offer(text="\x1b[Ay\udcff", is_raw=True))
 
     steps = [hand.ask(DIALOG), hand.ask(DIALOG)]
@@ -432,7 +432,7 @@ def test_raw_bytes_are_written_as_they_are_also_into_a_dialog() -> None:
     assert hand.typing.has_typed
 
 
-def test_secret_keys_go_only_where_nothing_of_them_is_shown() -> None:
+def test_secret_keys_are_written_only_at_a_hidden_prompt() -> None:
     secret = Offer(text="hunter2", is_raw=True, is_secret=True)
     asking = replace(BLIND, before_cursor="Password: ")
 
@@ -453,7 +453,7 @@ def test_raw_bytes_into_a_shell_are_refused() -> None:
     assert hand.ask(IDLE, foreground=Foreground.SHELL) == Done(Answer.REFUSED, "shell")
 
 
-def test_the_end_is_said_again_whenever_asked() -> None:
+def test_outcome_is_repeated_whenever_asked() -> None:
     hand = Hand()
 
     first = hand.ask(DIALOG)
@@ -461,7 +461,7 @@ def test_the_end_is_said_again_whenever_asked() -> None:
     assert hand.ask(IDLE) == first
 
 
-def test_a_program_without_a_known_composer_shows_by_its_cursor_that_the_text_left() -> None:
+def test_cursor_shows_that_the_text_left_a_program_without_composer() -> None:
     hand = Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
 
@@ -475,7 +475,7 @@ def test_a_program_without_a_known_composer_shows_by_its_cursor_that_the_text_le
     assert steps == [Write(TEXT.encode()), Write(ENTER), Wait(100), SEEN]
 
 
-def test_an_echo_that_stays_at_the_cursor_gets_one_more_enter() -> None:
+def test_echo_that_stays_at_the_cursor_gets_one_more_enter() -> None:
     hand = Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     hand.ask(BLIND)
@@ -484,7 +484,7 @@ def test_an_echo_that_stays_at_the_cursor_gets_one_more_enter() -> None:
     assert hand.ask(echoed, after_ms=1_500) == Write(ENTER)
 
 
-def test_a_program_without_echo_must_at_least_react() -> None:
+def test_program_without_echo_must_at_least_react() -> None:
     quiet, lively = Hand(GENERIC), Hand(GENERIC)
     for hand in (quiet, lively):
         hand.ask(BLIND)
@@ -495,7 +495,7 @@ def test_a_program_without_echo_must_at_least_react() -> None:
     assert lively.ask(replace(BLIND, output_count=2), after_ms=5_000) == SEEN
 
 
-def test_a_person_who_types_into_a_program_without_a_known_composer_is_not_disturbed() -> None:
+def test_person_typing_in_a_program_without_composer_is_not_disturbed() -> None:
     hand = Hand(GENERIC)
     hand.ask(BLIND)
     theirs = replace(BLIND, composer=Composer.DRAFT, draft="x", human_key_count=1)
@@ -513,7 +513,7 @@ def test_a_person_who_types_into_a_program_without_a_known_composer_is_not_distu
     assert hand.keys == [TEXT.encode()]
 
 
-def test_an_echo_that_vanished_while_it_was_held_gets_no_enter() -> None:
+def test_echo_that_vanished_while_held_gets_no_enter() -> None:
     hand = Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     hand.ask(BLIND)
@@ -528,7 +528,7 @@ def test_an_echo_that_vanished_while_it_was_held_gets_no_enter() -> None:
     ]
 
 
-def test_an_echo_that_a_dialog_covers_is_sent_when_the_dialog_is_gone() -> None:
+def test_echo_covered_by_a_dialog_is_sent_when_the_dialog_closes() -> None:
     hand = Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     covered = replace(BLIND, before_cursor=f"> {TEXT}\nProceed? [y/n] ", output_count=3, has_dialog=True)
@@ -543,7 +543,7 @@ def test_an_echo_that_a_dialog_covers_is_sent_when_the_dialog_is_gone() -> None:
     assert steps[3:] == [Wait(100, "composer"), Write(b"\r")]
 
 
-def test_a_question_at_the_cursor_gets_no_enter() -> None:
+def test_question_at_the_cursor_gets_no_enter() -> None:
     hand = Hand(GENERIC)
     hand.ask(BLIND)
 
@@ -553,7 +553,7 @@ def test_a_question_at_the_cursor_gets_no_enter() -> None:
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode"])
-def test_a_dialog_that_opened_in_the_very_moment_was_recorded_and_gets_no_key(name: str) -> None:
+def test_recorded_dialog_that_opens_while_typing_gets_no_key(name: str) -> None:
     recording = next(recording for recording in RECORDINGS if recording.name == f"{name}/race")
     text = "[pal message from: nova] in the very moment"
     hand = Hand(profile_of(name), Offer(text=text))
@@ -572,7 +572,7 @@ def test_a_dialog_that_opened_in_the_very_moment_was_recorded_and_gets_no_key(na
 
 @st.composite
 def looks(draw: st.DrawFn) -> Look:
-    """Any look at all, the likely ones more often."""
+    """Draw any screen state, with likely ones more often."""
     has_rule = draw(st.booleans())
     draft = draw(st.sampled_from(["", TEXT, f"{TEXT} more", "half", "[Pasted ~2 lines]"]))
     return Look(
@@ -643,7 +643,7 @@ def _most(interrupt: Interrupt) -> int:
 
 
 @given(offers, moments)
-def test_what_is_deferred_left_nothing_but_a_swallowed_paste(
+def test_deferred_message_left_nothing_but_a_swallowed_paste(
     offer: Offer, story: Sequence[tuple[Look, int, Foreground]]
 ) -> None:
     typing = Typing(offer, CLAUDE)
@@ -656,7 +656,7 @@ def test_what_is_deferred_left_nothing_but_a_swallowed_paste(
             assert step.reason == "swallowed" or not typing.has_typed
 
 
-def test_what_the_program_has_not_read_is_not_seen_however_it_looks() -> None:
+def test_unread_text_is_not_seen_whatever_the_screen_shows() -> None:
     hand = Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     after = replace(BLIND, output_count=3)
@@ -668,7 +668,7 @@ def test_what_the_program_has_not_read_is_not_seen_however_it_looks() -> None:
     assert steps == [Wait(100), Done(Answer.UNCONFIRMED, "the program does not read")]
 
 
-def test_it_is_seen_as_soon_as_the_program_has_read_it() -> None:
+def test_text_is_seen_as_soon_as_the_program_has_read_it() -> None:
     hand = Hand(GENERIC)
     hand.ask(BLIND)
     hand.ask(replace(BLIND, before_cursor=f"> {TEXT}", output_count=2), after_ms=300)
@@ -677,7 +677,7 @@ def test_it_is_seen_as_soon_as_the_program_has_read_it() -> None:
     assert [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=100)] == [Wait(100), SEEN]
 
 
-def test_an_empty_composer_is_believed_once_the_terminal_is_read() -> None:
+def test_empty_composer_counts_only_after_the_input_is_read() -> None:
     hand = Hand()
     hand.ask(IDLE)
     hand.ask(PASTED, after_ms=300)
@@ -685,7 +685,7 @@ def test_an_empty_composer_is_believed_once_the_terminal_is_read() -> None:
     assert [hand.ask(IDLE, unread=True), hand.ask(IDLE)] == [Wait(100, "deaf"), SEEN]
 
 
-def test_text_that_nobody_reads_gets_no_enter_and_is_given_up_after_a_minute() -> None:
+def test_unread_text_gets_no_enter_and_is_unconfirmed_after_a_minute() -> None:
     hand = Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     hand.ask(BLIND)
@@ -696,7 +696,7 @@ def test_text_that_nobody_reads_gets_no_enter_and_is_given_up_after_a_minute() -
     assert hand.keys == [TEXT.encode()]
 
 
-def test_nothing_is_typed_into_a_program_that_does_not_wait_for_it() -> None:
+def test_nothing_is_typed_into_a_program_that_does_not_read() -> None:
     hand = Hand(GENERIC)
 
     steps = [hand.ask(BLIND, reading=False), hand.ask(BLIND, after_ms=1_000, reading=False)]
@@ -705,7 +705,7 @@ def test_nothing_is_typed_into_a_program_that_does_not_wait_for_it() -> None:
     assert hand.keys == []
 
 
-def test_a_program_that_does_not_read_after_three_interrupts_gets_no_text() -> None:
+def test_program_that_does_not_read_after_three_interrupts_gets_no_text() -> None:
     hand = Hand(GENERIC, urgent())
     busy = replace(BLIND, state=AgentState.ACTIVE)
 
@@ -716,7 +716,7 @@ def test_a_program_that_does_not_read_after_three_interrupts_gets_no_text() -> N
     assert hand.keys == [b"\x03", b"\x03", b"\x03"]
 
 
-def test_an_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
+def test_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
     hand = Hand(GENERIC, urgent())
     hand.ask(replace(BLIND, state=AgentState.ACTIVE), reading=False)
 
@@ -727,7 +727,7 @@ def test_an_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
     assert hand.keys == [b"\x03", TEXT.encode()]
 
 
-def test_text_that_a_person_wrote_on_after_an_eaten_enter_is_no_sign_that_it_left() -> None:
+def test_text_extended_after_a_swallowed_enter_does_not_prove_it_left() -> None:
     seen, blind = Hand(), Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     for hand, first, pasted in ((seen, IDLE, PASTED), (blind, BLIND, echoed)):
@@ -746,7 +746,7 @@ def test_text_that_a_person_wrote_on_after_an_eaten_enter_is_no_sign_that_it_lef
     assert (seen.typing.is_left, blind.typing.is_left) == (False, True)
 
 
-def test_what_may_stand_in_a_line_that_cannot_be_read_is_left() -> None:
+def test_text_that_may_remain_in_an_unreadable_line_counts_as_left() -> None:
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     part = replace(echoed, before_cursor=f"> {TEXT[-30:]}")
     eaten, cut, silent = Hand(GENERIC), Hand(GENERIC), Hand(GENERIC)
@@ -765,7 +765,7 @@ def test_what_may_stand_in_a_line_that_cannot_be_read_is_left() -> None:
     assert [hand.typing.is_left for hand in (eaten, cut, silent)] == [True, True, False]
 
 
-def test_a_text_that_has_stopped_has_stopped_also_while_something_else_is_in_its_way() -> None:
+def test_stopped_text_stays_stopped_whatever_else_delays_it() -> None:
     eaten, touched = Hand(GENERIC), Hand(GENERIC)
     echoed = replace(BLIND, before_cursor=f"> {TEXT}", output_count=2)
     mixed = replace(echoed, composer=Composer.DRAFT, draft="Z", human_key_count=1)

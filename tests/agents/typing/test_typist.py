@@ -1,4 +1,4 @@
-"""Carrying the plan out: each key in the step of its look, nothing while keys wait, one message at a time."""
+"""Executing the plan: each key with its screen state, none while keys are unsent, one message at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ QUICK = replace(PROFILE, settle_ms=0)
 
 
 class FakeDesk:
-    """A terminal that does what a test says. Whatever is typed is shown, and Enter sends it."""
+    """A terminal that the test controls. Typed text is echoed, and Enter sends it."""
 
     def __init__(self) -> None:
         self.seen = IDLE
@@ -80,7 +80,7 @@ def typist_at(desk: FakeDesk, profile: Profile = QUICK) -> Typist:
 
 
 class Told:
-    """How messages ended."""
+    """Records the outcomes of messages."""
 
     def __init__(self) -> None:
         self.ends: list[tuple[Done, str]] = []
@@ -96,7 +96,7 @@ class Told:
         return self.ends[-1]
 
 
-async def test_a_message_is_typed_entered_and_seen_to_leave() -> None:
+async def test_message_is_typed_entered_and_seen_to_leave() -> None:
     desk, told = FakeDesk(), Told()
     typist = typist_at(desk)
 
@@ -108,7 +108,7 @@ async def test_a_message_is_typed_entered_and_seen_to_leave() -> None:
     assert not typist.is_busy
 
 
-async def test_a_closed_gate_defers_and_presses_nothing() -> None:
+async def test_closed_gate_defers_and_presses_nothing() -> None:
     desk, told = FakeDesk(), Told()
     desk.foreground = Foreground.SHELL
 
@@ -118,7 +118,7 @@ async def test_a_closed_gate_defers_and_presses_nothing() -> None:
     assert desk.keys == []
 
 
-async def test_nothing_is_asked_while_keys_wait_or_output_is_not_understood() -> None:
+async def test_no_step_while_keys_are_unsent_or_output_is_unparsed() -> None:
     desk, told = FakeDesk(), Told()
     typist = typist_at(desk)
     desk.unsent = True
@@ -134,7 +134,7 @@ async def test_nothing_is_asked_while_keys_wait_or_output_is_not_understood() ->
     assert (await told.end())[0].answer is Answer.SEEN
 
 
-async def test_an_interrupt_says_so_to_whoever_judges_the_keyboard() -> None:
+async def test_interrupt_is_marked_when_the_gate_is_checked() -> None:
     desk, told = FakeDesk(), Told()
     desk.seen = replace(IDLE, state=AgentState.ACTIVE)
 
@@ -146,7 +146,7 @@ async def test_an_interrupt_says_so_to_whoever_judges_the_keyboard() -> None:
     assert set(desk.asked) == {True}
 
 
-async def test_raw_keys_go_as_they_are() -> None:
+async def test_raw_keys_are_pressed_unchanged() -> None:
     desk, told = FakeDesk(), Told()
 
     typist_at(desk).begin(Offer(text="y\x1b[A", is_raw=True), told)
@@ -156,7 +156,7 @@ async def test_raw_keys_go_as_they_are() -> None:
     assert desk.persons == [True]
 
 
-async def test_the_end_of_the_terminal_leaves_what_was_typed_in_doubt() -> None:
+async def test_end_of_the_terminal_leaves_typed_text_unconfirmed() -> None:
     desk, told = FakeDesk(), Told()
     typist = typist_at(desk, PROFILE)
     typist.begin(Offer(text="hello"), told)
@@ -168,7 +168,7 @@ async def test_the_end_of_the_terminal_leaves_what_was_typed_in_doubt() -> None:
     assert desk.keys == [b"hello"]
 
 
-async def test_the_end_of_the_terminal_gives_back_what_was_not_typed() -> None:
+async def test_end_of_the_terminal_defers_text_that_was_not_typed() -> None:
     desk, told = FakeDesk(), Told()
     typist = typist_at(desk, PROFILE)
     desk.unsent = True
@@ -180,7 +180,7 @@ async def test_the_end_of_the_terminal_gives_back_what_was_not_typed() -> None:
     assert told.ends == [(Done(Answer.DEFERRED, "exited with 0"), "")]
 
 
-async def test_an_end_that_is_met_while_output_is_read_ends_the_message_once() -> None:
+async def test_end_during_output_parsing_ends_the_message_once() -> None:
     desk, told = FakeDesk(), Told()
     typist = typist_at(desk, PROFILE)
     desk.on_current = lambda: typist.end("exited with 0")
@@ -191,7 +191,7 @@ async def test_an_end_that_is_met_while_output_is_read_ends_the_message_once() -
     assert desk.keys == []
 
 
-async def test_a_program_that_writes_all_the_time_is_asked_again_a_little_later() -> None:
+async def test_step_is_retried_while_the_program_keeps_writing() -> None:
     desk, told = FakeDesk(), Told()
     desk.current = False
     typist = typist_at(desk)
@@ -202,7 +202,7 @@ async def test_a_program_that_writes_all_the_time_is_asked_again_a_little_later(
     assert (await told.end())[0].answer is Answer.SEEN
 
 
-async def test_raw_keys_can_be_pressed_beside_a_message_in_hand() -> None:
+async def test_raw_keys_can_be_pressed_during_a_message() -> None:
     desk, told = FakeDesk(), Told()
     typist = typist_at(desk, PROFILE)
     typist.begin(Offer(text="hello"), told)
@@ -216,7 +216,7 @@ async def test_raw_keys_can_be_pressed_beside_a_message_in_hand() -> None:
     assert (desk.keys, desk.persons) == ([b"hello", b"y"], [False, True])
 
 
-async def test_raw_keys_beside_a_message_are_refused_where_the_agent_does_not_read() -> None:
+async def test_raw_keys_during_a_message_are_refused_for_a_shell() -> None:
     desk = FakeDesk()
     desk.foreground = Foreground.SHELL
 
@@ -225,7 +225,7 @@ async def test_raw_keys_beside_a_message_are_refused_where_the_agent_does_not_re
     assert done == Done(Answer.REFUSED, "shell")
 
 
-async def test_a_text_whose_enter_was_eaten_closes_the_gate_and_is_a_draft_in_the_end() -> None:
+async def test_swallowed_enter_closes_the_gate_and_leaves_a_draft() -> None:
     desk, told = FakeDesk(), Told()
     desk.eats_enter = True
     typist = typist_at(desk)
@@ -248,7 +248,7 @@ async def test_a_text_whose_enter_was_eaten_closes_the_gate_and_is_a_draft_in_th
     assert desk.keys == [b"hello", b"\r", b"\r"]
 
 
-async def test_a_text_that_was_seen_to_leave_is_no_draft() -> None:
+async def test_text_that_was_seen_to_leave_is_not_a_draft() -> None:
     desk, told = FakeDesk(), Told()
 
     typist_at(desk).begin(Offer(text="hello"), told)

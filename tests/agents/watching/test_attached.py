@@ -1,4 +1,4 @@
-"""Those who watch: bounded, never cut, never in each other's way; one of them has the keyboard."""
+"""Viewers: their queues are bounded, frames are never cut, none blocks another, and one has the keyboard."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ PIECE = b"x" * 65536
 
 
 class FakeStage:
-    """A watched side that keeps what it is told."""
+    """A terminal host that records its calls."""
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
@@ -56,7 +56,7 @@ class FakeStage:
 
 
 class Room:
-    """Viewers, and the ends of their connections that are people's."""
+    """Viewers, and the person's end of each connection."""
 
     def __init__(self) -> None:
         self.stage = FakeStage()
@@ -81,12 +81,12 @@ async def room() -> AsyncIterator[Room]:
 
 
 async def read_frames(end: socket.socket, reader: FrameReader) -> list[Frame]:
-    """Read once, and give the frames that are whole."""
+    """Read once and return the complete frames."""
     async with asyncio.timeout(LIMIT_S):
         return list(reader.feed(await asyncio.get_running_loop().sock_recv(end, 1 << 20)))
 
 
-async def test_the_greeting_comes_first_and_then_the_screen(room: Room) -> None:
+async def test_greeting_is_sent_before_the_screen(room: Room) -> None:
     _, end = room.enter(greeting=b'{"ok":true}\n')
 
     received = await asyncio.get_running_loop().sock_recv(end, 1 << 20)
@@ -94,13 +94,13 @@ async def test_the_greeting_comes_first_and_then_the_screen(room: Room) -> None:
     assert received == b'{"ok":true}\n' + data_frames(SCREEN)
 
 
-async def test_what_was_sent_behind_the_request_is_heard(room: Room) -> None:
+async def test_bytes_after_the_request_are_processed(room: Room) -> None:
     room.enter(first=b"\n" + data_frames(b"keys"))
 
     assert room.stage.keys == [b"keys"]
 
 
-async def test_half_a_frame_behind_the_request_waits_for_the_rest(room: Room) -> None:
+async def test_half_frame_after_the_request_waits_for_its_rest(room: Room) -> None:
     frames = data_frames(b"keys")
     _, end = room.enter(first=frames[:3])
 
@@ -113,11 +113,11 @@ async def test_half_a_frame_behind_the_request_waits_for_the_rest(room: Room) ->
 async def until(is_so: object) -> None:
     assert callable(is_so)
     async with asyncio.timeout(LIMIT_S):
-        while not is_so():  # noqa: ASYNC110 - the loop itself brings it about
+        while not is_so():  # noqa: ASYNC110 - the event loop itself changes the condition
             await asyncio.sleep(0)
 
 
-async def test_output_comes_in_order_to_everybody(room: Room) -> None:
+async def test_output_reaches_all_viewers_in_order(room: Room) -> None:
     ends = [room.enter()[1] for _ in range(3)]
 
     room.viewers.show(b"one ")
@@ -128,7 +128,7 @@ async def test_output_comes_in_order_to_everybody(room: Room) -> None:
         assert b"".join(payload for _, payload in frames) == SCREEN + b"one two"
 
 
-async def test_one_that_does_not_read_keeps_a_bounded_amount_and_sees_the_screen_when_it_reads(
+async def test_viewer_that_does_not_read_is_bounded_and_redrawn_later(
     room: Room,
 ) -> None:
     _, lazy = room.enter()
@@ -153,7 +153,7 @@ async def test_one_that_does_not_read_keeps_a_bounded_amount_and_sees_the_screen
     assert CONTROL in kinds
 
 
-async def test_one_that_is_gone_is_forgotten_and_the_others_go_on(room: Room) -> None:
+async def test_closed_viewer_is_removed_and_the_others_continue(room: Room) -> None:
     gone, end = room.enter()
     _, other = room.enter()
 
@@ -167,7 +167,7 @@ async def test_one_that_is_gone_is_forgotten_and_the_others_go_on(room: Room) ->
     assert frames[-1] == (DATA, b"more")
 
 
-async def test_who_half_closes_has_left(room: Room) -> None:
+async def test_half_closed_viewer_is_removed(room: Room) -> None:
     viewer, end = room.enter()
 
     end.shutdown(socket.SHUT_WR)
@@ -175,7 +175,7 @@ async def test_who_half_closes_has_left(room: Room) -> None:
     await until(lambda: not viewer.is_open)
 
 
-async def test_a_frame_over_the_limit_ends_that_one_alone(room: Room) -> None:
+async def test_frame_over_the_limit_closes_only_its_viewer(room: Room) -> None:
     viewer, end = room.enter()
     _, other = room.enter()
 
@@ -188,7 +188,7 @@ async def test_a_frame_over_the_limit_ends_that_one_alone(room: Room) -> None:
     assert (await read_frames(other, FrameReader()))[-1] == (DATA, b"still here")
 
 
-async def test_a_refused_control_is_told_and_the_connection_stays(room: Room) -> None:
+async def test_refused_control_is_reported_and_the_connection_stays_open(room: Room) -> None:
     viewer, end = room.enter()
 
     end.send(control_to_bytes({"type": "bad"}) + data_frames(b"keys"))
@@ -204,7 +204,7 @@ async def test_a_refused_control_is_told_and_the_connection_stays(room: Room) ->
     assert viewer.is_open
 
 
-async def test_one_whose_keys_have_no_room_is_not_read_until_there_is(room: Room) -> None:
+async def test_viewer_is_not_read_while_there_is_no_room_for_its_keys(room: Room) -> None:
     _, end = room.enter()
     room.stage.has_room = False
     end.send(data_frames(b"one"))
@@ -221,7 +221,7 @@ async def test_one_whose_keys_have_no_room_is_not_read_until_there_is(room: Room
     await until(lambda: room.stage.keys == [b"one", b"two"])
 
 
-async def test_the_keyboard_goes_back_when_its_owner_is_gone(room: Room) -> None:
+async def test_keyboard_is_released_when_its_owner_disconnects(room: Room) -> None:
     first, end = room.enter()
     second, _ = room.enter()
     assert room.viewers.take_keyboard(first, is_forced=False)
@@ -236,7 +236,7 @@ async def test_the_keyboard_goes_back_when_its_owner_is_gone(room: Room) -> None
     assert room.viewers.can_type(second)
 
 
-async def test_the_keyboard_can_be_taken_over_and_given_up(room: Room) -> None:
+async def test_keyboard_can_be_taken_over_and_given_up(room: Room) -> None:
     first, _ = room.enter()
     second, _ = room.enter()
     room.viewers.take_keyboard(first, is_forced=False)
@@ -249,7 +249,7 @@ async def test_the_keyboard_can_be_taken_over_and_given_up(room: Room) -> None:
     assert room.viewers.owner is None
 
 
-async def test_the_last_words_are_sent_before_the_end(room: Room) -> None:
+async def test_last_control_is_sent_before_the_connection_ends(room: Room) -> None:
     viewer, end = room.enter()
 
     room.viewers.tell({"type": "exited", "status": 0})
@@ -261,7 +261,7 @@ async def test_the_last_words_are_sent_before_the_end(room: Room) -> None:
     assert await asyncio.get_running_loop().sock_recv(end, 1) == b""
 
 
-async def test_what_was_half_sent_is_ended_by_whoever_takes_over(room: Room) -> None:
+async def test_half_sent_frame_is_completed_after_an_upgrade(room: Room) -> None:
     _, end = room.enter()
     for _ in range(10):
         room.viewers.show(PIECE)
@@ -282,7 +282,7 @@ async def test_what_was_half_sent_is_ended_by_whoever_takes_over(room: Room) -> 
         viewer.close()
 
 
-async def test_one_that_only_asks_and_never_reads_is_let_go(room: Room) -> None:
+async def test_viewer_that_sends_requests_but_never_reads_is_closed(room: Room) -> None:
     viewer, end = room.enter()
     fill(room, viewer)
 
@@ -297,7 +297,7 @@ async def test_one_that_only_asks_and_never_reads_is_let_go(room: Room) -> None:
     assert len(room.viewers) == 0
 
 
-async def test_of_news_for_one_that_does_not_read_only_the_newest_is_kept(room: Room) -> None:
+async def test_only_the_newest_control_of_each_type_is_kept_for_a_slow_viewer(room: Room) -> None:
     viewer, end = room.enter()
     fill(room, viewer)
 
@@ -314,12 +314,12 @@ async def test_of_news_for_one_that_does_not_read_only_the_newest_is_kept(room: 
 
 
 def fill(room: Room, viewer: Viewer) -> None:
-    """Show so much that the connection takes no more."""
+    """Show output until the connection is full."""
     while not viewer.is_waiting:
         room.viewers.show(PIECE)
 
 
-async def test_keys_without_room_are_let_go_when_their_owner_leaves(room: Room) -> None:
+async def test_keys_without_room_are_dropped_when_their_viewer_leaves(room: Room) -> None:
     _, end = room.enter()
     room.stage.has_room = False
     end.send(data_frames(b"one"))
@@ -331,7 +331,7 @@ async def test_keys_without_room_are_let_go_when_their_owner_leaves(room: Room) 
     await until(lambda: len(room.viewers) == 0)
 
 
-async def test_missed_output_waits_for_the_end_of_a_flood_before_the_screen_is_drawn(room: Room) -> None:
+async def test_missed_output_is_redrawn_only_after_a_flood(room: Room) -> None:
     viewer, end = room.enter()
     shown = FrameReader()
     room.stage.is_flooded = True
@@ -349,7 +349,7 @@ async def test_missed_output_waits_for_the_end_of_a_flood_before_the_screen_is_d
     assert await read_frames(end, shown) == [(DATA, SCREEN)]
 
 
-async def test_catching_up_sends_nothing_to_a_viewer_that_missed_nothing(room: Room) -> None:
+async def test_catching_up_sends_nothing_to_an_up_to_date_viewer(room: Room) -> None:
     _, end = room.enter()
     shown = FrameReader()
     await read_frames(end, shown)

@@ -1,4 +1,4 @@
-"""A socket that never waits: what has come, what there is room for, and an end that has gone."""
+"""Non-blocking reads and writes on a socket, also after the other end has closed."""
 
 import socket
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def wires() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def test_what_has_come_is_read_up_to_the_limit(wires: tuple[socket.socket, socket.socket]) -> None:
+def test_available_bytes_are_read_up_to_the_limit(wires: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = wires
     theirs.sendall(b"frames")
 
@@ -27,22 +27,22 @@ def test_what_has_come_is_read_up_to_the_limit(wires: tuple[socket.socket, socke
     assert read_ready(ours, 4) is None
 
 
-def test_an_end_that_has_gone_reads_as_empty(wires: tuple[socket.socket, socket.socket]) -> None:
+def test_closed_connection_reads_as_empty(wires: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = wires
     theirs.close()
 
     assert read_ready(ours, 4) == b""
 
 
-def test_a_broken_connection_reads_as_empty(wires: tuple[socket.socket, socket.socket]) -> None:
+def test_broken_connection_reads_as_empty(wires: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = wires
     ours.sendall(b"never read")
-    theirs.close()  # with something unread, which the system tells us
+    theirs.close()  # unread data turns the close into a connection reset
 
     assert read_ready(ours, 4) == b""
 
 
-def test_what_there_is_no_room_for_waits_and_goes_in_order(
+def test_unsent_bytes_are_kept_and_sent_in_order(
     wires: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = wires
@@ -61,7 +61,7 @@ def test_what_there_is_no_room_for_waits_and_goes_in_order(
     assert received == LARGE
 
 
-def test_what_nobody_takes_any_more_is_dropped(wires: tuple[socket.socket, socket.socket]) -> None:
+def test_bytes_for_a_closed_connection_are_dropped(wires: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = wires
     theirs.close()
     unsent = bytearray(b"frames")
