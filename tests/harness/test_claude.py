@@ -1,4 +1,4 @@
-"""How Claude Code looks: its composer and its dialogs. Whole screens are recorded, in the agents' tests."""
+"""The screen of Claude Code: its composer and its dialogs. The agent tests use recorded full screens."""
 
 import pytest
 
@@ -29,13 +29,11 @@ def view(*lines: str, row: int, bright: tuple[str, ...] | None = None) -> View:
         ((RULE, "❯ ", RULE), 2, None),
     ],
 )
-def test_the_composer_is_what_stands_between_the_rules(
-    lines: tuple[str, ...], row: int, draft: str | None
-) -> None:
+def test_composer_is_the_text_between_the_rules(lines: tuple[str, ...], row: int, draft: str | None) -> None:
     assert read_composer(view(*lines, row=row)) == draft
 
 
-def test_a_faint_hint_is_no_draft() -> None:
+def test_faint_hint_is_not_a_draft() -> None:
     hint = view(RULE, '❯ Try "fix the tests"', RULE, row=1, bright=(RULE, "❯", RULE))
 
     assert read_composer(hint) == ""
@@ -50,12 +48,12 @@ def test_a_faint_hint_is_no_draft() -> None:
         ("● Press Esc to cancel\nmore", False),
     ],
 )
-def test_a_dialog_is_told_from_what_was_said(text: str, is_dialog: bool) -> None:
+def test_dialog_is_distinguished_from_conversation_text(text: str, is_dialog: bool) -> None:
     assert any(pattern.search(text) for pattern in PROFILE.dialogs) == is_dialog
 
 
 @pytest.mark.parametrize("draft", ["[Pasted text #1 +60 lines]", "[Pasted text #2]"])
-def test_a_folded_paste_is_known(draft: str) -> None:
+def test_folded_paste_is_recognized(draft: str) -> None:
     assert PROFILE.folded_paste is not None
     assert PROFILE.folded_paste.fullmatch(draft)
 
@@ -73,5 +71,5 @@ def test_a_folded_paste_is_known(draft: str) -> None:
         (f"✻ Baked for 0s · done 5:52 PM\n{RULE}\n❯ \n{RULE}\n  ↓ to manage", False),
     ],
 )
-def test_its_own_work_is_told_from_that_of_its_sub_agents(text: str, is_working: bool) -> None:
+def test_own_work_is_distinguished_from_sub_agent_work(text: str, is_working: bool) -> None:
     assert any(sign.search(text) for sign in PROFILE.own_work) == is_working

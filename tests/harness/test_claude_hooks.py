@@ -1,4 +1,4 @@
-"""What the hooks of Claude Code say; the inputs are those that its version 2.1.325 gave."""
+"""Parsing of Claude Code hooks; the inputs are from version 2.1.325."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ def read(event: str, **fields: Any) -> HookNews:
     return read_claude_hook(event, {**COMMON, "hook_event_name": event, **fields})
 
 
-def test_every_hook_says_its_session_and_where_it_is() -> None:
+def test_every_hook_has_session_transcript_and_directory() -> None:
     news = read("SessionStart", source="startup")
 
     assert (news.session, news.transcript, news.cwd) == ("1f3d72b3", "/t.jsonl", "/work")
     assert (news.step, news.source, news.state) == (Step.START, "startup", AgentState.IDLE)
 
 
-def test_a_tool_call_says_tool_and_command() -> None:
+def test_tool_call_has_tool_and_command() -> None:
     news = read("PreToolUse", **BASH)
 
     assert (news.state, news.detail) == (AgentState.ACTIVE, "Bash: echo a b")
@@ -32,7 +32,7 @@ def test_a_tool_call_says_tool_and_command() -> None:
     assert news.step is Step.CALL
 
 
-def test_an_edit_says_its_file_and_reading_does_not() -> None:
+def test_edit_names_its_file_and_a_read_does_not() -> None:
     edit = read("PreToolUse", **EDIT)
     look = read("PreToolUse", tool_name="Read", tool_input={"file_path": "/a/b.py"})
 
@@ -40,11 +40,11 @@ def test_an_edit_says_its_file_and_reading_does_not() -> None:
     assert (look.file, look.detail) == ("", "Read: /a/b.py")
 
 
-def test_an_edit_that_is_over_names_no_file() -> None:
+def test_finished_edit_names_no_file() -> None:
     assert read("PostToolUse", **EDIT).file == ""
 
 
-def test_a_permission_says_what_is_asked() -> None:
+def test_permission_request_names_the_tool_and_command() -> None:
     news = read("PermissionRequest", **BASH)
 
     assert (news.state, news.detail) == (AgentState.BLOCKED, "permission: Bash: echo a b")
@@ -74,7 +74,7 @@ def test_a_permission_says_what_is_asked() -> None:
         ("ConfigChange", {}, None, ""),
     ],
 )
-def test_the_state_after_a_hook(
+def test_hook_sets_the_state(
     event: str, fields: dict[str, str], state: AgentState | None, detail: str
 ) -> None:
     news = read(event, **fields)
@@ -91,7 +91,7 @@ def test_the_state_after_a_hook(
         ("You've hit your usage limit", ""),
     ],
 )
-def test_a_used_up_allowance_blocks_and_says_when_it_is_there_again(said: str, resets: str) -> None:
+def test_usage_limit_blocks_and_has_its_reset_time(said: str, resets: str) -> None:
     news = read("StopFailure", error="rate_limit", last_assistant_message=said)
 
     assert news.state is AgentState.BLOCKED
@@ -99,7 +99,7 @@ def test_a_used_up_allowance_blocks_and_says_when_it_is_there_again(said: str, r
     assert news.detail == (f"usage limit, resets {resets}" if resets else "usage limit")
 
 
-def test_a_prompt_and_what_a_sub_agent_does_are_told_apart() -> None:
+def test_prompt_and_sub_agent_fields_are_read() -> None:
     news = read("UserPromptSubmit", prompt="do it", agent_id="a1", agent_type="reviewer")
 
     assert (news.prompt, news.agent_id, news.agent_type) == ("do it", "a1", "reviewer")
@@ -107,13 +107,13 @@ def test_a_prompt_and_what_a_sub_agent_does_are_told_apart() -> None:
     assert news.step in (Step.PROMPT, Step.BATCH)
 
 
-def test_a_stop_that_a_hook_has_delayed_says_so() -> None:
+def test_stop_delayed_by_a_hook_is_marked() -> None:
     assert read("Stop", stop_hook_active=True).stop_active
     assert not read("Stop", stop_hook_active="true").stop_active
     assert read("Stop").step is Step.TURN_END
 
 
-def test_context_goes_only_where_it_is_taken() -> None:
+def test_context_is_sent_only_with_events_that_accept_it() -> None:
     taken = {event for event in (*EVENTS, "PostModelSwitch") if claude_answer(event, "hello", "")}
 
     assert taken == CONTEXT_EVENTS
@@ -122,17 +122,17 @@ def test_context_goes_only_where_it_is_taken() -> None:
     }
 
 
-def test_only_the_end_of_a_turn_can_be_kept_from_ending() -> None:
+def test_only_the_end_of_a_turn_can_be_blocked() -> None:
     assert claude_answer("Stop", "", "go on") == {"decision": "block", "reason": "go on"}
     assert claude_answer("PostToolUse", "", "go on") is None
     assert claude_answer("Stop", "hello", "") is None
 
 
-def test_every_step_is_a_hook_that_is_set_up() -> None:
+def test_every_step_is_an_installed_hook() -> None:
     assert set(STEPS) <= set(EVENTS)
 
 
-def test_a_sub_agent_begins_is_given_context_and_can_be_kept_from_ending() -> None:
+def test_sub_agent_start_takes_context_and_its_stop_can_be_blocked() -> None:
     start = read("SubagentStart", agent_id="a1", agent_type="reviewer")
     end = read("SubagentStop", agent_id="a1", agent_type="reviewer", stop_hook_active=True)
 
@@ -155,13 +155,11 @@ def test_a_sub_agent_begins_is_given_context_and_can_be_kept_from_ending() -> No
         ("SubagentStop", [], False),
     ],
 )
-def test_a_session_says_at_the_end_of_its_turn_whether_sub_agents_run(
-    event: str, tasks: object, is_alone: bool
-) -> None:
+def test_turn_end_reports_whether_sub_agents_run(event: str, tasks: object, is_alone: bool) -> None:
     assert read(event, background_tasks=tasks).is_alone is is_alone
 
 
-def test_a_sub_agent_has_a_transcript_of_its_own_beside_its_sessions() -> None:
+def test_sub_agent_has_its_own_transcript_next_to_its_session() -> None:
     whole = {"transcript_path": "/p/s1.jsonl"}
 
     assert read("PreToolUse", **whole).transcript == "/p/s1.jsonl"
@@ -170,5 +168,5 @@ def test_a_sub_agent_has_a_transcript_of_its_own_beside_its_sessions() -> None:
     assert read("PreToolUse", transcript_path="", agent_id="a1").transcript == ""
 
 
-def test_a_call_of_a_tool_has_its_id() -> None:
+def test_tool_call_has_its_id() -> None:
     assert read("PreToolUse", tool_name="Bash", tool_use_id="toolu_1").call == "toolu_1"

@@ -1,4 +1,4 @@
-"""How Claude Code is started: its arguments stay the user's, and all that is ours is in a plugin."""
+"""Starting Claude Code: the arguments of the user stay, and everything else is in a plugin."""
 
 import json
 
@@ -37,17 +37,17 @@ from palaver.harness.claude_launch import (
         (["--version"], ClaudeCall(is_conversation=False)),
     ],
 )
-def test_what_a_command_line_asks_for(args: list[str], asked: ClaudeCall) -> None:
+def test_command_line_is_read_as_claude_reads_it(args: list[str], asked: ClaudeCall) -> None:
     assert read_claude_args(args) == asked
 
 
-def test_the_users_arguments_go_along_as_they_are() -> None:
+def test_arguments_of_the_user_are_passed_unchanged() -> None:
     args = ["--plugin-dir", "mine", "--settings", "s.json", "do it"]
 
     assert claude_args(args, "/p") == ["--plugin-dir=/p", *args]
 
 
-def test_a_known_session_goes_on_unless_the_arguments_name_one() -> None:
+def test_known_session_is_resumed_unless_the_arguments_name_one() -> None:
     assert claude_args(["--model=m"], "/p", session="s1") == [
         "--plugin-dir=/p",
         "--resume",
@@ -73,15 +73,15 @@ def test_a_known_session_goes_on_unless_the_arguments_name_one() -> None:
         (["--of-tomorrow", "value"], ["--of-tomorrow", "value"]),
     ],
 )
-def test_a_conversation_that_goes_on_is_not_begun_again(args: list[str], kept: list[str]) -> None:
+def test_resumed_conversation_drops_the_first_prompt(args: list[str], kept: list[str]) -> None:
     assert claude_args(args, "/p", session="s1") == ["--plugin-dir=/p", "--resume", "s1", *kept]
 
 
-def test_what_is_no_conversation_is_left_alone() -> None:
+def test_command_without_a_conversation_is_unchanged() -> None:
     assert claude_args(["mcp", "list"], "/p") == ["mcp", "list"]
 
 
-def test_the_plugin_sets_up_every_hook_a_monitor_and_the_tools() -> None:
+def test_plugin_contains_every_hook_a_monitor_and_the_tools() -> None:
     files = {name: json.loads(text) for name, text in plugin_files("/opt/my pal").items()}
 
     hooks = files["hooks/hooks.json"]["hooks"]
@@ -99,7 +99,7 @@ def test_the_plugin_sets_up_every_hook_a_monitor_and_the_tools() -> None:
     assert files[".claude-plugin/plugin.json"]["name"] == "palaver"
 
 
-def test_where_a_session_may_rest_something_waits_that_can_wake_it() -> None:
+def test_hooks_before_idle_time_start_a_wake_command() -> None:
     hooks = json.loads(plugin_files("/opt/my pal")["hooks/hooks.json"])["hooks"]
 
     waking = {
@@ -112,7 +112,7 @@ def test_where_a_session_may_rest_something_waits_that_can_wake_it() -> None:
     }
 
 
-def test_a_session_that_prints_one_answer_and_ends_is_woken_by_nothing() -> None:
+def test_one_shot_session_has_no_wake() -> None:
     assert has_waker("claude", {"CLAUDE_CODE_ENTRYPOINT": "cli"})
     assert not has_waker("claude", {"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"})
     assert not has_waker("claude", {})

@@ -1,4 +1,4 @@
-"""What a running Claude Code says of itself, and which states of the hooks that ends."""
+"""The session file of a running Claude Code, and the hook states that it corrects."""
 
 import json
 
@@ -19,7 +19,7 @@ from palaver.model.delivery import AgentState
 
 
 def written(**fields: object) -> bytes:
-    """The file as the version 2.1.325 writes it."""
+    """Return the file as version 2.1.325 writes it."""
     return json.dumps(
         {"pid": 7, "sessionId": "s1", "kind": "interactive", "entrypoint": "cli", **fields}
     ).encode()
@@ -42,16 +42,16 @@ def written(**fields: object) -> bytes:
         ({"status": 3}, None),
     ],
 )
-def test_what_a_file_says(fields: dict[str, object], found: Registered | None) -> None:
+def test_session_file_is_read(fields: dict[str, object], found: Registered | None) -> None:
     assert read_registered(written(**fields), 7) == found
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_such_file_says_nothing(content: bytes) -> None:
+def test_invalid_session_file_is_ignored(content: bytes) -> None:
     assert read_registered(content, 7) is None
 
 
-def test_the_file_lies_beside_the_transcripts_that_a_hook_has_told() -> None:
+def test_session_file_is_next_to_the_transcripts_of_a_hook() -> None:
     told = "/x/projects/mine/.claude/projects/-x/s1.jsonl"
 
     assert registry_path(told, "/home/me", 7) == "/x/projects/mine/.claude/sessions/7.json"
@@ -78,17 +78,17 @@ WAITING = Registered(rest=Rest.WAITING, waits_for="permission prompt")
         ("blocked", "permission: Write: x", 0, WAITING, None),
     ],
 )
-def test_what_is_over_is_put_right_and_nothing_else(
+def test_only_outdated_states_are_corrected(
     state: str, detail: str, since_ms: int, found: Registered, said: tuple[AgentState, str] | None
 ) -> None:
     assert corrected(state, detail, since_ms, found) == said
 
 
 @pytest.mark.parametrize("state", ["idle", "active"])
-def test_that_it_is_busy_says_nothing_while_a_sub_agent_may_be_the_one(state: str) -> None:
+def test_busy_means_nothing_while_a_sub_agent_may_be_working(state: str) -> None:
     assert corrected(state, "", 0, BUSY, has_subagents=True) is None
     assert corrected("blocked", "permission", 0, BUSY, has_subagents=True) == (AgentState.ACTIVE, "tool_use")
 
 
-def test_only_what_can_end_without_a_hook_is_in_doubt() -> None:
+def test_only_states_that_can_end_without_a_hook_are_doubtful() -> None:
     assert [state for state in AgentState if is_doubtful(state)] == [AgentState.ACTIVE, AgentState.BLOCKED]

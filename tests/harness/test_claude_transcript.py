@@ -1,4 +1,4 @@
-"""Transcripts of Claude Code: what the real one wrote, and lines of every odd kind."""
+"""Transcripts of Claude Code: recorded ones, and unusual lines."""
 
 import json
 
@@ -19,7 +19,7 @@ def line(**fields: object) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def test_a_session_with_tools_a_compaction_and_what_came_after() -> None:
+def test_session_with_tools_and_a_compaction_is_read() -> None:
     assert outline(READER, sample_lines("claude")) == [
         "user: list the files",
         "assistant: I look at the files first. | Bash = notes.txt",
@@ -38,7 +38,7 @@ def test_a_session_with_tools_a_compaction_and_what_came_after() -> None:
     ]
 
 
-def test_what_hooks_put_in_and_what_was_said_in_between_is_there() -> None:
+def test_hook_context_and_queued_prompts_are_included() -> None:
     assert outline(READER, sample_lines("claude-hooks")) == [
         "system: [pal message from: luna] SessionStart",
         "user: list the files",
@@ -56,7 +56,7 @@ def test_what_hooks_put_in_and_what_was_said_in_between_is_there() -> None:
     ]
 
 
-def test_an_entry_has_its_moment_and_all_of_its_lines() -> None:
+def test_entry_has_its_time_and_all_of_its_lines() -> None:
     second = list(READER.entries(sample_lines("claude")))[1]
 
     assert second.ts == 1794743066204
@@ -91,11 +91,11 @@ def test_an_entry_has_its_moment_and_all_of_its_lines() -> None:
         (b"\n", []),
     ],
 )
-def test_a_line_is_read_for_what_it_is(given: bytes, shown: list[str]) -> None:
+def test_each_kind_of_line_is_read(given: bytes, shown: list[str]) -> None:
     assert outline(READER, [given]) == shown
 
 
-def test_sessions_are_looked_for_in_every_project() -> None:
+def test_sessions_are_searched_in_every_project() -> None:
     environment = {"HOME": "/home/pat", "CLAUDE_CONFIG_DIR": "/cfg"}
 
     assert list(map(str, claude_places("s1", environment))) == [
@@ -107,14 +107,14 @@ def test_sessions_are_looked_for_in_every_project() -> None:
     assert claude_places("s1", {}) == ()
 
 
-def test_a_running_one_says_which_session_it_is_in() -> None:
+def test_running_session_is_read_from_the_session_file() -> None:
     assert claude_registry(7, {"HOME": "/home/pat"}) == ("/home/pat/.claude/sessions/7.json",)
     assert session_in_registry(b'{"pid": 7, "sessionId": "s2"}', 7) == "s2"
     assert session_in_registry(b'{"pid": 8, "sessionId": "s2"}', 7) == ""
     assert session_in_registry(b"", 7) == ""
 
 
-def test_what_sub_agents_said_is_passed_over_but_in_a_file_of_their_own() -> None:
+def test_sub_agent_lines_are_skipped_except_in_their_own_file() -> None:
     own = line(type="user", isSidechain=False, message={"content": "go"})
     aside = line(type="assistant", isSidechain=True, message={"id": "m1", "content": "x"})
 

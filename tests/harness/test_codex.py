@@ -1,4 +1,4 @@
-"""How Codex looks: its composer and its dialogs. Whole screens are recorded, in the agents' tests."""
+"""The screen of Codex: its composer and its dialogs. The agent tests use recorded full screens."""
 
 import pytest
 
@@ -22,19 +22,17 @@ def view(*lines: str, row: int, bright: tuple[str, ...] | None = None) -> View:
         (("› one", "• an answer", ""), 2, None),
     ],
 )
-def test_the_composer_is_what_follows_the_bright_prompt(
-    lines: tuple[str, ...], row: int, draft: str | None
-) -> None:
+def test_composer_follows_the_bright_prompt(lines: tuple[str, ...], row: int, draft: str | None) -> None:
     assert read_composer(view(*lines, row=row)) == draft
 
 
-def test_a_faint_prompt_is_what_was_sent_before() -> None:
+def test_faint_prompt_is_a_sent_message() -> None:
     sent = view("› sent", "", row=1, bright=("  sent", ""))
 
     assert read_composer(sent) is None
 
 
-def test_a_faint_hint_is_no_draft() -> None:
+def test_faint_hint_is_not_a_draft() -> None:
     hint = view("› Ask Codex to do anything", "", row=0, bright=("›", ""))
 
     assert read_composer(hint) == ""
@@ -48,11 +46,11 @@ def test_a_faint_hint_is_no_draft() -> None:
         ("› 1. do this\n  2. and that\n\n• Would you like to run the tests?\n\n› \n\n  model", False),
     ],
 )
-def test_a_dialog_is_told_from_what_was_said(text: str, is_dialog: bool) -> None:
+def test_dialog_is_distinguished_from_conversation_text(text: str, is_dialog: bool) -> None:
     assert any(pattern.search(text) for pattern in PROFILE.dialogs) == is_dialog
 
 
-def test_a_busy_codex_lines_a_message_up_by_tab() -> None:
+def test_busy_codex_queues_a_message_with_tab() -> None:
     assert PROFILE.queue_key == b"\t"
 
 
@@ -74,7 +72,7 @@ REVIEW = (
 
 
 @pytest.mark.parametrize("chosen", [6, 7, 8])
-def test_hooks_that_are_new_to_it_are_told_whatever_is_chosen(chosen: int) -> None:
+def test_hook_review_dialog_is_recognized_with_any_selection(chosen: int) -> None:
     plain = tuple(line.replace("› ", "  ") for line in REVIEW)
     shown = tuple(f"› {line[2:]}" if row == chosen else line for row, line in enumerate(plain))
 
@@ -91,5 +89,5 @@ def test_hooks_that_are_new_to_it_are_told_whatever_is_chosen(chosen: int) -> No
         ("  Hooks need review", "", "› "),
     ],
 )
-def test_a_text_that_only_speaks_of_hooks_is_no_dialog(lines: tuple[str, ...]) -> None:
+def test_text_about_hooks_is_not_a_dialog(lines: tuple[str, ...]) -> None:
     assert read_dialog(view(*lines, row=0)) is None

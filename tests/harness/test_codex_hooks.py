@@ -1,4 +1,4 @@
-"""Hooks of Codex, as it calls them."""
+"""Parsing of Codex hooks."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from palaver.harness.hooks import hook_answer_object, read_hook
 from palaver.model.delivery import AgentState
 
 
-def test_a_shell_call_is_read() -> None:
+def test_shell_call_is_read() -> None:
     news = read_hook(
         "codex",
         "PreToolUse",
@@ -20,7 +20,7 @@ def test_a_shell_call_is_read() -> None:
     assert (news.state, news.detail) == (AgentState.ACTIVE, "Bash: ls")
 
 
-def test_what_it_is_asked_leave_for_is_read() -> None:
+def test_permission_request_is_read() -> None:
     news = read_hook("codex", "PermissionRequest", {"tool_name": "Bash", "tool_input": {"command": "rm x"}})
 
     assert news is not None
@@ -28,13 +28,13 @@ def test_what_it_is_asked_leave_for_is_read() -> None:
 
 
 @pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse"])
-def test_context_is_given_in_the_form_that_it_takes(event: str) -> None:
+def test_context_is_returned_in_the_form_of_codex(event: str) -> None:
     said = hook_answer_object("codex", event, context="mail")
 
     assert said == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
 
 
-def test_a_turn_goes_on_with_a_reason() -> None:
+def test_turn_end_is_blocked_with_a_reason() -> None:
     assert hook_answer_object("codex", "Stop", block_reason="mail") == {
         "decision": "block",
         "reason": "mail",
@@ -42,9 +42,9 @@ def test_a_turn_goes_on_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize("event", ["PermissionRequest", "SessionEnd", "PreCompact", "PostToolBatch"])
-def test_no_hook_is_given_what_it_does_not_take(event: str) -> None:
+def test_hook_that_takes_no_context_gets_none(event: str) -> None:
     assert hook_answer_object("codex", event, context="mail", block_reason="") == {}
 
 
-def test_every_event_that_is_set_up_is_understood() -> None:
+def test_every_installed_event_is_understood() -> None:
     assert all(read_hook("codex", event, {}) is not None for event in EVENTS)

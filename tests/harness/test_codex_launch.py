@@ -1,4 +1,4 @@
-"""How Codex is started: a person's arguments stay, ours are added, and what is no session is left alone."""
+"""Starting Codex: user arguments stay, ours are added, and other commands are left alone."""
 
 import tomllib
 
@@ -23,12 +23,12 @@ OURS = ("-c", 'x="ours"')
 
 
 def value_of(words: tuple[str, ...], key: str) -> object:
-    """What Codex makes of the last setting with a key."""
+    """Return the last value that Codex reads for a key."""
     found = [word.partition("=")[2] for word in words if word.startswith(f"{key}=")]
     return tomllib.loads(f"value = {found[-1]}")["value"]
 
 
-def test_a_screen_gets_a_server_of_its_own() -> None:
+def test_terminal_session_gets_its_own_server() -> None:
     launch = plan_launch(["-m", "gpt", "hello"], address="/h/s.sock", settings=OURS, told="You are nova")
 
     assert launch.arguments == ("--remote", "unix:///h/s.sock", "-m", "gpt", "hello")
@@ -37,7 +37,7 @@ def test_a_screen_gets_a_server_of_its_own() -> None:
     assert value_of(launch.server, "developer_instructions") == "You are nova"
 
 
-def test_a_persons_settings_are_told_to_the_server_behind_ours() -> None:
+def test_user_settings_are_passed_to_the_server_after_ours() -> None:
     words = ["-c", 'x="theirs"', "--enable=fast", "-cy=1", "--disable", "slow"]
 
     launch = plan_launch(words, address="/s", settings=OURS, told="")
@@ -55,7 +55,7 @@ def test_a_persons_settings_are_told_to_the_server_behind_ours() -> None:
         ["-c", "developer_instructions=Be kind"],
     ],
 )
-def test_what_a_person_tells_the_agent_comes_before_ours(words: list[str]) -> None:
+def test_user_instructions_come_before_ours(words: list[str]) -> None:
     launch = plan_launch(words, address="/s", settings=(), told="You are nova")
 
     assert value_of(launch.server, "developer_instructions") == "Be kind\n\nYou are nova"
@@ -71,7 +71,7 @@ def test_what_a_person_tells_the_agent_comes_before_ours(words: list[str]) -> No
         ["--dangerously-bypass-hook-trust"],
     ],
 )
-def test_what_a_server_would_not_know_is_left_to_codex_alone(words: list[str]) -> None:
+def test_options_unknown_to_a_server_start_codex_without_one(words: list[str]) -> None:
     launch = plan_launch(words, address="/s", settings=OURS, told="x")
 
     assert launch.server == ()
@@ -93,7 +93,7 @@ def test_what_a_server_would_not_know_is_left_to_codex_alone(words: list[str]) -
         ),
     ],
 )
-def test_rights_of_a_conversation_that_goes_on_are_told_to_the_server(
+def test_rights_of_a_resumed_conversation_are_passed_to_the_server(
     words: list[str], rights: list[str], screen: list[str]
 ) -> None:
     launch = plan_launch(words, address="/s", settings=(), told="")
@@ -102,26 +102,26 @@ def test_rights_of_a_conversation_that_goes_on_are_told_to_the_server(
     assert launch.arguments == ("--remote", "unix:///s", *screen)
 
 
-def test_rights_of_a_first_conversation_stay_with_the_screen() -> None:
+def test_rights_of_a_new_conversation_stay_with_the_screen() -> None:
     launch = plan_launch(["-s", "read-only", "hello"], address="/s", settings=(), told="")
 
     assert launch.arguments == ("--remote", "unix:///s", "-s", "read-only", "hello")
 
 
 @pytest.mark.parametrize("word", ["--add-dir=/x", "--approve-for-me"])
-def test_rights_that_only_codex_can_give_again_are_left_to_it(word: str) -> None:
+def test_rights_that_only_codex_can_restore_start_no_server(word: str) -> None:
     assert not plan_launch(["resume", word], address="/s", settings=(), told="").server
     assert plan_launch([word], address="/s", settings=(), told="").server
 
 
-def test_a_server_of_the_person_stays_theirs() -> None:
+def test_server_of_the_user_is_kept() -> None:
     launch = plan_launch(["--remote", "ws://box:1"], address="/s", settings=OURS, told="x")
 
     assert (launch.arguments, launch.server) == (("--remote", "ws://box:1"), ())
 
 
 @pytest.mark.parametrize("words", [["exec", "go"], ["-m", "gpt", "e", "go"], ["review"]])
-def test_without_a_screen_there_is_no_server(words: list[str]) -> None:
+def test_headless_run_has_no_server(words: list[str]) -> None:
     launch = plan_launch(words, address="/s", settings=OURS, told="x")
 
     assert read_arguments(words).kind is Kind.HEADLESS
@@ -132,7 +132,7 @@ def test_without_a_screen_there_is_no_server(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["login"], ["--version"], ["mcp", "list"], ["exec", "--help"], ["-h"]])
-def test_what_is_no_session_is_left_alone(words: list[str]) -> None:
+def test_command_without_a_session_is_unchanged(words: list[str]) -> None:
     assert read_arguments(words).kind is Kind.OTHER
     assert plan_launch(words, address="/s", settings=OURS, told="x").arguments == tuple(words)
 
@@ -150,7 +150,7 @@ def test_what_is_no_session_is_left_alone(words: list[str]) -> None:
         (["-m", "resume"], "", False),
     ],
 )
-def test_the_conversation_that_goes_on_is_known(words: list[str], session: str, is_last: bool) -> None:
+def test_resumed_conversation_is_recognized(words: list[str], session: str, is_last: bool) -> None:
     asked = read_arguments(words)
 
     assert asked.kind is Kind.SCREEN
@@ -166,12 +166,12 @@ def test_the_conversation_that_goes_on_is_known(words: list[str], session: str, 
         (["exec", "do it"], ["exec", "do it"]),
     ],
 )
-def test_an_agent_that_is_resumed_goes_on_and_repeats_no_prompt(words: list[str], again: list[str]) -> None:
+def test_resumed_agent_continues_without_its_first_prompt(words: list[str], again: list[str]) -> None:
     assert list(resumed(words, SESSION)) == again
     assert list(resumed(words, "")) == words
 
 
-def test_our_tools_are_a_server_for_one_session() -> None:
+def test_tools_are_an_mcp_server_for_one_session() -> None:
     settings = launch_settings("/usr/bin/pal", '/home/a "b"')
 
     assert value_of(settings, "mcp_servers.palaver.command") == "/usr/bin/pal"
@@ -180,12 +180,12 @@ def test_our_tools_are_a_server_for_one_session() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_text_survives_being_a_setting(text: str) -> None:
+def test_any_text_survives_as_a_setting(text: str) -> None:
     assert value_of(setting("key", text), "key") == text
 
 
 @given(st.lists(st.text(max_size=10), max_size=6))
-def test_a_persons_arguments_are_always_there_as_they_were(words: list[str]) -> None:
+def test_user_arguments_are_always_kept_at_the_end(words: list[str]) -> None:
     launch = plan_launch(words, address="/s", settings=OURS, told="x")
 
     assert launch.arguments[len(launch.arguments) - len(words) :] == tuple(words)
@@ -200,11 +200,11 @@ def test_a_persons_arguments_are_always_there_as_they_were(words: list[str]) -> 
         ("", ""),
     ],
 )
-def test_what_settings_tell_every_agent_is_read(text: str, found: str) -> None:
+def test_instructions_in_the_settings_are_read(text: str, found: str) -> None:
     assert instructions_in(text) == found
 
 
-def test_what_an_agent_is_told_is_short() -> None:
+def test_instructions_are_short() -> None:
     told = f"{instructions('nova')}\n{shell_tip('/usr/local/bin/pal')}"
 
     assert len(told) / 3.5 < 300, "a token is three and a half characters, or more"

@@ -1,4 +1,4 @@
-"""Transcripts of Codex: what the real one wrote, and lines of every odd kind."""
+"""Transcripts of Codex: recorded ones, and unusual lines."""
 
 import json
 
@@ -19,7 +19,7 @@ def message(role: str, text: str, **fields: object) -> bytes:
     return item(type="message", role=role, content=[{"type": "input_text", "text": text}], **fields)
 
 
-def test_a_thread_with_tools_that_was_taken_up_again() -> None:
+def test_resumed_thread_with_tools_is_read() -> None:
     assert outline(READER, sample_lines("codex")) == [
         "user: list the files",
         "assistant: I look at the files first. | exec_command = notes.txt",
@@ -31,7 +31,7 @@ def test_a_thread_with_tools_that_was_taken_up_again() -> None:
     ]
 
 
-def test_what_hooks_put_in_and_compactions_are_there() -> None:
+def test_hook_context_and_compactions_are_included() -> None:
     found = outline(READER, sample_lines("codex-hooks"))
 
     assert found[:10] == [
@@ -85,11 +85,11 @@ def test_what_hooks_put_in_and_compactions_are_there() -> None:
         (b'{"type":"response_item","payload":{"type":"message","role":"us', []),
     ],
 )
-def test_a_line_is_read_for_what_it_is(given: bytes, shown: list[str]) -> None:
+def test_each_kind_of_line_is_read(given: bytes, shown: list[str]) -> None:
     assert outline(READER, [given]) == shown
 
 
-def test_arguments_are_read_and_what_is_half_of_them_stays_a_text() -> None:
+def test_arguments_are_parsed_and_incomplete_ones_stay_text() -> None:
     lines = [
         item(
             type="function_call", name="send", namespace="mcp__bus", arguments='{"to": "luna"}', call_id="1"
@@ -105,7 +105,7 @@ def test_arguments_are_read_and_what_is_half_of_them_stays_a_text() -> None:
     )
 
 
-def test_threads_are_looked_for_by_day_and_in_the_archive() -> None:
+def test_threads_are_searched_by_day_and_in_the_archive() -> None:
     places = codex_places("t1", {"HOME": "/home/pat", "CODEX_HOME": "/cx"})
 
     assert list(map(str, places)) == [

@@ -1,4 +1,4 @@
-"""The hooks that Codex is given for one session: its own hashes, and arguments that it reads as TOML."""
+"""Hooks for one Codex session: their trust hashes, and settings that Codex reads as TOML."""
 
 import tomllib
 
@@ -12,7 +12,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 
 
 def read(settings: tuple[str, ...]) -> dict[str, object]:
-    """Read settings as Codex does: each is a path and a value of TOML."""
+    """Parse settings as Codex does: each is a path and a TOML value."""
     found: dict[str, object] = {}
     for flag, word in zip(settings[::2], settings[1::2], strict=True):
         assert flag == "-c"
@@ -21,19 +21,19 @@ def read(settings: tuple[str, ...]) -> dict[str, object]:
     return found
 
 
-def test_a_hash_is_the_one_that_codex_makes() -> None:
+def test_trust_hash_is_the_one_of_codex() -> None:
     found = trusted_hash("/opt/pal", "/home/pat/.palaver", "SessionEnd")
 
-    # As Codex 0.166.0 said it itself for this hook.
+    # The value that Codex 0.166.0 reported for this hook.
     assert found == "sha256:3c774979fb9ee239560a77cac841fb3bdbd246cc87733d6a6fcfa0e62b746120"
 
 
-def test_only_hooks_that_codex_has_are_given() -> None:
+def test_session_hooks_are_a_subset_of_installed_hooks() -> None:
     assert set(EVENTS) < set(INSTALLED)
 
 
 @given(TEXTS, TEXTS)
-def test_each_hook_is_given_with_its_own_hash(pal: str, home: str) -> None:
+def test_each_hook_has_its_own_hash(pal: str, home: str) -> None:
     found = read(hook_settings(pal, home))
 
     states = found.pop("hooks.state")
@@ -47,5 +47,5 @@ def test_each_hook_is_given_with_its_own_hash(pal: str, home: str) -> None:
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_leave_for_one_program_is_none_for_another(pal: str, other: str, home: str) -> None:
+def test_digest_of_hooks_is_specific_to_the_program(pal: str, other: str, home: str) -> None:
     assert (hooks_digest(pal, home) == hooks_digest(other, home)) == (pal == other)

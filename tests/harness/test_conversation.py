@@ -1,4 +1,4 @@
-"""What the readers of transcripts share."""
+"""Code shared by all transcript readers."""
 
 import json
 
@@ -26,12 +26,12 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text()))
-def test_an_object_is_read_as_it_was_written(value: dict[str, object]) -> None:
+def test_object_is_read_as_it_was_written(value: dict[str, object]) -> None:
     assert read_object(json.dumps(value).encode() + b"\n") == value
 
 
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
-def test_whatever_is_read_can_be_written_again(line: bytes) -> None:
+def test_any_read_object_can_be_written_again(line: bytes) -> None:
     found = read_object(line)
 
     assert found is None or msgspec.json.decode(msgspec.json.encode(found)) == found
@@ -45,7 +45,7 @@ def test_whatever_is_read_can_be_written_again(line: bytes) -> None:
         (b'{"a":NaN,"b":[1.5,"\\ud800"]}', {"a": None, "b": [1.5, "\ufffd"]}),
     ],
 )
-def test_half_a_character_is_replaced(line: bytes, found: object) -> None:
+def test_invalid_characters_are_replaced(line: bytes, found: object) -> None:
     assert read_object(line) == found
 
 
@@ -63,7 +63,7 @@ def test_half_a_character_is_replaced(line: bytes, found: object) -> None:
         b'{"a": nonsense}',
     ],
 )
-def test_what_is_no_object_is_nothing(line: bytes) -> None:
+def test_line_without_an_object_is_ignored(line: bytes) -> None:
     assert read_object(line) is None
 
 
@@ -81,20 +81,20 @@ def test_what_is_no_object_is_nothing(line: bytes) -> None:
         (None, 0),
     ],
 )
-def test_a_moment_is_a_text_or_a_number(value: object, ms: int) -> None:
+def test_time_is_a_text_or_a_number(value: object, ms: int) -> None:
     assert moment_ms(value) == ms
 
 
-def test_what_stands_in_the_wrong_place_is_nothing() -> None:
+def test_values_of_the_wrong_type_are_empty() -> None:
     assert (mapping([]), items({}), word(5), texts_in(7)) == ({}, [], "", "")
     assert texts_in(["a", {"text": "b"}, {"text": 5}, None]) == "a\nb"
 
 
 def gathered(gathering: Gathering, *steps: object) -> list[Entry]:
-    """Run steps, each of which gives entries, and then ask for the rest."""
+    """Run steps that return entries, and append the remaining entries."""
     found: list[Entry] = []
     for step in steps:
-        found += step(gathering)  # type: ignore[operator]  # each is a function of the gathering
+        found += step(gathering)  # type: ignore[operator]  # each step is a function of the gathering
     return [*found, *gathering.rest()]
 
 
@@ -117,26 +117,26 @@ def outline(entries: list[Entry]) -> list[tuple[str, str, list[str | None]]]:
     return [(entry.role, entry.text, [tool.output for tool in entry.tools]) for entry in entries]
 
 
-def test_answers_find_their_calls_in_any_order() -> None:
+def test_results_are_matched_to_their_calls_in_any_order() -> None:
     found = gathered(Gathering(), call("m", "a", "b"), answer("b"), answer("a"))
 
     assert outline(found) == [("assistant", "", ["a done", "b done"])]
     assert found[0].whole == {"lines": [{"line": "m"}, {"line": "b"}, {"line": "a"}]}
 
 
-def test_what_the_system_says_before_an_answer_comes_behind_it() -> None:
+def test_system_text_before_a_result_comes_after_it() -> None:
     found = gathered(Gathering(), call("m", "a"), said("system", "mail"), answer("a"), said("system", "end"))
 
     assert outline(found) == [("assistant", "", ["a done"]), ("system", "mail", []), ("system", "end", [])]
 
 
-def test_a_person_does_not_wait_for_an_answer_which_then_stands_alone() -> None:
+def test_user_text_ends_the_wait_for_a_result() -> None:
     found = gathered(Gathering(), call("m", "a"), said("user", "stop"), answer("a"))
 
     assert outline(found) == [("assistant", "", [None]), ("user", "stop", []), ("tool", "", ["a done"])]
 
 
-def test_a_call_that_is_never_answered_holds_nothing_up_for_long() -> None:
+def test_call_without_a_result_does_not_delay_entries_for_long() -> None:
     gathering = Gathering()
     list(gathering.assistant("m", "", [("a", ToolCall(name="a"))], {}, 0))
 
@@ -145,7 +145,7 @@ def test_a_call_that_is_never_answered_holds_nothing_up_for_long() -> None:
     assert [entry.text for entry in given_out] == ["", *map(str, range(65)), *map(str, range(65, 100))]
 
 
-def test_lines_with_one_key_are_one_turn_and_another_key_begins_the_next() -> None:
+def test_lines_with_the_same_key_are_one_turn() -> None:
     found = gathered(Gathering(), call("m", "a"), answer("a"), call("m", "b"), call("n"), answer("x"))
 
     assert outline(found) == [

@@ -1,4 +1,4 @@
-"""The screen of GitHub Copilot CLI 1.0, as it was recorded: its composer and its dialogs."""
+"""The screen of GitHub Copilot CLI 1.0, as recorded: its composer and its dialogs."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def view(*lines: str, row: int) -> View:
         (("┃ Execute shell command",), SHELL, "!\nExecute shell command"),
     ],
 )
-def test_the_composer_is_the_frame_around_the_cursor(rows: tuple[str, ...], below: str, draft: str) -> None:
+def test_composer_is_the_frame_around_the_cursor(rows: tuple[str, ...], below: str, draft: str) -> None:
     assert read_composer(view(" ~/w", TOP, *rows, BOTTOM, below, row=2)) == draft
 
 
@@ -42,14 +42,14 @@ def test_the_composer_is_the_frame_around_the_cursor(rows: tuple[str, ...], belo
         ((TOP, "┃ a", "text"), 1),
     ],
 )
-def test_half_a_frame_is_no_composer(lines: tuple[str, ...], row: int) -> None:
+def test_incomplete_frame_is_not_a_composer(lines: tuple[str, ...], row: int) -> None:
     assert read_composer(view(*lines, row=row)) is None
 
 
-def test_a_frame_at_the_lower_edge_is_a_composer() -> None:
+def test_frame_at_the_lower_edge_is_a_composer() -> None:
     assert read_composer(view(TOP, "┃", BOTTOM, row=1)) == ""
 
 
-def test_a_dialog_is_seen() -> None:
+def test_dialog_is_recognized() -> None:
     for line in ("│ ❯ 1. Yes        │", "│ ↑/↓ to navigate · enter to select · esc to cancel │"):
         assert any(rule.search(f"text\n{line}") for rule in PROFILE.dialogs)

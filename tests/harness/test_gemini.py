@@ -1,4 +1,4 @@
-"""What is known of Gemini CLI's terminal beside its screen: titles, signs of work, keys."""
+"""The terminal of Gemini CLI apart from its screen: titles and signs of work."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from palaver.model.delivery import AgentState
         ("a shell", None),
     ],
 )
-def test_its_title_says_what_it_is_doing(title: str, state: AgentState | None) -> None:
+def test_title_shows_the_state(title: str, state: AgentState | None) -> None:
     found = [rule.state for rule in PROFILE.titles if rule.pattern.search(title)]
 
     assert found == ([] if state is None else [state])
@@ -30,5 +30,5 @@ def test_its_title_says_what_it_is_doing(title: str, state: AgentState | None) -
         ("✦ Compressing chat history", False),
     ],
 )
-def test_compressing_is_told_from_what_is_said_about_it(line: str, is_compacting: bool) -> None:
+def test_compression_is_distinguished_from_text_about_it(line: str, is_compacting: bool) -> None:
     assert any(pattern.search(line) for pattern in PROFILE.compacting) == is_compacting

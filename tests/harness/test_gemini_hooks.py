@@ -1,4 +1,4 @@
-"""What the hooks of Gemini CLI say, and what they are told."""
+"""Parsing of Gemini CLI hooks, and the replies to them."""
 
 import json
 
@@ -14,7 +14,7 @@ from palaver.model.delivery import AgentState
 BASE = {"session_id": "s1", "transcript_path": "/t.jsonl", "cwd": "/x"}
 
 
-def test_a_tool_says_its_command_and_the_file_that_it_changes() -> None:
+def test_tool_call_has_its_command_and_changed_file() -> None:
     shell = read_gemini_hook(
         "BeforeTool", {**BASE, "tool_name": "run_shell_command", "tool_input": {"command": "make\ntest"}}
     )
@@ -29,7 +29,7 @@ def test_a_tool_says_its_command_and_the_file_that_it_changes() -> None:
     assert (after.step, after.detail) == (Step.RESULT, "thinking")
 
 
-def test_a_permission_says_what_is_asked() -> None:
+def test_permission_request_names_the_command() -> None:
     details = {"type": "exec", "command": "touch x", "rootCommand": "touch"}
 
     news = read_gemini_hook(
@@ -51,23 +51,23 @@ def test_a_permission_says_what_is_asked() -> None:
         ("BeforeModel", Step.ASIDE),
     ],
 )
-def test_every_hook_has_its_place_in_a_conversation(event: str, step: Step) -> None:
+def test_each_hook_is_a_step_of_a_conversation(event: str, step: Step) -> None:
     assert read_gemini_hook(event, BASE).step is step
 
 
-def test_a_prompt_and_a_turn_that_a_hook_kept_going_are_told() -> None:
+def test_prompt_and_extended_turn_are_read() -> None:
     assert read_gemini_hook("BeforeAgent", {"prompt": "do it"}).prompt == "do it"
     assert read_gemini_hook("AfterAgent", {"stop_hook_active": True}).stop_active
     assert not read_gemini_hook("AfterAgent", {}).stop_active
 
 
 @pytest.mark.parametrize("event", ["PreCompress", "SessionEnd"])
-def test_what_proves_nothing_says_nothing_about_the_state(event: str) -> None:
+def test_hook_without_evidence_sets_no_state(event: str) -> None:
     assert read_gemini_hook(event, BASE).state is None
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_only_hooks_that_take_a_text_are_given_one(event: str) -> None:
+def test_context_is_returned_only_to_hooks_that_accept_it(event: str) -> None:
     said = hook_answer_object("gemini", event, context="mail")
 
     if event in CONTEXT_EVENTS:
@@ -76,7 +76,7 @@ def test_only_hooks_that_take_a_text_are_given_one(event: str) -> None:
         assert said == {}
 
 
-def test_a_turn_is_kept_from_ending_with_a_reason() -> None:
+def test_turn_end_is_blocked_with_a_reason() -> None:
     said = hook_answer_object("gemini", "AfterAgent", block_reason="mail")
 
     assert said == {"decision": "block", "reason": "mail"}
@@ -90,14 +90,14 @@ NAMES = st.sampled_from(
 
 
 @given(st.sampled_from(EVENTS), st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=2)))
-def test_whatever_is_in_a_hook_it_can_be_read(event: str, data: dict[str, object]) -> None:
+def test_any_hook_input_can_be_read(event: str, data: dict[str, object]) -> None:
     news = read_hook("gemini", event, json.dumps(data).encode())
 
     assert news is not None
     assert "\n" not in news.detail
 
 
-def test_the_tool_that_is_a_sub_agent_opens_and_closes_what_cannot_be_told_apart() -> None:
+def test_delegation_tool_marks_the_start_and_end_of_a_sub_agent() -> None:
     call = {"tool_name": "invoke_agent", "tool_input": {"agent_name": "codebase_investigator"}}
 
     assert read_gemini_hook("BeforeTool", call).delegates == 1
@@ -107,7 +107,7 @@ def test_the_tool_that_is_a_sub_agent_opens_and_closes_what_cannot_be_told_apart
     assert read_gemini_hook("BeforeTool", {"tool_name": "read_file"}).is_unmarked
 
 
-def test_a_turn_without_an_answer_proves_nothing_and_still_ends() -> None:
+def test_turn_without_a_response_proves_nothing_but_ends() -> None:
     failed = read_gemini_hook("AfterAgent", {"prompt_response": "[no response text]"})
     answered = read_gemini_hook("AfterAgent", {"prompt_response": "well"})
 
@@ -115,7 +115,7 @@ def test_a_turn_without_an_answer_proves_nothing_and_still_ends() -> None:
     assert (answered.step, answered.state, answered.is_failed) == (Step.TURN_END, AgentState.IDLE, False)
 
 
-def test_only_a_session_that_was_cleared_takes_no_text_when_it_starts() -> None:
+def test_only_a_cleared_session_takes_no_text_at_its_start() -> None:
     assert read_gemini_hook("SessionStart", {"source": "clear"}).is_deaf
     assert not read_gemini_hook("SessionStart", {"source": "startup"}).is_deaf
     assert not read_gemini_hook("BeforeAgent", {"source": "clear"}).is_deaf

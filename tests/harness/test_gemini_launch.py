@@ -1,4 +1,4 @@
-"""How Gemini CLI is started."""
+"""Starting Gemini CLI."""
 
 import json
 
@@ -34,7 +34,7 @@ def test_arguments_are_read_as_gemini_reads_them(words: str, call: GeminiCall) -
     assert read_gemini_args(words.split()) == call
 
 
-def test_a_session_is_gone_on_with_unless_another_is_named() -> None:
+def test_session_is_resumed_unless_another_is_named() -> None:
     assert gemini_args(["--yolo"], session="abc") == ["--resume", "abc", "--yolo"]
     assert gemini_args(["-r", "latest"], session="abc") == ["-r", "latest"]
     assert gemini_args(["--session-id", "x"], session="abc") == ["--session-id", "x"]
@@ -56,12 +56,12 @@ def test_a_session_is_gone_on_with_unless_another_is_named() -> None:
         ("-y -- hello", "-y"),
     ],
 )
-def test_what_was_said_first_is_not_said_again(words: str, kept: str) -> None:
+def test_resumed_conversation_drops_the_first_prompt(words: str, kept: str) -> None:
     assert gemini_args(words.split(), session="abc") == ["--resume", "abc", *kept.split()]
     assert gemini_args(words.split()) == words.split()
 
 
-def test_the_extension_has_every_hook_and_our_tools() -> None:
+def test_extension_contains_every_hook_and_our_tools() -> None:
     files = extension_files("/a b/pal")
 
     hooks = json.loads(files["hooks/hooks.json"])["hooks"]

@@ -1,4 +1,4 @@
-"""How a screen of Gemini CLI reads, line by line. Whole screens are recorded, in the agents' tests."""
+"""Reading a screen of Gemini CLI line by line. The agent tests use recorded full screens."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ def view(*lines: str, row: int, column: int = 3) -> View:
 
 
 def below(*lines: str) -> View:
-    """A screen with the cursor below all of it, as it is while a dialog is open."""
+    """A screen with the cursor below all lines, as while a dialog is open."""
     return view(*lines, "", row=len(lines), column=0)
 
 
@@ -48,9 +48,7 @@ def below(*lines: str) -> View:
         ((), 0, None),
     ],
 )
-def test_the_composer_is_the_frame_around_the_cursor(
-    lines: tuple[str, ...], row: int, draft: str | None
-) -> None:
+def test_composer_is_the_frame_around_the_cursor(lines: tuple[str, ...], row: int, draft: str | None) -> None:
     assert read_composer(view(*lines, row=row)) == draft
 
 
@@ -64,13 +62,11 @@ def test_the_composer_is_the_frame_around_the_cursor(
         (("Model:  hello", "User:  you"), None),
     ],
 )
-def test_for_screen_readers_the_composer_is_what_stands_last(
-    lines: tuple[str, ...], draft: str | None
-) -> None:
+def test_composer_is_last_in_screen_reader_mode(lines: tuple[str, ...], draft: str | None) -> None:
     assert read_composer(view(*lines, row=len(lines) - 1, column=40)) == draft
 
 
-def test_the_words_of_the_hint_typed_by_a_person_are_a_draft() -> None:
+def test_hint_text_typed_by_a_person_is_a_draft() -> None:
     assert read_composer(view(TOP, HINT, BOTTOM, row=1, column=37)) == HINT[3:]
 
 
@@ -90,18 +86,20 @@ def test_the_words_of_the_hint_typed_by_a_person_are_a_draft() -> None:
         (("│ the top of it is gone", "│ Press Esc to exit.", END), "dialog: the top of it is gone"),
     ],
 )
-def test_a_dialog_is_named_and_told_from_what_was_said(lines: tuple[str, ...], name: str | None) -> None:
+def test_dialog_is_named_and_distinguished_from_conversation_text(
+    lines: tuple[str, ...], name: str | None
+) -> None:
     assert read_dialog(below(*lines)) == name
 
 
-def test_where_there_is_a_composer_no_dialog_is_open_whatever_was_said() -> None:
+def test_composer_means_that_no_dialog_is_open() -> None:
     said = ("✦ choose:", " ● 1. Allow once", "   2. never")
 
     assert read_dialog(below(*said)) is not None
     assert read_dialog(view(*said, TOP, HINT, BOTTOM, row=4)) is None
 
 
-def test_a_limit_is_asked_about_with_its_end_and_what_can_be_chosen() -> None:
+def test_usage_limit_dialog_shows_its_reset_time_and_choices() -> None:
     lines = (
         *(EDGE, "│ Usage limit reached for all Pro models.", "│ Access resets at 3:00 PM UTC."),
         *("│ /model to switch models.", "│ ● 1. Switch to flash", "│   2. Stop", END),
@@ -120,9 +118,7 @@ def test_a_limit_is_asked_about_with_its_end_and_what_can_be_chosen() -> None:
         (("✕ [API Error: over quota]",), None),
     ],
 )
-def test_a_turn_that_ended_for_want_of_allowance_says_until_when(
-    error: tuple[str, ...], said: str | None
-) -> None:
+def test_turn_ended_by_a_usage_limit_shows_the_reset_time(error: tuple[str, ...], said: str | None) -> None:
     lines = (*error, "", "ℹ This request failed. Press F12", "  for more", RULE, TOP, HINT, BOTTOM)
 
     found = read_limit(view(*lines, row=len(lines) - 2))
@@ -140,11 +136,11 @@ def test_a_turn_that_ended_for_want_of_allowance_says_until_when(
         ("✦ your daily quota", TOP, HINT, BOTTOM),
     ],
 )
-def test_another_error_and_what_came_after_it_are_no_limit(lines: tuple[str, ...]) -> None:
+def test_other_errors_and_later_output_are_not_a_usage_limit(lines: tuple[str, ...]) -> None:
     assert read_limit(view(*lines, row=len(lines) - 2)) == ""
 
 
-def test_without_a_composer_nothing_is_said_of_a_limit() -> None:
+def test_no_usage_limit_is_reported_without_a_composer() -> None:
     assert read_limit(below("✕ [API Error: daily quota]")) == ""
 
 
@@ -170,9 +166,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES | st.text(max_size=8), max_size=12), st.integers(0, 12), st.integers(0, 40))
-def test_whatever_is_on_a_screen_it_can_be_read_and_is_empty_only_with_the_hint(
-    lines: list[str], row: int, column: int
-) -> None:
+def test_any_screen_can_be_read_without_contradictions(lines: list[str], row: int, column: int) -> None:
     shown = view(*lines, row=row, column=column)
 
     composer, dialog, limit = read_composer(shown), read_dialog(shown), read_limit(shown)

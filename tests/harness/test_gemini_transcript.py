@@ -1,4 +1,4 @@
-"""Transcripts of Gemini CLI: what the real one wrote, and records of every odd kind."""
+"""Transcripts of Gemini CLI: recorded ones, and unusual records."""
 
 import json
 
@@ -19,7 +19,7 @@ def user(key: str, text: str) -> dict[str, object]:
     return {"id": key, "type": "user", "content": [{"text": text}]}
 
 
-def test_a_session_with_tools_that_was_taken_up_again_twice() -> None:
+def test_session_with_tools_resumed_twice_is_read() -> None:
     assert outline(READER, sample_lines("gemini")) == [
         "user: list the files",
         "assistant: I look at the files first. | run_shell_command = <untrusted_context> Output: notes.txt "
@@ -34,7 +34,7 @@ def test_a_session_with_tools_that_was_taken_up_again_twice() -> None:
     ]
 
 
-def test_what_hooks_put_in_is_there() -> None:
+def test_hook_context_is_included() -> None:
     found = outline(READER, sample_lines("gemini-hooks"))
 
     assert found[0] == "user: <hook_context>[pal message from: luna] SessionStart</hook_co"
@@ -42,7 +42,7 @@ def test_what_hooks_put_in_is_there() -> None:
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_document_of_an_older_version_is_read_as_a_whole(indent: int | None) -> None:
+def test_document_of_an_older_version_is_read_as_a_whole(indent: int | None) -> None:
     answer = {"id": "2", "type": "gemini", "content": "ho", "timestamp": "2026-11-15T11:44:26Z"}
     whole = {"sessionId": "s", "projectHash": "p", "messages": [user("1", "hi"), answer, 5]}
     lines = (json.dumps(whole, indent=indent) + "\n").encode().splitlines(keepends=True)
@@ -50,13 +50,13 @@ def test_a_document_of_an_older_version_is_read_as_a_whole(indent: int | None) -
     assert outline(READER, lines) == ["user: hi", "assistant: ho"]
 
 
-def test_a_document_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_document_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemini_transcript, "LIMIT_DOCUMENT_BYTES", 10)
 
     assert outline(READER, [b"{\n", b'"messages": [\n', b"]}\n"]) == []
 
 
-def test_an_answer_that_is_written_again_is_one_entry_with_the_newest_content() -> None:
+def test_rewritten_response_is_one_entry_with_the_newest_content() -> None:
     lines = [
         record(id="1", type="gemini", content="so"),
         record(id="i", type="info", content="a tool runs"),
@@ -75,7 +75,7 @@ def test_an_answer_that_is_written_again_is_one_entry_with_the_newest_content() 
     ]
 
 
-def test_calls_may_stand_in_the_content_and_results_in_what_was_shown() -> None:
+def test_calls_in_the_content_and_shown_results_are_read() -> None:
     content = [{"text": "look"}, {"functionCall": {"id": "c", "name": "ls", "args": {}}}]
     shown = [{"name": "cat", "status": "cancelled", "resultDisplay": "stopped"}]
     lines = [
@@ -86,7 +86,7 @@ def test_calls_may_stand_in_the_content_and_results_in_what_was_shown() -> None:
     assert outline(READER, lines) == ["assistant: look | ls = -", "assistant:  | cat ! stopped"]
 
 
-def test_a_history_given_anew_adds_only_what_is_new() -> None:
+def test_rewritten_history_adds_only_new_messages() -> None:
     lines = [
         record(**user("1", "one")),
         record(**{"$set": {"messages": [user("1", "one"), user("2", "two"), "x"]}}),
@@ -108,11 +108,11 @@ def test_a_history_given_anew_adds_only_what_is_new() -> None:
     "line",
     [b"", b"5\n", b'{"id": 5}\n', b'{"$set": []}\n', b'{"id": "1", "type": "gem', b'{"messages": {}}\n'],
 )
-def test_what_is_no_record_is_passed_over(line: bytes) -> None:
+def test_invalid_record_is_skipped(line: bytes) -> None:
     assert outline(READER, [line]) == []
 
 
-def test_sessions_are_looked_for_by_the_start_of_their_id() -> None:
+def test_sessions_are_searched_by_the_start_of_their_id() -> None:
     places = gemini_places("4fde1e98-be8c", {"HOME": "/home/pat", "GEMINI_CLI_HOME": "/home/pat"})
 
     assert list(map(str, places)) == [

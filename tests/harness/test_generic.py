@@ -1,4 +1,4 @@
-"""How a program looks that nobody knows."""
+"""The screen of an unknown program."""
 
 import pytest
 
@@ -22,9 +22,9 @@ from palaver.harness.generic import PROFILE
         ("use y/n or not> ", False),
     ],
 )
-def test_a_question_is_known_by_how_its_line_ends(line: str, is_question: bool) -> None:
+def test_question_is_recognized_by_the_end_of_its_line(line: str, is_question: bool) -> None:
     assert any(rule.search(line) for rule in (*PROFILE.prompts, *PROFILE.questions)) == is_question
 
 
-def test_it_has_no_composer_rule() -> None:
+def test_generic_profile_has_no_composer_rule() -> None:
     assert PROFILE.read_composer is None

@@ -1,4 +1,4 @@
-"""What hooks say about the state of an agent."""
+"""The agent state that each hook implies."""
 
 import pytest
 
@@ -33,11 +33,11 @@ ACTIVE, BLOCKED, IDLE = AgentState.ACTIVE, AgentState.BLOCKED, AgentState.IDLE
         ("PreCompress", ACTIVE, "compacting"),
     ],
 )
-def test_an_event_says_what_the_agent_does(event: str, state: AgentState, reason: str) -> None:
+def test_event_sets_the_state(event: str, state: AgentState, reason: str) -> None:
     assert hook_state(event) == (state, reason)
 
 
-def test_a_decision_may_stand_beside_the_event() -> None:
+def test_decision_may_be_separate_from_the_event() -> None:
     assert hook_state("permission_decision", "ask_user") == (BLOCKED, "permission")
 
 
@@ -51,11 +51,11 @@ def test_a_decision_may_stand_beside_the_event() -> None:
         ("", None),
     ],
 )
-def test_a_notification_counts_by_its_kind(kind: str, found: tuple[AgentState, str] | None) -> None:
+def test_notification_counts_by_its_type(kind: str, found: tuple[AgentState, str] | None) -> None:
     assert hook_state("Notification", kind) == found
 
 
 @pytest.mark.parametrize("event", ["", "FileChanged", "stop", "Stop2"])
-def test_an_event_that_is_not_in_the_table_says_nothing(event: str) -> None:
+def test_unknown_event_sets_no_state(event: str) -> None:
     assert event not in HOOK_STATES
     assert hook_state(event) is None

@@ -1,4 +1,4 @@
-"""Hooks of all harnesses: what cannot be read is no news, and nothing ever raises."""
+"""Hooks of all harnesses: unreadable input is ignored, and nothing raises."""
 
 import json
 
@@ -25,19 +25,17 @@ EVENTS = st.sampled_from(["SessionStart", "PreToolUse", "Stop", "StopFailure", "
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"x"', b"\xff{}", b"[" * 100_000])
-def test_what_is_no_object_is_no_news(data: bytes) -> None:
+def test_input_that_is_not_an_object_is_ignored(data: bytes) -> None:
     assert read_hook("claude", "Stop", data) is None
 
 
 @pytest.mark.parametrize(("harness", "event"), [("nobody", "Stop"), ("claude", ""), ("claude", "x" * 65)])
-def test_a_harness_or_event_that_cannot_be_is_no_news(harness: str, event: str) -> None:
+def test_unknown_harness_or_invalid_event_is_ignored(harness: str, event: str) -> None:
     assert read_hook(harness, event, b"{}") is None
 
 
 @given(EVENTS, st.dictionaries(FIELDS, JSON))
-def test_whatever_the_members_of_an_input_are_it_can_be_read_and_written_down(
-    event: str, data: dict[str, object]
-) -> None:
+def test_any_hook_input_can_be_read_and_stored(event: str, data: dict[str, object]) -> None:
     news = read_hook("claude", event, json.dumps(data).encode())
 
     assert news is not None
@@ -47,14 +45,14 @@ def test_whatever_the_members_of_an_input_are_it_can_be_read_and_written_down(
 
 
 @given(st.text(), st.integers(1, 50))
-def test_one_line_is_short_and_holds_nothing_that_is_refused(text: str, limit: int) -> None:
+def test_one_line_is_short_and_valid_text(text: str, limit: int) -> None:
     shown = one_line(text, limit)
 
     assert len(shown) <= limit
     check_text(shown)
 
 
-def test_only_who_can_say_something_says_it() -> None:
+def test_reply_is_empty_unless_the_hook_accepts_it() -> None:
     assert hook_answer_object("claude", "Stop", block_reason="go on")["decision"] == "block"
     assert hook_answer_object("claude", "Stop") == {}
     assert hook_answer_object("claude", "SessionEnd", context="x") == {}

@@ -1,4 +1,4 @@
-"""What an agent is told is short, has its name, and only commands that there are."""
+"""Instructions for an agent are short, contain its name, and use only existing commands."""
 
 import re
 
@@ -11,12 +11,12 @@ LIMIT_TOKENS = 300
 
 
 @pytest.mark.parametrize("is_woken", [True, False])
-def test_the_instructions_are_short_and_name_the_agent_and_five_commands(is_woken: bool) -> None:
+def test_instructions_are_short_and_name_the_agent_and_five_commands(is_woken: bool) -> None:
     text = instructions("api-nova", is_woken=is_woken)
 
     commands = re.findall(r"^- pal ([a-z]+(?: [a-z]+)?)", text, re.MULTILINE)
     known = {" ".join(command.path) for command in COMMANDS}
-    # Nobody's tokens are longer than what stands between two blanks or signs; most are about that long.
+    # Upper bound of the token count: a word or a sign is about one token.
     assert len(re.findall(r"\w+|[^\w\s]", text)) < LIMIT_TOKENS
     assert len(text) / 4 < LIMIT_TOKENS
     assert "You are api-nova" in text
@@ -24,7 +24,7 @@ def test_the_instructions_are_short_and_name_the_agent_and_five_commands(is_woke
     assert all(command in known or command.split()[0] in known for command in commands)
 
 
-def test_only_an_agent_that_something_wakes_is_told_to_end_its_turn_and_wait() -> None:
+def test_only_an_agent_that_can_be_woken_should_end_its_turn_and_wait() -> None:
     woken, alone = (instructions("nova", is_woken=is_woken).splitlines()[-1] for is_woken in (True, False))
 
     assert woken.endswith("end your turn, and you are woken.")
@@ -32,12 +32,12 @@ def test_only_an_agent_that_something_wakes_is_told_to_end_its_turn_and_wait() -
     assert alone.endswith("wait with: pal recv --wait")
 
 
-def test_what_may_never_have_been_read_is_told_by_its_numbers() -> None:
+def test_unconfirmed_messages_are_listed_by_number() -> None:
     assert "maybe never read: #3, #8" in instructions("nova", unsure=[3, 8])
     assert "#20, #21" not in instructions("nova", unsure=range(1, 30))
 
 
-def test_a_sub_agent_is_told_whose_it_is_and_how_to_speak_under_its_own_name() -> None:
+def test_sub_agent_instructions_name_its_parent_and_its_own_commands() -> None:
     text = subagent_instructions("nova_reviewer_1", "nova")
 
     commands = re.findall(r"^- pal (?:--as nova_reviewer_1 )?([a-z]+)", text, re.MULTILINE)

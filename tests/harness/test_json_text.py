@@ -1,4 +1,4 @@
-"""JSON is read as everybody reads it, with the place of everything in it."""
+"""Standard JSON parsing, with the text position of every value."""
 
 import json
 
@@ -17,7 +17,7 @@ values = st.recursive(
 
 
 @given(values, st.sampled_from([None, 0, 1, 4, "\t"]), st.booleans())
-def test_a_document_is_read_as_everybody_reads_it(
+def test_document_is_read_like_the_standard_parser_reads_it(
     value: object, indent: int | str | None, is_ascii: bool
 ) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=is_ascii)
@@ -29,7 +29,7 @@ def test_a_document_is_read_as_everybody_reads_it(
 
 
 @given(st.text() | st.text('{}[]",:/* \n1a\\'))
-def test_what_nobody_else_reads_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     try:
         expected = json.loads(text)
     except (ValueError, RecursionError):
@@ -45,7 +45,7 @@ def test_what_nobody_else_reads_is_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.text(), values), values, st.sampled_from([None, 2, "\t"]), st.text(min_size=1))
-def test_what_is_put_in_can_be_taken_out(
+def test_added_member_can_be_removed_without_a_trace(
     document: dict[str, object], value: object, indent: int | str | None, name: str
 ) -> None:
     document.pop(name, None)
@@ -60,7 +60,7 @@ def test_what_is_put_in_can_be_taken_out(
     assert remove_part(added, holder, len(holder.parts) - 1) == text
 
 
-def test_of_two_members_with_one_name_the_last_counts() -> None:
+def test_last_of_two_members_with_the_same_name_counts() -> None:
     node = parse_json('{"a": 1, "a": 2}')
 
     part = node.get("a")
@@ -80,7 +80,7 @@ def test_of_two_members_with_one_name_the_last_counts() -> None:
         ("{/* open", Dialect(comments=True), False),
     ],
 )
-def test_dialects_allow_what_they_say(text: str, dialect: Dialect, *, is_read: bool) -> None:
+def test_dialects_allow_comments_and_trailing_commas(text: str, dialect: Dialect, *, is_read: bool) -> None:
     if is_read:
         parse_json(text, dialect)
     else:

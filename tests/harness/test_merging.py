@@ -1,4 +1,4 @@
-"""Adding to somebody's settings and taking it out again leaves them as they were, to the last byte."""
+"""Adding to the settings of a user and removing it again restores them byte for byte."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ comments = st.sampled_from(["", "// mine\n", "/* mine */", " /* a\n b */ "])
 
 @st.composite
 def written(draw: st.DrawFn, value: object, *, is_relaxed: bool) -> str:
-    """Any way to write a document."""
+    """Write a document in any valid form."""
 
     def gap() -> str:
         said = draw(blanks)
@@ -84,17 +84,17 @@ def check_both_ways(text: str, dialect: Dialect, additions: Sequence[Addition] =
 
 
 @given(plain_texts)
-def test_what_was_added_to_a_document_is_taken_out_without_a_trace(text: str) -> None:
+def test_addition_is_removed_without_a_trace(text: str) -> None:
     check_both_ways(text, Dialect())
 
 
 @given(relaxed_texts)
-def test_comments_and_last_commas_stay_where_they_were(text: str) -> None:
+def test_comments_and_trailing_commas_are_kept(text: str) -> None:
     check_both_ways(text, RELAXED)
 
 
 @given(documents, st.dictionaries(st.text(min_size=8), values, min_size=1, max_size=2))
-def test_what_somebody_adds_meanwhile_stays(before: dict[str, object], more: dict[str, object]) -> None:
+def test_later_changes_of_the_user_are_kept(before: dict[str, object], more: dict[str, object]) -> None:
     added = merged_json(json.dumps(before, indent=2), ADDED)
     changed = {**json.loads(added.text), **more}
 
@@ -105,14 +105,14 @@ def test_what_somebody_adds_meanwhile_stays(before: dict[str, object], more: dic
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\n\n"])
-def test_a_document_that_was_not_there_is_none_again(text: str) -> None:
+def test_document_created_by_us_is_removed(text: str) -> None:
     added = merged_json(text, ADDED)
 
     assert json.loads(added.text)["mcpServers"] == {"palaver": {"command": "pal", "args": ["mcp"]}}
     assert unmerged_json(added.text, ADDED, added.made).text == (text or None)
 
 
-def test_a_comment_stays_on_its_line() -> None:
+def test_comment_stays_on_its_line() -> None:
     text = '{\n  "mcpServers": {\n    "mine": {} // my own\n  }\n}\n'
 
     added = merged_json(text, ADDED[1:], RELAXED)
@@ -120,7 +120,7 @@ def test_a_comment_stays_on_its_line() -> None:
     assert '"mine": {}, // my own\n    "palaver": {\n' in added.text
 
 
-def test_an_entry_of_ours_is_known_by_what_it_runs() -> None:
+def test_our_entry_is_recognized_by_its_command() -> None:
     added = merged_json("{}", ADDED)
     theirs = {"type": "command", "command": "theirs"}
     document = json.loads(added.text)
@@ -133,7 +133,7 @@ def test_an_entry_of_ours_is_known_by_what_it_runs() -> None:
     assert json.loads(removed.text) == {"hooks": {"AfterTool": [{"hooks": [theirs]}]}}
 
 
-def test_what_is_gone_already_is_said() -> None:
+def test_missing_entries_are_reported() -> None:
     removed = unmerged_json('{"hooks": {"AfterTool": []}}', ADDED)
 
     assert removed.missing == ("mcpServers.palaver", "hooks.AfterTool")
@@ -159,13 +159,13 @@ def test_what_is_gone_already_is_said() -> None:
         ("[" * 5000, "line 1 is no JSON"),
     ],
 )
-def test_what_cannot_be_added_to_is_refused(text: str, words: str) -> None:
+def test_unsuitable_document_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         merged_json(text, ADDED)
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \r\n", "\ufeff"])
-def test_in_a_blank_file_is_nothing_of_ours(text: str) -> None:
+def test_blank_file_contains_no_entry_of_ours(text: str) -> None:
     removed = unmerged_json(text, ADDED)
 
     assert removed.text == text

@@ -1,4 +1,4 @@
-"""A table of ours in somebody's TOML: it goes in and out, whatever else was written to the file meanwhile."""
+"""Our table in a TOML file of a user: added and removed, whatever else was written in between."""
 
 import tomllib
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ tomls = st.sampled_from(
 
 
 @given(st.lists(tomls, max_size=2).map("".join))
-def test_a_table_of_toml_is_taken_out_without_a_trace(text: str) -> None:
+def test_table_is_removed_without_a_trace(text: str) -> None:
     before = _read(text)
     assume(before is not None)
 
@@ -44,7 +44,7 @@ def test_a_table_of_toml_is_taken_out_without_a_trace(text: str) -> None:
     assert unmerged_toml(added.text, "codex", TABLE, added.made).text == (text or None)
 
 
-# Foreign tables, as another program may write them. They name no table twice, in whatever order they come.
+# Foreign tables as another program may write them. No table name repeats, in any order.
 foreign = st.permutations(
     [
         '[projects."/x [mcp_servers.palaver]"]\ntrust_level = "trusted"\n',
@@ -76,7 +76,7 @@ ends = st.sampled_from(["", f"{END}\n", f"{END}"])
 
 
 @given(foreign, st.data(), below, inside, begins, ends, st.booleans(), st.sampled_from(["", "\n", "\n\n"]))
-def test_foreign_tables_survive_wherever_they_stand_and_ours_never_does(
+def test_foreign_tables_are_kept_anywhere_and_ours_is_removed(
     tables: Sequence[str],
     data: st.DataObject,
     more: Sequence[str],
@@ -117,11 +117,11 @@ def test_foreign_tables_survive_wherever_they_stand_and_ours_never_does(
         ("mcp_servers = 1", False),
     ],
 )
-def test_a_table_is_there_when_it_holds_all_of_ours(text: str, *, is_there: bool) -> None:
+def test_table_is_found_when_it_contains_all_our_settings(text: str, *, is_there: bool) -> None:
     assert has_toml(text, TABLE, LINES) is is_there
 
 
-def test_what_somebody_adds_behind_a_table_stays() -> None:
+def test_later_table_is_kept() -> None:
     added = merged_toml("a = 1\n", "codex", TABLE, LINES)
 
     removed = unmerged_toml(f"{added.text}\n[b]\nc = 2\n", "codex", TABLE, added.made)
@@ -129,7 +129,7 @@ def test_what_somebody_adds_behind_a_table_stays() -> None:
     assert removed.text == "a = 1\n\n[b]\nc = 2\n"
 
 
-def test_what_is_added_behind_a_file_without_a_last_newline_stays_on_its_own_line() -> None:
+def test_later_table_stays_on_its_own_line() -> None:
     added = merged_toml("a = 1", "codex", TABLE, LINES)
 
     removed = unmerged_toml(f"{added.text}[b]\nc = 2\n", "codex", TABLE, added.made)
@@ -137,7 +137,7 @@ def test_what_is_added_behind_a_file_without_a_last_newline_stays_on_its_own_lin
     assert removed.text == "a = 1\n[b]\nc = 2\n"
 
 
-def test_what_codex_writes_into_the_block_of_an_earlier_version_stays() -> None:
+def test_tables_inside_the_block_of_an_earlier_version_are_kept() -> None:
     made = (Made(path=(TABLE,), inside="\n"),)
     theirs = (
         '\n[projects]\n\n[projects."/x"]\ntrust_level = "trusted"\n\n[mcp_servers.other]\ncommand = "o"\n'
@@ -148,7 +148,7 @@ def test_what_codex_writes_into_the_block_of_an_earlier_version_stays() -> None:
     assert removed.text == f'model = "x"\n{theirs}'
 
 
-def test_the_block_of_an_earlier_version_is_taken_out_without_a_trace() -> None:
+def test_block_of_an_earlier_version_is_removed_without_a_trace() -> None:
     made = (Made(path=(TABLE,), inside="\n"),)
 
     removed = unmerged_toml(f'model = "x"\n\n{BEGIN}\n{OURS}{END}\n', "codex", TABLE, made)
@@ -156,7 +156,7 @@ def test_the_block_of_an_earlier_version_is_taken_out_without_a_trace() -> None:
     assert removed.text == 'model = "x"\n'
 
 
-def test_a_table_whose_comment_was_dropped_is_taken_out() -> None:
+def test_table_without_its_comment_is_removed() -> None:
     added = merged_toml('model = "x"\n', "codex", TABLE, LINES)
     rewritten = f'model = "x"\n\n[mcp_servers.docs]\ncommand = "d"\n\n{OURS}'
 
@@ -166,7 +166,7 @@ def test_a_table_whose_comment_was_dropped_is_taken_out() -> None:
     assert removed.missing == ()
 
 
-def test_a_comment_behind_the_last_setting_stays() -> None:
+def test_comment_after_the_last_setting_is_kept() -> None:
     removed = unmerged_toml(f"{OURS}\n# about b\n[b]\n", "codex", TABLE)
 
     assert removed.text == "\n# about b\n[b]\n"
@@ -183,13 +183,13 @@ def test_a_comment_behind_the_last_setting_stays() -> None:
         "a = ",
     ],
 )
-def test_what_cannot_be_cut_out_is_refused(text: str) -> None:
+def test_table_that_cannot_be_cut_out_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"remove it yourself|no TOML"):
         unmerged_toml(text, "codex", TABLE)
 
 
 @pytest.mark.parametrize("text", ["a = 1\n", "", " \r\n", f"{END}\n"])
-def test_a_table_that_is_gone_already_is_said(text: str) -> None:
+def test_missing_table_is_reported(text: str) -> None:
     assert unmerged_toml(text, "codex", TABLE).missing == (TABLE,)
 
 
@@ -204,7 +204,7 @@ def test_a_table_that_is_gone_already_is_said(text: str) -> None:
         ('mcp_servers = "x"\n', "mcp_servers is no table"),
     ],
 )
-def test_toml_that_cannot_be_added_to_is_refused(text: str, words: str) -> None:
+def test_unsuitable_toml_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         merged_toml(text, "codex", TABLE, LINES)
 
@@ -217,5 +217,5 @@ def _read(text: str) -> dict[str, object] | None:
 
 
 def _shown(value: object) -> object:
-    """What is no number equals nothing, not even itself: written out it does."""
+    """Return a comparable form: NaN does not equal itself, but its text does."""
     return {name: _shown(one) for name, one in value.items()} if isinstance(value, dict) else repr(value)

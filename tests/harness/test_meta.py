@@ -25,7 +25,7 @@ _json = st.recursive(
         {"palaver/session": "t-1"},
     ],
 )
-def test_a_call_names_its_session_where_its_harness_puts_it(meta: dict[str, object]) -> None:
+def test_session_is_found_in_each_known_field(meta: dict[str, object]) -> None:
     assert session_in_meta(meta) == "t-1"
 
 
@@ -42,7 +42,7 @@ def test_a_call_names_its_session_where_its_harness_puts_it(meta: dict[str, obje
         {"x-codex-turn-metadata": "[1]"},
     ],
 )
-def test_what_names_no_session_is_nothing(meta: dict[str, object] | None) -> None:
+def test_meta_without_a_session_has_no_session(meta: dict[str, object] | None) -> None:
     assert session_in_meta(meta) == ""
 
 
@@ -51,16 +51,16 @@ def test_what_names_no_session_is_nothing(meta: dict[str, object] | None) -> Non
         st.sampled_from(["threadId", "x-codex-turn-metadata", "palaver/session"]) | st.text(), _json
     )
 )
-def test_whatever_a_client_puts_there_gives_a_text(meta: dict[str, object]) -> None:
+def test_any_meta_can_be_read(meta: dict[str, object]) -> None:
     assert isinstance(session_in_meta(meta), str)
 
 
-def test_a_call_of_claude_code_has_its_id_in_the_meta() -> None:
+def test_claude_call_id_is_read_from_the_meta() -> None:
     assert call_in_meta({"claudecode/toolUseId": "toolu_1", "progressToken": 2}) == "toolu_1"
     assert [call_in_meta(meta) for meta in (None, {}, {"claudecode/toolUseId": 7})] == ["", "", ""]
 
 
-def test_a_session_among_the_arguments_is_taken_out_of_them() -> None:
+def test_session_is_removed_from_the_arguments() -> None:
     assert session_in_arguments({"text": "hello", "palaver_session": "ses_1"}) == ("ses_1", {"text": "hello"})
     assert session_in_arguments({"text": "hello", "palaver_session": 7}) == ("", {"text": "hello"})
     assert session_in_arguments({"text": "hello"}) == ("", {"text": "hello"})

@@ -1,4 +1,4 @@
-"""How OpenCode looks: its composer and its dialogs. Whole screens are recorded, in the agents' tests."""
+"""The screen of OpenCode: its composer and its dialogs. The agent tests use recorded full screens."""
 
 import pytest
 
@@ -25,13 +25,11 @@ def view(*lines: str, row: int, column: int = 5) -> View:
         (("", "", EDGE), 1, None),
     ],
 )
-def test_the_composer_is_the_block_above_the_edge(
-    lines: tuple[str, ...], row: int, draft: str | None
-) -> None:
+def test_composer_is_the_block_above_the_edge(lines: tuple[str, ...], row: int, draft: str | None) -> None:
     assert read_composer(view(*lines, row=row)) == draft
 
 
-def test_the_words_of_the_hint_typed_by_a_person_are_a_draft() -> None:
+def test_hint_text_typed_by_a_person_is_a_draft() -> None:
     typed = view("  ┃", "  ┃  Ask anything…", "  ┃", AGENT, EDGE, row=1, column=18)
 
     assert read_composer(typed) == "Ask anything…"
@@ -45,9 +43,9 @@ def test_the_words_of_the_hint_typed_by_a_person_are_a_draft() -> None:
         ("     Permission required? Allow once or Reject.", False),
     ],
 )
-def test_a_dialog_is_told_from_what_was_said(text: str, is_dialog: bool) -> None:
+def test_dialog_is_distinguished_from_conversation_text(text: str, is_dialog: bool) -> None:
     assert any(pattern.search(text) for pattern in PROFILE.dialogs) == is_dialog
 
 
-def test_two_presses_of_escape_are_one_interrupt() -> None:
+def test_interrupt_is_two_presses_of_escape() -> None:
     assert (PROFILE.interrupt.keys, PROFILE.interrupt.presses, PROFILE.interrupt.most) == (b"\x1b", 2, 1)

@@ -1,4 +1,4 @@
-"""How OpenCode is started."""
+"""Starting OpenCode."""
 
 import json
 
@@ -68,7 +68,7 @@ def test_only_a_run_ends_with_its_turn(words: str, is_it: bool) -> None:
         st.sampled_from(["-s", "--port", "x", "-c", "--", "run", "--agent=plan", "", "=", "-"]), max_size=6
     )
 )
-def test_a_persons_arguments_stay_in_their_order(words: list[str]) -> None:
+def test_arguments_of_the_user_keep_their_order(words: list[str]) -> None:
     began = read_arguments(words)
 
     given = launch_arguments(words, began, 4096)
@@ -77,7 +77,7 @@ def test_a_persons_arguments_stay_in_their_order(words: list[str]) -> None:
     assert began.port or given[:2] == ("--port", "4096")
 
 
-def test_a_session_is_gone_on_with_unless_another_is_named() -> None:
+def test_session_is_resumed_unless_another_is_named() -> None:
     assert resumed(("--agent", "plan"), "ses_1") == ("--session", "ses_1", "--agent", "plan")
     assert resumed(("-c",), "ses_1") == ("-c",)
     assert resumed(("-s", "ses_2"), "ses_1") == ("-s", "ses_2")
@@ -85,7 +85,7 @@ def test_a_session_is_gone_on_with_unless_another_is_named() -> None:
     assert resumed((), "") == ()
 
 
-def test_all_that_is_added_is_in_the_environment() -> None:
+def test_all_additions_are_in_the_environment() -> None:
     added = launch_environment({}, password="secret", mcp=MCP, instructions="/x/told.md")
 
     assert added[PASSWORD] == "secret"
@@ -95,7 +95,7 @@ def test_all_that_is_added_is_in_the_environment() -> None:
     }
 
 
-def test_what_a_person_has_set_stays() -> None:
+def test_settings_of_the_user_are_kept() -> None:
     theirs = {"mcp": {"palaver": {"enabled": False}, "x": {}}, "instructions": ["mine.md"], "theme": "dark"}
     environment = {CONTENT: json.dumps(theirs), PASSWORD: "theirs"}
 
@@ -106,7 +106,7 @@ def test_what_a_person_has_set_stays() -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "7"])
-def test_settings_that_cannot_be_read_are_left_alone(content: str) -> None:
+def test_unreadable_settings_are_left_alone(content: str) -> None:
     added = launch_environment({CONTENT: content}, password="secret", mcp=MCP, instructions="")
 
     assert added == {PASSWORD: "secret"}
@@ -117,7 +117,7 @@ NEW = ("1.17.18", "1.18.33", "2.0.0-beta", "")
 
 
 @pytest.mark.parametrize("version", OLD + NEW)
-def test_a_version_that_cannot_be_run_is_named_with_the_oldest_that_can(version: str) -> None:
+def test_old_version_is_reported_with_the_oldest_supported_one(version: str) -> None:
     said = too_old(version)
 
     assert bool(said) is (version in OLD)

@@ -1,4 +1,4 @@
-"""The plugin for OpenCode, as text; that it runs, the tests with the real program show."""
+"""The source of the OpenCode plugin; tests with the real program run it."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from palaver.agents.opencode.sessions import _HEARD
 from palaver.harness.opencode_plugin import plugin_source
 
 
-def test_the_command_stands_in_it_as_it_is_whatever_it_holds() -> None:
+def test_command_is_embedded_unchanged() -> None:
     command = ("/home/a b/python", "-I", 'quote"d', "${x}", "\\", "__COMMAND__")
 
     source = plugin_source(command)
@@ -16,7 +16,7 @@ def test_the_command_stands_in_it_as_it_is_whatever_it_holds() -> None:
     assert json.loads(found) == list(command)
 
 
-def test_everything_that_is_understood_is_passed_on() -> None:
+def test_every_understood_event_is_passed_on() -> None:
     source = plugin_source(("x",))
     (block,) = re.findall(r"const HEARD = new Set\(\[(.*?)\]\)", source, re.DOTALL)
 

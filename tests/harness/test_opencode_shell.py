@@ -1,4 +1,4 @@
-"""The shell of OpenCode's agents."""
+"""The shell of OpenCode agents."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from palaver.harness.opencode_launch import PASSWORD
 from palaver.harness.opencode_shell import shell_in_settings, shell_name, shell_wrapper
 
 
-def test_the_shell_has_everything_but_the_password(tmp_path: Path) -> None:
+def test_shell_gets_the_environment_without_the_password(tmp_path: Path) -> None:
     wrapper = tmp_path / "bash"
     wrapper.write_text(shell_wrapper("/bin/bash"))
     wrapper.chmod(0o700)
@@ -32,14 +32,14 @@ def test_the_shell_has_everything_but_the_password(tmp_path: Path) -> None:
         (['{"shell": "zsh"}', "{", "[]", '{"shell": 7}', '{"shell": ""}'], "zsh"),
     ],
 )
-def test_the_last_settings_that_name_a_shell_count(texts: list[str], shell: str) -> None:
+def test_last_settings_with_a_shell_win(texts: list[str], shell: str) -> None:
     assert shell_in_settings(texts) == shell
 
 
 @given(st.lists(st.text(max_size=30), max_size=4))
-def test_nothing_that_stands_in_settings_breaks_it(texts: list[str]) -> None:
+def test_any_settings_can_be_read(texts: list[str]) -> None:
     assert isinstance(shell_in_settings(texts), str)
 
 
-def test_the_wrapper_is_known_by_the_name_of_its_shell() -> None:
+def test_wrapper_has_the_name_of_its_shell() -> None:
     assert shell_name("/usr/bin/zsh") == shell_name("zsh") == "zsh"

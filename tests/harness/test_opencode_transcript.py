@@ -1,4 +1,4 @@
-"""Transcripts of OpenCode: what the real one kept, and messages of every odd kind."""
+"""Transcripts of OpenCode: recorded ones, and unusual messages."""
 
 import json
 
@@ -14,7 +14,7 @@ def message(role: str, *parts: object, **info: object) -> bytes:
     return json.dumps({"info": {"role": role, **info}, "parts": parts}).encode() + b"\n"
 
 
-def test_a_session_with_tools_and_a_compaction() -> None:
+def test_session_with_tools_and_a_compaction_is_read() -> None:
     assert outline(READER, list(opencode_lines())) == [
         "user: list the files",
         "assistant: I look at the files first. | bash = notes.txt",
@@ -47,7 +47,7 @@ def test_a_session_with_tools_and_a_compaction() -> None:
         (b'{"info": {"ro', []),
     ],
 )
-def test_a_message_is_read_for_what_it_is(given: bytes, shown: list[str]) -> None:
+def test_each_kind_of_message_is_read(given: bytes, shown: list[str]) -> None:
     assert outline(READER, [given]) == shown
 
 
@@ -61,5 +61,5 @@ def test_a_message_is_read_for_what_it_is(given: bytes, shown: list[str]) -> Non
         ({}, []),
     ],
 )
-def test_the_databases_are_looked_for(environment: dict[str, str], places: list[str]) -> None:
+def test_databases_are_searched_in_the_data_folder(environment: dict[str, str], places: list[str]) -> None:
     assert list(map(str, opencode_places("s", environment))) == places

@@ -1,4 +1,4 @@
-"""What is asked, in words, and what a harness is told."""
+"""Permission requests as text, and the decisions returned to a harness."""
 
 import pytest
 
@@ -15,11 +15,11 @@ from palaver.harness.permissions import permission_answer, permission_text
         ("Plain", {}, "Plain"),
     ],
 )
-def test_what_is_asked_is_said_in_a_line(tool: str, given: dict[str, object], words: str) -> None:
+def test_request_is_described_in_one_line(tool: str, given: dict[str, object], words: str) -> None:
     assert permission_text(tool, given) == words
 
 
-def test_claude_code_is_told_yes_or_no() -> None:
+def test_claude_gets_allow_or_deny() -> None:
     yes = permission_answer("claude", "PermissionRequest", is_allowed=True, message="")
     no = permission_answer("claude", "PermissionRequest", is_allowed=False, message="not now")
 
@@ -36,5 +36,5 @@ def test_claude_code_is_told_yes_or_no() -> None:
     ("harness", "event"),
     [("codex", "PermissionRequest"), ("gemini", "Notification"), ("opencode", "x"), ("claude", "Stop")],
 )
-def test_what_cannot_be_answered_is_not(harness: str, event: str) -> None:
+def test_event_that_takes_no_decision_gets_none(harness: str, event: str) -> None:
     assert permission_answer(harness, event, is_allowed=True, message="") == {}

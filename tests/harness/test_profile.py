@@ -1,4 +1,4 @@
-"""What a profile holds for every program alike."""
+"""Profile defaults that apply to every program."""
 
 import pytest
 
@@ -16,11 +16,11 @@ from palaver.harness.profile import Profile, is_usage_limit
         ("internal server error", False),
     ],
 )
-def test_a_usage_limit_is_told_from_other_troubles(text: str, is_limit: bool) -> None:
+def test_usage_limit_is_distinguished_from_other_errors(text: str, is_limit: bool) -> None:
     assert is_usage_limit(text) == is_limit
 
 
-def test_a_program_that_nobody_knows_is_interrupted_by_control_c_three_times_five_seconds_apart() -> None:
+def test_default_interrupt_is_three_presses_of_control_c() -> None:
     interrupt = Profile(name="some").interrupt
 
     assert (interrupt.keys, interrupt.presses, interrupt.most, interrupt.wait_ms) == (b"\x03", 1, 3, 5_000)

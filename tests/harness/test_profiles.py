@@ -1,4 +1,4 @@
-"""Which profile belongs to which harness, and what all of them must keep to."""
+"""The profile of each harness, and rules for all of them."""
 
 import pytest
 from hypothesis import given
@@ -19,14 +19,14 @@ def test_every_harness_with_session_marks_has_a_profile() -> None:
 
 
 @pytest.mark.parametrize(("harness", "name"), [("claude", "claude"), ("vim", "generic"), ("", "generic")])
-def test_a_harness_that_is_not_known_is_a_generic_program(harness: str, name: str) -> None:
+def test_unknown_harness_is_a_generic_program(harness: str, name: str) -> None:
     assert profile_of(harness).name == name
 
 
 @pytest.mark.parametrize(
     "profile", [profile for profile in PROFILES.values() if profile.read_composer is not None]
 )
-def test_a_known_harness_is_never_interrupted_by_control_c(profile: Profile) -> None:
+def test_known_harness_is_never_interrupted_by_control_c(profile: Profile) -> None:
     assert profile.interrupt.keys == b"\x1b"
     assert profile.interrupt.most == 1
 
@@ -42,20 +42,20 @@ def test_a_known_harness_is_never_interrupted_by_control_c(profile: Profile) -> 
         ((), ()),
     ],
 )
-def test_a_program_is_known_by_its_name_also_behind_a_launcher(
+def test_program_is_recognized_by_its_name_also_after_a_launcher(
     command: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
     assert program_names(command) == names
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: str(profile.name))
-def test_there_is_time_between_a_paste_and_enter(profile: Profile) -> None:
+def test_enter_is_delayed_after_a_paste(profile: Profile) -> None:
     assert profile.settle_ms == 300
     assert profile.quit
 
 
 @given(st.sampled_from(sorted(PROFILES)), rows, st.integers(0, 20), st.integers(0, 14))
-def test_any_picture_can_be_read(name: str, lines: list[str], row: int, column: int) -> None:
+def test_any_screen_can_be_read(name: str, lines: list[str], row: int, column: int) -> None:
     picture = tuple(line.rstrip() for line in lines) or ("",)
     view = View(lines=picture, bright=picture, row=min(row, len(picture) - 1), column=column)
     read = profile_of(name).read_composer
@@ -65,7 +65,7 @@ def test_any_picture_can_be_read(name: str, lines: list[str], row: int, column: 
     assert draft is None or isinstance(draft, str)
 
 
-def test_a_composer_of_gemini_is_not_believed_at_once_when_it_resumes() -> None:
+def test_resumed_gemini_delays_its_composer() -> None:
     assert profile_of_start("gemini", ["gemini", "--resume", "latest"]).composer_wait_ms > 0
     assert profile_of_start("gemini", ["gemini"]) is profile_of("gemini")
     assert profile_of_start("claude", ["claude", "--resume"]) is profile_of("claude")

@@ -1,4 +1,4 @@
-"""The screen of Qwen Code 0.15, as it was recorded: its composer and its dialogs."""
+"""The screen of Qwen Code 0.15, as recorded: its composer and its dialogs."""
 
 import pytest
 
@@ -31,15 +31,15 @@ def composer(*rows: str) -> View:
         ((), None),
     ],
 )
-def test_the_composer_is_between_the_last_two_rules(rows: tuple[str, ...], draft: str | None) -> None:
+def test_composer_is_between_the_last_two_rules(rows: tuple[str, ...], draft: str | None) -> None:
     assert read_composer(composer(*rows)) == draft
 
 
-def test_without_rules_there_is_no_composer() -> None:
+def test_screen_without_rules_has_no_composer() -> None:
     assert read_composer(view("  > make it", "", "  ✦ I will make it.")) is None
 
 
-def test_a_dialog_is_seen_and_a_busy_line_is_told_from_it() -> None:
+def test_dialog_is_distinguished_from_a_busy_line() -> None:
     dialog = "  │ Allow execution of: 'touch'?   │\n  │ › 1. Yes, allow once   │\n  │   2. Always allow   │"
     busy = "  ⠹ Loading the next great idea... (1s · ↓ 4 tokens · esc to cancel)"
 

@@ -1,4 +1,4 @@
-"""What each harness gets."""
+"""The setup of each harness."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ PAL = ("/opt/my tools/pal", "--home", "/my bus")
 
 
 @pytest.mark.parametrize("harness", INSTALLABLE)
-def test_every_change_goes_into_an_empty_file_and_out_of_it(harness: str) -> None:
+def test_every_change_can_be_added_to_an_empty_file_and_removed(harness: str) -> None:
     for change in setup_for(harness, PAL, "/own").changes:
         made = merge_change(harness, change, "")
 
@@ -34,7 +34,7 @@ def test_every_hook_runs_the_client_with_its_home(harness: str, events: tuple[st
         assert words == ["exec", *PAL, "hook", harness, event, "--installed"]
 
 
-def test_the_plugin_of_claude_code_runs_the_client_with_its_home_too() -> None:
+def test_claude_plugin_runs_the_client_with_its_home() -> None:
     own = setup_for("claude", PAL, "/own").own
 
     hooks = json.loads(own["plugin/hooks/hooks.json"])["hooks"]
@@ -49,5 +49,5 @@ def test_the_plugin_of_claude_code_runs_the_client_with_its_home_too() -> None:
     assert not [text for text in own.values() if "pal-goes-here" in text]
 
 
-def test_only_hooks_that_are_understood_are_set_up() -> None:
+def test_only_understood_hooks_are_installed() -> None:
     assert {"claude", "codex", "gemini"} <= set(HOOKED)

@@ -1,4 +1,4 @@
-"""The program that stands in for a harness in other tests does what the real ones are seen to do."""
+"""The program that replaces a harness in other tests behaves like the real harnesses."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from palaver.cli.mock_model.server import mock_model
 
 
 class StandIn(ClaudeStage):
-    """`moods.py`, drawn as Claude Code is. It has no model: what is sent is what it is told."""
+    """`moods.py` with the screen of Claude Code. It has no model, so a sent text counts as received."""
 
     sign = "❯".encode()
     question = "Do you want to proceed?"
@@ -40,7 +40,7 @@ class StandIn(ClaudeStage):
         self.until_idle()
 
     def be(self, mood: str) -> None:
-        """Order a mood, and wait until the terminal has surely seen it."""
+        """Order a mood, and wait until the terminal has shown it."""
         before = self._noted("mood").count(mood)
         self.until(lambda: self._noted("mood"))
         (self.project / "orders").write_text(f"{mood}\n")
@@ -51,7 +51,7 @@ class StandIn(ClaudeStage):
         self.be("dialog")
 
     def has_leave(self) -> bool:
-        """Any key at all would have given it; or the dialog is over."""
+        """Return whether permission was given: by any key, or because the dialog is closed."""
         return bool(self._noted("read:dialog")) or self._noted("mood")[-1] == "idle"
 
     def give_leave(self) -> None:
@@ -72,7 +72,7 @@ class StandIn(ClaudeStage):
 
 @pytest.fixture
 def stage() -> Iterator[StandIn]:
-    """A home in which the bus runs and the stand-in can be started."""
+    """A home with a running bus in which the stand-in can be started."""
     folder = new_folder()
     with mock_model(Script()) as model:
         home = HarnessHome(folder / "home", model)
@@ -80,13 +80,13 @@ def stage() -> Iterator[StandIn]:
             yield StandIn(home, model, people)
 
 
-def test_a_message_wakes_one_that_rests(stage: StandIn) -> None:
+def test_message_wakes_an_idle_agent(stage: StandIn) -> None:
     wakes_one_that_rests(stage, "terminal")
 
 
-def test_a_dialog_stays_as_it_is_and_messages_come_after_it(stage: StandIn) -> None:
+def test_dialog_is_unchanged_and_messages_come_after_it(stage: StandIn) -> None:
     leaves_a_dialog_as_it_is(stage, "terminal")
 
 
-def test_a_draft_stays_as_it_was(stage: StandIn) -> None:
+def test_draft_is_unchanged(stage: StandIn) -> None:
     leaves_a_draft_as_it_was(stage, "terminal")

@@ -1,4 +1,4 @@
-"""All readers of transcripts: whatever a file holds, none of them raises, and none reads ahead."""
+"""All transcript readers: no content makes them raise, and they do not read ahead."""
 
 import json
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ json_values = st.recursive(
 
 
 @given(harnesses, st.lists(st.binary() | json_values.map(lambda value: json.dumps(value).encode() + b"\n")))
-def test_garbage_is_passed_over(harness: str, lines: list[bytes]) -> None:
+def test_garbage_is_skipped(harness: str, lines: list[bytes]) -> None:
     for number, entry in enumerate(TRANSCRIPTS[harness].reader.entries(lines), 1):
         assert msgspec.json.encode(entry_at_level(entry, number, Level.FULL))
 
 
 @given(harnesses, st.data())
-def test_wrong_values_in_real_lines_are_passed_over(harness: str, data: st.DataObject) -> None:
+def test_wrong_values_in_real_lines_are_skipped(harness: str, data: st.DataObject) -> None:
     line = data.draw(st.sampled_from(SAMPLES[harness]))
     changed = spoilt(json.loads(line), data)
     lines = [*SAMPLES[harness][:3], json.dumps(changed).encode() + b"\n", *SAMPLES[harness]]
@@ -47,7 +47,7 @@ def test_wrong_values_in_real_lines_are_passed_over(harness: str, data: st.DataO
 
 
 def spoilt(value: object, data: st.DataObject) -> object:
-    """Put any other value somewhere in a value."""
+    """Replace a random part of a value by another value."""
     if isinstance(value, dict) and value and data.draw(st.booleans()):
         key = data.draw(st.sampled_from(sorted(value)))
         return {**value, key: spoilt(value[key], data)}
@@ -57,7 +57,7 @@ def spoilt(value: object, data: st.DataObject) -> object:
 
 
 @given(harnesses, st.data())
-def test_what_is_still_being_written_changes_nothing_before_it(harness: str, data: st.DataObject) -> None:
+def test_incomplete_end_of_a_file_does_not_change_earlier_entries(harness: str, data: st.DataObject) -> None:
     lines, reader = SAMPLES[harness], TRANSCRIPTS[harness].reader
     whole = list(reader.entries(lines))
     content = b"".join(lines)
@@ -65,14 +65,14 @@ def test_what_is_still_being_written_changes_nothing_before_it(harness: str, dat
 
     found = list(reader.entries(cut.splitlines(keepends=True)))
 
-    # The last entries may still grow, or stand alone until their call's answer comes: what is before stays.
+    # The last entries may still grow or lack a result; earlier ones must not change.
     assert [(one.role, one.text) for one in found[:-3]] == [
         (one.role, one.text) for one in whole[: max(len(found) - 3, 0)]
     ]
 
 
 @pytest.mark.parametrize("harness", sorted(TRANSCRIPTS))
-def test_no_more_is_read_than_is_asked_for(harness: str) -> None:
+def test_reader_does_not_read_ahead(harness: str) -> None:
     read = 0
 
     def counted() -> Iterator[bytes]:
@@ -85,15 +85,15 @@ def test_no_more_is_read_than_is_asked_for(harness: str) -> None:
     assert read < len(SAMPLES[harness]) / 2
 
 
-def test_every_harness_whose_sessions_are_marked_has_a_reader() -> None:
+def test_every_harness_with_session_marks_has_a_reader() -> None:
     assert set(TRANSCRIPTS) == set(SESSION_MARKS)
 
 
 @pytest.mark.parametrize("text", ["", "../x", "a/b", "*", "a b", "-x", "x" * 200, "[a]"])
-def test_what_is_no_session_id_never_stands_in_a_path(text: str) -> None:
+def test_invalid_session_id_is_refused(text: str) -> None:
     assert not is_session_id(text)
 
 
 @pytest.mark.parametrize("text", ["d6183dc9-1de2-48bd-ae78-85ee05944ee6", "ses_e20f74573ffeRP3nnyuGLAQWfu"])
-def test_the_ids_of_the_harnesses_are_ids(text: str) -> None:
+def test_session_ids_of_the_harnesses_are_valid(text: str) -> None:
     assert is_session_id(text)

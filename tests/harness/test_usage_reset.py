@@ -1,4 +1,4 @@
-"""When an allowance is there again."""
+"""The time at which a usage limit resets."""
 
 from datetime import UTC, datetime
 
@@ -29,19 +29,19 @@ NOW_MS = int(NOW.timestamp() * 1000)
         ("3pm (No/Where)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
     ],
 )
-def test_the_moment_that_is_meant(words: str, moment: datetime) -> None:
+def test_reset_time_is_parsed(words: str, moment: datetime) -> None:
     assert reset_moment_ms(words, NOW_MS) == int(moment.timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
     "words", ["", "soon", "25:00 (UTC)", "Foo 3, 9am", "Feb 30, 9am (UTC)", "Nov 3, 0000 9am (UTC)"]
 )
-def test_words_that_mean_no_moment(words: str) -> None:
+def test_text_without_a_time_has_no_reset_time(words: str) -> None:
     assert reset_moment_ms(words, NOW_MS) is None
 
 
 @given(st.integers(0, 23), st.integers(0, 59), st.integers(10**12, 4 * 10**12))
-def test_a_time_of_day_is_the_next_one_or_has_just_passed(hour: int, minute: int, now_ms: int) -> None:
+def test_time_of_day_is_the_next_one_or_has_just_passed(hour: int, minute: int, now_ms: int) -> None:
     moment = reset_moment_ms(f"{hour}:{minute:02} (UTC)", now_ms)
 
     assert moment is not None
@@ -49,7 +49,7 @@ def test_a_time_of_day_is_the_next_one_or_has_just_passed(hour: int, minute: int
 
 
 @given(st.text(max_size=40), st.integers(0, 4 * 10**12))
-def test_whatever_is_said_it_is_a_moment_or_none(words: str, now_ms: int) -> None:
+def test_any_text_has_a_valid_reset_time_or_none(words: str, now_ms: int) -> None:
     moment = limit_ends_ms(f"usage limit, resets {words}", now_ms)
 
     assert moment is None or 0 <= moment < int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
@@ -58,14 +58,14 @@ def test_whatever_is_said_it_is_a_moment_or_none(words: str, now_ms: int) -> Non
 @pytest.mark.parametrize(
     "words", ["Dec 31, 9999, 11pm (America/Los_Angeles)", "Jan 1, 0001, 1am (UTC)", "99999999999"]
 )
-def test_a_moment_that_nobody_means_is_none(words: str) -> None:
+def test_absurd_reset_time_is_ignored(words: str) -> None:
     detail = f"usage limit, resets {words}"
 
     assert limit_ends_ms(detail, NOW_MS) is None
     assert fix_limit(detail, NOW_MS) == detail
 
 
-def test_a_day_without_a_year_is_the_nearest_one() -> None:
+def test_date_without_a_year_is_the_nearest_one() -> None:
     new_year_ms = int(datetime(2027, 1, 1, 0, 5, tzinfo=UTC).timestamp() * 1000)
     old_year_ms = int(datetime(2026, 12, 31, 23, 58, tzinfo=UTC).timestamp() * 1000)
 
@@ -80,7 +80,7 @@ def test_a_day_without_a_year_is_the_nearest_one() -> None:
         ("usage_limit until 1794759000", datetime.fromtimestamp(1794759000, UTC)),
     ],
 )
-def test_a_status_says_when_a_limit_ends(detail: str, moment: datetime) -> None:
+def test_status_detail_contains_the_reset_time(detail: str, moment: datetime) -> None:
     assert is_limit(detail)
     assert limit_ends_ms(detail, NOW_MS) == int(moment.timestamp() * 1000)
 
@@ -88,22 +88,22 @@ def test_a_status_says_when_a_limit_ends(detail: str, moment: datetime) -> None:
 @pytest.mark.parametrize(
     "detail", ["usage limit", "usage_limit", "usage_limit: try later", "usage limit, resets soon"]
 )
-def test_a_limit_can_have_no_end_that_is_known(detail: str) -> None:
+def test_usage_limit_may_have_no_known_reset_time(detail: str) -> None:
     assert is_limit(detail)
     assert limit_ends_ms(detail, NOW_MS) is None
 
 
 @pytest.mark.parametrize("detail", ["", "permission: usage limit", "usage limits", "thinking"])
-def test_other_words_are_no_limit(detail: str) -> None:
+def test_other_details_are_not_a_usage_limit(detail: str) -> None:
     assert not is_limit(detail)
     assert limit_ends_ms(detail, NOW_MS) is None
 
 
-def test_a_day_that_no_year_near_by_has_is_no_moment() -> None:
+def test_date_missing_in_the_near_years_is_ignored() -> None:
     assert reset_moment_ms("Feb 29, 9am (UTC)", NOW_MS) is None
 
 
-def test_a_limit_can_end_so_many_seconds_after_it_was_said() -> None:
+def test_reset_time_may_be_relative() -> None:
     assert limit_ends_ms("usage limit, resets in 90s", NOW_MS) == NOW_MS + 90_000
     assert limit_ends_ms("usage limit, resets in a while", NOW_MS) is None
 
@@ -111,12 +111,12 @@ def test_a_limit_can_end_so_many_seconds_after_it_was_said() -> None:
 @pytest.mark.parametrize(
     "detail", ["usage limit", "usage limit: flash; Stop?", "usage limit, resets in 90s", ""]
 )
-def test_what_names_no_day_or_a_near_moment_is_left_as_it_is(detail: str) -> None:
+def test_detail_without_a_date_or_with_a_near_time_is_unchanged(detail: str) -> None:
     assert fix_limit(detail, NOW_MS) == detail
 
 
 @given(st.integers(120, 10**8 - 1), st.integers(0, 39 * 10**11))
-def test_a_limit_that_was_fixed_means_the_same_moment_whenever_it_is_read(seconds: int, now_ms: int) -> None:
+def test_fixed_reset_time_means_the_same_time_whenever_it_is_read(seconds: int, now_ms: int) -> None:
     fixed = fix_limit(f"usage limit, resets in {seconds}s", now_ms)
 
     ends_ms = limit_ends_ms(fixed, now_ms + 10**9)

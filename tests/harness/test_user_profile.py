@@ -1,4 +1,4 @@
-"""Profiles that users write: what a file may say, and that a mistake in it is explained."""
+"""Profiles written by users: allowed fields, and errors that explain mistakes."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def view(*lines: str) -> View:
     return View(lines=lines, bright=lines, row=0, column=0)
 
 
-def test_a_file_with_every_field_is_read() -> None:
+def test_file_with_every_field_is_read() -> None:
     found = parse_user_profile("mine", WHOLE)
 
     profile = found.profile
@@ -35,7 +35,7 @@ def test_a_file_with_every_field_is_read() -> None:
     assert profile.read_dialog(view("all is well", "x Proceed?")) is None
 
 
-def test_a_file_is_for_the_program_of_its_name() -> None:
+def test_profile_applies_to_the_program_of_its_name() -> None:
     assert parse_user_profile("mine", b"interrupt = 'none'").commands == ("mine",)
 
 
@@ -56,12 +56,12 @@ def test_a_file_is_for_the_program_of_its_name() -> None:
         (b"prompts = [" + b"'x'," * 21 + b"]", "at most 20 prompts"),
     ],
 )
-def test_a_mistake_is_explained(content: bytes, said: str) -> None:
+def test_mistake_is_explained(content: bytes, said: str) -> None:
     with pytest.raises(BadRequest, match=said):
         parse_user_profile("mine", content)
 
 
-def test_the_rule_of_the_command_line_is_added() -> None:
+def test_prompt_rule_of_the_command_line_is_added() -> None:
     profile = parse_user_profile("mine", WHOLE).profile
 
     assert with_prompt(profile, "") is profile

@@ -1,4 +1,4 @@
-"""Transcripts as the four harnesses wrote them, in a home that was made up, and what was said in them."""
+"""Transcripts recorded from the four harnesses in a made-up home."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def sample_lines(name: str) -> list[bytes]:
 
 
 def opencode_lines() -> Iterator[bytes]:
-    """The messages of the sample, as they are exported."""
+    """Return the messages of the sample as OpenCode exports them."""
     database = sqlite3.connect(":memory:")
     try:
         database.executescript((FOLDER / "opencode.sql").read_text())
@@ -37,7 +37,7 @@ def opencode_lines() -> Iterator[bytes]:
 
 
 def outline(reader: TranscriptReader, lines: list[bytes]) -> list[str]:
-    """Each entry in a line: who said what, and the tools with the beginning of what they gave back."""
+    """Return one line per entry: its role, its text, and its tools with the start of their results."""
     return [_line(entry) for entry in reader.entries(lines)]
 
 
@@ -50,7 +50,7 @@ def _line(entry: Entry) -> str:
 
 
 def install_samples(home: Path) -> None:
-    """Put every sample where its harness keeps it below a home."""
+    """Put every sample where its harness stores it below a home."""
     places = {
         "claude": home / ".claude/projects/-home-pat-demo" / f"{SESSIONS['claude']}.jsonl",
         "codex": home
