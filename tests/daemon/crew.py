@@ -1,4 +1,4 @@
-"""Agents who share a workspace, as real processes: a shell each, and what listens beside it."""
+"""Agents that share a workspace, as real processes: a shell each, and commands that follow in parallel."""
 
 import json
 import shlex
@@ -10,7 +10,7 @@ HANDOFF = ("--status", "parser done", "--next", "review it")
 
 
 class Crew:
-    """A home and the folder in which everybody works."""
+    """A home and the workspace folder that all agents share."""
 
     def __init__(self, home: Home, folder: str = "shop") -> None:
         self.home = home
@@ -19,39 +19,39 @@ class Crew:
         (self.folder / "Makefile").touch()
 
     def agent(self, name: str, harness: str) -> "Agent":
-        """An agent of the bus, not yet in the room."""
+        """Return a joined agent that is not in the room yet."""
         return Agent(self.home, name, harness, self.folder)
 
     def member(self, name: str, harness: str) -> "Agent":
-        """An agent in the room of the folder."""
+        """Return an agent that is a member of the folder's room."""
         agent = self.agent(name, harness)
         agent.ok("room", "join")
         return agent
 
     def person(self, *words: str) -> Result:
-        """The person, at a second terminal, in the same folder."""
+        """Run a command as the person, at a second terminal in the same folder."""
         script = f"cd {shlex.quote(str(self.folder))} && pal {shlex.join(words)}"
         return check_output(run_script_as_person(self.home, script))
 
     def events(self, *types: str) -> list[JsonLine]:
-        """What happened in the room of the folder, as programs read it."""
+        """Return the events of the folder's room, as parsed JSON."""
         return [event for event in self.home.events("--room", "shop") if not types or event["type"] in types]
 
 
 class Stream:
-    """A process that follows, as a harness or a person keeps one beside the work."""
+    """A follow process that a harness or a person keeps running during the work."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def next(self) -> JsonLine:
-        """The next line, as soon as it is there."""
+        """Wait for the next line and return it."""
         line: JsonLine = json.loads(self._job.line())
         return line
 
 
 class Agent:
-    """A harness in the folder: one shell that is somebody, and the streams that it listens to."""
+    """A harness in the folder: one shell with a joined agent, and the streams that it listens to."""
 
     def __init__(self, home: Home, name: str, harness: str, folder: Path) -> None:
         self.home = home
@@ -67,11 +67,11 @@ class Agent:
         return self.shell.ok(*words)
 
     def listen(self, *words: str) -> Stream:
-        """Start something that goes on beside all the shell does."""
+        """Start a follow command in the background of the shell."""
         return Stream(self.beside(*words))
 
     def beside(self, *words: str) -> Job:
-        """Start a command beside all the shell does."""
+        """Start a command in the background of the shell."""
         job = Job(self.home.spare_path())
         paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
         line = f"(pal {shlex.join(words)} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}) &\n"
@@ -81,25 +81,25 @@ class Agent:
         return job
 
     def follow(self, *filters: str) -> Stream:
-        """Follow the room from its first event on."""
+        """Follow the room from its first event."""
         return self.listen("events", "--follow", "--room", "shop", "--all", "--json", *filters)
 
     def claim(self) -> JsonLine:
-        """Take the stick, which must be free or reserved for this one."""
+        """Claim the stick, which must be free or reserved for this agent."""
         turn = self.ok("stick", "claim", "--json").json
         assert turn["status"] == "your_turn"
         return turn
 
     def state(self) -> JsonLine:
-        """The room as it is now."""
+        """Return the current state of the room."""
         return self.ok("room", "state", "--json").json
 
     def sees_waiting(self, name: str) -> None:
-        """Look until the room shows that somebody waits for the stick."""
+        """Wait until the room shows that the member waits for the stick."""
         wait_until(lambda: bool(self._member(name)["waiting"]))
 
     def sees_away(self, name: str) -> None:
-        """Look until the room shows that somebody is there no more."""
+        """Wait until the room shows that the member is not present."""
         wait_until(lambda: not self._member(name)["present"])
 
     def _member(self, name: str) -> JsonLine:

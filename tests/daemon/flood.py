@@ -1,4 +1,4 @@
-"""Many events into one room, and many who follow it in different ways. Also used to measure."""
+"""Send many events to one room while many clients follow it in different ways. Also used for benchmarks."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ END = "the end"
 
 
 class Seen:
-    """What one follower was given: places in the order in which they came, and how late each was."""
+    """The events that one follower received: seqs in order of arrival, and the delay of each."""
 
     def __init__(self) -> None:
         self.places: list[int] = []
@@ -30,7 +30,7 @@ class Seen:
 
 
 async def follow_by_command(client: str, home: Path, room: str, after: int) -> Seen:
-    """`pal events --follow`, a process of its own."""
+    """Follow with `pal events --follow`, in a separate process."""
     seen = Seen()
     process = await asyncio.create_subprocess_exec(
         *(client, "events", "--follow", "--room", room, "--type", "message"),
@@ -52,7 +52,7 @@ async def follow_by_command(client: str, home: Path, room: str, after: int) -> S
 
 
 async def follow_by_lines(me: palaver.Connection, room: str, after: int) -> Seen:
-    """The SDK, on a connection of its own."""
+    """Follow with the SDK, on a separate connection."""
     seen = Seen()
     async with aclosing(me.follow(rooms=[room], types=["message"], after=after)) as events:
         async for event in events:
@@ -63,7 +63,7 @@ async def follow_by_lines(me: palaver.Connection, room: str, after: int) -> Seen
 
 
 async def follow_by_waiting(me: palaver.Connection, room: str, after: int) -> Seen:
-    """Calls of wait_for_events, one behind the other, as a model makes them."""
+    """Follow with consecutive `wait_for_events` calls, as a model makes them."""
     seen = Seen()
     while not seen.is_over:
         found: dict[str, Any] = await me.call(
@@ -82,7 +82,7 @@ async def follow_by_waiting(me: palaver.Connection, room: str, after: int) -> Se
 async def send_all(
     me: palaver.Connection, room: str, count: int, pace: Callable[[int], Awaitable[None]] | None
 ) -> list[int]:
-    """Say so many things in a room, some under way at once; give their places, in order."""
+    """Send `count` messages to a room, several at the same time. Return their seqs in order."""
     places: list[int] = []
     window = asyncio.Semaphore(IN_FLIGHT)
 
@@ -110,9 +110,9 @@ async def flood(
     waits: int,
     pace: Callable[[int], Awaitable[None]] | None = None,
 ) -> tuple[list[int], list[Seen], float]:
-    """Let so many follow in each way while so many things are said.
+    """Run the given number of followers of each kind while `count` messages are sent.
 
-    Gives the places of what was said, what each follower saw, and how many seconds the saying took.
+    Return the seqs of the messages, the events each follower received, and the seconds the sending took.
     """
     async with AsyncExitStack() as ends, asyncio.timeout(LIMIT_S):
         talker = await ends.enter_async_context(palaver.connect("talker", home=home))
@@ -132,6 +132,6 @@ async def flood(
             begin_s = time.monotonic()
             sent = await send_all(talker, room, count, pace)
             took_s = time.monotonic() - begin_s
-            # Alone, behind all the others: when it has come, so has everything.
+            # Sent alone, after all others: when it arrives, everything has arrived.
             end: dict[str, Any] = await talker.call("send_message", room_id=room, body=END)
         return [*sent, end["event_seq"]], [task.result() for task in tasks], took_s

@@ -1,4 +1,4 @@
-"""Clients that follow, for tests of the receive contract."""
+"""Clients that follow events, for tests of the receive contract."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ CI = (*FOLLOW, "--consumer", "ci")
 
 
 class Follower:
-    """A client that follows, and what comes out of it line by line."""
+    """A client that follows events, and its output line by line."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
         self.process = home.start(*arguments)
@@ -26,7 +26,7 @@ class Follower:
         return [self.line()["payload"]["text"] for _ in range(count)]
 
     def kill(self) -> list[str]:
-        """Kill it; the whole lines it had still written."""
+        """Kill it and return the complete lines of its remaining output."""
         self.process.kill()
         out, _ = self.process.communicate(timeout=LIMIT_S)
         return [line for line in out.decode().splitlines(keepends=True) if line.endswith("\n")]
@@ -47,5 +47,5 @@ def kept(home: Home, name: str = "ci", owner: str = "script") -> int:
 
 
 def begun(home: Home, name: str = "ci") -> None:
-    """Wait until a consumer has its first place: from then on it misses nothing."""
+    """Wait until a consumer has its first cursor: from then on it misses nothing."""
     wait_until((home.path / "consumers" / "script" / name).exists)

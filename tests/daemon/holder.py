@@ -1,4 +1,4 @@
-"""A holder of which a test says every word: it owns a terminal and a child, and speaks the daemon's wire."""
+"""A scripted holder: it owns a terminal and a child, and the test sends each of its lines to the daemon."""
 
 import array
 import contextlib
@@ -34,7 +34,7 @@ with ThinWire(Path({home!r})) as wire:
 
 
 def words_of(home: Home, *words: str) -> list[str]:
-    """What the client is told to run when a script asks for this."""
+    """Return the command that the client must run when a script makes this request."""
     with ThinWire(home.path) as wire:
         wire.ask(*words)
         kind, payload = wire.next_frame()
@@ -43,7 +43,7 @@ def words_of(home: Home, *words: str) -> list[str]:
 
 
 def words_of_person(home: Home, *words: str) -> list[str]:
-    """What the client is told to run when a person asks for this."""
+    """Return the command that the client must run when a person makes this request."""
     script = home.spare_path()
     script.write_text(_ASK_AS_PERSON.format(root=str(Path(__file__).parents[2]), home=str(home.path)))
     command = shlex.join([sys.executable, str(script), *words])
@@ -53,12 +53,12 @@ def words_of_person(home: Home, *words: str) -> list[str]:
 
 
 def ticket_of(words: list[str]) -> str:
-    """The ticket in what a client is told to run."""
+    """Return the ticket in the command that a client must run."""
     return words[words.index("--ticket") + 1]
 
 
 class FakeHolder:
-    """A child in a terminal of its own, and the connection that holds it."""
+    """A child in its own terminal, and the connection that holds it."""
 
     def __init__(self, home: Home, program: tuple[str, ...] = ("bash", "--norc", "--noprofile")) -> None:
         self.home = home
@@ -79,12 +79,12 @@ class FakeHolder:
         self.held: dict[str, Any] = {}
         self.lane = 0
         self.is_hidden = False
-        """Whether the program asks for a secret, as it says."""
+        """The program's own claim that it asks for a secret."""
 
-    # The wire
+    # The connection
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Ask, keep the pushes that come meanwhile, and give the whole answer."""
+        """Send a request, keep the pushes that arrive meanwhile, and return the whole response."""
         number = self.wire.tell(op, **fields)
         while True:
             line = self.wire.next_line()
@@ -114,7 +114,7 @@ class FakeHolder:
         return self
 
     def again(self) -> None:
-        """Come back to a daemon, with the secret."""
+        """Reconnect to a daemon with the secret."""
         self.wire.close()
         self.wire = LinesWire(self.home.path)
         self.pushes.clear()
@@ -131,14 +131,14 @@ class FakeHolder:
         self.ok("gate", lane=self.lane, **fields)
 
     def offered(self) -> dict[str, Any]:
-        """The next offer, with its one message."""
+        """Return the next offer, with its only message."""
         while (offer := self.next_push())["push"] != "offer":
             self.tell_status(offer)
         (offer["message"],) = offer["messages"]
         return offer
 
     def tell_status(self, asked: dict[str, Any]) -> None:
-        """Answer whoever asks for the status before keys are sent, or just looks."""
+        """Respond to a status request, which comes before keys are sent or from a viewer."""
         assert asked["verb"] == "status", asked
         self.ok("tell", ask=asked["ask"], ok={"secret": self.is_hidden})
 
@@ -146,7 +146,7 @@ class FakeHolder:
         self.ok("answer", lane=offer["lane"], offer=offer["offer"], answer=word, **fields)
 
     def take(self) -> str:
-        """Take one message and give its text."""
+        """Accept one message and return its text."""
         offer = self.offered()
         self.answer(offer)
         text: str = offer["message"]["text"]
@@ -155,17 +155,17 @@ class FakeHolder:
     # The terminal
 
     def run(self, script: str) -> Result:
-        """Run lines of shell in the terminal, as somebody who types there would."""
+        """Run lines of shell in the terminal, as if a user typed them there."""
         job = Job(self.home.spare_path())
         paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
         line = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n"
         os.write(self.master, line.encode())
         return job.end()
 
-    # What it passes on
+    # Forwarded callers
 
     def pass_on(self, line: bytes, *descriptors: int) -> dict[str, Any]:
-        """Pass a line and descriptors on, and give the one answer; empty when the daemon just closed."""
+        """Forward a line and descriptors, and return the only response; empty if the daemon just closed."""
         with socket.socket(socket.AF_UNIX) as wire:
             wire.settimeout(LIMIT_S)
             wire.connect(str(self.home.path / "adopt.sock"))
@@ -219,9 +219,9 @@ pump(test, daemon)
 
 
 class PersonsHolder(FakeHolder):
-    """A holder that a person asked for: only the process that asked can use its ticket.
+    """A holder that a person requested: only the requesting process can use its ticket.
 
-    That process sits at a terminal and passes every word on between the daemon and the test.
+    That process runs at a terminal and relays every line between the daemon and the test.
     """
 
     def __init__(self, home: Home, *words: str) -> None:

@@ -1,4 +1,4 @@
-"""Clients of MCP for the tests: the official SDK's, and one that says every line itself."""
+"""MCP clients for the tests: the official SDK's client, and one where the test writes each line."""
 
 import json
 import select
@@ -23,20 +23,20 @@ MODERN = "2026-07-28"
 
 
 def content(result: CallToolResult) -> dict[str, Any]:
-    """The one object of a result."""
+    """Return the only object of a result."""
     (block,) = result.content
     found: dict[str, Any] = json.loads(block.text)  # type: ignore[union-attr]  # ours are texts
     return found
 
 
 class Model:
-    """What a model does through a client of the official SDK."""
+    """The tool calls of a model, made through a client of the official SDK."""
 
     def __init__(self, session: ClientSession | Client) -> None:
         self.session = session
 
     async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """Call a tool; a refusal comes back as any answer does."""
+        """Call a tool and return its result; a refusal is returned like any other result."""
         result = await self.session.call_tool(tool, arguments)
         assert isinstance(result, CallToolResult)
         found = content(result)
@@ -44,7 +44,7 @@ class Model:
         return found
 
     async def ok(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """Call a tool that must not refuse."""
+        """Call a tool that must succeed."""
         found = await self.ask(tool, **arguments)
         assert "error" not in found, found
         return found
@@ -53,7 +53,9 @@ class Model:
 def pump_parameters(
     home: Home, *words: str, cwd: Path | None = None, script: str = ""
 ) -> StdioServerParameters:
-    """How a harness starts the pump; with a script, under a shell that does this first and stays."""
+    """Return how a harness starts the pump; with a script, under a shell that runs the script first and
+    stays.
+    """
     if script:
         line = f"{script} >&2; {shlex.quote(home.client)} mcp {' '.join(words)}; exit $?"
         command, arguments = "bash", ["--norc", "--noprofile", "-c", line]
@@ -66,7 +68,7 @@ def pump_parameters(
 
 @asynccontextmanager
 async def handshaken(parameters: StdioServerParameters) -> AsyncIterator[Model]:
-    """A client of the older generation, over a real pump."""
+    """Connect a client of the older protocol generation through a real pump."""
     async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
         found = await session.initialize()
         assert found.protocol_version == LATEST_HANDSHAKE
@@ -75,7 +77,7 @@ async def handshaken(parameters: StdioServerParameters) -> AsyncIterator[Model]:
 
 @asynccontextmanager
 async def modern(parameters: StdioServerParameters) -> AsyncIterator[Model]:
-    """A client of the newer generation, over a real pump."""
+    """Connect a client of the newer protocol generation through a real pump."""
     async with Client(stdio_client(parameters)) as client:
         assert client.protocol_version == MODERN
         yield Model(client)
@@ -83,7 +85,7 @@ async def modern(parameters: StdioServerParameters) -> AsyncIterator[Model]:
 
 @asynccontextmanager
 async def over_http(url: str, token: str, *, is_modern: bool) -> AsyncIterator[Model]:
-    """A client over HTTP, of either generation."""
+    """Connect a client of either generation over HTTP."""
     async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
         streams = streamable_http_client(f"{url}/mcp", http_client=http)
         if is_modern:
@@ -96,7 +98,7 @@ async def over_http(url: str, token: str, *, is_modern: bool) -> AsyncIterator[M
 
 
 class RawPump:
-    """A pump of which a test says every line."""
+    """A pump where the test writes each line."""
 
     def __init__(self, home: Home, *words: str, env: Mapping[str, str] | None = None) -> None:
         self.process = home.start("mcp", *words, stdin=subprocess.PIPE, env=env, cwd=home.path.parent)
@@ -110,7 +112,7 @@ class RawPump:
         self.process.stdin.flush()
 
     def hear(self) -> dict[str, Any]:
-        """The next line, within the limit of a test."""
+        """Return the next line, within the time limit of a test."""
         assert self.process.stdout is not None
         while b"\n" not in self._rest:
             ready, _, _ = select.select([self.process.stdout], [], [], LIMIT_S)
@@ -123,17 +125,17 @@ class RawPump:
         return found
 
     def begin(self) -> None:
-        """Make the handshake of the older generation."""
+        """Perform the handshake of the older generation."""
         self.say(request(0, "initialize", **HANDSHAKE), notification("notifications/initialized"))
         assert self.hear()["id"] == 0
 
     def call(self, id: int | str, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> None:
-        """Call a tool; its answer is heard later."""
+        """Call a tool without waiting for its result."""
         more = {"_meta": meta} if meta else {}
         self.say(request(id, "tools/call", name=tool, arguments=arguments, **more))
 
     def answer(self, id: int | str) -> dict[str, Any]:
-        """The next answer, which must be that of this call: the object of the tool."""
+        """Return the tool's object from the next response, which must belong to this call."""
         found = self.hear()
         assert found["id"] == id, found
         (block,) = found["result"]["content"]

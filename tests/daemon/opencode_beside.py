@@ -1,4 +1,4 @@
-"""An OpenCode with its plugin, as its companion sees both: pipes, sessions in memory, a model that obeys."""
+"""A fake OpenCode with its plugin, as its companion sees both: pipes, sessions in memory, a fake model."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ from palaver.client.start import find_python
 
 
 class OpenCodeBeside:
-    """A process that is an OpenCode by its mark, and its companion, which is the real one."""
+    """A process with OpenCode's mark, and the real companion of it."""
 
     def __init__(self, home: Home, mark: str = "OPENCODE=1") -> None:
         words = f"{mark} {shlex.quote(find_python())} -I -m {MODULE} --home {home.path} /; exit $?"
@@ -28,7 +28,7 @@ class OpenCodeBeside:
             start_new_session=True,
         )
         self.told: dict[str, str] = {}
-        """What each session's model is told with every request."""
+        """The context that each session's model receives with every request."""
         self.texts: dict[str, list[dict[str, Any]]] = {}
         self.permissions: list[dict[str, object]] = []
         self.replies: list[tuple[str, object]] = []
@@ -39,10 +39,10 @@ class OpenCodeBeside:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    # What happens
+    # Events of the harness
 
     def begin(self, session: str, parent: str = "", kind: str = "build") -> None:
-        """Have somebody write in a session."""
+        """Start a session with a message from its user."""
         info: dict[str, object] = {"id": session, "agent": kind}
         if parent:
             info["parentID"] = parent
@@ -57,7 +57,7 @@ class OpenCodeBeside:
         self.say("session.status", sessionID=session, status={"type": kind})
 
     def answer(self, session: str) -> None:
-        """Have the model speak to all that stands in a session."""
+        """Let the model respond to all messages of a session."""
         last, name = self.texts[session][-1]["messageID"], self._next()
         info = {"id": name, "role": "assistant", "sessionID": session, "parentID": last}
         self.say("message.updated", sessionID=session, info=info)
@@ -65,7 +65,7 @@ class OpenCodeBeside:
         self.say("message.part.updated", sessionID=session, part=part)
 
     def ask_leave(self, session: str, request: str = "per_1", command: str = "rm x") -> None:
-        """Ask a person for leave."""
+        """Ask the person for permission."""
         asked: dict[str, object] = {"id": request, "sessionID": session, "permission": "bash"}
         asked["metadata"] = {"command": command}
         self.permissions.append(asked)
@@ -81,7 +81,7 @@ class OpenCodeBeside:
             self.process.stdin.flush()
 
     def close(self) -> int:
-        """End it, and give the exit status of its companion."""
+        """End it and return the exit status of its companion."""
         assert self.process.stdin is not None
         with self._lock:
             self.process.stdin.close()
@@ -91,7 +91,7 @@ class OpenCodeBeside:
         self.process.stdout.close()
         return status
 
-    # What the companion asks
+    # Requests of the companion
 
     def _next(self) -> str:
         self._count += 1
@@ -129,11 +129,11 @@ class OpenCodeBeside:
         return 200, known.get(path, {} if path == "/session/status" else [])
 
     def until(self, is_so: Any) -> None:
-        """Wait for what the companion says."""
+        """Wait until the output of the companion meets a condition."""
         with self._changed:
             assert self._changed.wait_for(is_so, LIMIT_S), self.told
 
     def name_of(self, session: str) -> str:
-        """Wait until a session was told its name, and give that."""
+        """Wait until a session knows its agent's name, and return the name."""
         self.until(lambda: self.told.get(session))
         return self.told[session].removeprefix("You are ").split(" ")[0]

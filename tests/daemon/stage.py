@@ -1,4 +1,4 @@
-"""A home with the real client and real daemons in it, and processes that can be somebody."""
+"""A home with the real client and real daemons, and processes that can be agents."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ JsonLine = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended."""
+    """The exit status and output of a command."""
 
     status: int
     out: str
@@ -37,7 +37,7 @@ class Result:
 
     @property
     def json(self) -> JsonLine:
-        """The one object on standard output."""
+        """The only object on standard output."""
         (line,) = self.lines
         return line
 
@@ -48,25 +48,25 @@ class Result:
 
     @property
     def error(self) -> JsonLine:
-        """The refusal on standard error."""
+        """The error object on standard error."""
         refusal: JsonLine = json.loads(self.err)
         return refusal
 
 
 def check_output(result: Result) -> Result:
-    """A command that must not fail."""
+    """Require that a command succeeded."""
     assert result.status == 0, result
     return result
 
 
 class Home:
-    """One home. Everything started in it is ended with it."""
+    """One home. Every process started in it ends with it."""
 
     expects_tracebacks = False
     """Set by a test that makes the daemon fail on purpose."""
 
     limit_s = LIMIT_S
-    """So long a command may take. A home in which something slow runs has a limit of its own."""
+    """Seconds that a command may take. A home in which something slow runs sets its own limit."""
 
     def __init__(self, path: Path, client: str = PAL) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class Home:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Made from nothing: whatever runs the tests must leave no mark."""
+        """A minimal environment: the process that runs the tests must not pass on any mark."""
         environment = {
             "PATH": f"{Path(self.client).parent}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.path.parent),
@@ -99,7 +99,7 @@ class Home:
         stdout: int | IO[bytes] = subprocess.PIPE,
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start the client; it is a script, for nobody above it is anybody."""
+        """Start the client. It is a script, because no process above it is an agent."""
         process = subprocess.Popen(
             [*before, self.client, *arguments],
             env={**self.environment, **(env or {})},
@@ -112,45 +112,45 @@ class Home:
         return process
 
     def pal(self, *arguments: str | bytes, content: bytes | None = None, **options: Any) -> Result:
-        """Run the client to its end."""
+        """Run the client until it exits."""
         stdin = subprocess.DEVNULL if content is None else subprocess.PIPE
         return finish(self.start(*arguments, stdin=stdin, **options), content, self.limit_s)
 
     def ok(self, *arguments: str | bytes, **options: Any) -> Result:
-        """Run a command that must not fail."""
+        """Run a command that must succeed."""
         return check_output(self.pal(*arguments, **options))
 
     def events(self, *filters: str) -> list[JsonLine]:
-        """Everything in the log, as programs read it."""
+        """Return every event in the log, as parsed JSON."""
         return self.ok("events", "--all", "--json", *filters).lines
 
     def texts(self) -> list[str]:
-        """The texts of all messages, in order."""
+        """Return the texts of all messages, in order."""
         return [event["payload"]["text"] for event in self.events("--type", "message")]
 
     # The daemon
 
     @property
     def pid(self) -> int:
-        """The process of the daemon that runs, or ran last."""
+        """The process id of the running or most recent daemon."""
         return int((self.path / "daemon.lock").read_text())
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send the daemon a signal and wait until it is gone."""
+        """Send the daemon a signal and wait until it has exited."""
         end_process(self.pid, number)
 
     def shell(self, env: Mapping[str, str] | None = None) -> "Shell":
-        """A shell that stays, and can be somebody."""
+        """Start a shell that stays and can join as an agent."""
         shell = Shell(self, env=env)
         self._shells.append(shell)
         return shell
 
     def spare_path(self) -> Path:
-        """A path beside the home that nobody has used."""
+        """Return an unused path next to the home."""
         return self.path.parent / f"spare-{next(self._names)}"
 
     def close(self) -> None:
-        """End all that was started, by its number; what comes back must find the bus stopped."""
+        """End every started process by its id. A process that restarts must find the bus stopped."""
         if self.path.exists():
             (self.path / "down").touch()
         for shell in self._shells:
@@ -161,7 +161,7 @@ class Home:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        # Not only the one in the lock file: a client that was killed may have left one just starting.
+        # Not only the daemon in the lock file: a killed client may have left one that is just starting.
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             if is_daemon_of(pid, self.path):
                 end_process(pid, signal.SIGKILL)
@@ -170,7 +170,7 @@ class Home:
 
 
 class Shell:
-    """A bash fed by a pipe: what `pal join` finds above it, for as long as the test wants."""
+    """A bash fed by a pipe: the process that `pal join` finds above it, for as long as the test needs."""
 
     def __init__(self, home: Home, *, env: Mapping[str, str] | None = None) -> None:
         self.home = home
@@ -188,7 +188,7 @@ class Shell:
         return self.begin_script(f"{marks}pal {shlex.join(words)}")
 
     def begin_script(self, script: str) -> "Job":
-        """Start any line of shell under this shell."""
+        """Start a line of shell script under this shell."""
         job = Job(self.home.spare_path(), self.home.limit_s)
         paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
         line = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n"
@@ -202,11 +202,11 @@ class Shell:
         return self.begin(*words, env=env).end()
 
     def ok(self, *words: str) -> Result:
-        """Run a command that must not fail."""
+        """Run a command that must succeed."""
         return check_output(self.pal(*words))
 
     def close(self) -> None:
-        """End the shell and all that it started, and wait until it has ended."""
+        """End the shell and everything that it started, and wait until it has ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -215,7 +215,7 @@ class Shell:
 
 
 class Job:
-    """A command under a shell. Its ends are pipes, so that reading waits for what it says."""
+    """A command under a shell. Its outputs are pipes, so that a read waits for data."""
 
     def __init__(self, folder: Path, limit_s: float = LIMIT_S) -> None:
         folder.mkdir()
@@ -228,18 +228,18 @@ class Job:
             self._files[name] = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             self._rest[name] = b""
         self._ended: set[str] = set()
-        # Held open for writing too: until the status is there, an empty pipe is not its end.
+        # Held open for writing too: an empty pipe must not count as ended before the status arrives.
         self._status_writer = os.open(self.paths["status"], os.O_WRONLY)
 
     def line(self, name: str = "out") -> str:
-        """The next line it writes."""
+        """Return the next line that it writes."""
         while b"\n" not in self._rest[name]:
             self._read(name)
         line, _, self._rest[name] = self._rest[name].partition(b"\n")
         return line.decode()
 
     def end(self) -> Result:
-        """Wait until it ends, and give everything that was not read before."""
+        """Wait until it ends, and return all output that was not read before."""
         status = int(self.line("status"))
         for name in ("out", "err"):
             while name not in self._ended:
@@ -249,7 +249,7 @@ class Job:
         return Result(status, self._rest["out"].decode(), self._rest["err"].decode())
 
     def _read(self, wanted: str) -> None:
-        """Take in what there is, from everywhere: what is not read holds the command up."""
+        """Read the available data from all pipes: a full pipe would block the command."""
         assert wanted not in self._ended, f"{wanted} has ended; it said: {self._rest['err'].decode()}"
         names = {file: name for name, file in self._files.items() if name not in self._ended}
         ready, _, _ = select.select(list(names), [], [], self._limit_s)
@@ -263,7 +263,7 @@ class Job:
 
 @contextlib.contextmanager
 def terminal() -> Iterator[int]:
-    """A terminal for one person; gives the end that the person's programs have."""
+    """Open a terminal for one person and yield the end that the person's programs use."""
     master, slave = pty.openpty()
     try:
         yield slave
@@ -275,12 +275,12 @@ def terminal() -> Iterator[int]:
 def run_as_person(
     home: Home, *arguments: str, client: str = "pal", env: Mapping[str, str] | None = None
 ) -> Result:
-    """Run the client in the foreground of a terminal, with nothing above it but the first process."""
+    """Run the client in the foreground of a terminal, with only the first process above it."""
     return run_script_as_person(home, f"{shlex.quote(client)} {shlex.join(arguments)}", env=env)
 
 
 def run_script_as_person(home: Home, script: str, *, env: Mapping[str, str] | None = None) -> Result:
-    """Run lines of shell in the foreground of a terminal, with nothing above but the first process."""
+    """Run lines of shell in the foreground of a terminal, with only the first process above them."""
     job = Job(home.spare_path(), home.limit_s)
     paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
     script = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}"
@@ -297,25 +297,25 @@ def run_script_as_person(home: Home, script: str, *, env: Mapping[str, str] | No
 def finish(
     process: subprocess.Popen[bytes], content: bytes | None = None, limit_s: float = LIMIT_S
 ) -> Result:
-    """Wait for the end of a client."""
+    """Wait until a client exits, and return its result."""
     out, err = process.communicate(content, timeout=limit_s)
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
 def set_approvals(home: Home, *, wait_s: int = 600, is_on: bool = True) -> None:
-    """Have agents wait for a person's word from the next start of the bus on, as a person's own file says."""
+    """Write a person's setting: from the next daemon start, agents wait for a person's approval."""
     home.path.mkdir(mode=0o700, exist_ok=True)
     (home.path / "config.toml").write_text(f"approvals = {int(is_on)}\napprovals_wait_s = {wait_s}\n")
 
 
 def write_settings(home: Home, **values: str | int) -> None:
-    """Write a person's own file of settings, for the next start of the bus."""
+    """Write a person's settings file for the next start of the bus."""
     home.path.mkdir(mode=0o700, exist_ok=True)
     (home.path / "config.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items()))
 
 
 def wait_until(is_so: Callable[[], object]) -> None:
-    """Look until something is so, for what the system shows and nobody tells; others have the processor."""
+    """Poll until a condition holds, for facts that only the system shows. Sleep between checks."""
     end = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < end, "it never came to be so"
@@ -323,7 +323,7 @@ def wait_until(is_so: Callable[[], object]) -> None:
 
 
 def end_process(pid: int, number: int) -> None:
-    """Send a process a signal and wait until it is gone."""
+    """Send a process a signal and wait until it has exited."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -344,7 +344,7 @@ def wait_for_end(pidfd: int) -> None:
 
 
 def is_daemon_of(pid: int, home: Path) -> bool:
-    """Whether a process is still the daemon that served a home: numbers are used again."""
+    """Return whether a process is still the daemon of a home: process ids are reused."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
@@ -354,7 +354,7 @@ def is_daemon_of(pid: int, home: Path) -> bool:
 
 @contextlib.contextmanager
 def new_home(client: str = PAL) -> Iterator[Home]:
-    """A home in a directory of its own, under a short path that another user may pass."""
+    """Create a home in its own directory, under a short path that another user may enter."""
     directory = Path(tempfile.mkdtemp(prefix="pal-daemon-"))
     directory.chmod(0o755)
     home = Home(directory / "home", client)
@@ -364,4 +364,4 @@ def new_home(client: str = PAL) -> Iterator[Home]:
         try:
             home.close()
         finally:
-            shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
+            shutil.rmtree(directory, ignore_errors=True)  # a process may still write there

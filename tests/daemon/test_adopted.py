@@ -1,4 +1,4 @@
-"""What holders pass on: whoever is at the other end of the descriptor is who asked, and nothing leaks."""
+"""Callers that holders forward: the process at the end of the descriptor is the caller; nothing leaks."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ sys.stdout.write(wire.makefile().readline())
 
 
 class Reception:
-    """The agent's own socket: takes one caller, passes it on, and keeps what the daemon said to it."""
+    """The agent's own socket: accepts one caller, forwards it, and keeps the daemon's response."""
 
     def __init__(self, holder: FakeHolder) -> None:
         self.holder = holder
@@ -43,13 +43,15 @@ class Reception:
         self._pool = ThreadPoolExecutor(1)
 
     def serve(self, call: Callable[[str], Result]) -> tuple[dict[str, Any], Result]:
-        """Let somebody call, pass it on, and give the word to the holder and the caller's result."""
+        """Let a caller connect, forward it, and return the daemon's response to the holder and the caller's
+        result.
+        """
         word = self._pool.submit(self._pass_on)
         result = call(shlex.join([sys.executable, str(self.script), str(self.path)]))
         return word.result(LIMIT_S), result
 
     def connected(self) -> tuple[socket.socket, socket.socket]:
-        """A connection to the agent's socket: the holder's end, and the caller's."""
+        """Return a connection to the agent's socket: the holder's end and the caller's end."""
         caller = socket.socket(socket.AF_UNIX)
         caller.connect(str(self.path))
         return self._listener.accept()[0], caller
@@ -90,7 +92,7 @@ def by(shell: Shell, **request: Any) -> Callable[[str], Result]:
 
 
 def open_files(home: Home) -> set[str]:
-    """What the daemon has open, by number and name: that of a caller that has gone may just be closing."""
+    """Return the daemon's open files by number and name; that of a caller that exited may just be closing."""
     found = set()
     for file in Path(f"/proc/{home.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -98,7 +100,7 @@ def open_files(home: Home) -> set[str]:
     return found
 
 
-def test_a_message_is_from_whoever_connected(
+def test_forwarded_message_is_from_the_connected_process(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
 ) -> None:
     word, result = reception.serve(by(nova, type="send", body="hello", priority="normal"))
@@ -110,7 +112,9 @@ def test_a_message_is_from_whoever_connected(
     assert luna.take() == "hello"
 
 
-def test_a_person_is_a_person_there_too(bus: Home, luna: FakeHolder, reception: Reception) -> None:
+def test_forwarded_person_keeps_the_rights_of_a_person(
+    bus: Home, luna: FakeHolder, reception: Reception
+) -> None:
     def call(command: str) -> Result:
         return run_script_as_person(bus, f"""{command} '{{"body": "y", "raw": true, "type": "send"}}'""")
 
@@ -120,7 +124,7 @@ def test_a_person_is_a_person_there_too(bus: Home, luna: FakeHolder, reception: 
     assert luna.offered()["message"]["raw"] == "eQ=="
 
 
-def test_a_person_can_write_without_a_head_and_an_agent_cannot(
+def test_forwarded_person_can_write_without_a_head_and_an_agent_cannot(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
 ) -> None:
     def call(command: str) -> Result:
@@ -148,7 +152,7 @@ def test_a_person_can_write_without_a_head_and_an_agent_cannot(
         ({"type": "send", "body": "\x1b[2J"}, "bad_text"),
     ],
 )
-def test_what_is_refused_is_said_to_whoever_asked(
+def test_refusal_of_a_forwarded_request_reaches_its_caller(
     bus: Home, reception: Reception, nova: Shell, request_: dict[str, Any], code: str
 ) -> None:
     word, result = reception.serve(by(nova, **request_))
@@ -158,19 +162,19 @@ def test_what_is_refused_is_said_to_whoever_asked(
     assert bus.texts() == []
 
 
-def test_a_refusal_names_the_priority_as_the_wire_does(reception: Reception, nova: Shell) -> None:
+def test_refusal_names_the_priority_as_the_wire_does(reception: Reception, nova: Shell) -> None:
     _, result = reception.serve(by(nova, type="send", body="x", priority="urgent"))
 
     assert result.json["error"] == "invalid priority: urgent"
 
 
-def test_ones_own_name_may_be_said(bus: Home, reception: Reception, nova: Shell) -> None:
+def test_caller_may_state_its_own_name_as_the_sender(bus: Home, reception: Reception, nova: Shell) -> None:
     _, result = reception.serve(by(nova, **{"body": "x", "from": "nova"}))
 
     assert result.json["ok"] is True
 
 
-def test_it_goes_to_this_agent_and_to_nobody_else_of_that_base_name(
+def test_forwarded_message_goes_only_to_this_agent_not_to_its_base_name(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
 ) -> None:
     bus.shell().ok("join", "--name", "luna", "--tag", "api")
@@ -182,7 +186,7 @@ def test_it_goes_to_this_agent_and_to_nobody_else_of_that_base_name(
 
 
 @pytest.mark.parametrize("who", ["nova", "human", "luna"])
-def test_the_daemon_says_who_connected(
+def test_daemon_reports_to_the_holder_which_caller_connected(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell, who: str
 ) -> None:
     calls: dict[str, Callable[[str], Result]] = {
@@ -198,10 +202,10 @@ def test_the_daemon_says_who_connected(
     assert word == {"ok": True, "name": who, "standing": standing, "kind": kind, **asked}
 
 
-# What goes wrong
+# Failures
 
 
-def test_only_the_process_that_holds_an_agent_passes_on_for_it(bus: Home, luna: FakeHolder) -> None:
+def test_only_the_holder_of_an_agent_forwards_callers_for_it(bus: Home, luna: FakeHolder) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         refused = luna.pass_on(b'{"do": "read", "name": "nova"}\n', ours.fileno())
@@ -221,9 +225,7 @@ def test_only_the_process_that_holds_an_agent_passes_on_for_it(bus: Home, luna: 
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_a_line_that_cannot_be_read_is_answered_with_an_error(
-    bus: Home, luna: FakeHolder, line: bytes
-) -> None:
+def test_unreadable_line_from_a_holder_returns_bad_request(bus: Home, luna: FakeHolder, line: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         refused = luna.pass_on(line, ours.fileno())
@@ -231,7 +233,7 @@ def test_a_line_that_cannot_be_read_is_answered_with_an_error(
     assert (refused["ok"], refused["code"]) == (False, "bad_request")
 
 
-def test_there_must_be_exactly_one_descriptor_and_a_connection(bus: Home, luna: FakeHolder) -> None:
+def test_holder_must_pass_exactly_one_stream_socket(bus: Home, luna: FakeHolder) -> None:
     before = open_files(bus)
     line = READ
     ours, theirs = socket.socketpair()
@@ -248,7 +250,7 @@ def test_there_must_be_exactly_one_descriptor_and_a_connection(bus: Home, luna: 
     wait_until(lambda: open_files(bus) <= before)
 
 
-def test_half_a_line_and_a_caller_that_never_reads_leak_nothing(
+def test_half_a_line_and_a_caller_that_never_reads_leak_no_descriptors(
     bus: Home, luna: FakeHolder, reception: Reception
 ) -> None:
     before = open_files(bus)
@@ -272,7 +274,7 @@ def test_half_a_line_and_a_caller_that_never_reads_leak_nothing(
     wait_until(lambda: open_files(bus) <= before)
 
 
-def test_a_line_that_never_ends_is_cut_off(bus: Home, luna: FakeHolder) -> None:
+def test_line_without_an_end_is_cut_off(bus: Home, luna: FakeHolder) -> None:
     with socket.socket(socket.AF_UNIX) as wire:
         wire.settimeout(LIMIT_S)
         wire.connect(str(bus.path / "adopt.sock"))
@@ -286,7 +288,7 @@ def test_a_line_that_never_ends_is_cut_off(bus: Home, luna: FakeHolder) -> None:
         assert program.ask("whoami")["ok"]["name"] == "script"
 
 
-def test_the_socket_is_ones_own_and_goes_with_the_daemon(bus: Home) -> None:
+def test_forwarding_socket_is_private_and_removed_with_the_daemon(bus: Home) -> None:
     path = bus.path / "adopt.sock"
     mode = path.stat().st_mode & 0o777
 
@@ -296,7 +298,7 @@ def test_the_socket_is_ones_own_and_goes_with_the_daemon(bus: Home) -> None:
     wait_until(lambda: not path.exists())
 
 
-def test_what_cannot_be_read_or_is_empty_is_said_to_the_holder(
+def test_unreadable_or_empty_request_is_reported_to_the_holder(
     bus: Home, luna: FakeHolder, reception: Reception
 ) -> None:
     words = []
@@ -311,7 +313,7 @@ def test_what_cannot_be_read_or_is_empty_is_said_to_the_holder(
     assert words[3] == {"ok": True, "replied": True}
 
 
-def test_a_request_in_pieces_and_a_long_one_are_read_whole(
+def test_request_in_pieces_and_a_long_request_are_read_completely(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
 ) -> None:
     text = "x" * 90_000
@@ -324,7 +326,7 @@ def test_a_request_in_pieces_and_a_long_one_are_read_whole(
     assert luna.take() == text
 
 
-def test_what_comes_after_the_request_is_left_for_the_holder(
+def test_bytes_after_the_request_are_left_for_the_holder(
     bus: Home, luna: FakeHolder, reception: Reception
 ) -> None:
     ours, theirs = reception.connected()
@@ -336,7 +338,7 @@ def test_what_comes_after_the_request_is_left_for_the_holder(
         assert (word["ok"], ours.recv(100)) == (True, b"\nframes")
 
 
-def test_a_caller_that_never_ends_its_request_is_not_waited_for(
+def test_caller_that_never_ends_its_request_times_out(
     bus: Home, luna: FakeHolder, reception: Reception
 ) -> None:
     ours, theirs = reception.connected()

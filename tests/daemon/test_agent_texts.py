@@ -1,4 +1,4 @@
-"""Texts that others wrote, where an agent or a person reads them: nothing hides in them or forges a head."""
+"""Texts written by others, as an agent or a person reads them: they hide nothing and forge no head."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def put_payload(bus: Home) -> None:
 
 
 def on_terminal(bus: Home, *words: str) -> str:
-    """Run a command whose output goes to a terminal, and return what the terminal is sent."""
+    """Run a command whose output goes to a terminal, and return the bytes that the terminal receives."""
     master, slave = pty.openpty()
     try:
         process = bus.start(*words, stdout=slave)
@@ -88,7 +88,7 @@ def test_hidden_characters_in_a_payload_reach_an_agent_escaped(bus: Home, nova: 
 
 
 @pytest.mark.parametrize("words", [("events", "--all", "--json"), ("export", "--format", "jsonl")])
-def test_json_on_a_terminal_has_no_control_and_is_the_same_json(
+def test_json_on_a_terminal_escapes_controls_and_stays_the_same_json(
     bus: Home, nova: Shell, words: tuple[str, ...]
 ) -> None:
     put_payload(bus)
@@ -104,7 +104,7 @@ def test_json_on_a_terminal_has_no_control_and_is_the_same_json(
     ]
 
 
-def test_a_refused_holder_writes_no_control_into_the_log_of_the_daemon(bus: Home) -> None:
+def test_refused_holder_writes_no_control_characters_into_the_daemon_log(bus: Home) -> None:
     log = bus.path / "daemon.log"
     with FakeHolder(bus) as holder:
         holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", "bash")))
@@ -126,7 +126,7 @@ def _lines(shown: str) -> list[JsonLine]:
     return [json.loads(line) for line in shown.splitlines()]
 
 
-async def test_results_of_mcp_tools_hold_the_exact_text_and_nothing_hidden(bus: Home) -> None:
+async def test_mcp_results_contain_the_exact_text_without_hidden_characters(bus: Home) -> None:
     async with handshaken(pump_parameters(bus, script="pal join --name luna")) as model:
         bus.ok("send", "@luna", "--", HOSTILE)
 

@@ -1,4 +1,4 @@
-"""What an agent in a terminal leaves behind: whatever it sheds, it is that agent, and never the human."""
+"""Descendants of an agent in a terminal: whatever they shed, they are that agent, and never the human."""
 
 import os
 import shlex
@@ -34,17 +34,17 @@ class Held:
         check_output(run_as_person(home, "run", "--detach", "--name", name, *options, "--", *program))
 
     def run(self, script: str, escape: str = "bash {}") -> Result:
-        """Run lines of shell below it, by a way out of it."""
+        """Run lines of shell as a descendant, with a method to leave the shell's process tree."""
         job = Job(self.home.spare_path())
         paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
         file = self.home.spare_path()
         file.write_text(f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n")
-        # Nothing of it may read what the shell is fed with.
+        # The script must not read from the pipe that feeds the shell.
         os.write(self._feed, f"{{ {escape.format(file)}; }} </dev/null\n".encode())
         return job.end()
 
     def holder(self) -> int:
-        """The process that holds it."""
+        """Return the process id of its holder."""
         pid = self.home.ok("status", self.name, "--json").json["pid"]
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
@@ -62,13 +62,13 @@ def luna(bus: Home) -> Iterator[Held]:
 
 
 @pytest.mark.parametrize("way", ESCAPES)
-def test_what_a_held_agent_leaves_behind_is_that_agent(luna: Held, way: str) -> None:
+def test_descendant_of_a_held_agent_is_that_agent(luna: Held, way: str) -> None:
     found = luna.run("pal whoami --json", ESCAPES[way])
 
     assert (found.json["name"], found.json["standing"]) == ("luna", "worker")
 
 
-def test_what_it_leaves_behind_can_neither_type_nor_stop_as_a_person_could(bus: Home, luna: Held) -> None:
+def test_descendant_cannot_type_raw_keys_or_stop_agents_as_a_person_could(bus: Home, luna: Held) -> None:
     other = Held(bus, "nova")
 
     typed = luna.run("pal send nova --raw --json -- x", TERMINAL)
@@ -79,9 +79,9 @@ def test_what_it_leaves_behind_can_neither_type_nor_stop_as_a_person_could(bus: 
     other.close()
 
 
-def test_it_is_nobody_else_before_the_holder_has_come_back_to_a_new_daemon(bus: Home, luna: Held) -> None:
+def test_descendant_keeps_its_identity_before_the_holder_has_reconnected(bus: Home, luna: Held) -> None:
     holder = luna.holder()
-    os.kill(holder, signal.SIGSTOP)  # so it cannot come back
+    os.kill(holder, signal.SIGSTOP)  # so it cannot reconnect
     try:
         bus.kill()
         bus.ok("up")
@@ -93,7 +93,7 @@ def test_it_is_nobody_else_before_the_holder_has_come_back_to_a_new_daemon(bus: 
     assert (found.json["name"], found.json["standing"]) == ("luna", "worker")
 
 
-def test_what_an_operator_leaves_behind_has_a_workers_rights(bus: Home) -> None:
+def test_descendant_of_an_operator_has_the_rights_of_a_worker(bus: Home) -> None:
     boss = Held(bus, "boss", "--role", "operator")
     itself = boss.run("pal whoami --json")
 
@@ -104,7 +104,7 @@ def test_what_an_operator_leaves_behind_has_a_workers_rights(bus: Home) -> None:
     boss.close()
 
 
-def test_what_somebody_inside_it_leaves_behind_is_bound_by_its_mark(bus: Home, luna: Held) -> None:
+def test_descendant_of_an_inner_agent_is_identified_by_its_mark(bus: Home, luna: Held) -> None:
     seat = '$(sed \'s/.*"seat":"\\([^"]*\\)".*/\\1/\' seat)'
     leave = f"{SHED} PALAVER_SEAT={seat} setsid -f bash -c 'pal whoami --json >said'"
     folder = bus.spare_path()
@@ -115,7 +115,7 @@ def test_what_somebody_inside_it_leaves_behind_is_bound_by_its_mark(bus: Home, l
     assert found.json["name"] == "inner"
 
 
-def test_a_mark_of_somebody_outside_counts_for_nothing_below_a_holder(bus: Home, luna: Held) -> None:
+def test_mark_of_an_outside_agent_does_not_count_below_a_holder(bus: Home, luna: Held) -> None:
     outside = bus.shell()
     mark = outside.ok("join", "--name", "nova", "--json").json["seat"]
 
@@ -124,7 +124,7 @@ def test_a_mark_of_somebody_outside_counts_for_nothing_below_a_holder(bus: Home,
     assert found.json["name"] == "luna"
 
 
-def test_what_gave_its_name_up_is_a_script_and_so_is_what_it_leaves_behind(luna: Held) -> None:
+def test_agent_that_left_its_name_is_a_script_and_so_are_its_descendants(luna: Held) -> None:
     luna.run("pal leave")
 
     found = luna.run("pal whoami --json", TERMINAL)
@@ -132,7 +132,7 @@ def test_what_gave_its_name_up_is_a_script_and_so_is_what_it_leaves_behind(luna:
     assert (found.json["name"], found.json["standing"]) == ("script", "worker")
 
 
-def test_a_person_whose_shell_has_started_an_agent_is_still_the_human(bus: Home) -> None:
+def test_person_whose_shell_started_an_agent_is_still_the_human(bus: Home) -> None:
     run = "pal run --detach --name luna -- cat"
 
     found = run_script_as_person(bus, f"{run} >/dev/null && pal whoami --json; pal kill luna >/dev/null")

@@ -1,4 +1,4 @@
-"""Agents under a harness that write too often are held, a person lets them through."""
+"""Brakes hold the messages of harness agents that write too often; a person releases them."""
 
 import pytest
 from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until, write_settings
@@ -6,20 +6,20 @@ from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_un
 
 @pytest.fixture
 def bus(home: Home) -> Home:
-    """A bus on which two messages a minute, and two answers in a row, go through."""
+    """A bus that lets through two messages a minute and two replies in a row."""
     write_settings(home, brake_per_minute=2, brake_hops=2)
     home.ok("up")
     return home
 
 
 def coder(bus: Home, name: str) -> Shell:
-    """A shell that has joined as an agent under a harness."""
+    """Return a shell that has joined as an agent under a harness."""
     shell = bus.shell()
     shell.ok("join", "--name", name, "--harness", "claude")
     return shell
 
 
-def test_what_is_sent_too_often_is_held_and_a_person_lets_it_through(bus: Home) -> None:
+def test_message_over_the_rate_limit_is_held_until_a_person_releases_it(bus: Home) -> None:
     luna, nova = coder(bus, "luna"), coder(bus, "nova")
     for word in ("one", "two"):
         luna.ok("send", "@nova", "--", word)
@@ -43,7 +43,7 @@ def test_what_is_sent_too_often_is_held_and_a_person_lets_it_through(bus: Home) 
     assert [line["text"] for line in nova.ok("recv", "--json").lines] == ["one", "two", "three"]
 
 
-def test_all_that_is_held_is_listed_with_how_to_release_it(bus: Home) -> None:
+def test_held_messages_are_listed_with_the_command_to_release_them(bus: Home) -> None:
     luna, _ = coder(bus, "luna"), coder(bus, "nova")
     for word in ("one", "two"):
         luna.ok("send", "@nova", "--", word)
@@ -66,7 +66,7 @@ def test_all_that_is_held_is_listed_with_how_to_release_it(bus: Home) -> None:
     assert [line["held"] for line in left] == [places[0], places[2]]
 
 
-def test_what_goes_on_by_itself_does_not_wait_for_a_person(bus: Home) -> None:
+def test_message_that_continues_without_a_person_is_not_pending(bus: Home) -> None:
     nova = coder(bus, "nova")
     nova.ok("status", "set", "blocked", "--detail", "usage limit")
     sent = bus.ok("send", "@nova", "--json", "--", "hello").json
@@ -75,7 +75,7 @@ def test_what_goes_on_by_itself_does_not_wait_for_a_person(bus: Home) -> None:
     assert [line for line in bus.ok("pending", "--json").lines if "held" in line] == []
 
 
-def test_agents_that_answer_each_other_in_circles_are_held(bus: Home) -> None:
+def test_agents_that_reply_to_each_other_in_circles_are_held(bus: Home) -> None:
     pair = coder(bus, "luna"), coder(bus, "nova")
     place = pair[0].ok("send", "@nova", "--json", "--", "0").json["seq"]
     for hop in (1, 2):
@@ -88,7 +88,7 @@ def test_agents_that_answer_each_other_in_circles_are_held(bus: Home) -> None:
     assert "3 answers of agents to agents" in refused.error["message"]
 
 
-def test_a_person_and_a_script_write_as_often_as_they_like(bus: Home) -> None:
+def test_person_and_script_have_no_rate_limit(bus: Home) -> None:
     nova = coder(bus, "nova")
 
     for number in range(3):
@@ -99,7 +99,7 @@ def test_a_person_and_a_script_write_as_often_as_they_like(bus: Home) -> None:
     assert len(nova.ok("recv", "--json").lines) == 9
 
 
-def test_only_a_person_lets_anything_through(bus: Home) -> None:
+def test_only_a_person_releases_a_held_message(bus: Home) -> None:
     luna, _ = coder(bus, "luna"), coder(bus, "nova")
     for word in ("one", "two"):
         luna.ok("send", "@nova", "--", word)

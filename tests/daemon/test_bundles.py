@@ -10,7 +10,7 @@ from tests.daemon.wires import ThinWire
 
 @pytest.fixture
 def luna(bus: Home) -> Shell:
-    """A shell that is luna, in a directory with a file."""
+    """A shell that has joined as luna, in a directory with a file."""
     (directory_of(bus) / "app.py").write_text("x = 1\n")
     shell = bus.shell()
     shell.ok("join", "--name", "luna")
@@ -19,18 +19,18 @@ def luna(bus: Home) -> Shell:
 
 @pytest.fixture
 def nova(bus: Home) -> Shell:
-    """A shell that is nova."""
+    """A shell that has joined as nova."""
     shell = bus.shell()
     shell.ok("join", "--name", "nova")
     return shell
 
 
 def directory_of(home: Home) -> Path:
-    """Where the shells of a home are."""
+    """Return the working directory of a home's shells."""
     return home.path.parent
 
 
-def test_a_bundle_goes_along_with_a_message_and_is_read_by_the_other(
+def test_bundle_is_attached_to_a_message_and_read_by_the_recipient(
     bus: Home, luna: Shell, nova: Shell
 ) -> None:
     made = luna.ok("bundle", "create", "Review", "--files", "app.py", "--json").json
@@ -45,7 +45,7 @@ def test_a_bundle_goes_along_with_a_message_and_is_read_by_the_other(
     assert [line["title"] for line in nova.ok("bundle", "list", "--json").lines] == ["Review"]
 
 
-def test_an_agent_is_told_that_a_message_comes_with_a_bundle(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_received_message_names_the_command_to_show_its_bundle(bus: Home, luna: Shell, nova: Shell) -> None:
     luna.ok("send", "@nova", "--title", "Review", "--", "look")
 
     received = nova.ok("recv").out
@@ -57,7 +57,7 @@ def test_an_agent_is_told_that_a_message_comes_with_a_bundle(bus: Home, luna: Sh
     )
 
 
-def test_a_bundle_is_made_on_the_way_of_a_message(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_send_with_a_title_creates_the_bundle_before_the_message(bus: Home, luna: Shell, nova: Shell) -> None:
     luna.ok("send", "@nova", "--title", "Review", "--files", "app.py", "--", "look")
 
     message = nova.ok("recv", "--json").json
@@ -67,7 +67,7 @@ def test_a_bundle_is_made_on_the_way_of_a_message(bus: Home, luna: Shell, nova: 
     assert made["seq"] < message["seq"]
 
 
-def test_the_same_request_makes_one_bundle_and_one_message(bus: Home, nova: Shell) -> None:
+def test_same_request_creates_one_bundle_and_one_message(bus: Home, nova: Shell) -> None:
     answers = []
     for _ in range(2):
         with ThinWire(bus.path) as wire:
@@ -78,7 +78,7 @@ def test_the_same_request_makes_one_bundle_and_one_message(bus: Home, nova: Shel
     assert [event["type"] for event in bus.events("--from", "script")] == ["bundle", "message"]
 
 
-def test_a_message_that_is_repeated_with_its_id_makes_no_second_bundle(bus: Home, nova: Shell) -> None:
+def test_message_repeated_with_its_id_creates_no_second_bundle(bus: Home, nova: Shell) -> None:
     words = ("send", "@nova", "--id", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "--title", "T", "--json", "--", "look")
 
     first, second = bus.ok(*words).json, bus.ok(*words).json
@@ -87,7 +87,7 @@ def test_a_message_that_is_repeated_with_its_id_makes_no_second_bundle(bus: Home
     assert len(bus.events("--type", "bundle")) == 1
 
 
-def test_a_message_that_was_sent_without_a_bundle_gets_none_by_its_repeat(bus: Home, nova: Shell) -> None:
+def test_repeat_does_not_add_a_bundle_to_a_message_sent_without_one(bus: Home, nova: Shell) -> None:
     words = ("send", "@nova", "--id", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "--json")
     first = bus.ok(*words, "--", "look").json
 
@@ -97,7 +97,7 @@ def test_a_message_that_was_sent_without_a_bundle_gets_none_by_its_repeat(bus: H
     assert bus.events("--type", "bundle") == []
 
 
-def test_a_bundle_survives_the_daemon(bus: Home, luna: Shell) -> None:
+def test_bundle_survives_a_crash_of_the_daemon(bus: Home, luna: Shell) -> None:
     large = "y" * 200_000
     (directory_of(bus) / "large.txt").write_text(large)
     made = luna.ok("bundle", "create", "T", "--files", "large.txt", "--json").json
@@ -112,7 +112,7 @@ def headed(bundle_id: str, path: str, content: str) -> str:
     return f"==> {bundle_id} {path} ({len(content)} bytes, sha256 {hash_}) <==\n{content}"
 
 
-def test_a_bundle_gives_the_old_bytes_parents_first_when_all_is_gone_and_archived(
+def test_bundle_returns_original_bytes_parents_first_after_archiving(
     bus: Home, luna: Shell, nova: Shell
 ) -> None:
     (directory_of(bus) / "notes.txt").write_text("first\n")
@@ -138,7 +138,7 @@ def test_a_bundle_gives_the_old_bytes_parents_first_when_all_is_gone_and_archive
     assert nova.ok("bundle", "show", child["bundle_id"]).out.endswith(" luna → @nova: what happened\n")
 
 
-def test_a_request_is_recognised_when_its_events_are_archived(bus: Home, nova: Shell) -> None:
+def test_request_is_recognised_after_its_events_are_archived(bus: Home, nova: Shell) -> None:
     answers = []
     for _ in range(2):
         with ThinWire(bus.path) as wire:
@@ -151,7 +151,7 @@ def test_a_request_is_recognised_when_its_events_are_archived(bus: Home, nova: S
     assert nova.ok("recv", "--json").out.count("\n") == 1
 
 
-def test_unread_mail_that_is_archived_is_still_shown(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_archived_unread_mail_is_still_shown(bus: Home, luna: Shell, nova: Shell) -> None:
     for word in ("one", "two", "three"):
         luna.ok("send", "@nova", "--", word)
     first, second, _ = bus.events("--type", "message")
@@ -168,7 +168,7 @@ def test_unread_mail_that_is_archived_is_still_shown(bus: Home, luna: Shell, nov
     assert [line["text"] for line in taken] == ["one", "two", "three"]
 
 
-def test_a_doctor_misses_a_lost_archive(bus: Home, luna: Shell) -> None:
+def test_doctor_reports_a_missing_archive_file(bus: Home, luna: Shell) -> None:
     made = luna.ok("bundle", "create", "T", "--files", "app.py", "--json").json
     run_as_person(bus, "archive", "--before", str(made["seq"] + 1))
     well = bus.ok("doctor").out
@@ -185,7 +185,7 @@ def test_a_doctor_misses_a_lost_archive(bus: Home, luna: Shell) -> None:
     assert str(file) in shown.error["message"]
 
 
-def test_an_agent_cannot_take_a_file_from_outside_and_a_person_can(bus: Home, luna: Shell) -> None:
+def test_agent_cannot_bundle_a_file_from_outside_and_a_person_can(bus: Home, luna: Shell) -> None:
     refused = luna.pal("bundle", "create", "T", "--files", "/etc/hostname", "--json")
 
     allowed = run_as_person(bus, "bundle", "create", "T", "--files", "/etc/hostname", "--json")
@@ -194,14 +194,14 @@ def test_an_agent_cannot_take_a_file_from_outside_and_a_person_can(bus: Home, lu
     assert allowed.json["files"][0]["path"] == "/etc/hostname"
 
 
-def test_a_message_with_a_bundle_that_is_not_there_is_not_sent(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_message_with_an_unknown_bundle_is_not_sent(bus: Home, luna: Shell, nova: Shell) -> None:
     refused = luna.pal("send", "@nova", "--bundle", "7f3q9x2m", "--json", "--", "look")
 
     assert (refused.status, refused.error["error"]) == (1, "not_found")
     assert bus.texts() == []
 
 
-def test_in_the_list_of_events_a_bundle_is_short(bus: Home, luna: Shell) -> None:
+def test_list_of_events_shows_a_bundle_on_one_short_line(bus: Home, luna: Shell) -> None:
     luna.ok("bundle", "create", "T", "--files", "app.py")
 
     shown = bus.ok("events", "--type", "bundle").out

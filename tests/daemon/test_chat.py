@@ -22,7 +22,7 @@ def crew(bus: Home) -> Crew:
 
 @pytest.fixture
 def luna(crew: Crew) -> Agent:
-    """Codex, who has said something already."""
+    """A Codex agent that has already sent a message."""
     agent = crew.member("luna", "codex")
     agent.ok("send", "--room", "shop", "--", FIRST)
     return agent
@@ -42,7 +42,7 @@ def chat(bus: Home, crew: Crew, luna: Agent, nova: Agent) -> Iterator[Pane]:
 
 
 def is_in_order(screen: list[str], *texts: str) -> bool:
-    """Whether each of these stands on the screen once, below the one before."""
+    """Return whether each text is on the screen exactly once, in this order."""
     places = [[number for number, line in enumerate(screen) if text in line] for text in texts]
     return all(len(found) == 1 for found in places) and places == sorted(places)
 
@@ -51,20 +51,20 @@ def is_in_order(screen: list[str], *texts: str) -> bool:
 
 
 @needs_tmux
-def test_it_opens_with_what_was_said_and_shows_what_comes(chat: Pane, luna: Agent, nova: Agent) -> None:
+def test_chat_opens_with_earlier_messages_and_shows_new_events(chat: Pane, luna: Agent, nova: Agent) -> None:
     chat.type("half a lin")
 
     nova.ok("send", "luna", "--room", "shop", "--", "that is mine")
     luna.claim()
 
     chat.shows("nova → luna: that is mine", "luna has the stick, turn 1", "luna has the stick · 2 of 2")
-    # What is being typed stays under it, untouched.
+    # The line being typed stays below the new events, unchanged.
     screen = chat.becomes(lambda screen: screen[-1].endswith("> half a lin"))
     assert screen[0].endswith(f"luna: {FIRST}")
 
 
 @needs_tmux
-def test_what_is_said_goes_to_the_room_or_to_those_who_are_named(
+def test_line_goes_to_the_room_or_to_the_named_members(
     crew: Crew, chat: Pane, luna: Agent, nova: Agent
 ) -> None:
     chat.say("hello everybody")
@@ -84,14 +84,14 @@ def test_what_is_said_goes_to_the_room_or_to_those_who_are_named(
 
 
 @needs_tmux
-def test_a_name_that_nobody_has_holds_the_line_back(crew: Crew, chat: Pane, luna: Agent) -> None:
+def test_line_with_an_unknown_name_is_not_sent(crew: Crew, chat: Pane, luna: Agent) -> None:
     before = len(crew.events("message"))
 
     chat.say("@lunq can you look?")
     chat.shows("not sent: nobody here is called lunq; do you mean luna?", "> @lunq can you look?")
     assert len(crew.events("message")) == before
 
-    # It is given back whole: a name is put right, and it goes out.
+    # The whole line is returned: after the name is corrected it is sent.
     chat.press("Home", "Right", "Right", "Right", "Right", "DC")
     chat.type("a")
     chat.press("Enter")
@@ -100,7 +100,7 @@ def test_a_name_that_nobody_has_holds_the_line_back(crew: Crew, chat: Pane, luna
 
 
 @needs_tmux
-def test_a_mark_tells_when_it_was_seen_and_moves_up_with_the_next(chat: Pane, luna: Agent) -> None:
+def test_mark_shows_when_a_message_was_seen_and_stays_with_its_message(chat: Pane, luna: Agent) -> None:
     chat.say("@luna one")
     chat.shows("luna waiting")
 
@@ -113,7 +113,7 @@ def test_a_mark_tells_when_it_was_seen_and_moves_up_with_the_next(chat: Pane, lu
 
 
 @needs_tmux
-def test_a_mark_tells_when_it_was_answered(chat: Pane, luna: Agent) -> None:
+def test_mark_shows_when_a_message_was_answered(chat: Pane, luna: Agent) -> None:
     chat.say("@luna how far are you?")
     chat.shows("luna waiting")
     asked = luna.ok("recv", "--json").json["seq"]
@@ -124,7 +124,7 @@ def test_a_mark_tells_when_it_was_answered(chat: Pane, luna: Agent) -> None:
 
 
 @needs_tmux
-def test_who_listens_is_marked_however_fast_it_is(chat: Pane, luna: Agent) -> None:
+def test_following_recipient_is_marked_as_seen_however_fast_it_is(chat: Pane, luna: Agent) -> None:
     mail = luna.listen("recv", "--follow", "--json")
 
     for text in ("one", "two", "three"):
@@ -134,7 +134,7 @@ def test_who_listens_is_marked_however_fast_it_is(chat: Pane, luna: Agent) -> No
 
 
 @needs_tmux
-def test_its_commands(crew: Crew, chat: Pane, luna: Agent, nova: Agent) -> None:
+def test_chat_commands(crew: Crew, chat: Pane, luna: Agent, nova: Agent) -> None:
     luna.claim()
     luna.ok("stick", "pass", "nova", *HANDOFF)
     nova.shell.close()
@@ -156,7 +156,7 @@ def test_its_commands(crew: Crew, chat: Pane, luna: Agent, nova: Agent) -> None:
 
 @needs_tmux
 @pytest.mark.parametrize("key", ["C-d", "C-c"])
-def test_a_key_ends_it_and_the_terminal_is_as_it_was(bus: Home, crew: Crew, luna: Agent, key: str) -> None:
+def test_key_ends_the_chat_and_restores_the_terminal(bus: Home, crew: Crew, luna: Agent, key: str) -> None:
     script = (
         f"stty -a >before; {in_folder(crew.folder, 'chat')}; stty -a >after; cmp before after && echo same"
     )
@@ -169,7 +169,7 @@ def test_a_key_ends_it_and_the_terminal_is_as_it_was(bus: Home, crew: Crew, luna
 
 
 @needs_tmux
-def test_a_narrow_pane_without_colour_shows_all_of_it(
+def test_narrow_pane_without_colour_shows_every_text_completely(
     bus: Home, crew: Crew, luna: Agent, nova: Agent
 ) -> None:
     nova.ok(
@@ -192,13 +192,13 @@ def test_a_narrow_pane_without_colour_shows_all_of_it(
 
 
 def has_whole(screen: list[str], *texts: str) -> bool:
-    """Whether each of these stands there, over as many lines as it needs."""
+    """Return whether each text is shown completely, over as many lines as it needs."""
     shown = " ".join(line.strip() for line in screen)
     return all(text in shown for text in texts)
 
 
 @needs_tmux
-def test_with_colour_nothing_leaks_into_the_next_line(bus: Home, crew: Crew, luna: Agent) -> None:
+def test_colour_does_not_leak_into_the_next_line(bus: Home, crew: Crew, luna: Agent) -> None:
     with pane(bus, in_folder(crew.folder, "chat"), columns=24, rows=12) as chat:
         chat.shows("the stick is free")
 
@@ -212,7 +212,7 @@ def test_with_colour_nothing_leaks_into_the_next_line(bus: Home, crew: Crew, lun
 
 
 @needs_tmux
-def test_a_pane_that_is_made_narrower_keeps_no_scraps(chat: Pane, luna: Agent, nova: Agent) -> None:
+def test_narrowed_pane_keeps_no_remains_of_longer_lines(chat: Pane, luna: Agent, nova: Agent) -> None:
     chat.say("hello")
     chat.shows("luna waiting · nova waiting")
 
@@ -220,12 +220,12 @@ def test_a_pane_that_is_made_narrower_keeps_no_scraps(chat: Pane, luna: Agent, n
     nova.ok("send", "--room", "shop", "--", "now")
 
     chat.shows("nova: now")
-    # It may have been drawn just before the terminal said that it is another one now.
+    # It may have been drawn just before the terminal reported its new size.
     chat.becomes(lambda screen: is_in_order(screen, "nova: now", "luna waiting", "the stick is free", ">"))
 
 
 @needs_tmux
-def test_it_goes_on_when_the_bus_is_killed_and_ends_when_it_is_stopped(
+def test_chat_continues_after_a_daemon_crash_and_ends_when_the_bus_stops(
     bus: Home, chat: Pane, luna: Agent
 ) -> None:
     bus.kill()
@@ -240,7 +240,7 @@ def test_it_goes_on_when_the_bus_is_killed_and_ends_when_it_is_stopped(
 
 
 @needs_tmux
-def test_a_paste_of_several_lines_is_one_message(chat: Pane, luna: Agent) -> None:
+def test_paste_of_several_lines_is_one_message(chat: Pane, luna: Agent) -> None:
     chat.type("\x1b[200~@luna first\nsecond\x1b[201~")
     chat.shows("> @luna first⏎second")
     chat.press("Enter")
@@ -253,14 +253,14 @@ def test_a_paste_of_several_lines_is_one_message(chat: Pane, luna: Agent) -> Non
 
 
 def in_pipe(home: Home, crew: Crew, content: str) -> Result:
-    """The person's `pal chat` with lines from a pipe."""
+    """Run the person's `pal chat` with lines from a pipe."""
     path = home.spare_path()
     path.write_text(content)
     folder = shlex.quote(str(crew.folder))
     return run_script_as_person(home, f"cd {folder} && cat {shlex.quote(str(path))} | pal chat")
 
 
-def test_without_a_terminal_lines_are_said_and_events_are_lines(
+def test_without_a_terminal_input_lines_are_sent_and_events_are_printed(
     bus: Home, crew: Crew, luna: Agent, nova: Agent
 ) -> None:
     done = in_pipe(bus, crew, "hello\n\n@nova you too\n/who\n")
@@ -268,12 +268,12 @@ def test_without_a_terminal_lines_are_said_and_events_are_lines(
     assert (done.status, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].endswith(f"luna: {FIRST}")
-    at = lines.index("luna  codex, here")  # between events, which come when they come
+    at = lines.index("luna  codex, here")  # events may come before or after it
     assert lines[at + 1] == "nova  claude, here"
     assert [one["text"] for one in nova.ok("recv", "--json").lines] == ["hello", "you too"]
 
 
-def test_without_a_terminal_a_refused_line_is_told_and_the_others_are_said(
+def test_without_a_terminal_a_refused_line_does_not_stop_later_lines(
     bus: Home, crew: Crew, luna: Agent, nova: Agent
 ) -> None:
     done = in_pipe(bus, crew, f"one\n@zed two\n/dance\n{'x' * 5000}\nthree\n/quit\nfour\n")
@@ -286,7 +286,7 @@ def test_without_a_terminal_a_refused_line_is_told_and_the_others_are_said(
     assert [one["text"] for one in nova.ok("recv", "--json").lines] == ["one", "three"]
 
 
-def test_without_a_terminal_it_shows_what_comes_and_ends_with_the_bus_though_its_input_stays_open(
+def test_without_a_terminal_chat_ends_with_the_bus_even_if_input_is_open(
     bus: Home, crew: Crew, luna: Agent
 ) -> None:
     process = bus.start("chat", "--room", "shop", stdin=subprocess.PIPE)
@@ -307,7 +307,7 @@ def test_without_a_terminal_it_shows_what_comes_and_ends_with_the_bus_though_its
     )
 
 
-def test_there_is_no_chat_where_there_is_no_room(bus: Home) -> None:
+def test_chat_without_a_room_is_refused(bus: Home) -> None:
     refused = bus.pal("chat", str(bus.path), "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "room_not_found")

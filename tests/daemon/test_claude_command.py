@@ -1,4 +1,4 @@
-"""`pal claude` with a stand-in for Claude Code: who it is, what it is given, how it ends."""
+"""`pal claude` with a stand-in for Claude Code: its identity, its arguments and its exit."""
 
 import json
 import os
@@ -22,7 +22,7 @@ case "$*" in *wait*) read line;; *fail*) exit 7;; esac
 
 @pytest.fixture
 def claude(bus: Home) -> Path:
-    """A folder in which a program is called claude."""
+    """A folder that contains a program called claude."""
     folder = bus.path.parent / "bin"
     folder.mkdir()
     (folder / "claude").write_text(STAND_IN)
@@ -35,13 +35,11 @@ def environment(bus: Home, claude: Path) -> dict[str, str]:
 
 
 def shown(bus: Home) -> str:
-    """What its terminal shows, with no line broken."""
+    """Return the text of its terminal, with wrapped lines joined."""
     return bus.pal("peek", "nova").out.replace("\n", "")
 
 
-def test_without_a_terminal_it_is_the_agent_and_its_output_and_status_are_its_own(
-    bus: Home, claude: Path
-) -> None:
+def test_agent_without_a_terminal_keeps_its_own_output_and_status(bus: Home, claude: Path) -> None:
     result = bus.pal("claude", "--name", "nova", "-p", "fail", env=environment(bus, claude))
 
     first, second = result.out.splitlines()
@@ -54,16 +52,14 @@ def test_without_a_terminal_it_is_the_agent_and_its_output_and_status_are_its_ow
     assert bye["payload"]["reason"] == "exited with 7"
 
 
-def test_what_is_no_conversation_is_no_agent(bus: Home, claude: Path) -> None:
+def test_subcommand_without_a_conversation_does_not_join_an_agent(bus: Home, claude: Path) -> None:
     result = bus.ok("claude", "mcp", "list", env=environment(bus, claude))
 
     assert result.out.splitlines()[0] == "args: mcp list"
     assert bus.events("--type", "agent.hello") == []
 
 
-def test_a_session_that_was_started_without_pal_gets_a_name_from_its_first_hook(
-    bus: Home, claude: Path
-) -> None:
+def test_first_hook_names_a_session_that_was_started_without_pal(bus: Home, claude: Path) -> None:
     names = []
     for _ in range(2):
         found = subprocess.run([claude / "claude"], env=bus.environment, capture_output=True, check=True)
@@ -73,7 +69,7 @@ def test_a_session_that_was_started_without_pal_gets_a_name_from_its_first_hook(
     assert names[0]["name"] == names[1]["name"]  # the same session again
 
 
-def test_a_signal_goes_on_to_it_and_its_end_is_told(bus: Home, claude: Path) -> None:
+def test_signal_is_forwarded_to_the_program_and_its_exit_is_recorded(bus: Home, claude: Path) -> None:
     running = bus.start(
         "claude",
         "--name",
@@ -95,7 +91,7 @@ def test_a_signal_goes_on_to_it_and_its_end_is_told(bus: Home, claude: Path) -> 
     assert bye["payload"]["reason"] == "killed by SIGTERM"
 
 
-def test_a_person_stops_one_that_runs_without_a_terminal(bus: Home, claude: Path) -> None:
+def test_person_stops_a_session_that_runs_without_a_terminal(bus: Home, claude: Path) -> None:
     running = bus.start("claude", "--name", "nova", "-p", "wait", env=environment(bus, claude), stdin=-1)
     assert running.stdout is not None
     running.stdout.readline()
@@ -108,7 +104,7 @@ def test_a_person_stops_one_that_runs_without_a_terminal(bus: Home, claude: Path
     assert running.wait(LIMIT_S) == 128 + signal.SIGTERM
 
 
-def test_when_the_daemon_is_killed_it_runs_on(bus: Home, claude: Path) -> None:
+def test_session_keeps_running_when_the_daemon_is_killed(bus: Home, claude: Path) -> None:
     running = bus.start("claude", "--name", "nova", "-p", "wait", env=environment(bus, claude), stdin=-1)
     assert running.stdout is not None
     running.stdout.readline()
@@ -122,7 +118,7 @@ def test_when_the_daemon_is_killed_it_runs_on(bus: Home, claude: Path) -> None:
     wait_until(lambda: bus.events("--type", "agent.bye") != [])
 
 
-def test_a_name_that_is_in_use_is_refused_before_anything_runs(bus: Home, claude: Path) -> None:
+def test_name_in_use_is_refused_before_anything_runs(bus: Home, claude: Path) -> None:
     shell: Shell = bus.shell()
     shell.ok("join", "--name", "nova")
 
@@ -132,14 +128,14 @@ def test_a_name_that_is_in_use_is_refused_before_anything_runs(bus: Home, claude
     assert "nova" in result.err
 
 
-def test_a_program_that_is_not_there_is_said_so(bus: Home) -> None:
+def test_missing_program_is_reported(bus: Home) -> None:
     result = bus.pal("claude", "-p", "go", env={"PATH": f"{Path(bus.client).parent}:/nowhere"})
 
     assert result.status == 127
     assert "claude cannot be run: there is no such program" in result.err
 
 
-def test_in_a_terminal_it_is_started_again_with_its_session_and_name(bus: Home, claude: Path) -> None:
+def test_resume_in_a_terminal_keeps_the_session_and_the_name(bus: Home, claude: Path) -> None:
     path = f"PATH={claude}:$PATH"
     with persons(bus):
         check_output(run_script_as_person(bus, f"{path} pal claude --name nova --detach --model wait begin"))
@@ -159,7 +155,7 @@ def test_in_a_terminal_it_is_started_again_with_its_session_and_name(bus: Home, 
         os.kill(agent["pid"], signal.SIGKILL)
 
 
-def test_one_that_runs_to_its_end_here_is_not_left_in_the_background(bus: Home, claude: Path) -> None:
+def test_detach_is_refused_for_a_session_that_runs_to_completion(bus: Home, claude: Path) -> None:
     refused = bus.pal("claude", "--detach", "-p", "hello", "--json", env=environment(bus, claude))
 
     assert (refused.status, refused.out) == (2, "")
@@ -167,7 +163,7 @@ def test_one_that_runs_to_its_end_here_is_not_left_in_the_background(bus: Home, 
     assert bus.ok("list", "--json").out == ""
 
 
-def test_one_without_a_terminal_has_none_to_look_at(bus: Home, claude: Path) -> None:
+def test_session_without_a_terminal_cannot_be_peeked_at(bus: Home, claude: Path) -> None:
     running = bus.start("claude", "--name", "nova", "-p", "wait", env=environment(bus, claude), stdin=-1)
     assert running.stdout is not None
     running.stdout.readline()

@@ -1,4 +1,4 @@
-"""`kill -9` of the daemon while a message is between it and the holder of a Codex: it arrives, and once."""
+"""`kill -9` of the daemon while a message is in transit to the holder of a Codex: it arrives once."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from tests.daemon.stage import Home, run_as_person, run_script_as_person, wait_u
 REPOSITORY = Path(__file__).parents[2]
 SIZE = 90_000
 MANY = 5
-"""Messages of this size in one offer are more than a socket holds: the rest ends with the daemon."""
+"""Messages of this size in one offer exceed a socket's buffer: the remainder is lost with the daemon."""
 
 
 class Codex:
-    """A Codex that is not one, held by a real holder on a real bus."""
+    """A stand-in for Codex, held by a real holder on a real bus."""
 
     def __init__(self, bus: Home) -> None:
         self.bus = bus
@@ -45,7 +45,7 @@ class Codex:
         return str(receipt["state"])
 
     def taken(self, text: str) -> int:
-        """How often a text was put to the model."""
+        """Return how many times a text was passed to the model."""
         lines = self.texts.read_text().splitlines() if self.texts.exists() else []
         return sum(text in json.loads(line) for line in lines)
 

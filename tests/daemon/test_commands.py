@@ -1,4 +1,4 @@
-"""Every command in both of its forms, and help that does nothing."""
+"""Every command in both of its output forms, and help without side effects."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from palaver.doors.argv.spec import Command
 from palaver.doors.argv.table import COMMANDS
 
 PLACE = 8
-"""Where the first message for nova is, behind what the daemon and two agents say of themselves."""
+"""The seq of the first message for nova, after the events of the daemon and of two joined agents."""
 
 WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("up",): (),
@@ -34,7 +34,7 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("leave",): (),
     ("down",): (),
 }
-"""How each command is tried, one after the other."""
+"""Example arguments of each command, run in this order."""
 
 TRIED_ELSEWHERE = frozenset(
     {
@@ -80,7 +80,7 @@ SILENT = frozenset({("status", "set"), ("ack",)})
 
 
 def set_up(home: Home) -> Home:
-    """A bus with nova on it, luna who has left, and a message to nova."""
+    """Set up a bus with the agent nova, the exited agent luna, and a message to nova."""
     luna, nova = home.shell(), home.shell()
     luna.ok("join", "--name", "luna")
     luna.ok("leave")
@@ -96,19 +96,19 @@ def stage(home: Home) -> Home:
 
 @pytest.fixture(scope="module")
 def still() -> Iterator[Home]:
-    """One for all tests that change nothing."""
+    """One home for all tests that change nothing."""
     with new_home() as home:
         yield set_up(home)
 
 
-def test_every_command_is_tried_here() -> None:
+def test_every_command_is_tested_here_or_listed_as_tested_elsewhere() -> None:
     others = {path for path in HANDLERS if path[0] in TRIED_ELSEWHERE or path[:-1] == ("events",)}
 
     assert set(WORDS) | PERSONS | others == set(HANDLERS)
 
 
 @pytest.mark.parametrize("form", ["--text", "--json"])
-def test_every_command_answers_in_both_forms(home: Home, form: str) -> None:
+def test_every_command_prints_text_and_json(home: Home, form: str) -> None:
     set_up(home)
 
     answers = {path: home.pal(*path, form, *words) for path, words in WORDS.items()}
@@ -135,7 +135,7 @@ def test_help_of_a_command_has_no_effect_whatever_else_the_line_holds(still: Hom
     assert still.ok("status", "--json").json["pid"] == still.pid
 
 
-def test_list_leaves_out_those_who_have_left_unless_it_is_asked_for_all(still: Home) -> None:
+def test_list_leaves_out_exited_agents_unless_all_are_requested(still: Home) -> None:
     short = still.ok("list", "--json").lines
     long = still.ok("list", "-v", "--json").lines
 
@@ -143,7 +143,7 @@ def test_list_leaves_out_those_who_have_left_unless_it_is_asked_for_all(still: H
     assert [(line["name"], line["state"]) for line in long] == [("nova", "idle"), ("luna", "exited")]
 
 
-def test_list_shows_who_has_read_ones_last_message(stage: Home) -> None:
+def test_list_shows_which_agent_has_read_the_callers_last_message(stage: Home) -> None:
     before = stage.ok("list", "-v", "--json").lines[0]["last_sent"]
 
     stage.ok("recv", "--as", "nova")
@@ -153,7 +153,7 @@ def test_list_shows_who_has_read_ones_last_message(stage: Home) -> None:
     assert '"first" read by nova [1/1]' in stage.ok("list", "-v").out
 
 
-def test_the_verbose_list_has_for_each_agent_what_it_wrote_lately_and_who_has_read_it(stage: Home) -> None:
+def test_verbose_list_shows_recent_messages_and_their_readers(stage: Home) -> None:
     kira = stage.shell()
     kira.ok("join", "--name", "kira")
     for word in ("one", "two", "three", "four"):
@@ -174,7 +174,7 @@ def test_the_verbose_list_has_for_each_agent_what_it_wrote_lately_and_who_has_re
     assert before == stage.events()
 
 
-def test_the_inbox_shows_messages_with_their_state_and_changes_nothing(stage: Home) -> None:
+def test_inbox_shows_messages_with_their_state_and_changes_nothing(stage: Home) -> None:
     stage.ok("recv", "--as", "nova")
     stage.ok("send", "@nova", "--", "second")
 
@@ -185,7 +185,7 @@ def test_the_inbox_shows_messages_with_their_state_and_changes_nothing(stage: Ho
     assert again == shown
 
 
-def test_a_message_is_found_by_its_number_its_id_and_the_end_of_it(still: Home) -> None:
+def test_message_is_found_by_its_seq_its_id_and_the_end_of_its_id(still: Home) -> None:
     id_ = still.ok("show", f"{PLACE}", "--json").json["id"]
 
     words = (f"{PLACE}", f"#{PLACE}", id_, id_[-6:].lower())
@@ -194,7 +194,7 @@ def test_a_message_is_found_by_its_number_its_id_and_the_end_of_it(still: Home) 
     assert found == [PLACE] * 4
 
 
-def test_status_of_an_agent_says_what_it_is_doing(stage: Home) -> None:
+def test_status_of_an_agent_shows_its_detail_and_unread_count(stage: Home) -> None:
     stage.ok("status", "set", "--as", "nova", "listening", "--detail", "all ears")
 
     shown = stage.ok("status", "@Nova", "--json").json
@@ -233,7 +233,7 @@ def test_status_of_an_agent_says_what_it_is_doing(stage: Home) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_refusal_is_a_sentence_or_an_object_with_its_code(
+def test_refusal_is_a_sentence_or_an_object_with_its_code(
     still: Home, words: tuple[str, ...], status: int
 ) -> None:
     said = still.pal(*words)
@@ -264,21 +264,21 @@ def test_a_refusal_is_a_sentence_or_an_object_with_its_code(
     ],
     ids=" ".join,
 )
-def test_so_many_is_at_least_one(still: Home, words: tuple[str, ...]) -> None:
+def test_limit_must_be_at_least_one(still: Home, words: tuple[str, ...]) -> None:
     refused = still.pal(*words, "0")
 
     assert (refused.status, refused.out) == (2, "")
     assert f"{words[-1]} is at least 1" in refused.err
 
 
-def test_a_person_may_redeliver_what_was_never_confirmed(still: Home) -> None:
+def test_redeliver_is_refused_for_a_message_that_is_not_unconfirmed(still: Home) -> None:
     refused = run_as_person(still, "redeliver", f"{PLACE}")
 
     assert refused.status == 1
     assert f"nothing of #{PLACE} is unconfirmed" in refused.err
 
 
-def test_under_a_harness_a_stream_is_json_and_text_when_it_is_asked_for(still: Home) -> None:
+def test_under_a_harness_a_stream_is_json_unless_text_is_requested(still: Home) -> None:
     marks = {"CLAUDECODE": "1"}
 
     stream = still.shell(env=marks).begin("events", "--follow", "--after", "0")
@@ -288,7 +288,7 @@ def test_under_a_harness_a_stream_is_json_and_text_when_it_is_asked_for(still: H
     assert text.line().startswith("#1 ")
 
 
-def test_times_are_shown_in_the_callers_own_zone(still: Home) -> None:
+def test_times_are_shown_in_the_time_zone_of_the_caller(still: Home) -> None:
     shown = {
         zone: still.ok("show", f"{PLACE}", env={"TZ": zone}).out.splitlines()[0]
         for zone in ("UTC", "Asia/Tokyo")
@@ -300,20 +300,20 @@ def test_times_are_shown_in_the_callers_own_zone(still: Home) -> None:
 @pytest.mark.parametrize(
     "zone", ["../../etc/passwd", "/etc/passwd", "\x01", "Mars/Olympus", "EST5EDT,M3.2.0"]
 )
-def test_a_zone_that_does_not_exist_is_utc(still: Home, zone: str) -> None:
+def test_unknown_time_zone_is_treated_as_utc(still: Home, zone: str) -> None:
     shown = still.ok("show", f"{PLACE}", env={"TZ": zone}).out
 
     assert shown == still.ok("show", f"{PLACE}", env={"TZ": "UTC"}).out
 
 
-def test_on_a_terminal_foreign_text_cannot_drive_it(still: Home) -> None:
+def test_control_characters_in_a_status_detail_are_refused(still: Home) -> None:
     refused = still.pal("status", "set", "active", "--as", "nova", "--detail", "\x1b[2J")
 
     assert refused.status == 1
     assert "U+001B" in refused.err
 
 
-def test_a_person_has_mail_of_its_own(stage: Home) -> None:
+def test_person_has_a_separate_mailbox(stage: Home) -> None:
     stage.ok("send", "@human", "--", "look at this")
 
     read = check_output(run_as_person(stage, "recv", "--json")).lines
@@ -323,7 +323,7 @@ def test_a_person_has_mail_of_its_own(stage: Home) -> None:
     assert refused.status == 1
 
 
-def test_help_without_a_bus_says_what_keeps_it_from_being_written(home: Home) -> None:
+def test_help_without_a_bus_reports_an_output_error(home: Home) -> None:
     shell = home.shell()
 
     full = shell.begin_script("pal help >/dev/full").end()
@@ -333,7 +333,7 @@ def test_help_without_a_bus_says_what_keeps_it_from_being_written(home: Home) ->
     assert (cut.status, cut.err) == (128 + 13, "")
 
 
-def test_completion_knows_the_agents_of_the_bus(still: Home) -> None:
+def test_completion_lists_the_agents_of_the_bus(still: Home) -> None:
     words = check_output(still.pal("__complete", "--", "send", "@n")).out.split()
 
     assert "@nova" in words

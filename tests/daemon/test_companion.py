@@ -14,7 +14,7 @@ Start = Callable[[Home], OpenCodeBeside]
 
 @pytest.fixture
 def start(home: Home) -> Iterator[Start]:
-    """Starts an OpenCode; all are ended with the test."""
+    """Return a function that starts an OpenCode; all are ended with the test."""
     running: list[OpenCodeBeside] = []
 
     def begin(home: Home) -> OpenCodeBeside:
@@ -56,7 +56,7 @@ def texts(opencode: OpenCodeBeside, session: str) -> list[str]:
     return [str(part["text"]) for part in opencode.texts[session]]
 
 
-def test_each_session_has_its_own_mail_and_no_other(bus: Home, luna: Shell, start: Start) -> None:
+def test_each_session_receives_only_its_own_mail(bus: Home, luna: Shell, start: Start) -> None:
     opencode = start(bus)
     opencode.begin("ses_1")
     opencode.begin("ses_2")
@@ -78,7 +78,7 @@ def test_each_session_has_its_own_mail_and_no_other(bus: Home, luna: Shell, star
     assert receipt(bus, first)["state"] == "submitted"
 
 
-def test_what_is_asked_stops_it_and_mail_waits(bus: Home, luna: Shell, start: Start) -> None:
+def test_permission_dialog_blocks_the_agent_and_its_mail_waits(bus: Home, luna: Shell, start: Start) -> None:
     opencode = start(bus)
     opencode.begin("ses_1")
     name = opencode.name_of("ses_1")
@@ -113,7 +113,7 @@ def pending(home: Home) -> JsonLine:
 
 
 @pytest.mark.parametrize(("verb", "reply"), [("approve", "once"), ("deny", "reject")])
-def test_a_persons_word_is_brought_to_it(bus: Home, start: Start, verb: str, reply: str) -> None:
+def test_decision_of_a_person_reaches_the_session(bus: Home, start: Start, verb: str, reply: str) -> None:
     approving(bus)
     opencode = start(bus)
     opencode.begin("ses_1")
@@ -131,7 +131,7 @@ def test_a_persons_word_is_brought_to_it(bus: Home, start: Start, verb: str, rep
     wait_until(lambda: bus.ok("pending", "--json").lines == [])
 
 
-def test_what_has_changed_meanwhile_is_not_answered(bus: Home, start: Start) -> None:
+def test_permission_request_that_changed_meanwhile_is_not_approved(bus: Home, start: Start) -> None:
     approving(bus)
     opencode = start(bus)
     opencode.begin("ses_1")
@@ -148,7 +148,7 @@ def test_what_has_changed_meanwhile_is_not_answered(bus: Home, start: Start) -> 
     assert opencode.replies == []
 
 
-def test_nobody_but_a_person_answers(bus: Home, luna: Shell, start: Start) -> None:
+def test_only_a_person_can_approve(bus: Home, luna: Shell, start: Start) -> None:
     approving(bus)
     opencode = start(bus)
     opencode.begin("ses_1")
@@ -163,7 +163,7 @@ def test_nobody_but_a_person_answers(bus: Home, luna: Shell, start: Start) -> No
     assert opencode.replies == []
 
 
-def test_a_sub_agent_has_a_name_mail_and_a_state_of_its_own(bus: Home, luna: Shell, start: Start) -> None:
+def test_sub_agent_has_its_own_name_mail_and_status(bus: Home, luna: Shell, start: Start) -> None:
     opencode = start(bus)
     opencode.begin("ses_1")
     name = opencode.name_of("ses_1")
@@ -189,7 +189,7 @@ def test_a_sub_agent_has_a_name_mail_and_a_state_of_its_own(bus: Home, luna: She
     wait_until(lambda: state(bus, name) == ("active", "thinking"))
 
 
-def test_it_comes_back_to_another_daemon_and_ends_with_its_harness(
+def test_companion_reconnects_to_a_new_daemon_and_ends_with_its_harness(
     bus: Home, luna: Shell, start: Start
 ) -> None:
     opencode = start(bus)
@@ -205,7 +205,7 @@ def test_it_comes_back_to_another_daemon_and_ends_with_its_harness(
     wait_until(lambda: state(bus, name)[0] in ("", "exited"))
 
 
-def test_without_a_daemon_it_waits_and_starts_none(home: Home, start: Start) -> None:
+def test_companion_waits_for_a_daemon_and_does_not_start_one(home: Home, start: Start) -> None:
     opencode = start(home)
     opencode.begin("ses_1")
     assert not (home.path / "daemon.sock").exists()
@@ -215,7 +215,7 @@ def test_without_a_daemon_it_waits_and_starts_none(home: Home, start: Start) -> 
     assert opencode.name_of("ses_1")
 
 
-def test_only_a_harness_has_companions(bus: Home) -> None:
+def test_only_a_harness_can_have_a_companion(bus: Home) -> None:
     with closing(LinesWire(bus.path)) as wire:
         refused = wire.ask("accompany", harness="opencode", session="ses_1")
 

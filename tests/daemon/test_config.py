@@ -1,4 +1,4 @@
-"""Settings by the command line: shown to all, changed by a person, and in force from the next start on."""
+"""Settings on the command line: shown to all callers, changed by a person, in effect from the next start."""
 
 import tomllib
 from pathlib import Path
@@ -13,7 +13,7 @@ def of_file(home: Home) -> dict[str, object]:
     return tomllib.loads((home.path / "config.toml").read_text())
 
 
-def test_list_shows_every_setting_with_its_value_where_it_comes_from_and_its_meaning(home: Home) -> None:
+def test_list_shows_every_setting_with_value_origin_and_meaning(home: Home) -> None:
     home.path.mkdir(mode=0o700)
     (home.path / "config.toml").write_text("brake_hops = 7\n")
     home.ok("up", env={"PALAVER_LOG_LEVEL": "debug"})
@@ -29,7 +29,7 @@ def test_list_shows_every_setting_with_its_value_where_it_comes_from_and_its_mea
     assert all(line["meaning"] in text.replace("\n    ", " ") for line in shown.values())
 
 
-def test_a_person_changes_a_setting_and_the_rest_of_the_file_stays(bus: Home) -> None:
+def test_set_changes_one_setting_and_keeps_the_rest_of_the_file(bus: Home) -> None:
     (bus.path / "config.toml").write_text('# mine\nlog_level = "info"  # quiet\nbrake_hops = 9 # few\n')
 
     said = check_output(run_as_person(bus, "config", "set", "log_level", "debug"))
@@ -40,7 +40,7 @@ def test_a_person_changes_a_setting_and_the_rest_of_the_file_stays(bus: Home) ->
     )
 
 
-def test_a_change_is_in_the_log_and_in_force_from_the_next_start_on(bus: Home) -> None:
+def test_change_is_logged_and_takes_effect_at_the_next_start(bus: Home) -> None:
     changed = check_output(run_as_person(bus, "config", "set", "brake_hops", "9", "--json")).json
     before, noted = bus.ok("config", "get", "brake_hops"), bus.ok("config", "list", "--json").lines
     bus.ok("down")
@@ -57,7 +57,7 @@ def test_a_change_is_in_the_log_and_in_force_from_the_next_start_on(bus: Home) -
     assert after.err == ""
 
 
-def test_the_environment_of_the_bus_wins_and_that_is_said(home: Home) -> None:
+def test_environment_overrides_a_setting_and_set_reports_it(home: Home) -> None:
     home.ok("up", env={"PALAVER_STALE_AFTER_S": "5"})
 
     said = check_output(run_as_person(home, "config", "set", "stale_after_s", "9"))
@@ -92,7 +92,7 @@ def test_only_a_person_changes_settings(bus: Home) -> None:
         ("log_level", "x"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_and_nothing_is_written(bus: Home, key: str, value: str) -> None:
+def test_invalid_value_is_refused_and_nothing_is_written(bus: Home, key: str, value: str) -> None:
     refused = run_as_person(bus, "config", "set", key, value, "--json")
 
     assert refused.status == 1
@@ -101,7 +101,7 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_is_written(bus: Home, 
     assert bus.events("--type", "setting.changed") == []
 
 
-def test_a_file_that_cannot_be_used_is_not_touched_and_list_says_so(bus: Home) -> None:
+def test_unusable_file_is_not_changed_and_list_reports_it(bus: Home) -> None:
     (bus.path / "config.toml").write_text("colour = [")
 
     refused = run_as_person(bus, "config", "set", "brake_hops", "1")
@@ -113,14 +113,14 @@ def test_a_file_that_cannot_be_used_is_not_touched_and_list_says_so(bus: Home) -
     assert "brake_hops = 40 (default)" in shown.out
 
 
-def test_a_key_that_does_not_exist_cannot_be_shown(bus: Home) -> None:
+def test_unknown_key_cannot_be_shown(bus: Home) -> None:
     refused = bus.pal("config", "get", "colour")
 
     assert refused.status == 1
     assert "there is no setting 'colour'" in refused.err
 
 
-def test_a_persons_editor_runs_in_the_persons_own_process(bus: Home) -> None:
+def test_editor_runs_in_the_process_of_the_person(bus: Home) -> None:
     script = Path(bus.path.parent) / "editor.sh"
     script.write_text('#!/bin/sh\necho "$MINE" >"$0.said"\necho "brake_hops = 3" >>"$1"\n')
     script.chmod(0o700)
@@ -132,7 +132,7 @@ def test_a_persons_editor_runs_in_the_persons_own_process(bus: Home) -> None:
     assert of_file(bus) == {"brake_hops": 3}
 
 
-def test_settings_are_completed(bus: Home) -> None:
+def test_completion_lists_settings(bus: Home) -> None:
     assert bus.ok("__complete", "--", "config", "get", "brake_").out.split() == [
         "brake_hops",
         "brake_per_minute",

@@ -1,4 +1,4 @@
-"""`kill -9` of the daemon, wherever it may be: nothing acknowledged is lost, and nothing happens twice."""
+"""`kill -9` of the daemon at any point: nothing acknowledged is lost, and nothing happens twice."""
 
 import os
 import random
@@ -22,7 +22,7 @@ def nova(bus: Home) -> Shell:
 
 
 def written(reader: LinesWire, home: Home) -> dict[str, object]:
-    """The next event that another connection sees in the log."""
+    """Return the next event that another connection sees in the log."""
     line = reader.next_line()
     assert line["push"] == "event", line
     event: dict[str, object] = line["event"]
@@ -40,7 +40,7 @@ def written(reader: LinesWire, home: Home) -> dict[str, object]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_request_repeated_after_a_crash_is_done_once_and_has_the_same_answer(
+def test_request_repeated_after_a_crash_runs_once_and_has_the_same_result(
     bus: Home, nova: Shell, words: tuple[str, ...], kind: str
 ) -> None:
     gone = bus.shell()
@@ -67,7 +67,7 @@ def test_a_request_repeated_after_a_crash_is_done_once_and_has_the_same_answer(
     assert len(since) <= 2, "a hello and a bye are followed by their own moment of life, once"
 
 
-def test_what_the_client_has_written_out_is_not_written_again_after_a_crash(bus: Home, nova: Shell) -> None:
+def test_output_that_the_client_has_written_is_not_repeated_after_a_crash(bus: Home, nova: Shell) -> None:
     key = bytes(range(16))
     with ThinWire(bus.path) as client:
         client.ask("send", "@nova", "--json", "--", "once", key=key)
@@ -83,14 +83,14 @@ def test_what_the_client_has_written_out_is_not_written_again_after_a_crash(bus:
     assert bus.texts() == ["once"]
 
 
-def test_a_message_that_was_flushed_and_not_yet_written_down_is_seen_by_the_repeat(bus: Home) -> None:
+def test_message_that_was_flushed_but_not_recorded_is_seen_after_a_repeat(bus: Home) -> None:
     with LinesWire(bus.path) as holder:
         holder.ask("join", name="luna", secret="s")
         bus.ok("send", "@luna", "--", "read me")
         with ThinWire(bus.path) as client:
             client.ask("recv", "--as", "luna", "--json")
             token, shown = client.output()
-            bus.kill()  # the client has flushed it and could not say so
+            bus.kill()  # the client has flushed it but could not confirm it
 
     bus.ok("up")
     with ThinWire(bus.path) as client:
@@ -102,7 +102,7 @@ def test_a_message_that_was_flushed_and_not_yet_written_down_is_seen_by_the_repe
     assert bus.ok("recv", "--as", "luna", "--json").out == ""
 
 
-def test_a_message_that_was_not_flushed_is_shown_again_by_the_repeat(bus: Home, nova: Shell) -> None:
+def test_message_that_was_not_flushed_is_shown_again_by_the_repeat(bus: Home, nova: Shell) -> None:
     bus.ok("send", "@nova", "--", "read me")
     with ThinWire(bus.path) as client:
         client.ask("recv", "--as", "nova", "--json")
@@ -126,15 +126,13 @@ def test_an_acknowledged_message_is_never_delivered_again(bus: Home, nova: Shell
     assert [line["seq"] for line in nova.ok("recv", "--json").lines] == [seqs[1]]
 
 
-def test_a_seat_is_still_its_agents_after_a_crash(bus: Home, nova: Shell) -> None:
+def test_seat_belongs_to_the_same_agent_after_a_crash(bus: Home, nova: Shell) -> None:
     bus.kill()
 
     assert nova.ok("whoami", "--json").json["name"] == "nova"
 
 
-def test_an_agent_whose_process_ended_while_the_daemon_was_dead_is_gone_when_it_is_back(
-    bus: Home, nova: Shell
-) -> None:
+def test_agent_that_ended_during_a_crash_is_exited_after_the_restart(bus: Home, nova: Shell) -> None:
     place = bus.ok("status", "--json").json["last"]
     bus.kill()
     nova.close()
@@ -144,7 +142,7 @@ def test_an_agent_whose_process_ended_while_the_daemon_was_dead_is_gone_when_it_
     assert bye["from"] == "nova"
 
 
-def test_a_follower_of_events_goes_on_without_a_gap_or_a_repeat(bus: Home) -> None:
+def test_follower_of_events_continues_without_a_gap_or_a_repeat(bus: Home) -> None:
     follower = bus.shell().begin("events", "--follow", "--type", "message", "--after", "0", "--json")
     sent = []
 
@@ -156,7 +154,7 @@ def test_a_follower_of_events_goes_on_without_a_gap_or_a_repeat(bus: Home) -> No
     assert [seq_of(follower.line()) for _ in sent] == sent
 
 
-def test_a_follower_that_has_shown_nothing_yet_misses_nothing(bus: Home) -> None:
+def test_follower_without_output_yet_misses_nothing(bus: Home) -> None:
     with ThinWire(bus.path) as client:
         client.ask("events", "--follow", "--type", "message", "--json")
         token, shown = client.output()
@@ -172,7 +170,7 @@ def test_a_follower_that_has_shown_nothing_yet_misses_nothing(bus: Home) -> None
     assert b"while it was deaf" in line
 
 
-def test_a_wait_that_has_shown_nothing_yet_misses_nothing(bus: Home) -> None:
+def test_wait_without_output_yet_misses_nothing(bus: Home) -> None:
     with ThinWire(bus.path) as client:
         client.ask("events", "--wait", "30", "--type", "message", "--json")
         token, _ = client.output()
@@ -191,7 +189,7 @@ def test_a_wait_that_has_shown_nothing_yet_misses_nothing(bus: Home) -> None:
     assert over == (0, b"", b"")
 
 
-def test_a_follower_of_mail_goes_on_without_a_gap_or_a_repeat(bus: Home, nova: Shell) -> None:
+def test_follower_of_mail_continues_without_a_gap_or_a_repeat(bus: Home, nova: Shell) -> None:
     follower = nova.begin("recv", "--follow", "--json")
     sent = []
 
@@ -204,13 +202,11 @@ def test_a_follower_of_mail_goes_on_without_a_gap_or_a_repeat(bus: Home, nova: S
 
 
 def seq_of(line: str) -> int:
-    """The place in a line of JSON, without reading all of it."""
+    """Return the seq in a line of JSON, without parsing the whole line."""
     return int(line.partition('"seq":')[2].partition(",")[0].rstrip("}"))
 
 
-def test_every_acknowledged_send_is_in_the_log_once_whenever_the_daemon_is_killed(
-    bus: Home, nova: Shell
-) -> None:
+def test_every_acknowledged_send_is_in_the_log_once_despite_crashes(bus: Home, nova: Shell) -> None:
     chance = random.Random(20)
     is_over = threading.Event()
     news = threading.Condition()
@@ -248,6 +244,6 @@ def test_every_acknowledged_send_is_in_the_log_once_whenever_the_daemon_is_kille
     stored = [(event["payload"]["text"], event["seq"]) for event in bus.events("--type", "message")]
     assert Counter(text for text, _ in stored).most_common(1)[0][1] == 1
     assert set(acknowledged) <= set(stored)
-    # Who met nobody but dying daemons was told so, and knows that it does not know.
+    # A client that met only dying daemons received an error: it knows that the outcome is unknown.
     assert {text for text, _ in set(stored) - set(acknowledged)} <= set(unlucky)
     assert all("lost the daemon" in why for why in unlucky.values())

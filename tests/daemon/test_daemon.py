@@ -1,4 +1,4 @@
-"""The parts of the daemon that need no process of their own."""
+"""The parts of the daemon that need no separate process."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from palaver.daemon.daemon import ROOM, Daemon
 from palaver.home import Ready, file_system_of, prepare_home
 
 
-def test_whoever_started_the_daemon_hears_one_word_and_then_the_end() -> None:
+def test_starter_of_the_daemon_receives_one_line_and_then_end_of_file() -> None:
     reader, writer = os.pipe()
     ready = Ready(writer, is_foreground=False)
 
@@ -23,14 +23,14 @@ def test_whoever_started_the_daemon_hears_one_word_and_then_the_end() -> None:
         assert pipe.read() == b"ok\n"
 
 
-def test_a_client_that_did_not_wait_is_no_trouble() -> None:
+def test_client_that_did_not_wait_causes_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
 
     Ready(writer, is_foreground=False).say("ok")
 
 
-def test_a_person_in_front_of_it_sees_only_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreground_daemon_prints_only_errors(capsys: pytest.CaptureFixture[str]) -> None:
     ready = Ready(None, is_foreground=True)
 
     ready.say("ok")
@@ -40,13 +40,13 @@ def test_a_person_in_front_of_it_sees_only_what_went_wrong(capsys: pytest.Captur
 
 
 @pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="the system does not tell")
-def test_the_file_system_of_a_path_is_that_of_its_nearest_mount() -> None:
+def test_file_system_of_a_path_is_that_of_its_nearest_mount() -> None:
     assert file_system_of(Path("/proc/self/fd")) == "proc"
     assert file_system_of(Path("/")) != ""
 
 
 @pytest.mark.parametrize(("reasons", "is_again"), [((ROOM,), True), ((ROOM, "SIGTERM"), False)])
-def test_a_daemon_that_is_stopped_while_it_is_about_to_begin_again_ends(
+def test_daemon_that_is_stopped_while_it_is_about_to_restart_ends(
     tmp_path: Path, reasons: tuple[str, ...], is_again: bool
 ) -> None:
     home = prepare_home(tmp_path / "home")

@@ -1,4 +1,4 @@
-"""A damaged log: what is said about it, how it is repaired, and copies of a whole one."""
+"""A damaged log: how it is reported and repaired, and backups of an intact log."""
 
 import os
 import random
@@ -31,13 +31,13 @@ def overwrite(path: Path, at: int, content: bytes) -> None:
 
 
 def is_a_sentence(said: Result) -> bool:
-    """Whether a command ended well, or with one line that says why."""
+    """Return whether a command succeeded, or failed with one line that gives the reason."""
     lines = said.err.splitlines()
     is_plain = not any(word in said.err for word in ("Traceback", "Error:", "went wrong inside"))
     return is_plain and (said.status == 0 or any(line.startswith("pal: ") for line in lines))
 
 
-def test_a_lost_write_ahead_log_is_said_at_the_start_and_by_the_doctor(bus: Home) -> None:
+def test_lost_write_ahead_log_is_reported_at_the_start_and_by_the_doctor(bus: Home) -> None:
     bus.ok("down")
     bus.ok("up")
     sent = [bus.ok("send", "--json", "--", str(number)).json["seq"] for number in range(3)]
@@ -59,7 +59,7 @@ def test_a_lost_write_ahead_log_is_said_at_the_start_and_by_the_doctor(bus: Home
     assert not any(missing in check["check"] for check in bus.pal("doctor", "--json").json["checks"])
 
 
-def test_a_damaged_write_ahead_log_is_noticed(bus: Home) -> None:
+def test_damaged_write_ahead_log_is_detected(bus: Home) -> None:
     bus.ok("down")
     bus.ok("up")
     fill(bus)
@@ -72,7 +72,7 @@ def test_a_damaged_write_ahead_log_is_noticed(bus: Home) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 20, 4096, 40_000])
-def test_a_damaged_database_is_repaired_with_all_that_can_be_read(bus: Home, at: int) -> None:
+def test_damaged_database_is_repaired_with_all_readable_events(bus: Home, at: int) -> None:
     texts = fill(bus)
     bus.ok("down")
     overwrite(bus.path / FILE_NAME, at, b"\xee" * 200)
@@ -90,7 +90,7 @@ def test_a_damaged_database_is_repaired_with_all_that_can_be_read(bus: Home, at:
     assert bus.texts()[-1] == "again"
 
 
-def test_a_repair_needs_a_stopped_bus(bus: Home) -> None:
+def test_repair_needs_a_stopped_bus(bus: Home) -> None:
     refused = bus.pal("doctor", "--repair")
 
     assert (refused.status, refused.err) == (
@@ -99,7 +99,7 @@ def test_a_repair_needs_a_stopped_bus(bus: Home) -> None:
     )
 
 
-def test_nothing_is_lost_when_only_the_head_of_the_database_is(bus: Home) -> None:
+def test_repair_loses_nothing_when_only_the_database_header_is_damaged(bus: Home) -> None:
     texts = fill(bus)
     bus.ok("down")
     overwrite(bus.path / FILE_NAME, 0, b"\0" * 4096)
@@ -137,7 +137,9 @@ def cut(path: Path, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_damage_gets_a_sentence_and_can_be_repaired(home: Home, stopped: Path, seed: int) -> None:
+def test_any_damage_is_reported_with_a_sentence_and_can_be_repaired(
+    home: Home, stopped: Path, seed: int
+) -> None:
     chance = random.Random(seed)
     shutil.copytree(stopped, home.path, dirs_exist_ok=True)
     home.path.chmod(0o700)
@@ -157,7 +159,7 @@ def test_any_damage_gets_a_sentence_and_can_be_repaired(home: Home, stopped: Pat
     assert home.texts()[-1] == "again"
 
 
-def test_a_backup_says_what_is_wrong_with_its_file(bus: Home) -> None:
+def test_backup_reports_an_unusable_target_file(bus: Home) -> None:
     folder = bus.spare_path()
 
     missing = bus.pal("backup", str(folder / "palaver.tar"))
@@ -168,7 +170,7 @@ def test_a_backup_says_what_is_wrong_with_its_file(bus: Home) -> None:
     assert (named.status, named.err) == (1, f"pal: {folder} is a folder: name a file in it\n")
 
 
-def test_a_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
+def test_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
     texts = fill(bus)
     large = "y" * 90_000
     bus.ok("send", "--stdin", content=large.encode())
@@ -189,7 +191,7 @@ def test_a_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
         assert other.texts() == [*texts, large, "later"]
 
 
-def test_a_backup_can_be_compressed_and_is_written_whole_or_not_at_all(bus: Home) -> None:
+def test_backup_can_be_compressed_and_is_written_completely_or_not_at_all(bus: Home) -> None:
     folder = bus.spare_path()
     folder.mkdir()
 

@@ -1,4 +1,4 @@
-"""A full disk: a clear error, nothing harmed, and on it goes when there is room again."""
+"""A full disk: a clear error, no damage, and writes continue when there is space again."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a
 
 @pytest.fixture
 def small() -> Iterator[Home]:
-    """A home on a disk of its own, in which the daemon runs."""
+    """A home on its own small disk, with a running daemon."""
     with new_home() as home:
         home.path.mkdir(mode=0o700)
         options = ["-o", f"size={SIZE_BYTES},mode=0700"]
@@ -38,7 +38,7 @@ def small() -> Iterator[Home]:
 
 
 def fill(home: Home, body: bytes = BODY) -> tuple[list[int], Result]:
-    """Send until there is no room: the places of what was stored, and the first refusal."""
+    """Send until the disk is full. Return the seqs of the stored messages and the first refusal."""
     places: list[int] = []
     for _ in range(TRIES):
         sent = home.pal("send", "--stdin", "--json", content=body)
@@ -48,7 +48,7 @@ def fill(home: Home, body: bytes = BODY) -> tuple[list[int], Result]:
     raise AssertionError("the disk was never full")
 
 
-def test_a_full_disk_is_an_error_that_says_so(small: Home) -> None:
+def test_full_disk_is_reported_as_an_error(small: Home) -> None:
     places, refused = fill(small)
 
     assert places
@@ -57,7 +57,7 @@ def test_a_full_disk_is_an_error_that_says_so(small: Home) -> None:
     assert small.pal("send", "--stdin", content=BODY).err.startswith("pal: ")
 
 
-def test_everything_stored_before_is_whole_and_nothing_else_is_there(small: Home) -> None:
+def test_everything_stored_before_the_disk_was_full_is_intact(small: Home) -> None:
     places, _ = fill(small)
 
     stored = [event["seq"] for event in small.events("--type", "message")]
@@ -66,7 +66,7 @@ def test_everything_stored_before_is_whole_and_nothing_else_is_there(small: Home
     assert check(small) == "ok"
 
 
-def test_it_goes_on_by_itself_when_there_is_room(small: Home) -> None:
+def test_writes_continue_when_there_is_space_again(small: Home) -> None:
     filler = small.path / "filler"
     filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
     places, _ = fill(small)
@@ -79,7 +79,7 @@ def test_it_goes_on_by_itself_when_there_is_room(small: Home) -> None:
     assert check(small) == "ok"
 
 
-def test_a_daemon_killed_on_a_full_disk_has_lost_nothing(small: Home) -> None:
+def test_daemon_killed_on_a_full_disk_loses_nothing(small: Home) -> None:
     filler = small.path / "filler"
     filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
     places, _ = fill(small)
@@ -92,7 +92,7 @@ def test_a_daemon_killed_on_a_full_disk_has_lost_nothing(small: Home) -> None:
     assert check(small) == "ok"
 
 
-def test_a_daemon_that_comes_back_to_a_disk_without_a_byte_left_serves_reads(small: Home) -> None:
+def test_daemon_restarted_on_a_completely_full_disk_serves_reads(small: Home) -> None:
     nova = small.shell()
     nova.ok("join", "--name", "nova")
     small.ok("send", "@nova", "--", "hello")
@@ -128,7 +128,7 @@ def test_a_daemon_that_comes_back_to_a_disk_without_a_byte_left_serves_reads(sma
     assert check(small) == "ok"
 
 
-def test_a_daemon_that_cannot_make_its_log_for_want_of_room_says_so(small: Home) -> None:
+def test_daemon_that_cannot_create_its_log_on_a_full_disk_reports_it(small: Home) -> None:
     small.ok("down")
     for path in small.path.glob(f"{FILE_NAME}*"):
         path.unlink()
@@ -141,7 +141,7 @@ def test_a_daemon_that_cannot_make_its_log_for_want_of_room_says_so(small: Home)
 
 
 def stuff(directory: Path) -> Path:
-    """Write until not one more byte fits; gives what takes up the room."""
+    """Write until not one more byte fits. Return the file that uses the space."""
     stuffing = directory / "stuffing"
     with stuffing.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(b"\0" * 4096):
@@ -150,7 +150,7 @@ def stuff(directory: Path) -> Path:
 
 
 def check(home: Home) -> str:
-    """Ask SQLite itself whether the file is whole."""
+    """Return the result of SQLite's own integrity check."""
     connection = sqlite3.connect(f"file:{home.path / FILE_NAME}?mode=ro", uri=True)
     try:
         verdict: str = connection.execute("PRAGMA integrity_check").fetchone()[0]

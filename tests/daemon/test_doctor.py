@@ -1,4 +1,4 @@
-"""`pal doctor` with the real client: the daemon says what it knows, the client looks at harnesses."""
+"""`pal doctor` with the real client: the daemon reports its checks, the client checks harnesses."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tests.daemon.stage import Home, finish
 
 
 def pretend(home: Home, name: str, script: str) -> dict[str, str]:
-    """Put a program on the PATH that is no harness; gives the environment in which it is found."""
+    """Put a fake harness on the PATH. Return the environment in which it is found."""
     folder = home.path.parent / "programs"
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -14,7 +14,7 @@ def pretend(home: Home, name: str, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:{home.environment['PATH']}"}
 
 
-def test_one_object_has_the_bus_and_the_harnesses(bus: Home) -> None:
+def test_one_object_contains_the_bus_and_the_harnesses(bus: Home) -> None:
     found = pretend(bus, "claude", "echo 0.0.1")
 
     said = bus.ok("doctor", "--json", env=found).json
@@ -25,7 +25,7 @@ def test_one_object_has_the_bus_and_the_harnesses(bus: Home) -> None:
     assert (claude["version"], claude["path"]) == ("0.0.1", str(bus.path.parent / "programs/claude"))
 
 
-def test_text_has_both_too_and_the_status_counts_both(bus: Home) -> None:
+def test_text_contains_both_and_the_exit_status_counts_both(bus: Home) -> None:
     found = pretend(bus, "claude", "echo 0.0.1")
 
     well = bus.ok("doctor", "--harness", "claude", env=found).out
@@ -37,7 +37,7 @@ def test_text_has_both_too_and_the_status_counts_both(bus: Home) -> None:
     assert ill.status == 1
 
 
-def test_a_self_test_of_what_does_not_start_says_so_and_leaves_nothing(bus: Home) -> None:
+def test_self_test_reports_a_harness_that_does_not_start_and_cleans_up(bus: Home) -> None:
     temporary = bus.path.parent / "tmp"
     temporary.mkdir()
     found = pretend(bus, "claude", 'test "$1" = --version && echo 0.0.1 || exit 3')

@@ -1,4 +1,4 @@
-"""A slip of the pen: the nearest word is offered, and what can never match is said or refused."""
+"""Misspelled names: the nearest name is suggested, and a filter that cannot match is reported."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from tests.daemon.stage import Home, new_home
 
 @pytest.fixture(scope="module")
 def still() -> Iterator[Home]:
-    """Anna, a thread, and an event of a type of somebody's own."""
+    """A bus with the agent anna and a thread."""
     with new_home() as home:
         home.ok("up")
         home.shell().ok("join", "--name", "anna")
@@ -27,7 +27,7 @@ def still() -> Iterator[Home]:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_word_that_nothing_is_called_is_refused_with_the_nearest(
+def test_unknown_name_is_refused_with_the_nearest_one(
     still: Home, words: tuple[str, ...], nearest: str
 ) -> None:
     refused = still.pal(*words)
@@ -50,7 +50,7 @@ def test_a_word_that_nothing_is_called_is_refused_with_the_nearest(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_filter_by_what_is_not_known_finds_nothing_and_says_so(
+def test_filter_by_an_unknown_name_finds_nothing_and_says_so(
     still: Home, words: tuple[str, ...], said: str
 ) -> None:
     found = still.pal(*words, "--json")
@@ -69,9 +69,7 @@ def test_a_filter_by_what_is_not_known_finds_nothing_and_says_so(
     ],
     ids=" ".join,
 )
-def test_a_filter_by_what_is_known_or_like_nothing_else_says_nothing(
-    still: Home, words: tuple[str, ...]
-) -> None:
+def test_filter_by_a_known_name_or_a_new_type_prints_no_warning(still: Home, words: tuple[str, ...]) -> None:
     found = still.ok("events", *words)
 
     assert found.err == ""
@@ -81,7 +79,7 @@ def test_a_filter_by_what_is_known_or_like_nothing_else_says_nothing(
 @pytest.mark.parametrize(
     ("words", "nearest"), [(("--intent", "requst"), "request"), (("--status", "idel"), "idle")]
 )
-def test_an_intent_or_a_state_that_there_is_not_is_refused(
+def test_unknown_intent_or_state_is_refused(
     still: Home, before: tuple[str, ...], words: tuple[str, ...], nearest: str
 ) -> None:
     refused = still.pal(*before, *words)
@@ -90,13 +88,13 @@ def test_an_intent_or_a_state_that_there_is_not_is_refused(
     assert f"did you mean {nearest}?" in refused.err
 
 
-def test_an_empty_name_is_none_to_join_with(still: Home) -> None:
+def test_empty_name_cannot_join(still: Home) -> None:
     refused = still.shell().pal("join", "--name", "", "--json")
 
     assert (refused.status, refused.error["error"]) == (2, "usage")
 
 
-def test_who_has_joined_is_told_its_name_wherever_it_wants_to_sit(still: Home) -> None:
+def test_second_join_is_refused_with_the_callers_name_whatever_its_pid(still: Home) -> None:
     luna = still.shell()
     name = luna.ok("join", "--json").json["name"]
 

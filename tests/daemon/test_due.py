@@ -1,4 +1,4 @@
-"""The one timer of a delivery."""
+"""The timer that wakes delivery."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from palaver.errors import DiskFull
 
 
 class FakeDelivery:
-    """Says when it wants to be woken, and counts how often it was."""
+    """A delivery that says when it wants to be woken, and counts its wake-ups."""
 
     def __init__(self, *waits_s: float | None) -> None:
         self.waits_s = list(waits_s)
@@ -37,7 +37,7 @@ async def taken(count: asyncio.Semaphore) -> None:
         await count.acquire()
 
 
-async def test_delivery_is_woken_when_something_falls_due() -> None:
+async def test_delivery_is_woken_when_a_deadline_passes() -> None:
     delivery = FakeDelivery(0, None)
     running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
 
@@ -49,7 +49,7 @@ async def test_delivery_is_woken_when_something_falls_due() -> None:
     running.cancel()
 
 
-async def test_a_moment_that_changes_is_looked_at_anew() -> None:
+async def test_changed_deadline_is_read_again() -> None:
     delivery = FakeDelivery(None, 0)
     running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
     await taken(delivery.looks)
@@ -61,7 +61,7 @@ async def test_a_moment_that_changes_is_looked_at_anew() -> None:
 
 
 @pytest.mark.parametrize("failure", [DiskFull("no room"), RuntimeError("a bug")])
-async def test_no_failure_ends_it(failure: Exception) -> None:
+async def test_failure_does_not_end_the_timer(failure: Exception) -> None:
     delivery = FakeDelivery(0, 0)
     delivery.failure = failure
     running = asyncio.create_task(Due(cast(Delivery, delivery)).run())

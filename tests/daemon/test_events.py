@@ -1,4 +1,4 @@
-"""`pal events`: filters, pages, waiting, and other people's SQL."""
+"""`pal events`: filters, pages, waiting, and SQL conditions of callers."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from palaver.log.storage import FILE_NAME
 
 RECURSIVE = "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n) > 0"
 ENDLESS = "(SELECT count(*) FROM events_v a, events_v b, events_v c, events_v d, events_v e, events_v f) > 0"
-"""Not endless by itself, but with a few dozen events in the log nobody will see its end."""
+"""Not endless by itself, but with a few dozen events in the log it takes too long to finish."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def stage(bus: Home) -> Home:
     return bus
 
 
-def test_without_filters_the_newest_are_shown(stage: Home) -> None:
+def test_without_filters_the_newest_events_are_shown(stage: Home) -> None:
     for number in range(30):
         stage.ok("send", "--", str(number))
 
@@ -41,7 +41,7 @@ def test_without_filters_the_newest_are_shown(stage: Home) -> None:
     assert shown[-1]["payload"]["text"] == "29"
 
 
-def test_the_same_filter_twice_is_or_and_different_ones_are_and(stage: Home) -> None:
+def test_same_filter_twice_is_or_and_different_filters_are_and(stage: Home) -> None:
     either = stage.ok("events", "--type", "life", "--type", "message", "--all", "--json").lines
     both = stage.ok("events", "--type", "message", "--thread", "t", "--all", "--json").lines
 
@@ -49,7 +49,7 @@ def test_the_same_filter_twice_is_or_and_different_ones_are_and(stage: Home) -> 
     assert len(both) == 3
 
 
-def test_more_than_a_page_of_the_newest_is_shown_whole_and_in_order(bus: Home) -> None:
+def test_more_than_a_page_of_the_newest_events_is_complete_and_in_order(bus: Home) -> None:
     with LinesWire(bus.path) as program:
         for number in range(1200):
             program.tell("send", text=str(number))
@@ -60,7 +60,7 @@ def test_more_than_a_page_of_the_newest_is_shown_whole_and_in_order(bus: Home) -
     assert [line["seq"] for line in shown] == places[-1100:]
 
 
-def test_a_message_reads_the_same_under_either_name_of_its_type(stage: Home) -> None:
+def test_message_looks_the_same_under_either_name_of_its_type(stage: Home) -> None:
     plain = stage.ok("events", "--type", "message").out.splitlines()
     named = stage.ok("events", "--type", "message_sent").out.splitlines()
 
@@ -68,7 +68,7 @@ def test_a_message_reads_the_same_under_either_name_of_its_type(stage: Home) -> 
     assert plain[0].endswith(": number one")
 
 
-def test_a_wait_shows_what_comes_next_and_ends(stage: Home) -> None:
+def test_wait_shows_the_next_event_and_ends(stage: Home) -> None:
     waiter = stage.start("events", "--type", "message", "--wait", "30", "--after", "5", "--json")
 
     stage.ok("send", "--", "next")
@@ -78,13 +78,13 @@ def test_a_wait_shows_what_comes_next_and_ends(stage: Home) -> None:
     assert [line["payload"]["text"] for line in shown.lines] == ["next"]
 
 
-def test_a_wait_behind_a_place_shows_at_once_what_is_there(stage: Home) -> None:
+def test_wait_after_a_seq_shows_existing_events_at_once(stage: Home) -> None:
     shown = stage.ok("events", "--type", "message", "--after", "3", "--wait", "30", "--json").lines
 
     assert [line["payload"]["text"] for line in shown] == ["number three", "outside"]
 
 
-def test_following_from_the_last_begins_with_what_was(stage: Home) -> None:
+def test_follow_with_last_begins_with_earlier_events(stage: Home) -> None:
     follower = stage.shell().begin("events", "--last", "2", "--follow", "--type", "message", "--json")
 
     first, second = follower.line(), follower.line()
@@ -94,19 +94,19 @@ def test_following_from_the_last_begins_with_what_was(stage: Home) -> None:
     assert ["number three" in first, "outside" in second, '"new"' in third] == [True] * 3
 
 
-def test_following_up_to_a_place_ends_there(stage: Home) -> None:
+def test_follow_up_to_a_seq_ends_there(stage: Home) -> None:
     shown = stage.ok("events", "--after", "1", "--before", "4", "--follow", "--json").lines
 
     assert [line["seq"] for line in shown] == [2, 3]
 
 
-def test_words_are_searched(stage: Home) -> None:
+def test_search_finds_words(stage: Home) -> None:
     shown = stage.ok("events", "--search", "number two", "--json").lines
 
     assert [line["payload"]["text"] for line in shown] == ["number two"]
 
 
-def test_a_condition_in_sql_is_a_filter(stage: Home) -> None:
+def test_sql_condition_is_a_filter(stage: Home) -> None:
     shown = stage.ok("events", "--sql", "thread = 't' AND text LIKE '%t%o%'", "--json").lines
 
     assert [line["payload"]["text"] for line in shown] == ["number two"]
@@ -128,7 +128,7 @@ def test_a_condition_in_sql_is_a_filter(stage: Home) -> None:
         RECURSIVE,
     ],
 )
-def test_sql_that_wants_more_than_a_filter_is_refused_and_nothing_is_changed(quiet: Home, sql: str) -> None:
+def test_sql_beyond_a_filter_is_refused_and_changes_nothing(quiet: Home, sql: str) -> None:
     before = fingerprint(quiet)
 
     refused = quiet.pal("events", "--sql", sql, "--json")
@@ -137,7 +137,7 @@ def test_sql_that_wants_more_than_a_filter_is_refused_and_nothing_is_changed(qui
     assert fingerprint(quiet) == before
 
 
-def test_an_endless_condition_is_cut_and_others_are_served_meanwhile(home: Home) -> None:
+def test_endless_condition_times_out_and_other_requests_are_served(home: Home) -> None:
     home.ok("up", env={"PALAVER_SQL_TIMEOUT_MS": "1000"})
     say_much(home)
     before = fingerprint(home)
@@ -153,7 +153,7 @@ def test_an_endless_condition_is_cut_and_others_are_served_meanwhile(home: Home)
     assert fingerprint(home) == before
 
 
-def test_a_send_beside_an_endless_condition_comes_through(bus: Home) -> None:
+def test_send_succeeds_during_an_endless_condition(bus: Home) -> None:
     say_much(bus)
     with ThinWire(bus.path) as slow:
         slow.ask("events", "--sql", ENDLESS, "--json")
@@ -170,5 +170,5 @@ def say_much(home: Home) -> None:
 
 
 def fingerprint(home: Home) -> str:
-    """The log file, byte by byte."""
+    """Return a hash of the log file."""
     return hashlib.sha256((home.path / FILE_NAME).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""One message from a sender to a reader, with everything that may happen to it on the way."""
+"""One message from a sender to a reader, with everything that may happen to it in between."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.daemon.stage import NOBODY, Home, Shell, check_output, finish, new_ho
 
 @pytest.fixture
 def nova(bus: Home) -> Shell:
-    """A shell that is nova."""
+    """A shell that has joined as nova."""
     shell = bus.shell()
     shell.ok("join", "--name", "nova")
     return shell
@@ -29,7 +29,7 @@ def long_lived() -> Iterator[Home]:
 
 @pytest.fixture
 def strict(long_lived: Home) -> Iterator[Home]:
-    """A bus with nova on it, for what is refused: nothing is stored."""
+    """A bus with nova on it, for refused messages: nothing may be stored."""
     before = long_lived.texts()
 
     yield long_lived
@@ -38,13 +38,13 @@ def strict(long_lived: Home) -> Iterator[Home]:
 
 
 def state(home: Home, seq: int, name: str = "nova") -> dict[str, object]:
-    """The line of a recipient in the ledger of a message."""
+    """Return a recipient's receipt of a message."""
     (line,) = [one for one in home.ok("receipts", str(seq), "--json").json["receipts"] if one["name"] == name]
     found: dict[str, object] = line
     return found
 
 
-def test_a_message_is_sent_received_and_its_receipt_says_so(bus: Home, nova: Shell) -> None:
+def test_message_is_sent_and_received_and_its_receipt_shows_it(bus: Home, nova: Shell) -> None:
     reader = nova.begin("recv", "--wait")
 
     sent = bus.ok("send", "@nova", "--json", "--", "hello").json
@@ -56,7 +56,7 @@ def test_a_message_is_sent_received_and_its_receipt_says_so(bus: Home, nova: She
     assert (line["state"], line["grade"], line["lane"]) == ("seen", "flushed", "recv")
 
 
-def test_nobody_marks_the_mail_of_somebody_else(bus: Home, nova: Shell) -> None:
+def test_agent_cannot_acknowledge_the_mail_of_another_agent(bus: Home, nova: Shell) -> None:
     kira = bus.shell()
     kira.ok("join", "--name", "kira")
     sent = bus.ok("send", "@nova", "--json", "--", "hello").json
@@ -70,13 +70,13 @@ def test_nobody_marks_the_mail_of_somebody_else(bus: Home, nova: Shell) -> None:
     assert nova.ok("ack", str(sent["seq"]), "--json").json["messages"] == []
 
 
-def test_a_message_that_nobody_has_read_is_queued(bus: Home, nova: Shell) -> None:
+def test_unread_message_is_queued(bus: Home, nova: Shell) -> None:
     sent = bus.ok("send", "@nova", "--json", "--", "hello").json
 
     assert state(bus, sent["seq"])["state"] == "queued"
 
 
-def test_a_reply_makes_the_message_answered(bus: Home, nova: Shell) -> None:
+def test_reply_makes_the_message_answered(bus: Home, nova: Shell) -> None:
     luna = bus.shell()
     luna.ok("join", "--name", "luna")
     asked = luna.ok("send", "@nova", "--intent", "request", "--json", "--", "ready?").json["seq"]
@@ -89,7 +89,7 @@ def test_a_reply_makes_the_message_answered(bus: Home, nova: Shell) -> None:
 
 
 @pytest.mark.parametrize("kills", [(0,), (1,), (2,), (3,), (4,), (0, 1, 2, 3, 4)], ids=str)
-def test_the_same_comes_of_it_when_the_daemon_is_killed_between_two_steps(
+def test_result_is_the_same_when_the_daemon_is_killed_between_two_steps(
     home: Home, kills: tuple[int, ...]
 ) -> None:
     steps = iter(range(10))
@@ -118,7 +118,7 @@ def test_the_same_comes_of_it_when_the_daemon_is_killed_between_two_steps(
     assert home.texts() == ["hello"]
 
 
-def test_an_unknown_recipient_is_refused_with_the_nearest_names_and_nothing_is_stored(strict: Home) -> None:
+def test_unknown_recipient_is_refused_with_nearest_names(strict: Home) -> None:
     refused = strict.pal("send", "@nowa", "@nova", "@zzz", "--json", "--", "x")
 
     assert refused.status == 1
@@ -129,7 +129,7 @@ def test_an_unknown_recipient_is_refused_with_the_nearest_names_and_nothing_is_s
     )
 
 
-def test_a_body_of_100000_bytes_goes_through_unchanged(bus: Home, nova: Shell) -> None:
+def test_body_of_100000_bytes_is_unchanged(bus: Home, nova: Shell) -> None:
     body = "ä" * 50_000
 
     bus.ok("send", "@nova", "--stdin", content=body.encode())
@@ -137,7 +137,7 @@ def test_a_body_of_100000_bytes_goes_through_unchanged(bus: Home, nova: Shell) -
     assert nova.ok("recv", "--json").json["text"] == body
 
 
-def test_a_size_is_said_only_of_what_was_read_to_its_end(strict: Home) -> None:
+def test_size_is_reported_only_for_a_body_that_was_read_completely(strict: Home) -> None:
     body = b"x" * 500_000
 
     piped = strict.pal("send", "@nova", "--stdin", "--json", content=body)
@@ -148,7 +148,7 @@ def test_a_size_is_said_only_of_what_was_read_to_its_end(strict: Home) -> None:
     assert small.error["size_bytes"] == 100_002
 
 
-def test_a_body_over_the_limit_is_refused_however_it_comes_and_nothing_is_stored(strict: Home) -> None:
+def test_body_over_the_limit_is_refused_from_every_source(strict: Home) -> None:
     body = b"x" * 100_001
     path = strict.spare_path()
     path.write_bytes(body)
@@ -163,23 +163,21 @@ def test_a_body_over_the_limit_is_refused_however_it_comes_and_nothing_is_stored
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x00", "\x7f", "\x9b", "\u202e"], ids=ascii)
-def test_a_body_with_a_forbidden_character_is_refused_and_nothing_is_stored(
-    strict: Home, character: str
-) -> None:
+def test_body_with_a_forbidden_character_is_refused(strict: Home, character: str) -> None:
     refused = strict.pal("send", "@nova", "--stdin", "--json", content=f"a{character}b".encode())
 
     assert (refused.status, refused.error["error"]) == (1, "bad_text")
 
 
 @pytest.mark.parametrize("how", [["--stdin"], ["--", b"\xff\xfe"]], ids=["stdin", "argument"])
-def test_a_body_that_is_not_utf8_is_refused(strict: Home, how: list[str | bytes]) -> None:
+def test_body_that_is_not_utf8_is_refused(strict: Home, how: list[str | bytes]) -> None:
     refused = strict.pal("send", "@nova", *how, content=b"\xff\xfe")
 
     assert refused.status in (1, 2)
     assert "not UTF-8" in refused.err
 
 
-def test_a_file_is_read_by_the_client_in_its_own_directory(bus: Home, nova: Shell) -> None:
+def test_file_is_read_by_the_client_in_its_working_directory(bus: Home, nova: Shell) -> None:
     folder = bus.spare_path()
     folder.mkdir()
     (folder / "note").write_text("from a file")
@@ -190,7 +188,7 @@ def test_a_file_is_read_by_the_client_in_its_own_directory(bus: Home, nova: Shel
 
 
 @pytest.mark.parametrize("path", ["missing", "."], ids=["missing", "directory"])
-def test_a_file_that_cannot_be_read_is_a_refusal_with_the_reason(strict: Home, path: str) -> None:
+def test_unreadable_file_is_refused_with_the_reason(strict: Home, path: str) -> None:
     refused = strict.pal("send", "@nova", "--file", path, "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "not_found")
@@ -198,7 +196,7 @@ def test_a_file_that_cannot_be_read_is_a_refusal_with_the_reason(strict: Home, p
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
-def test_a_file_that_the_caller_may_not_read_is_not_read_for_it_by_the_daemon(strict: Home) -> None:
+def test_daemon_does_not_read_a_file_that_the_caller_may_not_read(strict: Home) -> None:
     path = strict.spare_path()
     path.write_text("secret")
     os.chown(path, NOBODY, NOBODY)
@@ -211,7 +209,7 @@ def test_a_file_that_the_caller_may_not_read_is_not_read_for_it_by_the_daemon(st
     assert "Permission denied" in refused.error["message"]
 
 
-def test_what_could_not_be_written_out_stays_unread(bus: Home, nova: Shell) -> None:
+def test_message_that_could_not_be_written_out_stays_unread(bus: Home, nova: Shell) -> None:
     bus.ok("send", "@nova", "--", "keep me")
 
     full = nova.begin_script("pal recv >/dev/full").end()
@@ -222,10 +220,10 @@ def test_what_could_not_be_written_out_stays_unread(bus: Home, nova: Shell) -> N
     assert nova.ok("recv", "--json").json["text"] == "keep me"
 
 
-def test_what_went_into_a_closed_pipe_stays_unread(bus: Home, nova: Shell) -> None:
+def test_message_written_into_a_closed_pipe_stays_unread(bus: Home, nova: Shell) -> None:
     sent = bus.ok("send", "@nova", "--json", "--", "keep me").json
 
-    # The reader of the pipe has ended before the client writes: it waits for the end of a first process.
+    # The reader of the pipe must end before the client writes, so the script waits for the end of `true`.
     cut = nova.begin_script(
         "exec 7> >(true); while [ -d /proc/$! ]; do :; done; pal recv >&7; s=$?; exec 7>&-; (exit $s)"
     ).end()
@@ -235,14 +233,12 @@ def test_what_went_into_a_closed_pipe_stays_unread(bus: Home, nova: Shell) -> No
     assert nova.ok("recv", "--json").json["text"] == "keep me"
 
 
-def test_a_reader_that_is_killed_before_it_has_written_leaves_the_message_unread(
-    bus: Home, nova: Shell
-) -> None:
+def test_message_stays_unread_when_its_reader_is_killed_before_output(bus: Home, nova: Shell) -> None:
     sent = bus.ok("send", "@nova", "--stdin", "--json", content=b"x" * 90_000).json
     pipe = bus.spare_path()
     os.mkfifo(pipe)
     job = nova.begin_script(f"pal recv >{pipe} & echo $!; wait $!")
-    # A pipe holds less than the message: the client has begun to write it, and cannot end.
+    # A pipe holds less than the message: the client has begun to write it and is blocked.
     with open(pipe, "rb", buffering=0) as slow:
         assert slow.read(1) == b"<"
 
@@ -253,7 +249,7 @@ def test_a_reader_that_is_killed_before_it_has_written_leaves_the_message_unread
     assert len(nova.ok("recv", "--json").json["text"]) == 90_000
 
 
-def test_a_wait_in_vain_ends_with_status_3(bus: Home, nova: Shell) -> None:
+def test_wait_without_a_result_ends_with_status_3(bus: Home, nova: Shell) -> None:
     ended = [
         nova.pal("recv", "--wait", "--timeout", "0.05"),
         nova.pal("recv", "--timeout", "50ms"),
@@ -265,7 +261,7 @@ def test_a_wait_in_vain_ends_with_status_3(bus: Home, nova: Shell) -> None:
     assert [(one.status, one.out, one.err) for one in ended] == [(3, "", "")] * 5
 
 
-def test_without_mail_recv_ends_at_once_with_status_0(bus: Home, nova: Shell) -> None:
+def test_recv_without_mail_ends_at_once_with_status_0(bus: Home, nova: Shell) -> None:
     ended = nova.ok("recv")
 
     assert (ended.out, ended.err) == ("", "")
@@ -282,7 +278,7 @@ def test_peek_marks_nothing(bus: Home, nova: Shell) -> None:
     assert [state(bus, seq)["state"] for seq in seqs] == ["queued", "queued"]
 
 
-def test_following_behind_a_place_shows_everything_and_marks_nothing(bus: Home, nova: Shell) -> None:
+def test_follow_after_a_seq_shows_every_message_and_marks_none(bus: Home, nova: Shell) -> None:
     first = bus.ok("send", "@nova", "--json", "--", "one").json["seq"]
     for text in ("two", "three"):
         bus.ok("send", "@nova", "--", text)
@@ -303,7 +299,7 @@ def test_following_behind_a_place_shows_everything_and_marks_nothing(bus: Home, 
     assert (refused.status, refused.error["error"]) == (2, "usage")
 
 
-def test_peek_sees_the_oldest_unread_message_behind_any_number_of_read_ones(bus: Home, nova: Shell) -> None:
+def test_peek_sees_the_oldest_unread_message_after_many_read_ones(bus: Home, nova: Shell) -> None:
     for number in range(60):
         bus.ok("send", "@nova", "--", f"old {number}")
     nova.ok("recv", "--limit", "100")
@@ -314,7 +310,7 @@ def test_peek_sees_the_oldest_unread_message_behind_any_number_of_read_ones(bus:
     assert [line["text"] for line in peeked] == ["new"]
 
 
-def test_a_limit_leaves_the_rest_and_says_how_much_it_is(bus: Home, nova: Shell) -> None:
+def test_limit_leaves_the_rest_and_reports_their_number(bus: Home, nova: Shell) -> None:
     for number in range(3):
         bus.ok("send", "@nova", "--", f"number {number}")
 
@@ -336,11 +332,11 @@ def test_filters_of_recv_leave_other_mail_alone(bus: Home, nova: Shell) -> None:
     assert [line["text"] for line in nova.ok("recv", "--json").lines] == ["one"]
 
 
-def test_each_of_several_readers_gets_a_message_only_once(bus: Home, nova: Shell) -> None:
+def test_several_readers_receive_each_message_only_once(bus: Home, nova: Shell) -> None:
     readers = [bus.start("recv", "--wait", "--json", "--as", "nova") for _ in range(3)]
     sent: list[str] = []
 
-    while any(reader.poll() is None for reader in readers):  # one that comes first may take more than one
+    while any(reader.poll() is None for reader in readers):  # the first reader may take more than one
         sent.append(f"number {len(sent):05}")
         bus.ok("send", "@nova", "--", sent[-1])
     read = [line["text"] for reader in readers for line in finish(reader).lines]
@@ -349,7 +345,7 @@ def test_each_of_several_readers_gets_a_message_only_once(bus: Home, nova: Shell
     assert sorted(read + rest) == sent
 
 
-def test_an_expired_message_is_not_received(bus: Home, nova: Shell) -> None:
+def test_expired_message_is_not_received(bus: Home, nova: Shell) -> None:
     waiter = bus.start("events", "--type", "delivery", "--wait", "30", "--json", "--after", "0")
     sent = bus.ok("send", "@nova", "--expires", "1ms", "--json", "--", "too late").json
 
@@ -366,7 +362,7 @@ def test_dry_run_stores_nothing(strict: Home) -> None:
     assert shown == "would go to nova\n"
 
 
-def test_the_same_id_sent_twice_is_one_message(bus: Home, nova: Shell) -> None:
+def test_same_id_sent_twice_is_one_message(bus: Home, nova: Shell) -> None:
     id_ = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
     first = bus.ok("send", "@nova", "--id", id_, "--json", "--", "once").json
@@ -377,7 +373,7 @@ def test_the_same_id_sent_twice_is_one_message(bus: Home, nova: Shell) -> None:
     assert bus.texts() == ["once"]
 
 
-def test_a_pipe_that_stays_open_and_is_not_read_holds_up_only_its_own_command(bus: Home, nova: Shell) -> None:
+def test_unread_open_pipe_blocks_only_its_own_command(bus: Home, nova: Shell) -> None:
     for _ in range(5):
         bus.ok("send", "@nova", "--stdin", content=b"x" * 90_000)
     stuck = bus.start("events", "--all", "--json")
@@ -388,9 +384,7 @@ def test_a_pipe_that_stays_open_and_is_not_read_holds_up_only_its_own_command(bu
     assert len(finish(stuck).lines) >= 7
 
 
-def test_a_command_that_reads_standard_input_only_reads_it_when_it_is_asked_to(
-    bus: Home, nova: Shell
-) -> None:
+def test_standard_input_is_read_only_when_requested(bus: Home, nova: Shell) -> None:
     process = bus.start("send", "@nova", "--", "text", stdin=subprocess.PIPE)
 
     sent = finish(process, b"")

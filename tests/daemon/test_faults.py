@@ -1,6 +1,6 @@
-"""Odd orders of bytes and repeats: each is answered with a sentence, and none causes a traceback.
+"""Unusual byte orders and repeats: each gets an error sentence, and none causes a traceback.
 
-The end of each test looks into the daemon's log.
+The end of each test checks the daemon's log.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def test_pump_with_another_command_is_refused(bus: Home, words: tuple[str, ...])
     assert b"only 'pal mcp'" in answer
 
 
-def test_same_id_with_another_content_is_refused_at_every_door(bus: Home) -> None:
+def test_same_id_with_different_content_is_refused_at_every_door(bus: Home) -> None:
     id = "01J0000000000000000000000A"
     first = bus.ok("send", "@human", "--id", id, "--json", "--", "one").json
 
@@ -72,7 +72,7 @@ def test_same_id_with_another_content_is_refused_at_every_door(bus: Home) -> Non
     asyncio.run(by_sdk())
 
 
-def test_id_of_a_task_is_not_used_for_another(bus: Home) -> None:
+def test_id_of_a_task_cannot_be_used_for_another(bus: Home) -> None:
     def put(wire: LinesWire, **payload: object) -> dict[str, object]:
         envelope = {"v": 1, "type": "task.create", "id": "T1", "from": "luna", "payload": payload}
         return wire.ask("put", envelope=envelope)
@@ -85,7 +85,7 @@ def test_id_of_a_task_is_not_used_for_another(bus: Home) -> None:
         assert put(wire, title="test it")["error"] == "id_taken"
 
 
-def test_repeated_wait_after_a_crash_does_not_give_a_turn_that_moved_on(bus: Home) -> None:
+def test_repeated_wait_after_a_crash_does_not_return_a_turn_that_moved_on(bus: Home) -> None:
     folder = bus.spare_path()
     folder.mkdir()
     handoff = {"status": "s", "next_action": "n", "artifacts": [], "open_questions": [], "do_not": []}
@@ -139,7 +139,7 @@ def test_named_pipe_is_refused_as_a_file(bus: Home) -> None:
     assert all("named pipe" in refused.err for refused in refusals)
 
 
-def test_ids_of_new_envelopes_rise_in_every_thread() -> None:
+def test_ids_of_new_envelopes_increase_in_every_thread() -> None:
     made: list[list[str]] = [[] for _ in range(4)]
 
     def make(into: list[str]) -> None:

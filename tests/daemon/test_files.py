@@ -46,7 +46,7 @@ def remove(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    """Put a copy of the file in its place."""
+    """Replace the file with a copy."""
     copy = path.with_name("copy")
     shutil.copy(path, copy)
     copy.rename(path)
@@ -54,7 +54,7 @@ def replace(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [remove, replace])
 @pytest.mark.parametrize("name", FILES)
-def test_nothing_is_accepted_after_a_file_of_the_log_was_lost(
+def test_nothing_is_accepted_after_a_log_file_was_removed_or_replaced(
     bus: Home, name: str, harm: Callable[[Path], None]
 ) -> None:
     send(bus, "before")
@@ -71,7 +71,7 @@ def test_nothing_is_accepted_after_a_file_of_the_log_was_lost(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_everything_acknowledged_is_there_after_a_file_was_removed(bus: Home, name: str) -> None:
+def test_acknowledged_events_survive_a_removed_file(bus: Home, name: str) -> None:
     send(bus, "before")
     (bus.path / name).unlink()
     assert bus.pal("send", "--", "after").status == 1
@@ -84,7 +84,7 @@ def test_everything_acknowledged_is_there_after_a_file_was_removed(bus: Home, na
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_everything_acknowledged_is_there_after_a_removal_and_a_kill(bus: Home, name: str) -> None:
+def test_acknowledged_events_survive_a_removed_file_and_a_kill(bus: Home, name: str) -> None:
     send(bus, "before")
     (bus.path / name).unlink()
     wait_until(lambda: "is safe" in daemon_log(bus))
@@ -95,7 +95,7 @@ def test_everything_acknowledged_is_there_after_a_removal_and_a_kill(bus: Home, 
     assert bus.texts()[:1] == ["before"]
 
 
-def test_a_write_ahead_log_that_was_cut_is_noticed(bus: Home) -> None:
+def test_truncated_write_ahead_log_is_detected(bus: Home) -> None:
     send(bus, "before")
     os.truncate(bus.path / f"{FILE_NAME}-wal", 0)
 
@@ -105,7 +105,7 @@ def test_a_write_ahead_log_that_was_cut_is_noticed(bus: Home) -> None:
     assert f"{FILE_NAME}-wal was cut" in refused.err
 
 
-def test_queries_say_why_they_cannot_be_answered(bus: Home) -> None:
+def test_queries_report_why_they_fail(bus: Home) -> None:
     (bus.path / FILE_NAME).unlink()
 
     refused = bus.pal("events", "--all")
@@ -117,10 +117,10 @@ def test_queries_say_why_they_cannot_be_answered(bus: Home) -> None:
 
 @pytest.mark.parametrize("name", ["daemon.sock", "adopt.sock"])
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_lost_socket_is_created_again(bus: Home, name: str, is_replaced: bool) -> None:
+def test_removed_socket_is_created_again(bus: Home, name: str, is_replaced: bool) -> None:
     path = bus.path / name
     before = path.stat().st_ino
-    path.rename(bus.spare_path())  # kept, so that its number is not given out again
+    path.rename(bus.spare_path())  # kept, so that its inode is not reused
     if is_replaced:
         path.touch()
 
@@ -130,7 +130,7 @@ def test_a_lost_socket_is_created_again(bus: Home, name: str, is_replaced: bool)
     assert bus.texts() == ["hello"]
 
 
-def test_commands_go_on_when_the_socket_was_removed(either: Home) -> None:
+def test_commands_work_after_the_socket_was_removed(either: Home) -> None:
     pid = either.pid
     (either.path / "daemon.sock").unlink()
 
@@ -164,7 +164,7 @@ def test_down_ends_a_daemon_that_does_not_listen(either: Home) -> None:
     assert (either.path / "down").exists()
 
 
-def test_a_command_says_that_a_daemon_does_not_listen(either: Home) -> None:
+def test_command_reports_a_daemon_that_does_not_listen(either: Home) -> None:
     pid = either.pid
     os.kill(pid, signal.SIGSTOP)
     (either.path / "daemon.sock").unlink()
@@ -180,7 +180,7 @@ def test_a_command_says_that_a_daemon_does_not_listen(either: Home) -> None:
 
 
 def is_asked_to_end(pid: int) -> bool:
-    """Whether SIGTERM waits for a process that is stopped."""
+    """Return whether SIGTERM is pending for a stopped process."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     masks = [line.split()[1] for line in status if line.startswith(("SigPnd", "ShdPnd"))]
     return any(int(mask, 16) & 1 << signal.SIGTERM - 1 for mask in masks)

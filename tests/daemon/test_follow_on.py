@@ -1,4 +1,4 @@
-"""Commands that wait, under daemons that die one after the other."""
+"""Waiting commands while several daemons die in a row."""
 
 import fcntl
 import os
@@ -27,27 +27,27 @@ def nova(bus: Home) -> Shell:
 
 
 def connections(bus: Home) -> int:
-    """Count who is connected to the daemon's socket."""
+    """Count the connections to the daemon's socket."""
     with open("/proc/net/unix", encoding="utf-8") as table:
         path = str(bus.path / "daemon.sock")
         return sum(line.rstrip().endswith(path) and line.split()[5] == "03" for line in table)
 
 
 def start_follower(bus: Home, *words: str) -> subprocess.Popen[bytes]:
-    """Start a command that waits; the daemon serves it on return."""
+    """Start a waiting command and return when the daemon serves it."""
     follower = bus.start(*words)
     wait_until(lambda: connections(bus))
-    bus.ok("list")  # The daemon has served those that came before.
+    bus.ok("list")  # The daemon has served all earlier connections.
     return follower
 
 
 def lock_of(bus: Home) -> int:
-    """The number in the lock, or 0 while a daemon writes it."""
+    """Return the process id in the lock, or 0 while a daemon writes it."""
     return int((bus.path / "daemon.lock").read_text() or "0")
 
 
 def kill_next(bus: Home, died: int) -> int:
-    """Kill the daemon that comes after one that died, as soon as it has the lock."""
+    """Kill the successor of a dead daemon as soon as it has the lock."""
     wait_until(lambda: lock_of(bus) not in (0, died))
     pid = lock_of(bus)
     end_process(pid, signal.SIGKILL)
@@ -55,7 +55,7 @@ def kill_next(bus: Home, died: int) -> int:
 
 
 @pytest.mark.parametrize("name", FOLLOWERS)
-def test_it_goes_on_when_daemons_die_in_quick_succession(bus: Home, nova: Shell, name: str) -> None:
+def test_follower_continues_when_daemons_die_in_quick_succession(bus: Home, nova: Shell, name: str) -> None:
     follower = start_follower(bus, *FOLLOWERS[name])
     bus.kill()
     died = lock_of(bus)
@@ -73,7 +73,7 @@ def test_it_goes_on_when_daemons_die_in_quick_succession(bus: Home, nova: Shell,
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("name", [name for name in FOLLOWERS if "--follow" in name])
-def test_a_signal_ends_it_with_its_cursor_while_no_daemon_is_there(
+def test_signal_ends_a_follower_with_its_cursor_while_no_daemon_runs(
     bus: Home, nova: Shell, name: str, number: signal.Signals
 ) -> None:
     follower = start_follower(bus, *FOLLOWERS[name])

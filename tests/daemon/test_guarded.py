@@ -1,4 +1,4 @@
-"""Tasks of which one that fails stops nobody else."""
+"""Tasks that do not stop each other when one fails."""
 
 import asyncio
 import gc
@@ -10,7 +10,7 @@ from palaver.daemon.guarded import GuardedTasks, end_all_tasks
 from palaver.errors import DiskFull
 
 
-async def test_a_task_that_fails_is_written_down_and_stops_nobody_else(
+async def test_failed_task_is_logged_and_does_not_stop_other_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "palaver")
@@ -28,7 +28,7 @@ async def test_a_task_that_fails_is_written_down_and_stops_nobody_else(
     assert "disk_full: no room" in caplog.text
 
 
-async def test_all_tasks_but_ones_own_are_ended() -> None:
+async def test_end_all_tasks_ends_all_except_the_current_one() -> None:
     has_begun = asyncio.Event()
 
     async def wait() -> None:
@@ -44,7 +44,7 @@ async def test_all_tasks_but_ones_own_are_ended() -> None:
     assert waiting.cancelled()
 
 
-async def test_work_that_is_ended_before_it_begins_is_let_go_without_a_word(
+async def test_work_that_ends_before_it_begins_is_dropped_without_a_warning(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""A holder and its agent: one identity, that nobody else can take up, whatever happens to the daemon."""
+"""A holder and its agent: one identity that no other process can take, whatever happens to the daemon."""
 
 import signal
 import socket
@@ -14,7 +14,7 @@ PROGRAM = ("bash", "-c", "exec bash --norc")
 
 @pytest.fixture
 def luna(bus: Home) -> Iterator[FakeHolder]:
-    """An agent that a holder has."""
+    """An agent that a holder owns."""
     with FakeHolder(bus) as holder:
         yield holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", *PROGRAM)))
 
@@ -23,7 +23,7 @@ def hellos(home: Home) -> list[str]:
     return [event["from"] for event in home.events("--type", "agent.hello")]
 
 
-def test_the_client_is_told_what_to_run_and_nothing_of_it_is_lost(bus: Home) -> None:
+def test_client_receives_the_complete_command_to_run(bus: Home) -> None:
     command = ["claude", "--name", "x", "a b"]
 
     words = words_of(bus, "run", "--name", "luna", "--detach", "--json", "--", *command)
@@ -33,7 +33,7 @@ def test_the_client_is_told_what_to_run_and_nothing_of_it_is_lost(bus: Home) -> 
     assert words[3:] == [*options, "--", *command]
 
 
-def test_the_child_and_what_runs_below_it_are_the_agent(bus: Home, luna: FakeHolder) -> None:
+def test_child_and_its_descendants_are_the_agent(bus: Home, luna: FakeHolder) -> None:
     found = luna.run("pal whoami --json; bash -c 'pal whoami --json; true'")
 
     assert [line["name"] for line in found.lines] == ["luna", "luna"]
@@ -41,14 +41,14 @@ def test_the_child_and_what_runs_below_it_are_the_agent(bus: Home, luna: FakeHol
     assert luna.held["seat"]
 
 
-def test_who_sits_at_a_terminal_of_a_holder_is_never_the_human(bus: Home, luna: FakeHolder) -> None:
+def test_process_in_a_terminal_of_a_holder_is_never_the_human(bus: Home, luna: FakeHolder) -> None:
     gone = luna.run("pal leave >/dev/null; pal whoami --json")
 
     assert gone.json["name"] == "script"
     assert gone.json["standing"] == "worker"
 
 
-def test_a_name_is_given_when_nobody_chose_one(bus: Home) -> None:
+def test_name_is_assigned_if_none_was_chosen(bus: Home) -> None:
     with FakeHolder(bus) as holder:
         holder.hold(ticket_of(words_of(bus, "run", "--tag", "api", "--", "bash")))
 
@@ -56,7 +56,7 @@ def test_a_name_is_given_when_nobody_chose_one(bus: Home) -> None:
         assert holder.run("pal whoami --json").json["name"] == holder.held["name"]
 
 
-def test_a_ticket_is_good_once(bus: Home, luna: FakeHolder) -> None:
+def test_ticket_is_valid_once(bus: Home, luna: FakeHolder) -> None:
     ticket = ticket_of(words_of(bus, "run", "--", "bash"))
     with FakeHolder(bus) as first, FakeHolder(bus) as second:
         first.hold(ticket, secret="a" * 32)
@@ -67,7 +67,7 @@ def test_a_ticket_is_good_once(bus: Home, luna: FakeHolder) -> None:
         assert "pal run" in refused["message"]
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_secret(bus: Home) -> None:
+def test_repeated_hold_with_the_same_secret_returns_the_same_name(bus: Home) -> None:
     ticket = ticket_of(words_of(bus, "run", "--", "bash"))
     with FakeHolder(bus) as holder:
         name = holder.hold(ticket).held["name"]
@@ -78,7 +78,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_secret(bus: Home) -> Non
         assert hellos(bus) == [name]
 
 
-def test_a_holder_has_only_what_it_started_itself(bus: Home) -> None:
+def test_holder_can_hold_only_processes_that_it_started(bus: Home) -> None:
     ticket = ticket_of(words_of(bus, "run", "--", "bash"))
     stranger = bus.shell()
     with FakeHolder(bus) as holder:
@@ -86,11 +86,11 @@ def test_a_holder_has_only_what_it_started_itself(bus: Home) -> None:
         beside = holder.ask("hold", ticket=ticket, pid=2**31 - 1)
 
         assert (above["error"], beside["error"]) == ("bad_request", "not_found")
-        holder.hold(ticket)  # it is still good: nothing came of it
+        holder.hold(ticket)  # it is still valid, because nothing was held
     assert stranger.pal("whoami", "--json").json["name"] == "script"
 
 
-def test_an_agent_that_is_somebody_is_not_held_by_another(bus: Home, luna: FakeHolder) -> None:
+def test_agent_that_has_joined_is_not_held_by_another(bus: Home, luna: FakeHolder) -> None:
     ticket = ticket_of(words_of(bus, "run", "--", "bash"))
 
     refused = luna.ask("hold", ticket=ticket, pid=luna.child.pid, secret="another")
@@ -98,7 +98,7 @@ def test_an_agent_that_is_somebody_is_not_held_by_another(bus: Home, luna: FakeH
     assert refused["error"] == "already_joined"
 
 
-def test_a_held_agent_is_taken_up_again_only_with_the_secret(bus: Home, luna: FakeHolder) -> None:
+def test_held_agent_is_resumed_only_with_the_secret(bus: Home, luna: FakeHolder) -> None:
     for secret in ("", "x", "0" * 32):
         refused = luna.ask("hold", name="luna", secret=secret, pid=luna.child.pid)
         assert refused["error"] == "not_you"
@@ -108,7 +108,7 @@ def test_a_held_agent_is_taken_up_again_only_with_the_secret(bus: Home, luna: Fa
     assert joined["error"] == "name_taken"
 
 
-def test_it_keeps_its_name_when_the_daemon_is_killed(bus: Home, luna: FakeHolder) -> None:
+def test_agent_keeps_its_name_when_the_daemon_is_killed(bus: Home, luna: FakeHolder) -> None:
     bus.kill()
     bus.ok("up")
 
@@ -119,7 +119,7 @@ def test_it_keeps_its_name_when_the_daemon_is_killed(bus: Home, luna: FakeHolder
     assert hellos(bus) == ["luna"]
 
 
-def test_it_keeps_its_name_when_the_holder_reconnects(bus: Home, luna: FakeHolder) -> None:
+def test_agent_keeps_its_name_when_the_holder_reconnects(bus: Home, luna: FakeHolder) -> None:
     before = luna.held
 
     luna.again()
@@ -128,7 +128,7 @@ def test_it_keeps_its_name_when_the_holder_reconnects(bus: Home, luna: FakeHolde
     assert hellos(bus) == ["luna"]
 
 
-def test_its_holder_says_how_it_ended(bus: Home, luna: FakeHolder) -> None:
+def test_holder_reports_how_the_agent_ended(bus: Home, luna: FakeHolder) -> None:
     luna.child.send_signal(signal.SIGKILL)
     luna.child.wait()
     wait_until(lambda: not bus.ok("status", "luna", "--json").json["present"])
@@ -139,7 +139,7 @@ def test_its_holder_says_how_it_ended(bus: Home, luna: FakeHolder) -> None:
     assert (bye["from"], bye["payload"]["reason"]) == ("luna", "killed by SIGKILL")
 
 
-def test_how_it_ended_while_nobody_listened_is_still_said(bus: Home, luna: FakeHolder) -> None:
+def test_exit_during_a_crash_is_reported_to_the_next_daemon(bus: Home, luna: FakeHolder) -> None:
     bus.kill()
     luna.child.kill()
     luna.child.wait()
@@ -152,7 +152,7 @@ def test_how_it_ended_while_nobody_listened_is_still_said(bus: Home, luna: FakeH
     assert bye["payload"]["reason"] == "killed by SIGKILL"
 
 
-def test_a_role_above_worker_is_given_by_a_person(bus: Home) -> None:
+def test_only_a_person_grants_a_role_above_worker(bus: Home) -> None:
     refused = bus.pal("run", "--role", "operator", "--json", "--", "bash")
     with PersonsHolder(bus, "run", "--name", "boss", "--role", "operator", "--", "bash") as holder:
         holder.hold(holder.ticket)
@@ -161,7 +161,7 @@ def test_a_role_above_worker_is_given_by_a_person(bus: Home) -> None:
         assert holder.run("pal whoami --json").json["standing"] == "operator"
 
 
-def test_a_name_in_use_is_refused_before_anything_runs(bus: Home, luna: FakeHolder) -> None:
+def test_name_in_use_is_refused_before_anything_runs(bus: Home, luna: FakeHolder) -> None:
     refused = bus.pal("run", "--name", "luna", "--json", "--", "bash")
 
     assert refused.error["error"] == "name_taken"
@@ -170,11 +170,11 @@ def test_a_name_in_use_is_refused_before_anything_runs(bus: Home, luna: FakeHold
 @pytest.mark.parametrize(
     "words", [("run",), ("run", "bash"), ("run", "--"), ("run", "bash", "--", "x"), ("run", "--", "")]
 )
-def test_what_to_run_stands_behind_two_dashes(bus: Home, words: tuple[str, ...]) -> None:
+def test_command_to_run_must_follow_two_dashes(bus: Home, words: tuple[str, ...]) -> None:
     assert bus.pal(*words).status == 2
 
 
-def test_what_it_runs_is_kept_and_its_environment_is_not(bus: Home, luna: FakeHolder) -> None:
+def test_hello_contains_the_command_and_not_the_environment(bus: Home, luna: FakeHolder) -> None:
     (hello,) = bus.events("--type", "agent.hello")
 
     agent = hello["payload"]["agent"]
@@ -183,7 +183,7 @@ def test_what_it_runs_is_kept_and_its_environment_is_not(bus: Home, luna: FakeHo
     assert "PALAVER" not in str(hello)
 
 
-def test_it_is_resumed_with_the_same_command_under_the_same_name(bus: Home, luna: FakeHolder) -> None:
+def test_resume_uses_the_same_command_and_name(bus: Home, luna: FakeHolder) -> None:
     running = run_as_person(bus, "resume", "luna", "--json")
     luna.ok("leave", reason="exited with 0")
     by_a_worker = bus.pal("resume", "luna", "--json")
@@ -198,7 +198,7 @@ def test_it_is_resumed_with_the_same_command_under_the_same_name(bus: Home, luna
         assert luna.ask("status", name="luna", state="idle")["error"] == "who_are_you"
 
 
-def test_nobody_knows_how_to_resume_what_was_not_run(bus: Home) -> None:
+def test_agent_that_was_not_started_with_run_cannot_be_resumed(bus: Home) -> None:
     bus.shell().ok("join", "--name", "nova")
 
     refused = run_as_person(bus, "resume", "nova", "--json")
@@ -206,14 +206,14 @@ def test_nobody_knows_how_to_resume_what_was_not_run(bus: Home) -> None:
     assert refused.error["error"] == "bad_request"
 
 
-def test_a_person_sits_down_at_the_terminal_and_nobody_else(bus: Home, luna: FakeHolder) -> None:
+def test_only_a_person_can_attach_to_the_terminal(bus: Home, luna: FakeHolder) -> None:
     assert words_of_person(bus, "attach", "luna") == ["__attach", "luna"]
     assert bus.pal("attach", "luna", "--json").error["error"] == "not_allowed"
     bus.shell().ok("join", "--name", "nova")
     assert run_as_person(bus, "attach", "nova", "--json").error["error"] == "not_found"
 
 
-def test_what_a_person_types_is_kept(bus: Home, luna: FakeHolder) -> None:
+def test_text_that_a_person_types_is_logged(bus: Home, luna: FakeHolder) -> None:
     luna.ok("typed", text="make it blue")
     refused = luna.ask("typed", text="a\x1b[2J")
     stranger = FakeHolder(bus)
@@ -226,7 +226,7 @@ def test_what_a_person_types_is_kept(bus: Home, luna: FakeHolder) -> None:
     assert (refused["error"], nobody["error"]) == ("bad_text", "not_found")
 
 
-def test_a_daemon_without_the_holder_says_that_it_is_not_connected(bus: Home, luna: FakeHolder) -> None:
+def test_daemon_reports_that_a_holder_is_not_connected(bus: Home, luna: FakeHolder) -> None:
     luna.wire.close()
 
     wait_until(lambda: bus.pal("peek", "luna", "--json").error["error"] == "not_found")
@@ -235,7 +235,7 @@ def test_a_daemon_without_the_holder_says_that_it_is_not_connected(bus: Home, lu
 
 
 def socket_of(home: Home, name: str, *, is_live: bool) -> tuple[Path, socket.socket]:
-    """A socket where the holder of an agent has its own; one that is not live was left by a killed holder."""
+    """Create a socket at an agent's path; without `is_live` it is one that a killed holder left."""
     path = home.path / "agents" / f"{name}.sock"
     path.parent.mkdir(exist_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -246,7 +246,7 @@ def socket_of(home: Home, name: str, *, is_live: bool) -> tuple[Path, socket.soc
 
 
 @pytest.mark.parametrize("is_live", [False, True])
-def test_the_socket_that_a_killed_holder_left_goes_with_its_agent(bus: Home, *, is_live: bool) -> None:
+def test_socket_of_a_killed_holder_is_removed_with_its_agent(bus: Home, *, is_live: bool) -> None:
     with FakeHolder(bus) as holder:
         holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", *PROGRAM)))
         path, listener = socket_of(bus, "luna", is_live=is_live)
@@ -256,7 +256,7 @@ def test_the_socket_that_a_killed_holder_left_goes_with_its_agent(bus: Home, *, 
             assert path.exists() == is_live
 
 
-def test_what_holders_left_while_no_daemon_ran_goes_with_the_next_start(bus: Home, luna: FakeHolder) -> None:
+def test_sockets_left_while_no_daemon_ran_are_removed_at_start(bus: Home, luna: FakeHolder) -> None:
     luna.ok("leave", reason="exited with 0")
     bus.kill(signal.SIGKILL)
     left, listener = socket_of(bus, "luna", is_live=False)
@@ -269,9 +269,7 @@ def test_what_holders_left_while_no_daemon_ran_goes_with_the_next_start(bus: Hom
         assert other.exists()
 
 
-def test_what_an_agent_asks_is_not_forgotten_for_a_screen_that_shows_less_after_a_crash(
-    bus: Home, luna: FakeHolder
-) -> None:
+def test_less_detailed_screen_does_not_replace_a_stored_request(bus: Home, luna: FakeHolder) -> None:
     luna.ok("status", name="luna", state="blocked", detail="permission: Write: made.txt")
     bus.kill(signal.SIGKILL)
     bus.ok("up")

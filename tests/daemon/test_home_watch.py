@@ -8,7 +8,7 @@ from palaver.daemon.home_watch import HomeWatch
 
 
 class Timer:
-    """One that a test lets ring."""
+    """A timer that a test fires."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self.ring = ring
@@ -19,7 +19,7 @@ class Timer:
 
 
 class Watched:
-    """A home with a watch over it, and how often it was lost."""
+    """A home with a watch, and the number of times it was reported as lost."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -29,12 +29,12 @@ class Watched:
         self.watch = HomeWatch(home, self._lose, self._call_later)
 
     def begin(self) -> None:
-        """Do as a daemon that begins does."""
+        """Create the home as a starting daemon does."""
         self.home.mkdir()
         (self.home / "daemon.lock").touch()
 
     def look(self) -> None:
-        """Let the time of the next look come."""
+        """Fire the timer of the next check."""
         self.timers[-1].ring()
 
     def _lose(self) -> None:
@@ -45,7 +45,7 @@ class Watched:
         return self.timers[-1]
 
 
-def test_a_home_that_is_there_is_looked_at_again_and_again(tmp_path: Path) -> None:
+def test_existing_home_is_checked_again_and_again(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "home")
 
     watched.look()
@@ -54,7 +54,7 @@ def test_a_home_that_is_there_is_looked_at_again_and_again(tmp_path: Path) -> No
     assert (watched.times_lost, len(watched.timers)) == (0, 3)
 
 
-def test_a_home_that_was_removed_is_lost_and_looked_at_no_more(tmp_path: Path) -> None:
+def test_removed_home_is_lost_and_not_checked_again(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "home")
     shutil.rmtree(watched.home)
 
@@ -63,9 +63,9 @@ def test_a_home_that_was_removed_is_lost_and_looked_at_no_more(tmp_path: Path) -
     assert (watched.times_lost, len(watched.timers)) == (1, 1)
 
 
-def test_a_home_that_another_daemon_made_anew_is_lost_too(tmp_path: Path) -> None:
+def test_home_that_another_daemon_created_again_is_lost_too(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "home")
-    watched.home.rename(tmp_path / "old")  # kept, so that its number is not given out again
+    watched.home.rename(tmp_path / "old")  # kept, so that its inode is not reused
     watched.begin()
 
     watched.look()
@@ -73,7 +73,7 @@ def test_a_home_that_another_daemon_made_anew_is_lost_too(tmp_path: Path) -> Non
     assert watched.times_lost == 1
 
 
-def test_a_watch_that_was_closed_does_not_look(tmp_path: Path) -> None:
+def test_closed_watch_does_not_check(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "home")
 
     watched.watch.close()

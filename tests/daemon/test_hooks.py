@@ -1,4 +1,4 @@
-"""Hooks and monitors with real daemons: the process decides who it is, and nothing gets in the way."""
+"""Hooks and monitors with real daemons: the process decides the identity; hooks never block a harness."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SESSION = {"session_id": "s1"}
 
 @pytest.fixture
 def nova(bus: Home) -> Shell:
-    """A session of Claude Code, as far as the bus can see."""
+    """A process that the bus takes for a session of Claude Code."""
     shell = bus.shell()
     shell.ok("join", "--name", "nova", "--harness", "claude")
     return shell
@@ -61,9 +61,7 @@ def send(shell: Shell, *words: str) -> int:
     return place
 
 
-def test_a_message_goes_with_a_hook_and_the_next_answer_proves_it(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_hook_carries_a_message_and_the_next_hook_proves_it(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
     place = send(luna, "@nova", "--", "look here")
 
@@ -76,7 +74,7 @@ def test_a_message_goes_with_a_hook_and_the_next_answer_proves_it(
     wait_until(lambda: state(bus) == ("active", "Bash: ls"))
 
 
-def test_a_hook_of_nobody_of_another_harness_or_without_sense_says_nothing(
+def test_hook_of_another_agent_or_harness_or_with_bad_input_is_silent(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     send(luna, "@nova", "--", "look here")
@@ -94,7 +92,7 @@ def test_a_hook_of_nobody_of_another_harness_or_without_sense_says_nothing(
     assert "look here" in context(hook(nova, "PostToolUse"))
 
 
-def test_a_session_inside_another_one_is_not_that_one(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_session_inside_another_session_is_a_different_one(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     wait_until(lambda: "s1" in json.dumps(bus.events("--type", "life")))
     send(luna, "@nova", "--", "for the outer one")
@@ -109,7 +107,7 @@ def test_a_session_inside_another_one_is_not_that_one(bus: Home, nova: Shell, lu
     assert "for the outer one" in context(hook(nova, "PostToolUse"))
 
 
-def test_a_daemon_that_is_stopped_and_continued_loses_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_hook_to_a_stopped_daemon_loses_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
     place = send(luna, "@nova", "--", "look here")
     os.kill(bus.pid, signal.SIGSTOP)
     try:
@@ -122,9 +120,7 @@ def test_a_daemon_that_is_stopped_and_continued_loses_nothing(bus: Home, nova: S
     wait_until(lambda: hook(nova, "PostToolUse").out != "")
 
 
-def test_after_the_daemon_was_killed_a_hook_goes_on_with_the_next_one(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_hook_continues_with_the_next_daemon_after_a_kill(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
     place = send(luna, "@nova", "--", "look here")
     assert hook(nova, "PostToolUse").out
@@ -140,9 +136,7 @@ def test_after_the_daemon_was_killed_a_hook_goes_on_with_the_next_one(
     wait_until(lambda: any("never confirmed" in text for text in bus.texts()))
 
 
-def test_many_hooks_at_once_are_all_answered_and_each_message_is_given_once(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_many_hooks_at_once_deliver_each_message_once(bus: Home, nova: Shell, luna: Shell) -> None:
     places = [send(luna, "@nova", "--", f"text {number}") for number in range(5)]
     script = "for i in 1 2 3 4 5 6 7 8; do echo '{}' | pal hook claude PostToolUse & done; wait"
 
@@ -154,7 +148,7 @@ def test_many_hooks_at_once_are_all_answered_and_each_message_is_given_once(
 # A monitor
 
 
-def test_a_monitor_prints_a_line_for_each_message_at_once(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_monitor_prints_a_line_for_each_message_at_once(bus: Home, nova: Shell, luna: Shell) -> None:
     monitor = nova.begin("monitor")
     one = send(luna, "@nova", "--", "first\nsecond line")
     assert monitor.line() == f"[new message #{one}] luna → nova: first ⏎ second line"
@@ -164,9 +158,7 @@ def test_a_monitor_prints_a_line_for_each_message_at_once(bus: Home, nova: Shell
     wait_until(lambda: receipt(bus, two) == ("seen", "flushed"))
 
 
-def test_what_a_monitor_printed_is_proven_by_hooks_where_they_come(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_hooks_prove_the_lines_that_a_monitor_printed(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     monitor = bus.start("monitor", "--as", "nova")
     assert monitor.stdout is not None
@@ -184,7 +176,7 @@ def test_what_a_monitor_printed_is_proven_by_hooks_where_they_come(
 
 
 def shown(*lines: str) -> str:
-    """A prompt in which Claude Code shows lines of a monitor."""
+    """Return a prompt in which Claude Code shows lines of a monitor."""
     return f"<task-notification><event>{''.join(lines)}</event></task-notification>"
 
 
@@ -198,7 +190,7 @@ def next_line(monitor: "subprocess.Popen[bytes]") -> str:
 
 
 def prompt_with(nova: Shell, *lines: str) -> None:
-    """Have the harness show lines to its model, which answers."""
+    """Let the harness show lines to its model, which replies."""
     hook(nova, "UserPromptSubmit", prompt=shown(*lines))
     hook(nova, "Stop")
 
@@ -209,7 +201,7 @@ def gate_of(bus: Home) -> str:
     return str(reason)
 
 
-def test_a_monitor_stays_below_the_limit_of_its_harness(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_monitor_stays_below_the_limit_of_its_harness(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     monitor = monitor_of(bus)
     for number in range(EVENTS_AT_ONCE):
@@ -219,13 +211,13 @@ def test_a_monitor_stays_below_the_limit_of_its_harness(bus: Home, nova: Shell, 
 
     places = [send(luna, "@nova", "--", f"late {number}") for number in range(3)]
     assert {receipt(bus, place) for place in places} == {("queued", "")}
-    lines = [next_line(monitor) for _ in places]  # in one event of the harness, as soon as it takes one more
+    lines = [next_line(monitor) for _ in places]  # in one event of the harness, as soon as it accepts another
 
     prompt_with(nova, *lines)
     wait_until(lambda: {receipt(bus, place) for place in places} == {("seen", "context")})
 
 
-def test_a_hook_carries_what_a_monitor_may_not_write_yet(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_hook_carries_messages_that_a_monitor_may_not_write_yet(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     monitor = monitor_of(bus)
     for number in range(EVENTS_AT_ONCE):
@@ -240,7 +232,7 @@ def test_a_hook_carries_what_a_monitor_may_not_write_yet(bus: Home, nova: Shell,
     wait_until(lambda: receipt(bus, place) == ("seen", "context"))
 
 
-def test_the_next_daemon_knows_how_much_a_monitor_has_written(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_next_daemon_knows_how_much_a_monitor_has_written(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     monitor = monitor_of(bus)
     for number in range(EVENTS_AT_ONCE):
@@ -253,11 +245,11 @@ def test_the_next_daemon_knows_how_much_a_monitor_has_written(bus: Home, nova: S
     gate = gate_of(bus)
     place = send(luna, "@nova", "--", "and one more")
 
-    assert gate in ("paced", "")  # open again where the next daemon took long to come up
+    assert gate in ("paced", "")  # open again if the next daemon took long to start
     assert next_line(monitor) == f"[new message #{place}] luna → nova: and one more\n"
 
 
-def test_what_the_harness_drops_is_sent_again_once_a_whole_turn_has_passed(
+def test_message_dropped_by_the_harness_is_sent_again_after_a_whole_turn(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "SessionStart", source="startup")
@@ -272,12 +264,12 @@ def test_what_the_harness_drops_is_sent_again_once_a_whole_turn_has_passed(
     hook(nova, "UserPromptSubmit", prompt="something else again")
     hook(nova, "Stop")
 
-    assert next_line(monitor) == line  # nothing but the monitor can wake this session
+    assert next_line(monitor) == line  # only the monitor can wake this session
     prompt_with(nova, line)
     wait_until(lambda: receipt(bus, place) == ("seen", "context"))
 
 
-def test_what_shows_up_after_it_was_sent_again_is_not_given_a_third_time(
+def test_message_that_appears_after_a_resend_is_not_sent_a_third_time(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "SessionStart", source="startup")
@@ -299,7 +291,7 @@ def test_what_shows_up_after_it_was_sent_again_is_not_given_a_third_time(
     wait_until(lambda: receipt(bus, place) == ("seen", "context"))
 
 
-def test_a_monitor_waits_for_the_next_daemon_also_after_down(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_monitor_waits_for_the_next_daemon_also_after_down(bus: Home, nova: Shell, luna: Shell) -> None:
     monitor = bus.start("monitor", "--as", "nova")
     bus.ok("down")
     assert not (bus.path / "daemon.sock").exists()
@@ -311,7 +303,7 @@ def test_a_monitor_waits_for_the_next_daemon_also_after_down(bus: Home, nova: Sh
     assert monitor.stdout.readline().decode() == f"[new message #{place}] luna → nova: back again\n"
 
 
-def test_a_monitor_ends_with_its_agent(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_monitor_ends_with_its_agent(bus: Home, nova: Shell, luna: Shell) -> None:
     monitor = bus.start("monitor", "--as", "nova")
     assert monitor.stdout is not None
     send(luna, "@nova", "--", "hello")
@@ -322,17 +314,17 @@ def test_a_monitor_ends_with_its_agent(bus: Home, nova: Shell, luna: Shell) -> N
     assert monitor.wait(LIMIT_S) == 0
 
 
-def test_a_script_has_no_mail_to_monitor(bus: Home) -> None:
+def test_script_has_no_mail_to_monitor(bus: Home) -> None:
     result = bus.pal("monitor")
 
     assert result.status == 1
     assert "only an agent has mail" in result.err
 
 
-# Other ways in
+# Other doors
 
 
-async def test_the_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, luna: Shell) -> None:
+async def test_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, luna: Shell) -> None:
     join = f"{shlex.quote(bus.client)} join --name nova --harness claude --pid $$"
     place = 0
     async with handshaken(pump_parameters(bus, "--tools", "hooks", script=join)) as model:
@@ -355,7 +347,7 @@ async def test_the_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, lu
         assert "hook" not in [tool.name for tool in offered.tools]
 
 
-def test_hooks_come_in_over_http_with_a_token(home: Home) -> None:
+def test_hooks_arrive_over_http_with_a_token(home: Home) -> None:
     write_settings(home, http="127.0.0.1:0")
     home.ok("up")
     home.ok("join", "--name", "nova", "--harness", "claude")
@@ -383,7 +375,7 @@ def test_hooks_come_in_over_http_with_a_token(home: Home) -> None:
     assert httpx2.post(f"{url}/hook/claude", json={}).status_code == 401
 
 
-def test_a_hook_that_was_killed_has_given_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_killed_hook_has_delivered_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
     place = send(luna, "@nova", "--", "look here")
     process = subprocess.Popen(
         [bus.client, "hook", "claude", "PostToolUse", "--as", "nova"],
@@ -400,10 +392,10 @@ def test_a_hook_that_was_killed_has_given_nothing(bus: Home, nova: Shell, luna: 
     assert "look here" in context(hook(nova, "PostToolUse"))
 
 
-def test_whoever_answers_a_hook_is_taken_for_slow_no_more(bus: Home, nova: Shell) -> None:
+def test_answered_hook_clears_the_mark_of_a_slow_daemon(bus: Home, nova: Shell) -> None:
     mark = bus.path / "slow"
     mark.touch()
-    os.utime(mark, (0, 0))  # it is old: a busy machine must not make the hook end before it is answered
+    os.utime(mark, (0, 0))  # an old mark: a busy machine must not make the hook end before the response
 
     hook(nova, "UserPromptSubmit", prompt="go")
 

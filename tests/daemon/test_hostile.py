@@ -1,4 +1,4 @@
-"""Whatever comes in at the socket: a clear error where one is possible, and nobody else suffers."""
+"""Hostile input at the socket: a clear error where one is possible, and no effect on other clients."""
 
 import json
 import resource
@@ -17,7 +17,7 @@ LIMIT_LINE = 10 * 1024 * 1024
 
 @contextmanager
 def watched(home: Home) -> Iterator[Home]:
-    """A bus that, whatever the test does, is the same daemon afterwards and serves everybody."""
+    """A bus that must be the same daemon after the test and still serve other clients."""
     home.ok("up")
     first = home.pid
     with LinesWire(home.path) as witness:
@@ -44,7 +44,7 @@ def long_lived() -> Iterator[Home]:
 
 @pytest.fixture
 def shared(long_lived: Home) -> Iterator[Home]:
-    """One daemon for many an insult that leaves nothing behind."""
+    """One daemon for many bad requests that leave no state."""
     with watched(long_lived):
         yield long_lived
 
@@ -57,7 +57,7 @@ def shared(long_lived: Home) -> Iterator[Home]:
     [b"", b"P", b"PAL", b"PAL1", b"PAL1R", b"PAL1" + request("whoami")[:40]],
     ids=["nothing", "P", "PAL", "magic", "type", "half-a-frame"],
 )
-def test_a_caller_that_ends_in_the_middle_of_a_word_is_forgotten(shared: Home, data: bytes) -> None:
+def test_caller_that_ends_in_the_middle_of_a_request_is_dropped(shared: Home, data: bytes) -> None:
     with connect(shared.path) as wire:
         wire.sendall(data)
 
@@ -77,7 +77,7 @@ def test_a_caller_that_ends_in_the_middle_of_a_word_is_forgotten(shared: Home, d
     ],
     ids=["huge", "type", "ack", "content", "end", "field", "length", "key", "empty"],
 )
-def test_a_frame_that_cannot_be_is_answered_with_a_sentence_and_the_end(
+def test_malformed_frame_is_answered_with_a_sentence_and_the_end(
     shared: Home, data: bytes, sentence: bytes
 ) -> None:
     with ThinWire(shared.path) as client:
@@ -88,7 +88,7 @@ def test_a_frame_that_cannot_be_is_answered_with_a_sentence_and_the_end(
     assert sentence in err
 
 
-def test_a_second_request_on_one_connection_ends_it(shared: Home) -> None:
+def test_second_request_on_one_connection_ends_it(shared: Home) -> None:
     with ThinWire(shared.path) as client:
         client.send(request("events", "--follow", "--after", "999") + request("whoami"))
         status, _, err = client.answer()
@@ -97,7 +97,7 @@ def test_a_second_request_on_one_connection_ends_it(shared: Home) -> None:
     assert b"unexpected frame" in err
 
 
-def test_another_version_of_the_wire_is_refused_in_its_own_words(shared: Home) -> None:
+def test_other_version_of_the_wire_is_refused_in_its_own_format(shared: Home) -> None:
     with connect(shared.path) as wire:
         wire.sendall(b"PAL2" + request("whoami"))
         answer = wire.makefile("rb").read()
@@ -107,7 +107,7 @@ def test_another_version_of_the_wire_is_refused_in_its_own_words(shared: Home) -
     )
 
 
-def test_a_client_that_sends_more_than_it_was_asked_for_is_cut_off(unharmed: Home) -> None:
+def test_client_that_sends_more_than_requested_is_cut_off(unharmed: Home) -> None:
     with ThinWire(unharmed.path) as client:
         client.ask("send", "--stdin")
         kind, _ = client.next_frame()
@@ -120,14 +120,14 @@ def test_a_client_that_sends_more_than_it_was_asked_for_is_cut_off(unharmed: Hom
     assert unharmed.texts() == []
 
 
-def test_a_signal_before_anything_was_asked_is_an_end(shared: Home) -> None:
+def test_signal_before_a_request_ends_the_connection(shared: Home) -> None:
     with ThinWire(shared.path) as client:
         client.send(frame(b"S", b"\2"))
 
         assert client.is_closed()
 
 
-def test_arguments_that_are_no_utf8_are_a_usage_error_in_both_forms(shared: Home) -> None:
+def test_arguments_that_are_not_utf8_are_a_usage_error_in_both_forms(shared: Home) -> None:
     refused = [
         shared.pal("show", b"\xff"),
         shared.pal("show", b"\xff", "--json"),
@@ -140,7 +140,7 @@ def test_arguments_that_are_no_utf8_are_a_usage_error_in_both_forms(shared: Home
     assert refused[1].error["error"] == "usage"
 
 
-def test_a_resume_token_that_makes_no_sense_is_no_token(shared: Home) -> None:
+def test_malformed_resume_token_is_ignored(shared: Home) -> None:
     for token in (b"", b"x", b"+", b"+99999999999", b"[1,", b'["a"]', b"\xff" * 100, b"1" * 99):
         with ThinWire(shared.path) as client:
             client.ask("whoami", token=token)
@@ -148,7 +148,7 @@ def test_a_resume_token_that_makes_no_sense_is_no_token(shared: Home) -> None:
             assert client.answer()[0] == 0
 
 
-def test_a_resume_token_acknowledges_only_the_callers_own_mail(unharmed: Home) -> None:
+def test_resume_token_acknowledges_only_the_callers_own_mail(unharmed: Home) -> None:
     nova, luna = unharmed.shell(), unharmed.shell()
     nova.ok("join", "--name", "nova")
     luna.ok("join", "--name", "luna")
@@ -195,9 +195,7 @@ def test_a_resume_token_acknowledges_only_the_callers_own_mail(unharmed: Home) -
     ],
     ids=lambda value: value[:40].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_a_line_that_cannot_be_served_is_an_error_and_the_connection_goes_on(
-    shared: Home, line: bytes, word: str
-) -> None:
+def test_bad_line_is_an_error_and_the_connection_continues(shared: Home, line: bytes, word: str) -> None:
     with LinesWire(shared.path) as program:
         program.send(line + b"\n")
         refused = program.next_line()
@@ -207,14 +205,14 @@ def test_a_line_that_cannot_be_served_is_an_error_and_the_connection_goes_on(
         assert program.ask("whoami")["ok"]["name"] == "script"
 
 
-def test_an_error_carries_the_number_of_its_request(shared: Home) -> None:
+def test_error_has_the_number_of_its_request(shared: Home) -> None:
     with LinesWire(shared.path) as program:
         program.send(b'{"req": 41, "op": "frobnicate"}\n{"req": 42, "op": "whoami"}\n')
 
         assert [program.next_line()["req"] for _ in range(2)] == [41, 42]
 
 
-def test_a_line_over_the_limit_is_dropped_whole_and_its_rest_is_no_request(unharmed: Home) -> None:
+def test_line_over_the_limit_is_dropped_completely_with_its_remainder(unharmed: Home) -> None:
     with LinesWire(unharmed.path) as program:
         long = b" " * LIMIT_LINE
         program.send(long + b'{"op": "send", "text": "smuggled"}\n')
@@ -226,7 +224,7 @@ def test_a_line_over_the_limit_is_dropped_whole_and_its_rest_is_no_request(unhar
     assert unharmed.texts() == []
 
 
-def test_a_request_that_comes_byte_by_byte_is_served(shared: Home) -> None:
+def test_request_that_arrives_byte_by_byte_is_served(shared: Home) -> None:
     with LinesWire(shared.path) as program:
         for byte in b'{"req": 1, "op": "whoami"}\n':
             program.send(bytes([byte]))
@@ -234,7 +232,7 @@ def test_a_request_that_comes_byte_by_byte_is_served(shared: Home) -> None:
         assert program.next_line()["ok"]["name"] == "script"
 
 
-def test_a_program_that_says_no_more_is_still_answered(unharmed: Home) -> None:
+def test_program_that_stops_sending_still_receives_its_responses(unharmed: Home) -> None:
     with LinesWire(unharmed.path) as program:
         program.tell("join", name="luna")
         program.tell("send", text="the last word", to=["@luna"])
@@ -247,7 +245,7 @@ def test_a_program_that_says_no_more_is_still_answered(unharmed: Home) -> None:
     assert unharmed.texts() == ["the last word"]
 
 
-def test_what_is_asked_behind_a_join_is_asked_by_the_name_it_gave(unharmed: Home) -> None:
+def test_requests_after_a_join_use_the_name_it_assigned(unharmed: Home) -> None:
     with LinesWire(unharmed.path) as program:
         program.tell("join", name="luna")
         program.tell("whoami")
@@ -258,7 +256,7 @@ def test_what_is_asked_behind_a_join_is_asked_by_the_name_it_gave(unharmed: Home
     assert (lines[2]["name"], lines[4]["name"]) == ("luna", "script")
 
 
-def test_more_requests_at_once_than_are_served_at_once_are_all_answered(unharmed: Home) -> None:
+def test_all_requests_over_the_concurrency_limit_are_answered(unharmed: Home) -> None:
     with LinesWire(unharmed.path) as program:
         numbers = range(1, 10_001)
         lines = b"".join(b'{"req": %d, "op": "whoami"}\n' % number for number in numbers)
@@ -273,11 +271,11 @@ def test_more_requests_at_once_than_are_served_at_once_are_all_answered(unharmed
 
 
 def send_beside(program: LinesWire, lines: bytes) -> None:
-    """Send from another thread: the daemon may take it in only as it is read from."""
+    """Send from another thread: the daemon may accept more only when its responses are read."""
     threading.Thread(target=program.send, args=(lines,), daemon=True).start()
 
 
-def test_a_program_that_never_reads_is_not_read_from_and_holds_up_nobody(unharmed: Home) -> None:
+def test_program_that_never_reads_is_not_read_from_and_blocks_no_other(unharmed: Home) -> None:
     for _ in range(20):
         unharmed.ok("send", "--stdin", content=b"x" * 100_000)
     with LinesWire(unharmed.path) as deaf, LinesWire(unharmed.path) as other:
@@ -289,7 +287,7 @@ def test_a_program_that_never_reads_is_not_read_from_and_holds_up_nobody(unharme
 
 
 def flood(send: Callable[[bytes], int], line: bytes) -> None:
-    """Send until the daemon takes no more."""
+    """Send until the daemon accepts no more data."""
     sent = 0
     try:
         while sent < 100 * LIMIT_LINE:
@@ -298,7 +296,7 @@ def flood(send: Callable[[bytes], int], line: bytes) -> None:
         return
 
 
-def test_a_follower_that_never_reads_holds_up_nobody(unharmed: Home) -> None:
+def test_follower_that_never_reads_blocks_no_other(unharmed: Home) -> None:
     with ThinWire(unharmed.path) as deaf:
         deaf.ask("events", "--follow", "--after", "0", "--json")
         for number in range(30):
@@ -307,7 +305,7 @@ def test_a_follower_that_never_reads_holds_up_nobody(unharmed: Home) -> None:
         assert len(unharmed.texts()) == 30
 
 
-def test_an_answer_over_the_limit_of_a_line_is_cut_and_says_so(unharmed: Home) -> None:
+def test_response_over_the_line_limit_is_cut_and_says_so(unharmed: Home) -> None:
     for _ in range(60):
         unharmed.ok("send", "--stdin", content=b"x" * 100_000)
     with LinesWire(unharmed.path) as program:
@@ -319,7 +317,7 @@ def test_an_answer_over_the_limit_of_a_line_is_cut_and_says_so(unharmed: Home) -
     assert newest["events"][-1]["seq"] == newest["last"]
 
 
-def test_a_thousand_connections_that_say_nothing_keep_nobody_from_being_served(unharmed: Home) -> None:
+def test_thousand_idle_connections_do_not_prevent_service(unharmed: Home) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 3 * MANY:
         pytest.skip(f"this system allows only {hard} open files")
@@ -334,7 +332,7 @@ def test_a_thousand_connections_that_say_nothing_keep_nobody_from_being_served(u
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_name_that_has_left_can_no_longer_be_spoken_for(unharmed: Home) -> None:
+def test_connection_cannot_act_for_an_agent_that_has_left(unharmed: Home) -> None:
     with LinesWire(unharmed.path) as program:
         program.ask("join", name="luna")
         unharmed.ok("leave", "--as", "luna")
@@ -345,7 +343,7 @@ def test_a_name_that_has_left_can_no_longer_be_spoken_for(unharmed: Home) -> Non
     assert unharmed.texts() == []
 
 
-def test_a_payload_that_fills_a_line_can_be_put_and_received(unharmed: Home) -> None:
+def test_payload_that_fills_a_line_can_be_put_and_received(unharmed: Home) -> None:
     with LinesWire(unharmed.path) as program:
         program.ask("join", name="luna")
         envelope = {"v": 1, "type": "x.big", "id": "big-1", "from": "luna", "to": ["luna"]}

@@ -1,4 +1,4 @@
-"""The HTTP door with real daemons: opened by a person, guarded by tokens, and no harm when it cannot open."""
+"""The HTTP door with real daemons: opened by a person, protected by tokens, harmless when it cannot open."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ both_generations = pytest.mark.parametrize("is_modern", [False, True], ids=["han
 
 @pytest.fixture
 def open_bus(home: Home) -> Home:
-    """A bus whose HTTP door is open, at whatever port was free."""
+    """A bus whose HTTP door is open at a free port."""
     write_settings(home, http="127.0.0.1:0")
     home.ok("up")
     return home
@@ -39,7 +39,7 @@ def url(open_bus: Home) -> str:
 
 @pytest.fixture
 def token(open_bus: Home) -> str:
-    """A token that luna made for itself; it sits at the process of the tests."""
+    """A token that luna created for itself; its seat is the test process."""
     open_bus.ok("join", "--name", "luna")
     made: str = open_bus.ok("token", "create", "--json").json["token"]
     return made
@@ -68,11 +68,11 @@ def bearer(token: str) -> dict[str, str]:
 # Opening
 
 
-def test_it_is_shut_until_somebody_opens_it(bus: Home) -> None:
+def test_http_door_is_closed_by_default(bus: Home) -> None:
     assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
 
 
-def test_a_person_opens_it_for_good_and_shuts_it_for_good(bus: Home) -> None:
+def test_person_opens_and_closes_the_door_permanently(bus: Home) -> None:
     opened = check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
     first = url_of(bus)
     assert first in opened.out
@@ -92,7 +92,7 @@ def test_a_person_opens_it_for_good_and_shuts_it_for_good(bus: Home) -> None:
 @pytest.mark.parametrize(
     "words", [("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--http-remote"), ("--no-http",)]
 )
-def test_opening_and_shutting_it_is_for_a_person(bus: Home, words: tuple[str, ...]) -> None:
+def test_only_a_person_opens_or_closes_the_door(bus: Home, words: tuple[str, ...]) -> None:
     refused = bus.pal("up", *words, "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
@@ -100,7 +100,7 @@ def test_opening_and_shutting_it_is_for_a_person(bus: Home, words: tuple[str, ..
     assert not (bus.path / "config.toml").exists()
 
 
-def test_other_machines_are_let_in_only_on_demand(bus: Home) -> None:
+def test_other_machines_are_allowed_only_on_request(bus: Home) -> None:
     refused = run_as_person(bus, "up", "--http", "0.0.0.0:0")
     assert refused.status == 1
     assert "--http-remote" in refused.err
@@ -111,14 +111,14 @@ def test_other_machines_are_let_in_only_on_demand(bus: Home) -> None:
 
 
 @pytest.mark.parametrize("words", [("--http-remote",), ("--http", "x y"), ("--http", "--no-http")])
-def test_what_makes_no_sense_changes_nothing(bus: Home, words: tuple[str, ...]) -> None:
+def test_invalid_options_change_nothing(bus: Home, words: tuple[str, ...]) -> None:
     refused = run_as_person(bus, "up", *words)
 
     assert refused.status in (1, 2)
     assert not (bus.path / "config.toml").exists()
 
 
-def test_a_port_that_is_taken_is_reported_and_stops_nothing(home: Home, taken_port: int) -> None:
+def test_port_in_use_is_reported_and_stops_nothing(home: Home, taken_port: int) -> None:
     write_settings(home, http=f"127.0.0.1:{taken_port}")
     up = home.ok("up")
 
@@ -132,7 +132,7 @@ def test_a_port_that_is_taken_is_reported_and_stops_nothing(home: Home, taken_po
     home.ok("send", "@human", "--", "the bus runs")
 
 
-def test_a_door_that_is_open_stays_so_when_the_next_port_is_taken(open_bus: Home, taken_port: int) -> None:
+def test_open_door_stays_open_when_the_next_port_is_in_use(open_bus: Home, taken_port: int) -> None:
     before = url_of(open_bus)
 
     settings = (open_bus.path / "config.toml").read_text()
@@ -145,7 +145,7 @@ def test_a_door_that_is_open_stays_so_when_the_next_port_is_taken(open_bus: Home
     assert (open_bus.path / "config.toml").read_text() == settings
 
 
-def test_a_door_may_be_opened_at_the_same_port_again(open_bus: Home) -> None:
+def test_door_can_be_opened_at_the_same_port_again(open_bus: Home) -> None:
     before = url_of(open_bus)
 
     check_output(run_as_person(open_bus, "up", "--http", before.removeprefix("http://")))
@@ -154,7 +154,7 @@ def test_a_door_may_be_opened_at_the_same_port_again(open_bus: Home) -> None:
     assert get(f"{before}/")[0] == 401
 
 
-def test_an_address_that_others_can_reach_needs_its_setting_too(home: Home) -> None:
+def test_address_reachable_by_others_needs_its_setting_too(home: Home) -> None:
     write_settings(home, http="0.0.0.0:0")
     home.ok("up")
 
@@ -164,7 +164,7 @@ def test_an_address_that_others_can_reach_needs_its_setting_too(home: Home) -> N
 # Tokens
 
 
-def test_an_agent_makes_a_token_for_itself_and_for_nobody_else(open_bus: Home) -> None:
+def test_agent_creates_a_token_only_for_itself(open_bus: Home) -> None:
     nova, luna = open_bus.shell(), open_bus.shell()
     nova.ok("join", "--name", "nova")
     luna.ok("join", "--name", "luna")
@@ -176,7 +176,7 @@ def test_an_agent_makes_a_token_for_itself_and_for_nobody_else(open_bus: Home) -
     assert (made["name"], made["by"], made["standing"]) == ("nova", "nova", "worker")
 
 
-def test_a_person_makes_tokens_for_agents_and_none_for_people(open_bus: Home) -> None:
+def test_person_creates_tokens_for_agents_and_not_for_people(open_bus: Home) -> None:
     open_bus.shell().ok("join", "--name", "luna")
 
     made = check_output(run_as_person(open_bus, "token", "create", "luna", "--json")).json
@@ -188,11 +188,11 @@ def test_a_person_makes_tokens_for_agents_and_none_for_people(open_bus: Home) ->
     assert unknown.error["error"] == "not_found"
 
 
-def test_a_script_has_no_token(open_bus: Home) -> None:
+def test_script_cannot_have_a_token(open_bus: Home) -> None:
     assert open_bus.pal("token", "create", "--json").error["error"] == "bad_request"
 
 
-def test_a_token_never_gives_more_than_its_maker_had(open_bus: Home) -> None:
+def test_token_never_grants_more_than_its_creator_had(open_bus: Home) -> None:
     script = "pal join --name boss --role operator >&2; pal token create --json; {}"
     lowered = 'CLAUDECODE=1 sh -c "pal token create --json; true"'
 
@@ -201,7 +201,7 @@ def test_a_token_never_gives_more_than_its_maker_had(open_bus: Home) -> None:
     assert [token["standing"] for token in made] == ["operator", "worker"]
 
 
-def test_tokens_are_listed_without_what_is_secret_and_kept_as_hashes(open_bus: Home, token: str) -> None:
+def test_tokens_are_listed_without_secrets_and_stored_as_hashes(open_bus: Home, token: str) -> None:
     listed = open_bus.ok("token", "list", "--json")
 
     assert listed.json.keys() == {"id", "name", "standing", "by", "created"}
@@ -213,7 +213,7 @@ def test_tokens_are_listed_without_what_is_secret_and_kept_as_hashes(open_bus: H
             assert token.encode() not in file.read_bytes()
 
 
-def test_a_revoked_token_is_worthless_at_once(open_bus: Home, url: str, token: str) -> None:
+def test_revoked_token_is_invalid_at_once(open_bus: Home, url: str, token: str) -> None:
     assert get(url, **bearer(token))[0] == 404
     nova = open_bus.shell()
     nova.ok("join", "--name", "nova")
@@ -246,7 +246,7 @@ def test_refusals_are_json(url: str, token: str) -> None:
         assert answer.json().keys() == {"error", "message"}
 
 
-def test_settings_show_the_door_as_soon_as_it_is_opened(home: Home) -> None:
+def test_settings_show_the_door_as_soon_as_it_is_open(home: Home) -> None:
     home.ok("up")
     before = home.ok("config", "get", "http", "--json").json
 
@@ -284,7 +284,7 @@ def test_bad_json_rpc_is_answered_with_one_sentence(
 
 
 @both_generations
-async def test_the_tools_are_the_same_with_the_identity_of_the_token(
+async def test_tools_are_the_same_and_use_the_identity_of_the_token(
     open_bus: Home, url: str, token: str, is_modern: bool
 ) -> None:
     folder = open_bus.path.parent / "work"
@@ -309,7 +309,7 @@ async def test_the_tools_are_the_same_with_the_identity_of_the_token(
 
 
 @both_generations
-async def test_a_relative_path_means_nothing_over_http(url: str, token: str, is_modern: bool) -> None:
+async def test_relative_path_is_refused_over_http(url: str, token: str, is_modern: bool) -> None:
     async with over_http(url, token, is_modern=is_modern) as model:
         refused = await model.ask("join_path", context_path=".")
 
@@ -317,7 +317,7 @@ async def test_a_relative_path_means_nothing_over_http(url: str, token: str, is_
 
 
 @both_generations
-async def test_a_restart_of_the_bus_ends_no_session(
+async def test_restart_of_the_bus_does_not_end_a_session(
     open_bus: Home, url: str, token: str, is_modern: bool
 ) -> None:
     write_settings(open_bus, http=url.removeprefix("http://"))
@@ -332,9 +332,7 @@ async def test_a_restart_of_the_bus_ends_no_session(
 
 
 @both_generations
-async def test_a_call_that_is_cancelled_waits_no_more(
-    open_bus: Home, url: str, token: str, is_modern: bool
-) -> None:
+async def test_cancelled_call_stops_waiting(open_bus: Home, url: str, token: str, is_modern: bool) -> None:
     folder = open_bus.path.parent / "work"
     folder.mkdir()
     nova = open_bus.shell()
@@ -356,7 +354,7 @@ async def test_a_call_that_is_cancelled_waits_no_more(
         await asyncio.to_thread(wait_until, lambda: not waits())
 
 
-async def test_one_that_waits_over_http_is_present_and_the_stick_can_be_passed_to_it(
+async def test_agent_that_waits_over_http_is_present_and_can_get_the_stick(
     open_bus: Home, url: str, token: str
 ) -> None:
     folder = open_bus.path.parent / "work"
@@ -382,7 +380,7 @@ async def test_one_that_waits_over_http_is_present_and_the_stick_can_be_passed_t
     assert (turn["status"], turn["reason"]) == ("your_turn", "direct_pass")
 
 
-async def test_a_token_is_its_agent_also_when_that_ones_process_has_left(
+async def test_token_is_valid_after_the_process_of_its_agent_has_left(
     open_bus: Home, url: str, token: str
 ) -> None:
     async with over_http(url, token, is_modern=True) as model:
@@ -394,5 +392,5 @@ async def test_a_token_is_its_agent_also_when_that_ones_process_has_left(
     assert event["from"] == "luna"
 
 
-def test_nothing_is_loaded_before_it_is_used(bus: Home) -> None:
+def test_http_libraries_are_not_loaded_before_use(bus: Home) -> None:
     assert "pydantic_core" not in Path(f"/proc/{bus.pid}/maps").read_text()

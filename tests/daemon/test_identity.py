@@ -1,4 +1,4 @@
-"""Sessions that name another one, with real daemons: through no door do they become it or get its mail."""
+"""Sessions that name another session, with real daemons: at no door do they become it or read its mail."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def luna(bus: Home) -> Shell:
 
 
 def hook(shell: Shell, harness: str, event: str, *, mark: str = "", **fields: Any) -> Result:
-    """Run a hook below a process, with what the session that runs it has in its environment."""
+    """Run a hook below a process, with the environment of the session that runs it."""
     content = shlex.quote(json.dumps(fields))
     result = shell.begin_script(f"{mark} pal hook {harness} {event} <<< {content}").end()
     assert (result.status, result.err) == (0, "")
@@ -51,7 +51,7 @@ def hook(shell: Shell, harness: str, event: str, *, mark: str = "", **fields: An
 
 
 def lines(shell: Shell, *asked: dict[str, Any], mark: str = "", stays: bool = False) -> Job:
-    """Run a program of lines as the child of a process; it says what it is answered."""
+    """Run a program of JSON lines as the child of a process; it prints the responses."""
     program = shell.home.spare_path()
     program.write_text(_LINES)
     words = [sys.executable, "-I", str(program), str(shell.home.path / "daemon.sock"), json.dumps(asked)]
@@ -70,7 +70,7 @@ def unread(home: Home, name: str) -> int:
     return count
 
 
-def test_a_hook_that_one_session_runs_in_the_name_of_another_gets_nothing(
+def test_hook_of_one_session_in_the_name_of_another_gets_nothing(
     bus: Home, codex: Shell, luna: Shell
 ) -> None:
     luna.ok("send", "@two", "--", "for two alone")
@@ -82,7 +82,7 @@ def test_a_hook_that_one_session_runs_in_the_name_of_another_gets_nothing(
     assert "for two alone" in own.out
 
 
-def test_a_session_cannot_make_another_its_sub_agent(bus: Home, codex: Shell) -> None:
+def test_session_cannot_make_another_one_its_sub_agent(bus: Home, codex: Shell) -> None:
     fields = {"session_id": "t1", "agent_id": "t2", "agent_type": "x"}
     result = hook(codex, "codex", "PreToolUse", mark="CODEX_THREAD_ID=t1", tool_name="Bash", **fields)
     asked = lines(codex, {"op": "sub_begin", "key": "t2"}, mark="CODEX_THREAD_ID=t1").end()
@@ -93,7 +93,7 @@ def test_a_session_cannot_make_another_its_sub_agent(bus: Home, codex: Shell) ->
     assert whoami(codex, CODEX_THREAD_ID="t2") == "two"
 
 
-def test_a_program_of_lines_is_the_session_that_its_environment_names(bus: Home, codex: Shell) -> None:
+def test_program_of_lines_is_the_session_named_by_its_environment(bus: Home, codex: Shell) -> None:
     one, stranger = (
         lines(codex, {"op": "whoami"}, {"op": "listen"}, mark=f"CODEX_THREAD_ID={thread}").end().lines
         for thread in ("t1", "t3")
@@ -104,7 +104,7 @@ def test_a_program_of_lines_is_the_session_that_its_environment_names(bus: Home,
 
 
 @pytest.mark.parametrize("mark", ["CODEX_THREAD_ID=t1", ""])
-def test_nobody_stands_beside_a_session_that_has_its_companion(
+def test_session_with_a_companion_cannot_get_a_second_one(
     bus: Home, codex: Shell, luna: Shell, mark: str
 ) -> None:
     beside = {"op": "accompany", "harness": "codex", "session": "t2"}
@@ -120,7 +120,7 @@ def test_nobody_stands_beside_a_session_that_has_its_companion(
     assert (sent["from"], sent["by"]) == ("two", "script")
 
 
-def test_what_another_session_runs_stands_beside_none(bus: Home, codex: Shell) -> None:
+def test_process_of_another_session_cannot_be_a_companion(bus: Home, codex: Shell) -> None:
     beside = {"op": "accompany", "harness": "codex", "session": "t2"}
 
     refused, own = (
@@ -130,7 +130,7 @@ def test_what_another_session_runs_stands_beside_none(bus: Home, codex: Shell) -
     assert (refused["error"], own["ok"]["name"]) == ("bad_request", "two")
 
 
-def test_a_call_of_a_tool_in_the_name_of_another_session_is_refused(bus: Home, codex: Shell) -> None:
+def test_tool_call_in_the_name_of_another_session_is_refused(bus: Home, codex: Shell) -> None:
     call = request(1, "tools/call", name="inbox", arguments={}, _meta={"threadId": "t2"})
     said = [request(0, "initialize", **HANDSHAKE), notification("notifications/initialized"), call]
     content = shlex.quote("".join(json.dumps(line) + "\n" for line in said))
@@ -146,7 +146,7 @@ def test_a_call_of_a_tool_in_the_name_of_another_session_is_refused(bus: Home, c
     assert [answer.get("isError", False) for answer in answers] == [True, False]
 
 
-def test_a_session_beside_an_observer_can_join(bus: Home) -> None:
+def test_session_next_to_an_observer_can_join(bus: Home) -> None:
     shell = bus.shell()
     shell.pal("join", "--name", "eye", "--role", "observer", env={"CODEX_THREAD_ID": "t1"})
 
@@ -159,7 +159,7 @@ def test_a_session_beside_an_observer_can_join(bus: Home) -> None:
 
 
 def as_claude(shell: Shell, script: str) -> Job:
-    """Run a script in a process that is a Claude Code by its name."""
+    """Run a script in a process that is named like Claude Code."""
     path = shell.home.spare_path()
     path.write_text(script)
     return shell.begin_script(f"bash -c 'exec -a claude bash --norc {path}'")
@@ -174,7 +174,7 @@ who() { CLAUDE_CODE_SESSION_ID=s1 pal whoami --json; }
 
 
 @pytest.mark.parametrize("mark", ["s1", ""])
-def test_a_conversation_that_runs_in_two_processes_is_two_agents(bus: Home, luna: Shell, mark: str) -> None:
+def test_conversation_in_two_processes_is_two_agents(bus: Home, luna: Shell, mark: str) -> None:
     stays = f"mkfifo {(pipe := bus.spare_path())}; read -r x < {pipe}"
     first = as_claude(bus.shell(), f"{_START} MARK=s1; hook SessionStart; who; {stays}")
     own: str = json.loads(first.line())["name"]

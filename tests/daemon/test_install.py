@@ -6,7 +6,7 @@ from tests.daemon.stage import Home, run_as_person
 from palaver.cli.install import skill_text
 
 
-def test_the_client_installs_the_skill_and_removes_it_again(bus: Home) -> None:
+def test_client_installs_the_skill_and_removes_it_again(bus: Home) -> None:
     path = bus.path.parent / ".agents/skills/palaver/SKILL.md"
 
     installed = bus.ok("install", "skill")
@@ -19,17 +19,17 @@ def test_the_client_installs_the_skill_and_removes_it_again(bus: Home) -> None:
     assert not path.parent.exists()
 
 
-def test_the_skill_is_printed_whole(bus: Home) -> None:
+def test_skill_is_printed_completely(bus: Home) -> None:
     assert bus.ok("install", "skill", "--print").out == skill_text()
 
 
-def test_what_cannot_be_installed_is_said(bus: Home) -> None:
+def test_unknown_target_is_a_usage_error(bus: Home) -> None:
     unknown = bus.pal("install", "vi", "--json")
 
     assert (unknown.status, unknown.error["error"]) == (2, "usage")
 
 
-def test_a_person_sees_what_will_be_written_and_decides(bus: Home) -> None:
+def test_person_sees_the_change_before_it_is_written_and_decides(bus: Home) -> None:
     path = bus.path.parent / ".gemini/settings.json"
     with persons(bus) as people:
         person = Person(bus, cols=200, rows=200)
@@ -54,7 +54,7 @@ def test_a_person_sees_what_will_be_written_and_decides(bus: Home) -> None:
     assert not path.parent.exists()
 
 
-def test_a_folder_goes_with_the_skill_only(bus: Home) -> None:
+def test_folder_is_allowed_only_with_the_skill(bus: Home) -> None:
     refused = bus.pal("install", "claude", "somewhere", "--yes", "--json")
 
     assert (refused.status, refused.error["error"]) == (2, "usage")

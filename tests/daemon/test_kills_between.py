@@ -1,7 +1,7 @@
-"""A daemon that is killed between writing `submitted` and handing over: the message is stranded nowhere.
+"""A daemon that is killed between writing `submitted` and passing the message on: no message is stranded.
 
-The process that holds the lane outlives the daemon, and tells the next one which messages it has had. A
-message that it never had is queued again, and no other message is sent twice.
+The process that holds the lane outlives the daemon and reports to the next one which messages it has
+received. A message that it never received is queued again, and no other message is sent twice.
 """
 
 import signal
@@ -17,7 +17,7 @@ KILLS = 8
 
 @pytest.fixture
 def nova(bus: Home) -> Shell:
-    """A session of Claude Code, as far as the bus can see."""
+    """A process that the bus takes for a session of Claude Code."""
     shell = bus.shell()
     shell.ok("join", "--name", "nova", "--harness", "claude")
     return shell
@@ -31,7 +31,7 @@ def luna(bus: Home) -> Shell:
 
 
 class Monitor(ThinWire):
-    """A client of `pal monitor` that keeps the tokens it is given, so that a test can choose one of them."""
+    """A client of `pal monitor` that keeps its tokens, so that a test can choose one of them."""
 
     def __init__(self, bus: Home, token: bytes | None = None) -> None:
         super().__init__(bus.path)
@@ -40,7 +40,7 @@ class Monitor(ThinWire):
         assert self.line() == ""
 
     def line(self) -> str:
-        """Take the next lines, and the token that goes with them."""
+        """Read the next lines and the token that comes with them."""
         self.token, said = self.output()
         self.acknowledge()
         return said.decode()
@@ -51,12 +51,14 @@ def restart(bus: Home) -> None:
     bus.ok("up")
 
 
-def test_what_never_came_to_a_monitor_is_sent_by_the_next_daemon(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_message_that_never_reached_a_monitor_is_sent_by_the_next_daemon(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
     hook(nova, "SessionStart", source="startup")
     with Monitor(bus) as before:
         token = before.token
         place = send(luna, "@nova", "--", "are you there?")
-        line = before.line()  # which the client that comes back has never read
+        line = before.line()  # which the reconnecting client has never read
         restart(bus)
 
     with Monitor(bus, token) as again:
@@ -65,7 +67,7 @@ def test_what_never_came_to_a_monitor_is_sent_by_the_next_daemon(bus: Home, nova
         wait_until(lambda: receipt(bus, place) == ("seen", "context"))
 
 
-def test_what_came_to_a_monitor_is_not_sent_again(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_message_that_reached_a_monitor_is_not_sent_again(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     with Monitor(bus) as before:
         place = send(luna, "@nova", "--", "are you there?")
@@ -80,9 +82,7 @@ def test_what_came_to_a_monitor_is_not_sent_again(bus: Home, nova: Shell, luna: 
         wait_until(lambda: receipt(bus, place) == ("seen", "context"))
 
 
-def test_a_monitor_that_has_just_started_says_nothing_of_an_earlier_one(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_new_monitor_reports_nothing_about_an_earlier_one(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     with Monitor(bus) as before:
         place = send(luna, "@nova", "--", "are you there?")
@@ -94,7 +94,7 @@ def test_a_monitor_that_has_just_started_says_nothing_of_an_earlier_one(
     assert f"#{place} was handed to nova and never confirmed" in luna.ok("recv", "--wait", "--json").out
 
 
-def test_each_message_comes_once_whenever_the_daemon_is_killed(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_each_message_arrives_once_whenever_the_daemon_is_killed(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     monitor = monitor_of(bus)
     assert monitor.stdout is not None
@@ -114,7 +114,9 @@ def test_each_message_comes_once_whenever_the_daemon_is_killed(bus: Home, nova: 
 
 
 @pytest.mark.parametrize("kind", ["native", "terminal"])
-def test_what_never_came_to_a_holder_is_offered_by_the_next_daemon(bus: Home, luna: Shell, kind: str) -> None:
+def test_message_that_never_reached_a_holder_is_offered_after_a_restart(
+    bus: Home, luna: Shell, kind: str
+) -> None:
     with FakeHolder(bus) as kira:
         kira.hold(ticket_of(words_of(bus, "run", "--name", "kira", "--", "bash")))
         kira.lane = kira.ok("lane", kind=kind, remembers=True)["lane"]
@@ -131,7 +133,7 @@ def test_what_never_came_to_a_holder_is_offered_by_the_next_daemon(bus: Home, lu
         wait_until(lambda: receipt(bus, place)[0] == "seen")
 
 
-def test_what_never_came_to_a_hook_that_wakes_is_said_for_the_next_daemon(
+def test_message_that_never_reached_a_rewake_is_repeated_after_a_restart(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "SessionStart", source="startup")
@@ -140,7 +142,7 @@ def test_what_never_came_to_a_hook_that_wakes_is_said_for_the_next_daemon(
         token, _ = before.output()
         before.acknowledge()
         place = send(luna, "@nova", "--", "wake up")
-        _, said = before.output()  # which the client that comes back has never read
+        _, said = before.output()  # which the reconnecting client has never read
         restart(bus)
 
     with ThinWire(bus.path) as again:

@@ -1,4 +1,4 @@
-"""A daemon that cannot serve says so: out of descriptors, or stopped. No caller hangs without a word."""
+"""A daemon that cannot serve says so: out of descriptors, or stopped. No caller waits without a message."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ PYTHON_CLIENT = "import sys; from palaver.cli.thin import main; sys.exit(main())
 
 @pytest.fixture
 def small(home: Home) -> Home:
-    """A bus whose daemon may have few files open."""
+    """A bus whose daemon may open only a few files."""
     script = f'ulimit -n {FEW_FILES}; exec "$@"'
     check_output(home.pal("up", before=["bash", "-c", script, "-"]))
     return home
@@ -66,7 +66,7 @@ def silent(home: Home) -> Iterator[Home]:
 
 
 @pytest.mark.parametrize("is_native", [True, False], ids=["native", "python"])
-def test_client_says_that_the_daemon_is_stopped_and_goes_on_waiting(silent: Home, is_native: bool) -> None:
+def test_client_reports_a_stopped_daemon_and_continues_to_wait(silent: Home, is_native: bool) -> None:
     command = [silent.client] if is_native else [sys.executable, "-c", PYTHON_CLIENT]
     process = subprocess.Popen(
         [*command, "whoami"],
@@ -110,7 +110,7 @@ def test_http_connections_without_a_request_are_limited(bus: Home) -> None:
     assert b"try again" in answer
 
 
-def test_http_head_must_come_in_time(bus: Home) -> None:
+def test_http_head_must_arrive_in_time(bus: Home) -> None:
     check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
     with http_door(bus) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n")

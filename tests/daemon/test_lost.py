@@ -15,7 +15,7 @@ def nova(bus: Home) -> Shell:
 
 @pytest.fixture
 def lost(bus: Home, nova: Shell) -> JsonLine:
-    """What the sender was answered; the content is gone then."""
+    """Send a message and delete its content. Return the result of the send."""
     sent = bus.ok("send", "@nova", "--stdin", "--json", content=LARGE.encode()).json
     (blob,) = (bus.path / "blobs").iterdir()
     blob.unlink()
@@ -28,7 +28,9 @@ def receipt(bus: Home, sent: JsonLine) -> JsonLine:
     return line
 
 
-def test_it_is_not_given_out_and_not_counted_as_seen(bus: Home, nova: Shell, lost: JsonLine) -> None:
+def test_lost_message_is_not_delivered_and_not_counted_as_seen(
+    bus: Home, nova: Shell, lost: JsonLine
+) -> None:
     bus.ok("send", "@nova", "--", "whole")
 
     taken = nova.ok("recv", "--json").lines
@@ -38,7 +40,9 @@ def test_it_is_not_given_out_and_not_counted_as_seen(bus: Home, nova: Shell, los
     assert receipt(bus, lost)["reason"] == "its content is lost"
 
 
-def test_it_waits_for_a_person_who_puts_its_file_back(bus: Home, nova: Shell, lost: JsonLine) -> None:
+def test_lost_message_is_held_until_a_person_restores_its_file(
+    bus: Home, nova: Shell, lost: JsonLine
+) -> None:
     nova.ok("recv")
     wait_until(lambda: receipt(bus, lost)["state"] == "held")
 
@@ -49,7 +53,9 @@ def test_it_waits_for_a_person_who_puts_its_file_back(bus: Home, nova: Shell, lo
     assert f"'pal doctor' names it; then: pal release {lost['seq']}\n" in page
 
 
-def test_whoever_looks_at_it_is_told_that_its_content_is_lost(bus: Home, nova: Shell, lost: JsonLine) -> None:
+def test_views_of_a_lost_message_report_that_its_content_is_lost(
+    bus: Home, nova: Shell, lost: JsonLine
+) -> None:
     shown = nova.ok("show", str(lost["seq"]))
     read = nova.ok("show", str(lost["seq"]), "--json").json
     inbox = nova.ok("inbox")
@@ -61,7 +67,7 @@ def test_whoever_looks_at_it_is_told_that_its_content_is_lost(bus: Home, nova: S
         assert (message["text"], message["missing_blob"]) == ("", lost["blob"])
 
 
-def test_its_receipts_are_what_the_ledger_has(bus: Home, nova: Shell, lost: JsonLine) -> None:
+def test_receipts_of_a_lost_message_come_from_the_ledger(bus: Home, nova: Shell, lost: JsonLine) -> None:
     before = receipt(bus, lost)
 
     nova.ok("ack", str(lost["seq"]))
@@ -71,7 +77,7 @@ def test_its_receipts_are_what_the_ledger_has(bus: Home, nova: Shell, lost: Json
     assert (after["name"], after["state"]) == ("nova", "seen")
 
 
-def test_the_doctor_counts_and_names_what_is_missing(bus: Home, lost: JsonLine) -> None:
+def test_doctor_counts_and_names_missing_contents(bus: Home, lost: JsonLine) -> None:
     said = bus.pal("doctor", "--json")
 
     assert said.status == 1
@@ -83,7 +89,7 @@ def test_the_doctor_counts_and_names_what_is_missing(bus: Home, lost: JsonLine) 
     }
 
 
-def test_what_sql_sees_of_a_large_message_is_its_short_fields_and_names(bus: Home, nova: Shell) -> None:
+def test_sql_sees_short_fields_and_names_of_a_large_message(bus: Home, nova: Shell) -> None:
     bus.ok("send", "@nova", "--stdin", content=LARGE.encode())
     clause = "delivered_to LIKE '%nova%' AND mentions IS NOT NULL"
 

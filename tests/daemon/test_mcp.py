@@ -1,4 +1,4 @@
-"""`pal mcp` with real processes: the official SDK's client beside a shell, and what can go wrong."""
+"""`pal mcp` with real processes: the official SDK's client next to a shell, and possible failures."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def place(bus: Home) -> Path:
 
 @pytest.fixture
 def nova(bus: Home, place: Path) -> Shell:
-    """A shell that is nova, in that folder."""
+    """A shell that has joined as nova, in that folder."""
     shell = bus.shell()
     shell.begin_script(f"cd {place}").end()
     shell.ok("join", "--name", "nova")
@@ -55,18 +55,18 @@ def nova(bus: Home, place: Path) -> Shell:
 
 @pytest.fixture
 def pump(bus: Home) -> RawPump:
-    """A pump after its handshake; its agent sits at the process of the tests."""
+    """A pump after its handshake; its agent's seat is the test process."""
     bus.ok("join", "--name", "luna")
     made = RawPump(bus)
     made.begin()
     return made
 
 
-# Who is asking
+# Identity of the caller
 
 
 @both_generations
-async def test_whoever_joins_by_mcp_is_the_same_for_the_command_line(
+async def test_agent_that_joins_by_mcp_is_the_same_on_the_command_line(
     bus: Home, place: Path, open_: Open
 ) -> None:
     async with open_(pump_parameters(bus)) as model:
@@ -75,7 +75,7 @@ async def test_whoever_joins_by_mcp_is_the_same_for_the_command_line(
         assert bus.ok("whoami", "--json").json["name"] == joined["agent_id"]
 
 
-async def test_a_session_that_has_joined_is_nobody_else_by_mcp(bus: Home, place: Path) -> None:
+async def test_joined_session_keeps_its_name_by_mcp(bus: Home, place: Path) -> None:
     async with handshaken(pump_parameters(bus, script="pal join --name luna")) as model:
         joined = await model.ok("join_path", context_path=str(place))
 
@@ -84,14 +84,14 @@ async def test_a_session_that_has_joined_is_nobody_else_by_mcp(bus: Home, place:
         assert event["from"] == "luna"
 
 
-async def test_a_relative_path_begins_where_the_pump_was_started(bus: Home, place: Path) -> None:
+async def test_relative_path_starts_at_the_working_directory_of_the_pump(bus: Home, place: Path) -> None:
     async with handshaken(pump_parameters(bus, cwd=place)) as model:
         joined = await model.ok("join_path", context_path=".")
 
         assert joined["canonical_path"] == str(place)
 
 
-def test_sessions_that_share_a_server_are_told_apart_by_their_meta(bus: Home, place: Path) -> None:
+def test_sessions_that_share_a_server_are_separated_by_their_meta(bus: Home, place: Path) -> None:
     pump = RawPump(bus)
     pump.begin()
 
@@ -108,9 +108,7 @@ def test_sessions_that_share_a_server_are_told_apart_by_their_meta(bus: Home, pl
     assert "has not joined" in str(stranger["message"])
 
 
-def test_a_session_that_has_not_joined_writes_to_nobody_until_it_has(
-    bus: Home, place: Path, nova: Shell
-) -> None:
+def test_session_can_send_only_after_it_has_joined(bus: Home, place: Path, nova: Shell) -> None:
     pump = RawPump(bus)
     pump.begin()
     meta = {"threadId": "t-2"}
@@ -128,7 +126,7 @@ def test_a_session_that_has_not_joined_writes_to_nobody_until_it_has(
     assert [(one["from"], one["payload"]["text"]) for one in told] == [(own, "from me")]
 
 
-def test_as_speaks_in_the_name_of_a_worker(bus: Home, nova: Shell) -> None:
+def test_as_option_acts_in_the_name_of_a_worker(bus: Home, nova: Shell) -> None:
     pump = RawPump(bus, "--as", "nova")
     pump.begin()
 
@@ -138,18 +136,18 @@ def test_as_speaks_in_the_name_of_a_worker(bus: Home, nova: Shell) -> None:
     assert event["from"] == "nova"
 
 
-def test_as_nobody_is_refused(bus: Home) -> None:
+def test_as_option_with_an_unknown_name_is_refused(bus: Home) -> None:
     pump = RawPump(bus, "--as", "zed")
     pump.begin()
 
     assert pump.ask(1, "list_agents")["error"] == "not_found"
 
 
-# What it is for
+# Usage
 
 
 @both_generations
-async def test_a_whole_turn_beside_somebody_at_the_command_line(
+async def test_whole_turn_together_with_an_agent_on_the_command_line(
     bus: Home, place: Path, nova: Shell, open_: Open
 ) -> None:
     async with open_(pump_parameters(bus)) as model:
@@ -177,9 +175,7 @@ async def test_a_whole_turn_beside_somebody_at_the_command_line(
         assert (mine["status"], mine["handoff"]["next_action"]) == ("your_turn", "go on")
 
 
-def test_a_message_to_oneself_by_mcp_is_read_at_the_command_line(
-    bus: Home, pump: RawPump, place: Path
-) -> None:
+def test_message_to_oneself_by_mcp_is_read_on_the_command_line(bus: Home, pump: RawPump, place: Path) -> None:
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
 
     pump.ask(2, "send_message", room_id=room, body="remember", to_agent_id="luna")
@@ -195,7 +191,7 @@ def test_send_reaches_agents_outside_of_rooms(bus: Home, pump: RawPump, nova: Sh
     assert (letter["from"], letter["intent"], letter["thread"]) == ("luna", "request", "t")
 
 
-def test_a_refusal_is_data_that_a_model_can_act_on(pump: RawPump) -> None:
+def test_refusal_is_data_that_a_model_can_act_on(pump: RawPump) -> None:
     pump.call(1, "send", to="@nobody", text="hello")
 
     answer = pump.hear()["result"]
@@ -205,7 +201,7 @@ def test_a_refusal_is_data_that_a_model_can_act_on(pump: RawPump) -> None:
     assert "pal list" in refusal["message"]
 
 
-def test_a_broadcast_of_a_harness_to_many_needs_a_yes(bus: Home, place: Path) -> None:
+def test_broadcast_of_a_harness_to_many_needs_a_confirmation(bus: Home, place: Path) -> None:
     bus.ok("join", "--name", "luna", "--harness", "claude")
     for number in range(6):
         bus.shell().ok("join", "--name", f"agent{number}")
@@ -219,7 +215,7 @@ def test_a_broadcast_of_a_harness_to_many_needs_a_yes(bus: Home, place: Path) ->
     assert len(sent["delivered_to"]) == 6
 
 
-def test_groups_choose_what_is_offered(bus: Home) -> None:
+def test_groups_choose_the_offered_tools(bus: Home) -> None:
     bus.ok("join", "--name", "luna")
     pump = RawPump(bus, "--tools", "notes,agents")
     pump.begin()
@@ -232,7 +228,7 @@ def test_groups_choose_what_is_offered(bus: Home) -> None:
     assert refused["error"] == "bad_request"
 
 
-def test_a_group_that_does_not_exist_ends_it_with_the_list(bus: Home) -> None:
+def test_unknown_group_ends_the_pump_with_the_list_of_groups(bus: Home) -> None:
     ended = bus.pal("mcp", "--tools", "dance")
 
     assert ended.status == 2
@@ -242,7 +238,7 @@ def test_a_group_that_does_not_exist_ends_it_with_the_list(bus: Home) -> None:
 # Waiting
 
 
-def test_a_wait_that_brings_nothing_says_how_to_go_on(pump: RawPump, place: Path, nova: Shell) -> None:
+def test_wait_without_a_result_says_how_to_continue(pump: RawPump, place: Path, nova: Shell) -> None:
     nova.ok("room", "join", str(place))
     nova.ok("stick", "claim")
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
@@ -256,7 +252,7 @@ def test_a_wait_that_brings_nothing_says_how_to_go_on(pump: RawPump, place: Path
     assert "after_event_seq=" in events["hint"]
 
 
-def test_a_cancelled_wait_ends_and_takes_nothing(pump: RawPump, place: Path, nova: Shell) -> None:
+def test_cancelled_wait_ends_and_takes_nothing(pump: RawPump, place: Path, nova: Shell) -> None:
     nova.ok("room", "join", str(place))
     turn = nova.ok("stick", "claim", "--json").json
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
@@ -276,7 +272,7 @@ def test_a_cancelled_wait_ends_and_takes_nothing(pump: RawPump, place: Path, nov
     assert state["owner_agent_id"] is None
 
 
-def test_the_end_of_input_ends_what_waits(pump: RawPump, place: Path, nova: Shell) -> None:
+def test_end_of_input_ends_waiting_calls(pump: RawPump, place: Path, nova: Shell) -> None:
     nova.ok("room", "join", str(place))
     nova.ok("stick", "claim")
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
@@ -287,7 +283,7 @@ def test_the_end_of_input_ends_what_waits(pump: RawPump, place: Path, nova: Shel
     assert ended.status == 0
 
 
-def test_what_was_asked_before_the_end_of_input_is_answered(bus: Home) -> None:
+def test_requests_before_the_end_of_input_are_answered(bus: Home) -> None:
     lines = [request(1, "initialize", **HANDSHAKE), request(2, "tools/list"), request(3, "ping")]
     content = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
@@ -300,7 +296,7 @@ def test_what_was_asked_before_the_end_of_input_is_answered(bus: Home) -> None:
 # Bad input
 
 
-def test_bad_lines_are_answered_and_the_session_goes_on(pump: RawPump) -> None:
+def test_bad_lines_are_answered_and_the_session_continues(pump: RawPump) -> None:
     cases: list[tuple[bytes, Any, int]] = [
         (b"{", None, -32700),
         (b"\xff\xfe", None, -32700),
@@ -324,9 +320,7 @@ def test_bad_lines_are_answered_and_the_session_goes_on(pump: RawPump) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_line_of_ten_megabytes_is_refused_by_its_id_and_the_session_goes_on(
-    pump: RawPump, is_first: bool
-) -> None:
+def test_line_of_ten_megabytes_is_refused_by_its_id(pump: RawPump, is_first: bool) -> None:
     id, rest = (
         {"id": 1},
         {"method": "tools/call", "params": {"name": "send", "arguments": {"text": "x" * 10_000_000}}},
@@ -341,7 +335,7 @@ def test_a_line_of_ten_megabytes_is_refused_by_its_id_and_the_session_goes_on(
     assert pump.hear()["id"] == 2
 
 
-def test_a_client_may_look_with_the_newer_protocol_and_go_on_with_the_older(bus: Home) -> None:
+def test_client_may_discover_with_the_newer_protocol_and_use_the_older(bus: Home) -> None:
     bus.ok("join", "--name", "luna")
     pump = RawPump(bus)
 
@@ -355,7 +349,7 @@ def test_a_client_may_look_with_the_newer_protocol_and_go_on_with_the_older(bus:
     assert agents == newer
 
 
-def test_a_client_that_looks_without_an_envelope_is_told_to_shake_hands(bus: Home) -> None:
+def test_discovery_without_an_envelope_is_refused_until_the_handshake(bus: Home) -> None:
     pump = RawPump(bus)
 
     pump.say(request(1, "server/discover"))
@@ -364,9 +358,7 @@ def test_a_client_that_looks_without_an_envelope_is_told_to_shake_hands(bus: Hom
     pump.begin()
 
 
-def test_an_id_that_is_in_use_is_refused_and_what_uses_it_goes_on(
-    pump: RawPump, place: Path, nova: Shell
-) -> None:
+def test_id_in_use_is_refused_and_the_pending_call_continues(pump: RawPump, place: Path, nova: Shell) -> None:
     nova.ok("room", "join", str(place))
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
     pump.call(2, "wait_for_events", room_id=room, event_type="message_sent")
@@ -379,7 +371,7 @@ def test_an_id_that_is_in_use_is_refused_and_what_uses_it_goes_on(
     assert len(pump.answer(2)["events"]) == 1
 
 
-def test_a_token_that_is_not_ours_is_no_handshake(bus: Home) -> None:
+def test_foreign_token_does_not_replace_the_handshake(bus: Home) -> None:
     for token in (b"\xff", b"[]", b'{"protocolVersion": 5}'):
         with connect(bus.path) as wire:
             wire.sendall(b"PALM" + thin_request("mcp", token=token))
@@ -392,7 +384,7 @@ def test_a_token_that_is_not_ours_is_no_handshake(bus: Home) -> None:
     "data",
     [frame(b"L", b"\0\0\0\1{}"), thin_request("mcp") + frame(b"?"), thin_request("mcp") + frame(b"L", b"\0")],
 )
-def test_a_client_that_speaks_nonsense_is_told_so(bus: Home, data: bytes) -> None:
+def test_malformed_frames_are_answered_with_an_error(bus: Home, data: bytes) -> None:
     with connect(bus.path) as wire:
         wire.sendall(b"PALM" + data)
         said = wire.makefile("rb").read()
@@ -401,7 +393,7 @@ def test_a_client_that_speaks_nonsense_is_told_so(bus: Home, data: bytes) -> Non
     assert said.endswith(frame(b"Q", b"\1"))
 
 
-def test_a_client_that_cannot_pump_is_told_to_be_renewed(bus: Home) -> None:
+def test_client_without_a_pump_is_asked_to_update(bus: Home) -> None:
     with connect(bus.path) as wire:
         wire.sendall(b"PAL1" + thin_request("mcp"))
         said = wire.makefile("rb").read()
@@ -413,7 +405,7 @@ def test_a_client_that_cannot_pump_is_told_to_be_renewed(bus: Home) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_wait_goes_on_when_the_daemon_is_killed(
+def test_wait_continues_when_the_daemon_is_killed(
     bus: Home, pump: RawPump, place: Path, nova: Shell, number: int
 ) -> None:
     nova.ok("room", "join", str(place))
@@ -432,24 +424,24 @@ def test_a_wait_goes_on_when_the_daemon_is_killed(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_happens_in_the_moment_of_a_restart_ends_a_wait_that_goes_on(
+def test_event_during_a_restart_ends_a_wait_that_continues(
     bus: Home, pump: RawPump, place: Path, nova: Shell, number: int
 ) -> None:
     nova.ok("room", "join", str(place))
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
     pump.call(2, "wait_for_events", room_id=room, target_agent_id="any", event_type="note_added")
-    pump.ask(3, "list_agents")  # answered behind the beginning of the wait
+    pump.ask(3, "list_agents")  # its response comes after the start of the wait
 
     for _ in range(2):
         bus.kill(number)
-        nova.ok("list")  # there is a daemon again, and perhaps the pump has not found it yet
+        nova.ok("list")  # a daemon runs again, and the pump may not have found it yet
     nova.ok("note", "add", "the first there is")
     nova.ok("note", "add", "and the next")
 
     assert [event["payload"]["text"] for event in pump.answer(2)["events"]][:1] == ["the first there is"]
 
 
-def test_a_wait_that_is_handed_on_ends_when_its_time_is_over(bus: Home, pump: RawPump, place: Path) -> None:
+def test_resumed_wait_ends_at_its_deadline(bus: Home, pump: RawPump, place: Path) -> None:
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
     arguments = {"room_id": room, "max_wait_ms": 110_000}
     call = json.dumps(request(1, "tools/call", name="wait_for_events", arguments=arguments)).encode()
@@ -465,7 +457,7 @@ def test_a_wait_that_is_handed_on_ends_when_its_time_is_over(bus: Home, pump: Ra
     assert b"call wait_for_events again" in said
 
 
-def test_a_session_goes_on_after_many_restarts_and_joins_once(bus: Home, pump: RawPump, place: Path) -> None:
+def test_session_continues_after_many_restarts_and_joins_once(bus: Home, pump: RawPump, place: Path) -> None:
     room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
 
     for number in range(2, 6):
@@ -476,7 +468,7 @@ def test_a_session_goes_on_after_many_restarts_and_joins_once(bus: Home, pump: R
     assert event["from"] == "luna"
 
 
-async def test_a_client_of_the_sdk_does_not_notice_a_restart(bus: Home, place: Path) -> None:
+async def test_client_of_the_sdk_does_not_notice_a_restart(bus: Home, place: Path) -> None:
     async with modern(pump_parameters(bus)) as model:
         first = await model.ok("join_path", context_path=str(place))
         bus.kill()
@@ -485,7 +477,7 @@ async def test_a_client_of_the_sdk_does_not_notice_a_restart(bus: Home, place: P
         assert (await waiting)["status"] == "your_turn"
 
 
-def test_a_call_that_is_made_again_is_done_once(bus: Home, pump: RawPump) -> None:
+def test_repeated_call_runs_once(bus: Home, pump: RawPump) -> None:
     key = os.urandom(16)
     call = json.dumps(request(1, "tools/call", name="send", arguments={"to": "@luna", "text": "once"}))
     shake = json.dumps(HANDSHAKE).encode()
@@ -500,7 +492,7 @@ def test_a_call_that_is_made_again_is_done_once(bus: Home, pump: RawPump) -> Non
     assert bus.texts() == ["once"]
 
 
-def test_after_pal_down_calls_are_refused_and_after_pal_up_the_session_goes_on(
+def test_calls_are_refused_after_down_and_the_session_continues_after_up(
     bus: Home, pump: RawPump, place: Path, nova: Shell
 ) -> None:
     nova.ok("room", "join", str(place))
@@ -520,14 +512,14 @@ def test_after_pal_down_calls_are_refused_and_after_pal_up_the_session_goes_on(
     assert pump.ask(4, "get_room_state", room_id=room)["room_id"] == room
 
 
-def test_the_pump_starts_the_bus_as_other_commands_do(home: Home) -> None:
+def test_pump_starts_the_bus_as_other_commands_do(home: Home) -> None:
     pump = RawPump(home)
     pump.begin()
 
     assert home.ok("status", "--json").json["pid"] == home.pid
 
 
-def test_a_person_who_pumps_is_the_human(bus: Home) -> None:
+def test_person_who_runs_the_pump_is_the_human(bus: Home) -> None:
     call = request(1, "tools/call", name="send", arguments={"to": "@human", "text": "me"})
     path = bus.spare_path()
     path.write_text(f"{json.dumps(request(0, 'initialize', **HANDSHAKE))}\n{json.dumps(call)}\n")
@@ -538,10 +530,10 @@ def test_a_person_who_pumps_is_the_human(bus: Home) -> None:
     assert event["from"] == "human"
 
 
-# What it costs
+# Costs
 
 
-def test_the_daemon_loads_the_sdk_when_it_is_first_used(bus: Home) -> None:
+def test_daemon_loads_the_sdk_at_first_use(bus: Home) -> None:
     def is_loaded() -> bool:
         return "pydantic_core" in Path(f"/proc/{bus.pid}/maps").read_text()
 
@@ -551,14 +543,14 @@ def test_the_daemon_loads_the_sdk_when_it_is_first_used(bus: Home) -> None:
     assert (before, is_loaded()) == (False, True)
 
 
-def test_a_pump_takes_few_megabytes(pump: RawPump) -> None:
+def test_pump_uses_few_megabytes(pump: RawPump) -> None:
     status = Path(f"/proc/{pump.process.pid}/status").read_text()
 
     (resident,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
     assert int(resident.split()[1]) < 4 * 1024
 
 
-def test_a_pump_hears_at_once_that_somebody_is_there(bus: Home) -> None:
+def test_daemon_greets_a_pump_at_once(bus: Home) -> None:
     with connect(bus.path) as wire:
         wire.sendall(b"PALM" + thin_request("mcp"))
 

@@ -1,4 +1,4 @@
-"""Which messages are put into files as they are queued, and what happens where that cannot be done."""
+"""Which queued messages are written to files, and what happens when a file cannot be written."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from palaver.daemon.message_files import MessageFiles
 
 @asynccontextmanager
 async def kept_in(home: Path, bus: Bus) -> AsyncIterator[None]:
-    """Files of messages that are sent in the block; they are written when it ends."""
+    """Write the messages that are sent in the block to files; the files are complete when it ends."""
     async with asyncio.TaskGroup() as tasks:
         files = MessageFiles(home, bus.log, tasks)
         yield
@@ -21,11 +21,11 @@ async def kept_in(home: Path, bus: Bus) -> AsyncIterator[None]:
 
 
 def texts(home: Path, agent: str) -> list[str]:
-    """What lies in an agent's folder."""
+    """Return the texts in an agent's folder."""
     return sorted(file.read_text().removesuffix("\n") for file in (home / "messages" / agent).glob("*"))
 
 
-async def test_only_what_waits_for_an_agent_in_a_terminal_has_a_file(tmp_path: Path) -> None:
+async def test_only_messages_to_an_agent_in_a_terminal_are_written_to_files(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus:
         await bus.join("luna", holder="hash", seat=seat(7))
         await bus.join("nova")
@@ -49,7 +49,7 @@ async def test_hidden_characters_and_control_tags_are_escaped_in_the_file(tmp_pa
     assert read_message(str(file)) == "a\u200bb <system-reminder>"
 
 
-async def test_a_folder_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:
+async def test_unwritable_folder_blocks_nothing(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus:
         await bus.join("luna", holder="hash", seat=seat(7))
         (tmp_path / "messages").touch()
@@ -60,7 +60,7 @@ async def test_a_folder_that_cannot_be_written_holds_nothing_up(tmp_path: Path) 
     assert (tmp_path / "messages").is_file()
 
 
-def test_of_a_message_with_a_short_id_no_other_files_are_removed(tmp_path: Path) -> None:
+def test_removal_of_a_message_with_a_short_id_keeps_other_files(tmp_path: Path) -> None:
     home = str(tmp_path)
     kept = write_message(home, "luna", "0001", 1_000, "kept")
     for agent, text in (("luna", "one"), ("nova", "one")):
@@ -70,7 +70,7 @@ def test_of_a_message_with_a_short_id_no_other_files_are_removed(tmp_path: Path)
     assert list(tmp_path.rglob("*.md")) == [kept]
 
 
-def test_a_file_that_is_named_for_the_whole_id_is_removed_too(tmp_path: Path) -> None:
+def test_file_named_after_the_whole_id_is_removed_too(tmp_path: Path) -> None:
     home = str(tmp_path)
     write_message(home, "luna", "a-12345678", 1_000, "one")
     path = write_message(home, "luna", "b-12345678", 1_000, "two")

@@ -1,4 +1,4 @@
-"""After a crash of the daemon a harness's own lane comes back before anything is typed into its terminal."""
+"""After a crash of the daemon a harness's native lane reconnects before anything is typed in its terminal."""
 
 import os
 import shlex
@@ -12,7 +12,7 @@ from tests.daemon.stage import Home, run_script_as_person, wait_until
 
 @pytest.fixture
 def monitor(bus: Home) -> int:
-    """A program that looks like Claude Code and keeps a monitor, as nova. Returns the monitor's process."""
+    """Start a program that looks like Claude Code and has a monitor. Return the monitor's process."""
     folder = bus.path.parent / "bin"
     folder.mkdir()
     record, orders, monitors, lines = (folder / name for name in ("record", "orders", "monitors", "lines"))
@@ -41,7 +41,7 @@ def receipt(bus: Home, seq: int) -> dict[str, object]:
     return dict(found)
 
 
-def test_a_monitor_that_comes_back_gets_the_message_and_not_the_terminal(bus: Home, monitor: int) -> None:
+def test_reconnecting_monitor_gets_the_message_instead_of_the_terminal(bus: Home, monitor: int) -> None:
     os.kill(monitor, signal.SIGSTOP)
     try:
         bus.kill()
@@ -55,7 +55,7 @@ def test_a_monitor_that_comes_back_gets_the_message_and_not_the_terminal(bus: Ho
     assert receipt(bus, seq)["lane"] == "native"
 
 
-def test_without_its_monitor_the_message_is_typed_in_the_end(bus: Home, monitor: int) -> None:
+def test_without_its_monitor_the_message_is_typed_eventually(bus: Home, monitor: int) -> None:
     os.kill(monitor, signal.SIGKILL)
     bus.kill()
     bus.ok("up")

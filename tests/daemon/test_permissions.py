@@ -1,4 +1,6 @@
-"""What agents ask leave for, with real daemons and hooks: shown to all, answered by a person only."""
+"""Permission requests of agents, with real daemons and hooks: shown to all callers, answered only by a
+person.
+"""
 
 import json
 import os
@@ -18,7 +20,7 @@ ASKED = {
 
 @pytest.fixture
 def bus(home: Home) -> Home:
-    """A home in which agents wait for a person's word."""
+    """A home in which agents wait for a person's decision."""
     set_approvals(home)
     home.ok("up")
     return home
@@ -36,7 +38,7 @@ def nova(bus: Home) -> Shell:
 
 
 def ask(shell: Shell, **fields: object) -> Job:
-    """Have a session ask leave, and leave it waiting."""
+    """Let a session request permission, and leave it waiting."""
     return shell.begin_script(
         f"printf %s '{json.dumps({**ASKED, **fields})}' | pal hook claude PermissionRequest"
     )
@@ -58,7 +60,7 @@ def answers(home: Home) -> list[JsonLine]:
 
 
 @pytest.mark.parametrize(("verb", "behaviour"), [("approve", "allow"), ("deny", "deny")])
-def test_a_person_answers_what_was_shown(bus: Home, nova: Shell, verb: str, behaviour: str) -> None:
+def test_person_decides_a_shown_request(bus: Home, nova: Shell, verb: str, behaviour: str) -> None:
     job = ask(nova)
     (shown,) = pending(bus)
 
@@ -76,7 +78,7 @@ def test_a_person_answers_what_was_shown(bus: Home, nova: Shell, verb: str, beha
     assert answered["payload"]["digest"] == asked["payload"]["digest"] == shown["digest"]
 
 
-def test_everybody_sees_it_and_a_person_reads_every_word(bus: Home, nova: Shell) -> None:
+def test_request_is_visible_to_all_and_shown_completely(bus: Home, nova: Shell) -> None:
     job = ask(nova, tool_input={"command": "rm -r x", "description": "tidy up"})
     (shown,) = pending(bus)
 
@@ -90,7 +92,7 @@ def test_everybody_sees_it_and_a_person_reads_every_word(bus: Home, nova: Shell)
     assert decision(job.end()) == {"behavior": "deny", "message": "a person said no"}
 
 
-def test_no_agent_and_no_script_answers_not_even_in_a_persons_name(bus: Home, nova: Shell) -> None:
+def test_agents_and_scripts_cannot_decide_even_in_the_name_of_a_person(bus: Home, nova: Shell) -> None:
     job = ask(nova)
     (shown,) = pending(bus)
     boss = bus.shell()
@@ -111,7 +113,7 @@ def test_no_agent_and_no_script_answers_not_even_in_a_persons_name(bus: Home, no
     job.end()
 
 
-def test_what_is_over_or_was_never_asked_cannot_be_answered(bus: Home, nova: Shell) -> None:
+def test_settled_or_unknown_request_cannot_be_decided(bus: Home, nova: Shell) -> None:
     job = ask(nova)
     (first,) = pending(bus)
     run_as_person(bus, "deny", first["id"])
@@ -130,7 +132,7 @@ def test_what_is_over_or_was_never_asked_cannot_be_answered(bus: Home, nova: She
     assert decision(other.end())["behavior"] == "allow"
 
 
-def test_the_same_request_again_is_another_one(bus: Home, nova: Shell) -> None:
+def test_same_request_again_has_another_id(bus: Home, nova: Shell) -> None:
     ids = []
     for _ in range(2):
         job = ask(nova)
@@ -142,7 +144,7 @@ def test_the_same_request_again_is_another_one(bus: Home, nova: Shell) -> None:
     assert len(set(ids)) == 2
 
 
-def test_nobody_answers_in_time_and_the_answer_is_no(home: Home) -> None:
+def test_request_without_a_decision_in_time_is_denied(home: Home) -> None:
     set_approvals(home, wait_s=2)
     home.ok("up")
 
@@ -153,7 +155,7 @@ def test_nobody_answers_in_time_and_the_answer_is_no(home: Home) -> None:
     assert (answered["decision"], answered["reason"]) == ("deny", "timeout")
 
 
-def test_a_hook_that_was_given_up_is_asked_about_no_more(bus: Home, nova: Shell) -> None:
+def test_request_of_a_killed_hook_is_withdrawn(bus: Home, nova: Shell) -> None:
     job = nova.begin_script(
         f"printf %s '{json.dumps(ASKED)}' > asked; pal hook claude PermissionRequest <asked & echo $!; wait"
     )
@@ -183,7 +185,7 @@ def hook(shell: Shell, event: str, **fields: object) -> None:
         ("UserPromptSubmit", {}),
     ],
 )
-def test_what_a_later_hook_shows_to_be_settled_is_asked_no_more(
+def test_request_that_a_later_hook_shows_to_be_settled_is_withdrawn(
     bus: Home, nova: Shell, event: str, fields: dict[str, object]
 ) -> None:
     nova.begin_script(f"printf %s '{json.dumps(ASKED)}' > asked").end()
@@ -201,7 +203,7 @@ def test_what_a_later_hook_shows_to_be_settled_is_asked_no_more(
     assert (late.status, late.error["error"]) == (1, "not_found")
 
 
-def test_a_daemon_that_stops_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -> None:
+def test_stopped_daemon_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -> None:
     job = ask(nova)
     pending(bus)
 
@@ -211,7 +213,7 @@ def test_a_daemon_that_stops_lets_the_harness_ask_by_itself(bus: Home, nova: She
     assert (said.status, said.out, said.err) == (0, "", "")
 
 
-def test_a_daemon_that_is_killed_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -> None:
+def test_killed_daemon_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -> None:
     job = ask(nova)
     pending(bus)
 
@@ -221,7 +223,7 @@ def test_a_daemon_that_is_killed_lets_the_harness_ask_by_itself(bus: Home, nova:
     assert (said.status, said.out, said.err) == (0, "", "")
 
 
-def test_unless_it_is_wanted_no_hook_waits(home: Home) -> None:
+def test_hooks_do_not_wait_unless_approvals_are_enabled(home: Home) -> None:
     home.ok("up")
 
     said = ask(session(home)).end()
@@ -233,7 +235,7 @@ def test_unless_it_is_wanted_no_hook_waits(home: Home) -> None:
     assert home.events("--type", "permission.asked") == []
 
 
-def test_several_agents_are_told_apart(bus: Home, nova: Shell) -> None:
+def test_requests_of_several_agents_are_separate(bus: Home, nova: Shell) -> None:
     jobs = {"nova": ask(nova), "kira": ask(session(bus, "kira"))}
     shown = {line["agent"]: line["id"] for line in pending(bus, 2)}
 
@@ -245,7 +247,7 @@ def test_several_agents_are_told_apart(bus: Home, nova: Shell) -> None:
     assert decision(jobs["nova"].end())["behavior"] == "deny"
 
 
-def test_an_installed_hook_is_passed_over_only_beside_those_of_a_session(bus: Home, nova: Shell) -> None:
+def test_installed_hook_is_skipped_only_if_the_session_has_its_own_hooks(bus: Home, nova: Shell) -> None:
     nova.ok("send", "@nova", "--", "look here")
 
     said = nova.begin_script("echo '{}' | pal hook claude PostToolUse --installed").end()
@@ -253,7 +255,7 @@ def test_an_installed_hook_is_passed_over_only_beside_those_of_a_session(bus: Ho
     assert "look here" in said.out
 
 
-def test_who_asks_at_its_own_terminal_only_is_answered_there(bus: Home, nova: Shell) -> None:
+def test_agent_that_asks_only_in_its_terminal_is_answered_there(bus: Home, nova: Shell) -> None:
     nova.ok("status", "set", "blocked", "--detail", "dialog: Which of the two?")
 
     said = run_as_person(bus, "approve", "nova", "--json")
@@ -262,7 +264,7 @@ def test_who_asks_at_its_own_terminal_only_is_answered_there(bus: Home, nova: Sh
     assert "nova asks at its own terminal, where no answer from here reaches it" in said.error["message"]
 
 
-def test_who_is_named_instead_of_its_request_is_answered_with_the_request(bus: Home, nova: Shell) -> None:
+def test_approve_with_an_agent_name_shows_the_id_of_its_request(bus: Home, nova: Shell) -> None:
     ask(nova)
     (shown,) = pending(bus)
 
@@ -272,7 +274,7 @@ def test_who_is_named_instead_of_its_request_is_answered_with_the_request(bus: H
     assert len(pending(bus)) == 1
 
 
-def test_a_sub_agent_that_asks_is_answered_at_the_terminal_of_its_parent(bus: Home, nova: Shell) -> None:
+def test_request_of_a_sub_agent_is_answered_at_the_terminal_of_its_parent(bus: Home, nova: Shell) -> None:
     hook(nova, "SubagentStart", agent_id="a1", agent_type="reviewer")
     child = nova.begin_script("pal list --json").end()
     name = next(one["name"] for one in child.lines if one.get("parent") == "nova")
@@ -283,7 +285,7 @@ def test_a_sub_agent_that_asks_is_answered_at_the_terminal_of_its_parent(bus: Ho
     assert said.error["message"].endswith("answer at the terminal of nova")
 
 
-def test_a_limit_is_shown_among_what_is_asked_only_where_a_person_is_asked(bus: Home, nova: Shell) -> None:
+def test_usage_limit_is_pending_only_if_it_asks_a_person(bus: Home, nova: Shell) -> None:
     nova.ok("status", "set", "blocked", "--detail", "usage limit, resets 3pm (UTC)")
     waits = bus.ok("pending", "--json").lines
     nova.ok("status", "set", "blocked", "--detail", "usage limit: flash; Keep trying / Stop?")
@@ -294,7 +296,7 @@ def test_a_limit_is_shown_among_what_is_asked_only_where_a_person_is_asked(bus: 
     assert (asks["agent"], asks["text"]) == ("nova", "usage limit: flash; Keep trying / Stop?")
 
 
-def test_what_is_asked_and_gone_in_one_write_waits_for_nobody(bus: Home) -> None:
+def test_request_that_is_asked_and_withdrawn_in_one_write_is_not_pending(bus: Home) -> None:
     asked = {"op": "permission", "name": "nova", "request": "per_1"}
     lines = [{"req": 1, **asked, "tool": "bash"}, {"req": 2, **asked, "outcome": "gone"}]
 
@@ -309,7 +311,7 @@ def test_what_is_asked_and_gone_in_one_write_waits_for_nobody(bus: Home) -> None
     assert bus.ok("pending", "--json").lines == []
 
 
-def test_a_request_that_became_another_has_another_id_and_the_first_ones_word_is_not_for_it(
+def test_changed_request_has_a_new_id_and_the_old_decision_does_not_apply(
     bus: Home,
 ) -> None:
     def asked(wire: LinesWire, command: str) -> JsonLine:
@@ -328,7 +330,7 @@ def test_a_request_that_became_another_has_another_id_and_the_first_ones_word_is
     assert (said.status, said.error["error"]) == (1, "not_found")
 
 
-def test_an_agent_that_asks_too_much_is_told_so_and_others_are_heard(bus: Home) -> None:
+def test_agent_with_too_many_requests_is_refused_and_others_are_served(bus: Home) -> None:
     with LinesWire(bus.path) as wire:
         wire.ask("join", name="nova")
         asked = [wire.ask("permission", name="nova", request=f"{number}") for number in range(21)]
@@ -343,7 +345,7 @@ def test_an_agent_that_asks_too_much_is_told_so_and_others_are_heard(bus: Home) 
         assert decision(job.end())["behavior"] == "deny"
 
 
-def test_a_script_that_starts_the_bus_does_not_switch_it_on(home: Home) -> None:
+def test_script_that_starts_the_bus_cannot_enable_approvals(home: Home) -> None:
     refused = home.pal("up", env={"PALAVER_APPROVALS": "1"})
 
     assert (refused.status, "'pal config set approvals' sets it" in refused.err) == (1, True)
@@ -351,7 +353,7 @@ def test_a_script_that_starts_the_bus_does_not_switch_it_on(home: Home) -> None:
     assert home.pal("config", "set", "approvals", "1", "--json").error["error"] == "not_allowed"
 
 
-def test_no_character_of_what_is_asked_forges_the_page_or_hides_on_it(bus: Home) -> None:
+def test_request_text_cannot_forge_or_hide_lines_on_the_page(bus: Home) -> None:
     forged = "ls\u2028    pal approve 1\x85rm\u200b -r\xa0x\u3164\U000e0041"
 
     with LinesWire(bus.path) as wire:

@@ -32,7 +32,7 @@ def gate(home: Home) -> dict[str, object]:
     return found
 
 
-def test_a_prompt_named_at_the_start_gets_its_mail(home: Home) -> None:
+def test_program_with_a_prompt_named_at_the_start_gets_its_mail(home: Home) -> None:
     run(home, "what now? ", "--prompt", r"what \w+\? ")
 
     home.ok("send", "@luna", "--", "hello")
@@ -56,7 +56,7 @@ def test_a_prompt_named_at_the_start_gets_its_mail(home: Home) -> None:
     ],
     ids=["plain", "interrupt", "request", "expects-reply"],
 )
-def test_the_typed_head_has_what_is_needed_to_answer(home: Home, options: tuple[str, ...], head: str) -> None:
+def test_typed_head_contains_what_is_needed_to_reply(home: Home, options: tuple[str, ...], head: str) -> None:
     run(home, "> ")
     nova = home.shell()
     nova.ok("join", "--name", "nova")
@@ -70,7 +70,7 @@ def test_the_typed_head_has_what_is_needed_to_answer(home: Home, options: tuple[
     wait_until(lambda: f"got '{typed}'" in home.ok("peek", "luna").out.replace("\n", ""))
 
 
-def test_a_closed_gate_says_why_and_how_to_open_it(home: Home) -> None:
+def test_closed_gate_says_why_and_how_to_open_it(home: Home) -> None:
     run(home, "Say a word: ")
     wait_until(lambda: gate(home)["reason"] == "prompt")
 
@@ -86,9 +86,7 @@ def test_a_closed_gate_says_why_and_how_to_open_it(home: Home) -> None:
     ("rule", "said"),
     [("(", "not a regular expression"), ("(a+)+$", "repeats a group"), ("a*b*c*d*", "repeats")],
 )
-def test_a_rule_that_cannot_be_used_is_refused_before_anything_starts(
-    home: Home, rule: str, said: str
-) -> None:
+def test_invalid_prompt_rule_is_refused_before_anything_starts(home: Home, rule: str, said: str) -> None:
     result = home.pal("run", "--detach", "--name", "luna", "--prompt", rule, "--", "cat")
 
     assert result.status != 0

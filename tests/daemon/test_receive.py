@@ -1,4 +1,4 @@
-"""The receive contract: kept cursors, one reader at a time, signals, restarts and filters."""
+"""The receive contract: stored cursors, one reader at a time, signals, restarts and filters."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def nova(bus: Home) -> Shell:
 # Cursors
 
 
-def test_a_consumer_goes_on_where_it_stopped(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_consumer_continues_where_it_stopped(bus: Home, follow: Callable[..., Follower]) -> None:
     first = follow(*CI)
     begun(bus)
     send(bus, "one", "two")
@@ -43,7 +43,7 @@ def test_a_consumer_goes_on_where_it_stopped(bus: Home, follow: Callable[..., Fo
     assert second.texts(1) == ["three"]
 
 
-def test_a_consumer_that_was_killed_before_it_showed_anything_misses_nothing(
+def test_consumer_killed_before_it_showed_anything_misses_nothing(
     bus: Home, follow: Callable[..., Follower]
 ) -> None:
     first = follow(*CI)
@@ -54,7 +54,7 @@ def test_a_consumer_that_was_killed_before_it_showed_anything_misses_nothing(
     assert follow(*CI).texts(1) == ["one"]
 
 
-def test_without_a_name_nothing_is_kept(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_without_a_consumer_name_no_cursor_is_stored(bus: Home, follow: Callable[..., Follower]) -> None:
     first = follow(*FOLLOW, "--after", "0")
     send(bus, "one")
 
@@ -62,7 +62,9 @@ def test_without_a_name_nothing_is_kept(bus: Home, follow: Callable[..., Followe
     assert not (bus.path / "consumers").exists()
 
 
-def test_a_place_given_overrides_the_kept_one_and_is_kept(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_given_seq_overrides_the_stored_cursor_and_is_stored(
+    bus: Home, follow: Callable[..., Follower]
+) -> None:
     places = send(bus, "one", "two", "three")
     first = follow(*CI, "--after", str(places[1]))
     first.texts(1)
@@ -76,7 +78,7 @@ def test_a_place_given_overrides_the_kept_one_and_is_kept(bus: Home, follow: Cal
     assert kept(bus) == places[2]
 
 
-def test_another_filter_goes_on_from_the_same_place(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_different_filter_continues_from_the_same_cursor(bus: Home, follow: Callable[..., Follower]) -> None:
     first = follow(*CI)
     begun(bus)
     send(bus, "one")
@@ -90,7 +92,7 @@ def test_another_filter_goes_on_from_the_same_place(bus: Home, follow: Callable[
     assert other.texts(1) == ["two"]
 
 
-def test_a_wait_shows_what_came_since_and_the_next_one_what_came_then(bus: Home) -> None:
+def test_each_wait_shows_the_events_since_the_previous_one(bus: Home) -> None:
     wait = ("events", "--wait", "30", "--type", "message", "--json", "--consumer", "ci")
     bus.pal("events", "--wait", "0.01", "--type", "message", "--json", "--consumer", "ci")
     send(bus, "one", "two")
@@ -103,7 +105,7 @@ def test_a_wait_shows_what_came_since_and_the_next_one_what_came_then(bus: Home)
     assert [line["payload"]["text"] for line in second] == ["three"]
 
 
-def test_each_caller_has_consumers_of_its_own(bus: Home, nova: Shell) -> None:
+def test_each_caller_has_its_own_consumers(bus: Home, nova: Shell) -> None:
     of_nova = nova.begin(*CI, "--after", "0")
     of_a_script = Follower(bus, *CI, "--after", "0")
 
@@ -113,7 +115,7 @@ def test_each_caller_has_consumers_of_its_own(bus: Home, nova: Shell) -> None:
     assert of_a_script.texts(1) == ["one"]
 
 
-def test_what_has_left_the_log_is_not_missed(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_archived_events_are_not_missed(bus: Home, follow: Callable[..., Follower]) -> None:
     first = follow(*CI)
     begun(bus)
     first.kill()
@@ -124,7 +126,9 @@ def test_what_has_left_the_log_is_not_missed(bus: Home, follow: Callable[..., Fo
     assert follow(*CI).texts(3) == ["one", "two", "three"]
 
 
-def test_a_kept_place_behind_the_end_of_the_log_is_said(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_stored_cursor_after_the_end_of_the_log_is_reported(
+    bus: Home, follow: Callable[..., Follower]
+) -> None:
     folder = bus.path / "consumers" / "script"
     folder.mkdir(parents=True)
     (folder / "ci").write_text(f"{10**9:020d}\n")
@@ -139,7 +143,7 @@ def test_a_kept_place_behind_the_end_of_the_log_is_said(bus: Home, follow: Calla
     assert b"#1000000000 was kept, and the log ends at" in err
 
 
-def test_a_cursor_that_cannot_be_read_is_an_error_that_says_what_to_do(bus: Home) -> None:
+def test_unreadable_cursor_is_an_error_that_says_what_to_do(bus: Home) -> None:
     folder = bus.path / "consumers" / "script"
     folder.mkdir(parents=True)
     (folder / "ci").write_text("nonsense")
@@ -158,9 +162,7 @@ def test_a_cursor_that_cannot_be_read_is_an_error_that_says_what_to_do(bus: Home
         (("events", "--follow", "--consumer", "../ci"), "letters, digits and _.-"),
     ],
 )
-def test_a_consumer_where_there_can_be_none_is_refused(
-    bus: Home, line: tuple[str, ...], sentence: str
-) -> None:
+def test_invalid_use_of_a_consumer_is_refused(bus: Home, line: tuple[str, ...], sentence: str) -> None:
     refused = bus.pal(*line)
 
     assert refused.status in (1, 2)
@@ -170,7 +172,9 @@ def test_a_consumer_where_there_can_be_none_is_refused(
 # One at a time
 
 
-def test_a_second_reader_of_a_name_is_told_who_has_it(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_second_reader_of_a_consumer_learns_which_process_uses_it(
+    bus: Home, follow: Callable[..., Follower]
+) -> None:
     first = follow(*CI)
     begun(bus)
 
@@ -180,13 +184,13 @@ def test_a_second_reader_of_a_name_is_told_who_has_it(bus: Home, follow: Callabl
     assert refused.error["details"] == {"consumer": "ci", "listener": "script", "pid": first.process.pid}
 
 
-def test_one_that_was_killed_makes_room_at_once(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_killed_reader_frees_its_consumer_at_once(bus: Home, follow: Callable[..., Follower]) -> None:
     for number in range(10):
         follower = follow(*CI)
         begun(bus)
         send(bus, str(number))
         while follower.texts(1) != [str(number)]:
-            pass  # what one that is killed had shown last may come again
+            pass  # the last output of a killed follower may come again
         follower.kill()
 
 
@@ -194,7 +198,7 @@ def test_one_that_was_killed_makes_room_at_once(bus: Home, follow: Callable[...,
 
 
 @pytest.mark.parametrize("number", ENDS)
-def test_a_follower_that_is_asked_to_end_says_up_to_where_it_came(
+def test_follower_ended_by_a_signal_prints_its_cursor(
     bus: Home, follow: Callable[..., Follower], number: int
 ) -> None:
     follower = follow(*CI)
@@ -208,7 +212,9 @@ def test_a_follower_that_is_asked_to_end_says_up_to_where_it_came(
     assert kept(bus) == place
 
 
-def test_one_without_a_consumer_says_it_too(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_follower_without_a_consumer_prints_its_cursor_too(
+    bus: Home, follow: Callable[..., Follower]
+) -> None:
     places = send(bus, "one", "two")
     follower = follow(*FOLLOW, "--after", "0")
     follower.texts(2)
@@ -216,9 +222,7 @@ def test_one_without_a_consumer_says_it_too(bus: Home, follow: Callable[..., Fol
     assert follower.end() == (0, b"", b"cursor_event_seq=%d\n" % places[1])
 
 
-def test_a_follower_of_mail_that_is_asked_to_end_has_written_down_what_it_showed(
-    bus: Home, nova: Shell
-) -> None:
+def test_follower_of_mail_ended_by_a_signal_has_recorded_its_output(bus: Home, nova: Shell) -> None:
     os.mkfifo(bus.path.parent / "stop")
     follower = nova.begin_script(
         "pal recv --follow --json & pid=$!; read -r _ <stop; kill -TERM $pid; wait $pid"
@@ -233,7 +237,7 @@ def test_a_follower_of_mail_that_is_asked_to_end_has_written_down_what_it_showed
     assert nova.ok("recv", "--json").out == ""
 
 
-def test_a_wait_that_is_asked_to_end_dies_of_the_signal(bus: Home) -> None:
+def test_wait_dies_of_the_signal_that_ends_it(bus: Home) -> None:
     waiter = bus.start("events", "--wait", "60", "--consumer", "ci")
     begun(bus)
 
@@ -242,7 +246,7 @@ def test_a_wait_that_is_asked_to_end_dies_of_the_signal(bus: Home) -> None:
     assert waiter.wait(LIMIT_S) == -signal.SIGTERM
 
 
-def test_an_old_client_that_is_asked_to_end_makes_room(bus: Home) -> None:
+def test_old_client_ended_by_a_signal_frees_its_consumer(bus: Home) -> None:
     with ThinWire(bus.path) as old:
         old.ask(*CI)
         old.output()
@@ -256,7 +260,7 @@ def test_an_old_client_that_is_asked_to_end_makes_room(bus: Home) -> None:
 # Restarts of the daemon, and filters
 
 
-def test_a_consumer_goes_on_over_restarts_of_the_daemon_without_a_gap_or_a_repeat(
+def test_consumer_continues_over_restarts_without_a_gap_or_a_repeat(
     bus: Home, follow: Callable[..., Follower]
 ) -> None:
     follower = follow(*CI)
@@ -273,7 +277,7 @@ def test_a_consumer_goes_on_over_restarts_of_the_daemon_without_a_gap_or_a_repea
     assert follower.end()[0] == 0
 
 
-def test_self_is_whoever_asks_and_any_is_everybody(bus: Home, nova: Shell) -> None:
+def test_target_self_is_the_caller_and_any_is_every_agent(bus: Home, nova: Shell) -> None:
     bus.ok("send", "@nova", "--", "for nova")
     bus.ok("send", "--", "for all")
     kira = bus.shell()
@@ -288,7 +292,7 @@ def test_self_is_whoever_asks_and_any_is_everybody(bus: Home, nova: Shell) -> No
     assert [line["payload"]["text"] for line in every] == ["for nova", "for all", "for kira"]
 
 
-def test_under_a_harness_a_stream_is_json_and_each_line_is_there_at_once(bus: Home) -> None:
+def test_under_a_harness_a_stream_is_json_and_flushed_per_line(bus: Home) -> None:
     process = bus.start("events", "--follow", "--type", "message", "--after", "0", env={"CLAUDECODE": "1"})
     assert process.stdout is not None
 
@@ -299,7 +303,7 @@ def test_under_a_harness_a_stream_is_json_and_each_line_is_there_at_once(bus: Ho
     assert process.wait(LIMIT_S) == 0
 
 
-def test_in_text_a_message_is_a_line_of_its_own(bus: Home, nova: Shell) -> None:
+def test_in_text_form_each_message_is_one_line(bus: Home, nova: Shell) -> None:
     for text in ("one", "two"):
         bus.ok("send", "@nova", "--", text)
     follower = nova.begin("recv", "--follow", "--text")
@@ -310,7 +314,7 @@ def test_in_text_a_message_is_a_line_of_its_own(bus: Home, nova: Shell) -> None:
     assert "two" not in lines[0]
 
 
-def test_a_follower_of_its_mail_is_pushed_what_its_state_lets_pass(bus: Home, nova: Shell) -> None:
+def test_follower_of_mail_gets_only_messages_that_its_state_lets_pass(bus: Home, nova: Shell) -> None:
     check_output(run_as_person(bus, "pause", "nova"))
     bus.ok("send", "@nova", "--", "later")
     follower = nova.begin("recv", "--follow", "--json")
@@ -322,14 +326,14 @@ def test_a_follower_of_its_mail_is_pushed_what_its_state_lets_pass(bus: Home, no
     assert (first, json.loads(follower.line())["text"]) == ("stop!", "later")
 
 
-def test_whoever_fetches_its_mail_gets_also_what_a_pause_keeps_back(bus: Home, nova: Shell) -> None:
+def test_fetched_mail_includes_messages_that_a_pause_holds_back(bus: Home, nova: Shell) -> None:
     check_output(run_as_person(bus, "pause", "nova"))
     bus.ok("send", "@nova", "--", "later")
 
     assert nova.ok("recv", "--wait", "--json").json["text"] == "later"
 
 
-def test_a_room_is_meant_by_its_id_or_its_short_name(bus: Home, nova: Shell) -> None:
+def test_room_is_found_by_its_id_or_its_short_name(bus: Home, nova: Shell) -> None:
     place = bus.path.parent / "attic"
     place.mkdir()
     nova.ok("room", "join", str(place))

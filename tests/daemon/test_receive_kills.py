@@ -1,4 +1,4 @@
-"""A follower is ended two hundred times while twenty thousand events come: by SIGKILL, and by SIGTERM."""
+"""A follower is ended two hundred times during twenty thousand events: by SIGKILL, and by SIGTERM."""
 
 import json
 import os
@@ -21,7 +21,7 @@ CONSUMER = ("--type", "message", "--consumer", "ci", "--all", "--json")
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    """A bus with a consumer that has its first place."""
+    """A bus with a consumer that has its first cursor."""
     with new_home() as made:
         made.ok("up")
         made.pal("events", "--wait", "0.01", *CONSUMER)
@@ -29,7 +29,9 @@ def home() -> Iterator[Home]:
 
 
 def shown_with_ends(home: Home, number: signal.Signals) -> list[tuple[Result, list[JsonLine]]]:
-    """Send all events and end a follower after each few, at a moment nobody chose; what each one showed."""
+    """Send all events and end a follower at a random point after each batch. Return the output of each
+    follower.
+    """
     chance, shown = random.Random(int(number)), []
     with LinesWire(home.path) as program:
         for turn in range(ENDS):
@@ -47,7 +49,7 @@ def shown_with_ends(home: Home, number: signal.Signals) -> list[tuple[Result, li
 def ended_after(
     follower: subprocess.Popen[bytes], number: signal.Signals, is_enough: Callable[[bytes], bool]
 ) -> tuple[Result, list[JsonLine]]:
-    """Read until it is enough, and end the follower; all that it showed."""
+    """Read until `is_enough`, end the follower, and return its whole output."""
     assert follower.stdout is not None
     seen = b""
     while not is_enough(seen):
@@ -64,7 +66,7 @@ def has_lines(count: int, seen: bytes) -> bool:
 
 
 def whole_lines(text: str) -> list[JsonLine]:
-    """The lines that were written whole: of one who is killed the last may be half."""
+    """Return the complete lines: the last line of a killed process may be partial."""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
@@ -72,7 +74,7 @@ def counted(shown: list[tuple[Result, list[JsonLine]]]) -> Counter[str]:
     return Counter(line["id"] for _, lines in shown for line in lines)
 
 
-def test_a_follower_that_is_killed_again_and_again_leaves_no_gap(home: Home) -> None:
+def test_repeatedly_killed_follower_leaves_no_gap(home: Home) -> None:
     shown = shown_with_ends(home, signal.SIGKILL)
 
     assert [ended.status for ended, _ in shown[:-1]] == [-signal.SIGKILL] * ENDS
@@ -80,7 +82,7 @@ def test_a_follower_that_is_killed_again_and_again_leaves_no_gap(home: Home) -> 
     assert len(counted(shown)) == EVENTS + 1
 
 
-def test_one_that_is_asked_to_end_leaves_no_gap_and_nothing_comes_again(home: Home) -> None:
+def test_follower_ended_by_sigterm_leaves_no_gap_and_no_repeat(home: Home) -> None:
     shown = shown_with_ends(home, signal.SIGTERM)
 
     assert [ended.status for ended, _ in shown[:-1]] == [0] * ENDS

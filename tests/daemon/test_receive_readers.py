@@ -1,4 +1,4 @@
-"""The receive contract: readers that do not read, or go away, and those who are far behind."""
+"""The receive contract: readers that do not read, that disconnect, or that have fallen far back."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def nova(bus: Home) -> Shell:
 # Readers that do not read
 
 
-def test_a_reader_that_never_reads_holds_up_nobody_and_has_seen_only_what_was_flushed(
+def test_reader_that_never_reads_blocks_no_other_and_has_seen_only_output(
     bus: Home, follow: Callable[..., Follower]
 ) -> None:
     blocked = follow(*CI)
@@ -44,8 +44,8 @@ def test_a_reader_that_never_reads_holds_up_nobody_and_has_seen_only_what_was_fl
     place = next_one.line()["seq"]
 
     assert arrived[0].startswith("299 ")
-    assert flushed[-1] < places[-1]  # a pipe and a window are far smaller than all of it
-    # Of what it had flushed it may not have told all: no gap, and nothing from before what it had told.
+    assert flushed[-1] < places[-1]  # a pipe and a window are far smaller than all messages
+    # It may not have reported everything it flushed: no gap, and nothing from before its last report.
     assert kept_next(places, before) <= place <= kept_next(places, flushed[-1])
 
 
@@ -53,14 +53,14 @@ def kept_next(places: list[int], place: int) -> int:
     return next(one for one in places if one > place)
 
 
-def test_the_memory_of_the_bus_does_not_grow_with_readers_that_never_read(bus: Home) -> None:
+def test_memory_of_the_bus_does_not_grow_with_readers_that_never_read(bus: Home) -> None:
     followers = [bus.start(*FOLLOW, "--after", "0") for _ in range(5)]
     send(bus, *(f"{number} {'x' * 20_000}" for number in range(100)))
     before = memory_kib(bus)
 
     send(bus, *(f"{number} {'x' * 20_000}" for number in range(1500)))
 
-    assert memory_kib(bus) - before < 5 * 1500 * 20  # what one page each holds is far less than all of it
+    assert memory_kib(bus) - before < 5 * 1500 * 20  # one page per follower is far less than all messages
     assert all(follower.poll() is None for follower in followers)
 
 
@@ -71,7 +71,7 @@ def memory_kib(home: Home) -> int:
     return int(found[1])
 
 
-def test_a_pipe_that_was_closed_leaves_the_rest_for_the_next_one(bus: Home) -> None:
+def test_closed_pipe_leaves_the_rest_for_the_next_reader(bus: Home) -> None:
     reading, writing = os.pipe()
     first = bus.start(*CI, stdout=writing)
     os.close(writing)
@@ -89,7 +89,7 @@ def test_a_pipe_that_was_closed_leaves_the_rest_for_the_next_one(bus: Home) -> N
     assert [json.loads(second.stdout.readline())["seq"] for _ in range(2)] == places
 
 
-def test_mail_that_a_closed_pipe_did_not_take_is_unread(bus: Home, nova: Shell) -> None:
+def test_mail_that_a_closed_pipe_did_not_accept_is_unread(bus: Home, nova: Shell) -> None:
     follower = nova.begin_script("pal recv --follow --json | head -n 1")
     bus.ok("send", "@nova", "--", "one")
     seen = json.loads(follower.line())
@@ -100,7 +100,7 @@ def test_mail_that_a_closed_pipe_did_not_take_is_unread(bus: Home, nova: Shell) 
     assert [line["text"] for line in nova.ok("recv", "--wait", "--timeout", "30", "--json").lines] == ["two"]
 
 
-def test_mail_is_written_down_message_by_message(bus: Home, nova: Shell) -> None:
+def test_mail_is_recorded_message_by_message(bus: Home, nova: Shell) -> None:
     for text in ("one", "two", "three"):
         bus.ok("send", "@nova", "--", text)
     with ThinWire(bus.path) as client:
@@ -115,10 +115,10 @@ def test_mail_is_written_down_message_by_message(bus: Home, nova: Shell) -> None
     assert [line["text"] for line in rest] == ["two", "three"]
 
 
-# Far behind
+# Far back
 
 
-def test_one_that_is_far_behind_gets_the_newest_and_a_count(
+def test_reader_that_is_far_back_gets_the_newest_events_and_a_count(
     bus: Home, follow: Callable[..., Follower]
 ) -> None:
     first = follow(*CI)
@@ -144,7 +144,7 @@ def test_one_that_is_far_behind_gets_the_newest_and_a_count(
 @pytest.mark.parametrize(
     ("options", "count", "rest"), [(["--all"], None, 8), (["--last", "3"], 5, 3), (["--last", "0"], 8, 0)]
 )
-def test_how_many_it_gets_can_be_said(
+def test_number_of_older_events_can_be_chosen(
     bus: Home, follow: Callable[..., Follower], options: list[str], count: int | None, rest: int
 ) -> None:
     first = follow(*CI)
@@ -168,7 +168,7 @@ def bus_end(home: Home) -> int:
     return seq
 
 
-def test_what_was_left_out_is_left_out_once(bus: Home, follow: Callable[..., Follower]) -> None:
+def test_skipped_events_are_skipped_once(bus: Home, follow: Callable[..., Follower]) -> None:
     first = follow(*CI)
     begun(bus)
     first.kill()
@@ -182,7 +182,7 @@ def test_what_was_left_out_is_left_out_once(bus: Home, follow: Callable[..., Fol
     assert follow(*CI).texts(1) == ["last"]
 
 
-def test_people_are_told_in_words(bus: Home) -> None:
+def test_skipped_events_are_reported_as_a_sentence_in_text_form(bus: Home) -> None:
     places = send(bus, *map(str, range(5)))
 
     shown = bus.start("events", "--follow", "--after", "0", "--last", "2", "--before", str(places[-1] + 1))

@@ -61,7 +61,7 @@ def redact(home: Home, reference: object) -> dict[str, object]:
     return done
 
 
-def test_a_redacted_message_is_in_no_file_of_the_home(bus: Home, luna: FakeHolder) -> None:
+def test_redacted_message_is_in_no_file_of_the_home(bus: Home, luna: FakeHolder) -> None:
     seq = run_as_person(bus, "send", "@luna", "--json", "--", f"it is {SECRET}").json["seq"]
     for number in range(80):
         bus.ok("send", "@luna", "--", f"message {number}")
@@ -83,7 +83,9 @@ def test_a_redacted_message_is_in_no_file_of_the_home(bus: Home, luna: FakeHolde
     assert bus.ok("receipts", str(seq), "--json").json["receipts"][0]["state"] == "queued"
 
 
-def test_it_does_not_come_back_by_a_repeat_or_a_restart(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_redacted_text_does_not_return_by_a_repeat_or_a_restart(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
     own = ("--id", OWN_ID)
     seq = nova.pal("send", "@luna", *own, "--json", "--", SECRET).json["seq"]
     redact(bus, seq)
@@ -98,7 +100,7 @@ def test_it_does_not_come_back_by_a_repeat_or_a_restart(bus: Home, luna: FakeHol
     assert luna.open_lane().offered()["message"]["text"] == "[redacted]"
 
 
-def test_an_archived_and_a_large_text_are_removed_too(bus: Home, luna: FakeHolder) -> None:
+def test_archived_and_large_texts_are_removed_too(bus: Home, luna: FakeHolder) -> None:
     large = f"{SECRET} " + "x" * 70_000
     first = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
     path = bus.spare_path()
@@ -118,9 +120,7 @@ def test_an_archived_and_a_large_text_are_removed_too(bus: Home, luna: FakeHolde
     assert "archived events, all in their files" in bus.pal("doctor").out
 
 
-def test_notices_that_quote_it_go_too_and_other_copies_are_named(
-    bus: Home, luna: FakeHolder, nova: Shell
-) -> None:
+def test_notices_that_quote_the_text_are_redacted_too(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     nova.pal("events", "sub", "--type", "message", "--search", "hunter2")
     seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
     other = nova.pal("send", "@luna", "--json", "--", f"he said {SECRET}").json["seq"]
@@ -134,7 +134,7 @@ def test_notices_that_quote_it_go_too_and_other_copies_are_named(
     assert files_with(bus, SECRET) == []
 
 
-def test_the_screen_kept_with_raw_keys_goes_with_them(bus: Home, luna: FakeHolder) -> None:
+def test_stored_screen_is_redacted_with_its_raw_keys(bus: Home, luna: FakeHolder) -> None:
     def type_them() -> None:
         luna.answer(luna.offered(), evidence=f"login: {SECRET}")
 
@@ -169,7 +169,7 @@ def test_only_a_person_redacts(bus: Home, luna: FakeHolder, nova: Shell) -> None
     assert bus.ok("show", str(seq), "--json").json["text"] == SECRET
 
 
-def test_an_event_without_a_text_is_refused(bus: Home, luna: FakeHolder) -> None:
+def test_event_without_a_text_is_refused(bus: Home, luna: FakeHolder) -> None:
     (hello,) = bus.events("--type", "agent.hello")
 
     refused = run_as_person(bus, "redact", str(hello["seq"]))
@@ -178,7 +178,7 @@ def test_an_event_without_a_text_is_refused(bus: Home, luna: FakeHolder) -> None
     assert "has no text that can be removed" in refused.err
 
 
-def test_the_doctor_names_typed_lines_and_keys_that_look_like_secrets(bus: Home, luna: FakeHolder) -> None:
+def test_doctor_names_typed_lines_and_keys_that_look_like_secrets(bus: Home, luna: FakeHolder) -> None:
     def type_them() -> None:
         luna.answer(luna.offered(), evidence="Welcome\nPassword:")
 
@@ -199,7 +199,7 @@ def test_the_doctor_names_typed_lines_and_keys_that_look_like_secrets(bus: Home,
 
 
 def kill_between_record_and_removal(home: Home, reference: object) -> None:
-    """Kill client and daemon when it is recorded that a text is removed, and its bytes are still there.
+    """Kill client and daemon after the removal is recorded, while the bytes still exist.
 
     A program that reads the log meanwhile makes the removal wait at its last step.
     """
@@ -220,9 +220,7 @@ def kill_between_record_and_removal(home: Home, reference: object) -> None:
         person.join()
 
 
-def test_a_removal_that_a_crash_has_cut_short_is_finished_at_the_next_start(
-    bus: Home, luna: FakeHolder
-) -> None:
+def test_removal_interrupted_by_a_crash_is_finished_at_the_next_start(bus: Home, luna: FakeHolder) -> None:
     large = f"{SECRET} " + "x" * 70_000
     path = bus.spare_path()
     path.write_text(large)
@@ -239,7 +237,7 @@ def test_a_removal_that_a_crash_has_cut_short_is_finished_at_the_next_start(
     assert record["payload"]["event"] == seq
 
 
-def test_a_task_is_removed_from_the_state_too_after_a_crash(bus: Home, nova: Shell) -> None:
+def test_task_is_also_removed_from_the_state_after_a_crash(bus: Home, nova: Shell) -> None:
     task = nova.pal("task", "create", SECRET, "--json").json
     kill_between_record_and_removal(bus, task["seq"])
     assert files_with(bus, SECRET)
@@ -263,7 +261,7 @@ def as_script(bus: Home, nova: Shell, *words: str) -> Result:
 
 
 @pytest.mark.parametrize("act", [as_person, as_agent, as_script])
-def test_a_repeat_of_a_redacted_message_gives_it_and_writes_nothing(
+def test_repeat_of_a_redacted_message_returns_it_and_writes_nothing(
     bus: Home, luna: FakeHolder, nova: Shell, act: Callable[..., Result]
 ) -> None:
     words = ("send", "@luna", "--id", OWN_ID, "--json", "--", SECRET)
@@ -283,7 +281,7 @@ def test_a_repeat_of_a_redacted_message_gives_it_and_writes_nothing(
     assert files_with(bus, SECRET) == []
 
 
-def test_another_sender_with_the_same_id_sends_another_message(
+def test_different_sender_with_the_same_id_sends_another_message(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     words = ("send", "@luna", "--id", OWN_ID, "--json", "--", SECRET)
@@ -299,7 +297,7 @@ def test_another_sender_with_the_same_id_sends_another_message(
 
 @pytest.mark.parametrize("own", [(), ("--id", OWN_ID)])
 @pytest.mark.parametrize("bundle", [(), ("--title", f"title {SECRET}")])
-def test_a_client_that_repeats_its_request_at_the_next_daemon_writes_nothing(
+def test_request_repeated_at_the_next_daemon_writes_nothing(
     bus: Home, luna: FakeHolder, own: tuple[str, ...], bundle: tuple[str, ...]
 ) -> None:
     def ask() -> object:
@@ -319,7 +317,7 @@ def test_a_client_that_repeats_its_request_at_the_next_daemon_writes_nothing(
     assert files_with(bus, SECRET) == []
 
 
-async def test_a_program_that_repeats_its_message_or_envelope_gets_the_redacted_one(
+async def test_program_that_repeats_a_message_or_envelope_gets_the_redacted_one(
     bus: Home, luna: FakeHolder
 ) -> None:
     envelope = Envelope(
@@ -331,14 +329,14 @@ async def test_a_program_that_repeats_its_message_or_envelope_gets_the_redacted_
         await asyncio.to_thread(redact, bus, sent.seq)
         await asyncio.to_thread(redact, bus, put.seq)
 
-        await asyncio.to_thread(bus.kill)  # What it repeats goes to another daemon.
+        await asyncio.to_thread(bus.kill)  # The repeats go to another daemon.
 
         assert (await orion.send("@luna", SECRET, id=OWN_ID)).seq == sent.seq
         assert (await orion.put(envelope)).seq == put.seq
         assert files_with(bus, SECRET) == []
 
 
-def test_the_files_that_a_repair_has_kept_are_named(bus: Home, luna: FakeHolder) -> None:
+def test_files_that_a_repair_has_kept_are_named(bus: Home, luna: FakeHolder) -> None:
     seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
     bus.ok("down")
     kept = bus.path / "damaged-1"

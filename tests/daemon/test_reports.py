@@ -1,4 +1,4 @@
-"""The last report of a holder that no daemon heard: the next one takes it up."""
+"""The exit report of a holder that found no daemon: the next daemon reads it."""
 
 import hashlib
 import signal
@@ -29,7 +29,7 @@ def home() -> Iterator[Home]:
                 end_process(pid, 9)
 
 
-def test_a_new_daemon_hears_how_an_agent_ended_while_there_was_none(home: Home) -> None:
+def test_new_daemon_learns_how_an_agent_ended_while_none_ran(home: Home) -> None:
     home.ok("run", "--detach", "--name", "luna", "--", PYTHON, "-I", str(PROGRAMS / "lines.py"))
     pid = home.ok("status", "luna", "--json").json["pid"]
     home.ok("down")
@@ -44,7 +44,7 @@ def test_a_new_daemon_hears_how_an_agent_ended_while_there_was_none(home: Home) 
     assert bye["payload"]["reason"] == "killed by SIGKILL"
 
 
-def test_a_report_with_another_secret_is_not_believed(home: Home) -> None:
+def test_report_with_a_wrong_secret_is_ignored(home: Home) -> None:
     home.ok("run", "--detach", "--name", "luna", "--", PYTHON, "-I", str(PROGRAMS / "lines.py"))
     home.ok("down")
     write_report(str(home.path), Report(name="luna", secret=hashlib.md5(b"x").hexdigest(), reason="lies"))
@@ -61,7 +61,7 @@ def test_a_report_with_another_secret_is_not_believed(home: Home) -> None:
     assert [agent["name"] for agent in home.ok("list", "--json").lines] == ["luna"]
 
 
-def test_a_report_says_what_became_of_the_mail_of_a_sub_agent(home: Home) -> None:
+def test_report_contains_the_delivery_outcomes_of_a_sub_agent(home: Home) -> None:
     with FakeHolder(home) as holder:
         holder.hold(ticket_of(words_of(home, "run", "--name", "luna", "--", "bash")))
         child = holder.ok("sub_begin", key="t1", type="reviewer")["name"]

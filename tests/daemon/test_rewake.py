@@ -1,4 +1,4 @@
-"""What waits to wake a session, with real daemons: it says something once, and it is never in the way."""
+"""The rewake process that wakes a session, with real daemons: it prints once and never blocks the harness."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ WAKES = 2
 
 @pytest.fixture
 def nova(bus: Home) -> Shell:
-    """A session of Claude Code at rest, as far as the bus can see."""
+    """A process that the bus takes for an idle session of Claude Code."""
     shell = bus.shell()
     shell.ok("join", "--name", "nova", "--harness", "claude")
     hook(shell, "SessionStart", source="startup")
@@ -35,7 +35,7 @@ def hook(shell: Shell, event: str, **fields: str) -> None:
 
 
 def waiting(bus: Home, event: str = "Stop", source: str = "") -> "subprocess.Popen[bytes]":
-    """Have something wait for nova, as a hook would leave it, and wait until it can wake."""
+    """Start a rewake process for nova, as a hook would, and wait until it can wake."""
     before = bus.ok("status", "nova", "--json").json.get("gates")
     process = bus.start("rewake", event, "--as", "nova", env=TERMINAL, stdin=subprocess.PIPE)
     assert process.stdin is not None
@@ -66,7 +66,9 @@ def is_unconfirmed(home: Home, place: int) -> bool:
     return bool(line.get("unconfirmed"))
 
 
-def test_it_says_what_comes_and_ends_so_that_the_session_wakes(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_rewake_prints_the_new_message_and_exits_to_wake_the_session(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
     process = waiting(bus)
 
     place = send(luna, "--intent", "request", "--", "first\nsecond line")
@@ -78,7 +80,7 @@ def test_it_says_what_comes_and_ends_so_that_the_session_wakes(bus: Home, nova: 
     assert receipt(bus, place) == ("submitted", "native")
 
 
-def test_while_the_session_works_it_says_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_rewake_is_silent_while_the_session_works(bus: Home, nova: Shell, luna: Shell) -> None:
     process = waiting(bus)
     hook(nova, "UserPromptSubmit", prompt="go")
     place = send(luna, "--", "at work?")
@@ -89,7 +91,7 @@ def test_while_the_session_works_it_says_nothing(bus: Home, nova: Shell, luna: S
     assert process.wait(LIMIT_S) == WAKES
 
 
-def test_beside_a_monitor_it_has_nothing_to_do(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_rewake_next_to_a_monitor_exits_at_once(bus: Home, nova: Shell, luna: Shell) -> None:
     monitor = bus.start("monitor", "--as", "nova")
     wait_until(lambda: is_native(bus))
 
@@ -101,7 +103,7 @@ def test_beside_a_monitor_it_has_nothing_to_do(bus: Home, nova: Shell, luna: She
     assert monitor.stdout.readline().decode() == f"[new message #{place}] luna → nova: hello\n"
 
 
-def test_it_ends_when_a_monitor_comes_up(bus: Home, nova: Shell) -> None:
+def test_rewake_ends_when_a_monitor_starts(bus: Home, nova: Shell) -> None:
     process = waiting(bus, "SessionStart", "startup")
 
     bus.start("monitor", "--as", "nova")
@@ -110,7 +112,7 @@ def test_it_ends_when_a_monitor_comes_up(bus: Home, nova: Shell) -> None:
     assert process.returncode == 0
 
 
-def test_a_newer_one_takes_its_place(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_newer_rewake_replaces_the_older_one(bus: Home, nova: Shell, luna: Shell) -> None:
     first = waiting(bus)
 
     second = waiting(bus)
@@ -122,7 +124,7 @@ def test_a_newer_one_takes_its_place(bus: Home, nova: Shell, luna: Shell) -> Non
 
 
 @pytest.mark.parametrize("event", ["SessionEnd", "leave"])
-def test_it_ends_with_the_session(bus: Home, nova: Shell, event: str) -> None:
+def test_rewake_ends_with_the_session(bus: Home, nova: Shell, event: str) -> None:
     process = waiting(bus)
 
     if event == "leave":
@@ -134,7 +136,7 @@ def test_it_ends_with_the_session(bus: Home, nova: Shell, event: str) -> None:
     assert process.returncode == 0
 
 
-def test_it_goes_on_with_the_next_daemon(bus: Home, nova: Shell, luna: Shell) -> None:
+def test_rewake_continues_with_the_next_daemon(bus: Home, nova: Shell, luna: Shell) -> None:
     process = waiting(bus)
     bus.kill(signal.SIGKILL)
     bus.ok("up")
@@ -149,15 +151,13 @@ def test_it_goes_on_with_the_next_daemon(bus: Home, nova: Shell, luna: Shell) ->
     )
 
 
-def test_one_that_is_killed_with_something_to_say_holds_nothing_up(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_killed_rewake_does_not_block_later_messages(bus: Home, nova: Shell, luna: Shell) -> None:
     with ThinWire(bus.path) as doomed:
         doomed.ask("rewake", "Stop", "--as", "nova")
         doomed.output()
         doomed.acknowledge()
         lost = send(luna, "--", "said to nobody")
-        _, text = doomed.output()  # it was handed this, and is gone before it has written it out
+        _, text = doomed.output()  # it received this message and ended before it has written it out
     assert b"said to nobody" in text
 
     again = waiting(bus)
@@ -180,7 +180,7 @@ def test_one_that_is_killed_with_something_to_say_holds_nothing_up(
 
 
 @pytest.mark.parametrize("words", [("rewake", "Stop"), ("rewake", "Stop", "--as", "luna"), ("rewake",)])
-def test_for_whoever_has_no_session_it_ends_at_once(bus: Home, luna: Shell, words: tuple[str, ...]) -> None:
+def test_rewake_without_a_session_ends_at_once(bus: Home, luna: Shell, words: tuple[str, ...]) -> None:
     result = bus.pal(*words, content=b"no json", env=TERMINAL)
 
     assert (result.status, result.out, result.err) == (0, "", "")

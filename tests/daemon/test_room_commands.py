@@ -51,7 +51,7 @@ def set_up(home: Home, settings: Mapping[str, str]) -> tuple[Worker, Worker]:
 
 @pytest.fixture
 def pair(home: Home) -> tuple[Worker, Worker]:
-    """Luna and nova, in one room; having joined counts as waiting however long a test takes."""
+    """The members luna and nova in one room; joining counts as waiting however long a test takes."""
     return set_up(home, {"PALAVER_ROOM_WAITER_GRACE_S": "600"})
 
 
@@ -72,7 +72,7 @@ def room_of(worker: Worker) -> str:
 # Rooms
 
 
-def test_who_works_in_a_folder_is_in_its_room_from_wherever_in_it(luna: Worker, nova: Worker) -> None:
+def test_agent_in_any_subfolder_joins_the_room_of_the_workspace(luna: Worker, nova: Worker) -> None:
     sub = nova.folder / "src"
     sub.mkdir()
     nova.folder = sub
@@ -85,7 +85,7 @@ def test_who_works_in_a_folder_is_in_its_room_from_wherever_in_it(luna: Worker, 
     assert said == [f"you are in {room_of(luna)}, the room of {luna.folder}", "members: luna, nova"]
 
 
-def test_a_room_inside_another_is_opened_only_when_that_is_said(luna: Worker) -> None:
+def test_nested_room_is_opened_only_with_new(luna: Worker) -> None:
     part = luna.folder / "part"
     part.mkdir()
     (part / "pyproject.toml").touch()
@@ -100,13 +100,13 @@ def test_a_room_inside_another_is_opened_only_when_that_is_said(luna: Worker) ->
     assert [room["canonical_path"] for room in around] == [str(part), str(luna.folder)]
 
 
-def test_the_home_folder_has_no_room(home: Home, luna: Worker) -> None:
+def test_home_folder_has_no_room(home: Home, luna: Worker) -> None:
     refused = luna.pal("room", "join", str(home.path.parent), "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "not_a_place")
 
 
-def test_the_home_folder_of_the_caller_has_no_room_whatever_that_of_the_daemon_is(luna: Worker) -> None:
+def test_home_folder_of_the_caller_has_no_room(luna: Worker) -> None:
     own = luna.folder.parent / "own"
     (own / "project").mkdir(parents=True)
     (own / "package.json").touch()
@@ -118,9 +118,7 @@ def test_the_home_folder_of_the_caller_has_no_room_whatever_that_of_the_daemon_i
     assert joined.json["canonical_path"] == str(own / "project")
 
 
-def test_a_command_without_a_room_means_the_one_here_and_says_so_when_there_is_none(
-    home: Home, luna: Worker
-) -> None:
+def test_command_without_a_room_uses_the_room_here_or_is_refused(home: Home, luna: Worker) -> None:
     elsewhere = home.path.parent / "elsewhere"
     elsewhere.mkdir()
 
@@ -133,7 +131,7 @@ def test_a_command_without_a_room_means_the_one_here_and_says_so_when_there_is_n
     assert (both.status, both.error["error"]) == (2, "usage")
 
 
-def test_a_room_is_named_by_a_path_too(pair: tuple[Worker, Worker]) -> None:
+def test_room_can_be_named_by_a_path(pair: tuple[Worker, Worker]) -> None:
     luna, nova = pair
     inner = luna.folder / "src"
     inner.mkdir()
@@ -162,7 +160,7 @@ def test_events_of_a_room_are_found_by_its_path(luna: Worker, nova: Worker) -> N
     assert {event["payload"]["room"] for event in here} == {room_of(luna)}
 
 
-def test_a_member_is_meant_by_its_harness_alone(home: Home, luna: Worker) -> None:
+def test_member_can_be_addressed_by_its_harness(home: Home, luna: Worker) -> None:
     shell = home.shell()
     shell.ok("join", "--name", "rosa", "--harness", "codex")
     shell.ok("room", "join", str(luna.folder))
@@ -172,14 +170,14 @@ def test_a_member_is_meant_by_its_harness_alone(home: Home, luna: Worker) -> Non
     assert shell.ok("recv", "--json").json["text"] == "is the parser yours?"
 
 
-def test_a_room_that_never_was_is_not_found_and_the_nearest_are_named(luna: Worker) -> None:
+def test_unknown_room_is_not_found_and_the_nearest_are_named(luna: Worker) -> None:
     refused = luna.pal("events", "--room", "tolk", "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "room_not_found")
     assert room_of(luna) in refused.error["message"]
 
 
-def test_waiting_for_the_stick_shows_what_was_said_meanwhile(pair: tuple[Worker, Worker]) -> None:
+def test_waiting_for_the_stick_shows_messages_sent_meanwhile(pair: tuple[Worker, Worker]) -> None:
     luna, nova = pair
     luna.ok("send", "--room", "talk", "nova", "--", "look at\nthe parser")
 
@@ -192,7 +190,7 @@ def test_waiting_for_the_stick_shows_what_was_said_meanwhile(pair: tuple[Worker,
     assert (alone.status, alone.error["error"]) == (2, "usage")
 
 
-def test_new_opens_a_room_at_the_very_folder(luna: Worker) -> None:
+def test_new_opens_a_room_at_the_exact_folder(luna: Worker) -> None:
     part = luna.folder / "services"
     part.mkdir()
 
@@ -224,7 +222,7 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
     assert luna.ok("room", "join", "--json").json["room_id"] == f"{room}-2"
 
 
-def test_who_leaves_is_a_member_no_longer(luna: Worker, nova: Worker) -> None:
+def test_agent_that_leaves_is_not_a_member_any_more(luna: Worker, nova: Worker) -> None:
     room = room_of(luna)
 
     left = nova.ok("room", "leave").out
@@ -235,7 +233,7 @@ def test_who_leaves_is_a_member_no_longer(luna: Worker, nova: Worker) -> None:
     assert [one["agent_id"] for one in luna.ok("room", "state", "--json").json["members"]] == ["luna"]
 
 
-def test_a_member_that_is_there_is_removed_only_by_force_of_a_person(
+def test_present_member_is_removed_only_by_a_person_with_force(
     home: Home, luna: Worker, nova: Worker
 ) -> None:
     nova.ok("stick", "claim")
@@ -254,7 +252,7 @@ def test_a_member_that_is_there_is_removed_only_by_force_of_a_person(
 # The stick
 
 
-def test_a_turn_goes_round_with_its_hand_over(luna: Worker, nova: Worker) -> None:
+def test_released_turn_passes_to_the_waiting_member_with_its_handoff(luna: Worker, nova: Worker) -> None:
     room = room_of(luna)
     claimed = luna.ok("stick", "claim").out.splitlines()
     waiting = nova.begin("stick", "wait")
@@ -278,7 +276,7 @@ def test_a_turn_goes_round_with_its_hand_over(luna: Worker, nova: Worker) -> Non
 
 
 def until_nova_waits(luna: Worker) -> None:
-    """Wait until the room says that nova waits."""
+    """Wait until the room shows that nova waits."""
 
     def is_waiting() -> bool:
         members = luna.ok("room", "state", "--json").json["members"]
@@ -287,7 +285,7 @@ def until_nova_waits(luna: Worker) -> None:
     wait_until(is_waiting)
 
 
-def test_the_stick_is_passed_by_name_and_programs_get_all_of_it(luna: Worker, nova: Worker) -> None:
+def test_stick_is_passed_by_name_and_json_contains_all_fields(luna: Worker, nova: Worker) -> None:
     luna.ok("stick", "claim")
     handoff = {"status": "s", "next_action": "n", "mood": ["good"]}
 
@@ -299,7 +297,7 @@ def test_the_stick_is_passed_by_name_and_programs_get_all_of_it(luna: Worker, no
     assert (turn["handoff"], turn["from_agent_id"]) == (handoff, "luna")
 
 
-def test_turn_and_lease_may_be_said_outright(luna: Worker) -> None:
+def test_turn_and_lease_can_be_given_explicitly(luna: Worker) -> None:
     turn = luna.ok("stick", "claim", "--json").json
     lease = turn["lease_id"]
 
@@ -312,10 +310,10 @@ def test_turn_and_lease_may_be_said_outright(luna: Worker) -> None:
 
     assert beaten.startswith("your lease runs until ")
     assert (other_turn, other_lease) == ("turn_mismatch", "stale_lease")
-    assert released == "the stick waits for nova\n"  # It joined a moment ago: that is waiting, too.
+    assert released == "the stick waits for nova\n"  # It has just joined, and that counts as waiting.
 
 
-def test_only_the_holder_gives_the_stick_on(luna: Worker, nova: Worker) -> None:
+def test_only_the_owner_can_pass_the_stick(luna: Worker, nova: Worker) -> None:
     nobody = luna.pal("stick", "heartbeat", "--json").error["error"]
     luna.ok("stick", "claim")
 
@@ -336,7 +334,7 @@ def test_only_the_holder_gives_the_stick_on(luna: Worker, nova: Worker) -> None:
         (["--handoff", "{}", "--status", "s"], 2, "usage", None),
     ],
 )
-def test_a_hand_over_that_is_none_is_refused_by_its_field_and_the_turn_goes_on(
+def test_invalid_handoff_is_refused_by_field_and_the_turn_continues(
     luna: Worker, words: list[str], status: int, code: str, field: str | None
 ) -> None:
     luna.ok("stick", "claim")
@@ -348,7 +346,7 @@ def test_a_hand_over_that_is_none_is_refused_by_its_field_and_the_turn_goes_on(
     assert luna.ok("room", "state", "--json").json["owner_agent_id"] == "luna"
 
 
-def test_a_wait_in_vain_ends_with_status_3_and_says_who_holds_the_stick(luna: Worker, nova: Worker) -> None:
+def test_wait_without_a_result_ends_with_status_3_and_names_the_owner(luna: Worker, nova: Worker) -> None:
     luna.ok("stick", "claim")
 
     waited = nova.pal("stick", "wait", "--timeout", "50ms")
@@ -361,10 +359,10 @@ def test_a_wait_in_vain_ends_with_status_3_and_says_who_holds_the_stick(luna: Wo
     assert badly.status == 2
 
 
-def test_who_is_parked_is_passed_by_until_it_is_meant(luna: Worker, nova: Worker) -> None:
+def test_parked_member_is_skipped_until_the_stick_is_passed_to_it(luna: Worker, nova: Worker) -> None:
     nova.ok("stick", "claim")
     nova.ok("stick", "release", *HANDOFF)
-    luna.ok("room", "leave")  # What was reserved for it lies free again, and the hand-over with it.
+    luna.ok("room", "leave")  # The stick reserved for it is free again, with its handoff.
     in_vain = nova.pal("stick", "wait", "--park", "--timeout", "50ms")
     luna.ok("room", "join")
     parked = nova.begin("stick", "wait", "--park", "--json")
@@ -377,7 +375,7 @@ def test_who_is_parked_is_passed_by_until_it_is_meant(luna: Worker, nova: Worker
     assert parked.end().json["reason"] == "direct_pass"
 
 
-def test_who_is_parked_hears_once_of_a_hand_over_that_waits(luna: Worker, nova: Worker) -> None:
+def test_parked_member_is_notified_once_of_a_waiting_handoff(luna: Worker, nova: Worker) -> None:
     nova.ok("room", "leave")
     luna.ok("stick", "claim")
     luna.ok("stick", "release", *HANDOFF)
@@ -391,7 +389,7 @@ def test_who_is_parked_hears_once_of_a_hand_over_that_waits(luna: Worker, nova: 
     assert "hint" not in second.json
 
 
-def test_alone_one_need_not_take_the_stick(luna: Worker, nova: Worker) -> None:
+def test_no_solo_option_does_not_claim_the_stick_alone(luna: Worker, nova: Worker) -> None:
     nova.ok("room", "leave")
 
     alone = luna.pal("stick", "claim", "--no-solo", "--json")
@@ -401,7 +399,7 @@ def test_alone_one_need_not_take_the_stick(luna: Worker, nova: Worker) -> None:
     assert anyway.json["status"] == "your_turn"
 
 
-def test_a_closed_room_ends_a_wait(home: Home, luna: Worker, nova: Worker) -> None:
+def test_closed_room_ends_a_wait(home: Home, luna: Worker, nova: Worker) -> None:
     luna.ok("stick", "claim")
     waiting = nova.begin("stick", "wait")
     until_nova_waits(luna)
@@ -414,7 +412,7 @@ def test_a_closed_room_ends_a_wait(home: Home, luna: Worker, nova: Worker) -> No
     assert ended.err == f"pal: {room} is closed; 'pal room join' opens a new room\n"
 
 
-def test_a_wait_goes_on_when_the_bus_is_killed(home: Home, luna: Worker, nova: Worker) -> None:
+def test_wait_continues_when_the_bus_is_killed(home: Home, luna: Worker, nova: Worker) -> None:
     luna.ok("stick", "claim")
     waiting = nova.begin("stick", "wait", "--json")
     until_nova_waits(luna)
@@ -426,7 +424,7 @@ def test_a_wait_goes_on_when_the_bus_is_killed(home: Home, luna: Worker, nova: W
     assert waiting.end().json["turn_id"] == 2
 
 
-def test_a_request_that_is_repeated_after_a_crash_is_done_once_and_answered_the_same(
+def test_repeated_stick_request_runs_once_and_has_the_same_result(
     home: Home, luna: Worker, nova: Worker
 ) -> None:
     room, release = room_of(luna), ("stick", "release", *HANDOFF, "--as", "luna", "--json")
@@ -448,7 +446,7 @@ def test_a_request_that_is_repeated_after_a_crash_is_done_once_and_answered_the_
     assert [types.count(type_) for type_ in ("claim", "release")] == [2, 1]
 
 
-def test_a_takeover_says_why_and_a_live_holder_keeps_the_stick(
+def test_takeover_needs_a_reason_and_a_live_owner_keeps_the_stick(
     home: Home, luna: Worker, nova: Worker
 ) -> None:
     luna.ok("stick", "claim")
@@ -465,7 +463,7 @@ def test_a_takeover_says_why_and_a_live_holder_keeps_the_stick(
     assert taken.out.splitlines()[0] == f"it is your turn: turn 2 in {room_of(luna)}, taken from luna"
 
 
-def test_a_lease_that_is_over_ends_a_wait_and_the_stick_is_taken_over(home: Home) -> None:
+def test_expired_lease_ends_a_wait_and_allows_a_takeover(home: Home) -> None:
     luna, nova = set_up(home, {"PALAVER_ROOM_LEASE_S": "1"})
     luna.ok("stick", "claim")
 
@@ -479,7 +477,7 @@ def test_a_lease_that_is_over_ends_a_wait_and_the_stick_is_taken_over(home: Home
     assert (taken["status"], taken["reason"], taken["revoked"]) == ("your_turn", "owner_timeout", "luna")
 
 
-def test_a_holder_that_is_idle_can_be_taken_over_and_does_not_end_a_wait(home: Home) -> None:
+def test_idle_owner_can_be_taken_over_and_does_not_end_a_wait(home: Home) -> None:
     luna, nova = set_up(home, {"PALAVER_ROOM_OWNER_IDLE_S": "1"})
     luna.ok("stick", "claim")
     luna.ok("status", "set", "idle")
@@ -496,7 +494,7 @@ def test_a_holder_that_is_idle_can_be_taken_over_and_does_not_end_a_wait(home: H
     )
 
 
-def test_the_stick_of_one_who_is_surely_gone_is_handed_on(home: Home) -> None:
+def test_stick_of_an_exited_owner_passes_to_the_waiting_member(home: Home) -> None:
     luna, nova = set_up(home, {"PALAVER_ROOM_HEARTBEAT_S": "1"})
     luna.ok("stick", "claim")
     waiting = nova.begin("stick", "wait", "--json")
@@ -508,10 +506,10 @@ def test_the_stick_of_one_who_is_surely_gone_is_handed_on(home: Home) -> None:
     assert (turn["status"], turn["turn_id"], turn["handoff"]) == ("your_turn", 2, None)
 
 
-# Notes and talk
+# Notes and messages
 
 
-def test_a_note_stays_until_it_is_resolved(luna: Worker, nova: Worker) -> None:
+def test_note_stays_until_it_is_resolved(luna: Worker, nova: Worker) -> None:
     room = room_of(luna)
     added = luna.ok("note", "add", "no libpq; use the wheel", "--turn", "0").out
     word = added.split()[1]
@@ -549,15 +547,13 @@ def test_notes_are_read_page_by_page(luna: Worker) -> None:
         (["list", "--after", "nothing"], "", 1, "invalid_cursor"),
     ],
 )
-def test_a_note_that_cannot_be_is_refused(
-    luna: Worker, words: list[str], feed: str, status: int, code: str
-) -> None:
+def test_invalid_note_is_refused(luna: Worker, words: list[str], feed: str, status: int, code: str) -> None:
     refused = luna.pal("note", *words, "--json", feed=feed)
 
     assert (refused.status, refused.error["error"]) == (status, code)
 
 
-def test_a_text_that_is_none_is_refused(luna: Worker) -> None:
+def test_note_that_is_not_utf8_is_refused(luna: Worker) -> None:
     job = luna.shell.begin_script(f"cd {luna.folder} && printf '\\377' | pal note add --stdin --json")
 
     refused = job.end()
@@ -565,7 +561,9 @@ def test_a_text_that_is_none_is_refused(luna: Worker) -> None:
     assert (refused.status, refused.error["error"]) == (1, "bad_request")
 
 
-def test_a_word_to_the_room_is_for_those_in_the_room_here(home: Home, luna: Worker, nova: Worker) -> None:
+def test_message_to_the_room_goes_to_the_members_of_the_room_here(
+    home: Home, luna: Worker, nova: Worker
+) -> None:
     other = home.path.parent / "other"
     other.mkdir()
     luna.ok("room", "join", str(other))
@@ -578,7 +576,7 @@ def test_a_word_to_the_room_is_for_those_in_the_room_here(home: Home, luna: Work
     assert [(one["text"], one["room"]) for one in mail] == [("hello", room_of(nova)), ("you", room_of(nova))]
 
 
-def test_from_another_folder_a_command_without_a_room_means_the_only_one_that_one_is_in(
+def test_outside_a_room_a_command_uses_the_only_room_of_the_caller(
     home: Home, luna: Worker, nova: Worker
 ) -> None:
     room, nova.folder = room_of(nova), home.path.parent
@@ -598,7 +596,7 @@ def test_from_another_folder_a_command_without_a_room_means_the_only_one_that_on
     assert home.texts() == ["hello"]
 
 
-def test_from_another_folder_one_who_is_in_several_rooms_or_in_none_is_told_so(
+def test_outside_a_room_a_caller_with_several_or_no_rooms_is_refused(
     home: Home, luna: Worker, nova: Worker
 ) -> None:
     other = home.path.parent / "other"
@@ -618,7 +616,7 @@ def test_from_another_folder_one_who_is_in_several_rooms_or_in_none_is_told_so(
     assert home.texts() == []
 
 
-def test_completion_offers_rooms_and_notes(luna: Worker) -> None:
+def test_completion_lists_rooms_and_notes(luna: Worker) -> None:
     word = luna.ok("note", "add", "beware").out.split()[1]
 
     rooms = luna.ok("__complete", "--", "stick", "wait", "--room", "").out.splitlines()
@@ -628,5 +626,5 @@ def test_completion_offers_rooms_and_notes(luna: Worker) -> None:
     assert notes == [f"{word}\tbeware"]
 
 
-def test_help_for_talk_in_rooms_says_that_routing_is_not_privacy(luna: Worker) -> None:
+def test_help_for_messages_in_rooms_says_that_routing_is_not_privacy(luna: Worker) -> None:
     assert "Routing is not privacy" in " ".join(luna.ok("send", "--help").out.split())

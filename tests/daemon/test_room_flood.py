@@ -1,4 +1,4 @@
-"""A thousand events and more a second into one room, and twenty who follow: nothing lost, nothing twice."""
+"""More than a thousand events a second in one room, with twenty followers: nothing lost, nothing twice."""
 
 from tests.daemon.crew import Crew
 from tests.daemon.flood import flood
@@ -7,7 +7,7 @@ from tests.daemon.stage import Home
 EVENTS = 3000
 
 
-async def test_twenty_followers_are_given_everything_once_and_in_order(bus: Home) -> None:
+async def test_twenty_followers_receive_every_event_once_and_in_order(bus: Home) -> None:
     folder = Crew(bus).folder
 
     sent, seen, _ = await flood(bus.client, bus.path, folder, count=EVENTS, commands=8, lines=6, waits=6)

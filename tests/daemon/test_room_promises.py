@@ -1,4 +1,4 @@
-"""What rooms promise however often and from wherever they are asked, with real processes."""
+"""Guarantees of rooms under many repeated requests from many callers, with real processes."""
 
 import asyncio
 import json
@@ -25,9 +25,7 @@ def crew(bus: Home) -> Crew:
 # Waiting for events
 
 
-async def test_ten_thousand_waits_for_events_leave_the_log_and_the_next_turn_as_they_were(
-    bus: Home, crew: Crew
-) -> None:
+async def test_ten_thousand_waits_for_events_change_neither_log_nor_next_turn(bus: Home, crew: Crew) -> None:
     luna, nova = crew.member("luna", "codex"), crew.member("nova", "claude")
     luna.claim()
     waiting = nova.beside("stick", "wait", "--json")
@@ -45,7 +43,7 @@ async def test_ten_thousand_waits_for_events_leave_the_log_and_the_next_turn_as_
     assert state["cursor_event_seq"] == before
     assert [member["agent_id"] for member in state["members"] if member["waiting"]] == ["nova"]
     released = luna.ok("stick", "release", *HANDOFF, "--json").json
-    assert released["reserved_for"] == "nova"  # And not looker, who only looked.
+    assert released["reserved_for"] == "nova"  # Not `looker`, which only waited for events.
     assert waiting.end().json["status"] == "your_turn"
 
 
@@ -64,7 +62,7 @@ class Conversation:
         self.resume()
 
     def resume(self) -> None:
-        """Go on in a new process, in the folder; the one before may be gone."""
+        """Continue in a new process, in the folder; the previous process may have ended."""
         self.process = self._crew.home.shell()
         self.process.begin_script(f"cd {self._crew.folder}").end()
         self.ok("join", "--name", "luna")
@@ -108,7 +106,7 @@ async def test_reconnects_of_the_sdk_and_of_mcp_are_one_join_each(bus: Home, cre
     assert [event.sender for event in joins] == ["luna", "nova"]
 
 
-# Places
+# Workspaces
 
 
 @pytest.fixture
@@ -117,7 +115,7 @@ def luna(bus: Home) -> Agent:
 
 
 def joined(agent: Agent, path: Path) -> tuple[str, str]:
-    """Join the room of a path; give it and where it is."""
+    """Join the room of a path. Return the room and its workspace."""
     found = agent.ok("room", "join", str(path), "--json").json
     return found["room_id"], found["canonical_path"]
 
@@ -140,7 +138,7 @@ def checkout(bus: Home) -> Path:
     return folder
 
 
-def test_a_worktree_shares_the_room_of_its_main_checkout(luna: Agent, checkout: Path) -> None:
+def test_worktree_shares_the_room_of_its_main_checkout(luna: Agent, checkout: Path) -> None:
     tree = checkout.parent / "shop-fix"
     git(checkout, "worktree", "add", str(tree))
     (tree / "deep").mkdir()
@@ -150,7 +148,7 @@ def test_a_worktree_shares_the_room_of_its_main_checkout(luna: Agent, checkout: 
     assert rooms == {(joined(luna, checkout)[0], str(checkout))}
 
 
-def test_a_submodule_has_its_own_room(luna: Agent, checkout: Path) -> None:
+def test_submodule_has_its_own_room(luna: Agent, checkout: Path) -> None:
     part = checkout.parent / "part"
     part.mkdir()
     git(part, "init")
@@ -160,7 +158,7 @@ def test_a_submodule_has_its_own_room(luna: Agent, checkout: Path) -> None:
     assert joined(luna, checkout / "part")[1] == str(checkout / "part")
 
 
-def test_a_link_leads_to_the_room_of_what_it_means(luna: Agent, checkout: Path) -> None:
+def test_symlink_leads_to_the_room_of_its_target(luna: Agent, checkout: Path) -> None:
     link = checkout.parent / "link"
     link.symlink_to(checkout, target_is_directory=True)
     (checkout.parent / "loop").symlink_to(checkout.parent / "loop")
@@ -171,13 +169,11 @@ def test_a_link_leads_to_the_room_of_what_it_means(luna: Agent, checkout: Path) 
     assert json.loads(refused.err)["error"] != "unavailable"
 
 
-def test_a_folder_under_the_home_has_a_room_and_the_home_and_all_above_have_none(
-    bus: Home, luna: Agent
-) -> None:
+def test_folder_under_the_home_has_a_room_but_not_the_home_itself(bus: Home, luna: Agent) -> None:
     home = bus.path.parent
     plain = home / "notes" / "today"
     plain.mkdir(parents=True)
-    (home / "Makefile").touch()  # A mark in the home makes it no project of everything in it.
+    (home / "Makefile").touch()  # A marker file in the home does not make the home a workspace.
     (home / "back").symlink_to(home)
 
     room, path = joined(luna, plain)
@@ -187,9 +183,7 @@ def test_a_folder_under_the_home_has_a_room_and_the_home_and_all_above_have_none
     assert [one.error["error"] for one in refused] == ["not_a_place"] * 3
 
 
-def test_the_same_name_at_two_places_is_two_rooms_and_the_short_name_alone_is_none(
-    bus: Home, luna: Agent
-) -> None:
+def test_same_folder_name_in_two_locations_is_two_rooms_and_ambiguous(bus: Home, luna: Agent) -> None:
     folders = [bus.path.parent / owner / "shop" for owner in ("ann", "bob")]
     for folder in folders:
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Rooms with real processes: places, turns that end with their holder, restarts, and mail to oneself."""
+"""Rooms with real processes: workspaces, turns that end with their owner, restarts, and mail to oneself."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ HANDOFF = ("--status", "tests pass", "--next", "review")
 
 @pytest.fixture
 def quick(home: Home) -> Home:
-    """A bus on which nobody waits for those who are gone."""
+    """A bus without a grace period for exited owners."""
     home.path.mkdir(mode=0o700)
     (home.path / "config.toml").write_text("room_heartbeat_s = 0\nroom_waiter_grace_s = 60\n")
     home.ok("up")
@@ -41,7 +41,7 @@ def work(home: Home) -> Path:
 
 
 def agent(home: Home, name: str, work: Path) -> Shell:
-    """A shell that is somebody, and in the room."""
+    """Return a shell with an agent that is a member of the room."""
     shell = home.shell()
     shell.ok("join", "--name", name)
     shell.ok("room", "join", str(work))
@@ -57,9 +57,7 @@ def room_id(home: Home) -> str:
     return str(room["room_id"])
 
 
-def test_a_worktree_a_symlink_and_a_folder_inside_are_one_room_and_home_is_none(
-    bus: Home, work: Path
-) -> None:
+def test_worktree_symlink_and_subfolder_share_one_room(bus: Home, work: Path) -> None:
     luna = agent(bus, "luna", work)
     parent = bus.path.parent
     (work / "src").mkdir()
@@ -76,7 +74,7 @@ def test_a_worktree_a_symlink_and_a_folder_inside_are_one_room_and_home_is_none(
     assert refused.error["error"] == "not_a_place"
 
 
-def test_one_who_waits_is_given_the_stick_when_it_is_released(bus: Home, work: Path) -> None:
+def test_waiting_member_gets_the_stick_when_it_is_released(bus: Home, work: Path) -> None:
     luna, nova = agent(bus, "luna", work), agent(bus, "nova", work)
     room = room_id(bus)
     first = luna.ok("stick", "claim", "--room", room, "--json").json
@@ -90,7 +88,7 @@ def test_one_who_waits_is_given_the_stick_when_it_is_released(bus: Home, work: P
     assert second["from_agent_id"] == "luna"
 
 
-def test_a_holder_that_is_killed_loses_the_stick_to_one_who_waits(quick: Home, work: Path) -> None:
+def test_killed_owner_loses_the_stick_to_the_waiting_member(quick: Home, work: Path) -> None:
     luna, nova = agent(quick, "luna", work), agent(quick, "nova", work)
     room = room_id(quick)
     luna.ok("stick", "claim", "--room", room)
@@ -106,9 +104,7 @@ def test_a_holder_that_is_killed_loses_the_stick_to_one_who_waits(quick: Home, w
     assert quick.ok("room", "state", "--room", room, "--json").json["owner_agent_id"] == "nova"
 
 
-def test_a_holder_keeps_the_stick_when_the_daemon_is_killed_and_nobody_joins_twice(
-    bus: Home, work: Path
-) -> None:
+def test_owner_keeps_the_stick_over_restarts_and_joins_only_once(bus: Home, work: Path) -> None:
     luna, nova = agent(bus, "luna", work), agent(bus, "nova", work)
     room = room_id(bus)
     turn = luna.ok("stick", "claim", "--room", room, "--json").json
@@ -124,7 +120,7 @@ def test_a_holder_keeps_the_stick_when_the_daemon_is_killed_and_nobody_joins_twi
 
 
 def long_gone(home: Home, name: str) -> None:
-    """Kill the daemon, and have the log say that all somebody did, but for messages, was an hour before."""
+    """Kill the daemon, and date all of an agent's events except messages back by an hour."""
     home.kill(signal.SIGKILL)
     with closing(sqlite3.connect(home.path / "log.sqlite")) as log, log:
         (row,) = log.execute("SELECT value FROM state WHERE tbl = ? AND key = ?", (AGENTS, name)).fetchone()
@@ -136,7 +132,7 @@ def long_gone(home: Home, name: str) -> None:
 
 
 @pytest.mark.parametrize("has_written", [False, True])
-def test_a_restart_gives_one_who_is_gone_no_time_that_its_last_word_does_not(
+def test_restart_does_not_extend_the_grace_of_an_exited_member(
     bus: Home, work: Path, has_written: bool
 ) -> None:
     luna, nova = agent(bus, "luna", work), agent(bus, "nova", work)
@@ -157,7 +153,7 @@ def test_a_restart_gives_one_who_is_gone_no_time_that_its_last_word_does_not(
         assert asked.status == 0 or asked.error["details"]["gone_in_s"] <= 10
 
 
-def test_what_one_writes_to_oneself_in_a_room_is_read_by_ones_own_recv(bus: Home, work: Path) -> None:
+def test_message_to_oneself_in_a_room_is_read_by_recv(bus: Home, work: Path) -> None:
     luna = agent(bus, "luna", work)
 
     luna.ok("send", "luna", "--room", room_id(bus), "--", "remember")
@@ -167,7 +163,7 @@ def test_what_one_writes_to_oneself_in_a_room_is_read_by_ones_own_recv(bus: Home
     assert received.lines[0]["room"] == room_id(bus)
 
 
-def test_a_person_closes_a_room_and_its_history_stays(bus: Home, work: Path) -> None:
+def test_person_closes_a_room_and_its_history_stays(bus: Home, work: Path) -> None:
     luna = agent(bus, "luna", work)
     room = room_id(bus)
     luna.ok("send", f"#{room}", "--", "last words")

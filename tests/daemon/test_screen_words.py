@@ -1,4 +1,4 @@
-"""Two tell what an agent in a terminal does, its hooks and its holder: who is believed, and when."""
+"""The hooks and the holder of an agent both report its status: which report is used, and when."""
 
 import json
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ LEFT = "usage limit, resets Nov 16, 2126, 8:00am (UTC)"
 
 @pytest.fixture
 def luna(bus: Home) -> Iterator[FakeHolder]:
-    """A Gemini CLI that a holder has."""
+    """A Gemini CLI that a holder owns."""
     words = ("run", "--name", "luna", "--harness", "gemini", "--", "bash")
     with FakeHolder(bus) as holder:
         yield holder.hold(ticket_of(words_of(bus, *words)))
 
 
 def hook(luna: FakeHolder, event: str, **fields: object) -> None:
-    """Have a hook called below the agent."""
+    """Run a hook below the agent."""
     said = json.dumps({"session_id": "s1", **fields})
     assert luna.run(f"echo '{said}' | pal hook gemini {event}").status == 0
 
@@ -30,9 +30,7 @@ def is_known(bus: Home, state: str, detail: str = "") -> bool:
     return (agent["state"], agent["detail"] or "") == (state, detail)
 
 
-def test_what_a_hook_said_of_a_dialog_is_not_replaced_by_what_a_screen_shows_of_it(
-    bus: Home, luna: FakeHolder
-) -> None:
+def test_dialog_detail_from_a_hook_is_not_replaced_by_that_of_the_screen(bus: Home, luna: FakeHolder) -> None:
     luna.ok("status", state="idle")
     details = {"type": "exec", "command": "touch x"}
     hook(luna, "Notification", notification_type="ToolPermission", details=details)
@@ -43,7 +41,7 @@ def test_what_a_hook_said_of_a_dialog_is_not_replaced_by_what_a_screen_shows_of_
     assert is_known(bus, "blocked", "permission: touch x")
 
 
-def test_what_only_the_screen_shows_is_believed_step_by_step(bus: Home, luna: FakeHolder) -> None:
+def test_status_that_only_the_screen_shows_is_used_step_by_step(bus: Home, luna: FakeHolder) -> None:
     luna.ok("status", state="idle")
     hook(luna, "BeforeAgent", prompt="go")
     wait_until(lambda: is_known(bus, "active", "thinking"))
@@ -54,7 +52,7 @@ def test_what_only_the_screen_shows_is_believed_step_by_step(bus: Home, luna: Fa
         assert is_known(bus, state, detail)
 
 
-def test_the_end_of_a_turn_does_not_end_a_limit_that_the_screen_shows(bus: Home, luna: FakeHolder) -> None:
+def test_end_of_a_turn_does_not_end_a_usage_limit_on_the_screen(bus: Home, luna: FakeHolder) -> None:
     luna.ok("status", state="idle")
     hook(luna, "BeforeAgent", prompt="go")
     wait_until(lambda: is_known(bus, "active", "thinking"))
@@ -68,7 +66,7 @@ def test_the_end_of_a_turn_does_not_end_a_limit_that_the_screen_shows(bus: Home,
     assert states[-2:] == ["blocked", "active"]
 
 
-def test_a_dialog_that_a_person_closes_at_once_does_not_stay_open_for_ever(bus: Home) -> None:
+def test_dialog_that_a_person_closes_at_once_does_not_stay_open(bus: Home) -> None:
     words = ("run", "--name", "luna", "--harness", "claude", "--", "claude")
     asked = {"session_id": "s1", "tool_name": "Bash", "tool_use_id": "t1", "tool_input": {"command": "make"}}
     with FakeHolder(bus) as holder:
@@ -83,7 +81,7 @@ def test_a_dialog_that_a_person_closes_at_once_does_not_stay_open_for_ever(bus: 
 
 
 @pytest.mark.parametrize(("program", "is_heard"), [("claude", True), ("pal claude", False)])
-def test_hooks_that_were_installed_are_heard_where_no_others_were_given(
+def test_installed_hooks_are_used_if_the_session_has_no_others(
     bus: Home, program: str, is_heard: bool
 ) -> None:
     words = ("run", "--name", "luna", "--harness", "claude", "--", *program.split())

@@ -1,4 +1,4 @@
-"""Nobody raises his standing by any use of the doors."""
+"""No caller can raise its standing at any door."""
 
 import shlex
 import sys
@@ -26,7 +26,7 @@ for _ in range(2):
 
 @pytest.fixture
 def nova(bus: Home) -> Shell:
-    """A shell that is nova, a worker."""
+    """A shell that has joined as nova, a worker."""
     shell = bus.shell()
     shell.ok("join", "--name", "nova")
     return shell
@@ -34,11 +34,11 @@ def nova(bus: Home) -> Shell:
 
 @pytest.fixture
 def boss(bus: Home) -> dict[str, Any]:
-    """An operator, made by a person in a terminal that has been closed since; what its join said."""
+    """An operator, created by a person in a terminal that was closed afterwards. The result of its join."""
     return check_output(run_as_person(bus, "join", "--name", "boss", "--role", "operator", "--json")).json
 
 
-def test_a_person_is_the_human_and_may_give_a_role(bus: Home) -> None:
+def test_person_is_the_human_and_may_assign_a_role(bus: Home) -> None:
     found = run_script_as_person(
         bus, "pal whoami --json; pal join --name boss --role operator >/dev/null; pal whoami --json"
     ).lines
@@ -47,14 +47,14 @@ def test_a_person_is_the_human_and_may_give_a_role(bus: Home) -> None:
 
 
 @pytest.mark.parametrize("role", ["operator", "orchestrator"])
-def test_a_script_cannot_join_with_a_role_above_worker(bus: Home, role: str) -> None:
+def test_script_cannot_join_with_a_role_above_worker(bus: Home, role: str) -> None:
     refused = bus.shell().pal("join", "--name", "boss", "--role", role, "--json")
 
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
     assert bus.ok("list", "-v", "--json").lines == []
 
 
-def test_a_program_cannot_open_a_name_with_a_role_above_its_own(bus: Home, nova: Shell) -> None:
+def test_program_cannot_join_with_a_role_above_its_own(bus: Home, nova: Shell) -> None:
     with LinesWire(bus.path) as program:
         refused = program.ask("join", name="boss", role="operator")
 
@@ -62,7 +62,7 @@ def test_a_program_cannot_open_a_name_with_a_role_above_its_own(bus: Home, nova:
     assert [line["name"] for line in bus.ok("list", "-v", "--json").lines] == ["nova"]
 
 
-def test_an_agent_cannot_become_somebody_else(bus: Home, nova: Shell) -> None:
+def test_agent_cannot_join_under_another_name(bus: Home, nova: Shell) -> None:
     refused = [
         nova.pal("join", "--name", "boss", "--role", "operator", "--json"),
         nova.pal("join", "--name", "luna", "--json"),
@@ -73,7 +73,7 @@ def test_an_agent_cannot_become_somebody_else(bus: Home, nova: Shell) -> None:
     assert "nova" in refused[0].error["message"]
 
 
-def test_a_process_below_an_agent_can_be_somebody_else_and_not_more(bus: Home, nova: Shell) -> None:
+def test_process_below_an_agent_can_be_another_agent_without_more_rights(bus: Home, nova: Shell) -> None:
     inner = "bash --norc -c 'pal join --name inner --role {role} --pid $$ --json; pal whoami --json'"
 
     refused = nova.begin_script(inner.format(role="operator")).end()
@@ -85,7 +85,7 @@ def test_a_process_below_an_agent_can_be_somebody_else_and_not_more(bus: Home, n
     assert bus.ok("status", "inner", "--json").json["by"] == "nova"
 
 
-def test_a_seat_cannot_be_taken_at_somebody_elses_process(bus: Home, nova: Shell) -> None:
+def test_seat_cannot_be_taken_at_the_process_of_another_caller(bus: Home, nova: Shell) -> None:
     other = bus.shell()
     foreign = [1, bus.pid, nova.process.pid, 2**22 - 1, 0]
 
@@ -96,7 +96,7 @@ def test_a_seat_cannot_be_taken_at_somebody_elses_process(bus: Home, nova: Shell
     assert [line["name"] for line in bus.ok("list", "-v", "--json").lines] == ["nova"]
 
 
-def test_an_agent_cannot_act_as_another(bus: Home, nova: Shell) -> None:
+def test_agent_cannot_act_as_another(bus: Home, nova: Shell) -> None:
     luna = bus.shell()
     luna.ok("join", "--name", "luna")
 
@@ -109,7 +109,7 @@ def test_an_agent_cannot_act_as_another(bus: Home, nova: Shell) -> None:
     assert bus.texts() == []
 
 
-def test_a_script_may_act_for_a_worker_and_it_is_logged(bus: Home, nova: Shell) -> None:
+def test_script_may_act_for_a_worker_and_it_is_logged(bus: Home, nova: Shell) -> None:
     bus.ok("send", "--as", "nova", "--", "in its name")
 
     (event,) = bus.events("--type", "message")
@@ -117,14 +117,14 @@ def test_a_script_may_act_for_a_worker_and_it_is_logged(bus: Home, nova: Shell) 
     assert (event["from"], event["by"]) == ("nova", "script")
 
 
-def test_a_script_cannot_act_for_an_operator(bus: Home, boss: dict[str, Any]) -> None:
+def test_script_cannot_act_for_an_operator(bus: Home, boss: dict[str, Any]) -> None:
     refused = [bus.pal(*words, "--as", "boss", "--json") for words in (["send", "x"], ["recv"], ["join"])]
 
     assert [one.error["error"] for one in refused] == ["not_allowed", "not_allowed", "name_taken"]
     assert bus.texts() == []
 
 
-def test_a_name_in_use_is_not_given_to_another(bus: Home, nova: Shell) -> None:
+def test_name_in_use_is_refused_to_other_callers(bus: Home, nova: Shell) -> None:
     refused = [
         bus.shell().pal("join", "--name", "nova", "--json"),
         bus.shell().pal("join", "--as", "nova", "--json"),
@@ -135,7 +135,7 @@ def test_a_name_in_use_is_not_given_to_another(bus: Home, nova: Shell) -> None:
     assert nova.ok("whoami", "--json").json["name"] == "nova"
 
 
-def test_a_name_with_a_history_needs_the_human_or_a_script_that_says_so(bus: Home, nova: Shell) -> None:
+def test_used_name_needs_the_human_or_an_explicit_script(bus: Home, nova: Shell) -> None:
     bus.ok("send", "@nova", "--", "for nova")
     nova.ok("leave")
     other, outright = bus.shell(), bus.shell()
@@ -150,7 +150,7 @@ def test_a_name_with_a_history_needs_the_human_or_a_script_that_says_so(bus: Hom
     assert (taken["name"], taken["unread"]) == ("nova", 1)
 
 
-def test_a_forged_seat_mark_binds_and_never_raises(bus: Home, boss: dict[str, Any]) -> None:
+def test_forged_seat_mark_lowers_and_never_raises_the_standing(bus: Home, boss: dict[str, Any]) -> None:
     forged = {"PALAVER_SEAT": boss["seat"]}
 
     script = bus.ok("whoami", "--json", env=forged).json
@@ -161,7 +161,7 @@ def test_a_forged_seat_mark_binds_and_never_raises(bus: Home, boss: dict[str, An
     assert (unknown["name"], unknown["standing"]) == ("script", "worker")
 
 
-def test_a_forged_mark_on_the_wire_raises_nobody(bus: Home, boss: dict[str, Any]) -> None:
+def test_forged_mark_on_the_wire_does_not_raise_the_standing(bus: Home, boss: dict[str, Any]) -> None:
     with ThinWire(bus.path) as client:
         client.ask("whoami", "--json", environment=[f"PALAVER_SEAT={boss['seat']}", "PALAVER_ROLE=operator"])
         _, out, _ = client.answer()
@@ -169,7 +169,7 @@ def test_a_forged_mark_on_the_wire_raises_nobody(bus: Home, boss: dict[str, Any]
     assert b'"worker"' in out
 
 
-def test_a_forged_session_of_somebody_who_is_here_gives_neither_the_seat_nor_its_rights(
+def test_forged_session_of_a_present_agent_gives_no_seat_and_no_rights(
     bus: Home,
 ) -> None:
     session = {"CLAUDE_CODE_SESSION_ID": "session-1", "CLAUDECODE": "1"}
@@ -186,13 +186,13 @@ def test_a_forged_session_of_somebody_who_is_here_gives_neither_the_seat_nor_its
 
 
 @pytest.mark.parametrize("mark", ["CLAUDECODE", "GEMINI_CLI", "CODEX_SANDBOX", "OPENCODE"])
-def test_a_harness_in_a_terminal_is_not_the_human(bus: Home, mark: str) -> None:
+def test_harness_in_a_terminal_is_not_the_human(bus: Home, mark: str) -> None:
     found = run_as_person(bus, "whoami", "--json", env={mark: "1"}).json
 
     assert (found["name"], found["standing"]) == ("script", "worker")
 
 
-def test_what_a_harness_starts_without_its_marks_is_not_the_human_either(bus: Home) -> None:
+def test_process_started_by_a_harness_without_its_marks_is_not_the_human(bus: Home) -> None:
     script = "bash --norc -c 'env -u CLAUDECODE pal whoami --json; true'"
 
     found = run_script_as_person(bus, script, env={"CLAUDECODE": "1"}).json
@@ -200,7 +200,7 @@ def test_what_a_harness_starts_without_its_marks_is_not_the_human_either(bus: Ho
     assert found["standing"] == "worker"
 
 
-def test_a_harness_below_an_operator_has_a_workers_rights(bus: Home) -> None:
+def test_harness_below_an_operator_has_the_rights_of_a_worker(bus: Home) -> None:
     claude = bus.spare_path() / "claude"
     claude.parent.mkdir()
     claude.write_text("#!/bin/bash\nCLAUDECODE=1 pal whoami --json\n")
@@ -212,7 +212,7 @@ def test_a_harness_below_an_operator_has_a_workers_rights(bus: Home) -> None:
     assert [line["standing"] for line in found] == ["operator", "worker"]
 
 
-def test_an_observer_reads_and_cannot_write(bus: Home) -> None:
+def test_observer_reads_and_cannot_write(bus: Home) -> None:
     script = "pal join --name eve --role observer >/dev/null; pal list >/dev/null; pal send --json hello"
 
     refused = run_script_as_person(bus, script)
@@ -221,7 +221,7 @@ def test_an_observer_reads_and_cannot_write(bus: Home) -> None:
     assert bus.texts() == []
 
 
-def test_what_belongs_to_the_human_is_refused_to_agents_and_scripts(bus: Home, nova: Shell) -> None:
+def test_commands_of_the_human_are_refused_to_agents_and_scripts(bus: Home, nova: Shell) -> None:
     sent = bus.ok("send", "@nova", "--json", "--", "x").json["seq"]
 
     refused = [one.pal("redeliver", str(sent), "--json") for one in (bus, nova)]
@@ -237,7 +237,7 @@ def envelope(type_: str, sender: str = "luna", payload: dict[str, object] | None
     return {"v": 1, "type": type_, "id": id_, "from": sender, "to": ["luna"], "payload": payload or {}}
 
 
-def test_an_envelope_in_another_name_is_refused(bus: Home, nova: Shell) -> None:
+def test_envelope_in_another_name_is_refused(bus: Home, nova: Shell) -> None:
     with LinesWire(bus.path) as program:
         program.ask("join", name="luna")
 
@@ -251,7 +251,7 @@ def test_an_envelope_in_another_name_is_refused(bus: Home, nova: Shell) -> None:
 
 
 @pytest.mark.parametrize("type_", [*sorted(RESERVED_TYPES), *(f"{family}x" for family in RESERVED_FAMILIES)])
-def test_an_envelope_of_a_type_of_our_own_is_refused(shared: LinesWire, type_: str) -> None:
+def test_envelope_of_a_reserved_type_is_refused(shared: LinesWire, type_: str) -> None:
     refused = shared.ask("put", envelope=envelope(type_, payload={"state": "idle"}))
 
     assert refused["error"] == "reserved_type"
@@ -259,7 +259,7 @@ def test_an_envelope_of_a_type_of_our_own_is_refused(shared: LinesWire, type_: s
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[LinesWire]:
-    """One program that is luna, for tests that are all refused."""
+    """One connection that has joined as luna, for requests that are all refused."""
     with new_home() as home:
         home.ok("up")
         with LinesWire(home.path) as program:
@@ -267,7 +267,7 @@ def shared() -> Iterator[LinesWire]:
             yield program
 
 
-def test_a_hello_envelope_changes_what_runs_and_not_who_it_is(bus: Home) -> None:
+def test_hello_envelope_changes_the_runtime_and_not_the_identity(bus: Home) -> None:
     with LinesWire(bus.path) as program:
         program.ask("join", name="luna")
         agent = {"name": "luna", "base": "luna", "role": "operator"}
@@ -278,7 +278,7 @@ def test_a_hello_envelope_changes_what_runs_and_not_who_it_is(bus: Home) -> None
         assert bus.ok("status", "luna", "--json").json["role"] == "worker"
 
 
-def test_a_script_says_neither_hello_nor_goodbye_by_envelope(bus: Home) -> None:
+def test_script_cannot_put_hello_or_bye_envelopes(bus: Home) -> None:
     with LinesWire(bus.path) as program:
         refused = [
             program.ask("put", envelope=envelope(type_, "script"))["error"]
@@ -288,9 +288,7 @@ def test_a_script_says_neither_hello_nor_goodbye_by_envelope(bus: Home) -> None:
     assert refused == ["who_are_you"] * 2
 
 
-def test_a_message_by_envelope_is_the_senders_own_with_what_the_bus_knows_of_it(
-    bus: Home, nova: Shell
-) -> None:
+def test_message_envelope_gets_sender_fields_from_the_bus(bus: Home, nova: Shell) -> None:
     with LinesWire(bus.path) as program:
         program.ask("join", name="luna")
         claimed = {"sender_kind": "human", "delivered_to": ["boss"], "dead": ["x"], "expires": 1}
@@ -306,10 +304,10 @@ def test_a_message_by_envelope_is_the_senders_own_with_what_the_bus_knows_of_it(
     )
 
 
-# A connection that stays
+# A connection that stays open
 
 
-def test_a_connection_of_an_agent_that_has_left_is_no_longer_that_agent(bus: Home, nova: Shell) -> None:
+def test_connection_of_an_agent_that_has_left_loses_its_identity(bus: Home, nova: Shell) -> None:
     program = bus.spare_path()
     program.write_text(LOOK_TWICE)
 
@@ -318,7 +316,7 @@ def test_a_connection_of_an_agent_that_has_left_is_no_longer_that_agent(bus: Hom
     assert seen.out.split() == ["nova", "script"]
 
 
-def test_a_name_taken_over_by_somebody_else_is_lost_to_the_connection_that_had_it(bus: Home) -> None:
+def test_name_taken_over_by_another_connection_is_lost_to_the_first(bus: Home) -> None:
     with LinesWire(bus.path) as first, LinesWire(bus.path) as second:
         first.ask("join", name="luna")
         bus.ok("leave", "--as", "luna")
@@ -328,7 +326,7 @@ def test_a_name_taken_over_by_somebody_else_is_lost_to_the_connection_that_had_i
         assert second.ask("whoami")["ok"]["name"] == "luna"
 
 
-def test_the_secret_of_a_join_is_what_brings_the_name_back(bus: Home) -> None:
+def test_secret_of_a_join_restores_the_name(bus: Home) -> None:
     with LinesWire(bus.path) as first:
         secret = first.ask("join", name="luna")["ok"]["secret"]
         with LinesWire(bus.path) as other:

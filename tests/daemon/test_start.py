@@ -1,4 +1,4 @@
-"""Who starts the daemon, and when nobody does."""
+"""Which processes start the daemon, and which do not."""
 
 import os
 import shlex
@@ -17,14 +17,14 @@ PATIENCE_S = 4 * LIMIT_S
 """For twenty processes at once on a small machine."""
 
 
-def test_the_first_command_starts_the_daemon_and_is_answered_by_it(home: Home) -> None:
+def test_first_command_starts_the_daemon_and_is_served_by_it(home: Home) -> None:
     found = home.ok("status", "--json").json
 
     assert found["pid"] == home.pid
     assert found["home"] == str(home.path)
 
 
-def test_the_daemon_keeps_its_home_to_itself(bus: Home) -> None:
+def test_daemon_keeps_its_home_private(bus: Home) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [bus.path, *bus.path.iterdir()]}
 
     assert modes["home"] == 0o700
@@ -33,7 +33,7 @@ def test_the_daemon_keeps_its_home_to_itself(bus: Home) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
-def test_an_empty_folder_that_is_to_be_a_home_is_kept_to_its_owner(home: Home, mode: int) -> None:
+def test_empty_folder_is_made_private_when_it_becomes_a_home(home: Home, mode: int) -> None:
     home.path.mkdir()
     home.path.chmod(mode)
 
@@ -42,7 +42,7 @@ def test_an_empty_folder_that_is_to_be_a_home_is_kept_to_its_owner(home: Home, m
     assert home.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_home_that_was_opened_to_others_is_shut_at_the_next_start(bus: Home) -> None:
+def test_home_that_was_opened_to_others_is_private_after_the_next_start(bus: Home) -> None:
     bus.ok("down")
     bus.path.chmod(0o777)
 
@@ -51,7 +51,7 @@ def test_a_home_that_was_opened_to_others_is_shut_at_the_next_start(bus: Home) -
     assert bus.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_of_other_things_that_others_may_write_is_no_home_and_is_left_alone(home: Home) -> None:
+def test_writable_folder_with_other_files_is_refused_as_a_home(home: Home) -> None:
     home.path.mkdir()
     (home.path / "letters").touch()
     home.path.chmod(0o777)
@@ -63,7 +63,7 @@ def test_a_folder_of_other_things_that_others_may_write_is_no_home_and_is_left_a
     assert home.path.stat().st_mode & 0o777 == 0o777
 
 
-def test_the_daemon_has_no_terminal_no_parent_and_nothing_of_its_callers_environment(home: Home) -> None:
+def test_daemon_has_no_terminal_or_parent_or_caller_environment(home: Home) -> None:
     home.ok("up", env={"SECRET_TOKEN": "x", "PALAVER_SEAT": "x", "CLAUDECODE": "1"})
 
     environment = Path(f"/proc/{home.pid}/environ").read_bytes()
@@ -76,7 +76,7 @@ def test_the_daemon_has_no_terminal_no_parent_and_nothing_of_its_callers_environ
     assert os.readlink(f"/proc/{home.pid}/cwd") == "/"
 
 
-def test_twenty_clients_at_once_give_one_daemon(home: Home) -> None:
+def test_twenty_clients_at_once_start_one_daemon(home: Home) -> None:
     clients = [home.start("status", "--json") for _ in range(20)]
 
     pids = {finish(client, limit_s=PATIENCE_S).json["pid"] for client in clients}
@@ -85,7 +85,7 @@ def test_twenty_clients_at_once_give_one_daemon(home: Home) -> None:
     assert len(home.events("--type", "life")) == 1
 
 
-def test_a_socket_left_by_a_daemon_that_died_is_replaced(bus: Home) -> None:
+def test_socket_of_a_dead_daemon_is_replaced(bus: Home) -> None:
     first = bus.pid
     bus.kill()
     assert (bus.path / "daemon.sock").exists()
@@ -95,7 +95,7 @@ def test_a_socket_left_by_a_daemon_that_died_is_replaced(bus: Home) -> None:
     assert found["pid"] == bus.pid != first
 
 
-def test_a_file_in_the_place_of_the_socket_is_replaced_too(home: Home) -> None:
+def test_stale_file_at_the_path_of_the_socket_is_replaced(home: Home) -> None:
     home.path.mkdir(mode=0o700)
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(home.path / "daemon.sock"))
@@ -113,21 +113,21 @@ def test_help_starts_nothing(home: Home) -> None:
     assert not home.path.exists()
 
 
-def test_down_starts_nothing_and_says_that_nothing_runs(home: Home) -> None:
+def test_down_starts_nothing_and_reports_that_nothing_runs(home: Home) -> None:
     ended = home.ok("down")
 
     assert ended.err == "pal: the bus is not running\n"
     assert not home.path.exists()
 
 
-def test_a_hook_starts_nothing_and_says_nothing(home: Home) -> None:
+def test_hook_starts_nothing_and_prints_nothing(home: Home) -> None:
     ended = home.ok("hook", "claude", "PreToolUse")
 
     assert (ended.out, ended.err) == ("", "")
     assert not home.path.exists()
 
 
-def test_after_down_a_script_does_not_start_the_bus_again(bus: Home) -> None:
+def test_script_does_not_start_the_bus_after_down(bus: Home) -> None:
     bus.ok("down")
 
     refused = bus.pal("status")
@@ -137,7 +137,7 @@ def test_after_down_a_script_does_not_start_the_bus_again(bus: Home) -> None:
     assert not (bus.path / "daemon.sock").exists()
 
 
-def test_after_down_up_starts_the_bus_again(bus: Home) -> None:
+def test_up_starts_the_bus_after_down(bus: Home) -> None:
     bus.ok("down")
 
     bus.ok("up")
@@ -145,7 +145,7 @@ def test_after_down_up_starts_the_bus_again(bus: Home) -> None:
     assert bus.ok("status", "--json").json["pid"] == bus.pid
 
 
-def test_after_down_a_person_starts_the_bus_with_any_command(bus: Home) -> None:
+def test_any_command_of_a_person_starts_the_bus_after_down(bus: Home) -> None:
     bus.ok("down")
 
     found = run_as_person(bus, "whoami", "--json")
@@ -155,7 +155,7 @@ def test_after_down_a_person_starts_the_bus_with_any_command(bus: Home) -> None:
     assert bus.ok("status", "--json").json["pid"] == bus.pid
 
 
-def test_a_home_that_cannot_be_made_is_an_error_with_its_path(home: Home) -> None:
+def test_home_that_cannot_be_created_is_an_error_with_its_path(home: Home) -> None:
     home.path.parent.joinpath("file").touch()
 
     refused = home.pal("status", env={"PALAVER_HOME": str(home.path.parent / "file" / "home")})
@@ -164,7 +164,7 @@ def test_a_home_that_cannot_be_made_is_an_error_with_its_path(home: Home) -> Non
     assert "file/home" in refused.err
 
 
-def test_a_setting_that_does_not_exist_keeps_the_daemon_from_starting(home: Home) -> None:
+def test_unknown_setting_prevents_the_daemon_from_starting(home: Home) -> None:
     home.path.mkdir(mode=0o700)
     (home.path / "config.toml").write_text('loglevel = "info"\n')
 
@@ -177,7 +177,7 @@ def test_a_setting_that_does_not_exist_keeps_the_daemon_from_starting(home: Home
 
 @pytest.mark.parametrize("verb", ["up", "down"])
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_an_option_that_does_not_exist_is_refused_before_anything_is_done(
+def test_unknown_option_is_refused_before_anything_is_done(
     home: Home, verb: str, form: tuple[str, ...]
 ) -> None:
     home.path.mkdir(mode=0o700)
@@ -192,7 +192,7 @@ def test_an_option_that_does_not_exist_is_refused_before_anything_is_done(
     assert [one.name for one in home.path.iterdir()] == (["down"] if verb == "up" else [])
 
 
-def test_an_address_that_is_none_is_refused_before_anything_is_done(home: Home) -> None:
+def test_invalid_address_is_refused_before_anything_is_done(home: Home) -> None:
     refused = home.pal("up", "--http", "nowhere at all")
 
     assert refused.status == 1
@@ -200,9 +200,9 @@ def test_an_address_that_is_none_is_refused_before_anything_is_done(home: Home) 
     assert not home.path.exists()
 
 
-def test_a_python_without_palaver_says_so_where_it_is_waited_for_and_in_the_log(home: Home) -> None:
+def test_python_without_palaver_is_reported_to_the_client_and_in_the_log(home: Home) -> None:
     python = home.path.parent / "python"
-    # With -S it finds nothing that was installed.
+    # With -S it finds no installed packages.
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     python.chmod(0o755)
 
@@ -213,7 +213,7 @@ def test_a_python_without_palaver_says_so_where_it_is_waited_for_and_in_the_log(
     assert "No module named" in (home.path / "daemon.log").read_text()
 
 
-def test_a_socket_that_cannot_be_made_is_said_by_the_client_that_started_the_daemon(home: Home) -> None:
+def test_socket_that_cannot_be_created_is_reported_by_the_client(home: Home) -> None:
     (home.path / "daemon.sock").mkdir(parents=True)
 
     refused = home.pal("up")
@@ -223,7 +223,7 @@ def test_a_socket_that_cannot_be_made_is_said_by_the_client_that_started_the_dae
     assert "did not start" in (home.path / "daemon.log").read_text()
 
 
-def test_in_the_foreground_the_daemon_is_the_clients_own_process(home: Home) -> None:
+def test_foreground_daemon_is_the_process_of_the_client(home: Home) -> None:
     daemon = home.start("up", "--foreground")
     assert daemon.stderr is not None
     assert b"listening" in daemon.stderr.readline()
@@ -235,7 +235,7 @@ def test_in_the_foreground_the_daemon_is_the_clients_own_process(home: Home) -> 
     assert finish(daemon).status == 0
 
 
-def test_in_the_foreground_a_home_that_is_no_directory_is_refused_with_what_to_do(home: Home) -> None:
+def test_foreground_home_that_is_not_a_directory_is_refused_with_advice(home: Home) -> None:
     file = home.path.with_name("file")
     file.touch()
 
@@ -249,7 +249,7 @@ def test_in_the_foreground_a_home_that_is_no_directory_is_refused_with_what_to_d
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_in_the_foreground_a_home_that_may_not_be_written_is_refused_with_what_to_do(home: Home) -> None:
+def test_foreground_home_that_is_not_writable_is_refused_with_advice(home: Home) -> None:
     home.path.mkdir(mode=0o755)
     program = f"""
 import os, sys
@@ -266,13 +266,13 @@ sys.exit(main(["--home", {str(home.path)!r}, "--foreground"]))
     )
 
 
-def test_a_second_one_in_the_foreground_says_that_the_bus_runs(bus: Home) -> None:
+def test_second_foreground_daemon_reports_that_the_bus_runs(bus: Home) -> None:
     refused = bus.pal("up", "--foreground")
 
     assert (refused.status, refused.err) == (1, "pal: the bus is already running\n")
 
 
-def test_a_daemon_that_comes_second_says_that_there_is_one_and_leaves(bus: Home) -> None:
+def test_second_daemon_reports_the_running_one_and_exits(bus: Home) -> None:
     told, telling = os.pipe()
     with os.fdopen(told) as word:
         command = [sys.executable, "-I", "-m", "palaver.daemon", "--home", str(bus.path)]
@@ -285,7 +285,7 @@ def test_a_daemon_that_comes_second_says_that_there_is_one_and_leaves(bus: Home)
     assert bus.ok("status", "--json").json["pid"] == bus.pid
 
 
-def test_a_wrong_option_in_the_foreground_is_a_usage_error(home: Home) -> None:
+def test_wrong_option_in_the_foreground_is_a_usage_error(home: Home) -> None:
     refused = home.pal("up", "--foreground", "--wrong")
 
     assert refused.status == 2
@@ -293,7 +293,7 @@ def test_a_wrong_option_in_the_foreground_is_a_usage_error(home: Home) -> None:
     assert not (home.path / "daemon.sock").exists()
 
 
-def test_a_home_with_a_path_longer_than_a_socket_address_works(home: Home) -> None:
+def test_home_with_a_path_longer_than_a_socket_address_works(home: Home) -> None:
     home.path = home.path / ("deep" * 20) / ("deeper" * 20)
 
     home.ok("up")
@@ -302,7 +302,7 @@ def test_a_home_with_a_path_longer_than_a_socket_address_works(home: Home) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_users_client_is_refused_whatever_the_modes_allow(bus: Home) -> None:
+def test_client_of_another_user_is_refused_despite_open_modes(bus: Home) -> None:
     bus.path.chmod(0o755)
     (bus.path / "daemon.sock").chmod(0o666)
 
@@ -313,7 +313,7 @@ def test_another_users_client_is_refused_whatever_the_modes_allow(bus: Home) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_users_program_is_refused_too(bus: Home) -> None:
+def test_program_of_another_user_is_refused_too(bus: Home) -> None:
     bus.path.chmod(0o755)
     (bus.path / "daemon.sock").chmod(0o666)
     with LinesWire(bus.path) as wire:

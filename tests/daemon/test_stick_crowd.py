@@ -1,4 +1,4 @@
-"""Twenty real processes after one stick, and a hand that kills them as it likes."""
+"""Twenty real processes compete for one stick while some are killed at random."""
 
 import json
 import os
@@ -20,7 +20,7 @@ QUICK = {
     "PALAVER_ROOM_CLAIM_S": "1",
     "PALAVER_ROOM_WAITER_GRACE_S": "1",
 }
-"""Short times, so that what hangs on them happens here: nothing that is checked does."""
+"""Short times, so that their effects occur during the test; no assertion depends on them."""
 
 WORKER = """
 cd "$1" && pal join --name "$2" >&2 && pal room join >&2 || exit 1
@@ -43,7 +43,7 @@ done >/dev/null 2>&1
 
 
 class Worker:
-    """An agent that does nothing but take its turn and give it on."""
+    """An agent that only takes its turn and passes the stick on."""
 
     def __init__(self, home: Home, folder: Path, name: str, seed: int) -> None:
         self.name = name
@@ -57,12 +57,12 @@ class Worker:
         )
 
     def kill(self) -> None:
-        """End it and whatever it was just asking."""
+        """End it and its current request."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def given(self) -> list[JsonLine]:
-        """The turns it was told it has; the last line may have died with it."""
+        """Return the turns it received; the last line may be incomplete after a kill."""
         if not self._given.exists():
             return []
         whole = [line for line in self._given.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -70,7 +70,7 @@ class Worker:
 
 
 class Grants:
-    """The turns as the room tells of them, in order."""
+    """The turns as the room's events report them, in order."""
 
     def __init__(self, shell: Shell) -> None:
         self._stream: Job = shell.begin(
@@ -89,13 +89,13 @@ class Grants:
         )
 
     def next_holder(self) -> str:
-        """Wait for the next turn; nobody may stay away from the stick for longer than a test waits."""
+        """Wait for the next turn and return its owner; it must come within the time limit of a test."""
         return holder(json.loads(self._stream.line()))
 
 
 @pytest.fixture
 def crowd(home: Home) -> Iterator[list[Worker]]:
-    """Everybody who was ever started; those who live are ended with the test."""
+    """Every started worker; those still running are ended with the test."""
     started: list[Worker] = []
     yield started
     for worker in started:
@@ -106,17 +106,17 @@ def crowd(home: Home) -> Iterator[list[Worker]]:
 
 
 def holder(event: JsonLine) -> str:
-    """Whose turn an event begins."""
+    """Return the agent whose turn an event begins."""
     return str(event["to"][0] if event["type"] == "claim" else event["from"])
 
 
 @pytest.mark.parametrize("seed", [7])
-def test_of_many_who_want_the_stick_and_die_of_it_each_turn_has_one(
+def test_each_turn_has_one_owner_while_many_members_compete_and_die(
     home: Home, crowd: list[Worker], seed: int
 ) -> None:
     home.ok("up", env=QUICK)
     crew, draw = Crew(home), random.Random(seed)
-    crew.member("onlooker", "claude")  # The room is there before anybody asks for what happens in it.
+    crew.member("onlooker", "claude")  # The room must exist before the test follows its events.
     folder = crew.folder
     crowd += [Worker(home, folder, f"w{number}", draw.randrange(30_000)) for number in range(CROWD)]
     living = {worker.name: worker for worker in crowd}
@@ -132,11 +132,11 @@ def test_of_many_who_want_the_stick_and_die_of_it_each_turn_has_one(
         crowd.append(fresh)
     afterwards = {grants.next_holder() for _ in range(TURNS_AFTERWARDS)}
 
-    # Nothing is stuck: long after the last death the stick goes round, and not between two alone.
+    # Nothing is stuck: after the last kill the stick moves on, among more than two members.
     assert len(afterwards & living.keys()) >= 5
     events = home.events("--room", "shop")
     check_one_owner(events)
-    # And what each was told is what was decided.
+    # The turns that each worker received are the stored ones.
     decided = {
         event["payload"]["turn_id"]: (holder(event), event["payload"]["lease_id"])
         for event in events
@@ -150,7 +150,7 @@ def test_of_many_who_want_the_stick_and_die_of_it_each_turn_has_one(
 
 
 def check_one_owner(events: list[JsonLine]) -> None:
-    """Walk through the turns: each is given once, to one, when nobody else has the stick."""
+    """Check that each turn is granted once, to one member, while no other member has the stick."""
     owner, turn = "", 0
     for event in events:
         payload = event["payload"]

@@ -1,4 +1,4 @@
-"""How the daemon ends: what is under way ends first, what waits is let go, and `down` means down."""
+"""How the daemon ends: running requests finish first, waiting ones are released, and `down` is permanent."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ PATIENCE_S = 4 * LIMIT_S
 
 
 def waiting(home: Home, count: int) -> list[subprocess.Popen[bytes]]:
-    """Clients that wait for mail of nova; all are known to wait when this returns."""
+    """Start clients that wait for mail of nova. All of them are waiting on return."""
     clients = [
         home.start("recv", "--wait", "--as", "nova", "--from", "nobody", "--json") for _ in range(count)
     ]
@@ -22,13 +22,13 @@ def waiting(home: Home, count: int) -> list[subprocess.Popen[bytes]]:
 
 
 def connections(home: Home) -> list[str]:
-    """What is connected to the daemon's socket, as the system counts it."""
+    """Return the connections to the daemon's socket, as the system lists them."""
     with open("/proc/net/unix", encoding="utf-8") as table:
         path = str(home.path / "daemon.sock")
         return [line for line in table if line.rstrip().endswith(path) and line.split()[5] == "03"]
 
 
-def test_down_stays_down_while_twenty_are_waiting_and_each_of_them_hears_why(bus: Home) -> None:
+def test_down_stays_down_with_twenty_waiting_clients_and_each_learns_why(bus: Home) -> None:
     bus.shell().ok("join", "--name", "nova")
     clients = waiting(bus, 20)
 
@@ -40,7 +40,7 @@ def test_down_stays_down_while_twenty_are_waiting_and_each_of_them_hears_why(bus
     assert not (bus.path / "daemon.sock").exists()
 
 
-def test_down_returns_when_the_daemon_is_gone(bus: Home) -> None:
+def test_down_returns_when_the_daemon_has_exited(bus: Home) -> None:
     pidfd = os.pidfd_open(bus.pid)
 
     bus.ok("down")
@@ -50,7 +50,7 @@ def test_down_returns_when_the_daemon_is_gone(bus: Home) -> None:
     assert not (bus.path / "daemon.sock").exists()
 
 
-def test_down_says_what_it_did_in_both_forms(bus: Home) -> None:
+def test_down_reports_its_result_in_both_forms(bus: Home) -> None:
     pid = bus.pid
 
     first = bus.ok("down", "--json")
@@ -61,7 +61,7 @@ def test_down_says_what_it_did_in_both_forms(bus: Home) -> None:
     assert second.out == "the bus is stopped; nothing is lost, 'pal up' starts it again\n"
 
 
-def test_a_follower_ends_with_a_sentence_when_the_bus_is_stopped(bus: Home) -> None:
+def test_follower_ends_with_a_sentence_when_the_bus_stops(bus: Home) -> None:
     follower = bus.start("events", "--all", "--follow", "--json")
     assert follower.stdout is not None
     assert b"daemon_started" in follower.stdout.readline()
@@ -71,7 +71,7 @@ def test_a_follower_ends_with_a_sentence_when_the_bus_is_stopped(bus: Home) -> N
     assert finish(follower).err == FAREWELL
 
 
-def test_a_client_that_is_still_being_read_from_ends_with_a_sentence(bus: Home) -> None:
+def test_client_that_is_still_sending_ends_with_a_sentence(bus: Home) -> None:
     sender = bus.start("send", "--stdin", stdin=subprocess.PIPE)
     wait_until(lambda: bool(connections(bus)))
 
@@ -83,7 +83,7 @@ def test_a_client_that_is_still_being_read_from_ends_with_a_sentence(bus: Home) 
     assert bus.texts() == []
 
 
-def test_a_terminated_daemon_ends_with_status_0_and_leaves_no_socket(bus: Home) -> None:
+def test_terminated_daemon_ends_with_status_0_and_leaves_no_socket(bus: Home) -> None:
     bus.ok("send", "before")
 
     bus.kill(signal.SIGTERM)
@@ -93,7 +93,7 @@ def test_a_terminated_daemon_ends_with_status_0_and_leaves_no_socket(bus: Home) 
     assert bus.texts() == ["before"]
 
 
-def test_a_daemon_whose_home_was_made_anew_leaves_the_socket_of_the_next_one(bus: Home) -> None:
+def test_daemon_of_a_replaced_home_leaves_the_socket_of_the_next_one(bus: Home) -> None:
     old = bus.pid
     bus.path.rename(bus.path.with_name("old"))
     bus.ok("up")
@@ -105,7 +105,7 @@ def test_a_daemon_whose_home_was_made_anew_leaves_the_socket_of_the_next_one(bus
     assert (bus.path / "adopt.sock").exists()
 
 
-def test_those_who_wait_come_back_to_the_next_daemon_when_one_is_terminated(bus: Home) -> None:
+def test_waiting_clients_reconnect_when_the_daemon_is_terminated(bus: Home) -> None:
     shell = bus.shell()
     shell.ok("join", "--name", "nova")
     reader = shell.begin("recv", "--wait", "--json")
@@ -117,7 +117,7 @@ def test_those_who_wait_come_back_to_the_next_daemon_when_one_is_terminated(bus:
     assert reader.end().json["text"] == "welcome back"
 
 
-def test_a_program_is_answered_what_it_asked_before_the_daemon_ends(bus: Home) -> None:
+def test_program_gets_its_responses_before_the_daemon_ends(bus: Home) -> None:
     with LinesWire(bus.path) as program:
         program.ask("join", name="luna")
         numbers = [program.tell("send", to=["@luna"], text=f"number {n}") for n in range(200)]
@@ -130,7 +130,7 @@ def test_a_program_is_answered_what_it_asked_before_the_daemon_ends(bus: Home) -
     assert len(texts) == len(answers)
 
 
-def test_a_connection_that_said_nothing_does_not_hold_up_the_end(bus: Home) -> None:
+def test_silent_connection_does_not_delay_the_end(bus: Home) -> None:
     with ThinWire(bus.path) as mute, LinesWire(bus.path) as silent:
         assert silent.ask("whoami")["ok"]["name"] == "script"
         mute.send(frame(b"R")[:3])
@@ -141,7 +141,7 @@ def test_a_connection_that_said_nothing_does_not_hold_up_the_end(bus: Home) -> N
         assert silent.next_line() == {}
 
 
-def test_the_log_file_is_turned_over_when_it_has_grown_large(home: Home) -> None:
+def test_log_file_is_rotated_when_it_has_grown_large(home: Home) -> None:
     home.ok("up", env={"PALAVER_LOG_MAX_BYTES": "2000"})
 
     for number in range(30):
@@ -152,7 +152,7 @@ def test_the_log_file_is_turned_over_when_it_has_grown_large(home: Home) -> None
     assert all(0 < size <= 2000 for size in files.values())
 
 
-def test_a_refusal_is_written_into_the_log_file_on_one_line(bus: Home) -> None:
+def test_refusal_is_one_line_in_the_log_file(bus: Home) -> None:
     bus.pal("send", "@nobody\nINFO forged", "--", "x")
 
     lines = (bus.path / "daemon.log").read_text().splitlines()

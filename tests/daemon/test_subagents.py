@@ -16,7 +16,7 @@ CHILD = "nova_reviewer_1"
 
 @pytest.fixture
 def nova(bus: Home) -> Shell:
-    """A session of Claude Code, as far as the bus can see."""
+    """A process that the bus takes for a session of Claude Code."""
     shell = bus.shell()
     shell.ok("join", "--name", "nova", "--harness", "claude")
     return shell
@@ -30,7 +30,7 @@ def luna(bus: Home) -> Shell:
 
 
 def hook(shell: Shell, event: str, key: str = "a1", **fields: Any) -> str:
-    """Run a hook inside a sub-agent of a session, or with no key in the session itself; give what it says."""
+    """Run a hook inside a sub-agent, or without a key in the session itself. Return its output."""
     inside = {"agent_id": key, "agent_type": "reviewer"} if key else {}
     data = json.dumps({"session_id": "s1", **inside, **fields})
     result = shell.begin_script(f"printf %s '{data}' | pal hook claude {event}").end()
@@ -57,9 +57,7 @@ def receipt(home: Home, place: int) -> tuple[str, str]:
     return line["state"], line.get("grade") or ""
 
 
-def test_a_sub_agent_is_an_agent_of_its_own_from_its_start_to_its_end(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_sub_agent_is_a_separate_agent_from_its_start_to_its_end(bus: Home, nova: Shell, luna: Shell) -> None:
     told = hook(nova, "SubagentStart")
     place = send(luna, f"@{CHILD}", "--intent", "request", "--", "look here")
     given = hook(nova, "PostToolUse")
@@ -85,7 +83,7 @@ def test_a_sub_agent_is_an_agent_of_its_own_from_its_start_to_its_end(
     wait_until(lambda: f"@luna {CHILD} is now stopped (request #{place})" in bus.texts())
 
 
-def test_the_shell_of_a_session_is_its_agents_whatever_sub_agents_it_has(
+def test_shell_of_a_session_belongs_to_its_agent_despite_sub_agents(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "SubagentStart")
@@ -121,7 +119,7 @@ def test_lists_show_sub_agents_below_their_parent(bus: Home, nova: Shell, luna: 
     assert f"sub-agents: {CHILD}, nova_reviewer_2" in bus.ok("status", "nova").out
 
 
-def test_a_sub_agent_is_neither_stopped_nor_started_again_by_itself(bus: Home, nova: Shell) -> None:
+def test_sub_agent_cannot_be_resumed_or_peeked_at_separately(bus: Home, nova: Shell) -> None:
     hook(nova, "SubagentStart")
 
     resumed, seen = nova.pal("resume", CHILD), nova.pal("peek", CHILD)
@@ -131,9 +129,7 @@ def test_a_sub_agent_is_neither_stopped_nor_started_again_by_itself(bus: Home, n
     assert "it is a sub-agent, inside the session of nova" in seen.err
 
 
-def test_a_path_below_the_parent_and_a_broadcast_reach_sub_agents(
-    bus: Home, nova: Shell, luna: Shell
-) -> None:
+def test_path_below_the_parent_and_a_broadcast_reach_sub_agents(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SubagentStart")
 
     below = luna.ok("send", "--json", "agent/nova/*", "--", "you below").json
@@ -147,9 +143,7 @@ def test_a_path_below_the_parent_and_a_broadcast_reach_sub_agents(
     assert everybody["delivered_to"] == ["nova", CHILD]
 
 
-def test_sub_agents_end_with_the_session_and_live_through_a_crash_of_the_daemon(
-    bus: Home, nova: Shell
-) -> None:
+def test_sub_agents_end_with_the_session_and_survive_a_daemon_crash(bus: Home, nova: Shell) -> None:
     hook(nova, "SubagentStart")
     bus.kill()
     bus.ok("up")
@@ -164,14 +158,14 @@ def test_sub_agents_end_with_the_session_and_live_through_a_crash_of_the_daemon(
     assert listed(bus)["detail"] == "nova has ended: its process ended"
 
 
-def test_a_session_that_is_nobody_has_no_sub_agents(bus: Home) -> None:
+def test_session_without_an_agent_has_no_sub_agents(bus: Home) -> None:
     stranger = bus.shell()
 
     assert hook(stranger, "SubagentStart") == ""
     assert bus.ok("list", "--json").lines == []
 
 
-async def test_a_tool_is_called_by_whoever_its_call_belongs_to(bus: Home, tmp_path: Path) -> None:
+async def test_tool_call_is_made_by_the_agent_that_its_call_id_names(bus: Home, tmp_path: Path) -> None:
     join = f"{shlex.quote(bus.client)} join --name nova --harness claude"
     place = tmp_path / "work"
     place.mkdir()
@@ -196,7 +190,7 @@ async def test_a_tool_is_called_by_whoever_its_call_belongs_to(bus: Home, tmp_pa
         assert await joined("unknown") == "nova"
 
 
-def test_a_program_begins_sub_agents_and_speaks_for_them(bus: Home, luna: Shell) -> None:
+def test_program_starts_sub_agents_and_acts_for_them(bus: Home, luna: Shell) -> None:
     with LinesWire(bus.path) as wire:
         wire.ask("join", name="nova", harness="codex")
 
@@ -224,14 +218,14 @@ def test_a_program_begins_sub_agents_and_speaks_for_them(bus: Home, luna: Shell)
         )
 
 
-def test_nobody_begins_sub_agents_of_another(bus: Home, nova: Shell) -> None:
+def test_caller_cannot_start_sub_agents_of_another_agent(bus: Home, nova: Shell) -> None:
     with LinesWire(bus.path) as wire:
         assert wire.ask("sub_begin", key="t1")["error"] == "who_are_you"
         assert wire.ask("sub_begin", name="nova", key="t1")["error"] == "who_are_you"
         assert wire.ask("sub_end", name="nova", key="t1")["error"] == "who_are_you"
 
 
-def test_an_ended_one_is_only_in_the_long_list(bus: Home, nova: Shell) -> None:
+def test_ended_sub_agent_is_only_in_the_verbose_list(bus: Home, nova: Shell) -> None:
     hook(nova, "SubagentStart")
     hook(nova, "Stop", key="", background_tasks=[])
 

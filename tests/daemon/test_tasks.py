@@ -1,4 +1,4 @@
-"""`pal task` with the real client: made, seen, changed, completed, listed."""
+"""`pal task` with the real client: create, show, update, complete, list."""
 
 import pytest
 from tests.daemon.stage import Home, Shell
@@ -21,12 +21,12 @@ def nova(home: Home, luna: Shell) -> Shell:
 
 
 def made(luna: Shell, *words: str) -> str:
-    """Make a task for nova and give its number."""
+    """Create a task for nova and return its seq."""
     answer = luna.ok("task", "create", *(words or ("Refactor auth",)), "--assignee", "@nova", "--json").json
     return str(answer["task"]["seq"])
 
 
-def test_a_task_reaches_its_assignee_and_its_maker_is_told_when_it_is_done(luna: Shell, nova: Shell) -> None:
+def test_task_reaches_its_assignee_and_its_completion_reaches_its_creator(luna: Shell, nova: Shell) -> None:
     created = luna.ok("task", "create", "Refactor auth", "--assignee", "@nova").out
     number = created.split()[2].rstrip(":")
 
@@ -44,7 +44,7 @@ def test_a_task_reaches_its_assignee_and_its_maker_is_told_when_it_is_done(luna:
     assert shown.endswith("\n\ncompleted by nova: Tests pass.\n")
 
 
-def test_programs_read_all_of_a_task(luna: Shell, nova: Shell) -> None:
+def test_json_contains_all_fields_of_a_task(luna: Shell, nova: Shell) -> None:
     answer = luna.ok("task", "create", "t", "--description", "a\nb", "--assignee", "@workers", "--json").json
 
     task = luna.ok("task", "show", answer["id"], "--json").json
@@ -57,7 +57,7 @@ def test_programs_read_all_of_a_task(luna: Shell, nova: Shell) -> None:
     assert luna.ok("task", "show", str(answer["seq"])).out.endswith("\n\na\nb\n")
 
 
-def test_the_list_shows_what_is_open_and_what_was_asked_for(luna: Shell, nova: Shell) -> None:
+def test_list_shows_open_tasks_and_supports_filters(luna: Shell, nova: Shell) -> None:
     first, second = made(luna, "first"), made(luna, "second")
     luna.ok("task", "create", "third", "--assignee", "luna")
     nova.ok("task", "complete", first)
@@ -77,14 +77,14 @@ def test_the_list_shows_what_is_open_and_what_was_asked_for(luna: Shell, nova: S
     assert lines[1].split()[:3] == [f"#{second}", "blocked", "nova"]
 
 
-def test_an_empty_list_says_what_to_do(luna: Shell) -> None:
+def test_empty_list_says_what_to_do(luna: Shell) -> None:
     assert (
         luna.ok("task", "list").out
         == "nothing is to be done; 'pal task create TITLE' writes something down\n"
     )
 
 
-def test_those_who_are_told_and_those_who_are_not_are_said(luna: Shell, nova: Shell) -> None:
+def test_create_reports_which_agents_were_notified(luna: Shell, nova: Shell) -> None:
     own = luna.ok("task", "create", "t", "--assignee", "luna").out.splitlines()
     group = luna.ok("task", "create", "t", "--assignee", "@observers").out.splitlines()
     path = luna.ok("task", "create", "t", "--assignee", "ticket/7").out.splitlines()
@@ -109,19 +109,19 @@ def test_those_who_are_told_and_those_who_are_not_are_said(luna: Shell, nova: Sh
         (["list", "--mine", "--assignee", "luna"], 2, "usage"),
     ],
 )
-def test_what_cannot_be_done_is_refused(luna: Shell, words: list[str], status: int, code: str) -> None:
+def test_invalid_task_command_is_refused(luna: Shell, words: list[str], status: int, code: str) -> None:
     refused = luna.pal("task", *words, "--json")
 
     assert (refused.status, refused.error["error"]) == (status, code)
 
 
-def test_a_task_that_never_was_is_said_to_be_none(luna: Shell) -> None:
+def test_unknown_task_is_reported(luna: Shell) -> None:
     refused = luna.pal("task", "update", "99999", "--status", "completed", "--json")
 
     assert refused.error["message"] == "there is no task 99999: 'pal task list' shows them"
 
 
-def test_completion_offers_the_numbers_of_open_tasks(luna: Shell, nova: Shell) -> None:
+def test_completion_lists_the_seqs_of_open_tasks(luna: Shell, nova: Shell) -> None:
     done, open_ = made(luna, "first"), made(luna, "second")
     nova.ok("task", "complete", done)
 
@@ -130,7 +130,7 @@ def test_completion_offers_the_numbers_of_open_tasks(luna: Shell, nova: Shell) -
     assert offered == [f"{open_}\tsecond"]
 
 
-def test_a_task_outlives_the_bus(home: Home, luna: Shell, nova: Shell) -> None:
+def test_task_survives_a_restart_of_the_bus(home: Home, luna: Shell, nova: Shell) -> None:
     number = made(luna)
     home.kill()
 
@@ -139,7 +139,7 @@ def test_a_task_outlives_the_bus(home: Home, luna: Shell, nova: Shell) -> None:
     assert luna.ok("task", "show", number, "--json").json["status"] == "completed"
 
 
-async def test_a_program_and_the_command_line_mean_the_same_tasks(home: Home, luna: Shell) -> None:
+async def test_program_and_command_line_use_the_same_tasks(home: Home, luna: Shell) -> None:
     payload = {"title": "Refactor auth", "assignee": "luna", "points": 3}
     envelope = palaver.Envelope.new("task.create", "robo", payload, to=["luna"])
 

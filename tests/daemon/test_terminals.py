@@ -1,4 +1,4 @@
-"""Mail for an agent in a terminal: when it is offered, in which order, and what a person can do."""
+"""Mail for an agent in a terminal: when it is offered, in which order, and a person's commands."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ from tests.limits import LIMIT_S
 
 @pytest.fixture
 def luna(bus: Home) -> Iterator[FakeHolder]:
-    """An agent that a holder has, with a lane that is closed."""
+    """An agent that a holder owns, with a closed lane."""
     with FakeHolder(bus) as holder:
         yield holder.hold(ticket_of(words_of(bus, "run", "--name", "luna", "--", "bash"))).open_lane(
             is_open=False
@@ -37,7 +37,7 @@ def nova(bus: Home) -> Shell:
 
 
 def receipt(home: Home, text: str, name: str = "luna") -> dict[str, Any]:
-    """What became of the message with this text."""
+    """Return the receipt of the message with this text."""
     (seq,) = [e["seq"] for e in home.events("--type", "message") if e["payload"]["text"] == text]
     (line,) = home.ok("receipts", str(seq), "--json").json["receipts"]
     assert line["name"] == name
@@ -59,9 +59,7 @@ def test_nothing_is_offered_before_the_gate_opens(bus: Home, luna: FakeHolder, n
     assert receipt(bus, "hello")["state"] == "seen"
 
 
-def test_each_message_lies_in_a_file_of_its_own_while_it_waits(
-    bus: Home, luna: FakeHolder, nova: Shell
-) -> None:
+def test_each_waiting_message_has_its_own_file(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     texts = [f"{number} {'x' * 400}" for number in range(10)]
     for text in texts:
         send(nova, text)
@@ -73,7 +71,7 @@ def test_each_message_lies_in_a_file_of_its_own_while_it_waits(
     assert {event["state"] for event in (receipt(bus, text) for text in texts)} == {"queued"}
 
 
-def test_priorities_go_in_their_order_one_at_a_time(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_priorities_are_offered_in_order_one_at_a_time(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     order = ["idle", "idle-first", "normal", "interrupt"]
     for word in order:
         for number in (1, 2):
@@ -94,9 +92,7 @@ def test_priorities_go_in_their_order_one_at_a_time(bus: Home, luna: FakeHolder,
     ]
 
 
-def test_a_busy_agent_gets_normal_mail_and_the_rest_when_it_is_idle(
-    bus: Home, luna: FakeHolder, nova: Shell
-) -> None:
+def test_busy_agent_gets_normal_mail_and_the_rest_when_idle(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     luna.ok("status", state="active")
     send(nova, "later", "--priority", "idle")
     send(nova, "now")
@@ -109,7 +105,7 @@ def test_a_busy_agent_gets_normal_mail_and_the_rest_when_it_is_idle(
     assert luna.take() == "later"
 
 
-def test_a_lane_that_is_paused_lets_interrupts_through(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_paused_lane_lets_interrupts_through(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     luna.gate(open=True, paused=True, reason="passthrough")
     send(nova, "normal")
     send(nova, "stop!", "--interrupt")
@@ -119,7 +115,9 @@ def test_a_lane_that_is_paused_lets_interrupts_through(bus: Home, luna: FakeHold
     assert luna.take() == "normal"
 
 
-def test_a_deferred_message_comes_again_when_the_gate_opens(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_deferred_message_is_offered_again_when_the_gate_opens(
+    bus: Home, luna: FakeHolder, nova: Shell
+) -> None:
     luna.gate(open=True)
     send(nova, "hello")
 
@@ -131,7 +129,7 @@ def test_a_deferred_message_comes_again_when_the_gate_opens(bus: Home, luna: Fak
     assert luna.take() == "hello"
 
 
-def test_an_interrupt_behind_a_dialog_is_held_and_goes_on_when_the_dialog_is_over(
+def test_interrupt_during_a_dialog_is_held_and_offered_afterwards(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     luna.gate(open=False, reason="dialog")
@@ -146,7 +144,7 @@ def test_an_interrupt_behind_a_dialog_is_held_and_goes_on_when_the_dialog_is_ove
     assert [luna.take(), luna.take()] == ["stop!", "waits"]
 
 
-def test_the_sender_is_told_once_however_often_a_dialog_is_open(
+def test_sender_is_notified_once_however_often_a_dialog_opens(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     luna.gate(open=False, reason="dialog")
@@ -163,7 +161,7 @@ def test_the_sender_is_told_once_however_often_a_dialog_is_open(
     assert nova.ok("recv", "--json").lines == []
 
 
-def test_what_a_dialog_holds_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_hold_by_a_dialog_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     luna.gate(open=False, reason="dialog")
     send(nova, "stop!", "--interrupt")
     wait_until(lambda: receipt(bus, "stop!")["state"] == "held")
@@ -179,7 +177,7 @@ def test_what_a_dialog_holds_survives_the_daemon(bus: Home, luna: FakeHolder, no
     assert luna.take() == "stop!"
 
 
-def test_what_a_dialog_held_is_in_line_again_when_the_agent_is_gone(
+def test_message_held_by_a_dialog_is_queued_again_when_the_agent_exits(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     luna.gate(open=False, reason="dialog")
@@ -191,7 +189,7 @@ def test_what_a_dialog_held_is_in_line_again_when_the_agent_is_gone(
     wait_until(lambda: receipt(bus, "stop!")["state"] == "queued")
 
 
-def test_what_is_on_its_way_when_the_daemon_dies_is_settled_by_the_holder(
+def test_offer_that_is_open_when_the_daemon_dies_is_settled_by_the_holder(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     luna.gate(open=True)
@@ -209,7 +207,7 @@ def test_what_is_on_its_way_when_the_daemon_dies_is_settled_by_the_holder(
     assert receipt(bus, "one")["state"] == "seen"
 
 
-def test_each_message_comes_once_and_in_order_however_often_the_daemon_dies(
+def test_each_message_comes_once_and_in_order_over_many_crashes(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     words = ["normal", "idle", "interrupt", "idle-first"]
@@ -221,7 +219,7 @@ def test_each_message_comes_once_and_in_order_however_often_the_daemon_dies(
     while len(taken) < 20:
         offer = luna.offered()
         taken.append(offer["message"]["text"])
-        if len(taken) in (3, 9, 15):  # typed, and the daemon dies before it can be told
+        if len(taken) in (3, 9, 15):  # typed, and the daemon dies before the report
             outcomes = [{"messages": [offer["message"]["seq"]], "answer": "seen"}]
             bus.kill()
             bus.ok("up")
@@ -242,7 +240,7 @@ def test_each_message_comes_once_and_in_order_however_often_the_daemon_dies(
 # Pause
 
 
-def test_an_operator_and_a_person_pause_and_nobody_else(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_only_operators_and_people_can_pause(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     luna.gate(open=True)
     refused = nova.pal("pause", "luna", "--json")
     check_output(run_as_person(bus, "pause", "luna"))
@@ -261,7 +259,7 @@ def test_an_operator_and_a_person_pause_and_nobody_else(bus: Home, luna: FakeHol
     ]
 
 
-def test_a_pause_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_pause_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     check_output(run_as_person(bus, "pause", "luna"))
     bus.kill()
     bus.ok("up")
@@ -280,7 +278,7 @@ _T = TypeVar("_T")
 
 
 def at_once(this: Callable[[], Result], other: Callable[[], _T]) -> tuple[Result, _T]:
-    """Do two things at the same time, and give what both come to."""
+    """Run two functions at the same time and return both results."""
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(other)
         return this(), done.result(LIMIT_S)
@@ -298,7 +296,7 @@ def raw_bytes(offer: dict[str, Any]) -> bytes:
     return base64.b64decode(offer["message"]["raw"])
 
 
-def test_a_person_types_exact_bytes_past_a_dialog_and_a_pause(bus: Home, luna: FakeHolder) -> None:
+def test_person_types_exact_bytes_despite_a_dialog_and_a_pause(bus: Home, luna: FakeHolder) -> None:
     luna.gate(open=False, reason="dialog")
     check_output(run_as_person(bus, "pause", "luna"))
 
@@ -318,7 +316,7 @@ def test_a_person_types_exact_bytes_past_a_dialog_and_a_pause(bus: Home, luna: F
     assert seen["payload"]["evidence"] == "Do you want to proceed?\n> 1. Yes"
 
 
-def test_keys_stand_on_the_command_line_too(bus: Home, luna: FakeHolder) -> None:
+def test_keys_can_be_given_on_the_command_line(bus: Home, luna: FakeHolder) -> None:
     def type_them() -> bytes:
         offer = luna.offered()
         luna.answer(offer)
@@ -330,7 +328,7 @@ def test_keys_stand_on_the_command_line_too(bus: Home, luna: FakeHolder) -> None
     assert (sent.status, sent.json["delivered_to"], sent.json["state"]) == (0, ["luna"], "seen")
 
 
-def test_neither_an_agent_nor_a_script_types_keys(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_agents_and_scripts_cannot_type_keys(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     by_agent = nova.pal("send", "luna", "--raw", "--json", "--", "y")
     by_script = bus.pal("send", "luna", "--raw", "--json", "--", "y")
     by_itself = luna.run("pal send luna --raw --json -- y")
@@ -342,14 +340,16 @@ def test_neither_an_agent_nor_a_script_types_keys(bus: Home, luna: FakeHolder, n
 
 
 @pytest.mark.parametrize("target", ["nova", "luna,nova", "@all"])
-def test_keys_go_into_one_terminal_of_a_holder(bus: Home, luna: FakeHolder, nova: Shell, target: str) -> None:
+def test_keys_go_into_exactly_one_terminal_of_a_holder(
+    bus: Home, luna: FakeHolder, nova: Shell, target: str
+) -> None:
     refused = run_as_person(bus, "send", *target.split(","), "--raw", "--json", "--", "y")
 
     assert refused.status in (1, 2)
     assert bus.texts() == []
 
 
-def test_keys_that_the_holder_refuses_are_refused_for_good(bus: Home, luna: FakeHolder) -> None:
+def test_keys_that_the_holder_refuses_are_not_retried(bus: Home, luna: FakeHolder) -> None:
     def refuse() -> None:
         luna.answer(luna.offered(), "refused", reason="a shell is in the foreground")
 
@@ -383,7 +383,7 @@ def test_keys_are_never_read_as_mail(bus: Home, luna: FakeHolder) -> None:
         assert read == []
 
 
-def test_keys_that_nobody_takes_in_time_are_said_to_have_expired(bus: Home, luna: FakeHolder) -> None:
+def test_keys_that_are_not_typed_in_time_expire(bus: Home, luna: FakeHolder) -> None:
     with FakeHolder(bus) as nova:
         nova.hold(ticket_of(words_of(bus, "run", "--name", "nova", "--", "bash")), secret="t" * 32)
 
@@ -395,9 +395,7 @@ def test_keys_that_nobody_takes_in_time_are_said_to_have_expired(bus: Home, luna
     assert said.err == f"pal: nothing was typed into nova: #{places(bus)[-1]} expired\n"
 
 
-def test_keys_of_which_the_holder_says_nothing_before_its_agent_ends_are_in_doubt(
-    bus: Home, luna: FakeHolder
-) -> None:
+def test_keys_without_a_report_before_the_agent_ends_are_unconfirmed(bus: Home, luna: FakeHolder) -> None:
     def leave() -> None:
         luna.offered()
         luna.ok("leave", reason="killed by SIGKILL")
@@ -408,7 +406,7 @@ def test_keys_of_which_the_holder_says_nothing_before_its_agent_ends_are_in_doub
     assert (sent.status, sent.json["state"], sent.json["unconfirmed"]) == (1, "submitted", True)
 
 
-def test_keys_with_the_same_id_are_typed_once_and_said_to_have_been(bus: Home, luna: FakeHolder) -> None:
+def test_keys_with_the_same_id_are_typed_once_and_reported_as_repeated(bus: Home, luna: FakeHolder) -> None:
     own = ("--id", "01K0ABCDEFGHJKMNPQRSTVWXYZ")
     first, _ = at_once(lambda: send_keys(bus, "y", *own), luna.take)
 
@@ -429,16 +427,16 @@ def test_keys_with_the_id_of_a_text_are_refused(bus: Home, luna: FakeHolder, nov
     assert f"is taken: you used it for #{place}, which says something else; nothing was stored" in said.err
 
 
-def test_a_trial_run_of_keys_waits_for_nothing(bus: Home, luna: FakeHolder) -> None:
+def test_dry_run_of_keys_does_not_wait(bus: Home, luna: FakeHolder) -> None:
     said = send_keys(bus, "y", "--dry-run")
 
     assert check_output(said).out == "would go to luna\n"
 
 
-# What the next session is told
+# Notices for the next session
 
 
-def test_the_next_session_is_given_the_numbers_of_what_nobody_confirmed(
+def test_next_session_receives_the_seqs_of_unconfirmed_messages(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     send(nova, "hello")
@@ -455,7 +453,7 @@ def test_the_next_session_is_given_the_numbers_of_what_nobody_confirmed(
     assert receipt(bus, "hello")["unconfirmed"] is True
 
 
-# What a holder is asked
+# Requests to a holder
 
 
 def asked(holder: FakeHolder, verb: str) -> dict[str, Any]:
@@ -464,7 +462,7 @@ def asked(holder: FakeHolder, verb: str) -> dict[str, Any]:
     return push
 
 
-def test_the_screen_is_shown_to_whoever_asks(bus: Home, luna: FakeHolder) -> None:
+def test_any_caller_can_see_the_screen(bus: Home, luna: FakeHolder) -> None:
     job = bus.start("peek", "luna", "--lines", "7", "--json")
     push = asked(luna, "peek")
     luna.ok("tell", ask=push["ask"], ok={"text": "$ ls\nREADME", "cols": 80, "rows": 24})
@@ -475,7 +473,7 @@ def test_the_screen_is_shown_to_whoever_asks(bus: Home, luna: FakeHolder) -> Non
     assert json.loads(out) == {"name": "luna", "text": "$ ls\nREADME", "cols": 80, "rows": 24}
 
 
-def test_a_screen_cannot_drive_the_terminal_of_whoever_looks(bus: Home, luna: FakeHolder) -> None:
+def test_screen_text_cannot_control_the_terminal_of_the_viewer(bus: Home, luna: FakeHolder) -> None:
     job = bus.start("peek", "luna")
     luna.ok("tell", ask=asked(luna, "peek")["ask"], ok={"text": "a\x1b[2Jb\nc"})
 
@@ -485,7 +483,7 @@ def test_a_screen_cannot_drive_the_terminal_of_whoever_looks(bus: Home, luna: Fa
     assert out.count(b"\n") == 2
 
 
-def test_an_agent_is_stopped_by_a_person_who_sees_how_it_goes(bus: Home, luna: FakeHolder) -> None:
+def test_person_stops_an_agent_and_sees_the_progress(bus: Home, luna: FakeHolder) -> None:
     def hold() -> None:
         push = asked(luna, "stop")
         luna.ok("tell", ask=push["ask"], done=False, message="asked it to quit")
@@ -499,11 +497,11 @@ def test_an_agent_is_stopped_by_a_person_who_sees_how_it_goes(bus: Home, luna: F
 
 
 def run_beside(other: Callable[[], None], this: Callable[[], Result]) -> Result:
-    """Do one thing while another is done: a command waits for what the holder does."""
+    """Run a command while the holder acts: the command waits for the holder."""
     return at_once(this, other)[0]
 
 
-def test_a_holder_that_goes_with_its_goodbye_has_said_enough(bus: Home, luna: FakeHolder) -> None:
+def test_holder_may_disconnect_after_its_exit_report(bus: Home, luna: FakeHolder) -> None:
     def hold() -> None:
         asked(luna, "kill")
         luna.ok("leave", reason="killed by SIGKILL")
@@ -514,7 +512,7 @@ def test_a_holder_that_goes_with_its_goodbye_has_said_enough(bus: Home, luna: Fa
     assert result.json == {"name": "luna", "reason": "killed by SIGKILL"}
 
 
-def test_a_holder_that_comes_back_to_say_how_it_ended_is_waited_for(bus: Home, luna: FakeHolder) -> None:
+def test_stop_waits_for_a_holder_that_reconnects_to_report_the_exit(bus: Home, luna: FakeHolder) -> None:
     def hold() -> None:
         asked(luna, "stop")
         luna.again()
@@ -528,7 +526,7 @@ def test_a_holder_that_comes_back_to_say_how_it_ended_is_waited_for(bus: Home, l
     assert result.json == {"name": "luna", "reason": "exited with 0"}
 
 
-def test_what_a_holder_cannot_do_is_said(bus: Home, luna: FakeHolder) -> None:
+def test_failure_of_a_holder_is_reported(bus: Home, luna: FakeHolder) -> None:
     def hold() -> None:
         push = asked(luna, "stop")
         luna.ok("tell", ask=push["ask"], error="bad_request", message="it cannot be stopped now")
@@ -539,12 +537,12 @@ def test_what_a_holder_cannot_do_is_said(bus: Home, luna: FakeHolder) -> None:
 
 
 @pytest.mark.parametrize("verb", ["stop", "kill"])
-def test_a_worker_ends_nobody(bus: Home, luna: FakeHolder, nova: Shell, verb: str) -> None:
+def test_worker_cannot_stop_or_kill_agents(bus: Home, luna: FakeHolder, nova: Shell, verb: str) -> None:
     assert nova.pal(verb, "luna", "--json").error["error"] == "not_allowed"
     assert run_as_person(bus, verb, "nova", "--json").error["error"] == "not_found"
 
 
-def test_the_status_of_an_agent_says_all_that_is_known(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_status_of_an_agent_shows_queue_gates_and_size(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     send(nova, "one")
     send(nova, "two", "--priority", "idle")
     luna.gate(open=False, reason="draft")
@@ -560,13 +558,13 @@ def test_the_status_of_an_agent_says_all_that_is_known(bus: Home, luna: FakeHold
     assert {"state", "since", "paused", "present"} <= status.keys()
 
 
-def test_a_holder_that_never_answers_holds_up_nobody(bus: Home, luna: FakeHolder) -> None:
+def test_holder_that_never_answers_blocks_no_other_request(bus: Home, luna: FakeHolder) -> None:
     status = bus.ok("status", "luna", "--json").json
 
     assert (status["cols"], status["rows"]) == (80, 24)
 
 
-def test_who_asks_is_told_when_the_holder_goes(bus: Home, luna: FakeHolder) -> None:
+def test_caller_is_notified_when_the_holder_disconnects(bus: Home, luna: FakeHolder) -> None:
     job = bus.start("peek", "luna", "--json")
     asked(luna, "peek")
     luna.wire.close()
@@ -576,7 +574,7 @@ def test_who_asks_is_told_when_the_holder_goes(bus: Home, luna: FakeHolder) -> N
     assert "has gone before it answered" in json.loads(err)["message"]
 
 
-def test_what_is_in_hand_when_the_daemon_dies_is_answered_on_the_lane_that_comes(
+def test_open_offer_after_a_crash_is_answered_on_the_next_lane(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:
     luna.gate(open=True)
@@ -596,11 +594,11 @@ def test_what_is_in_hand_when_the_daemon_dies_is_answered_on_the_lane_that_comes
     assert receipt(bus, "one")["state"] == "seen"
 
 
-# An answer that is waited for
+# Expected replies
 
 
 def remind_soon(bus: Home, luna: FakeHolder) -> None:
-    """Begin again with a daemon that leaves little time between reminders."""
+    """Restart with a daemon that leaves little time between reminders."""
     (bus.path / "config.toml").write_text("remind_after_s = 1\n")
     bus.kill()
     bus.ok("up")
@@ -608,9 +606,7 @@ def remind_soon(bus: Home, luna: FakeHolder) -> None:
     luna.open_lane()
 
 
-def test_who_goes_idle_without_answering_is_reminded_until_it_answers(
-    bus: Home, luna: FakeHolder, nova: Shell
-) -> None:
+def test_idle_recipient_is_reminded_until_it_replies(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     remind_soon(bus, luna)
     send(nova, "which one?", "--expects-reply")
     seq = luna.offered()
@@ -653,7 +649,7 @@ def test_reminders_survive_the_daemon_and_end_after_three(bus: Home, luna: FakeH
     assert luna.take() == "forget it"
 
 
-def test_the_sender_is_told_when_the_recipient_stops(bus: Home, luna: FakeHolder, nova: Shell) -> None:
+def test_sender_is_notified_when_the_recipient_stops(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     luna.gate(open=True)
     send(nova, "which one?", "--expects-reply")
     luna.take()
@@ -664,18 +660,18 @@ def test_the_sender_is_told_when_the_recipient_stops(bus: Home, luna: FakeHolder
     assert "@nova luna has stopped and has not answered" in told["text"]
 
 
-def test_a_script_cannot_wait_for_an_answer(bus: Home, luna: FakeHolder) -> None:
+def test_script_cannot_expect_a_reply(bus: Home, luna: FakeHolder) -> None:
     refused = bus.pal("send", "@luna", "--expects-reply", "--json", "--", "x")
 
     assert refused.error["error"] == "who_are_you"
 
 
 @pytest.mark.parametrize("word", ["", "urgent", "Normal", "idle_first"])
-def test_a_priority_is_written_exactly(bus: Home, luna: FakeHolder, word: str) -> None:
+def test_priority_must_be_spelled_exactly(bus: Home, luna: FakeHolder, word: str) -> None:
     assert bus.pal("send", "@luna", "--priority", word, "--", "x").status == 2
 
 
-def test_one_agent_can_be_asked_for_with_what_waits_for_it(luna: FakeHolder, nova: Shell) -> None:
+def test_list_of_one_agent_includes_its_queue(luna: FakeHolder, nova: Shell) -> None:
     send(nova, "now")
     send(nova, "later", "--priority", "idle")
 

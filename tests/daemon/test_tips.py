@@ -1,4 +1,4 @@
-"""What agents read beside their messages: hints for all, and tips that each is told once."""
+"""Additions to the messages that agents read: hints for all agents, and tips that each receives once."""
 
 import pytest
 from tests.daemon.stage import Home, Shell, check_output, run_as_person, write_settings
@@ -33,7 +33,7 @@ def ask(luna: Shell, *words: str) -> str:
     return str(luna.ok("send", *words, "--intent", "request", "--json", "--", "well?").json["seq"])
 
 
-def test_hints_of_the_settings_stand_behind_the_messages_and_forge_nothing(luna: Shell, nova: Shell) -> None:
+def test_hints_of_the_settings_follow_the_messages_and_forge_nothing(luna: Shell, nova: Shell) -> None:
     luna.ok("send", "@nova", "--", "hello")
 
     read = nova.ok("recv").out
@@ -41,7 +41,7 @@ def test_hints_of_the_settings_stand_behind_the_messages_and_forge_nothing(luna:
     assert read.endswith(r" | (pal: answer in English \[request #1] <\/pal>)</pal>" + "\n")
 
 
-def test_each_tip_is_told_once(luna: Shell, nova: Shell) -> None:
+def test_each_tip_is_shown_once(luna: Shell, nova: Shell) -> None:
     first = ask(luna, "@nova")
     told = nova.ok("recv").out
     ask(luna, "@nova")
@@ -56,7 +56,9 @@ def test_each_tip_is_told_once(luna: Shell, nova: Shell) -> None:
     assert "(pal: the whole thread: pal thread show pr-1)" in others
 
 
-def test_a_tip_is_remembered_across_a_restart_and_for_each_agent(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_shown_tips_are_remembered_across_a_restart_and_per_agent(
+    bus: Home, luna: Shell, nova: Shell
+) -> None:
     kira = agent(bus, "kira")
     ask(luna, "@nova")
     nova.ok("recv")
@@ -67,7 +69,7 @@ def test_a_tip_is_remembered_across_a_restart_and_for_each_agent(bus: Home, luna
     assert REQUEST in kira.ok("recv").out
 
 
-def test_looking_tells_nothing_away(luna: Shell, nova: Shell) -> None:
+def test_peek_does_not_use_up_a_tip(luna: Shell, nova: Shell) -> None:
     ask(luna, "@nova")
 
     looked, taken = nova.ok("recv", "--peek").out, nova.ok("recv").out
@@ -76,9 +78,7 @@ def test_looking_tells_nothing_away(luna: Shell, nova: Shell) -> None:
     assert REQUEST in taken
 
 
-def test_programs_and_people_are_told_none_and_it_stays_to_be_told(
-    bus: Home, luna: Shell, nova: Shell
-) -> None:
+def test_programs_and_people_get_no_tips_and_do_not_use_them_up(bus: Home, luna: Shell, nova: Shell) -> None:
     ask(luna, "@nova", "@human")
 
     program = nova.ok("recv", "--json").out
@@ -90,7 +90,7 @@ def test_programs_and_people_are_told_none_and_it_stays_to_be_told(
     assert REQUEST in later
 
 
-def test_what_was_told_is_in_the_log(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_shown_tips_are_in_the_log(bus: Home, luna: Shell, nova: Shell) -> None:
     place = int(ask(luna, "@nova"))
     nova.ok("recv")
 

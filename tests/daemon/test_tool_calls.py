@@ -1,4 +1,4 @@
-"""Tool calls on the lines of the Unix door, with real daemons that end under them."""
+"""Tool calls as JSON lines at the Unix door, while real daemons end."""
 
 import asyncio
 import signal
@@ -22,14 +22,14 @@ def crew(bus: Home) -> Crew:
 
 @pytest.fixture
 def luna(crew: Crew) -> Agent:
-    """Has the stick."""
+    """A member that has the stick."""
     agent = crew.member("luna", "codex")
     agent.claim()
     return agent
 
 
 def joined(home: Home, crew: Crew, name: str) -> LinesWire:
-    """A program at the door that has a name and is in the room."""
+    """Connect a program that has a name and is a member of the room."""
     wire = LinesWire(home.path)
     wire.ask("join", name=name, secret="00" * 16)
     wire.ask("tool", tool="join_path", arguments={"context_path": str(crew.folder)})
@@ -40,7 +40,7 @@ def is_waiting(luna: Agent, name: str) -> bool:
     return any(one["agent_id"] == name and one["waiting"] for one in luna.state()["members"])
 
 
-def test_who_goes_away_waits_no_more(bus: Home, crew: Crew, luna: Agent) -> None:
+def test_disconnected_program_stops_waiting(bus: Home, crew: Crew, luna: Agent) -> None:
     wire = joined(bus, crew, "nova")
     wire.tell("tool", tool="wait_for_turn", arguments={"room_id": "shop"})
     wait_until(lambda: is_waiting(luna, "nova"))
@@ -50,7 +50,7 @@ def test_who_goes_away_waits_no_more(bus: Home, crew: Crew, luna: Agent) -> None
     wait_until(lambda: not is_waiting(luna, "nova"))
 
 
-def test_who_only_says_no_more_is_still_answered(bus: Home, crew: Crew, luna: Agent) -> None:
+def test_program_that_stops_sending_still_gets_its_response(bus: Home, crew: Crew, luna: Agent) -> None:
     with joined(bus, crew, "nova") as wire:
         number = wire.tell("tool", tool="wait_for_turn", arguments={"room_id": "shop"})
         wire.wire.shutdown(socket.SHUT_WR)
@@ -62,7 +62,7 @@ def test_who_only_says_no_more_is_still_answered(bus: Home, crew: Crew, luna: Ag
         assert (line["req"], line["ok"]["status"]) == (number, "your_turn")
 
 
-def test_a_client_that_is_killed_waits_no_more(bus: Home, crew: Crew, luna: Agent) -> None:
+def test_killed_client_stops_waiting(bus: Home, crew: Crew, luna: Agent) -> None:
     crew.member("nova", "claude")
     client = bus.start("stick", "wait", "--room", "shop", "--as", "nova")
     wait_until(lambda: is_waiting(luna, "nova"))
@@ -72,7 +72,7 @@ def test_a_client_that_is_killed_waits_no_more(bus: Home, crew: Crew, luna: Agen
     wait_until(lambda: not is_waiting(luna, "nova"))
 
 
-def test_a_pump_that_is_killed_waits_no_more(bus: Home, crew: Crew, luna: Agent) -> None:
+def test_killed_pump_stops_waiting(bus: Home, crew: Crew, luna: Agent) -> None:
     crew.member("nova", "claude")
     pump = RawPump(bus, "--as", "nova")
     pump.begin()
@@ -84,7 +84,7 @@ def test_a_pump_that_is_killed_waits_no_more(bus: Home, crew: Crew, luna: Agent)
     wait_until(lambda: not is_waiting(luna, "nova"))
 
 
-def test_a_daemon_that_stops_says_so_to_those_who_wait(bus: Home, crew: Crew, luna: Agent) -> None:
+def test_stopping_daemon_answers_waiting_programs(bus: Home, crew: Crew, luna: Agent) -> None:
     with joined(bus, crew, "nova") as wire:
         number = wire.tell("tool", tool="wait_for_turn", arguments={"room_id": "shop"})
         wait_until(lambda: is_waiting(luna, "nova"))
@@ -97,7 +97,7 @@ def test_a_daemon_that_stops_says_so_to_those_who_wait(bus: Home, crew: Crew, lu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_wait_of_the_sdk_goes_on_in_the_next_daemon(
+async def test_wait_of_the_sdk_continues_with_the_next_daemon(
     bus: Home, crew: Crew, luna: Agent, number: int
 ) -> None:
     async with palaver.connect("nova", home=bus.path) as nova:
@@ -114,7 +114,7 @@ async def test_a_wait_of_the_sdk_goes_on_in_the_next_daemon(
         assert (turn["status"], turn["turn_id"]) == ("your_turn", 2)
 
 
-async def test_a_call_that_is_made_again_is_done_once(bus: Home, crew: Crew, luna: Agent) -> None:
+async def test_repeated_tool_call_runs_once(bus: Home, crew: Crew, luna: Agent) -> None:
     async with palaver.connect("nova", home=bus.path) as nova:
         room = (await nova.call("join_path", context_path=str(crew.folder)))["room_id"]
         for number in range(10):

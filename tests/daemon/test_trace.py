@@ -1,4 +1,4 @@
-"""`pal trace` explains one message, from the log, from delivery and from a real holder, after a crash too."""
+"""`pal trace` explains one message from the log, from delivery and from a real holder, also after a crash."""
 
 import signal
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def steps(home: Home, seq: int, source: str) -> list[JsonLine]:
 
 
 def in_order(found: list[JsonLine], *wanted: str) -> bool:
-    """Whether steps come in this order, maybe with others between them."""
+    """Return whether the steps come in this order, possibly with others between them."""
     left = iter(line["step"] for line in found)
     return all(step in left for step in wanted)
 
@@ -63,7 +63,7 @@ def test_every_step_of_a_typed_message_is_shown_also_after_a_crash(home: Home) -
     assert not any("hello" in str(line) for line in found)
 
 
-def test_a_person_reads_why_a_message_waits(home: Home) -> None:
+def test_person_can_read_why_a_message_waits(home: Home) -> None:
     start(home, "luna")
     seq = send(home, "@luna")
     wait_until(lambda: state(home, seq) == "seen")
@@ -75,7 +75,7 @@ def test_a_person_reads_why_a_message_waits(home: Home) -> None:
     assert "lanes: terminal open" in shown
 
 
-def test_a_message_that_no_lane_can_carry_says_so(home: Home) -> None:
+def test_message_that_no_lane_can_carry_is_explained(home: Home) -> None:
     shell = home.shell()
     shell.ok("join", "--name", "nova")
     seq = send(home, "@nova")
@@ -91,7 +91,7 @@ def test_a_message_that_no_lane_can_carry_says_so(home: Home) -> None:
     ]
 
 
-def test_answers_and_notices_belong_to_the_trace(home: Home) -> None:
+def test_replies_and_notices_belong_to_the_trace(home: Home) -> None:
     luna, nova = home.shell(), home.shell()
     luna.ok("join", "--name", "luna")
     nova.ok("join", "--name", "nova")
@@ -104,7 +104,7 @@ def test_answers_and_notices_belong_to_the_trace(home: Home) -> None:
     assert ("answered", f"#{answer}") in [(line["step"], line["detail"]) for line in found]
 
 
-def test_a_message_that_is_not_known_is_refused(home: Home) -> None:
+def test_unknown_message_is_refused(home: Home) -> None:
     refused = home.pal("trace", "999", "--json")
 
     assert refused.status == 1

@@ -17,13 +17,13 @@ from palaver.harness.marks import SESSION_MARKS
 
 @pytest.fixture
 def told(bus: Home) -> Home:
-    """A bus in whose user's home all four harnesses have kept a session."""
+    """A bus whose user has a stored session of each of the four harnesses."""
     install_samples(bus.path.parent)
     return bus
 
 
 def agent(bus: Home, name: str, harness: str) -> Shell:
-    """A shell that is a session of a harness, for all that the bus can see."""
+    """Return a shell that the bus takes for a session of a harness."""
     shell = bus.shell()
     mark = {SESSION_MARKS[harness][0]: SESSIONS[harness]}
     assert shell.pal("join", "--name", name, env=mark).status == 0
@@ -31,7 +31,7 @@ def agent(bus: Home, name: str, harness: str) -> Shell:
 
 
 @pytest.mark.parametrize("harness", sorted(SESSIONS))
-def test_anybody_here_can_read_what_an_agent_said(told: Home, harness: str) -> None:
+def test_any_caller_can_read_the_transcript_of_an_agent(told: Home, harness: str) -> None:
     agent(told, "luna", harness)
 
     lines = told.ok("transcript", "luna", "1-2", "--detail", "detailed", "--json").lines
@@ -43,14 +43,14 @@ def test_anybody_here_can_read_what_an_agent_said(told: Home, harness: str) -> N
     assert "notes.txt" in lines[1]["tools"][0]["output"]
 
 
-def test_an_agent_reads_json_lines_and_a_person_text(told: Home) -> None:
+def test_agent_reads_json_lines_and_a_person_reads_text(told: Home) -> None:
     luna = agent(told, "luna", "claude")
 
     assert [line["number"] for line in luna.ok("transcript", "luna", "--last", "2").lines] == [12, 13]
     assert told.ok("transcript", "luna", "12").out.endswith("\nand now?\n\n")
 
 
-def test_words_are_looked_for_in_all_of_it(told: Home) -> None:
+def test_search_covers_the_whole_transcript(told: Home) -> None:
     agent(told, "luna", "codex")
 
     found = told.ok("transcript", "luna", "--search", "EINS|über ALLES", "--json")
@@ -60,7 +60,7 @@ def test_words_are_looked_for_in_all_of_it(told: Home) -> None:
     assert [line["number"] for line in again.lines] == [4]
 
 
-def test_a_reader_that_goes_away_ends_it(told: Home) -> None:
+def test_transcript_ends_when_its_reader_closes_the_pipe(told: Home) -> None:
     agent(told, "luna", "claude")
     (path,) = told.path.parent.glob(".claude/projects/*/*.jsonl")
     path.write_bytes(path.read_bytes() * 200)
@@ -74,7 +74,7 @@ def test_a_reader_that_goes_away_ends_it(told: Home) -> None:
     assert reading.wait(timeout=LIMIT_S) == -signal.SIGPIPE
 
 
-def test_output_that_cannot_be_written_is_said(told: Home) -> None:
+def test_output_error_is_reported(told: Home) -> None:
     agent(told, "luna", "claude")
 
     with Path("/dev/full").open("wb") as full:
@@ -83,7 +83,7 @@ def test_output_that_cannot_be_written_is_said(told: Home) -> None:
     assert (ended.status, ended.err) == (1, "pal: standard output: No space left on device\n")
 
 
-def test_a_transcript_that_may_not_be_read_is_refused_with_a_sentence(told: Home) -> None:
+def test_unreadable_transcript_is_refused_with_a_sentence(told: Home) -> None:
     agent(told, "luna", "claude")
     (path,) = told.path.parent.glob(".claude/projects/*/*.jsonl")
     path.unlink()
@@ -110,7 +110,9 @@ def test_a_transcript_that_may_not_be_read_is_refused_with_a_sentence(told: Home
         (["luna", "99"], 1, "it has 6 entries"),
     ],
 )
-def test_what_cannot_be_read_is_refused(told: Home, words: list[str], status: int, complaint: str) -> None:
+def test_invalid_transcript_request_is_refused(
+    told: Home, words: list[str], status: int, complaint: str
+) -> None:
     agent(told, "luna", "codex")
     told.shell().ok("join", "--name", "nova")
 
@@ -120,7 +122,7 @@ def test_what_cannot_be_read_is_refused(told: Home, words: list[str], status: in
     assert complaint in refused.err
 
 
-def test_a_bundle_has_ones_own_transcript_and_that_of_another(told: Home) -> None:
+def test_bundle_contains_transcripts_of_the_caller_and_of_another_agent(told: Home) -> None:
     luna = agent(told, "luna", "opencode")
     agent(told, "nova", "gemini")
     marks = {SESSION_MARKS["opencode"][0]: SESSIONS["opencode"]}
@@ -149,7 +151,7 @@ def test_a_bundle_has_ones_own_transcript_and_that_of_another(told: Home) -> Non
     assert [event["from"] for event in told.events("--type", "bundle")] == ["luna"]
 
 
-def test_a_message_goes_with_a_transcript_and_its_text_from_standard_input(told: Home) -> None:
+def test_message_carries_a_transcript_and_its_text_from_standard_input(told: Home) -> None:
     agent(told, "luna", "claude")
 
     told.ok("send", "@luna", "--title", "How", "--transcript", "luna:1-3", "--stdin", content=b"look\n")
@@ -161,7 +163,7 @@ def test_a_message_goes_with_a_transcript_and_its_text_from_standard_input(told:
     assert bundle["payload"]["transcripts"][0]["entries"][0]["text"] == "list the files"
 
 
-def test_a_part_that_is_not_there_makes_no_bundle_and_sends_nothing(told: Home) -> None:
+def test_missing_part_creates_no_bundle_and_sends_nothing(told: Home) -> None:
     agent(told, "luna", "claude")
 
     refused = told.pal(
@@ -173,7 +175,7 @@ def test_a_part_that_is_not_there_makes_no_bundle_and_sends_nothing(told: Home) 
     assert told.events("--type", "bundle") == told.events("--type", "message") == []
 
 
-def test_a_session_in_a_database_is_read_while_the_harness_writes_it(told: Home) -> None:
+def test_database_session_is_read_while_the_harness_writes_it(told: Home) -> None:
     agent(told, "luna", "opencode")
     database = told.path.parent / ".local/share/opencode/opencode.db"
     with sqlite3.connect(database, isolation_level=None) as writer:
@@ -187,7 +189,7 @@ def test_a_session_in_a_database_is_read_while_the_harness_writes_it(told: Home)
     assert len(read) == 8
 
 
-def test_a_hook_says_where_the_transcript_lies(told: Home) -> None:
+def test_hook_reports_the_path_of_the_transcript(told: Home) -> None:
     luna = agent(told, "luna", "claude")
     elsewhere = told.path.parent / "elsewhere.jsonl"
     elsewhere.write_text('{"type":"user","message":{"content":"said elsewhere"}}\n')
@@ -197,12 +199,12 @@ def test_a_hook_says_where_the_transcript_lies(told: Home) -> None:
 
     luna.begin_script(f"printf %s {shlex.quote(told_by_hook)} | pal hook claude UserPromptSubmit").end()
 
-    # What a hook says is written down after its answer: the state comes behind the path.
+    # The fields of a hook are stored after its response: the status follows the path.
     wait_until(lambda: "active" in [one["payload"]["state"] for one in told.events("--type", "status")])
     assert [line["text"] for line in told.ok("transcript", "luna", "--json").lines] == ["said elsewhere"]
 
 
-def test_an_agent_that_has_left_can_still_be_read(told: Home) -> None:
+def test_agent_that_has_left_can_still_be_read(told: Home) -> None:
     agent(told, "luna", "claude").ok("leave")
 
     assert told.ok("transcript", "luna", "1", "--json").json["text"] == "list the files"

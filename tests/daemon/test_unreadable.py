@@ -1,4 +1,4 @@
-"""A log never gets an event that no reader can read, and one that has such an event stays usable."""
+"""Unreadable events: none can be stored, and a log that already contains one stays usable."""
 
 import asyncio
 import sqlite3
@@ -64,7 +64,7 @@ def poison(bus: Home) -> None:
     bus.ok("up")
 
 
-def test_everything_works_on_a_log_with_an_unreadable_event(bus: Home) -> None:
+def test_log_with_an_unreadable_event_works_normally(bus: Home) -> None:
     bus.ok("send", "@human", "--", "before")
     poison(bus)
     bus.ok("send", "@human", "--", "after")

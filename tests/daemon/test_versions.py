@@ -1,4 +1,4 @@
-"""A person's newer client replaces the daemon; every other one is served. A newer log is left alone."""
+"""A person's newer client replaces the daemon; any other client is served. A newer log is left unchanged."""
 
 import shlex
 import shutil
@@ -30,7 +30,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @pytest.fixture(scope="module")
 def newer_home() -> Iterator[Path]:
-    """A newer Palaver: a client that says so, and beside it the Python with its daemon."""
+    """A newer Palaver: a client with that version, and next to it the Python with its daemon."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler to build a newer client with")
     with new_home() as home:
@@ -50,7 +50,7 @@ def newer(newer_home: Path) -> str:
     return str(newer_home / "pal")
 
 
-def test_a_persons_newer_client_replaces_the_daemon_and_is_answered_by_its_own(bus: Home, newer: str) -> None:
+def test_newer_client_of_a_person_replaces_the_daemon(bus: Home, newer: str) -> None:
     first = bus.pid
 
     found = check_output(run_as_person(bus, "status", "--json", client=newer)).json
@@ -59,7 +59,7 @@ def test_a_persons_newer_client_replaces_the_daemon_and_is_answered_by_its_own(b
     assert found["pid"] == bus.pid != first
 
 
-def test_a_newer_client_of_an_older_package_says_what_to_do(bus: Home, newer: str) -> None:
+def test_newer_client_with_an_older_package_says_what_to_do(bus: Home, newer: str) -> None:
     refused = run_as_person(bus, "status", client=newer, env={"PALAVER_PYTHON": sys.executable})
 
     assert refused.status == 1
@@ -69,7 +69,7 @@ def test_a_newer_client_of_an_older_package_says_what_to_do(bus: Home, newer: st
     )
 
 
-def test_a_verb_that_only_the_newer_daemon_knows_reaches_it(bus: Home, newer: str) -> None:
+def test_command_that_only_the_newer_daemon_knows_reaches_it(bus: Home, newer: str) -> None:
     first = bus.pid
 
     refused = run_as_person(bus, "frobnicate", client=newer)
@@ -78,10 +78,10 @@ def test_a_verb_that_only_the_newer_daemon_knows_reaches_it(bus: Home, newer: st
     assert bus.pid != first
 
 
-def test_followers_go_on_when_the_daemon_is_replaced(bus: Home, newer: str) -> None:
+def test_followers_continue_when_the_daemon_is_replaced(bus: Home, newer: str) -> None:
     follower = bus.shell().begin("events", "--follow", "--after", "0", "--type", "message", "--json")
     bus.ok("send", "first")
-    assert '"first"' in follower.line()  # it starts beside us, and has begun
+    assert '"first"' in follower.line()  # it starts in parallel, and has begun
 
     check_output(run_as_person(bus, "status", client=newer))
     bus.ok("send", "after")
@@ -89,15 +89,13 @@ def test_followers_go_on_when_the_daemon_is_replaced(bus: Home, newer: str) -> N
     assert '"after"' in follower.line()
 
 
-def test_a_persons_newer_client_stops_the_older_daemon_without_starting_its_own(
-    bus: Home, newer: str
-) -> None:
+def test_down_of_a_newer_client_stops_the_old_daemon_and_starts_none(bus: Home, newer: str) -> None:
     check_output(run_as_person(bus, "down", client=newer))
 
     assert not (bus.path / "daemon.sock").exists()
 
 
-def test_help_of_a_persons_newer_client_replaces_nothing(bus: Home, newer: str) -> None:
+def test_help_of_a_newer_client_replaces_nothing(bus: Home, newer: str) -> None:
     first = bus.pid
 
     shown = [
@@ -108,21 +106,21 @@ def test_help_of_a_persons_newer_client_replaces_nothing(bus: Home, newer: str) 
     assert bus.ok("status", "--json").json["pid"] == first
 
 
-def test_a_newer_client_that_is_no_person_is_served_by_the_older_daemon(bus: Home, newer: str) -> None:
+def test_newer_client_of_a_script_is_served_by_the_older_daemon(bus: Home, newer: str) -> None:
     found = check_output(bus.shell().begin_script(f"{newer} status --json").end()).json
 
     assert found["version"] != NEWER
     assert found["pid"] == bus.pid
 
 
-def test_an_older_client_of_a_person_is_served(bus: Home) -> None:
+def test_older_client_of_a_person_is_served(bus: Home) -> None:
     found = check_output(run_as_person(bus, "status", "--json")).json
 
     assert found["pid"] == bus.pid
 
 
 @pytest.mark.parametrize("version", ["0.0.1", "99.0.0", "no version", ""])
-def test_whatever_version_a_script_says_it_is_served(bus: Home, version: str) -> None:
+def test_script_is_served_whatever_version_it_states(bus: Home, version: str) -> None:
     with ThinWire(bus.path) as wire:
         wire.ask("whoami", "--json", version=version)
         status, out, _ = wire.answer()
@@ -131,7 +129,7 @@ def test_whatever_version_a_script_says_it_is_served(bus: Home, version: str) ->
     assert b'"script"' in out
 
 
-def test_a_daemon_refuses_a_log_of_a_newer_schema_and_says_so(bus: Home) -> None:
+def test_daemon_refuses_a_log_of_a_newer_schema_and_says_so(bus: Home) -> None:
     bus.ok("send", "kept")
     bus.ok("down")
     change_schema(bus, 99)
@@ -144,7 +142,7 @@ def test_a_daemon_refuses_a_log_of_a_newer_schema_and_says_so(bus: Home) -> None
     )
 
 
-def test_a_refused_log_is_left_as_it_was(bus: Home) -> None:
+def test_refused_log_is_left_unchanged(bus: Home) -> None:
     bus.ok("send", "kept")
     bus.ok("down")
     known = change_schema(bus, 99)
@@ -157,7 +155,7 @@ def test_a_refused_log_is_left_as_it_was(bus: Home) -> None:
 
 
 def change_schema(home: Home, version: int) -> int:
-    """Write another schema number into the log; gives the one before."""
+    """Write another schema number into the log. Return the previous one."""
     connection = sqlite3.connect(home.path / FILE_NAME)
     before: int = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.execute(f"PRAGMA user_version = {version}")

@@ -1,7 +1,7 @@
-"""Eight stories of agents who share a workspace, told with real processes from the first word to the last.
+"""Eight stories of agents that share a workspace, run with real processes from start to end.
 
-Luna runs Codex, nova Claude Code, gale Gemini CLI, opal OpenCode. Each is a shell that stays; what it hears
-comes from a `pal` that follows beside it.
+Luna runs Codex, nova Claude Code, gale Gemini CLI, opal OpenCode. Each is a shell that stays; a `pal` process
+that runs in parallel follows its events.
 """
 
 import pytest
@@ -13,35 +13,35 @@ MOVES = ("claim", "release", "pass", "takeover")
 
 @pytest.fixture
 def bus(home: Home) -> Home:
-    """A bus on which who has just waited still counts as waiting, however long a story takes."""
+    """A bus with a long waiter grace: an agent that has just waited counts as waiting for the whole story."""
     home.ok("up", env={"PALAVER_ROOM_WAITER_GRACE_S": "600"})
     return home
 
 
 @pytest.fixture
 def crew(bus: Home) -> Crew:
-    """A folder in which several work."""
+    """A folder in which several agents work."""
     return Crew(bus)
 
 
 @pytest.fixture
 def luna(crew: Crew) -> Agent:
-    """Codex, in the room."""
+    """A Codex agent in the room."""
     return crew.member("luna", "codex")
 
 
 @pytest.fixture
 def nova(crew: Crew) -> Agent:
-    """Claude Code, in the room."""
+    """A Claude Code agent in the room."""
     return crew.member("nova", "claude")
 
 
 def heard(line: JsonLine) -> tuple[str, str, str]:
-    """A message as its reader tells it: from whom, how urgent, and what."""
+    """Return a message as its reader sees it: sender, priority and text."""
     return line["from"], line["priority"], line["text"]
 
 
-def test_a_guardian_catches_a_wrong_turn(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_observer_corrects_the_owner_during_its_turn(crew: Crew, luna: Agent, nova: Agent) -> None:
     mail = luna.listen("recv", "--follow", "--json")
     events = luna.listen(
         "events",
@@ -66,7 +66,7 @@ def test_a_guardian_catches_a_wrong_turn(crew: Crew, luna: Agent, nova: Agent) -
     event = events.next()
     assert (event["type"], event["seq"]) == ("message_sent", sent["seq"])
     assert event["payload"]["delivery_hint"] == "interrupt"
-    # It is a word, and no right: the stick is where it was, and luna ends the turn herself.
+    # A message grants no rights: the stick does not move, and luna ends the turn herself.
     refused = nova.pal("stick", "takeover", "--reason", "wrong file", "--json")
     assert refused.error["error"] == "takeover_not_available"
     luna.ok("stick", "release", "--status", "fixed token.ts, as nova saw", "--next", "review it")
@@ -75,7 +75,7 @@ def test_a_guardian_catches_a_wrong_turn(crew: Crew, luna: Agent, nova: Agent) -
     assert "nova saw" in nova.claim()["handoff"]["status"]
 
 
-def test_somebody_joins_in_the_middle_of_a_turn(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_person_joins_in_the_middle_of_a_turn(crew: Crew, luna: Agent, nova: Agent) -> None:
     nova.claim()
     stream = nova.follow("--target", "self", "--type", "member_joined")
     assert stream.next()["from"] == "luna"
@@ -84,13 +84,13 @@ def test_somebody_joins_in_the_middle_of_a_turn(crew: Crew, luna: Agent, nova: A
 
     event = stream.next()
     assert (event["type"], event["from"]) == ("member_joined", "human")
-    # It is news and nothing more: nova works on, and mentions it when it hands over.
+    # It is only news: nova keeps working, and mentions it in the handoff.
     assert nova.state()["owner_agent_id"] == "nova"
     nova.ok("stick", "pass", "luna", "--status", f"half way; {event['from']} joined", "--next", "go on")
     assert luna.claim()["handoff"]["status"] == "half way; human joined"
 
 
-def test_a_person_pages_the_one_who_works(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_person_interrupts_the_owner_of_the_stick(crew: Crew, luna: Agent, nova: Agent) -> None:
     turn = luna.claim()
     mail = luna.listen("recv", "--follow", "--json")
 
@@ -104,7 +104,7 @@ def test_a_person_pages_the_one_who_works(crew: Crew, luna: Agent, nova: Agent) 
     assert "human" not in [member["agent_id"] for member in state["members"]]
 
 
-def test_somebody_leaves_before_the_hand_over(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_member_leaves_before_the_handoff(crew: Crew, luna: Agent, nova: Agent) -> None:
     gale = crew.member("gale", "gemini")
     nova.claim()
     stream = nova.follow("--type", "member_left")
@@ -119,7 +119,7 @@ def test_somebody_leaves_before_the_hand_over(crew: Crew, luna: Agent, nova: Age
     assert luna.claim()["reason"] == "direct_pass"
 
 
-def test_somebody_is_gone_before_the_hand_over(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_member_exits_before_the_handoff(crew: Crew, luna: Agent, nova: Agent) -> None:
     gale = crew.member("gale", "gemini")
     nova.claim()
 
@@ -132,7 +132,7 @@ def test_somebody_is_gone_before_the_hand_over(crew: Crew, luna: Agent, nova: Ag
     assert luna.claim()["reason"] == "direct_pass"
 
 
-def test_somebody_is_gone_for_so_long_that_the_room_lets_it_go(home: Home) -> None:
+def test_member_that_is_absent_too_long_is_removed_from_the_room(home: Home) -> None:
     home.ok("up", env={"PALAVER_ROOM_PRESENCE_S": "1"})
     crew = Crew(home)
     nova, gale = crew.member("nova", "claude"), crew.member("gale", "gemini")
@@ -149,7 +149,7 @@ def test_somebody_is_gone_for_so_long_that_the_room_lets_it_go(home: Home) -> No
     assert state["owner_agent_id"] == "nova"
 
 
-def test_the_holder_tells_the_next_one_what_is_coming(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_owner_tells_the_next_member_about_the_coming_handoff(crew: Crew, luna: Agent, nova: Agent) -> None:
     luna.claim()
     mail = nova.listen("recv", "--follow", "--json")
     waiting = nova.beside("stick", "wait", "--json")
@@ -157,7 +157,7 @@ def test_the_holder_tells_the_next_one_what_is_coming(crew: Crew, luna: Agent, n
 
     luna.ok("send", "claude", "--room", "shop", "--interrupt", "--", "start with tests/cli.test.ts")
 
-    # Told already, and not yet allowed to touch anything.
+    # It knows already, but does not have the stick yet.
     assert heard(mail.next()) == ("luna", "interrupt", "start with tests/cli.test.ts")
     assert nova.state()["owner_agent_id"] == "luna"
     luna.ok("stick", "pass", "nova", "--status", "done", "--next", "tests/cli.test.ts, as I wrote")
@@ -165,7 +165,7 @@ def test_the_holder_tells_the_next_one_what_is_coming(crew: Crew, luna: Agent, n
     assert (turn["status"], turn["handoff"]["next_action"]) == ("your_turn", "tests/cli.test.ts, as I wrote")
 
 
-def test_a_third_harness_joins_two_who_take_turns(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_third_harness_joins_two_that_take_turns(crew: Crew, luna: Agent, nova: Agent) -> None:
     for first, second in ((luna, nova), (nova, luna)):
         first.claim()
         first.ok("stick", "pass", second.name, *HANDOFF)
@@ -185,7 +185,7 @@ def test_a_third_harness_joins_two_who_take_turns(crew: Crew, luna: Agent, nova:
     assert opal.claim()["handoff"]["next_action"] == "show opal around"
 
 
-def test_a_hand_over_is_seen_coming_and_only_asking_for_the_turn_gives_it(
+def test_pass_is_visible_as_an_event_and_only_a_claim_starts_the_turn(
     crew: Crew, luna: Agent, nova: Agent
 ) -> None:
     luna.claim()
@@ -201,7 +201,7 @@ def test_a_hand_over_is_seen_coming_and_only_asking_for_the_turn_gives_it(
     assert nova.claim()["turn_id"] == 2
 
 
-def test_two_talk_a_question_through_while_one_of_them_works(crew: Crew, luna: Agent, nova: Agent) -> None:
+def test_two_members_discuss_a_question_while_one_of_them_works(crew: Crew, luna: Agent, nova: Agent) -> None:
     turn = luna.claim()
     streams = {agent.name: agent.listen("recv", "--follow", "--json") for agent in (luna, nova)}
     talk = [
@@ -217,12 +217,12 @@ def test_two_talk_a_question_through_while_one_of_them_works(crew: Crew, luna: A
 
     for number, (speaker, text) in enumerate(talk):
         other = nova if speaker is luna else luna
-        words = ("--room", "shop") if number % 2 else ()  # In the room and beside it: one way to say it.
+        words = ("--room", "shop") if number % 2 else ()  # With and without the room: both work the same.
         speaker.ok("send", other.name, *words, "--", text)
         line = streams[other.name].next()
         assert (line["from"], line["text"]) == (speaker.name, text)
 
-    # Eight messages, one turn, nothing handed over; and all of it can be read again.
+    # Eight messages, one turn, no handoff; and all of them can be read again.
     assert [event["type"] for event in crew.events(*MOVES)] == ["claim"]
     state = luna.state()
     assert (state["owner_agent_id"], state["turn_id"]) == ("luna", turn["turn_id"])

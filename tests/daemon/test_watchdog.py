@@ -1,4 +1,4 @@
-"""No caller's work keeps the others waiting: the daemon measures its loop, and large work runs elsewhere."""
+"""No caller's work delays other callers: the daemon measures its loop, and large work runs elsewhere."""
 
 import asyncio
 import logging
@@ -17,11 +17,11 @@ from palaver.daemon.watchdog import watch_loop
 
 MEGABYTE = "const found = await lookUp(name); // the token of the parser\n" * 17_000
 LIMIT_MS = 40
-"""Far above what any step needs, and far below what a megabyte costs on the loop."""
+"""Far above the time of any step, and far below the cost of a megabyte on the loop."""
 
 
 def work_for(seconds: float) -> None:
-    """Use the processor for a while, however long that takes."""
+    """Use the given seconds of processor time, whatever the elapsed time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -86,7 +86,7 @@ def test_repeated_lines_are_limited(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def strict(home: Home) -> Home:
-    """A bus that is watched closely; the end of the test looks into its log."""
+    """A closely watched bus; the end of the test checks its log."""
     home.path.mkdir(mode=0o700)
     (home.path / "config.toml").write_text(f"watchdog_ms = {LIMIT_MS}\n")
     home.ok("up")
@@ -102,7 +102,7 @@ def make_bundle(bus: Home) -> str:
     return str(made["bundle_id"])
 
 
-def test_another_caller_is_answered_while_a_bundle_is_exported(strict: Home) -> None:
+def test_other_caller_is_served_while_a_bundle_is_exported(strict: Home) -> None:
     strict.ok("send", "@human", "--", "first")
     make_bundle(strict)
     export = strict.start("export", "--type", "message", "--type", "bundle")
@@ -120,7 +120,7 @@ def test_another_caller_is_answered_while_a_bundle_is_exported(strict: Home) -> 
     assert len(out) > 3 * len(MEGABYTE)
 
 
-def test_export_in_a_process_that_was_ended_is_refused(bus: Home) -> None:
+def test_export_whose_process_was_killed_is_refused(bus: Home) -> None:
     make_bundle(bus)
     export = bus.start("export", "--type", "bundle", "--json")
 
@@ -141,7 +141,7 @@ def test_export_in_a_process_that_was_ended_is_refused(bus: Home) -> None:
     assert b"export once more" in err
 
 
-def test_large_contents_do_not_hold_up_the_loop(strict: Home) -> None:
+def test_large_contents_do_not_block_the_loop(strict: Home) -> None:
     bundle_id = make_bundle(strict)
     strict.ok("send", "@human", "--bundle", bundle_id, "--", "look")
     for number in range(20):

@@ -1,4 +1,4 @@
-"""A person's terminal: a pane of tmux on a socket of its own, with keys in and what is on the screen out."""
+"""A person's terminal: a tmux pane on its own socket, with keys as input and the screen as output."""
 
 import shlex
 import shutil
@@ -15,7 +15,7 @@ HAS_TMUX = shutil.which("tmux") is not None
 
 
 class Pane:
-    """One pane. What is typed is typed as a person does; what is awaited is what the person would see."""
+    """One pane. Keys are typed as a person types them, and waits look at the visible screen."""
 
     def __init__(self, socket: Path, environment: Mapping[str, str]) -> None:
         self._socket = socket
@@ -33,19 +33,19 @@ class Pane:
         return done.stdout.decode()
 
     def open(self, script: str, columns: int, rows: int) -> None:
-        """Start a script in a pane of this size; the pane stays when the script has ended."""
+        """Start a script in a pane of this size; the pane stays after the script has ended."""
         self._tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), script)
 
     def type(self, text: str) -> None:
-        """Press the keys of a text, as they are."""
+        """Press the keys of a text literally."""
         self._tmux("send-keys", "-l", "--", text)
 
     def press(self, *keys: str) -> None:
-        """Press keys that have names: Enter, Up, C-d."""
+        """Press named keys: Enter, Up, C-d."""
         self._tmux("send-keys", *keys)
 
     def say(self, line: str) -> None:
-        """Type a line and send it off."""
+        """Type a line and press Enter."""
         self.type(line)
         self.press("Enter")
 
@@ -53,25 +53,27 @@ class Pane:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, with_colours: bool = False) -> list[str]:
-        """What stands there now, line by line."""
+        """Return the current screen, line by line."""
         shown = self._tmux("capture-pane", "-p", *(["-e"] if with_colours else []))
         return shown.rstrip("\n").split("\n")
 
     def shows(self, *texts: str) -> list[str]:
-        """Look until all of these stand on the screen, each within one line; give the screen."""
+        """Wait until every text is on the screen, each within one line. Return the screen."""
         return self.becomes(
             lambda screen: all(any(text in line for line in screen) for text in texts), *texts
         )
 
     def becomes(self, is_so: Callable[[list[str]], bool], *words: str) -> list[str]:
-        """Look until the screen is so, for a look may fall into the middle of a drawing; give the screen."""
+        """Wait until the screen meets a condition, since a capture may see a partial drawing. Return the
+        screen.
+        """
         end = time.monotonic() + LIMIT_S
         while not is_so(screen := self.screen()):
             assert time.monotonic() < end, "\n".join([f"not so ({', '.join(words)}):", *screen])
         return screen
 
     def close(self) -> None:
-        """End the server of this socket, which has this pane only."""
+        """End the server of this socket, which has only this pane."""
         self._tmux("kill-server")
 
 
@@ -79,7 +81,7 @@ class Pane:
 def pane(
     home: Home, script: str, *, columns: int = 80, rows: int = 24, env: Mapping[str, str] | None = None
 ) -> Iterator[Pane]:
-    """A script in a pane, at the person's own terminal."""
+    """Run a script in a pane, at the person's own terminal."""
     environment = {**home.environment, "TERM": "xterm-256color", **(env or {})}
     made = Pane(home.spare_path(), environment)
     made.open(f"{script}; echo ended with $?; exec sleep 60", columns, rows)
@@ -90,5 +92,5 @@ def pane(
 
 
 def in_folder(folder: Path, *words: str) -> str:
-    """A line of shell that runs `pal` in a folder."""
+    """Return a line of shell that runs `pal` in a folder."""
     return f"cd {shlex.quote(str(folder))} && pal {shlex.join(words)}"

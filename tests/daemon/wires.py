@@ -1,4 +1,4 @@
-"""The two wires of the Unix door, spoken by hand."""
+"""The two protocols of the Unix door, written by hand."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ Frame = tuple[bytes, bytes]
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:
-    """One frame of the thin client's wire."""
+    """Return one frame of the thin client's protocol."""
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
@@ -25,7 +25,7 @@ def request(
     token: bytes | None = None,
     environment: Sequence[str] = (),
 ) -> bytes:
-    """A request frame, as the thin client would send it."""
+    """Return a request frame, as the thin client would send it."""
     fields = [(b"k", os.urandom(16) if key is None else key), (b"v", version.encode())]
     fields += [(b"a", os.fsencode(word)) for word in arguments]
     fields += [(b"d", b"/"), (b"t", b"000"), (b"w", b"0")]
@@ -36,10 +36,10 @@ def request(
 
 
 def connect(home: Path) -> socket.socket:
-    """A plain connection to the door of a home."""
+    """Open a plain connection to the daemon of a home."""
     wire = socket.socket(socket.AF_UNIX)
     try:
-        wire.connect(str(home / "daemon.sock"))  # waits for its turn, as one with a time limit would not
+        wire.connect(str(home / "daemon.sock"))  # blocks until accepted; a socket with a timeout would not
     except OSError:
         wire.close()
         raise
@@ -51,7 +51,7 @@ class Wire:
     """A connection to the daemon of a home, closed at the end of its block."""
 
     def __init__(self, home: Path | socket.socket) -> None:
-        """Connect to a home, or use a connection that is there."""
+        """Connect to a home, or use an existing connection."""
         self.wire = connect(home) if isinstance(home, Path) else home
         self._reader = self.wire.makefile("rb")
 
@@ -67,7 +67,7 @@ class Wire:
 
 
 class ThinWire(Wire):
-    """A thin client of which a test says every word."""
+    """A thin client where the test writes each frame."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -81,16 +81,16 @@ class ThinWire(Wire):
         self.send(request(*arguments, **options))
 
     def next_frame(self) -> Frame:
-        """The next frame; (b"", b"") when the daemon closed."""
+        """Return the next frame; (b"", b"") if the daemon closed."""
         head = self._reader.read(5)
-        while head == b"E\0\0\0\0":  # only a sign that the daemon is at work
+        while head == b"E\0\0\0\0":  # only a sign that the daemon is working
             head = self._reader.read(5)
         if len(head) < 5:
             return b"", b""
         return head[:1], self._reader.read(int.from_bytes(head[1:], "big"))
 
     def output(self) -> tuple[bytes, bytes]:
-        """The next output: its token and its bytes. It is not acknowledged."""
+        """Return the next output, its token and its bytes, without an acknowledgement."""
         kind, payload = self.next_frame()
         assert kind == b"O", (kind, payload)
         self.number = payload[:4]
@@ -98,11 +98,11 @@ class ThinWire(Wire):
         return payload[6 : 6 + size], payload[6 + size :]
 
     def acknowledge(self) -> None:
-        """Say that the last output was written out."""
+        """Confirm that the last output was written out."""
         self.send(frame(b"A", self.number))
 
     def answer(self) -> tuple[int, bytes, bytes]:
-        """Obey until the end: status, standard output, standard error."""
+        """Read until the end. Return the status, standard output and standard error."""
         texts = {b"O": b"", b"E": b""}
         while True:
             kind, payload = self.next_frame()
@@ -110,13 +110,15 @@ class ThinWire(Wire):
                 return payload[0], texts[b"O"], texts[b"E"]
             assert kind in texts, (kind, payload)
             if kind == b"O":
-                with contextlib.suppress(BrokenPipeError):  # nobody waits for it where the end follows
+                with contextlib.suppress(
+                    BrokenPipeError
+                ):  # the daemon does not wait for it if the end follows
                     self.send(frame(b"A", payload[:4]))
                 payload = payload[6 + int.from_bytes(payload[4:6], "big") :]
             texts[kind] += payload
 
     def is_closed(self) -> bool:
-        """Whether the daemon closed, once all that it still said is read."""
+        """Return whether the daemon closed, after reading all remaining frames."""
         try:
             while self.next_frame() != (b"", b""):
                 pass
@@ -126,7 +128,7 @@ class ThinWire(Wire):
 
 
 class LinesWire(Wire):
-    """A program at the door that speaks lines of JSON."""
+    """A program at the door that uses JSON lines."""
 
     def __init__(self, home: Path | socket.socket) -> None:
         super().__init__(home)
@@ -136,19 +138,19 @@ class LinesWire(Wire):
         self.wire.sendall(data)
 
     def tell(self, op: str, **fields: Any) -> int:
-        """Send a request and read nothing; gives its number."""
+        """Send a request and read nothing. Return its number."""
         self._number += 1
         self.send(json.dumps({"req": self._number, "op": op, **fields}).encode() + b"\n")
         return self._number
 
     def next_line(self) -> dict[str, Any]:
-        """The next line; empty when the daemon closed."""
+        """Return the next line; empty if the daemon closed."""
         line = self._reader.readline()
         found: dict[str, Any] = json.loads(line) if line else {}
         return found
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send a request and wait for its answer, stepping over pushes."""
+        """Send a request and wait for its response, skipping pushes."""
         number = self.tell(op, **fields)
         while (line := self.next_line()).get("req") != number or "push" in line:
             assert line, "the daemon closed the connection"
