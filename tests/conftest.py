@@ -1,11 +1,11 @@
-"""What holds for every test: signals mean what they mean in a terminal, and engines are tried in turn.
+"""Setup for every test: default signal handling, the Hypothesis profiles, and both log engines.
 
-Whoever starts the tests in the background may have signals ignored or blocked, or a umask of its own, and
-every process that a test starts would inherit that.
+A test run in the background may start with ignored or blocked signals or an unusual umask, and every process
+that a test starts would inherit these.
 
 Property tests have two profiles. `fast` is the default and always draws the same ten examples, so that a
 build does not fail by luck. `deep` draws many new ones (`make nightly`) and prints how to repeat a failure.
-No test sets a number of examples itself, and none asserts how long something took.
+No test sets a number of examples itself, and no test asserts how long something took.
 """
 
 import os
@@ -27,14 +27,14 @@ settings.register_profile(
     "deep",
     max_examples=300,
     derandomize=False,
-    database=None,  # The seed alone decides what is drawn.
+    database=None,  # The seed alone decides the examples.
     print_blob=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fast")
 
-for _number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # these two Python itself ignores
+for _number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python itself ignores these two
     if signal.getsignal(_number) is signal.SIG_IGN:
         _is_key = _number == signal.SIGINT
         signal.signal(_number, signal.default_int_handler if _is_key else signal.SIG_DFL)
@@ -44,6 +44,6 @@ os.umask(0o022)
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
 def open_log(request: pytest.FixtureRequest) -> OpenLog:
-    """Each engine in its turn: no promise depends on where things are kept."""
+    """Return each log engine in turn: the contract does not depend on the storage."""
     made: OpenLog = request.param
     return made

@@ -7,11 +7,11 @@ from typing import Final
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _BUSY: Final = re.compile(r" watchdog: the event loop was busy for (\d+) ms")
 _LIMIT_MS: Final = 200
-"""Twice the daemon's own limit: on a machine with busy neighbours the same work takes more processor time."""
+"""Twice the daemon's own limit: on a busy machine the same work takes more processor time."""
 
 
 def check_daemon_log(home: Path) -> None:
-    """Fail when a daemon of a home failed by mistake, or kept its loop busy for too long."""
+    """Fail if a daemon of a home logged a traceback or a busy event loop."""
     for path in sorted(home.glob("daemon.log*")):
         lines = path.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines):

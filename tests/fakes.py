@@ -1,4 +1,4 @@
-"""Stand-ins that tests share: a clock that is advanced by hand, and a bus without doors."""
+"""Shared fakes: a clock that is advanced by hand, and a bus without doors."""
 
 import asyncio
 import itertools
@@ -39,7 +39,7 @@ SCRIPT = Caller(name="script", standing=Standing.WORKER, kind="external")
 
 
 class FakeClock:
-    """Time that stands still until it is advanced."""
+    """A clock that moves only when it is advanced."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._now_ms = now_ms
@@ -56,12 +56,12 @@ class FakeClock:
         self._monotonic_s += seconds
 
     def suspend(self, seconds: float) -> None:
-        """The machine sleeps: only the clock that people read goes on."""
+        """Suspend the machine: only the wall clock advances."""
         self._now_ms += round(seconds * 1000)
 
 
 class Ring:
-    """A timer that a test lets ring."""
+    """A timer that the test fires."""
 
     def __init__(self, moment_s: float, ring: Callable[[], None]) -> None:
         self.moment_s = moment_s
@@ -73,7 +73,7 @@ class Ring:
 
 
 def seat(pid: int, key: str = "") -> Seat:
-    """A process that sits somewhere."""
+    """Return the seat of a process."""
     return Seat(pid=pid, start=pid * 10, boot="boot", key=key)
 
 
@@ -85,7 +85,7 @@ def caller(
     is_marked: bool = False,
     is_orphan: bool = False,
 ) -> Caller:
-    """An agent as the doors hand it to the broker."""
+    """Return an agent as the doors pass it to the broker."""
     return Caller(
         name=agent.name,
         standing=standing_of_role(agent.role),
@@ -99,7 +99,7 @@ def caller(
 
 
 class GuardedTasks(asyncio.TaskGroup):
-    """A task group in which a task that meets a full disk stops nobody else, as in the daemon."""
+    """A task group in which a full disk stops only the task that meets it, as in the daemon."""
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
         return super().create_task(self._guard(coro), **options)
@@ -110,7 +110,7 @@ class GuardedTasks(asyncio.TaskGroup):
 
 
 class FakeAttendance:
-    """Who is there and who waits in rooms, as a test says; by default nobody waits."""
+    """Presence and waits in rooms, as the test sets them; by default no agent waits."""
 
     def __init__(self, present: set[str]) -> None:
         self.started_ms = 0
@@ -157,7 +157,7 @@ class FakeAttendance:
 
 
 class Bus:
-    """Log, broker and delivery of one home. Who is present is what a test puts into `present`."""
+    """The log, broker and delivery of one home. The test puts the present agents into `present`."""
 
     def __init__(self, log: Log, clock: FakeClock, tasks: asyncio.TaskGroup) -> None:
         self.log = log
@@ -168,7 +168,7 @@ class Bus:
         self.deadlines = 0
         self.asked: list[Report | Notify] = []
         self.failure: Exception | None = None
-        """What delivery meets when it asks the broker to write."""
+        """The error that delivery gets when it submits to the broker."""
         self.has_failed = asyncio.Event()
         self.broker = Broker(
             log,
@@ -197,7 +197,7 @@ class Bus:
         self.deadlines += 1
 
     async def submit(self, asking: Caller, request: Request, *, key: bytes | None = None) -> Event | None:
-        """Put a request to the broker and give the event it wrote."""
+        """Submit a request to the broker and return the written event."""
         outcome = await self.broker.submit(asking, request, key=key)
         assert isinstance(outcome, Sent | Written)
         return outcome.event
@@ -205,7 +205,7 @@ class Bus:
     async def join(
         self, name: str = "", *, by: Caller = HUMAN, is_here: bool = True, **fields: object
     ) -> Caller:
-        """Let an agent join and be present, and give it as a caller."""
+        """Let an agent join and be present; return it as a caller."""
         joined = await self.broker.submit(by, Join(name=name, **fields))  # type: ignore[arg-type]  # fields of a join
         assert isinstance(joined, Joined)
         if is_here:
@@ -213,7 +213,7 @@ class Bus:
         return caller(joined.agent)
 
     async def send(self, asking: Caller, text: str, *to: str, **fields: object) -> Event:
-        """Send a text and give the stored message."""
+        """Send a text and return the stored message."""
         event = await self.submit(asking, Send(text=text, to=to, **fields))  # type: ignore[arg-type]  # fields of a send
         assert event is not None
         return event
@@ -222,7 +222,7 @@ class Bus:
         return await self.submit(asking, Acknowledge(messages=seqs, lane="sdk", grade="acked"))
 
     async def report(self, agent: str, state: str, *seqs: int, **fields: object) -> Event | None:
-        """Write a step of the ledger as delivery would."""
+        """Write a ledger step as delivery would."""
         report = DeliveryReport(agent=agent, messages=seqs, state=state, **fields)  # type: ignore[arg-type]  # its fields
         return await self.submit(SYSTEM_CALLER, Report(report=report))
 
@@ -235,12 +235,12 @@ class Bus:
         return read_entry(self.log.rows, event.seq, name)
 
     def state(self, event: Event, name: str) -> str:
-        """The state of a message for a recipient; empty when it was never for it."""
+        """Return the state of a message for a recipient; empty if it was never a recipient."""
         line = read_line(self.log.rows, event.seq, name)
         return "" if line is None else line.state
 
     def texts(self, name: str) -> list[str]:
-        """What waits for a name, in order, without touching it."""
+        """Return the waiting texts of an agent, in order, without changing their state."""
         taker = self.delivery.take(name)
         found = [str(event.payload.get("text", event.type)) for event in taker.poll(1000)]
         taker.close()
@@ -249,7 +249,7 @@ class Bus:
     def open_lane(
         self, name: str, kind: LaneKind = LaneKind.NATIVE, level: Level | None = OPEN, **abilities: bool
     ) -> "FakeLane":
-        """Open a lane that lets mail through; with no level it is as it begins."""
+        """Open a lane with an open gate; with `level=None` it keeps its initial gate."""
         lane = FakeLane(
             self, name, Ability(kind=kind, **{"reaches_busy": True, "wakes_idle": True, **abilities})
         )
@@ -259,7 +259,7 @@ class Bus:
 
 
 class FakeLane:
-    """A lane that keeps the offers it is given."""
+    """A lane that collects its offers."""
 
     def __init__(self, bus: Bus, name: str, ability: Ability) -> None:
         self._offers: asyncio.Queue[Offer] = asyncio.Queue()
@@ -300,14 +300,14 @@ async def open_sqlite(directory: Path) -> Log:
 
 
 async def check_payloads(log: Log) -> None:
-    """Whatever a test has the broker write, it holds what the table of event types says."""
+    """Check that every written payload has only the fields listed for its event type."""
     for event in await log.read(Query(limit=10_000)):
         assert unlisted_fields(event.type, event.payload) == set(), event
 
 
 @asynccontextmanager
 async def opened_bus(open_log: OpenLog, directory: Path) -> AsyncIterator[Bus]:
-    """A bus on one engine. What its reactors do is over when the block ends."""
+    """Yield a bus on one log engine. Its reactors have finished when the block ends."""
     log = await open_log(directory)
     try:
         async with GuardedTasks() as tasks:
@@ -319,5 +319,5 @@ async def opened_bus(open_log: OpenLog, directory: Path) -> AsyncIterator[Bus]:
 
 
 def nowhere(pid: int | None) -> Anchor:
-    """For commands that never join: where the caller would sit down."""
+    """Fail: these commands never join, so their caller needs no anchor."""
     raise AssertionError("only a join asks where its caller sits down")

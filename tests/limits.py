@@ -1,7 +1,7 @@
-"""How long a test waits for what must come. It is no pause: whoever waits goes on as soon as it has come.
+"""The time limit of every wait in the tests. It is not a pause: a wait ends as soon as its condition is true.
 
-It is far above what anything needs where nothing else runs, for a machine may be busy with something else.
-It says nothing of how quick anything is: no test does.
+The limit is far above the normal duration, because the machine may be busy. It measures nothing: no test
+asserts a speed.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The machine's clocks, and the one that tests advance."""
+"""The system clock, and the fake clock of the tests."""
 
 import time
 
@@ -7,7 +7,7 @@ from tests.fakes import START_MS, FakeClock
 from palaver.clock import Clock, SystemClock
 
 
-def test_the_system_clock_tells_unix_milliseconds() -> None:
+def test_system_clock_returns_unix_milliseconds() -> None:
     before = time.time_ns() // 1_000_000
 
     told = SystemClock().now_ms()
@@ -15,7 +15,7 @@ def test_the_system_clock_tells_unix_milliseconds() -> None:
     assert before <= told <= time.time_ns() // 1_000_000
 
 
-def test_the_system_clocks_seconds_never_step_back() -> None:
+def test_monotonic_seconds_never_go_back() -> None:
     clock = SystemClock()
 
     first, second = clock.monotonic_s(), clock.monotonic_s()
@@ -23,7 +23,7 @@ def test_the_system_clocks_seconds_never_step_back() -> None:
     assert first <= second
 
 
-def test_a_fake_clock_moves_when_it_is_advanced_and_not_otherwise() -> None:
+def test_fake_clock_moves_only_when_advanced() -> None:
     fake = FakeClock()
     clock: Clock = fake
 

@@ -1,4 +1,4 @@
-"""The one table of settings."""
+"""The table of settings."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +13,7 @@ def test_without_a_file_every_setting_has_its_default(tmp_path: Path) -> None:
     assert load(tmp_path, {}).settings == Settings()
 
 
-def test_the_file_counts_and_the_environment_wins(tmp_path: Path) -> None:
+def test_environment_overrides_the_file(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('log_level = "debug"\nlog_max_bytes = 10\n')
 
     settings = load(tmp_path, {"PALAVER_LOG_LEVEL": "error", "HOME": "/x"}).settings
@@ -21,16 +21,16 @@ def test_the_file_counts_and_the_environment_wins(tmp_path: Path) -> None:
     assert settings == Settings(log_level="error", log_max_bytes=10)
 
 
-def test_a_number_from_the_environment_is_a_number(tmp_path: Path) -> None:
+def test_number_from_the_environment_is_a_number(tmp_path: Path) -> None:
     assert load(tmp_path, {"PALAVER_SQL_TIMEOUT_MS": "50"}).settings.sql_timeout_ms == 50
 
 
 @pytest.mark.parametrize(("key", "most"), [("approvals_wait_s", 3600), ("approvals", 1), ("http_remote", 1)])
-def test_a_setting_may_be_at_its_limit(key: str, most: int) -> None:
+def test_setting_may_be_at_its_limit(key: str, most: int) -> None:
     assert typed(key, str(most)) == typed(key, most) == most
 
 
-def test_our_variables_that_say_something_else_are_no_settings(tmp_path: Path) -> None:
+def test_other_palaver_variables_are_not_settings(tmp_path: Path) -> None:
     assert load(tmp_path, dict.fromkeys(NOT_SETTINGS, "x")).settings == Settings()
 
 
@@ -38,7 +38,7 @@ _FROM_FILE = ["approvals", "approvals_wait_s", "brake_hops", "brake_per_minute",
 
 
 @pytest.mark.parametrize("key", [*_FROM_FILE, "hints", "http", "http_hosts", "room_wakes"])
-def test_what_the_human_alone_may_change_is_not_taken_from_the_environment(tmp_path: Path, key: str) -> None:
+def test_settings_of_the_human_are_not_read_from_the_environment(tmp_path: Path, key: str) -> None:
     value = 1 if key in _FROM_FILE else "human"
     (tmp_path / "config.toml").write_text(f"{key} = {value!r}\n")
 
@@ -47,7 +47,7 @@ def test_what_the_human_alone_may_change_is_not_taken_from_the_environment(tmp_p
         load(tmp_path, {f"PALAVER_{key.upper()}": "1"})
 
 
-def test_an_unknown_key_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_unknown_key_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="'colour'"):
         load(tmp_path, {"PALAVER_COLOUR": "red"})
 
@@ -72,23 +72,21 @@ def test_an_unknown_key_is_an_error_that_names_it(tmp_path: Path) -> None:
         ("approvals_wait_s = 3601", "'approvals_wait_s' is at most 3600, not 3601"),
     ],
 )
-def test_a_value_that_does_not_fit_is_an_error_that_names_its_key(
-    tmp_path: Path, line: str, named: str
-) -> None:
+def test_invalid_value_is_an_error_that_names_its_key(tmp_path: Path, line: str, named: str) -> None:
     (tmp_path / "config.toml").write_text(line)
 
     with pytest.raises(BadRequest, match=named):
         load(tmp_path, {})
 
 
-def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
+def test_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
 
     with pytest.raises(BadRequest, match="cannot be read"):
         load(tmp_path, {})
 
 
-def test_it_is_known_where_each_value_comes_from(tmp_path: Path) -> None:
+def test_origin_of_each_value_is_known(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("brake_hops = 1\nlog_max_bytes = 10\n")
 
     loaded = load(tmp_path, {"PALAVER_LOG_MAX_BYTES": "20"})
@@ -99,7 +97,7 @@ def test_it_is_known_where_each_value_comes_from(tmp_path: Path) -> None:
     assert {loaded.origins[key] for key in others} == {"default"}
 
 
-def test_every_setting_has_a_meaning_that_is_a_sentence_and_a_default_that_fits() -> None:
+def test_every_setting_has_a_sentence_and_a_valid_default() -> None:
     assert all(meaning.endswith(".") and meaning[0].isalpha() for meaning in MEANINGS.values())
     assert {key: typed(key, value) for key, value in DEFAULTS.items()} == DEFAULTS
 

@@ -1,4 +1,4 @@
-"""The tree of errors: every one goes over a wire and comes back as itself."""
+"""The tree of errors: each error survives the wire as its own class."""
 
 import pytest
 
@@ -60,18 +60,18 @@ EXAMPLES: list[PalaverError] = [
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_survives_the_wire(error: PalaverError) -> None:
+def test_error_round_trips_over_the_wire(error: PalaverError) -> None:
     back = error_from_wire(error.code, str(error), dict(error.details))
 
     assert type(back) is type(error)
     assert (str(back), back.details, back.code) == (str(error), error.details, error.code)
 
 
-def test_there_is_an_example_of_every_code() -> None:
+def test_every_code_has_an_example() -> None:
     assert {error.code for error in EXAMPLES} == error_codes() - {PalaverError.code}
 
 
-def test_a_code_this_version_does_not_know_keeps_all_it_came_with() -> None:
+def test_unknown_code_keeps_its_message_and_details() -> None:
     error = error_from_wire("too_early", "the time has not come", {"until": "x"})
 
     assert isinstance(error, OtherError)
@@ -88,7 +88,7 @@ def test_a_code_this_version_does_not_know_keeps_all_it_came_with() -> None:
         ("not_found", {"where": "here"}),
     ],
 )
-def test_details_that_do_not_fit_are_kept_as_they_are(code: str, details: dict[str, object]) -> None:
+def test_unexpected_details_are_kept_unchanged(code: str, details: dict[str, object]) -> None:
     error = error_from_wire(code, "a sentence", details)
 
     assert isinstance(error, OtherError)

@@ -1,4 +1,4 @@
-"""What outsiders may use: the names of the package, and that they cost nothing until they are used."""
+"""The public names of the package, and that they are imported only when used."""
 
 import inspect
 import subprocess
@@ -10,16 +10,16 @@ from tests.limits import LIMIT_S
 import palaver
 
 
-def test_every_listed_name_is_there() -> None:
+def test_every_listed_name_exists() -> None:
     for name in palaver.__all__:
         assert getattr(palaver, name) is not None
 
 
-def test_listing_the_package_gives_what_it_promises_and_no_more() -> None:
+def test_dir_lists_exactly_the_public_names() -> None:
     assert dir(palaver) == sorted(palaver.__all__)
 
 
-def test_another_name_is_an_error_that_says_so() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'disconnect'"):
         palaver.disconnect  # type: ignore[attr-defined]  # noqa: B018 - the look-up is the test
 
@@ -34,7 +34,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert done.stdout == b"[]\n"
 
 
-def test_the_names_of_the_design_have_the_signatures_of_the_design() -> None:
+def test_public_names_have_the_documented_signatures() -> None:
     envelope = palaver.Envelope.new("task.create", "luna", {"title": "x"}, to=["nova"])
 
     assert palaver.Envelope.from_json(envelope.to_json()) == envelope

@@ -1,4 +1,4 @@
-"""Files of steps: each line is there at once, and no file grows without end."""
+"""Trace files: each line is written at once, and no file grows without limit."""
 
 import json
 import os
@@ -11,7 +11,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_step_is_in_the_file_as_soon_as_it_is_noted(tmp_path: Path) -> None:
+def test_step_is_in_the_file_as_soon_as_it_is_noted(tmp_path: Path) -> None:
     path = trace_path(tmp_path, "luna")
     file = TraceFile(path, 1000, lambda: 7)
 
@@ -31,7 +31,7 @@ def test_a_step_is_in_the_file_as_soon_as_it_is_noted(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_file_that_is_full_is_put_aside_and_the_one_before_it_is_replaced(tmp_path: Path) -> None:
+def test_full_file_is_rotated_and_replaces_the_older_one(tmp_path: Path) -> None:
     path = trace_path(tmp_path)
     file = TraceFile(path, 500, lambda: 1)
 
@@ -45,7 +45,7 @@ def test_a_file_that_is_full_is_put_aside_and_the_one_before_it_is_replaced(tmp_
     assert len(list(path.parent.iterdir())) == 2
 
 
-def test_a_writer_that_starts_again_goes_on_in_the_same_file(tmp_path: Path) -> None:
+def test_restarted_writer_continues_in_the_same_file(tmp_path: Path) -> None:
     path = trace_path(tmp_path)
     for number in (1, 2):
         file = TraceFile(path, 500, lambda: 1)
@@ -55,7 +55,7 @@ def test_a_writer_that_starts_again_goes_on_in_the_same_file(tmp_path: Path) -> 
     assert [line["seqs"] for line in lines(path)] == [[1], [2]]
 
 
-def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_unwritable_folder_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "trace").touch()
     file = TraceFile(trace_path(tmp_path), 500, lambda: 1)
 

@@ -1,4 +1,4 @@
-"""What the tests of `pal install` share: a person's folder, and the command in it."""
+"""Shared code of the tests of `pal install`: a user's folder, and the command in it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ Run = Callable[..., int]
 
 
 def run_in(folder: Path) -> Run:
-    """Give the command as it is run by one whose home is this folder."""
+    """Return the command as run by a user whose home is this folder."""
 
     def run(*words: str, **more: str) -> int:
         done = install if words[0] == "install" else uninstall

@@ -1,4 +1,4 @@
-"""A person at a terminal: keys go in, and what the terminal shows is waited for."""
+"""A person at a terminal: send keys, and wait for output."""
 
 import fcntl
 import os
@@ -19,10 +19,10 @@ _SIZE = struct.Struct("HHHH")
 
 
 class Person:
-    """One terminal with a shell in it, with nothing above it but the first process."""
+    """One terminal with a shell in it, whose parent is the first process."""
 
     def __init__(self, home: Home, *, cols: int = 80, rows: int = 24, term: str = "dumb") -> None:
-        """On a dumb terminal agents are shown as they are, without the attach screen."""
+        """On a dumb terminal agents are shown without the attach screen."""
         self._master, slave = pty.openpty()
         self.resize(cols, rows)
         self.shown = b""
@@ -46,7 +46,7 @@ class Person:
         os.write(self._master, keys)
 
     def run(self, command: str) -> None:
-        """Type a command, and say behind it how it ended."""
+        """Type a command, followed by an echo of its exit status."""
         self.press(f"{command}; echo stat''us $?\r".encode())
 
     def until(self, text: bytes) -> None:
@@ -58,22 +58,22 @@ class Person:
             self.shown += os.read(self._master, 65536)
 
     def drain(self) -> None:
-        """Read what is there, and wait for nothing: a terminal that nobody reads from takes no keys."""
+        """Read the available output without waiting: a terminal with unread output accepts no keys."""
         while self.is_open and select.select([self._master], [], [], 0)[0]:
             try:
                 self.shown += os.read(self._master, 65536)
-            except OSError:  # whoever ran in it has closed it
+            except OSError:  # the program in it has closed it
                 return
 
     def close(self) -> None:
-        """Close the window: whoever runs in it is hung up on."""
+        """Close the window: its programs receive a hangup."""
         if self.is_open:
             self.is_open = False
             os.close(self._master)
 
 
 def holders_of(home: Path) -> list[int]:
-    """Every holder that serves a home, by what it was started with."""
+    """Return every holder that serves a home, found by its command line and environment."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
@@ -86,7 +86,7 @@ def holders_of(home: Path) -> list[int]:
 
 @contextmanager
 def persons(home: Home) -> Iterator[list[Person]]:
-    """Persons at this home; their terminals and all holders are ended with the block."""
+    """Yield the list of persons at this home; end their terminals and all holders with the block."""
     here: list[Person] = []
     try:
         yield here

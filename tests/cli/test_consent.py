@@ -1,4 +1,4 @@
-"""A person's leave for hooks: asked once, of a person only, and remembered for exactly these hooks."""
+"""A person's permission for hooks: asked once, of a person only, and stored for exactly these hooks."""
 
 import io
 import json
@@ -14,14 +14,14 @@ PAL = "/opt/pal"
 
 
 class Terminal(io.StringIO):
-    """What a person types, or where they read."""
+    """A stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Desk:
-    """A terminal with a person at it."""
+    """A terminal with a person."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -34,7 +34,7 @@ class Desk:
 
     @property
     def shown(self) -> str:
-        """What the person was shown."""
+        """The text shown to the person."""
         return self._shown.getvalue()
 
 
@@ -50,7 +50,7 @@ def remembered(home: Path) -> Path:
 @pytest.mark.parametrize(
     ("typed", "is_agreed"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)]
 )
-def test_a_person_is_asked_once(tmp_path: Path, desk: Desk, typed: str, is_agreed: bool) -> None:
+def test_person_is_asked_once(tmp_path: Path, desk: Desk, typed: str, is_agreed: bool) -> None:
     desk.types(typed)
 
     first = has_codex_hooks(ASK, PAL, str(tmp_path))
@@ -64,7 +64,7 @@ def test_a_person_is_asked_once(tmp_path: Path, desk: Desk, typed: str, is_agree
 
 
 @pytest.mark.parametrize("columns", [30, 60, 200])
-def test_the_question_is_as_wide_as_the_terminal(
+def test_question_is_as_wide_as_the_terminal(
     tmp_path: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -77,7 +77,7 @@ def test_the_question_is_as_wide_as_the_terminal(
     assert " ".join(" ".join(lines).split()).endswith("Do you trust these? [y/N]")
 
 
-def test_one_who_wants_to_be_asked_again_is(tmp_path: Path, desk: Desk) -> None:
+def test_person_can_be_asked_again(tmp_path: Path, desk: Desk) -> None:
     desk.types("n\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
     desk.types("y\n")
@@ -86,7 +86,7 @@ def test_one_who_wants_to_be_asked_again_is(tmp_path: Path, desk: Desk) -> None:
     assert has_codex_hooks(KNOWN, PAL, str(tmp_path))
 
 
-def test_other_hooks_are_another_question(tmp_path: Path, desk: Desk) -> None:
+def test_permission_does_not_apply_to_other_hooks(tmp_path: Path, desk: Desk) -> None:
     desk.types("y\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
 
@@ -94,7 +94,7 @@ def test_other_hooks_are_another_question(tmp_path: Path, desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("word", ["", OFF, KNOWN])
-def test_nobody_is_asked_when_nobody_may_be(tmp_path: Path, desk: Desk, word: str) -> None:
+def test_question_is_not_asked_where_it_is_not_allowed(tmp_path: Path, desk: Desk, word: str) -> None:
     desk.types("y\n")
 
     assert not has_codex_hooks(word, PAL, str(tmp_path))
@@ -102,21 +102,21 @@ def test_nobody_is_asked_when_nobody_may_be(tmp_path: Path, desk: Desk, word: st
     assert not remembered(tmp_path).exists()
 
 
-def test_hooks_that_were_agreed_to_can_be_left_out(tmp_path: Path, desk: Desk) -> None:
+def test_permitted_hooks_can_be_switched_off(tmp_path: Path, desk: Desk) -> None:
     desk.types("y\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
 
     assert not has_codex_hooks(OFF, PAL, str(tmp_path))
 
 
-def test_without_a_terminal_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_no_question_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
 
     assert not has_codex_hooks(ASK, PAL, str(tmp_path))
     assert not remembered(tmp_path).exists()
 
 
-def test_a_closed_terminal_says_nothing_and_the_next_one_is_asked(tmp_path: Path, desk: Desk) -> None:
+def test_closed_terminal_is_not_an_answer_and_the_next_one_is_asked(tmp_path: Path, desk: Desk) -> None:
     desk.types("")
 
     assert not has_codex_hooks(ASK, PAL, str(tmp_path))
@@ -124,14 +124,14 @@ def test_a_closed_terminal_says_nothing_and_the_next_one_is_asked(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"hooks": 7}'])
-def test_what_cannot_be_read_was_not_agreed_to(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_permission_file_counts_as_denied(tmp_path: Path, content: bytes) -> None:
     remembered(tmp_path).parent.mkdir()
     remembered(tmp_path).write_bytes(content)
 
     assert not has_codex_hooks(KNOWN, PAL, str(tmp_path))
 
 
-def test_a_yes_is_kept_with_what_it_was_said_to(tmp_path: Path, desk: Desk) -> None:
+def test_permission_is_stored_with_the_hash_of_its_hooks(tmp_path: Path, desk: Desk) -> None:
     desk.types("y\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
 

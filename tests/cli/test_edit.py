@@ -1,4 +1,4 @@
-"""A person's editor on the file of settings."""
+"""Editing the settings file in the user's editor."""
 
 import stat
 from fnmatch import fnmatch
@@ -17,19 +17,19 @@ def file(tmp_path: Path) -> Path:
 
 
 def files(folder: Path) -> list[str]:
-    """The settings in a home, and what is left of copies."""
+    """Return the settings files in a home, including copies."""
     return sorted(one.name for one in folder.glob("config*"))
 
 
 def editor(folder: Path, *lines: str) -> dict[str, str]:
-    """An editor that adds lines to a file, as a person's environment names it."""
+    """Return an environment whose editor adds lines to a file."""
     script = folder / "an editor"
     script.write_text('#!/bin/sh\nprintf \'%s\\n\' "$@" >>"$0.asked"\n' + "\n".join(lines))
     script.chmod(0o700)
     return {"EDITOR": f"'{script}' --wait"}
 
 
-def test_the_editor_is_given_the_file_behind_its_own_arguments(tmp_path: Path, file: Path) -> None:
+def test_editor_gets_the_file_after_its_own_arguments(tmp_path: Path, file: Path) -> None:
     file.write_text("brake_hops = 1\n")
 
     status = edit_settings(tmp_path, editor(tmp_path))
@@ -41,13 +41,13 @@ def test_the_editor_is_given_the_file_behind_its_own_arguments(tmp_path: Path, f
     assert files(tmp_path) == ["config.toml"]
 
 
-def test_visual_is_taken_before_editor(tmp_path: Path) -> None:
+def test_visual_is_preferred_to_editor(tmp_path: Path) -> None:
     environment = {**editor(tmp_path), "VISUAL": "false"}
 
     assert edit_settings(tmp_path, environment) == 1
 
 
-def test_where_there_is_no_file_every_setting_is_named(tmp_path: Path, file: Path) -> None:
+def test_without_a_file_every_setting_is_listed(tmp_path: Path, file: Path) -> None:
     environment = editor(tmp_path, 'cp "$2" "$0.seen"')
 
     status = edit_settings(tmp_path, environment)
@@ -59,15 +59,13 @@ def test_where_there_is_no_file_every_setting_is_named(tmp_path: Path, file: Pat
     assert not file.exists()
 
 
-def test_only_its_owner_reads_what_was_saved(tmp_path: Path, file: Path) -> None:
+def test_saved_file_is_readable_by_its_owner_only(tmp_path: Path, file: Path) -> None:
     edit_settings(tmp_path, editor(tmp_path, 'echo "brake_hops = 7" >>"$2"'))
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_what_was_changed_holds_from_the_next_start_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_change_takes_effect_at_the_next_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environment = editor(tmp_path, 'echo "brake_hops = 7" >>"$2"')
 
     first = edit_settings(tmp_path, environment)
@@ -89,7 +87,7 @@ def test_what_was_changed_holds_from_the_next_start_on(
         ("[", "toml"),
     ],
 )
-def test_what_the_bus_would_refuse_is_not_saved(
+def test_invalid_settings_are_not_saved(
     tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str], line: str, named: str
 ) -> None:
     file.write_text("brake_hops = 1\n")
@@ -109,7 +107,7 @@ def test_what_the_bus_would_refuse_is_not_saved(
     assert kept.read_text() == f"{line}\n"
 
 
-def test_what_is_wrong_can_be_mended_at_once(tmp_path: Path, file: Path) -> None:
+def test_invalid_settings_can_be_edited_again_at_once(tmp_path: Path, file: Path) -> None:
     asked: list[str] = []
 
     def again(question: str) -> bool:
@@ -127,7 +125,7 @@ def test_what_is_wrong_can_be_mended_at_once(tmp_path: Path, file: Path) -> None
     assert files(tmp_path) == ["config.toml"]
 
 
-def test_what_somebody_else_saved_meanwhile_is_not_overwritten(
+def test_concurrent_change_is_not_overwritten(
     tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text("brake_hops = 1\n")
@@ -140,9 +138,7 @@ def test_what_somebody_else_saved_meanwhile_is_not_overwritten(
     assert file.read_text() == "brake_hops = 2\n"
 
 
-def test_a_copy_that_the_editor_took_away_changes_nothing(
-    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_deleted_copy_changes_nothing(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("brake_hops = 1\n")
 
     status = edit_settings(tmp_path, editor(tmp_path, 'rm "$2"'))
@@ -152,9 +148,7 @@ def test_a_copy_that_the_editor_took_away_changes_nothing(
     assert file.read_text() == "brake_hops = 1\n"
 
 
-def test_a_home_in_which_nothing_can_be_written_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_home_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = edit_settings(tmp_path / "gone", {"EDITOR": "true"})
 
     assert status == 1
@@ -162,9 +156,7 @@ def test_a_home_in_which_nothing_can_be_written_is_said(
 
 
 @pytest.mark.parametrize("word", ["/nowhere/vi", "'", "false"])
-def test_an_editor_that_does_not_run_or_fails_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str
-) -> None:
+def test_failing_editor_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:
     status = edit_settings(tmp_path, {"EDITOR": word})
 
     assert status == 1
@@ -172,7 +164,7 @@ def test_an_editor_that_does_not_run_or_fails_is_said(
     assert files(tmp_path) == []
 
 
-def test_without_a_choice_it_is_vi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_editor_is_vi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "vi").symlink_to("/bin/true")

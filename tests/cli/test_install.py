@@ -1,4 +1,4 @@
-"""The skill: where it is written, and what is left alone."""
+"""The skill: where it is installed, and which files are left alone."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ def run(*words: str, home: Path) -> int:
     return done(parse(TABLE, words), environment)
 
 
-def test_the_skill_is_short_and_says_what_it_must() -> None:
+def test_skill_is_short_and_contains_the_essentials() -> None:
     text = skill_text()
 
     assert len(text.splitlines()) < 120
@@ -27,7 +27,7 @@ def test_the_skill_is_short_and_says_what_it_must() -> None:
         assert words in text
 
 
-def test_every_command_in_the_skill_can_be_typed() -> None:
+def test_every_command_in_the_skill_can_be_parsed() -> None:
     joined = skill_text().replace("\\\n", " ")
     lines = [line.strip() for line in joined.splitlines() if line.startswith("    pal ")]
     for line in lines:
@@ -36,7 +36,7 @@ def test_every_command_in_the_skill_can_be_typed() -> None:
     assert len(lines) > 10
 
 
-def test_it_goes_where_harnesses_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skill_is_installed_where_harnesses_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / ".claude").mkdir()
 
     status = run("install", "skill", home=tmp_path)
@@ -47,7 +47,7 @@ def test_it_goes_where_harnesses_look(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "".join(f"{path} installed\n" for path in paths)
 
 
-def test_without_claude_code_nothing_is_made_for_it(tmp_path: Path) -> None:
+def test_without_claude_code_nothing_is_created_for_it(tmp_path: Path) -> None:
     assert skill_folders({"HOME": str(tmp_path)}) == [tmp_path / ".agents/skills"]
     assert skill_folders({"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}) == [
         Path("/nowhere/.agents/skills"),
@@ -55,7 +55,7 @@ def test_without_claude_code_nothing_is_made_for_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_may_be_chosen(
+def test_folder_can_be_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -69,7 +69,7 @@ def test_a_folder_may_be_chosen(
     assert {one.name for one in tmp_path.iterdir()} == {"my", ".palaver"}
 
 
-def test_installing_again_brings_it_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_installing_again_updates_the_skill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "palaver/SKILL.md"
     run("install", "skill", str(tmp_path), home=tmp_path)
     run("install", "skill", str(tmp_path), home=tmp_path)
@@ -84,7 +84,7 @@ def test_installing_again_brings_it_up_to_date(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("verb", ["install", "uninstall"])
-def test_what_is_not_ours_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+def test_foreign_skill_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     path = tmp_path / "palaver/SKILL.md"
     path.parent.mkdir()
     path.write_text("mine")
@@ -96,7 +96,7 @@ def test_what_is_not_ours_stays(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == f"pal: {path}: it is somebody else's skill, and stays as it is\n"
 
 
-def test_what_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_path_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "palaver").write_text("a file where a folder should be")
 
     status = run("install", "skill", str(tmp_path), "--json", home=tmp_path)
@@ -113,7 +113,7 @@ def test_printing_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_is_removed_with_its_folder_unless_something_else_is_in_that(
+def test_skill_is_removed_with_its_folder_unless_that_has_other_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
@@ -134,7 +134,7 @@ def test_it_is_removed_with_its_folder_unless_something_else_is_in_that(
     assert words == ["would be removed", "removed", "removed", "is not there"]
 
 
-def test_a_removal_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_removal_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "palaver/SKILL.md").mkdir(parents=True)
 
     status = run("uninstall", "skill", str(tmp_path), home=tmp_path)
@@ -147,7 +147,7 @@ def everything(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if ".palaver" not in path.parts}
 
 
-def test_the_folders_that_were_made_for_it_go_with_it(tmp_path: Path) -> None:
+def test_folders_created_for_the_skill_are_removed_with_it(tmp_path: Path) -> None:
     (tmp_path / ".claude").mkdir()
     before = everything(tmp_path)
     run("install", "skill", home=tmp_path)
@@ -159,7 +159,7 @@ def test_the_folders_that_were_made_for_it_go_with_it(tmp_path: Path) -> None:
     assert not (tmp_path / ".palaver/install/skill.json").exists()
 
 
-def test_folders_that_were_there_or_have_something_else_in_them_stay(tmp_path: Path) -> None:
+def test_existing_or_used_folders_stay(tmp_path: Path) -> None:
     (tmp_path / ".agents/skills").mkdir(parents=True)
     one = tmp_path / "one/skills"
     run("install", "skill", home=tmp_path)
@@ -173,7 +173,7 @@ def test_folders_that_were_there_or_have_something_else_in_them_stay(tmp_path: P
     assert left == {".agents", ".agents/skills", "one", "one/mine"}
 
 
-def test_folders_are_still_known_after_it_was_brought_up_to_date(tmp_path: Path) -> None:
+def test_created_folders_are_still_known_after_an_update(tmp_path: Path) -> None:
     path = tmp_path / "one/skills/palaver/SKILL.md"
     run("install", "skill", str(tmp_path / "one/skills"), home=tmp_path)
     path.write_text("---\nname: palaver\nof an older version")
@@ -184,7 +184,7 @@ def test_folders_are_still_known_after_it_was_brought_up_to_date(tmp_path: Path)
     assert everything(tmp_path) == set()
 
 
-def test_a_damaged_note_of_folders_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_folder_record_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     note = tmp_path / ".palaver/install/skill.json"
     note.parent.mkdir(parents=True)
     note.write_text("{")
@@ -195,9 +195,7 @@ def test_a_damaged_note_of_folders_is_said(tmp_path: Path, capsys: pytest.Captur
     assert "is damaged" in capsys.readouterr().err
 
 
-def test_what_would_be_written_is_json_where_that_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_plan_can_be_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "palaver/SKILL.md"
 
     statuses = [run("install", "skill", str(tmp_path), "--print", "--json", home=tmp_path)]

@@ -1,4 +1,4 @@
-"""Setting up harnesses: what is written where, and that all of it is put back."""
+"""Setting up harnesses: which files are written, and that all of them are restored."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def everything(folder: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("harness", INSTALLABLE)
-def test_settings_are_put_back_byte_for_byte(tmp_path: Path, run: Run, harness: str) -> None:
+def test_settings_are_restored_byte_for_byte(tmp_path: Path, run: Run, harness: str) -> None:
     before = write(tmp_path, harness)
 
     installed = run("install", harness, "--yes")
@@ -66,7 +66,7 @@ def test_settings_are_put_back_byte_for_byte(tmp_path: Path, run: Run, harness: 
 
 
 @pytest.mark.parametrize("harness", INSTALLABLE)
-def test_what_was_not_there_is_not_there_afterwards(tmp_path: Path, run: Run, harness: str) -> None:
+def test_files_created_by_the_installation_are_removed(tmp_path: Path, run: Run, harness: str) -> None:
     run("install", harness, "--yes")
     files = read(tmp_path, harness)
 
@@ -116,7 +116,7 @@ def test_print_writes_nothing(
 
 
 @pytest.mark.parametrize("harness", INSTALLABLE)
-def test_nothing_is_written_unasked(
+def test_nothing_is_written_without_permission(
     tmp_path: Path, run: Run, harness: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = run("install", harness)
@@ -126,7 +126,7 @@ def test_nothing_is_written_unasked(
     assert everything(tmp_path) == set()
 
 
-def test_what_somebody_changed_meanwhile_stays(
+def test_changes_made_after_the_installation_stay(
     tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, "gemini")
@@ -142,9 +142,7 @@ def test_what_somebody_changed_meanwhile_stays(
     assert "only what is ours is taken out" in capsys.readouterr().out
 
 
-def test_an_older_installation_is_brought_up_to_date(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_installation_is_updated(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = write(tmp_path, "codex")
     monkeypatch.setattr("palaver.cli.install_harness.find_pal", lambda: "/old/pal")
     run("install", "codex", "--yes")
@@ -170,7 +168,7 @@ def test_an_older_installation_is_brought_up_to_date(
         (".gemini/settings.json", "\xff"),
     ],
 )
-def test_what_cannot_be_added_to_stays_as_it_is(
+def test_settings_that_cannot_be_extended_are_left_unchanged(
     tmp_path: Path, run: Run, file: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     harness = next(name for name, files in FILES.items() if file in files)
@@ -187,7 +185,7 @@ def test_what_cannot_be_added_to_stays_as_it_is(
     assert path.read_bytes() == text.encode("latin-1")
 
 
-def test_a_file_that_was_not_there_before_is_said_to_be_removed(
+def test_file_created_by_the_installation_is_reported_as_removed(
     tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / ".codex").mkdir()
@@ -206,9 +204,7 @@ def test_a_file_that_was_not_there_before_is_said_to_be_removed(
 
 
 @pytest.mark.parametrize("what", ["skill", *INSTALLABLE])
-def test_what_is_not_there_is_removed_without_complaint(
-    run: Run, what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uninstalling_again_reports_no_error(run: Run, what: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("install", what, "--yes")
     run("uninstall", what, "--yes")
     capsys.readouterr()
@@ -220,7 +216,7 @@ def test_what_is_not_there_is_removed_without_complaint(
     assert "is not there" in said.out or "nothing to put back" in said.out
 
 
-def test_a_link_to_settings_stays_a_link(tmp_path: Path, run: Run) -> None:
+def test_link_to_settings_stays_a_link(tmp_path: Path, run: Run) -> None:
     real = tmp_path / "dotfiles/settings.json"
     real.parent.mkdir()
     real.write_text("{}")
@@ -234,7 +230,7 @@ def test_a_link_to_settings_stays_a_link(tmp_path: Path, run: Run) -> None:
     assert "mcpServers" in json.loads(real.read_text())
 
 
-def test_a_file_that_changes_while_it_is_asked_about_is_not_written(
+def test_file_that_changes_during_the_question_is_not_written(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, "gemini")
@@ -248,7 +244,7 @@ def test_a_file_that_changes_while_it_is_asked_about_is_not_written(
     assert "changed while you were asked" in capsys.readouterr().err
 
 
-def test_files_are_where_the_harness_looks_for_them(tmp_path: Path) -> None:
+def test_files_are_found_where_the_harness_looks_for_them(tmp_path: Path) -> None:
     (tmp_path / "x/opencode").mkdir(parents=True)
     (tmp_path / "x/opencode/opencode.jsonc").touch()
     environment = {
@@ -268,7 +264,7 @@ def test_files_are_where_the_harness_looks_for_them(tmp_path: Path) -> None:
     )
 
 
-def test_another_home_is_named_in_what_is_installed(tmp_path: Path, run: Run) -> None:
+def test_another_home_is_named_in_the_installed_settings(tmp_path: Path, run: Run) -> None:
     run("install", "codex", "--yes", PALAVER_HOME=str(tmp_path / "my bus"))
 
     server = tomllib.loads((tmp_path / ".codex/config.toml").read_text())["mcp_servers"]["palaver"]
@@ -278,7 +274,7 @@ def test_another_home_is_named_in_what_is_installed(tmp_path: Path, run: Run) ->
     assert f"--home '{tmp_path}/my bus' hook codex Stop --installed" in command
 
 
-def test_the_plugin_of_claude_code_lies_in_the_home_of_the_bus(tmp_path: Path, run: Run) -> None:
+def test_claude_code_plugin_is_stored_in_the_home_of_the_bus(tmp_path: Path, run: Run) -> None:
     run("install", "claude", "--yes")
 
     settings = json.loads((tmp_path / ".claude/settings.json").read_text())
@@ -293,7 +289,7 @@ def test_the_plugin_of_claude_code_lies_in_the_home_of_the_bus(tmp_path: Path, r
 
 
 @given(st.text(min_size=1).filter(lambda word: "\0" not in word))
-def test_a_path_of_any_kind_is_written_so_that_it_is_read_again(word: str) -> None:
+def test_path_with_any_characters_round_trips_in_the_settings(word: str) -> None:
     try:
         word.encode()
     except UnicodeEncodeError:

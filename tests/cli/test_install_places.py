@@ -1,4 +1,4 @@
-"""Setting up a harness in several folders, over files that are gone or odd, and by several at a time."""
+"""Setting up a harness in several folders, with missing or unusual files, and concurrently."""
 
 import json
 import sys
@@ -59,7 +59,7 @@ def kept(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("harness", INSTALLABLE)
 @pytest.mark.parametrize("is_usual_first", [True, False])
-def test_every_folder_is_put_back_for_itself(
+def test_every_folder_is_restored_separately(
     tmp_path: Path, run: Run, harness: str, is_usual_first: bool
 ) -> None:
     variable, value, folder = ELSEWHERE[harness]
@@ -82,7 +82,7 @@ def test_every_folder_is_put_back_for_itself(
 
 
 @pytest.mark.parametrize("harness", INSTALLABLE)
-def test_what_is_set_up_in_another_folder_only_is_said_with_the_command_for_it(
+def test_setup_in_another_folder_is_reported_with_its_command(
     tmp_path: Path, run: Run, harness: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variable, value, folder = ELSEWHERE[harness]
@@ -99,7 +99,7 @@ def test_what_is_set_up_in_another_folder_only_is_said_with_the_command_for_it(
 
 
 @pytest.mark.parametrize("harness", INSTALLABLE)
-def test_a_record_of_an_earlier_version_belongs_where_its_files_are(
+def test_record_of_an_earlier_version_applies_to_the_folder_of_its_files(
     tmp_path: Path, run: Run, harness: str
 ) -> None:
     before = write(tmp_path, harness, USUAL[harness])
@@ -117,7 +117,7 @@ def test_a_record_of_an_earlier_version_belongs_where_its_files_are(
     assert read(before) == before
 
 
-def test_settings_that_move_to_another_name_are_both_put_back(tmp_path: Path, run: Run) -> None:
+def test_settings_under_two_file_names_are_both_restored(tmp_path: Path, run: Run) -> None:
     before = write(tmp_path, "opencode", USUAL["opencode"])
     run("install", "opencode", "--yes")
     beside = tmp_path / ".config/opencode/opencode.jsonc"
@@ -132,14 +132,14 @@ def test_settings_that_move_to_another_name_are_both_put_back(tmp_path: Path, ru
     assert beside.read_text() == "{}\n"
 
 
-# Files that are not what they were
+# Changed files
 
 SINGLE = [(harness, name) for harness, names in FILES.items() for name in names]
 
 
 @pytest.mark.parametrize(("harness", "name"), SINGLE)
 @pytest.mark.parametrize("content", [None, "", "\n"])
-def test_what_was_deleted_or_emptied_is_written_anew(
+def test_deleted_or_emptied_settings_are_written_again(
     tmp_path: Path, run: Run, harness: str, name: str, content: str | None
 ) -> None:
     write(tmp_path, harness, USUAL[harness])
@@ -159,7 +159,7 @@ def test_what_was_deleted_or_emptied_is_written_anew(
 
 @pytest.mark.parametrize(("harness", "name"), SINGLE)
 @pytest.mark.parametrize("content", [None, "", "\n"])
-def test_what_was_deleted_or_emptied_is_forgotten(
+def test_deleted_or_emptied_settings_are_forgotten(
     tmp_path: Path,
     run: Run,
     harness: str,
@@ -200,7 +200,7 @@ def test_codex_settings_that_cannot_be_cut_stay_with_their_record(
 
 
 @pytest.mark.parametrize(("harness", "name"), SINGLE)
-def test_a_link_that_leads_back_to_itself_is_said(
+def test_link_loop_is_reported(
     tmp_path: Path, run: Run, harness: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / USUAL[harness] / name
@@ -224,7 +224,7 @@ def test_a_link_that_leads_back_to_itself_is_said(
         ("gemini", "settings.json", '"hooks": {', '"hooks": {"Notification": [], '),
     ],
 )
-def test_installing_again_leaves_what_was_written_beside_ours_where_it_is(
+def test_installing_again_leaves_neighbouring_settings_unchanged(
     tmp_path: Path, run: Run, harness: str, name: str, old: str, new: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, harness, USUAL[harness])
@@ -245,11 +245,11 @@ def test_installing_again_leaves_what_was_written_beside_ours_where_it_is(
     assert new.strip(", ") in path.read_text()
 
 
-# Several at a time
+# Concurrent runs
 
 
 class Said(StringIO):
-    """Standard error, on which one can wait for a word."""
+    """Standard error, with an event for the message that the command waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ class Said(StringIO):
         return super().write(text)
 
 
-def test_whoever_installs_waits_for_whoever_does(
+def test_installation_waits_for_another_one(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, statuses = Said(), list[int]()
@@ -280,14 +280,14 @@ def test_whoever_installs_waits_for_whoever_does(
     assert (tmp_path / ".codex/hooks.json").exists()
 
 
-def test_whoever_only_looks_waits_for_nobody(tmp_path: Path, run: Run) -> None:
+def test_print_waits_for_no_other_installation(tmp_path: Path, run: Run) -> None:
     with locked(tmp_path / ".palaver", lambda: None):
         status = run("install", "gemini", "--print")
 
     assert status == 0
 
 
-def test_many_at_a_time_all_come_to_the_same(tmp_path: Path, run: Run) -> None:
+def test_concurrent_installations_have_one_result(tmp_path: Path, run: Run) -> None:
     before = write(tmp_path, "codex", USUAL["codex"])
     statuses: list[int] = []
     threads = [

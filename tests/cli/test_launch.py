@@ -1,4 +1,4 @@
-"""Making a harness ready: its files lie in the home of the bus, and nowhere else."""
+"""Preparing a harness: its files are written only to the home of the bus."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def home(tmp_path: Path) -> str:
     return str(tmp_path / "home")
 
 
-def test_claude_code_is_given_a_plugin_and_the_users_arguments(
+def test_claude_code_gets_a_plugin_and_the_arguments_of_the_user(
     home: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     made = prepare_claude(["--model", "opus"], "", home, environment, "/src")
@@ -36,9 +36,7 @@ def test_claude_code_is_given_a_plugin_and_the_users_arguments(
     assert not (tmp_path / "account").exists()
 
 
-def test_the_last_conversation_of_the_folder_is_the_one_that_goes_on(
-    home: str, environment: dict[str, str]
-) -> None:
+def test_continue_resumes_the_last_session_of_the_folder(home: str, environment: dict[str, str]) -> None:
     sessions = Path(environment["HOME"]) / ".claude/projects/-src-demo"
     sessions.mkdir(parents=True)
     (sessions / f"{SESSION}.jsonl").touch()
@@ -47,7 +45,7 @@ def test_the_last_conversation_of_the_folder_is_the_one_that_goes_on(
     assert prepare_claude(["--continue"], "", home, environment, "/src/other").session == ""
 
 
-def test_a_person_chooses_among_the_conversations_of_the_folder(
+def test_resume_without_a_session_offers_the_sessions_of_the_folder(
     home: str, environment: dict[str, str]
 ) -> None:
     sessions = Path(environment["HOME"]) / ".claude/projects/-src-demo"
@@ -62,25 +60,25 @@ def test_a_person_chooses_among_the_conversations_of_the_folder(
     assert prepare_claude([], "", home, environment, "/src/demo").among == ()
 
 
-def test_a_session_to_resume_is_said_on_the_command_line(home: str, environment: dict[str, str]) -> None:
+def test_session_to_resume_is_passed_on_the_command_line(home: str, environment: dict[str, str]) -> None:
     made = prepare_claude([], SESSION, home, environment, "/src")
 
     assert made.argv[2:] == ("--resume", SESSION)
     assert made.session == SESSION
 
 
-def test_what_is_no_conversation_is_run_as_it_is(home: str, environment: dict[str, str]) -> None:
+def test_command_that_is_not_a_session_runs_unchanged(home: str, environment: dict[str, str]) -> None:
     made = prepare_claude(["mcp", "list"], "", home, environment, "/src")
 
     assert (made.argv, made.is_agent) == (("claude", "mcp", "list"), False)
     assert list(Path(home).iterdir()) == []
 
 
-def test_a_headless_run_is_told_apart(home: str, environment: dict[str, str]) -> None:
+def test_headless_run_is_recognised(home: str, environment: dict[str, str]) -> None:
     assert prepare_claude(["-p", "go"], "", home, environment, "/src").is_headless
 
 
-def test_files_are_written_once_and_others_get_another_folder(tmp_path: Path) -> None:
+def test_files_are_written_once_and_other_content_gets_another_folder(tmp_path: Path) -> None:
     first = write_files(tmp_path, "x", {"a/b.txt": "one"})
     (first / "a/b.txt").touch()
     again = write_files(tmp_path, "x", {"a/b.txt": "one"})
@@ -91,7 +89,7 @@ def test_files_are_written_once_and_others_get_another_folder(tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {first.name, other.name}
 
 
-def test_pal_is_found_behind_all_else_where_it_is_not_on_the_path(home: str) -> None:
+def test_missing_pal_is_added_at_the_end_of_the_path(home: str) -> None:
     changed = with_pal({"PATH": "/nowhere"}, home, "/opt/pal")
     again = with_pal({"PATH": "/nowhere"}, home, "/opt/newer/pal")
 
@@ -99,7 +97,7 @@ def test_pal_is_found_behind_all_else_where_it_is_not_on_the_path(home: str) -> 
     assert os.readlink(f"{home}/bin/pal") == "/opt/newer/pal"
 
 
-def test_a_path_that_has_pal_stays_as_it_is(tmp_path: Path, home: str) -> None:
+def test_path_that_contains_pal_is_unchanged(tmp_path: Path, home: str) -> None:
     program = tmp_path / "pal"
     program.touch(mode=0o755)
 
@@ -107,5 +105,5 @@ def test_a_path_that_has_pal_stays_as_it_is(tmp_path: Path, home: str) -> None:
     assert not Path(home, "bin").exists()
 
 
-def test_claude_is_among_the_harnesses_that_can_be_launched() -> None:
+def test_claude_can_be_launched() -> None:
     assert LAUNCHERS["claude"] is prepare_claude

@@ -1,4 +1,4 @@
-"""OpenCode and Gemini CLI made ready: what is added, and that nothing of the person's own is written."""
+"""Preparing OpenCode and Gemini CLI: additions only; no file of the user is written."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ def _prepare(harness: str, folder: Path, *args: str, session: str = "", **more: 
     return LAUNCHERS[harness](args, session, str(folder / "home"), environment, str(folder))
 
 
-def test_opencode_gets_a_port_and_a_password_that_its_holder_knows(tmp_path: Path) -> None:
+def test_opencode_gets_a_port_and_a_password_known_to_its_holder(tmp_path: Path) -> None:
     made = _prepare("opencode", tmp_path, "--agent", "plan")
 
     place = read_place(Path(made.native))
@@ -27,7 +27,7 @@ def test_opencode_gets_a_port_and_a_password_that_its_holder_knows(tmp_path: Pat
     assert not (tmp_path / "account").exists()
 
 
-def test_opencode_goes_on_with_a_session(tmp_path: Path) -> None:
+def test_opencode_resumes_a_session(tmp_path: Path) -> None:
     made = _prepare("opencode", tmp_path, session="ses_1")
     forked = _prepare("opencode", tmp_path, "-s", "ses_1", "--fork")
 
@@ -44,7 +44,7 @@ def test_opencode_without_its_terminal_has_no_server(tmp_path: Path) -> None:
     assert not (tmp_path / "home" / "agents").exists()
 
 
-def test_what_is_no_conversation_is_run_as_it_is(tmp_path: Path) -> None:
+def test_command_that_is_not_a_session_runs_unchanged(tmp_path: Path) -> None:
     listed = _prepare("opencode", tmp_path, "session", "list")
     asked = _prepare("gemini", tmp_path, "--version")
 

@@ -1,4 +1,4 @@
-"""The scripted model: every wire can be read by whoever speaks it, and a gate keeps it busy."""
+"""The scripted model: every wire format is readable by its clients, and a gate keeps it busy."""
 
 import json
 import threading
@@ -36,7 +36,7 @@ def events(stream: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("wire", PATHS)
-def test_every_wire_carries_text_and_calls(wire: str) -> None:
+def test_every_wire_format_carries_text_and_tool_calls(wire: str) -> None:
     script = Script([Reply(text="hello there", calls=(CALL,)), Reply(text="done")])
     with mock_model(script) as model:
         first = post(model, PATHS[wire], {"tools": [{}], "messages": [{"content": "hi"}]})[1]
@@ -49,7 +49,7 @@ def test_every_wire_carries_text_and_calls(wire: str) -> None:
     assert "Bash" not in second
 
 
-def test_a_reply_is_kept_back_until_a_request_holds_what_it_awaits() -> None:
+def test_reply_waits_for_a_request_with_the_awaited_text() -> None:
     script = Script([Reply(text="now I know", awaits="the news"), Reply(text="after")])
     script.pastime = lambda number: Reply(text=f"waiting {number}")
 
@@ -61,7 +61,7 @@ def test_a_reply_is_kept_back_until_a_request_holds_what_it_awaits() -> None:
     assert said == ["waiting 1", "waiting 2", "now I know", "after"]
 
 
-def test_side_requests_use_up_no_reply_and_rules_go_first() -> None:
+def test_side_requests_use_no_reply_and_rules_have_precedence() -> None:
     script = Script([Reply(text="main")], [Rule(pattern="special", reply=Reply(text="by a rule"))])
 
     def ask(text: str, *, is_main: bool) -> str:
@@ -72,7 +72,7 @@ def test_side_requests_use_up_no_reply_and_rules_go_first() -> None:
     assert [ask("special", is_main=True), ask("x", is_main=True)] == ["main", "done"]
 
 
-def test_a_reply_waits_at_its_gate() -> None:
+def test_reply_waits_at_its_gate() -> None:
     script = Script([Reply(text="later", gate="g")])
     found: list[str] = []
     with mock_model(script) as model:
@@ -99,14 +99,14 @@ def test_errors_counts_and_unknown_paths_are_answered() -> None:
             assert b"mock-model" in answer.read()
 
 
-def test_the_conversation_of_a_request_can_be_searched() -> None:
+def test_conversation_of_a_request_can_be_searched() -> None:
     request = Request(wire="responses", is_main=True, body={"input": [{"text": "luna → nova"}]}, text="")
 
     assert "luna → nova" in request.conversation
     assert Request(wire="chat", is_main=True, body={}, text="").conversation == ""
 
 
-def test_gemini_is_answered_in_one_piece_where_it_asks_for_that() -> None:
+def test_gemini_gets_a_single_response_when_it_requests_one() -> None:
     script = Script()
     script.aside = Reply(text="all of it", calls=(CALL,))
     with mock_model(script) as model:

@@ -35,7 +35,7 @@ def person(home: Home) -> Iterator[Person]:
         yield here[0]
 
 
-def test_the_words_of_the_daemon_are_read() -> None:
+def test_order_of_the_daemon_is_parsed() -> None:
     order = parse_order(["--ticket-fd", "7", "--detach", "--name", "luna", "--", "sh", "-c", "--detach"])
 
     assert order.options == {"--ticket-fd": "7", "--name": "luna"}
@@ -43,7 +43,7 @@ def test_the_words_of_the_daemon_are_read() -> None:
     assert order.command == ("sh", "-c", "--detach")
 
 
-def test_in_a_terminal_it_attaches_and_the_status_of_the_program_is_that_of_the_command(
+def test_run_in_a_terminal_attaches_and_returns_the_status_of_the_program(
     person: Person,
 ) -> None:
     person.run(f"pal run --name luna -- {command('lines')}")
@@ -56,7 +56,7 @@ def test_in_a_terminal_it_attaches_and_the_status_of_the_program_is_that_of_the_
     person.until(b"status 7")
 
 
-def test_a_program_that_is_killed_gives_the_status_a_shell_would(person: Person) -> None:
+def test_killed_program_returns_the_status_of_a_shell(person: Person) -> None:
     person.run("pal run -- sh -c 'echo re''ady; read x; kill -9 $$'")
     person.until(b"ready")
 
@@ -65,7 +65,7 @@ def test_a_program_that_is_killed_gives_the_status_a_shell_would(person: Person)
     person.until(b"status 137")
 
 
-def test_it_can_be_left_and_attached_to_again(person: Person, home: Home) -> None:
+def test_agent_can_be_detached_and_attached_again(person: Person, home: Home) -> None:
     person.run(f"pal run --name luna -- {command('lines')}")
     person.until(b"ready")
 
@@ -95,7 +95,7 @@ def test_closing_the_window_only_detaches(person: Person, home: Home) -> None:
         others[0].until(b"got 'still here'")
 
 
-def test_detached_it_prints_the_name_and_nothing_else(home: Home, person: Person) -> None:
+def test_detached_run_prints_only_the_name(home: Home, person: Person) -> None:
     result = home.ok("run", "--detach", "--name", "luna", "--", *shlex.split(command("lines")))
 
     assert result.out == "luna\n"
@@ -103,9 +103,7 @@ def test_detached_it_prints_the_name_and_nothing_else(home: Home, person: Person
 
 
 @pytest.mark.parametrize("words", [("--detach",), ("--detach", "--json")])
-def test_detached_a_program_that_fails_at_its_start_is_reported_with_its_own_error(
-    home: Home, words: tuple[str, ...]
-) -> None:
+def test_detached_program_that_fails_at_its_start_is_reported(home: Home, words: tuple[str, ...]) -> None:
     script = "echo 'no such setting: colour' >&2; exit 3"
 
     result = home.pal("run", *words, "--name", "luna", "--", "sh", "-c", script)
@@ -115,7 +113,7 @@ def test_detached_a_program_that_fails_at_its_start_is_reported_with_its_own_err
     assert "sh ended while it was starting: exited with 3" in result.err
 
 
-def test_detached_a_harness_that_ends_at_its_start_is_reported_with_its_own_error(home: Home) -> None:
+def test_detached_harness_that_ends_at_its_start_is_reported(home: Home) -> None:
     folder = home.path.parent / "bin"
     folder.mkdir()
     (folder / "codex").write_text("#!/bin/sh\necho 'config.toml: line 7 is wrong'\nexit 4\n")
@@ -129,7 +127,7 @@ def test_detached_a_harness_that_ends_at_its_start_is_reported_with_its_own_erro
     assert "codex ended while it was starting: exited with 4" in result.err
 
 
-def test_an_opencode_that_is_too_old_is_not_started_and_the_error_says_which_version_works(
+def test_outdated_opencode_is_refused_with_the_required_version(
     home: Home,
 ) -> None:
     folder = home.path.parent / "bin"
@@ -138,7 +136,7 @@ def test_an_opencode_that_is_too_old_is_not_started_and_the_error_says_which_ver
     (folder / "opencode").chmod(0o755)
     path = f"{folder}:{home.environment['PATH']}"
 
-    for _ in range(2):  # the second time the version is known
+    for _ in range(2):  # the second time the version is cached
         result = home.pal("opencode", "--name", "luna", "--detach", env={"PATH": path}, cwd=folder)
 
         assert (result.status, result.out) == (1, "")
@@ -147,20 +145,20 @@ def test_an_opencode_that_is_too_old_is_not_started_and_the_error_says_which_ver
     assert not (folder / "started").exists()
 
 
-def test_detached_a_program_that_has_done_its_work_at_once_is_no_failure(home: Home) -> None:
+def test_detached_program_that_succeeds_at_once_is_not_a_failure(home: Home) -> None:
     result = home.pal("run", "--detach", "--name", "luna", "--", "true")
 
     assert (result.status, result.out) == (0, "luna\n")
 
 
-def test_detached_a_program_that_shows_and_reads_nothing_is_waited_for_only_a_moment(home: Home) -> None:
+def test_detached_silent_program_is_waited_for_only_briefly(home: Home) -> None:
     result = home.pal("run", "--detach", "--name", "luna", "--", "sleep", "600")
 
     assert (result.status, result.out) == (0, "luna\n")
 
 
 @pytest.mark.parametrize("status", [0, 7])
-def test_without_a_terminal_it_waits_for_the_end_and_gives_the_status(home: Home, status: int) -> None:
+def test_without_a_terminal_run_waits_and_returns_the_status(home: Home, status: int) -> None:
     result = home.pal("run", "--name", "luna", "--", "sh", "-c", f"exit {status}")
 
     assert (result.status, result.out) == (status, "")
@@ -168,7 +166,7 @@ def test_without_a_terminal_it_waits_for_the_end_and_gives_the_status(home: Home
 
 
 @pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/passwd", 126)])
-def test_what_cannot_be_run_is_said_and_nobody_joins(home: Home, program: str, status: int) -> None:
+def test_program_that_cannot_run_is_reported_and_joins_nothing(home: Home, program: str, status: int) -> None:
     result = home.pal("run", "--detach", "--", program)
 
     assert result.status == status
@@ -176,7 +174,7 @@ def test_what_cannot_be_run_is_said_and_nobody_joins(home: Home, program: str, s
     assert home.ok("list", "--json").out == ""
 
 
-def test_the_window_of_the_person_is_that_of_the_program(person: Person) -> None:
+def test_program_has_the_terminal_size_of_the_person(person: Person) -> None:
     person.run(f"pal run -- {command('size')}")
     person.until(b"size 80x24")
 
@@ -185,7 +183,7 @@ def test_the_window_of_the_person_is_that_of_the_program(person: Person) -> None
     person.until(b"size 101x33")
 
 
-def test_the_terminal_is_as_it_was_when_it_is_left(person: Person) -> None:
+def test_terminal_is_restored_on_detach(person: Person) -> None:
     person.run("stty -g >before; pal run -- sh -c 'printf \"\\033[?1002h on\"; read x'")
     person.until(b"\x1b[?1002h")
 
@@ -197,7 +195,7 @@ def test_the_terminal_is_as_it_was_when_it_is_left(person: Person) -> None:
     assert person.shown.rindex(b"\x1b[?1002l") > person.shown.rindex(b"\x1b[?1002h")
 
 
-def test_keys_of_every_kind_come_through_untouched(person: Person, tmp_path: Path) -> None:
+def test_all_keys_arrive_unchanged(person: Person, tmp_path: Path) -> None:
     record = tmp_path / "record"
     keys = (
         bytes(range(5, 13))
@@ -212,7 +210,7 @@ def test_keys_of_every_kind_come_through_untouched(person: Person, tmp_path: Pat
     assert record.read_bytes() == keys + b"\x1c" + b"end"
 
 
-def test_colours_mouse_and_focus_of_the_program_come_through_untouched(person: Person) -> None:
+def test_colours_mouse_and_focus_sequences_arrive_unchanged(person: Person) -> None:
     drawn = b"\x1b[38;5;208mx\x1b[48;2;1;2;3my\x1b[0m\x1b[?1004h\x1b[?1006h\x1b[?1002h"
     written = drawn.decode().replace("\x1b", "\\033")
     person.run(f"pal run -- sh -c 'read x; printf \"{written}\"; read x'")
@@ -223,7 +221,7 @@ def test_colours_mouse_and_focus_of_the_program_come_through_untouched(person: P
     person.until(drawn)
 
 
-def test_a_lost_holder_is_said_and_the_terminal_is_given_back(person: Person, home: Home) -> None:
+def test_lost_holder_is_reported_and_the_terminal_is_restored(person: Person, home: Home) -> None:
     person.run(f"pal run --name luna -- {command('lines')}")
     person.until(b"ready")
 
@@ -234,7 +232,7 @@ def test_a_lost_holder_is_said_and_the_terminal_is_given_back(person: Person, ho
     person.until(b"status 1")
 
 
-def test_mail_comes_while_a_person_watches_and_while_the_daemon_dies(person: Person, home: Home) -> None:
+def test_messages_arrive_while_attached_and_across_a_daemon_death(person: Person, home: Home) -> None:
     person.run(f"pal run --name luna -- {command('lines')}")
     person.until(b"ready")
 

@@ -22,13 +22,13 @@ LUNA = KnownSession(agent="luna", harness="claude", session=SESSIONS["claude"])
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a home in which all four harnesses have kept a session."""
+    """Return the environment of a home with one session of each harness."""
     install_samples(tmp_path)
     return {"HOME": str(tmp_path)}
 
 
 def ordered(**fields: object) -> str:
-    return order_to_word(ReadOrder(known=LUNA, **fields))  # type: ignore[arg-type]  # fields of its own
+    return order_to_word(ReadOrder(known=LUNA, **fields))  # type: ignore[arg-type]  # keyword fields of the order
 
 
 def numbers(out: str) -> list[int]:
@@ -50,7 +50,7 @@ def numbers(out: str) -> list[int]:
         ({"search": "missing", "level": Level.DETAILED}, [3]),
     ],
 )
-def test_exactly_what_was_asked_for_is_printed(
+def test_exactly_the_requested_entries_are_printed(
     environment: dict[str, str],
     capfd: pytest.CaptureFixture[str],
     fields: dict[str, object],
@@ -62,13 +62,13 @@ def test_exactly_what_was_asked_for_is_printed(
     assert numbers(capfd.readouterr().out) == expected
 
 
-def test_people_read_text(environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_default_output_is_text(environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     read_transcript(ordered(first=5, last=5), environment)
 
     assert capfd.readouterr().out.endswith("\nis that all?\nreally?\n\n")
 
 
-def test_programs_read_all_that_a_level_has(
+def test_json_output_has_all_fields_of_its_level(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     read_transcript(ordered(first=2, last=2, level=Level.FULL, is_json=True), environment)
@@ -77,7 +77,7 @@ def test_programs_read_all_that_a_level_has(
     assert set(entry) == {"number", "role", "text", "ts", "tools", "whole"}
 
 
-def test_nothing_found_is_said_and_is_no_failure(
+def test_no_match_is_reported_and_is_not_a_failure(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     status = read_transcript(ordered(search="xyzzy"), environment)
@@ -85,7 +85,7 @@ def test_nothing_found_is_said_and_is_no_failure(
     assert (status, capfd.readouterr().err) == (0, "pal: nothing is found\n")
 
 
-def test_an_empty_transcript_is_said(environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_empty_transcript_is_reported(environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     (found,) = Path(environment["HOME"]).glob(f".claude/projects/*/{SESSIONS['claude']}.jsonl")
     found.write_text("")
 
@@ -94,7 +94,7 @@ def test_an_empty_transcript_is_said(environment: dict[str, str], capfd: pytest.
     assert capfd.readouterr().err == "pal: nothing was said yet\n"
 
 
-def test_a_line_that_is_too_long_is_said(
+def test_oversized_line_is_reported(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("palaver.cli.transcript_source.LIMIT_LINE_BYTES", 1000)
@@ -105,7 +105,7 @@ def test_a_line_that_is_too_long_is_said(
 
 
 @pytest.mark.parametrize("is_json", [True, False])
-def test_a_range_behind_the_end_is_refused(
+def test_range_after_the_end_is_refused(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str], is_json: bool
 ) -> None:
     status = read_transcript(ordered(first=50, is_json=True, is_refusal_json=is_json), environment)
@@ -120,7 +120,7 @@ def test_a_range_behind_the_end_is_refused(
         assert err.startswith("pal: there is no entry 50")
 
 
-def test_excerpts_go_with_the_same_words_in_a_file_that_has_no_name(
+def test_excerpts_are_passed_in_an_unnamed_file_with_the_same_arguments(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become: list[tuple[list[str], list[dict[str, object]]]] = []
@@ -140,7 +140,7 @@ def test_excerpts_go_with_the_same_words_in_a_file_that_has_no_name(
     ]
 
 
-def test_a_stretch_that_is_not_there_makes_no_bundle(
+def test_missing_range_creates_no_bundle(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     order = ExcerptOrder(wanted=((LUNA, Stretch(first=1, last=99)),), is_json=True)

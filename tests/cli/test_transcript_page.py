@@ -1,4 +1,4 @@
-"""How entries look to a person."""
+"""Transcript entries as shown to a person."""
 
 from datetime import UTC
 
@@ -25,15 +25,15 @@ def shown(level: Level, *, is_terminal: bool = False, entry: Entry = ENTRY) -> s
     return entry_text(entry, 3, level, paint=Paint(False), zone=UTC, is_terminal=is_terminal)
 
 
-def test_what_was_said_stands_below_who_said_it_and_when() -> None:
+def test_text_is_shown_below_its_role_and_time() -> None:
     assert shown(Level.NORMAL) == "[3] assistant  2026-11-15 11:44:26\ntwo\nlines\x1b[31m\n\n"
 
 
-def test_on_a_terminal_nothing_drives_it() -> None:
+def test_text_cannot_control_the_terminal() -> None:
     assert "lines␛[31m" in shown(Level.NORMAL, is_terminal=True)
 
 
-def test_tools_stand_below_in_a_line_each() -> None:
+def test_tools_are_listed_below_on_one_line_each() -> None:
     assert shown(Level.DETAILED, is_terminal=True).splitlines()[3:] == [
         '    Bash {"command": "ls"}',
         "    → a b",
@@ -44,7 +44,7 @@ def test_tools_stand_below_in_a_line_each() -> None:
     ]
 
 
-def test_in_full_all_of_it_is_there() -> None:
+def test_full_level_shows_everything() -> None:
     lines = shown(Level.FULL).splitlines()
 
     assert lines[4:6] == ["    → a", "      b"]
@@ -52,13 +52,13 @@ def test_in_full_all_of_it_is_there() -> None:
 
 
 @pytest.mark.parametrize(("ts", "head"), [(0, "[3] user\n"), (1 << 52, "[3] user  ?\n")])
-def test_a_moment_that_is_none_is_not_shown(ts: int, head: str) -> None:
+def test_invalid_time_is_not_shown(ts: int, head: str) -> None:
     entry = Entry(role="user", text="", whole={}, ts=ts)
 
     assert shown(Level.NORMAL, entry=entry).startswith(head)
 
 
-def test_a_role_has_its_colour() -> None:
+def test_role_has_its_colour() -> None:
     text = entry_text(ENTRY, 1, Level.NORMAL, paint=Paint(True), zone=UTC, is_terminal=True)
 
     assert text.startswith("\x1b[36m[1] assistant\x1b[0m")

@@ -1,4 +1,4 @@
-"""Looking for regular expressions in entries."""
+"""Searching entries with regular expressions."""
 
 import re
 import signal
@@ -31,27 +31,27 @@ ENTRY = Entry(
         ("^flaky", False),
     ],
 )
-def test_capital_letters_count_only_when_they_are_written(expression: str, is_found: bool) -> None:
+def test_search_is_case_sensitive_only_with_capital_letters(expression: str, is_found: bool) -> None:
     assert Search(expression, Level.NORMAL).is_in(ENTRY, 1) is is_found
 
 
 @pytest.mark.parametrize("expression", ["make check", "bash", "3 failed"])
-def test_tools_are_searched_where_they_are_shown(expression: str) -> None:
+def test_tools_are_searched_at_the_levels_that_show_them(expression: str) -> None:
     assert not Search(expression, Level.NORMAL).is_in(ENTRY, 1)
     assert Search(expression, Level.DETAILED).is_in(ENTRY, 1)
 
 
 @pytest.mark.parametrize("expression", ["(", "a{99999999999}", "(" * 900, "[z-a]", "*"])
-def test_what_is_no_expression_is_refused(expression: str) -> None:
+def test_invalid_expression_is_refused(expression: str) -> None:
     with pytest.raises(UsageError, match="is no regular expression"):
         Search(expression, Level.NORMAL)
 
 
-def test_an_expression_that_another_python_might_read_otherwise_is_taken_as_this_one_does() -> None:
+def test_ambiguous_expression_is_read_as_this_python_reads_it() -> None:
     assert Search("[[x]flaky]*", Level.NORMAL).is_in(ENTRY, 1) is False
 
 
-def test_an_expression_that_would_never_end_is_given_up() -> None:
+def test_expression_that_takes_too_long_is_aborted() -> None:
     entry = Entry(role="user", text="a" * 64 + "!", whole={})
     before = signal.getsignal(signal.SIGALRM)
 

@@ -1,4 +1,4 @@
-"""Where transcripts are found, and their lines."""
+"""Finding transcripts and reading their lines."""
 
 import json
 import os
@@ -17,18 +17,18 @@ from palaver.harness.transcripts import TRANSCRIPTS
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home in which all four harnesses have kept a session."""
+    """Return a home with one session of each harness."""
     install_samples(tmp_path)
     return tmp_path
 
 
 def known(harness: str, session: str | None = None, **fields: object) -> KnownSession:
     found = SESSIONS[harness] if session is None else session
-    return KnownSession(agent="luna", harness=harness, session=found, **fields)  # type: ignore[arg-type]  # one of its own
+    return KnownSession(agent="luna", harness=harness, session=found, **fields)  # type: ignore[arg-type]  # keyword fields of the session
 
 
 @pytest.mark.parametrize("harness", sorted(TRANSCRIPTS))
-def test_a_session_of_every_harness_is_found_and_read(home: Path, harness: str) -> None:
+def test_session_of_every_harness_is_found_and_read(home: Path, harness: str) -> None:
     found = find_transcript(known(harness), {"HOME": str(home)})
 
     texts = [entry.text for entry in found.entries()]
@@ -37,7 +37,7 @@ def test_a_session_of_every_harness_is_found_and_read(home: Path, harness: str) 
     assert [entry.text for entry in found.entries()] == texts
 
 
-def test_a_sub_agent_of_claude_is_found_below_the_session_of_its_parent(home: Path) -> None:
+def test_claude_subagent_is_found_below_the_session_of_its_parent(home: Path) -> None:
     (session,) = (home / ".claude" / "projects").glob("*/*.jsonl")
     beside = session.with_suffix("") / "subagents" / "agent-a1b2.jsonl"
     beside.parent.mkdir(parents=True)
@@ -49,7 +49,7 @@ def test_a_sub_agent_of_claude_is_found_below_the_session_of_its_parent(home: Pa
     assert next(found.entries()).text == "list the files"
 
 
-def test_the_file_that_a_hook_told_comes_first(home: Path, tmp_path: Path) -> None:
+def test_file_reported_by_a_hook_is_preferred(home: Path, tmp_path: Path) -> None:
     told = tmp_path / "told.jsonl"
     told.write_text("")
 
@@ -58,20 +58,20 @@ def test_the_file_that_a_hook_told_comes_first(home: Path, tmp_path: Path) -> No
     assert found.path == str(told)
 
 
-def test_a_file_that_a_hook_told_and_that_is_gone_is_looked_for(home: Path) -> None:
+def test_missing_file_of_a_hook_is_searched_for(home: Path) -> None:
     found = find_transcript(known("claude", path="/gone.jsonl"), {"HOME": str(home)})
 
     assert found.path.startswith(str(home))
 
 
-def test_a_file_is_enough_where_no_session_is_known(home: Path, tmp_path: Path) -> None:
+def test_file_is_enough_without_a_session(home: Path, tmp_path: Path) -> None:
     told = tmp_path / "told.jsonl"
     told.write_text("")
 
     assert find_transcript(known("codex", "", path=str(told)), {}).path == str(told)
 
 
-def test_a_running_claude_says_itself_which_session_it_is_in_now(home: Path) -> None:
+def test_running_claude_reports_its_current_session(home: Path) -> None:
     registry = home / ".claude/sessions/77.json"
     registry.parent.mkdir()
     registry.write_text(json.dumps({"pid": 77, "sessionId": SESSIONS["claude"]}))
@@ -83,7 +83,7 @@ def test_a_running_claude_says_itself_which_session_it_is_in_now(home: Path) -> 
     assert found.session == SESSIONS["claude"]
 
 
-def test_a_running_claude_that_says_nothing_is_in_the_session_that_the_bus_knows(home: Path) -> None:
+def test_running_claude_without_a_report_uses_the_known_session(home: Path) -> None:
     registry = home / ".claude/sessions/77.json"
     registry.parent.mkdir()
     registry.write_text("{}")
@@ -93,13 +93,13 @@ def test_a_running_claude_that_says_nothing_is_in_the_session_that_the_bus_knows
         assert found.session == SESSIONS["claude"]
 
 
-def test_an_agent_that_asks_for_its_own_says_which_session_it_is_in(home: Path) -> None:
+def test_agent_finds_its_own_current_session(home: Path) -> None:
     environment = {"HOME": str(home), "CODEX_THREAD_ID": SESSIONS["codex"]}
 
     assert find_transcript(known("codex", "old", is_own=True), environment).session == SESSIONS["codex"]
 
 
-def test_another_harness_above_says_nothing_about_ones_own(home: Path) -> None:
+def test_session_of_an_outer_harness_is_ignored(home: Path) -> None:
     environment = {"HOME": str(home), "CLAUDE_CODE_SESSION_ID": "other"}
 
     assert find_transcript(known("codex", is_own=True), environment).session == SESSIONS["codex"]
@@ -116,19 +116,19 @@ def test_another_harness_above_says_nothing_about_ones_own(home: Path) -> None:
         ("opencode", "ses_unknown", "opencode.db"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_was_looked_for(
+def test_missing_transcript_error_names_the_searched_paths(
     home: Path, harness: str, session: str, complaint: str
 ) -> None:
     with pytest.raises(NotFound, match=complaint):
         find_transcript(known(harness, session), {"HOME": str(home)})
 
 
-def test_without_a_home_there_is_no_place_to_look() -> None:
+def test_without_a_home_there_is_nowhere_to_search() -> None:
     with pytest.raises(NotFound, match="HOME is not set"):
         find_transcript(known("claude"), {})
 
 
-def test_of_several_files_the_one_changed_last_is_read(home: Path) -> None:
+def test_most_recently_changed_file_is_read(home: Path) -> None:
     folder = home / ".claude/projects/-moved"
     folder.mkdir()
     newer = folder / f"{SESSIONS['claude']}.jsonl"
@@ -138,9 +138,7 @@ def test_of_several_files_the_one_changed_last_is_read(home: Path) -> None:
     assert find_transcript(known("claude"), {"HOME": str(home)}).path == str(newer)
 
 
-def test_a_line_that_is_too_long_is_passed_over_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversized_line_is_skipped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcript_source, "LIMIT_LINE_BYTES", 8)
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"short\n" + b"x" * 30 + b"\n1234567\nhalf")
@@ -152,7 +150,7 @@ def test_a_line_that_is_too_long_is_passed_over_and_counted(
     assert transcript.passed_over == 1
 
 
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+def test_file_that_is_not_regular_is_not_read(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
@@ -160,12 +158,12 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
         list(Transcript("claude", str(fifo), "s").lines())
 
 
-def test_what_may_not_be_opened_is_said(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="No such file or directory"):
         list(Transcript("claude", str(tmp_path / "none"), "s").lines())
 
 
-def test_a_database_that_is_none_is_passed_over_or_said(tmp_path: Path) -> None:
+def test_invalid_database_is_skipped_or_reported(tmp_path: Path) -> None:
     folder = tmp_path / ".local/share/opencode"
     folder.mkdir(parents=True)
     (folder / "opencode.db").write_text("no database at all, whatever its name says")
@@ -176,13 +174,13 @@ def test_a_database_that_is_none_is_passed_over_or_said(tmp_path: Path) -> None:
         list(Transcript("opencode", str(folder / "opencode.db"), "s").lines())
 
 
-def test_a_long_session_in_a_database_is_read_page_by_page_in_order(tmp_path: Path) -> None:
+def test_long_session_in_a_database_is_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "opencode.db"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE message (id, session_id, time_created INTEGER, data)")
         database.execute("CREATE TABLE part (id, message_id, data)")
         for number in range(250):
-            # Two at a time have one moment: their ids tell them apart.
+            # Two messages share each timestamp: their ids order them.
             row = (f"m{number:04}", "s" if number % 5 else "other", number // 2, '{"role":"user"}')
             database.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
             parts = [f'{{"type":"text","text":"{number}"}}', "no json"]

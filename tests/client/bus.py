@@ -1,4 +1,4 @@
-"""A real bus in a home of its own, and what can happen to it."""
+"""A real bus in its own home, with ways to stop it."""
 
 import os
 import select
@@ -18,7 +18,7 @@ PAL = str(Path(sys.executable).with_name("pal"))
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """One home. Nothing runs in it until somebody connects."""
+    """One home. Nothing runs in it until a client connects."""
 
     home: Path
 
@@ -27,16 +27,16 @@ class Bus:
 
     @property
     def pid(self) -> int:
-        """The daemon that holds the lock."""
+        """The daemon that has the lock."""
         return int((self.home / "daemon.lock").read_text())
 
     def kill(self) -> None:
-        """End the daemon as a crash would, and wait until it is gone."""
+        """End the daemon like a crash, and wait until it has exited."""
         with suppress(OSError, ValueError):
             self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals) -> None:
-        """Send the daemon a signal of which it ends, and wait until it is gone."""
+        """Send the daemon a signal that ends it, and wait until it has exited."""
         daemon = os.pidfd_open(self.pid)
         try:
             signal.pidfd_send_signal(daemon, number)
@@ -46,7 +46,7 @@ class Bus:
             os.close(daemon)
 
     def pal(self, *words: str) -> str:
-        """Run a command as a script would, and give what it prints."""
+        """Run a command like a script and return its output."""
         done = subprocess.run(
             [PAL, *words],
             env={"PATH": os.environ["PATH"], "PALAVER_HOME": str(self.home)},

@@ -1,4 +1,4 @@
-"""Homes with a real daemon, which always ends with its test, and one whose every word a test says itself."""
+"""Homes with a real daemon, which ends with its test, and homes with a fake daemon that the test controls."""
 
 import shutil
 import tempfile
@@ -13,15 +13,15 @@ from tests.daemon_log import check_daemon_log
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """An empty home under a short path."""
+    """Yield an empty home under a short path."""
     directory = Path(tempfile.mkdtemp(prefix="pal-"))
     yield directory
-    shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
+    shutil.rmtree(directory, ignore_errors=True)  # an ending process may still write there
 
 
 @pytest.fixture
 def bus(home: Path) -> Iterator[Bus]:
-    """A home whose daemon is started by the first who connects."""
+    """Yield a home whose daemon is started by the first client."""
     made = Bus(home)
     yield made
     made.kill()

@@ -1,4 +1,4 @@
-"""A daemon that says nothing but what a test makes it say, on a real socket."""
+"""A fake daemon on a real socket; the test sends every line."""
 
 import asyncio
 import json
@@ -16,14 +16,14 @@ class FakePeer:
         self._writer = writer
 
     async def next(self) -> dict[str, Any]:
-        """The next line of the client."""
+        """Return the next line of the client."""
         async with asyncio.timeout(LIMIT_S):
             line = await self._reader.readuntil(b"\n")
         found: dict[str, Any] = json.loads(line)
         return found
 
     async def at_end(self) -> bytes:
-        """All that comes until the client closes; nothing when it closed without having read all."""
+        """Return everything until the client closes; empty if it closed without reading everything."""
         async with asyncio.timeout(LIMIT_S):
             try:
                 return await self._reader.read()
@@ -50,7 +50,7 @@ class FakePeer:
         self.say(push="message", name="luna", message=message)
 
     async def welcome(self, name: str = "luna") -> dict[str, Any]:
-        """Take in a join and give what was asked."""
+        """Accept a join and return the request."""
         asked = await self.next()
         assert asked["op"] == "join"
         self.answer(asked, name=name, secret=asked["secret"], device="BOXE")
@@ -58,17 +58,17 @@ class FakePeer:
 
     @property
     def unsent_bytes(self) -> int:
-        """What was said and the client has not read."""
+        """Bytes that the client has not read yet."""
         return self._writer.transport.get_write_buffer_size()
 
     async def drained(self, left_bytes: int) -> None:
-        """Wait until the client has read all but so much."""
+        """Wait until the client has read all but `left_bytes`."""
         self._writer.transport.set_write_buffer_limits(high=left_bytes, low=left_bytes)
         async with asyncio.timeout(LIMIT_S):
             await self._writer.drain()
 
     def close(self) -> None:
-        """End the connection, behind what was said."""
+        """Close the connection after all written lines."""
         self._writer.close()
 
 
@@ -87,7 +87,7 @@ class FakeDaemon:
         self._callers.put_nowait(FakePeer(reader, writer))
 
     async def accept(self) -> FakePeer:
-        """Take the next client."""
+        """Accept the next client."""
         async with asyncio.timeout(LIMIT_S):
             peer = await self._callers.get()
         self._peers.append(peer)
@@ -95,7 +95,7 @@ class FakeDaemon:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every client was taken in."""
+        """Whether every client was accepted."""
         return self._callers.empty()
 
     async def close(self) -> None:

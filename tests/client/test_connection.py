@@ -1,4 +1,4 @@
-"""The SDK against a real daemon: sending, taking, reading, and many of all that at once."""
+"""The SDK with a real daemon: sending, receiving, reading, and many of these at once."""
 
 import asyncio
 from contextlib import aclosing
@@ -26,7 +26,7 @@ from palaver.errors import (
 
 
 async def taken(me: palaver.Connection, count: int) -> list[palaver.Message]:
-    """The next messages, each acknowledged."""
+    """Return the next messages, each acknowledged."""
     found: list[palaver.Message] = []
     async with asyncio.timeout(LIMIT_S), aclosing(me.messages()) as messages:
         async for message in messages:
@@ -37,7 +37,7 @@ async def taken(me: palaver.Connection, count: int) -> list[palaver.Message]:
     return found
 
 
-async def test_a_message_its_answer_and_what_became_of_them(bus: Bus) -> None:
+async def test_message_its_reply_and_their_receipts(bus: Bus) -> None:
     async with bus.connect("luna") as luna, bus.connect("nova") as nova:
         asked = await luna.send("@nova", "can you review this?", intent="request", thread="pr-123")
         (question,) = await taken(nova, 1)
@@ -52,7 +52,7 @@ async def test_a_message_its_answer_and_what_became_of_them(bus: Bus) -> None:
         assert question.fields["delivered_to"] == ["nova"]
 
 
-async def test_what_is_for_idle_agents_is_pushed_when_one_says_that_it_is_idle(bus: Bus) -> None:
+async def test_idle_messages_are_pushed_when_the_agent_becomes_idle(bus: Bus) -> None:
     async with bus.connect("luna") as luna, bus.connect("nova") as nova:
         await nova.set_status("active")
         await luna.send("@nova", "when you rest", priority="idle")
@@ -70,7 +70,7 @@ async def test_what_is_for_idle_agents_is_pushed_when_one_says_that_it_is_idle(b
         assert [message.text for message in rest] == ["when you can", "when you rest"]
 
 
-async def test_a_reply_goes_to_its_author_and_to_nobody_of_the_same_base_name(bus: Bus) -> None:
+async def test_reply_reaches_only_its_author_and_not_its_base_name(bus: Bus) -> None:
     async with (
         bus.connect("luna") as luna,
         bus.connect("luna", tag="api") as other,
@@ -85,7 +85,7 @@ async def test_a_reply_goes_to_its_author_and_to_nobody_of_the_same_base_name(bu
         assert other.name == "api-luna"
 
 
-async def test_many_sends_at_once_get_their_places_in_the_order_of_the_calls(bus: Bus) -> None:
+async def test_concurrent_sends_get_seqs_in_the_order_of_the_calls(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         receipts = await asyncio.gather(*(nova.send("@luna", str(number)) for number in range(1000)))
 
@@ -94,7 +94,7 @@ async def test_many_sends_at_once_get_their_places_in_the_order_of_the_calls(bus
         assert [receipt.id for receipt in receipts] == sorted(receipt.id for receipt in receipts)
 
 
-async def test_two_names_in_one_process_are_two(bus: Bus) -> None:
+async def test_two_names_in_one_process_are_separate(bus: Bus) -> None:
     async with bus.connect("luna") as luna, bus.connect("nova") as nova:
         await asyncio.gather(*(luna.send("@nova", f"l{number}") for number in range(20)))
         await asyncio.gather(*(nova.send("@luna", f"n{number}") for number in range(20)))
@@ -114,7 +114,7 @@ async def test_several_tasks_share_the_messages_of_one_connection(bus: Bus) -> N
         readers = [asyncio.ensure_future(read()) for _ in range(3)]
         for number in range(9):
             await nova.send("@luna", str(number))
-        await luna.events()  # every push was before this answer
+        await luna.events()  # every push was sent before this reply
         await luna.__aexit__(None, None, None)
 
         found = await asyncio.gather(*readers)
@@ -122,7 +122,7 @@ async def test_several_tasks_share_the_messages_of_one_connection(bus: Bus) -> N
     assert sorted(text for texts in found for text in texts) == [str(number) for number in range(9)]
 
 
-async def test_the_same_id_is_one_message(bus: Bus) -> None:
+async def test_same_id_is_one_message(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         first = await nova.send("@luna", "once", id="01JZZZZZZZZZZZZZZZZZZZZZZZ")
 
@@ -131,7 +131,7 @@ async def test_the_same_id_is_one_message(bus: Bus) -> None:
         assert (again.seq, again.is_repeat, first.is_repeat) == (first.seq, True, False)
 
 
-async def test_what_is_refused_is_raised_as_the_class_it_is(bus: Bus) -> None:
+async def test_refusal_is_raised_as_its_error_class(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("luka"), bus.connect("nova") as nova:
         with pytest.raises(UnknownRecipient) as unknown:
             await nova.send(["@lund", "@luna"], "x")
@@ -158,23 +158,21 @@ async def test_what_is_refused_is_raised_as_the_class_it_is(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize(("name", "error"), [("human", BadName), ("taken", NameTaken)])
-async def test_a_name_that_cannot_be_had_is_an_error_at_once(
-    bus: Bus, name: str, error: type[Exception]
-) -> None:
+async def test_unavailable_name_is_an_error_at_once(bus: Bus, name: str, error: type[Exception]) -> None:
     async with bus.connect("taken"):
         with pytest.raises(error):
             async with bus.connect(name):
                 pass
 
 
-async def test_without_a_name_a_free_one_is_given(bus: Bus) -> None:
+async def test_without_a_name_a_free_one_is_assigned(bus: Bus) -> None:
     async with bus.connect(tag="api") as me, bus.connect() as other:
         assert me.name.startswith("api-")
         assert other.name not in ("", me.name)
         assert me.device == other.device != ""
 
 
-async def test_an_envelope_of_ones_own_is_kept_and_routed(bus: Bus) -> None:
+async def test_custom_envelope_is_stored_and_routed(bus: Bus) -> None:
     async with bus.connect("luna") as luna, bus.connect("nova") as nova:
         envelope = palaver.Envelope.new("build.finished", "nova", {"ok": True}, to=["luna"])
 
@@ -188,7 +186,7 @@ async def test_an_envelope_of_ones_own_is_kept_and_routed(bus: Bus) -> None:
         assert message.text == 'build.finished {"ok":true}'
 
 
-async def test_an_envelope_in_anothers_name_or_of_our_types_is_refused(bus: Bus) -> None:
+async def test_envelope_with_a_foreign_sender_or_reserved_type_is_refused(bus: Bus) -> None:
     async with bus.connect("nova") as nova:
         with pytest.raises(NotYou):
             await nova.put(palaver.Envelope.new("build.finished", "luna", {}))
@@ -198,7 +196,7 @@ async def test_an_envelope_in_anothers_name_or_of_our_types_is_refused(bus: Bus)
         assert reserved.value.type == "delivery"
 
 
-async def test_agents_say_what_they_do_and_others_see_it(bus: Bus) -> None:
+async def test_agents_see_the_status_of_others(bus: Bus) -> None:
     async with bus.connect("luna", tag="api") as luna, bus.connect("nova") as nova:
         await luna.set_status("active", "running the tests")
         await nova.send("@api-luna", "hello")
@@ -215,7 +213,7 @@ async def test_agents_say_what_they_do_and_others_see_it(bus: Bus) -> None:
         assert (found.base, found.tag, found.role, found.harness) == ("luna", "api", "worker", None)
 
 
-async def test_who_left_is_away_and_keeps_its_mail(bus: Bus) -> None:
+async def test_agent_that_left_is_away_and_keeps_its_messages(bus: Bus) -> None:
     async with bus.connect("nova") as nova:
         async with bus.connect("luna"):
             pass
@@ -229,7 +227,7 @@ async def test_who_left_is_away_and_keeps_its_mail(bus: Bus) -> None:
         assert (message.seq, message.text) == (receipt.seq, "for later")
 
 
-async def test_events_are_read_by_filter_place_and_word(bus: Bus) -> None:
+async def test_events_are_read_by_filter_seq_and_search(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         first = await nova.send("@luna", "alpha", thread="a")
         second = await nova.send("@luna", "beta", thread="b")
@@ -243,12 +241,12 @@ async def test_events_are_read_by_filter_place_and_word(bus: Bus) -> None:
         assert [event.seq for event in await nova.events(search="alpha")] == [first.seq]
 
 
-async def test_a_follower_begins_now_and_ends_with_its_connection(bus: Bus) -> None:
+async def test_follower_starts_now_and_ends_with_its_connection(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         await nova.send("@luna", "before")
         following = nova.follow(types=["message"])
         first = asyncio.ensure_future(anext(following))
-        await nova.events()  # the follower asked for its place before this
+        await nova.events()  # the follower requested its start seq before this
 
         await nova.send("@luna", "after")
 
@@ -258,7 +256,7 @@ async def test_a_follower_begins_now_and_ends_with_its_connection(bus: Bus) -> N
         assert [event async for event in following] == []
 
 
-async def test_a_dry_run_says_who_would_get_it_and_stores_nothing(bus: Bus) -> None:
+async def test_dry_run_returns_the_recipients_and_stores_nothing(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         receipt = await nova.send((), "hello", dry_run=True)
 
@@ -266,7 +264,7 @@ async def test_a_dry_run_says_who_would_get_it_and_stores_nothing(bus: Bus) -> N
         assert await nova.events(types=["message"]) == []
 
 
-async def test_a_cancelled_call_harms_no_other(bus: Bus) -> None:
+async def test_cancelled_call_affects_no_other(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         calls = [asyncio.ensure_future(nova.send("@luna", str(number))) for number in range(100)]
         asyncio.get_running_loop().call_soon(calls[50].cancel)
@@ -277,9 +275,7 @@ async def test_a_cancelled_call_harms_no_other(bus: Bus) -> None:
         assert (await nova.agents())[0].is_present
 
 
-async def test_an_ack_that_was_given_up_is_repeated_when_its_message_comes_again(
-    fake: FakeDaemon, home: Path
-) -> None:
+async def test_cancelled_ack_is_repeated_when_its_message_arrives_again(fake: FakeDaemon, home: Path) -> None:
     opening = asyncio.ensure_future(palaver.connect("luna", home=home).__aenter__())
     peer = await fake.accept()
     await peer.welcome()
@@ -307,14 +303,14 @@ async def test_an_ack_that_was_given_up_is_repeated_when_its_message_comes_again
     await luna.__aexit__(None, None, None)
 
 
-async def test_a_connection_serves_only_inside_its_block(bus: Bus) -> None:
+async def test_connection_works_only_inside_its_block(bus: Bus) -> None:
     me = bus.connect("luna")
 
     with pytest.raises(Disconnected, match="async with"):
         await me.send("@nova", "x")
 
 
-async def test_who_begins_to_read_when_the_block_has_ended_reads_nothing(bus: Bus) -> None:
+async def test_reading_after_the_end_of_the_block_returns_nothing(bus: Bus) -> None:
     async with bus.connect("luna") as luna:
         await luna.send("@luna", "to myself")
 
@@ -323,7 +319,7 @@ async def test_who_begins_to_read_when_the_block_has_ended_reads_nothing(bus: Bu
     assert [event async for event in luna.follow(after=0)] == []
 
 
-async def test_a_block_that_fails_leaves_the_bus(bus: Bus) -> None:
+async def test_failing_block_leaves_the_bus(bus: Bus) -> None:
     async with bus.connect("nova") as nova:
         with pytest.raises(ZeroDivisionError):
             async with bus.connect("luna"):
@@ -334,7 +330,7 @@ async def test_a_block_that_fails_leaves_the_bus(bus: Bus) -> None:
         assert [event.sender for event in byes] == ["luna"]
 
 
-async def test_an_answer_can_be_waited_for(bus: Bus) -> None:
+async def test_request_that_expects_a_reply_is_stored_as_such(bus: Bus) -> None:
     async with bus.connect("nova") as nova, bus.connect("luna"):
         sent = await nova.send("@luna", "which one?", expects_reply=True)
         (event,) = [event for event in await nova.events(types=["message"]) if event.seq == sent.seq]

@@ -1,4 +1,4 @@
-"""Following: the cursor, the limit of what waits, refusals, and endings."""
+"""Following events: the cursor, the limit of waiting events, refusals, and endings."""
 
 import asyncio
 from contextlib import aclosing
@@ -21,7 +21,7 @@ def push(peer: FakePeer, seq: int, text: str = "") -> None:
 
 
 async def begun(fake: FakeDaemon) -> tuple[FakePeer, int]:
-    """Take in a follower; give its connection and the place it asked from."""
+    """Accept a follower; return its connection and its start seq."""
     peer = await fake.accept()
     asked = await peer.next()
     assert (asked["op"], asked["follow"], asked["types"]) == ("events", True, ["message"])
@@ -29,7 +29,7 @@ async def begun(fake: FakeDaemon) -> tuple[FakePeer, int]:
     return peer, asked.get("after", 0)
 
 
-async def test_after_a_loss_it_asks_from_behind_the_last_event_it_gave(fake: FakeDaemon, home: Path) -> None:
+async def test_lost_follower_continues_after_the_last_event_it_returned(fake: FakeDaemon, home: Path) -> None:
     events = Follower(str(home), FROM_THE_START).events()
     first = asyncio.ensure_future(anext(events))
     peer, start = await begun(fake)
@@ -47,7 +47,7 @@ async def test_after_a_loss_it_asks_from_behind_the_last_event_it_gave(fake: Fak
     await events.aclose()
 
 
-async def test_a_slow_reader_leaves_the_rest_with_the_daemon_and_misses_nothing(
+async def test_slow_reader_leaves_the_rest_with_the_daemon_and_misses_nothing(
     fake: FakeDaemon, home: Path
 ) -> None:
     text = "x" * 10_000
@@ -65,7 +65,7 @@ async def test_a_slow_reader_leaves_the_rest_with_the_daemon_and_misses_nothing(
     assert [event.seq for event in given] == list(range(1, LIMIT_WAITING + 1001))
 
 
-async def test_a_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path) -> None:
+async def test_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path) -> None:
     events = Follower(str(home), FROM_THE_START).events()
     first = asyncio.ensure_future(anext(events))
     peer = await fake.accept()
@@ -76,7 +76,7 @@ async def test_a_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path) ->
         await first
 
 
-async def test_who_stops_reading_lets_go_of_the_connection(fake: FakeDaemon, home: Path) -> None:
+async def test_connection_is_closed_when_reading_stops(fake: FakeDaemon, home: Path) -> None:
     async def read_one() -> Event | None:
         async with aclosing(Follower(str(home), FROM_THE_START).events()) as events:
             async for event in events:
@@ -92,7 +92,7 @@ async def test_who_stops_reading_lets_go_of_the_connection(fake: FakeDaemon, hom
     assert await peer.at_end() == b""
 
 
-async def test_closing_ends_whoever_waits(fake: FakeDaemon, home: Path) -> None:
+async def test_closing_ends_a_waiting_reader(fake: FakeDaemon, home: Path) -> None:
     follower = Follower(str(home), FROM_THE_START)
     reading = asyncio.ensure_future(anext(follower.events(), None))
     peer, _ = await begun(fake)

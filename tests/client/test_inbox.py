@@ -1,4 +1,4 @@
-"""The inbox: each message once, and what is known of those that were seen."""
+"""The inbox: each message once, and the record of seen messages."""
 
 from palaver.client.inbox import Inbox
 from palaver.client.message import Message
@@ -16,7 +16,7 @@ def message(seq: int) -> Message:
     return Message(seq=seq, id="", ts=0, sender="nova", text="", fields={}, acknowledge=_ack, answer=_answer)
 
 
-async def test_a_message_handed_out_twice_is_there_once() -> None:
+async def test_repeated_message_is_stored_once() -> None:
     inbox = Inbox()
 
     assert inbox.put(message(1))
@@ -25,7 +25,7 @@ async def test_a_message_handed_out_twice_is_there_once() -> None:
     assert len(inbox.waiting) == 1
 
 
-async def test_a_message_that_was_taken_is_not_given_again() -> None:
+async def test_taken_message_is_not_returned_again() -> None:
     inbox = Inbox()
     inbox.put(message(1))
     await anext(inbox.waiting)
@@ -35,7 +35,7 @@ async def test_a_message_that_was_taken_is_not_given_again() -> None:
     assert len(inbox.waiting) == 0
 
 
-async def test_one_that_comes_again_after_its_ack_had_its_ack_lost() -> None:
+async def test_message_repeated_after_its_ack_means_the_ack_was_lost() -> None:
     inbox = Inbox()
     inbox.put(message(1))
     inbox.acked(1)
@@ -44,7 +44,7 @@ async def test_one_that_comes_again_after_its_ack_had_its_ack_lost() -> None:
     assert inbox.put(message(2))
 
 
-async def test_what_was_not_acknowledged_is_known_however_much_came_since() -> None:
+async def test_unacknowledged_message_is_known_however_many_came_since() -> None:
     inbox = Inbox()
     inbox.put(message(0))
     for seq in range(1, 20_001):

@@ -1,4 +1,4 @@
-"""The lifeline against a daemon that says what the test wants: order, repeats, refusals, endings."""
+"""The connection with a fake daemon: order, repeats, refusals, endings."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ JOIN = JoinOp(name="luna", secret="s3cret")
 
 
 class Heard:
-    """What a lifeline says by itself."""
+    """Collects the callbacks of a connection."""
 
     def __init__(self) -> None:
         self.pushes: list[Line] = []
@@ -47,7 +47,7 @@ def heard() -> Heard:
     return Heard()
 
 
-async def test_a_refused_join_raises_what_it_is_and_leaves_nothing_open(fake: FakeDaemon, home: Path) -> None:
+async def test_refused_join_raises_its_error_and_closes_the_connection(fake: FakeDaemon, home: Path) -> None:
     opening = asyncio.ensure_future(palaver.connect("luna", home=home).__aenter__())
     peer = await fake.accept()
     asked = await peer.next()
@@ -66,7 +66,7 @@ async def test_a_refused_join_raises_what_it_is_and_leaves_nothing_open(fake: Fa
     assert await peer.at_end() == b""
 
 
-async def test_a_join_that_is_cancelled_leaves_nothing_open(fake: FakeDaemon, home: Path) -> None:
+async def test_cancelled_join_closes_the_connection(fake: FakeDaemon, home: Path) -> None:
     opening = asyncio.ensure_future(palaver.connect("luna", home=home).__aenter__())
     peer = await fake.accept()
     await peer.next()
@@ -78,7 +78,7 @@ async def test_a_join_that_is_cancelled_leaves_nothing_open(fake: FakeDaemon, ho
     assert await peer.at_end() == b""
 
 
-async def test_a_daemon_lost_while_joining_is_tried_again_with_the_same_secret(
+async def test_join_on_a_lost_connection_is_retried_with_the_same_secret(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     lifeline = Lifeline(str(home), JOIN, heard.pushes.append, heard.on_broken)
@@ -97,7 +97,7 @@ async def test_a_daemon_lost_while_joining_is_tried_again_with_the_same_secret(
     await lifeline.close()
 
 
-async def test_a_daemon_that_is_always_lost_while_joining_is_given_up(fake: FakeDaemon, home: Path) -> None:
+async def test_join_is_given_up_when_the_daemon_is_lost_every_time(fake: FakeDaemon, home: Path) -> None:
     opening = asyncio.ensure_future(palaver.connect("luna", home=home).__aenter__())
 
     for _ in range(5):
@@ -107,7 +107,7 @@ async def test_a_daemon_that_is_always_lost_while_joining_is_given_up(fake: Fake
         await opening
 
 
-async def test_a_connection_that_fails_right_behind_its_welcome_is_not_used(
+async def test_connection_that_fails_right_after_the_join_is_not_used(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     lifeline = Lifeline(str(home), JOIN, heard.pushes.append, heard.on_broken)
@@ -127,7 +127,7 @@ async def test_a_connection_that_fails_right_behind_its_welcome_is_not_used(
     await lifeline.close()
 
 
-async def test_what_was_not_answered_is_asked_again_in_order_behind_the_join(
+async def test_unanswered_requests_are_repeated_in_order_after_the_join(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -149,7 +149,7 @@ async def test_what_was_not_answered_is_asked_again_in_order_behind_the_join(
         back.close()
 
 
-async def test_calls_made_while_the_daemon_is_away_leave_behind_those_that_wait(
+async def test_calls_without_a_daemon_follow_the_waiting_ones(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -170,7 +170,7 @@ async def test_calls_made_while_the_daemon_is_away_leave_behind_those_that_wait(
         back.close()
 
 
-async def test_a_cancelled_call_is_not_asked_again_and_its_answer_is_for_nobody(
+async def test_cancelled_call_is_not_repeated_and_its_result_is_dropped(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -192,7 +192,7 @@ async def test_a_cancelled_call_is_not_asked_again_and_its_answer_is_for_nobody(
         back.close()
 
 
-async def test_what_a_daemon_on_its_way_out_refuses_is_asked_of_the_next(
+async def test_request_refused_by_a_stopping_daemon_goes_to_the_next_one(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -208,9 +208,7 @@ async def test_what_a_daemon_on_its_way_out_refuses_is_asked_of_the_next(
         back.close()
 
 
-async def test_listening_begins_anew_with_every_connection(
-    fake: FakeDaemon, home: Path, heard: Heard
-) -> None:
+async def test_listening_restarts_with_every_connection(fake: FakeDaemon, home: Path, heard: Heard) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
         lifeline.is_listening = True
         peer.close()
@@ -222,9 +220,7 @@ async def test_listening_begins_anew_with_every_connection(
         back.close()
 
 
-async def test_a_full_name_that_was_given_is_asked_for_again(
-    fake: FakeDaemon, home: Path, heard: Heard
-) -> None:
+async def test_assigned_full_name_is_requested_again(fake: FakeDaemon, home: Path, heard: Heard) -> None:
     lifeline = Lifeline(str(home), JoinOp(tag="api", secret="x"), heard.pushes.append, heard.on_broken)
     opening = asyncio.ensure_future(lifeline.open())
     peer = await fake.accept()
@@ -239,7 +235,7 @@ async def test_a_full_name_that_was_given_is_asked_for_again(
     await lifeline.close()
 
 
-async def test_who_cannot_have_the_name_back_is_told_why_and_may_try_again(
+async def test_lost_name_is_reported_and_may_be_requested_again(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -261,7 +257,7 @@ async def test_who_cannot_have_the_name_back_is_told_why_and_may_try_again(
         back.close()
 
 
-async def test_a_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path, heard: Heard) -> None:
+async def test_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path, heard: Heard) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
         answer = lifeline.ask(ListOp())
         peer.refuse(await peer.next(), "disk_full", "there is no room")
@@ -271,7 +267,7 @@ async def test_a_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path, he
         peer.close()
 
 
-async def test_a_daemon_that_does_not_read_makes_calls_wait_and_loses_none(
+async def test_daemon_that_does_not_read_delays_calls_and_loses_none(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     text = "x" * 90_000
@@ -287,7 +283,7 @@ async def test_a_daemon_that_does_not_read_makes_calls_wait_and_loses_none(
         peer.close()
 
 
-async def test_what_cannot_be_sent_is_raised_at_once_and_harms_nothing(
+async def test_unsendable_request_is_raised_at_once_and_harms_nothing(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -303,7 +299,7 @@ async def test_what_cannot_be_sent_is_raised_at_once_and_harms_nothing(
         peer.close()
 
 
-async def test_something_else_that_listens_there_is_said_to_be_so(fake: FakeDaemon, home: Path) -> None:
+async def test_foreign_listener_is_reported(fake: FakeDaemon, home: Path) -> None:
     opening = asyncio.ensure_future(palaver.connect("luna", home=home).__aenter__())
 
     for _ in range(5):
@@ -314,7 +310,7 @@ async def test_something_else_that_listens_there_is_said_to_be_so(fake: FakeDaem
         await opening
 
 
-async def test_closing_says_goodbye_and_tells_those_who_still_wait(
+async def test_closing_sends_leave_and_fails_waiting_calls(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -332,7 +328,7 @@ async def test_closing_says_goodbye_and_tells_those_who_still_wait(
             lifeline.ask(ListOp())
 
 
-async def test_closing_while_it_comes_back_ends_the_attempt(
+async def test_closing_during_a_reconnect_ends_the_attempt(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
@@ -349,7 +345,7 @@ async def test_closing_while_it_comes_back_ends_the_attempt(
         assert not heard.reasons
 
 
-async def test_a_close_that_is_cancelled_still_closes(fake: FakeDaemon, home: Path, heard: Heard) -> None:
+async def test_cancelled_close_still_closes(fake: FakeDaemon, home: Path, heard: Heard) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):
         closing = asyncio.ensure_future(lifeline.close())
         assert (await peer.next())["op"] == "leave"
@@ -361,7 +357,7 @@ async def test_a_close_that_is_cancelled_still_closes(fake: FakeDaemon, home: Pa
         assert await peer.at_end() == b""
 
 
-async def test_a_daemon_lost_in_the_middle_of_a_goodbye_holds_nobody_up(
+async def test_daemon_lost_during_leave_does_not_block_the_close(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     async with joined(fake, home, heard) as (lifeline, peer):

@@ -1,4 +1,4 @@
-"""A connection without a name: answers, refusals, losses, endings."""
+"""A connection without a name: results, refusals, losses, endings."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,15 +25,13 @@ async def plain(fake: FakeDaemon, home: Path) -> AsyncIterator[Plain]:
         yield opened
 
 
-async def test_answers_find_those_who_asked_in_whatever_order_they_come(
-    fake: FakeDaemon, plain: Plain
-) -> None:
+async def test_results_match_their_requests_in_any_order(fake: FakeDaemon, plain: Plain) -> None:
     peer = await fake.accept()
     first, second = asyncio.ensure_future(plain.ask(WAIT)), asyncio.ensure_future(plain.ask(STATE))
     asked = [await peer.next(), await peer.next()]
 
     peer.answer(asked[1], room_id="shop")
-    peer.say(push="event", req=99)  # Nobody asked for it.
+    peer.say(push="event", req=99)  # No request has this number.
     peer.answer(asked[0], events=[])
 
     assert [one["tool"] for one in asked] == ["wait_for_events", "get_room_state"]
@@ -41,7 +39,7 @@ async def test_answers_find_those_who_asked_in_whatever_order_they_come(
     assert fields_from_json(await first) == {"events": []}
 
 
-async def test_a_refusal_is_raised_as_its_class_and_the_connection_stays(
+async def test_refusal_is_raised_as_its_class_and_the_connection_stays(
     fake: FakeDaemon, plain: Plain
 ) -> None:
     peer = await fake.accept()
@@ -56,7 +54,7 @@ async def test_a_refusal_is_raised_as_its_class_and_the_connection_stays(
     assert fields_from_json(await again) == {"name": "human"}
 
 
-async def test_what_was_not_answered_before_a_loss_is_asked_again_with_the_same_key(
+async def test_unanswered_request_is_repeated_with_the_same_key_after_a_loss(
     fake: FakeDaemon, plain: Plain
 ) -> None:
     peer = await fake.accept()
@@ -73,7 +71,7 @@ async def test_what_was_not_answered_before_a_loss_is_asked_again_with_the_same_
     assert [fields_from_json(await one)["key"] for one in asking] == ["00" * 16, "11" * 16]
 
 
-async def test_what_a_daemon_on_its_way_out_refuses_is_asked_of_the_next(
+async def test_request_refused_by_a_stopping_daemon_goes_to_the_next_one(
     fake: FakeDaemon, plain: Plain
 ) -> None:
     peer = await fake.accept()
@@ -87,7 +85,7 @@ async def test_what_a_daemon_on_its_way_out_refuses_is_asked_of_the_next(
     assert fields_from_json(await asking) == {"events": [1]}
 
 
-async def test_one_connection_serves_all_who_wait_for_the_way_back(fake: FakeDaemon, plain: Plain) -> None:
+async def test_one_reconnect_serves_all_waiting_requests(fake: FakeDaemon, plain: Plain) -> None:
     peer = await fake.accept()
     asking = [asyncio.ensure_future(plain.ask(STATE)) for _ in range(5)]
     for _ in asking:
@@ -102,7 +100,7 @@ async def test_one_connection_serves_all_who_wait_for_the_way_back(fake: FakeDae
     assert fake.is_idle
 
 
-async def test_what_always_hangs_up_is_given_up(fake: FakeDaemon, plain: Plain) -> None:
+async def test_daemon_that_always_hangs_up_is_given_up(fake: FakeDaemon, plain: Plain) -> None:
     hanging_up = asyncio.ensure_future(hang_up(fake))
 
     async with asyncio.timeout(LIMIT_S):
@@ -118,7 +116,7 @@ async def hang_up(fake: FakeDaemon) -> None:
         peer.close()
 
 
-async def test_something_else_that_listens_there_is_said_to_be_so(fake: FakeDaemon, plain: Plain) -> None:
+async def test_foreign_listener_is_reported(fake: FakeDaemon, plain: Plain) -> None:
     async def babble() -> None:
         while True:
             (await fake.accept()).say_raw(b"220 mail ready\r\n")
@@ -132,7 +130,7 @@ async def test_something_else_that_listens_there_is_said_to_be_so(fake: FakeDaem
     babbling.cancel()
 
 
-async def test_who_cancels_gets_no_answer_and_disturbs_nobody(fake: FakeDaemon, plain: Plain) -> None:
+async def test_cancelled_request_disturbs_no_other(fake: FakeDaemon, plain: Plain) -> None:
     peer = await fake.accept()
     given_up, other = asyncio.ensure_future(plain.ask(WAIT)), asyncio.ensure_future(plain.ask(STATE))
     asked = [await peer.next(), await peer.next()]
@@ -145,7 +143,7 @@ async def test_who_cancels_gets_no_answer_and_disturbs_nobody(fake: FakeDaemon, 
     assert given_up.cancelled()
 
 
-async def test_nothing_is_asked_after_the_end(fake: FakeDaemon, home: Path) -> None:
+async def test_nothing_can_be_requested_after_the_end(fake: FakeDaemon, home: Path) -> None:
     async with Plain(str(home)) as plain:
         await fake.accept()
         waiting = asyncio.ensure_future(plain.ask(WAIT))
@@ -156,7 +154,7 @@ async def test_nothing_is_asked_after_the_end(fake: FakeDaemon, home: Path) -> N
             await asking
 
 
-async def test_without_a_bus_it_says_so(home: Path) -> None:
+async def test_missing_bus_is_reported(home: Path) -> None:
     (home / "down").touch()
 
     with pytest.raises(Disconnected, match="pal up"):
@@ -164,7 +162,7 @@ async def test_without_a_bus_it_says_so(home: Path) -> None:
             raise AssertionError("there is no bus")
 
 
-async def test_a_wait_goes_on_across_crashes_of_a_real_daemon(bus: Bus) -> None:
+async def test_wait_continues_across_crashes_of_a_real_daemon(bus: Bus) -> None:
     async with bus.connect("luna") as luna, Plain(str(bus.home)) as plain:
         folder = bus.home / "work"
         folder.mkdir()
@@ -177,7 +175,9 @@ async def test_a_wait_goes_on_across_crashes_of_a_real_daemon(bus: Bus) -> None:
         }
         request = ToolOp(tool="wait_for_events", arguments=arguments, key="22" * 16)
         waiting = asyncio.ensure_future(plain.ask(request))
-        await plain.ask(EventsOp(last=1))  # Behind the wait on the same connection: it has begun.
+        await plain.ask(
+            EventsOp(last=1)
+        )  # Sent after the wait on the same connection, so the wait has begun.
 
         bus.kill()
         await luna.call("send_message", room_id=room, body="after the crash")

@@ -1,4 +1,4 @@
-"""The SDK across restarts of a real daemon: nothing lost, nothing twice, the same name."""
+"""The SDK across restarts of a real daemon: no loss, no duplicates, the same name."""
 
 import asyncio
 import shlex
@@ -23,7 +23,7 @@ async def soon(stream: AsyncIterator[T]) -> T:
         return await anext(stream)
 
 
-async def test_a_name_its_rights_and_its_mail_outlive_the_daemon(bus: Bus) -> None:
+async def test_name_rights_and_messages_survive_the_daemon(bus: Bus) -> None:
     async with bus.connect("luna", tag="api") as luna, bus.connect("nova") as nova:
         messages = luna.messages()
         await nova.send("@api-luna", "before")
@@ -39,7 +39,7 @@ async def test_a_name_its_rights_and_its_mail_outlive_the_daemon(bus: Bus) -> No
         assert [event.sender for event in hellos] == ["api-luna", "nova"]
 
 
-async def test_a_message_that_waits_for_its_ack_is_not_given_again_after_a_crash(bus: Bus) -> None:
+async def test_message_waiting_for_its_ack_is_not_returned_again_after_a_crash(bus: Bus) -> None:
     async with bus.connect("luna") as luna, bus.connect("nova") as nova:
         messages = luna.messages()
         await nova.send("@luna", "first")
@@ -54,7 +54,7 @@ async def test_a_message_that_waits_for_its_ack_is_not_given_again_after_a_crash
         assert [line.state for line in await nova.receipts(first.seq)] == ["seen"]
 
 
-async def test_a_message_that_was_not_taken_before_a_crash_is_given_once(bus: Bus) -> None:
+async def test_message_not_taken_before_a_crash_is_returned_once(bus: Bus) -> None:
     async with bus.connect("luna") as luna, bus.connect("nova") as nova:
         messages = luna.messages()
         for text in ("1", "2", "3"):
@@ -68,7 +68,7 @@ async def test_a_message_that_was_not_taken_before_a_crash_is_given_once(bus: Bu
         assert [message.text for message in taken] == ["1", "2", "3", "4"]
 
 
-async def test_sends_in_flight_when_the_daemon_is_killed_are_each_stored_once_and_in_order(bus: Bus) -> None:
+async def test_sends_during_a_daemon_crash_are_stored_once_and_in_order(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         sends = [asyncio.ensure_future(nova.send("@luna", str(number))) for number in range(2000)]
         await sends[100]
@@ -81,7 +81,7 @@ async def test_sends_in_flight_when_the_daemon_is_killed_are_each_stored_once_an
         assert [receipt.seq for receipt in receipts] == [event.seq for event in stored]
 
 
-async def test_a_follower_has_no_gap_and_no_repeat_across_crashes(bus: Bus) -> None:
+async def test_follower_has_no_gap_and_no_repeat_across_crashes(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
         async with aclosing(nova.follow(types=["message"], after=0)) as events:
             seen = []
@@ -95,7 +95,7 @@ async def test_a_follower_has_no_gap_and_no_repeat_across_crashes(bus: Bus) -> N
         assert [event.payload["text"] for event in seen] == [str(number) for number in range(30)]
 
 
-async def test_a_daemon_that_does_not_start_at_once_is_started_again(
+async def test_daemon_that_fails_to_start_once_is_started_again(
     bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
@@ -111,7 +111,7 @@ async def test_a_daemon_that_does_not_start_at_once_is_started_again(
     assert (tmp_path / "tried").exists()
 
 
-async def test_a_daemon_that_never_starts_is_given_up(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_daemon_that_never_starts_is_given_up(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bus.connect("luna") as luna:
         monkeypatch.setenv("PALAVER_PYTHON", "/bin/false")
         monkeypatch.setattr("palaver.client.wire._PAUSES_S", (0.0,))
@@ -121,7 +121,7 @@ async def test_a_daemon_that_never_starts_is_given_up(bus: Bus, monkeypatch: pyt
             await luna.agents()
 
 
-async def test_a_daemon_that_is_stopped_and_started_by_others_is_come_back_to(bus: Bus) -> None:
+async def test_client_reconnects_to_a_daemon_restarted_by_others(bus: Bus) -> None:
     async with bus.connect("luna") as luna:
         bus.pal("down")
         with pytest.raises(Disconnected, match="pal down"):
@@ -133,11 +133,11 @@ async def test_a_daemon_that_is_stopped_and_started_by_others_is_come_back_to(bu
         assert receipt.delivered_to == ("luna",)
 
 
-async def test_after_pal_down_nothing_is_started_and_whoever_waits_is_told(bus: Bus) -> None:
+async def test_after_pal_down_nothing_is_started_and_readers_get_an_error(bus: Bus) -> None:
     async with bus.connect("luna") as luna:
         waiting = asyncio.ensure_future(soon(luna.messages()))
         following = asyncio.ensure_future(soon(luna.follow(after=10**9)))
-        await luna.agents()  # both wait by now
+        await luna.agents()  # both readers wait by now
 
         bus.pal("down")
 
@@ -150,7 +150,7 @@ async def test_after_pal_down_nothing_is_started_and_whoever_waits_is_told(bus: 
         assert (bus.home / "down").exists()
 
 
-async def test_mail_is_taken_again_once_the_bus_is_up_again(bus: Bus) -> None:
+async def test_messages_can_be_received_again_once_the_bus_is_up(bus: Bus) -> None:
     async with bus.connect("luna") as luna:
         waiting = asyncio.ensure_future(soon(luna.messages()))
         bus.pal("down")
@@ -164,7 +164,7 @@ async def test_mail_is_taken_again_once_the_bus_is_up_again(bus: Bus) -> None:
         assert message.text == "are you there?"
 
 
-async def test_a_block_that_ends_while_the_bus_is_down_ends_at_once(bus: Bus) -> None:
+async def test_block_that_ends_while_the_bus_is_down_ends_at_once(bus: Bus) -> None:
     async with bus.connect("luna") as luna:
         bus.pal("down")
 
@@ -173,7 +173,7 @@ async def test_a_block_that_ends_while_the_bus_is_down_ends_at_once(bus: Bus) ->
 
 
 async def test_after_pal_down_a_new_connection_is_refused(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLAUDECODE", "1")  # a harness: whoever runs the tests is no person here
+    monkeypatch.setenv("CLAUDECODE", "1")  # count as a harness, even if a person runs the tests
     async with bus.connect("luna"):
         bus.pal("down")
 

@@ -7,7 +7,7 @@ import pytest
 from palaver.client.stream import Stream
 
 
-async def test_things_come_out_in_the_order_in_which_they_went_in() -> None:
+async def test_items_leave_in_the_order_they_arrived() -> None:
     stream: Stream[int] = Stream()
     for number in range(3):
         stream.put(number)
@@ -17,7 +17,7 @@ async def test_things_come_out_in_the_order_in_which_they_went_in() -> None:
     assert [number async for number in stream] == [0, 1, 2]
 
 
-async def test_a_reader_waits_for_what_is_yet_to_come() -> None:
+async def test_reader_waits_for_a_later_item() -> None:
     stream: Stream[int] = Stream()
     reading = asyncio.ensure_future(anext(stream))
 
@@ -26,7 +26,7 @@ async def test_a_reader_waits_for_what_is_yet_to_come() -> None:
     assert await reading == 7
 
 
-async def test_each_thing_goes_to_one_of_several_readers_and_the_end_to_all() -> None:
+async def test_each_item_reaches_one_of_several_readers_and_the_end_all() -> None:
     stream: Stream[int] = Stream()
 
     async def read() -> list[int]:
@@ -42,7 +42,7 @@ async def test_each_thing_goes_to_one_of_several_readers_and_the_end_to_all() ->
     assert sorted(number for numbers in found for number in numbers) == [1, 2]
 
 
-async def test_an_error_comes_behind_what_is_left_and_to_everybody() -> None:
+async def test_error_follows_the_remaining_items_and_reaches_every_reader() -> None:
     stream: Stream[int] = Stream()
     stream.put(1)
     stream.end(ValueError("why"))
@@ -56,7 +56,7 @@ async def test_an_error_comes_behind_what_is_left_and_to_everybody() -> None:
             await anext(stream)
 
 
-async def test_a_stream_that_is_opened_again_goes_on_with_what_was_left() -> None:
+async def test_reopened_stream_continues_with_its_items() -> None:
     stream: Stream[int] = Stream()
     stream.put(1)
     stream.end(ValueError("why"))
@@ -68,7 +68,7 @@ async def test_a_stream_that_is_opened_again_goes_on_with_what_was_left() -> Non
     assert [await anext(stream), await anext(stream)] == [1, 2]
 
 
-async def test_a_reader_that_is_cancelled_takes_nothing_with_it() -> None:
+async def test_cancelled_reader_takes_no_item() -> None:
     stream: Stream[int] = Stream()
     reading = asyncio.ensure_future(anext(stream))
     asyncio.get_running_loop().call_soon(reading.cancel)

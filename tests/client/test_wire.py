@@ -1,4 +1,4 @@
-"""The wire: lines whole, however they come; what is not read waits; what is not ours is said to be so."""
+"""The wire: complete lines from any pieces, paused reading, and foreign protocols detected."""
 
 import asyncio
 import fcntl
@@ -34,13 +34,13 @@ def heard() -> Heard:
 
 @pytest.fixture
 async def ends(fake: FakeDaemon, home: Path, heard: Heard) -> tuple[Wire, FakePeer]:
-    """Both ends of one connection."""
+    """Return both ends of one connection."""
     wire = await open_wire(str(home), heard.on_line, heard.lost.append)
     return wire, await fake.accept()
 
 
 @given(st.lists(st.text(), max_size=5), st.lists(st.integers(1, 40)))
-def test_lines_are_whole_wherever_the_pieces_end(texts: list[str], cuts: list[int]) -> None:
+def test_lines_are_complete_wherever_the_pieces_end(texts: list[str], cuts: list[int]) -> None:
     async def read() -> list[Line]:
         lines: list[Line] = []
         wire = Wire(lines.append, lambda _: None)
@@ -55,7 +55,7 @@ def test_lines_are_whole_wherever_the_pieces_end(texts: list[str], cuts: list[in
     assert [line.error for line in lines] == texts
 
 
-async def test_lines_of_one_turn_leave_in_order_and_whole(ends: tuple[Wire, FakePeer]) -> None:
+async def test_lines_written_together_leave_in_order_and_complete(ends: tuple[Wire, FakePeer]) -> None:
     wire, peer = ends
 
     for number in range(3):
@@ -66,7 +66,7 @@ async def test_lines_of_one_turn_leave_in_order_and_whole(ends: tuple[Wire, Fake
     await wire.wait_closed()
 
 
-async def test_what_was_written_leaves_before_the_end(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
+async def test_written_lines_leave_before_the_close(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
     wire, peer = ends
     wire.write(b"{}")
 
@@ -77,7 +77,7 @@ async def test_what_was_written_leaves_before_the_end(ends: tuple[Wire, FakePeer
     assert heard.lost == [wire]
 
 
-async def test_reading_can_wait(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
+async def test_reading_can_be_paused(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
     wire, peer = ends
     wire.pause_reading()
     peer.say(req=1, ok=None)
@@ -93,7 +93,7 @@ async def test_reading_can_wait(ends: tuple[Wire, FakePeer], heard: Heard) -> No
     await wire.wait_closed()
 
 
-async def test_a_loss_is_told_once_with_its_reason(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
+async def test_loss_is_reported_once_with_its_reason(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
     wire, peer = ends
 
     peer.close()
@@ -105,9 +105,7 @@ async def test_a_loss_is_told_once_with_its_reason(ends: tuple[Wire, FakePeer], 
     assert isinstance(wire.error, Disconnected)
 
 
-async def test_what_is_no_line_of_the_daemon_ends_the_connection(
-    ends: tuple[Wire, FakePeer], heard: Heard
-) -> None:
+async def test_invalid_line_ends_the_connection(ends: tuple[Wire, FakePeer], heard: Heard) -> None:
     wire, peer = ends
 
     peer.say_raw(b'{"req":1}\n[]\n{"req":2}\n')
@@ -117,7 +115,7 @@ async def test_what_is_no_line_of_the_daemon_ends_the_connection(
     assert "does not speak" in str(wire.error)
 
 
-def test_a_refusal_is_the_error_it_was() -> None:
+def test_refusal_becomes_its_error_class() -> None:
     line = Line(error="unknown_recipient", message=_raw("…"), details={"unmatched": {"@nov": ["nova"]}})
 
     refusal = line.refusal
@@ -126,14 +124,14 @@ def test_a_refusal_is_the_error_it_was() -> None:
     assert refusal.unmatched == {"@nov": ["nova"]}
 
 
-async def test_a_home_that_cannot_be_one_is_an_error(tmp_path: Path, heard: Heard) -> None:
+async def test_home_that_is_not_a_directory_is_an_error(tmp_path: Path, heard: Heard) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(Disconnected, match="Not a directory"):
         await open_wire(str(tmp_path / "file"), heard.on_line, heard.lost.append)
 
 
-async def test_a_daemon_that_is_lost_as_soon_as_it_has_started_is_an_error(
+async def test_daemon_lost_right_after_its_start_is_an_error(
     home: Path, tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
@@ -145,11 +143,9 @@ async def test_a_daemon_that_is_lost_as_soon_as_it_has_started_is_an_error(
         await open_wire(str(home), heard.on_line, heard.lost.append)
 
 
-async def test_who_gives_up_while_the_daemon_is_reached_leaves_no_connection(
-    home: Path, heard: Heard
-) -> None:
+async def test_cancelled_open_leaves_no_connection(home: Path, heard: Heard) -> None:
     lock = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)  # as one does who is starting the daemon
+    fcntl.flock(lock, fcntl.LOCK_EX)  # like a process that is starting the daemon
     opening = asyncio.ensure_future(open_wire(str(home), heard.on_line, heard.lost.append))
     asyncio.get_running_loop().call_soon(opening.cancel)
     with pytest.raises(asyncio.CancelledError):
@@ -163,7 +159,7 @@ async def test_who_gives_up_while_the_daemon_is_reached_leaves_no_connection(
     await daemon.close()
 
 
-def test_the_default_home_is_that_of_pal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_home_is_that_of_pal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("PALAVER_HOME", raising=False)
     assert default_home() == str(tmp_path / ".palaver")

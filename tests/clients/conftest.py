@@ -1,4 +1,4 @@
-"""Both thin clients, and a daemon whose every word a test says itself, on a real socket."""
+"""Both thin clients, and a fake daemon on a real socket that the test controls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Peer:
         self.fields = split_fields(payload)
 
     def all(self, tag: bytes) -> list[bytes]:
-        """Every field of that tag, in order."""
+        """Return every field with this tag, in order."""
         return [value for name, value in self.fields if name == tag]
 
     def one(self, tag: bytes) -> bytes:
@@ -59,7 +59,7 @@ class Peer:
         self.wire.sendall(frame(kind, payload))
 
     def write(self, number: int, data: bytes, token: bytes = b"") -> None:
-        """Ask for output."""
+        """Send an output frame."""
         self.send(b"O", number.to_bytes(4, "big") + len(token).to_bytes(2, "big") + token + data)
 
     def quit(self, status: int = 0) -> None:
@@ -72,14 +72,14 @@ class Peer:
         self.send(b"F", limit_bytes.to_bytes(4, "big") + path)
 
     def next_frame(self) -> Frame:
-        """The next frame of the client; (b"", b"") when it closed."""
+        """Return the next frame of the client; (b"", b"") when it closed."""
         head = self._reader.read(5)
         if not head:
             return b"", b""
         return head[:1], self._reader.read(int.from_bytes(head[1:], "big"))
 
     def next_content(self) -> tuple[bytes, Frame]:
-        """What the client reads for us, and the frame that ended it."""
+        """Return the content that the client read for the daemon, and the frame that ended it."""
         content = b""
         while True:
             kind, payload = self.next_frame()
@@ -89,7 +89,7 @@ class Peer:
             content += payload
 
     def rest(self) -> list[Frame]:
-        """All frames until the client is gone."""
+        """Return all frames until the client has closed."""
         frames = []
         while (taken := self.next_frame()) != (b"", b""):
             frames.append(taken)
@@ -101,7 +101,7 @@ class Peer:
 
 
 class Daemon:
-    """Listens in a home. It says nothing that the test does not make it say."""
+    """Listens in a home. It sends only what the test chooses."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -116,19 +116,19 @@ class Daemon:
         self._listener.listen(16)
 
     def accept(self, magic: bytes = b"PAL1") -> Peer:
-        """Take the next client and read its request."""
+        """Accept the next client and read its request."""
         peer = Peer(self._listener.accept()[0], magic)
         self._peers.append(peer)
         return peer
 
     def accept_raw(self) -> socket.socket:
-        """Take the next client and read nothing."""
+        """Accept the next client without reading."""
         wire, _ = self._listener.accept()
         wire.settimeout(LIMIT_S)
         return wire
 
     def deafen(self) -> None:
-        """Listen no more, like a daemon that died; its socket stays behind."""
+        """Stop listening, like a daemon that died; its socket file stays."""
         self._listener.close()
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Result:
 
 @dataclass
 class Pal:
-    """One of the two clients, run as a process in a bare environment."""
+    """One of the clients, run as a process in a minimal environment."""
 
     name: str
     command: list[str]
@@ -175,7 +175,7 @@ class Pal:
         before: tuple[str, ...] = (),
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start it; `before` is a command that in its turn runs the client."""
+        """Start the client; `before` is a command that runs the client in turn."""
         environment = {**self.environment, **(env or {})}
         for name in without:
             environment.pop(name)
@@ -191,7 +191,7 @@ class Pal:
         return process
 
     def start_as_nobody(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start it as another user. Python first imports: that user may not read its library."""
+        """Start the client as another user. Python imports first: that user may not read its library."""
         if self.name != "python":
             return self.start(*arguments, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
         become = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})"
@@ -200,11 +200,11 @@ class Pal:
         return nobody.start(*arguments, cwd="/")
 
     def run(self, *arguments: str | bytes, **options: Any) -> Result:
-        """Run it to its end, with no daemon to script."""
+        """Run the client to its end, without a scripted daemon."""
         return finish(self.start(*arguments, **options))
 
     def notes(self) -> list[dict[str, Any]]:
-        """What the stand-in for Python noted, one for each time it ran."""
+        """Return the notes of the stand-in for Python, one for each run."""
         if not self.notes_path.exists():
             return []
         return [json.loads(line) for line in self.notes_path.read_text().splitlines()]
@@ -243,7 +243,7 @@ def split_fields(payload: bytes) -> list[Frame]:
 
 @pytest.fixture(scope="session")
 def compiled(build_hook: ModuleType) -> Iterator[dict[str, Path]]:
-    """The C client, compiled so that a warning fails. Everybody may run it, also another user."""
+    """Compile the C client; a warning fails. Every user may run it."""
     directory = Path(tempfile.mkdtemp(prefix="palaver-client-"))
     directory.chmod(0o755)
     command = ["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", f'-DPAL_VERSION="{__version__}"']
@@ -259,7 +259,7 @@ def compiled(build_hook: ModuleType) -> Iterator[dict[str, Path]]:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """An empty home, under a short path that another user may pass."""
+    """Yield an empty home, under a short path that another user may traverse."""
     directory = Path(tempfile.mkdtemp(prefix="pal-"))
     directory.chmod(0o755)
     interpreter = directory / "python"
@@ -268,12 +268,12 @@ def home() -> Iterator[Path]:
     interpreter.chmod(interpreter.stat().st_mode | stat.S_IXUSR)
     (directory / "home").mkdir(mode=0o700)
     yield directory / "home"
-    shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
+    shutil.rmtree(directory, ignore_errors=True)  # an ending process may still write there
 
 
 @pytest.fixture(scope="session")
 def build_hook() -> ModuleType:
-    """The hook that puts the client into a wheel; it lies beside the package, not in it."""
+    """Return the build hook that puts the client into a wheel; it is not part of the package."""
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None

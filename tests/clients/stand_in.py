@@ -1,8 +1,9 @@
-"""Stands in for Python where a client runs it: notes how it was called, then plays daemon or verb as told.
+"""A stand-in for Python where a client runs it: notes its call, then acts as daemon or command.
 
-The note goes to PALAVER_TEST_NOTES, one JSON object a line. PALAVER_TEST_DAEMON says what the daemon does:
-`serve` (the default), `silent` (ends without a word), `broken` (ends with lines on standard error), `older`
-(finds every client too new) or a text that it reports instead of starting.
+The note goes to PALAVER_TEST_NOTES, one JSON object per line. PALAVER_TEST_DAEMON selects the daemon's
+behaviour:
+`serve` (the default), `silent` (exits without output), `broken` (exits with lines on standard error), `older`
+(calls every client too new) or a text that it reports instead of starting.
 """
 
 import contextlib
@@ -14,9 +15,9 @@ import sys
 
 
 def main() -> None:
-    """Note the call; a daemon serves, everything else says what it is and ends with 7.
+    """Note the call; a daemon serves, anything else prints a line and exits with 7.
 
-    Asked whether a call can be meant it refuses only `--bogus`, with 2.
+    A check of the arguments refuses only `--bogus`, with 2.
     """
     _note()
     if "__check" in sys.argv:
@@ -48,7 +49,7 @@ def _note() -> None:
 
 
 def _ticket() -> str:
-    """Read what the client left in a pipe for the program that it becomes."""
+    """Read the ticket that the client left in a pipe for this program."""
     if "--ticket-fd" not in sys.argv:
         return ""
     with open(int(sys.argv[sys.argv.index("--ticket-fd") + 1]), encoding="utf-8") as pipe:
@@ -85,7 +86,7 @@ def _play_daemon(home: str) -> None:
 
 
 def _answer(wire: socket.socket, *, is_older: bool) -> None:
-    """Answer any request alike. A caller that only looked is gone before it said anything."""
+    """Send the same reply to any request. A caller that only probed has already disconnected."""
     with wire, wire.makefile("rb") as reader, contextlib.suppress(OSError):
         head = reader.read(9)
         reader.read(int.from_bytes(head[5:], "big"))

@@ -1,4 +1,4 @@
-"""Making the command `pal` for a wheel."""
+"""Building the command `pal` for a wheel."""
 
 import subprocess
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "native" / "pal.c"
 
 
-def test_a_compiler_makes_the_client_with_its_version(build_hook: ModuleType, tmp_path: Path) -> None:
+def test_compiler_builds_the_client_with_its_version(build_hook: ModuleType, tmp_path: Path) -> None:
     is_made = build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3")
 
     out = subprocess.run([tmp_path / "pal", "--version"], check=True, capture_output=True).stdout
@@ -17,7 +17,7 @@ def test_a_compiler_makes_the_client_with_its_version(build_hook: ModuleType, tm
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
-def test_without_a_compiler_nothing_is_made_and_nothing_fails(
+def test_without_a_compiler_nothing_is_built_and_nothing_fails(
     build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
 ) -> None:
     monkeypatch.setenv("CC", compiler)
@@ -25,7 +25,7 @@ def test_without_a_compiler_nothing_is_made_and_nothing_fails(
     assert build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3") is False
 
 
-def test_a_compiler_that_cannot_link_statically_is_used_all_the_same(
+def test_compiler_without_static_linking_is_used(
     build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = tmp_path / "cc"
@@ -36,7 +36,7 @@ def test_a_compiler_that_cannot_link_statically_is_used_all_the_same(
     assert build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3") is True
 
 
-def test_a_client_that_does_not_run_is_made_anew_without_an_early_start(
+def test_client_that_does_not_run_is_rebuilt_without_an_early_start(
     build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler, client = tmp_path / "cc", tmp_path / "pal"
@@ -53,7 +53,7 @@ def test_a_client_that_does_not_run_is_made_anew_without_an_early_start(
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo hello", "kill -SEGV $$"])
-def test_what_does_not_ask_the_daemon_cannot_talk(
+def test_client_that_does_not_contact_the_daemon_is_rejected(
     build_hook: ModuleType, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_hook, "_LIMIT_S", 0.2)

@@ -1,4 +1,4 @@
-"""`pal hook`: one question, one answer, and never in the way. `pal monitor`: lines, daemon after daemon."""
+"""`pal hook`: one request, one reply, and never a delay. `pal monitor`: lines across several daemons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET = (b"", b"")
 
 
 def begin(pal: Pal, content: bytes, *words: str) -> subprocess.Popen[bytes]:
-    """Start a hook and give it its input."""
+    """Start a hook and send its input."""
     process = pal.start(*(words or HOOK), stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(content)
@@ -38,9 +38,7 @@ def begin(pal: Pal, content: bytes, *words: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_hook_hands_over_its_input_and_writes_the_answer_once_it_has_said_that_it_has_it(
-    pal: Pal, daemon: Daemon
-) -> None:
+def test_hook_forwards_its_input_and_acknowledges_before_it_prints(pal: Pal, daemon: Daemon) -> None:
     process = begin(pal, b'{"session_id":"s"}')
     peer = daemon.accept(MAGIC)
     assert peer.all(b"a") == [word.encode() for word in HOOK]
@@ -53,7 +51,7 @@ def test_a_hook_hands_over_its_input_and_writes_the_answer_once_it_has_said_that
     assert process.returncode == 0
 
 
-def test_a_long_answer_is_written_whole_and_asked_for_once(pal: Pal, daemon: Daemon) -> None:
+def test_long_reply_is_written_completely_and_acknowledged_once(pal: Pal, daemon: Daemon) -> None:
     text = os.urandom(1000).hex().encode() * 500
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)
@@ -65,7 +63,7 @@ def test_a_long_answer_is_written_whole_and_asked_for_once(pal: Pal, daemon: Dae
     assert peer.rest() == []
 
 
-def test_an_empty_answer_is_no_output_and_no_word(pal: Pal, daemon: Daemon) -> None:
+def test_empty_reply_has_no_output_and_no_acknowledgement(pal: Pal, daemon: Daemon) -> None:
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)
 
@@ -77,7 +75,7 @@ def test_an_empty_answer_is_no_output_and_no_word(pal: Pal, daemon: Daemon) -> N
 
 
 @pytest.mark.parametrize("size", [0, 1, 65536, 3_000_000])
-def test_the_input_comes_whole_whatever_its_size(pal: Pal, daemon: Daemon, size: int) -> None:
+def test_input_of_any_size_is_forwarded_completely(pal: Pal, daemon: Daemon, size: int) -> None:
     content = b"x" * size
     process = pal.start(*HOOK, stdin=subprocess.PIPE)
     feeder = os.fork()
@@ -97,7 +95,7 @@ def test_the_input_comes_whole_whatever_its_size(pal: Pal, daemon: Daemon, size:
     os.waitpid(feeder, 0)
 
 
-def test_input_that_is_too_long_is_read_to_its_end_and_nobody_is_asked(pal: Pal, daemon: Daemon) -> None:
+def test_oversized_input_is_read_to_its_end_and_not_forwarded(pal: Pal, daemon: Daemon) -> None:
     process = pal.start(*HOOK, stdin=subprocess.PIPE)
     assert process.stdin is not None
 
@@ -110,9 +108,7 @@ def test_input_that_is_too_long_is_read_to_its_end_and_nobody_is_asked(pal: Pal,
 
 
 @pytest.mark.parametrize("arguments", [HOOK, ("--as", "down", "--json", *HOOK), ("--", *HOOK)])
-def test_a_hook_is_silent_when_nobody_listens_and_starts_nothing(
-    pal: Pal, arguments: tuple[str, ...]
-) -> None:
+def test_hook_is_silent_without_a_daemon_and_starts_nothing(pal: Pal, arguments: tuple[str, ...]) -> None:
     result = pal.run(*arguments)
 
     assert (result.status, result.out, result.err) == (0, *QUIET)
@@ -120,7 +116,7 @@ def test_a_hook_is_silent_when_nobody_listens_and_starts_nothing(
 
 
 @pytest.mark.parametrize("given", ["", "/dev/null", "/nowhere", "/" + "x" * 300])
-def test_a_hook_is_silent_whatever_its_home_is(pal: Pal, given: str) -> None:
+def test_hook_is_silent_whatever_its_home_is(pal: Pal, given: str) -> None:
     result = pal.run(*HOOK, "--home", given)
 
     assert (result.status, result.out, result.err) == (0, *QUIET)
@@ -140,7 +136,7 @@ def test_a_hook_is_silent_whatever_its_home_is(pal: Pal, given: str) -> None:
         b"H\xff\xff\xff\xff",
     ],
 )
-def test_a_hook_is_silent_when_the_daemon_is_of_another_kind_or_is_lost(
+def test_hook_is_silent_when_the_daemon_is_incompatible_or_lost(
     pal: Pal, daemon: Daemon, said: bytes
 ) -> None:
     process = begin(pal, b"{}")
@@ -154,7 +150,7 @@ def test_a_hook_is_silent_when_the_daemon_is_of_another_kind_or_is_lost(
     assert pal.notes() == []
 
 
-def test_a_hook_does_not_wait_for_a_daemon_that_hangs(pal: Pal, daemon: Daemon) -> None:
+def test_hook_does_not_wait_for_a_hanging_daemon(pal: Pal, daemon: Daemon) -> None:
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)
 
@@ -164,9 +160,7 @@ def test_a_hook_does_not_wait_for_a_daemon_that_hangs(pal: Pal, daemon: Daemon) 
     assert peer.rest() == []
 
 
-def test_a_hook_does_not_wait_either_when_it_was_started_with_its_alarm_kept_back(
-    pal: Pal, daemon: Daemon
-) -> None:
+def test_hook_does_not_wait_when_it_is_started_with_a_blocked_alarm(pal: Pal, daemon: Daemon) -> None:
     def keep_back() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
 
@@ -179,7 +173,7 @@ def test_a_hook_does_not_wait_either_when_it_was_started_with_its_alarm_kept_bac
     assert peer.rest() == []
 
 
-def test_input_that_does_not_wait_is_read_to_its_end(pal: Pal, daemon: Daemon) -> None:
+def test_non_blocking_input_is_read_to_its_end(pal: Pal, daemon: Daemon) -> None:
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     os.write(theirs, b'{"first":')
@@ -187,7 +181,7 @@ def test_input_that_does_not_wait_is_read_to_its_end(pal: Pal, daemon: Daemon) -
     unread = bytearray(struct.pack("i", 1))
     while process.poll() is None and unread != bytes(
         4
-    ):  # until the first piece is taken, and nothing more is there
+    ):  # until the first piece was read and the pipe is empty
         fcntl.ioctl(ours, termios.FIONREAD, unread)
     os.close(ours)
 
@@ -200,7 +194,7 @@ def test_input_that_does_not_wait_is_read_to_its_end(pal: Pal, daemon: Daemon) -
     assert process.communicate(timeout=LIMIT_S) == (b"{}", b"")
 
 
-def test_a_hook_does_not_wait_for_a_daemon_that_does_not_even_read(pal: Pal, daemon: Daemon) -> None:
+def test_hook_does_not_wait_for_a_daemon_that_does_not_read(pal: Pal, daemon: Daemon) -> None:
     process = pal.start(*HOOK, stdin=subprocess.PIPE)
 
     out, err = process.communicate(b"x" * 3_000_000, timeout=LIMIT_S)
@@ -209,13 +203,13 @@ def test_a_hook_does_not_wait_for_a_daemon_that_does_not_even_read(pal: Pal, dae
     daemon.accept_raw().close()
 
 
-def test_a_hook_does_not_wait_for_a_harness_that_never_ends_its_input(pal: Pal, daemon: Daemon) -> None:
+def test_hook_does_not_wait_for_input_that_never_ends(pal: Pal, daemon: Daemon) -> None:
     process = pal.start(*HOOK, stdin=subprocess.PIPE)
 
     assert process.wait(LIMIT_S) == 0
 
 
-def test_a_hook_whose_reader_has_gone_ends_well(pal: Pal, daemon: Daemon) -> None:
+def test_hook_without_a_reader_ends_successfully(pal: Pal, daemon: Daemon) -> None:
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)
     assert process.stdout is not None
@@ -229,9 +223,7 @@ def test_a_hook_whose_reader_has_gone_ends_well(pal: Pal, daemon: Daemon) -> Non
 # A daemon that is known to be slow
 
 
-def test_the_first_hook_that_waits_in_vain_leaves_a_mark_for_the_others(
-    pal: Pal, daemon: Daemon, home: Path
-) -> None:
+def test_first_hook_that_times_out_leaves_a_mark_for_the_others(pal: Pal, daemon: Daemon, home: Path) -> None:
     process = begin(pal, b"{}", *START)
     daemon.accept(MAGIC)
 
@@ -241,9 +233,7 @@ def test_the_first_hook_that_waits_in_vain_leaves_a_mark_for_the_others(
     assert (mark.st_size, stat.S_IMODE(mark.st_mode)) == (0, 0o600)
 
 
-def test_a_hook_tries_for_a_moment_only_while_the_mark_is_fresh_and_does_not_make_it_younger(
-    pal: Pal, daemon: Daemon, home: Path
-) -> None:
+def test_hook_waits_only_briefly_while_the_mark_is_fresh(pal: Pal, daemon: Daemon, home: Path) -> None:
     mark = home / "slow"
     mark.touch()
     since = time.time() - 10
@@ -256,9 +246,7 @@ def test_a_hook_tries_for_a_moment_only_while_the_mark_is_fresh_and_does_not_mak
 
 
 @pytest.mark.parametrize("age_s", [31, -1000])
-def test_a_mark_that_is_old_or_of_a_moment_to_come_counts_for_nothing(
-    pal: Pal, daemon: Daemon, home: Path, age_s: int
-) -> None:
+def test_old_or_future_mark_is_ignored(pal: Pal, daemon: Daemon, home: Path, age_s: int) -> None:
     mark = home / "slow"
     mark.touch()
     since = time.time() - age_s
@@ -268,10 +256,10 @@ def test_a_mark_that_is_old_or_of_a_moment_to_come_counts_for_nothing(
 
     assert process.communicate(timeout=LIMIT_S) == QUIET
 
-    assert abs(mark.stat().st_mtime - since) > 1  # it waited to its limit, and left the mark anew
+    assert abs(mark.stat().st_mtime - since) > 1  # it waited to its limit and renewed the mark
 
 
-def test_a_harness_that_never_ends_its_input_leaves_no_mark(pal: Pal, daemon: Daemon, home: Path) -> None:
+def test_input_that_never_ends_leaves_no_mark(pal: Pal, daemon: Daemon, home: Path) -> None:
     process = pal.start(*HOOK, stdin=subprocess.PIPE)
 
     assert process.wait(LIMIT_S) == 0
@@ -279,7 +267,7 @@ def test_a_harness_that_never_ends_its_input_leaves_no_mark(pal: Pal, daemon: Da
     assert not (home / "slow").exists()
 
 
-def test_a_hook_that_waited_for_a_person_leaves_no_mark(pal: Pal, daemon: Daemon, home: Path) -> None:
+def test_hook_that_waited_for_a_person_leaves_no_mark(pal: Pal, daemon: Daemon, home: Path) -> None:
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)
 
@@ -292,7 +280,7 @@ def test_a_hook_that_waited_for_a_person_leaves_no_mark(pal: Pal, daemon: Daemon
 # Monitors
 
 
-def test_a_monitor_writes_what_comes_and_goes_on_with_the_next_daemon(pal: Pal, home: Path) -> None:
+def test_monitor_prints_lines_and_continues_with_the_next_daemon(pal: Pal, home: Path) -> None:
     (home / "down").touch()
     first = Daemon(home)
     process = pal.start("monitor")
@@ -315,7 +303,7 @@ def test_a_monitor_writes_what_comes_and_goes_on_with_the_next_daemon(pal: Pal, 
     second.close()
 
 
-def test_a_monitor_ends_when_nobody_can_read_it_any_more(pal: Pal, daemon: Daemon) -> None:
+def test_monitor_ends_when_its_output_is_closed(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("monitor")
     daemon.accept()
     assert process.stdout is not None
@@ -325,7 +313,7 @@ def test_a_monitor_ends_when_nobody_can_read_it_any_more(pal: Pal, daemon: Daemo
     assert process.wait(LIMIT_S) == 0
 
 
-def test_a_monitor_without_a_daemon_ends_when_nobody_can_read_it_any_more(pal: Pal) -> None:
+def test_monitor_without_a_daemon_ends_when_its_output_is_closed(pal: Pal) -> None:
     process = pal.start("monitor")
     assert process.stdout is not None
 
@@ -334,7 +322,7 @@ def test_a_monitor_without_a_daemon_ends_when_nobody_can_read_it_any_more(pal: P
     assert process.wait(LIMIT_S) == 0
 
 
-def test_a_monitor_without_a_daemon_ends_with_the_harness(pal: Pal, daemon: Daemon) -> None:
+def test_monitor_without_a_daemon_ends_with_the_harness(pal: Pal, daemon: Daemon) -> None:
     script = '"$@" & echo $!; read line'
     harness = pal.start("monitor", stdin=subprocess.PIPE, before=("sh", "-c", script, "sh"))
     assert harness.stdout is not None

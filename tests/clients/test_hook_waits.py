@@ -1,4 +1,4 @@
-"""A hook waits longer when, and only when, the daemon says that a person is asked."""
+"""A hook waits longer only if the daemon reports that a person is asked."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ ANSWER = b'{"decision":"deny"}'
 
 
 @pytest.mark.parametrize("waits", [(60,), (60, 1_000_000), (1,)])
-def test_a_hook_takes_the_answer_behind_the_word_to_wait(
-    pal: Pal, daemon: Daemon, waits: tuple[int, ...]
-) -> None:
+def test_hook_takes_the_reply_after_a_wait_frame(pal: Pal, daemon: Daemon, waits: tuple[int, ...]) -> None:
     process = pal.start(*HOOK, stdin=subprocess.DEVNULL)
     peer = daemon.accept(MAGIC)
     for limit_s in waits:
@@ -34,7 +32,7 @@ def test_a_hook_takes_the_answer_behind_the_word_to_wait(
 
 
 @pytest.mark.parametrize("limit_s", [0, 1])
-def test_a_hook_that_waits_in_vain_is_quiet(pal: Pal, daemon: Daemon, limit_s: int) -> None:
+def test_hook_that_times_out_is_silent(pal: Pal, daemon: Daemon, limit_s: int) -> None:
     process = pal.start(*HOOK, stdin=subprocess.DEVNULL)
     peer = daemon.accept(MAGIC)
 
@@ -45,7 +43,7 @@ def test_a_hook_that_waits_in_vain_is_quiet(pal: Pal, daemon: Daemon, limit_s: i
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0\0\0", b"\0\0\0\0\1", b"x" * 100])
-def test_a_word_to_wait_that_makes_no_sense_ends_it_quietly(pal: Pal, daemon: Daemon, payload: bytes) -> None:
+def test_invalid_wait_frame_ends_the_hook_silently(pal: Pal, daemon: Daemon, payload: bytes) -> None:
     process = pal.start(*HOOK, stdin=subprocess.DEVNULL)
     peer = daemon.accept(MAGIC)
 

@@ -1,4 +1,4 @@
-"""Reading for the daemon: only what it asks for, with the caller's rights."""
+"""Reading for the daemon: only on request, with the caller's rights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unreadable(number: int) -> tuple[bytes, bytes]:
     return b"X", f"{number} {os.strerror(number)}".encode()
 
 
-def test_standard_input_keeps_its_bytes_when_nobody_asks(pal: Pal, daemon: Daemon) -> None:
+def test_unrequested_standard_input_keeps_its_bytes(pal: Pal, daemon: Daemon) -> None:
     ours, theirs = os.pipe()
     os.write(theirs, b"still here")
     process = pal.start("list", stdin=ours)
@@ -36,7 +36,7 @@ def test_standard_input_keeps_its_bytes_when_nobody_asks(pal: Pal, daemon: Daemo
 
 
 @pytest.mark.parametrize("content", [b"", b"text\n", bytes(range(256)) * 2000])
-def test_standard_input_is_sent_to_its_end_when_asked(
+def test_requested_standard_input_is_sent_to_its_end(
     pal: Pal, daemon: Daemon, tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "in").write_bytes(content)
@@ -86,7 +86,7 @@ def test_other_frames_are_served_while_input_is_awaited(pal: Pal, daemon: Daemon
     assert process.wait(LIMIT_S) == 0
 
 
-def test_it_can_be_ended_while_input_is_awaited(pal: Pal, daemon: Daemon) -> None:
+def test_client_can_be_ended_while_input_is_awaited(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("send", "--stdin", stdin=subprocess.PIPE)
     peer = daemon.accept()
 
@@ -96,7 +96,7 @@ def test_it_can_be_ended_while_input_is_awaited(pal: Pal, daemon: Daemon) -> Non
     assert process.wait(LIMIT_S) == 3
 
 
-def test_a_closed_standard_input_is_told(pal: Pal, daemon: Daemon) -> None:
+def test_closed_standard_input_is_reported(pal: Pal, daemon: Daemon) -> None:
     pal.start("send", "--stdin", before=("sh", "-c", 'exec "$@" <&-', "sh"))
     peer = daemon.accept()
 
@@ -105,7 +105,7 @@ def test_a_closed_standard_input_is_told(pal: Pal, daemon: Daemon) -> None:
     assert peer.next_frame() == unreadable(errno.EBADF)
 
 
-def test_a_standard_input_that_would_block_is_waited_for(pal: Pal, daemon: Daemon) -> None:
+def test_non_blocking_standard_input_is_waited_for(pal: Pal, daemon: Daemon) -> None:
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     pal.start("send", "--stdin", stdin=ours)
@@ -122,7 +122,7 @@ def test_a_standard_input_that_would_block_is_waited_for(pal: Pal, daemon: Daemo
     assert peer.next_content() == (b"two", Z)
 
 
-def test_a_file_is_read_from_the_working_directory(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
+def test_file_is_read_from_the_working_directory(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
     content = os.urandom(200_000)
     (tmp_path / "note").write_bytes(content)
     pal.start("send", "--file", "note", cwd=tmp_path)
@@ -133,7 +133,7 @@ def test_a_file_is_read_from_the_working_directory(pal: Pal, daemon: Daemon, tmp
     assert peer.next_content() == (content, Z)
 
 
-def test_a_file_name_may_be_any_bytes(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
+def test_file_name_may_be_any_bytes(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/\xff"
     with open(path, "wb") as file:
         file.write(b"odd")
@@ -149,7 +149,7 @@ def test_a_file_name_may_be_any_bytes(pal: Pal, daemon: Daemon, tmp_path: Path) 
     ("path", "number"),
     [(b"missing", errno.ENOENT), (b"", errno.ENOENT), (b".", errno.EISDIR), (b"a\0b", errno.EINVAL)],
 )
-def test_what_cannot_be_read_is_told_and_more_may_be_asked(
+def test_unreadable_file_is_reported_and_more_may_be_requested(
     pal: Pal, daemon: Daemon, tmp_path: Path, path: bytes, number: int
 ) -> None:
     (tmp_path / "a").write_bytes(b"next")
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_told_and_more_may_be_asked(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
-def test_a_file_is_read_with_the_rights_of_the_caller(pal: Pal, daemon: Daemon, home: Path) -> None:
+def test_file_is_read_with_the_rights_of_the_caller(pal: Pal, daemon: Daemon, home: Path) -> None:
     (home / "daemon.sock").chmod(0o666)
     home.chmod(0o755)
     (home / "closed").touch(mode=0o600)
@@ -177,7 +177,7 @@ def test_a_file_is_read_with_the_rights_of_the_caller(pal: Pal, daemon: Daemon, 
     assert peer.next_frame() == unreadable(errno.EACCES)
 
 
-def test_a_second_thing_to_read_at_once_is_refused(pal: Pal, daemon: Daemon) -> None:
+def test_second_concurrent_read_request_is_refused(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("send", stdin=subprocess.PIPE)
     peer = daemon.accept()
 
@@ -187,7 +187,7 @@ def test_a_second_thing_to_read_at_once_is_refused(pal: Pal, daemon: Daemon) -> 
     assert process.wait(LIMIT_S) == 1
 
 
-def test_a_daemon_that_reads_nothing_cannot_keep_it_alive(pal: Pal, daemon: Daemon) -> None:
+def test_daemon_that_does_not_read_cannot_keep_the_client_alive(pal: Pal, daemon: Daemon) -> None:
     with open("/dev/zero", "rb") as zeros:
         process = pal.start("send", "--stdin", stdin=zeros)
     wire = daemon.accept_raw()

@@ -1,4 +1,4 @@
-"""Writing out what the daemon sends, and saying when it is written."""
+"""Writing the daemon's output, and acknowledging it when it is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def number(value: int) -> bytes:
     return value.to_bytes(4, "big")
 
 
-def test_output_and_errors_go_where_they_belong(pal: Pal, daemon: Daemon) -> None:
+def test_output_and_errors_go_to_their_streams(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list")
     peer = daemon.accept()
 
@@ -36,7 +36,7 @@ def test_output_and_errors_go_where_they_belong(pal: Pal, daemon: Daemon) -> Non
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 3, 127, 255])
-def test_the_daemon_chooses_the_exit_status(pal: Pal, daemon: Daemon, status: int) -> None:
+def test_daemon_chooses_the_exit_status(pal: Pal, daemon: Daemon, status: int) -> None:
     process = pal.start("list")
 
     daemon.accept().quit(status)
@@ -56,7 +56,7 @@ def test_each_frame_is_acknowledged_in_order(pal: Pal, daemon: Daemon) -> None:
     assert process.communicate(timeout=LIMIT_S)[0] == b"".join(b"%d\n" % at for at in range(50))
 
 
-def test_an_empty_frame_is_acknowledged_too(pal: Pal, daemon: Daemon) -> None:
+def test_empty_frame_is_acknowledged_too(pal: Pal, daemon: Daemon) -> None:
     pal.start("recv")
     peer = daemon.accept()
 
@@ -65,7 +65,7 @@ def test_an_empty_frame_is_acknowledged_too(pal: Pal, daemon: Daemon) -> None:
     assert peer.next_frame() == (b"A", number(4_000_000_000))
 
 
-def test_a_frame_in_pieces_is_one_frame(pal: Pal, daemon: Daemon) -> None:
+def test_frame_in_pieces_is_one_frame(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("recv")
     peer = daemon.accept()
     whole = b"O" + number(10) + number(1) + b"\0\0text"
@@ -77,7 +77,7 @@ def test_a_frame_in_pieces_is_one_frame(pal: Pal, daemon: Daemon) -> None:
     assert process.communicate(timeout=LIMIT_S)[0] == b"text"
 
 
-def test_a_large_frame_is_written_whole_before_it_is_acknowledged(pal: Pal, daemon: Daemon) -> None:
+def test_large_frame_is_written_completely_before_it_is_acknowledged(pal: Pal, daemon: Daemon) -> None:
     data = os.urandom(1024) * 10_000
     process = pal.start("recv")
     peer = daemon.accept()
@@ -90,7 +90,7 @@ def test_a_large_frame_is_written_whole_before_it_is_acknowledged(pal: Pal, daem
     assert peer.rest() == [(b"A", number(1))]
 
 
-def test_a_frame_that_the_reader_did_not_take_is_not_acknowledged(pal: Pal, daemon: Daemon) -> None:
+def test_frame_that_the_reader_did_not_take_is_not_acknowledged(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("recv")
     peer = daemon.accept()
     assert process.stdout is not None
@@ -106,7 +106,7 @@ def test_a_frame_that_the_reader_did_not_take_is_not_acknowledged(pal: Pal, daem
     assert process.wait(LIMIT_S) == -signal.SIGTERM
 
 
-def test_an_output_that_would_block_is_waited_for(pal: Pal, daemon: Daemon) -> None:
+def test_non_blocking_output_is_waited_for(pal: Pal, daemon: Daemon) -> None:
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
     process = pal.start("recv", stdout=theirs)
@@ -123,7 +123,7 @@ def test_an_output_that_would_block_is_waited_for(pal: Pal, daemon: Daemon) -> N
 
 
 @pytest.mark.parametrize("is_ignored", [False, True])
-def test_a_closed_pipe_ends_it_silently_and_unacknowledged(
+def test_closed_pipe_ends_the_client_silently_without_acknowledgement(
     pal: Pal, daemon: Daemon, is_ignored: bool
 ) -> None:
     ours, theirs = os.pipe()
@@ -139,7 +139,7 @@ def test_a_closed_pipe_ends_it_silently_and_unacknowledged(
     assert process.returncode == -signal.SIGPIPE
 
 
-def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(pal: Pal, daemon: Daemon) -> None:
+def test_full_disk_is_an_error_and_nothing_is_acknowledged(pal: Pal, daemon: Daemon) -> None:
     with open("/dev/full", "wb") as full:
         process = pal.start("recv", stdout=full)
     peer = daemon.accept()
@@ -151,7 +151,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(pal: Pal, daemon: D
     assert process.returncode == 1
 
 
-def test_a_closed_standard_output_is_an_error(pal: Pal, daemon: Daemon) -> None:
+def test_closed_standard_output_is_an_error(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("recv", before=("sh", "-c", 'exec "$@" <&- >&-', "sh"))
     peer = daemon.accept()
 
@@ -177,7 +177,7 @@ def test_a_closed_standard_output_is_an_error(pal: Pal, daemon: Daemon) -> None:
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ],
 )
-def test_what_is_not_understood_is_an_error(pal: Pal, daemon: Daemon, bad: bytes) -> None:
+def test_invalid_frame_is_an_error(pal: Pal, daemon: Daemon, bad: bytes) -> None:
     process = pal.start("list")
 
     daemon.accept().wire.sendall(bad)
@@ -186,7 +186,7 @@ def test_what_is_not_understood_is_an_error(pal: Pal, daemon: Daemon, bad: bytes
     assert process.returncode == 1
 
 
-def test_a_verb_of_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None:
+def test_command_in_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("chat", "--home", str(daemon.home), env={"PALAVER_HOME": "/nowhere"})
     peer = daemon.accept()
 
@@ -200,7 +200,7 @@ def test_a_verb_of_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None:
     assert note["environment"]["PALAVER_HOME"] == str(daemon.home)
 
 
-def test_a_ticket_goes_by_a_pipe_and_never_by_the_arguments(pal: Pal, daemon: Daemon) -> None:
+def test_ticket_is_passed_by_a_pipe_and_never_by_arguments(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("run", "--", "x")
 
     daemon.accept().send(b"V", b"__run\0--detach\0--ticket\0secret\0--name\0a\0--\0--ticket\0own")
@@ -214,7 +214,7 @@ def test_a_ticket_goes_by_a_pipe_and_never_by_the_arguments(pal: Pal, daemon: Da
     assert note["ticket"] == "secret"
 
 
-def test_a_verb_without_arguments_is_run_without_any(pal: Pal, daemon: Daemon) -> None:
+def test_command_without_arguments_gets_none(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("chat")
 
     daemon.accept().send(b"V")
@@ -223,7 +223,7 @@ def test_a_verb_without_arguments_is_run_without_any(pal: Pal, daemon: Daemon) -
     assert pal.notes()[0]["argv"] == ["-I", "-m", "palaver.cli"]
 
 
-def test_a_python_that_cannot_be_run_is_an_error(pal: Pal, daemon: Daemon) -> None:
+def test_python_that_cannot_run_is_an_error(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("chat", env={"PALAVER_PYTHON": "/nowhere/python"})
 
     daemon.accept().send(b"V", b"chat")
@@ -233,7 +233,7 @@ def test_a_python_that_cannot_be_run_is_an_error(pal: Pal, daemon: Daemon) -> No
     assert process.returncode == 1
 
 
-def test_the_version_needs_no_daemon(pal: Pal) -> None:
+def test_version_needs_no_daemon(pal: Pal) -> None:
     result = pal.run("--version", "list", env={"PALAVER_HOME": "/dev/null/x"})
 
     assert (result.status, result.out, result.err) == (0, f"pal {__version__}\n".encode(), b"")
@@ -243,14 +243,14 @@ def test_the_version_needs_no_daemon(pal: Pal) -> None:
     "arguments",
     [("--version", "--json"), ("--json", "--version"), ("--home", "/dev/null", "--version", "--json")],
 )
-def test_with_json_the_version_is_an_object(pal: Pal, arguments: tuple[str, ...]) -> None:
+def test_version_with_json_is_an_object(pal: Pal, arguments: tuple[str, ...]) -> None:
     result = pal.run(*arguments)
 
     assert (result.status, result.err) == (0, b"")
     assert json.loads(result.out) == {"version": __version__}
 
 
-def test_a_version_behind_a_verb_is_for_the_daemon_to_refuse(pal: Pal, daemon: Daemon) -> None:
+def test_version_option_after_a_command_goes_to_the_daemon(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list", "--version")
 
     peer = daemon.accept()
@@ -260,7 +260,7 @@ def test_a_version_behind_a_verb_is_for_the_daemon_to_refuse(pal: Pal, daemon: D
     assert process.wait(LIMIT_S) == 2
 
 
-def test_a_version_that_cannot_be_written_is_an_error(pal: Pal) -> None:
+def test_version_that_cannot_be_written_is_an_error(pal: Pal) -> None:
     with open("/dev/full", "wb") as full:
         process = pal.start("--version", stdout=full, stdin=subprocess.DEVNULL)
 

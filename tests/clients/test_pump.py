@@ -1,4 +1,4 @@
-"""`pal mcp`, both clients: lines numbered, settled once, handed over again, refused when nobody is there."""
+"""`pal mcp`, both clients: lines are numbered, settled once, repeated, and refused without a daemon."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ LINE_LIMIT = 1024 * 1024
 
 
 class Harness:
-    """What starts the pump and speaks with it."""
+    """The program that starts the pump and exchanges lines with it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -46,7 +46,7 @@ def harness(pal: Pal, daemon: Daemon) -> Iterator[Harness]:
 
 
 class _Alarm:
-    """A line that never comes must fail the test, not hold it up."""
+    """A timeout, so that a missing line fails the test instead of blocking it."""
 
     def __init__(self) -> None:
         self._before = signal.signal(signal.SIGALRM, self._ring)
@@ -61,14 +61,14 @@ class _Alarm:
 
 
 def line_of(peer: Peer, kind: bytes = b"L") -> tuple[int, bytes]:
-    """The next line that the client hands over."""
+    """Return the next line that the client forwards."""
     found, payload = peer.next_frame()
     assert found == kind, (found, payload[:100])
     return int.from_bytes(payload[:4], "big"), payload[4:]
 
 
 def meet(daemon: Daemon) -> Peer:
-    """Take the next pump, and say at once that somebody is there, as the daemon does."""
+    """Accept the next pump and confirm the connection at once, as the daemon does."""
     peer = daemon.accept(MAGIC)
     answer(peer, 0)
     return peer
@@ -78,7 +78,7 @@ def answer(peer: Peer, number: int, line: bytes = b"") -> None:
     peer.send(b"L", number.to_bytes(4, "big") + line)
 
 
-def test_it_says_where_it_is_and_under_which_harness(harness: Harness, daemon: Daemon) -> None:
+def test_pump_reports_its_directory_and_its_harness(harness: Harness, daemon: Daemon) -> None:
     peer = meet(daemon)
 
     assert peer.all(b"a") == [b"mcp", b"--tools", b"rooms"]
@@ -100,7 +100,7 @@ def test_lines_go_both_ways(harness: Harness, daemon: Daemon) -> None:
     assert [harness.hear(), harness.hear(), harness.hear()] == [b"two\n", b"by the way\n", b"one\n"]
 
 
-def test_the_end_of_input_is_told_and_the_daemon_says_the_status(harness: Harness, daemon: Daemon) -> None:
+def test_end_of_input_is_reported_and_the_daemon_sets_the_status(harness: Harness, daemon: Daemon) -> None:
     peer = meet(daemon)
 
     harness.say(b"a")
@@ -115,7 +115,7 @@ def test_the_end_of_input_is_told_and_the_daemon_says_the_status(harness: Harnes
     assert harness.process.returncode == 0
 
 
-def test_what_is_not_settled_is_handed_to_the_next_daemon_as_a_repeat(
+def test_unsettled_lines_are_repeated_to_the_next_daemon(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
     first = meet(daemon)
@@ -137,7 +137,7 @@ def test_what_is_not_settled_is_handed_to_the_next_daemon_as_a_repeat(
     assert line_of(second) == (4, b"four")
 
 
-def test_half_an_answer_is_not_written(harness: Harness, daemon: Daemon) -> None:
+def test_half_reply_is_not_written(harness: Harness, daemon: Daemon) -> None:
     first = meet(daemon)
     harness.say(b"one")
     line_of(first)
@@ -152,7 +152,7 @@ def test_half_an_answer_is_not_written(harness: Harness, daemon: Daemon) -> None
 
 
 @pytest.mark.parametrize("over", [1, 100, 5000, 9 * 1024 * 1024])
-def test_a_line_that_is_too_long_comes_as_its_two_ends_and_the_next_is_whole(
+def test_oversized_line_is_sent_as_its_two_ends_and_the_next_completely(
     harness: Harness, daemon: Daemon, over: int
 ) -> None:
     peer = meet(daemon)
@@ -160,7 +160,7 @@ def test_a_line_that_is_too_long_comes_as_its_two_ends_and_the_next_is_whole(
     line = pattern[: LINE_LIMIT + over]
 
     saying = threading.Thread(target=harness.say, args=(b"x" * LINE_LIMIT, line, b"after"))
-    saying.start()  # no pipe takes so much at once
+    saying.start()  # a pipe does not accept this much at once
 
     assert line_of(peer) == (1, b"x" * LINE_LIMIT)
     assert line_of(peer, b"X") == (2, line[:4096] + line[-4096:])
@@ -176,7 +176,7 @@ REQUESTS = [
 ]
 
 
-def test_without_a_daemon_requests_are_refused_by_their_id_and_the_pump_stays(
+def test_without_a_daemon_requests_are_refused_by_id_and_the_pump_stays(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
     peer = meet(daemon)
@@ -196,7 +196,7 @@ def test_without_a_daemon_requests_are_refused_by_their_id_and_the_pump_stays(
         assert "pal up" in refused["error"]["message"]
 
 
-def test_after_the_bus_was_stopped_and_started_the_session_goes_on(
+def test_session_continues_after_the_bus_was_stopped_and_started(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
     peer = meet(daemon)
@@ -216,19 +216,19 @@ def test_after_the_bus_was_stopped_and_started_the_session_goes_on(
         assert line_of(again, b"M") == (2, b'{"id":2}')
 
 
-def test_a_daemon_that_died_is_started_again(harness: Harness, daemon: Daemon, pal: Pal) -> None:
+def test_dead_daemon_is_started_again(harness: Harness, daemon: Daemon, pal: Pal) -> None:
     peer = meet(daemon)
     harness.say(b'{"id":1}')
     line_of(peer)
 
     daemon.close()
 
-    # The stand-in starts, serves one request with its own words, and that is what a client hears.
+    # The stand-in starts, serves one request with its own reply, and the client receives that.
     finish(harness.process)
     assert any("palaver.daemon" in note["argv"] for note in pal.notes())
 
 
-def test_a_refused_start_is_told_as_for_every_command(pal: Pal, home: Path) -> None:
+def test_refused_start_is_reported_as_for_every_command(pal: Pal, home: Path) -> None:
     (home / "down").touch()
 
     ended = pal.run("mcp")
@@ -237,7 +237,7 @@ def test_a_refused_start_is_told_as_for_every_command(pal: Pal, home: Path) -> N
     assert b"pal down" in ended.err
 
 
-def test_help_is_help_and_pumps_nothing(pal: Pal, daemon: Daemon) -> None:
+def test_help_prints_help_and_pumps_nothing(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("mcp", "--help")
     peer = daemon.accept()
     peer.write(1, b"help\n")
@@ -246,7 +246,7 @@ def test_help_is_help_and_pumps_nothing(pal: Pal, daemon: Daemon) -> None:
     assert finish(process).out == b"help\n"
 
 
-def test_a_reader_that_has_gone_ends_it(pal: Pal, daemon: Daemon) -> None:
+def test_closed_output_ends_the_pump(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("mcp", stdin=subprocess.PIPE)
     peer = meet(daemon)
     assert process.stdout is not None
@@ -259,7 +259,7 @@ def test_a_reader_that_has_gone_ends_it(pal: Pal, daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it(harness: Harness, daemon: Daemon, number: signal.Signals) -> None:
+def test_signal_ends_the_pump(harness: Harness, daemon: Daemon, number: signal.Signals) -> None:
     peer = meet(daemon)
     peer.send(b"T", b"")
 
@@ -268,7 +268,7 @@ def test_a_signal_ends_it(harness: Harness, daemon: Daemon, number: signal.Signa
     assert harness.process.wait(LIMIT_S) == -number
 
 
-def test_a_frame_that_makes_no_sense_ends_it_with_a_sentence(harness: Harness, daemon: Daemon) -> None:
+def test_invalid_frame_ends_the_pump_with_an_error(harness: Harness, daemon: Daemon) -> None:
     meet(daemon).send(b"?", b"")
 
     assert finish(harness.process).status == 1
@@ -277,9 +277,7 @@ def test_a_frame_that_makes_no_sense_ends_it_with_a_sentence(harness: Harness, d
 HUNG = b'{"id":1,"method":"initialize"}'
 
 
-def test_a_daemon_that_says_nothing_is_told_to_whoever_asks_and_the_next_line_finds_it_again(
-    harness: Harness, daemon: Daemon
-) -> None:
+def test_silent_daemon_is_reported_and_the_next_line_reconnects(harness: Harness, daemon: Daemon) -> None:
     hung = daemon.accept(MAGIC)
     harness.say(b'{"method":"notifications/x"}', HUNG)
 
@@ -296,10 +294,10 @@ def test_a_daemon_that_says_nothing_is_told_to_whoever_asks_and_the_next_line_fi
     assert harness.hear() == b"two\n"
 
 
-def test_a_daemon_that_does_not_even_read_is_told_too(harness: Harness, daemon: Daemon) -> None:
+def test_daemon_that_does_not_read_is_reported(harness: Harness, daemon: Daemon) -> None:
     wire = daemon.accept_raw()
     saying = threading.Thread(target=harness.say, args=(b'{"id":1,"x":"' + b"x" * 900_000 + b'"}',))
-    saying.start()  # no pipe takes so much at once
+    saying.start()  # a pipe does not accept this much at once
 
     refused = json.loads(harness.hear())
 
@@ -308,7 +306,7 @@ def test_a_daemon_that_does_not_even_read_is_told_too(harness: Harness, daemon: 
     wire.close()
 
 
-def test_at_the_end_of_input_it_ends_though_the_daemon_says_nothing(harness: Harness, daemon: Daemon) -> None:
+def test_end_of_input_ends_the_pump_although_the_daemon_is_silent(harness: Harness, daemon: Daemon) -> None:
     daemon.accept(MAGIC)
     harness.say(HUNG)
 
@@ -319,9 +317,7 @@ def test_at_the_end_of_input_it_ends_though_the_daemon_says_nothing(harness: Har
     assert ended.status == 1
 
 
-def test_with_all_settled_the_end_of_input_is_a_good_end_though_the_daemon_hangs(
-    harness: Harness, daemon: Daemon
-) -> None:
+def test_settled_pump_ends_successfully_although_the_daemon_hangs(harness: Harness, daemon: Daemon) -> None:
     peer = meet(daemon)
     harness.say(HUNG)
     line_of(peer)
@@ -334,7 +330,7 @@ def test_with_all_settled_the_end_of_input_is_a_good_end_though_the_daemon_hangs
     assert peer.next_frame() == (b"Z", b"")
 
 
-def test_a_daemon_that_hangs_later_is_waited_for_until_the_end_of_input(
+def test_daemon_that_hangs_later_is_waited_for_until_the_end_of_input(
     harness: Harness, daemon: Daemon
 ) -> None:
     peer = meet(daemon)

@@ -1,4 +1,4 @@
-"""After a crash of the daemon the same request is made again, and goes on where its output ended."""
+"""After a crash of the daemon the same request is repeated and continues where its output ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Z = (b"Z", b"")
 
 
 @pytest.mark.parametrize("said", [b"", b"O", b"O\0\0\0\x0a\0\0\0\1\0\0te"])
-def test_a_connection_cut_before_the_answer_is_made_again(pal: Pal, daemon: Daemon, said: bytes) -> None:
+def test_request_cut_off_before_its_reply_is_repeated(pal: Pal, daemon: Daemon, said: bytes) -> None:
     process = pal.start("list")
     first = daemon.accept()
 
@@ -33,7 +33,7 @@ def test_a_connection_cut_before_the_answer_is_made_again(pal: Pal, daemon: Daem
     assert process.returncode == 0
 
 
-def test_a_repeat_carries_the_last_token_that_was_flushed(pal: Pal, daemon: Daemon) -> None:
+def test_repeat_carries_the_last_flushed_token(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("recv", "--follow")
     first = daemon.accept()
 
@@ -57,7 +57,7 @@ def test_a_repeat_carries_the_last_token_that_was_flushed(pal: Pal, daemon: Daem
     assert process.communicate(timeout=LIMIT_S)[0] == b"one\ntwo\nthree\nfour\n"
 
 
-def test_what_the_daemon_said_before_it_died_still_counts(pal: Pal, daemon: Daemon) -> None:
+def test_complete_frames_of_a_dying_daemon_count(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list")
     wire = daemon.accept_raw()
 
@@ -68,7 +68,7 @@ def test_what_the_daemon_said_before_it_died_still_counts(pal: Pal, daemon: Daem
     assert process.returncode == 5
 
 
-def test_after_five_repeats_it_gives_up(pal: Pal, daemon: Daemon) -> None:
+def test_client_gives_up_after_five_repeats(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list")
 
     keys = set()
@@ -82,7 +82,7 @@ def test_after_five_repeats_it_gives_up(pal: Pal, daemon: Daemon) -> None:
     assert len(keys) == 1
 
 
-def test_every_frame_that_arrives_allows_five_more(pal: Pal, daemon: Daemon) -> None:
+def test_every_received_frame_allows_five_more_repeats(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list")
 
     for n in range(12):
@@ -96,9 +96,7 @@ def test_every_frame_that_arrives_allows_five_more(pal: Pal, daemon: Daemon) -> 
 
 
 @pytest.mark.parametrize("kind", [b"W", b"G"])
-def test_a_command_that_waits_goes_on_however_often_daemons_die(
-    pal: Pal, daemon: Daemon, kind: bytes
-) -> None:
+def test_waiting_command_continues_however_many_daemons_die(pal: Pal, daemon: Daemon, kind: bytes) -> None:
     process = pal.start("recv", "--wait")
     first = daemon.accept()
     first.send(kind)
@@ -114,7 +112,7 @@ def test_a_command_that_waits_goes_on_however_often_daemons_die(
     assert process.returncode == 0
 
 
-def test_a_command_that_waits_says_once_that_no_daemon_starts_and_goes_on(
+def test_waiting_command_reports_a_failed_start_once_and_continues(
     pal: Pal, daemon: Daemon, home: Path
 ) -> None:
     process = pal.start("recv", "--wait", env={"PALAVER_TEST_DAEMON": "there is no room"})
@@ -165,7 +163,7 @@ def test_standard_input_is_sent_again_from_its_start(pal: Pal, daemon: Daemon) -
     assert process.wait(LIMIT_S) == 0
 
 
-def test_a_daemon_that_died_is_started_again(pal: Pal, daemon: Daemon) -> None:
+def test_dead_daemon_is_started_again(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list")
     peer = daemon.accept()
 
@@ -177,7 +175,7 @@ def test_a_daemon_that_died_is_started_again(pal: Pal, daemon: Daemon) -> None:
     assert len(pal.notes()) == 1
 
 
-def test_an_older_daemon_steps_down_for_a_newer_one(pal: Pal, daemon: Daemon) -> None:
+def test_older_daemon_is_replaced_by_a_newer_one(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list")
     peer = daemon.accept()
 
@@ -190,7 +188,7 @@ def test_an_older_daemon_steps_down_for_a_newer_one(pal: Pal, daemon: Daemon) ->
     assert len(pal.notes()) == 1
 
 
-def test_two_that_find_each_other_too_old_do_not_go_on_for_ever(pal: Pal, daemon: Daemon) -> None:
+def test_versions_that_reject_each_other_do_not_repeat_indefinitely(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("list")
 
     for _ in range(6):
@@ -201,7 +199,7 @@ def test_two_that_find_each_other_too_old_do_not_go_on_for_ever(pal: Pal, daemon
     assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: lost the daemon\n")
 
 
-def test_a_follower_does_not_bring_back_a_bus_that_was_stopped(pal: Pal, daemon: Daemon) -> None:
+def test_follower_does_not_restart_a_stopped_bus(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("recv", "--follow")
     peer = daemon.accept()
 

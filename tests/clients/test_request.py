@@ -1,4 +1,4 @@
-"""What a client tells the daemon, and what it keeps to itself."""
+"""The data that a client sends to the daemon, and the data that it keeps."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def names_of(peer: Peer) -> set[bytes]:
     return {entry.partition(b"=")[0] for entry in peer.all(b"e")}
 
 
-def test_the_request_carries_arguments_directory_and_version(
-    pal: Pal, daemon: Daemon, tmp_path: Path
-) -> None:
+def test_request_carries_arguments_directory_and_version(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
     pal.start("send", "luna", "", "--", "hello\n", cwd=tmp_path)
 
     peer = daemon.accept()
@@ -37,7 +35,7 @@ def test_the_request_carries_arguments_directory_and_version(
     assert peer.all(b"r") == []
 
 
-def test_bytes_that_are_not_utf8_arrive_as_they_are(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_arrive_unchanged(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
     directory = os.fsencode(tmp_path) + b"/\xff\xfe"
     os.mkdir(directory)
 
@@ -49,7 +47,7 @@ def test_bytes_that_are_not_utf8_arrive_as_they_are(pal: Pal, daemon: Daemon, tm
     assert b"PALAVER_X=\xff" in peer.all(b"e")
 
 
-def test_a_directory_that_was_removed_is_an_empty_name(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
+def test_removed_directory_is_an_empty_name(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
 
@@ -58,7 +56,7 @@ def test_a_directory_that_was_removed_is_an_empty_name(pal: Pal, daemon: Daemon,
     assert daemon.accept().one(b"d") == b""
 
 
-def test_each_call_has_a_key_of_its_own(pal: Pal, daemon: Daemon) -> None:
+def test_each_call_has_its_own_key(pal: Pal, daemon: Daemon) -> None:
     pal.start("list")
     pal.start("list")
 
@@ -68,7 +66,7 @@ def test_each_call_has_a_key_of_its_own(pal: Pal, daemon: Daemon) -> None:
     assert first != second
 
 
-def test_many_long_arguments_arrive_whole(pal: Pal, daemon: Daemon) -> None:
+def test_many_long_arguments_arrive_complete(pal: Pal, daemon: Daemon) -> None:
     arguments = [b"%d" % n * 20_000 for n in range(40)]
 
     pal.start("send", *arguments)
@@ -91,7 +89,7 @@ def test_only_the_listed_variables_are_sent(pal: Pal, daemon: Daemon) -> None:
     assert b"PALAVER_X=C" in peer.all(b"e")
 
 
-def test_the_c_client_holds_the_same_marks() -> None:
+def test_c_client_has_the_same_marks() -> None:
     source = (Path(__file__).parents[2] / "native" / "pal.c").read_text()
 
     table = re.search(r"MARKS\[\] = \{(.*?)\};", source, re.DOTALL)
@@ -108,7 +106,7 @@ def test_without_a_terminal_the_width_is_unknown(pal: Pal, daemon: Daemon) -> No
     assert (peer.one(b"t"), peer.one(b"w")) == (b"000", b"0")
 
 
-def test_a_terminal_is_told_with_its_width(pal: Pal, daemon: Daemon) -> None:
+def test_terminal_is_reported_with_its_width(pal: Pal, daemon: Daemon) -> None:
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 123, 0, 0))
 
@@ -122,7 +120,7 @@ def test_a_terminal_is_told_with_its_width(pal: Pal, daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("form", [["--home", "{}"], ["--home={}"]])
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_the_home_may_be_named_anywhere(pal: Pal, daemon: Daemon, form: list[str], place: str) -> None:
+def test_home_may_be_named_anywhere(pal: Pal, daemon: Daemon, form: list[str], place: str) -> None:
     named = [part.format(daemon.home) for part in form]
     arguments = [*named, "list"] if place == "before" else ["list", *named]
 
@@ -131,39 +129,39 @@ def test_the_home_may_be_named_anywhere(pal: Pal, daemon: Daemon, form: list[str
     assert daemon.accept().all(b"a") == [argument.encode() for argument in arguments]
 
 
-def test_a_home_behind_the_end_of_options_is_text(pal: Pal, daemon: Daemon) -> None:
+def test_home_after_the_end_of_options_is_text(pal: Pal, daemon: Daemon) -> None:
     pal.start("send", "--", "--home", "/nowhere")
 
     assert daemon.accept().all(b"a")[-2:] == [b"--home", b"/nowhere"]
 
 
-def test_a_relative_home_is_meant_from_the_working_directory(pal: Pal, daemon: Daemon) -> None:
+def test_relative_home_starts_at_the_working_directory(pal: Pal, daemon: Daemon) -> None:
     pal.start("list", "--home", daemon.home.name, cwd=daemon.home.parent)
 
     assert daemon.accept().all(b"a")[0] == b"list"
 
 
 @pytest.mark.parametrize("arguments", [["list", "--home"], ["list", "--home="]])
-def test_a_home_without_a_name_is_refused(pal: Pal, arguments: list[str]) -> None:
+def test_home_without_a_name_is_refused(pal: Pal, arguments: list[str]) -> None:
     result = pal.run(*arguments)
 
     assert (result.status, result.err) == (2, b"pal: --home needs a directory\n")
 
 
-def test_a_home_without_a_name_is_refused_to_a_program_in_its_own_form(pal: Pal) -> None:
+def test_home_without_a_name_is_refused_as_json(pal: Pal) -> None:
     result = pal.run("--home", "", "list", "--json")
 
     assert (result.status, json.loads(result.err)["error"]) == (2, "usage")
 
 
-def test_the_home_lies_in_the_account_by_default(pal: Pal) -> None:
+def test_default_home_is_in_the_account(pal: Pal) -> None:
     result = pal.run("help", without=("PALAVER_HOME",))
 
     assert result.status == 7
     assert pal.notes()[0]["environment"]["PALAVER_HOME"] == f"{pal.home.parent}/.palaver"
 
 
-def test_a_home_with_a_very_long_path_is_reached(pal: Pal, daemon: Daemon) -> None:
+def test_home_with_a_very_long_path_is_reached(pal: Pal, daemon: Daemon) -> None:
     far = daemon.home / ("d" * 100) / ("e" * 100)
     far.mkdir(parents=True)
     os.link(daemon.home / "daemon.sock", far / "daemon.sock")

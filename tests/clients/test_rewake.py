@@ -1,4 +1,4 @@
-"""`pal rewake`: it waits, says something once, and ends with its harness."""
+"""`pal rewake`: it waits, prints once, and ends with its harness."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITH_TERMINAL = ("env", "CLAUDE_CODE_ENTRYPOINT=cli")
 def begin(
     pal: Pal, content: bytes = b"{}", before: tuple[str, ...] = WITH_TERMINAL
 ) -> subprocess.Popen[bytes]:
-    """Start one that waits, and give it the input of its hook."""
+    """Start a waiting client and send the input of its hook."""
     process = pal.start("rewake", "Stop", stdin=subprocess.PIPE, before=before)
     assert process.stdin is not None
     process.stdin.write(content)
@@ -33,7 +33,7 @@ def begin(
     return process
 
 
-def test_it_hands_over_its_input_and_ends_as_it_is_told(pal: Pal, daemon: Daemon) -> None:
+def test_client_forwards_its_input_and_ends_with_the_requested_status(pal: Pal, daemon: Daemon) -> None:
     process = begin(pal, b'{"session_id":"s"}')
     peer = daemon.accept()
     assert peer.one(b"b") == b'{"session_id":"s"}'
@@ -47,7 +47,7 @@ def test_it_hands_over_its_input_and_ends_as_it_is_told(pal: Pal, daemon: Daemon
 
 
 @pytest.mark.parametrize("status", [1, 2])
-def test_a_complaint_wakes_nobody(pal: Pal, daemon: Daemon, status: int) -> None:
+def test_error_of_the_daemon_wakes_nothing(pal: Pal, daemon: Daemon, status: int) -> None:
     process = begin(pal)
     peer = daemon.accept()
 
@@ -59,14 +59,16 @@ def test_a_complaint_wakes_nobody(pal: Pal, daemon: Daemon, status: int) -> None
 
 
 @pytest.mark.parametrize("entry", ["CLAUDE_CODE_ENTRYPOINT=sdk-cli", "OTHER=cli"])
-def test_it_does_not_wait_beside_a_session_that_prints_and_ends(pal: Pal, daemon: Daemon, entry: str) -> None:
+def test_client_does_not_wait_in_a_session_that_prints_and_exits(
+    pal: Pal, daemon: Daemon, entry: str
+) -> None:
     process = begin(pal, before=("env", entry))
 
     assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
-def test_it_goes_on_with_the_next_daemon_and_says_what_it_has_done_so_far(pal: Pal, home: Path) -> None:
+def test_client_continues_with_the_next_daemon_and_sends_its_token(pal: Pal, home: Path) -> None:
     (home / "down").touch()
     first = Daemon(home)
     process = begin(pal)
@@ -88,7 +90,9 @@ def test_it_goes_on_with_the_next_daemon_and_says_what_it_has_done_so_far(pal: P
     second.close()
 
 
-def test_it_reads_a_file_for_the_daemon_and_waits_on(pal: Pal, daemon: Daemon, tmp_path: Path) -> None:
+def test_client_reads_a_file_for_the_daemon_and_keeps_waiting(
+    pal: Pal, daemon: Daemon, tmp_path: Path
+) -> None:
     file = tmp_path / "state.json"
     file.write_bytes(b'{"status":"idle"}')
     process = begin(pal)
@@ -106,7 +110,7 @@ def test_it_reads_a_file_for_the_daemon_and_waits_on(pal: Pal, daemon: Daemon, t
 
 
 @pytest.mark.parametrize("has_daemon", [True, False])
-def test_it_ends_with_the_harness_though_others_hold_its_output(
+def test_client_ends_with_the_harness_although_its_output_is_open(
     pal: Pal, daemon: Daemon, has_daemon: bool
 ) -> None:
     script = 'CLAUDE_CODE_ENTRYPOINT=cli "$@" </dev/null & echo $!; read line'

@@ -1,4 +1,4 @@
-"""A signal is told to the daemon, and then is what the client dies of."""
+"""A signal is reported to the daemon, then ends the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAUGHT = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 
 @pytest.mark.parametrize("number", CAUGHT)
-def test_a_signal_becomes_a_frame_and_the_cause_of_death(
+def test_signal_is_sent_as_a_frame_and_ends_the_client(
     pal: Pal, daemon: Daemon, number: signal.Signals
 ) -> None:
     process = pal.start("recv", "--follow")
@@ -32,7 +32,7 @@ def test_a_signal_becomes_a_frame_and_the_cause_of_death(
 
 
 @pytest.mark.parametrize("number", CAUGHT)
-def test_a_signal_that_was_ignored_stays_ignored(pal: Pal, daemon: Daemon, number: signal.Signals) -> None:
+def test_ignored_signal_stays_ignored(pal: Pal, daemon: Daemon, number: signal.Signals) -> None:
     process = pal.start("recv", before=("sh", "-c", f'trap "" {number.name[3:]}; exec "$@"', "sh"))
     peer = daemon.accept()
     peer.write(1, b"")
@@ -47,7 +47,7 @@ def test_a_signal_that_was_ignored_stays_ignored(pal: Pal, daemon: Daemon, numbe
     assert process.wait(LIMIT_S) == 0
 
 
-def test_a_stopped_client_goes_on_where_it_was(pal: Pal, daemon: Daemon) -> None:
+def test_stopped_client_continues_where_it_was(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("recv")
     peer = daemon.accept()
 
@@ -64,7 +64,7 @@ GENTLE = [signal.SIGTERM, signal.SIGHUP]
 
 
 @pytest.mark.parametrize("number", GENTLE)
-def test_where_the_daemon_asked_for_it_a_signal_is_told_and_the_daemon_says_the_end(
+def test_on_request_a_signal_is_reported_and_the_daemon_ends_the_client(
     pal: Pal, daemon: Daemon, number: signal.Signals
 ) -> None:
     process = pal.start("events", "--follow")
@@ -86,14 +86,16 @@ def test_where_the_daemon_asked_for_it_a_signal_is_told_and_the_daemon_says_the_
     assert process.returncode == 0
 
 
-def test_a_client_says_that_it_can_be_ended_so(pal: Pal, daemon: Daemon) -> None:
+def test_client_reports_that_it_supports_a_graceful_end(pal: Pal, daemon: Daemon) -> None:
     pal.start("events", "--follow")
 
     assert daemon.accept().one(b"c") == b"GW"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
-def test_other_signals_end_it_at_once_also_there(pal: Pal, daemon: Daemon, number: signal.Signals) -> None:
+def test_other_signals_end_the_client_at_once_in_graceful_mode(
+    pal: Pal, daemon: Daemon, number: signal.Signals
+) -> None:
     process = pal.start("events", "--follow")
     peer = daemon.accept()
     peer.send(b"G")
@@ -106,7 +108,7 @@ def test_other_signals_end_it_at_once_also_there(pal: Pal, daemon: Daemon, numbe
     assert process.wait(LIMIT_S) == -number
 
 
-def test_a_second_signal_ends_it_at_once_and_is_told_no_more(pal: Pal, daemon: Daemon) -> None:
+def test_second_signal_ends_the_client_at_once_and_is_not_reported(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("events", "--follow")
     peer = daemon.accept()
     peer.send(b"G")
@@ -122,9 +124,7 @@ def test_a_second_signal_ends_it_at_once_and_is_told_no_more(pal: Pal, daemon: D
     assert process.wait(LIMIT_S) == -signal.SIGTERM
 
 
-def test_a_daemon_that_says_no_end_and_a_reader_that_never_reads_do_not_hold_it_up(
-    pal: Pal, daemon: Daemon
-) -> None:
+def test_missing_end_and_blocked_reader_do_not_delay_the_client(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("events", "--follow")
     peer = daemon.accept()
     peer.send(b"G")
@@ -138,7 +138,7 @@ def test_a_daemon_that_says_no_end_and_a_reader_that_never_reads_do_not_hold_it_
     assert process.wait(LIMIT_S) == -signal.SIGTERM
 
 
-def test_a_daemon_that_is_lost_instead_of_saying_the_end_is_not_asked_again(pal: Pal, daemon: Daemon) -> None:
+def test_daemon_lost_after_the_signal_is_not_contacted_again(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("events", "--follow")
     peer = daemon.accept()
     peer.send(b"G")
@@ -157,7 +157,7 @@ def test_a_daemon_that_is_lost_instead_of_saying_the_end_is_not_asked_again(pal:
 @pytest.mark.parametrize(
     ("token", "place"), [(b"", b"7"), (b"12", b"12"), (b"[9,31,12]", b"31"), (b"3", b"7")]
 )
-def test_a_follower_that_is_ended_while_no_daemon_is_there_says_its_cursor(
+def test_follower_ended_without_a_daemon_prints_its_cursor(
     pal: Pal, daemon: Daemon, number: signal.Signals, token: bytes, place: bytes
 ) -> None:
     process = pal.start("recv", "--follow", env={"PALAVER_TEST_DAEMON": "there is no room"})
@@ -166,7 +166,7 @@ def test_a_follower_that_is_ended_while_no_daemon_is_there_says_its_cursor(
     peer.write(1, b"one\n", token=token)
     peer.next_frame()
     daemon.close()
-    wait_until(lambda: len(pal.notes()) > 1)  # It has tried to start another.
+    wait_until(lambda: len(pal.notes()) > 1)  # It has tried to start another daemon.
 
     process.send_signal(number)
     out, err = process.communicate(timeout=LIMIT_S)
@@ -176,7 +176,7 @@ def test_a_follower_that_is_ended_while_no_daemon_is_there_says_its_cursor(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
-def test_other_signals_end_a_follower_at_once_while_no_daemon_is_there(
+def test_other_signals_end_a_follower_without_a_daemon_at_once(
     pal: Pal, daemon: Daemon, number: signal.Signals
 ) -> None:
     process = pal.start("recv", "--follow", env={"PALAVER_TEST_DAEMON": "there is no room"})
@@ -192,9 +192,7 @@ def test_other_signals_end_a_follower_at_once_while_no_daemon_is_there(
     assert process.wait(LIMIT_S) == -number
 
 
-def test_a_follower_whose_daemon_is_lost_instead_of_saying_the_end_says_its_cursor(
-    pal: Pal, daemon: Daemon
-) -> None:
+def test_follower_whose_daemon_is_lost_after_the_signal_prints_its_cursor(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("events", "--follow")
     peer = daemon.accept()
     peer.send(b"G")

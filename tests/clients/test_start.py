@@ -1,4 +1,4 @@
-"""Starting the daemon: who may, how it is done, and that it is done once."""
+"""Starting the daemon: who may start it, how it is started, and that it is started once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPPED = b"pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n
 
 @pytest.fixture
 def at_terminal() -> Iterator[Callable[[], None]]:
-    """Makes a child the foreground of a terminal of its own; it must lead a session."""
+    """Yield a function that makes a session leader the foreground process of its own terminal."""
     ours, theirs = os.openpty()
 
     def take_terminal() -> None:
@@ -39,19 +39,19 @@ def at_terminal() -> Iterator[Callable[[], None]]:
     os.close(ours)
 
 
-def test_the_first_command_starts_the_daemon_and_is_answered(pal: Pal) -> None:
+def test_first_command_starts_the_daemon_and_is_answered(pal: Pal) -> None:
     result = pal.run("list")
 
     assert (result.status, result.out, result.err) == (0, b"served\n", b"")
 
 
-def test_a_socket_that_a_dead_daemon_left_is_nobody(pal: Pal, daemon: Daemon) -> None:
+def test_socket_of_a_dead_daemon_is_ignored(pal: Pal, daemon: Daemon) -> None:
     daemon.deafen()
 
     assert pal.run("list").out == b"served\n"
 
 
-def test_the_daemon_starts_with_nothing_of_its_caller(pal: Pal, tmp_path: Path) -> None:
+def test_daemon_inherits_nothing_from_its_caller(pal: Pal, tmp_path: Path) -> None:
     kept = {
         "LANG": "C",
         "LC_ALL": "C",
@@ -78,7 +78,7 @@ def test_the_daemon_starts_with_nothing_of_its_caller(pal: Pal, tmp_path: Path) 
     assert note["group"] not in (os.getsid(0), note["pid"])
 
 
-def test_a_signal_that_the_caller_ignores_is_not_ignored_by_the_daemon(pal: Pal, home: Path) -> None:
+def test_signal_ignored_by_the_caller_is_not_ignored_by_the_daemon(pal: Pal, home: Path) -> None:
     script = home.parent / "python"
     script.write_text("#!/bin/sh\ngrep SigIgn /proc/self/status >&3\n")
 
@@ -89,7 +89,7 @@ def test_a_signal_that_the_caller_ignores_is_not_ignored_by_the_daemon(pal: Pal,
     assert not any(ignored & 1 << number - 1 for number in ours)
 
 
-def test_a_missing_home_is_made_for_its_owner_alone(pal: Pal) -> None:
+def test_missing_home_is_created_for_its_owner_only(pal: Pal) -> None:
     far = pal.home / "a" / "b"
 
     result = pal.run("list", "--home", str(far))
@@ -99,14 +99,14 @@ def test_a_missing_home_is_made_for_its_owner_alone(pal: Pal) -> None:
     assert pal.notes()[0]["environment"]["PALAVER_HOME"] == str(far)
 
 
-def test_a_home_with_a_very_long_path_is_started(pal: Pal) -> None:
+def test_home_with_a_very_long_path_is_started(pal: Pal) -> None:
     far = pal.home / ("d" * 100) / ("e" * 100)
 
     assert pal.run("list", "--home", str(far)).out == b"served\n"
 
 
 def unusable(home: str, why: str, more: str = "") -> bytes:
-    """What a client says of a home in which no bus can be."""
+    """Return the error of a client for an unusable home."""
     todo = "name a directory that can be written, with --home or PALAVER_HOME"
     return f"pal: {home} cannot be the home of the bus ({why}): {todo}{more}\n".encode()
 
@@ -121,7 +121,7 @@ def unusable(home: str, why: str, more: str = "") -> bytes:
         ("{home}/circle", "Too many levels of symbolic links"),
     ],
 )
-def test_a_home_that_is_no_directory_is_refused_with_what_to_do(
+def test_home_that_is_not_a_directory_is_refused_with_advice(
     pal: Pal, given: str, why: str, verb: str
 ) -> None:
     (pal.home / "file").touch()
@@ -134,7 +134,7 @@ def test_a_home_that_is_no_directory_is_refused_with_what_to_do(
     assert pal.notes() == []
 
 
-def test_a_home_where_nothing_can_be_made_is_refused_with_what_to_do(pal: Pal) -> None:
+def test_home_that_cannot_be_created_is_refused_with_advice(pal: Pal) -> None:
     result = pal.run("list", "--home", "/proc/a/b")
 
     assert (result.status, result.err) == (1, unusable("/proc/a/b", "No such file or directory"))
@@ -142,7 +142,7 @@ def test_a_home_where_nothing_can_be_made_is_refused_with_what_to_do(pal: Pal) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
 @pytest.mark.parametrize("name", ["", "/a", "/a/b"])
-def test_a_home_that_may_not_be_written_is_refused_with_what_to_do(pal: Pal, name: str) -> None:
+def test_home_that_is_not_writable_is_refused_with_advice(pal: Pal, name: str) -> None:
     pal.home.chmod(0o755)
     home = f"{pal.home}{name}"
 
@@ -155,7 +155,7 @@ def test_a_home_that_may_not_be_written_is_refused_with_what_to_do(pal: Pal, nam
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
-def test_a_home_that_may_not_be_written_cannot_be_kept_down(pal: Pal) -> None:
+def test_home_that_is_not_writable_cannot_be_kept_down(pal: Pal) -> None:
     pal.home.chmod(0o755)
 
     process = pal.start_as_nobody("down")
@@ -167,7 +167,7 @@ def test_a_home_that_may_not_be_written_cannot_be_kept_down(pal: Pal) -> None:
     assert process.returncode == 1
 
 
-def test_twenty_clients_at_once_start_one_daemon(pal: Pal) -> None:
+def test_twenty_concurrent_clients_start_one_daemon(pal: Pal) -> None:
     processes = [pal.start("list") for _ in range(20)]
 
     outs = [process.communicate(timeout=20) for process in processes]  # twenty interpreters on few processors
@@ -176,7 +176,7 @@ def test_twenty_clients_at_once_start_one_daemon(pal: Pal) -> None:
     assert len(pal.notes()) == 1
 
 
-def test_a_daemon_that_is_alive_but_does_not_listen_yet_is_waited_for(
+def test_daemon_that_does_not_listen_yet_is_waited_for(
     pal: Pal, home: Path, request: pytest.FixtureRequest
 ) -> None:
     lock = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT)
@@ -209,13 +209,13 @@ def test_a_daemon_that_is_alive_but_does_not_listen_yet_is_waited_for(
         ("ok", "pal: the daemon did not start: ok\n"),
     ],
 )
-def test_a_daemon_that_does_not_start_says_why(pal: Pal, part: str, text: str) -> None:
+def test_daemon_that_does_not_start_reports_the_reason(pal: Pal, part: str, text: str) -> None:
     result = pal.run("list", env={"PALAVER_TEST_DAEMON": part})
 
     assert (result.status, result.out, result.err.decode()) == (1, b"", text.format(home=pal.home))
 
 
-def test_what_an_earlier_daemon_wrote_is_no_reason(pal: Pal) -> None:
+def test_log_of_an_earlier_daemon_is_not_the_reason(pal: Pal) -> None:
     (pal.home / "daemon.log").write_text("the disk was full\n")
 
     result = pal.run("list", env={"PALAVER_TEST_DAEMON": "silent"})
@@ -223,7 +223,7 @@ def test_what_an_earlier_daemon_wrote_is_no_reason(pal: Pal) -> None:
     assert b"said nothing" in result.err
 
 
-def test_of_a_long_last_line_its_end_is_said(pal: Pal, home: Path) -> None:
+def test_end_of_a_long_last_line_is_reported(pal: Pal, home: Path) -> None:
     script = home.parent / "python"
     script.write_text("#!/bin/sh\nprintf 'one\\n%9000s end\\n\\n' x >&2\n")
 
@@ -234,7 +234,7 @@ def test_of_a_long_last_line_its_end_is_said(pal: Pal, home: Path) -> None:
     assert "one" not in said
 
 
-def test_a_client_that_is_newer_than_what_it_starts_says_so_at_once(pal: Pal) -> None:
+def test_client_newer_than_its_package_reports_it_at_once(pal: Pal) -> None:
     result = pal.run("list", env={"PALAVER_TEST_DAEMON": "older"})
 
     python = pal.environment["PALAVER_PYTHON"]
@@ -247,7 +247,7 @@ def test_a_client_that_is_newer_than_what_it_starts_says_so_at_once(pal: Pal) ->
     assert len(pal.notes()) == 1
 
 
-def test_a_missing_interpreter_is_named(pal: Pal) -> None:
+def test_missing_interpreter_is_named(pal: Pal) -> None:
     result = pal.run("list", env={"PALAVER_PYTHON": "/nowhere/python"})
 
     text = "pal: the daemon did not start: cannot run /nowhere/python: No such file or directory\n"
@@ -256,7 +256,7 @@ def test_a_missing_interpreter_is_named(pal: Pal) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
 @pytest.mark.parametrize("is_searchable", [True, False])
-def test_a_client_that_is_denied_starts_nothing(pal: Pal, daemon: Daemon, is_searchable: bool) -> None:
+def test_client_without_access_starts_nothing(pal: Pal, daemon: Daemon, is_searchable: bool) -> None:
     daemon.home.chmod(0o755 if is_searchable else 0o700)
     (daemon.home / "daemon.sock").chmod(0o600)
 
@@ -272,7 +272,7 @@ def test_a_client_that_is_denied_starts_nothing(pal: Pal, daemon: Daemon, is_sea
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
-def test_a_hook_that_is_denied_is_silent(pal: Pal, daemon: Daemon) -> None:
+def test_hook_without_access_is_silent(pal: Pal, daemon: Daemon) -> None:
     process = pal.start_as_nobody("hook", "claude", "Stop")
 
     assert process.communicate(timeout=LIMIT_S) == (b"", b"")
@@ -288,7 +288,7 @@ def test_after_down_a_program_starts_nothing(pal: Pal) -> None:
     assert pal.notes() == []
 
 
-def test_with_json_the_clients_own_error_is_an_object_too(pal: Pal) -> None:
+def test_client_error_with_json_is_an_object(pal: Pal) -> None:
     (pal.home / "down").touch()
 
     result = pal.run("list", "--json", start_new_session=True)
@@ -300,7 +300,7 @@ def test_with_json_the_clients_own_error_is_an_object_too(pal: Pal) -> None:
     }
 
 
-def test_after_down_a_person_starts_it_again(pal: Pal, at_terminal: Callable[[], None]) -> None:
+def test_after_down_a_person_starts_the_daemon_again(pal: Pal, at_terminal: Callable[[], None]) -> None:
     (pal.home / "down").touch()
 
     result = pal.run("list", start_new_session=True, preexec_fn=at_terminal)
@@ -346,7 +346,7 @@ def in_process(pal: Pal, monkeypatch: pytest.MonkeyPatch) -> Pal:
 
 
 @pytest.mark.parametrize("pal", ["python"], indirect=True)
-def test_a_program_can_make_sure_that_a_daemon_listens(in_process: Pal) -> None:
+def test_program_can_ensure_that_a_daemon_listens(in_process: Pal) -> None:
     ensure_daemon(str(in_process.home))
     ensure_daemon(str(in_process.home))
 
@@ -355,7 +355,7 @@ def test_a_program_can_make_sure_that_a_daemon_listens(in_process: Pal) -> None:
 
 @pytest.mark.parametrize("pal", ["python"], indirect=True)
 @pytest.mark.parametrize("is_person", [True, False])
-def test_a_program_can_say_whether_a_person_asks(in_process: Pal, is_person: bool) -> None:
+def test_program_can_state_whether_a_person_asks(in_process: Pal, is_person: bool) -> None:
     (in_process.home / "down").touch()
 
     if is_person:
@@ -368,7 +368,7 @@ def test_a_program_can_say_whether_a_person_asks(in_process: Pal, is_person: boo
 
 
 @pytest.mark.parametrize("pal", ["python"], indirect=True)
-def test_a_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALAVER_TEST_DAEMON", "the disk is full")
 
     with pytest.raises(StartError, match=r"^the daemon did not start: the disk is full$"):
@@ -376,7 +376,7 @@ def test_a_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("pal", ["c"], indirect=True)
-def test_the_interpreter_beside_the_client_is_taken(pal: Pal, compiled: dict[str, Path], home: Path) -> None:
+def test_interpreter_next_to_the_client_is_used(pal: Pal, compiled: dict[str, Path], home: Path) -> None:
     beside = home.parent / "bin"
     beside.mkdir()
     os.link(home.parent / "python", beside / "python3")

@@ -1,4 +1,4 @@
-"""The frames of the thin client, written and read back."""
+"""The frames of the thin client: written and read back."""
 
 import contextlib
 from itertools import pairwise
@@ -29,7 +29,9 @@ def take_all(reader: FrameReader) -> list[tuple[bytes, bytes]]:
 
 
 @given(frames, st.lists(st.integers(0, 500)))
-def test_frames_survive_however_the_stream_is_cut(sent: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
+def test_frames_round_trip_however_the_stream_is_split(
+    sent: list[tuple[bytes, bytes]], cuts: list[int]
+) -> None:
     stream = b"".join(frame(kind, payload) for kind, payload in sent)
     places = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
     reader = FrameReader()
@@ -43,7 +45,7 @@ def test_frames_survive_however_the_stream_is_cut(sent: list[tuple[bytes, bytes]
 
 
 @given(frames)
-def test_a_request_is_a_greeting_and_a_row_of_fields(fields: list[tuple[bytes, bytes]]) -> None:
+def test_request_is_a_greeting_and_a_sequence_of_fields(fields: list[tuple[bytes, bytes]]) -> None:
     written = request(fields)
     outer, inner = FrameReader(), FrameReader()
 
@@ -55,25 +57,25 @@ def test_a_request_is_a_greeting_and_a_row_of_fields(fields: list[tuple[bytes, b
 
 
 @given(st.binary(min_size=4, max_size=4), st.binary(max_size=300), st.binary(max_size=300))
-def test_an_output_frame_is_number_token_and_text(number: bytes, token: bytes, text: bytes) -> None:
+def test_output_frame_is_number_token_and_text(number: bytes, token: bytes, text: bytes) -> None:
     payload = number + len(token).to_bytes(2, "big") + token + text
 
     assert parse_output(payload) == (number, token, memoryview(text))
 
 
 @given(st.binary(max_size=40))
-def test_no_payload_breaks_the_parsers(payload: bytes) -> None:
+def test_any_payload_is_safe_to_parse(payload: bytes) -> None:
     for parse in (parse_output, parse_limit):
         with contextlib.suppress(MalformedFrameError):
             parse(payload)
 
 
 @pytest.mark.parametrize(("limit", "sent"), [(0, None), (1, 2), (2**32 - 1, 2**32)])
-def test_a_limit_lets_one_more_through(limit: int, sent: int | None) -> None:
+def test_limit_lets_one_more_byte_through(limit: int, sent: int | None) -> None:
     assert parse_limit(limit.to_bytes(4, "big") + b"rest") == (sent, b"rest")
 
 
-def test_a_frame_beyond_the_limit_is_refused_by_its_head() -> None:
+def test_frame_beyond_the_limit_is_refused_by_its_header() -> None:
     reader = FrameReader()
 
     reader.feed(b"O" + (FRAME_LIMIT_BYTES + 1).to_bytes(4, "big"))

@@ -1,4 +1,4 @@
-"""The few verbs that a client knows by itself: help, down and up; `test_hook.py` has hook and monitor."""
+"""The commands that a client handles itself: help, down and up; `test_hook.py` tests hook and monitor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "arguments", [(), ("help",), ("send", "--help"), ("-h",), ("down", "-h"), ("up", "--help")]
 )
-def test_help_runs_in_python_when_nobody_listens(pal: Pal, arguments: tuple[str, ...]) -> None:
+def test_help_runs_in_python_without_a_daemon(pal: Pal, arguments: tuple[str, ...]) -> None:
     (pal.home / "down").touch()
 
     result = pal.run(*arguments)
@@ -28,13 +28,13 @@ def test_help_runs_in_python_when_nobody_listens(pal: Pal, arguments: tuple[str,
 
 
 @pytest.mark.parametrize("arguments", [("help",), ("up", "--help"), ("__complete", "se")])
-def test_help_needs_no_home_that_can_be_used(pal: Pal, arguments: tuple[str, ...]) -> None:
+def test_help_needs_no_usable_home(pal: Pal, arguments: tuple[str, ...]) -> None:
     result = pal.run(*arguments, "--home", "/dev/null")
 
     assert (result.status, result.out, result.err) == (7, b"in python\n", b"")
 
 
-def test_help_is_an_ordinary_request_when_somebody_listens(pal: Pal, daemon: Daemon) -> None:
+def test_help_is_an_ordinary_request_with_a_daemon(pal: Pal, daemon: Daemon) -> None:
     process = pal.start("down", "--help")
     peer = daemon.accept()
     lock = os.open(daemon.home / "daemon.lock", os.O_RDWR | os.O_CREAT)
@@ -42,17 +42,17 @@ def test_help_is_an_ordinary_request_when_somebody_listens(pal: Pal, daemon: Dae
 
     peer.quit()
 
-    assert process.wait(LIMIT_S) == 0  # and it does not wait for the daemon to end
+    assert process.wait(LIMIT_S) == 0  # it does not wait for the daemon to end
     os.close(lock)
 
 
-def test_help_behind_the_end_of_options_is_text(pal: Pal) -> None:
+def test_help_after_the_end_of_options_is_text(pal: Pal) -> None:
     result = pal.run("send", "--", "--help")
 
     assert result.out == b"served\n"
 
 
-def test_down_leaves_a_marker_when_nobody_listens(pal: Pal) -> None:
+def test_down_leaves_a_marker_without_a_daemon(pal: Pal) -> None:
     result = pal.run("down")
 
     assert (result.status, result.out, result.err) == (0, b"", b"pal: the bus is not running\n")
@@ -61,13 +61,13 @@ def test_down_leaves_a_marker_when_nobody_listens(pal: Pal) -> None:
     assert pal.notes() == []
 
 
-def test_down_tells_a_program_that_nobody_listens_in_its_own_form(pal: Pal) -> None:
+def test_down_without_a_daemon_prints_json_on_request(pal: Pal) -> None:
     result = pal.run("down", "--json")
 
     assert (result.status, result.out, result.err) == (0, b'{"pid":null,"stopped":false}\n', b"")
 
 
-def test_down_makes_no_home(pal: Pal) -> None:
+def test_down_creates_no_home(pal: Pal) -> None:
     pal.home.rmdir()
 
     result = pal.run("down")
@@ -76,7 +76,7 @@ def test_down_makes_no_home(pal: Pal) -> None:
     assert not pal.home.exists()
 
 
-def test_down_waits_until_the_daemon_is_gone(pal: Pal, daemon: Daemon) -> None:
+def test_down_waits_until_the_daemon_has_exited(pal: Pal, daemon: Daemon) -> None:
     lock = os.open(daemon.home / "daemon.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     process = pal.start("down")
@@ -91,7 +91,7 @@ def test_down_waits_until_the_daemon_is_gone(pal: Pal, daemon: Daemon) -> None:
     assert process.wait(LIMIT_S) == 0
 
 
-def test_a_refused_down_waits_for_nothing(pal: Pal, daemon: Daemon) -> None:
+def test_refused_down_does_not_wait(pal: Pal, daemon: Daemon) -> None:
     lock = os.open(daemon.home / "daemon.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     process = pal.start("down")
@@ -132,9 +132,7 @@ def test_up_in_the_foreground_becomes_the_daemon(pal: Pal) -> None:
         ("--json", "down", "--foreground", "--bogus"),
     ],
 )
-def test_up_and_down_refuse_what_cannot_be_meant_before_they_do_anything(
-    pal: Pal, arguments: tuple[str, ...]
-) -> None:
+def test_up_and_down_refuse_invalid_arguments_before_any_action(pal: Pal, arguments: tuple[str, ...]) -> None:
     if "up" in arguments:
         (pal.home / "down").touch()
 
@@ -147,14 +145,14 @@ def test_up_and_down_refuse_what_cannot_be_meant_before_they_do_anything(
 
 
 @pytest.mark.parametrize("word", ["--json", "--home=home", "up"])
-def test_up_asks_nobody_about_words_that_it_knows(pal: Pal, word: str) -> None:
+def test_up_does_not_check_known_arguments(pal: Pal, word: str) -> None:
     result = pal.run("up", *([word] if word != "up" else []), "--as", "--bogus", cwd=pal.home.parent)
 
     assert result.out == b"served\n"
     assert [note["argv"][2] for note in pal.notes()] == ["palaver.daemon"]
 
 
-def test_a_python_that_is_not_there_to_be_asked_is_said(pal: Pal) -> None:
+def test_missing_python_for_the_check_is_reported(pal: Pal) -> None:
     result = pal.run("down", "--bogus", env={"PALAVER_PYTHON": "/nowhere/python"})
 
     assert result.status == 1

@@ -1,4 +1,6 @@
-"""What `make run` does: unwatched it ends and leaves nothing; at a terminal it goes on until Ctrl-C."""
+"""The example of `make run`: without a terminal it ends and leaves nothing; at a terminal it runs until
+Ctrl-C.
+"""
 
 import fcntl
 import os
@@ -28,7 +30,7 @@ def home() -> Iterator[Path]:
     with suppress(OSError, ValueError):
         os.kill(daemon_of(directory), signal.SIGKILL)
     wait_until_gone(directory)
-    shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
+    shutil.rmtree(directory, ignore_errors=True)  # an ending process may still write there
 
 
 def daemon_of(home: Path) -> int:
@@ -59,7 +61,7 @@ def exchange_unwatched(home: Path) -> str:
     return done.stdout.decode()
 
 
-def test_with_nobody_watching_it_shows_the_exchange_and_the_ledger_and_leaves_nothing(home: Path) -> None:
+def test_without_a_terminal_the_example_ends_and_leaves_nothing(home: Path) -> None:
     out = exchange_unwatched(home)
 
     asked = re.search(r"(demo-\w+) asks in #(\d+)", out)
@@ -72,7 +74,7 @@ def test_with_nobody_watching_it_shows_the_exchange_and_the_ledger_and_leaves_no
     wait_until_gone(home)
 
 
-def test_the_second_agent_gets_the_stick_with_the_hand_over_of_the_first(home: Path) -> None:
+def test_second_agent_gets_the_stick_with_the_handoff_of_the_first(home: Path) -> None:
     out = exchange_unwatched(home)
 
     passed = re.search(r"(demo-\w+) has the stick, turn 1; (demo-\w+) waits", out)
@@ -81,13 +83,13 @@ def test_the_second_agent_gets_the_stick_with_the_hand_over_of_the_first(home: P
     assert re.search(rf"{passed[2]} holds the stick: turn 2", out)
 
 
-def test_it_can_be_run_again_in_the_same_home(home: Path) -> None:
+def test_example_can_run_again_in_the_same_home(home: Path) -> None:
     exchange_unwatched(home)
 
     assert "answers in" in exchange_unwatched(home)
 
 
-def test_a_bus_that_was_running_is_left_running(home: Path) -> None:
+def test_running_bus_is_left_running(home: Path) -> None:
     subprocess.run([PAL, "up"], env=environment(home), check=True, timeout=LIMIT_S)
     before = daemon_of(home)
 
@@ -99,7 +101,7 @@ def test_a_bus_that_was_running_is_left_running(home: Path) -> None:
 
 
 class Terminal:
-    """What a person sees and types."""
+    """The screen and keyboard of a person."""
 
     def __init__(self, home: Path) -> None:
         self._ours, theirs = os.openpty()
@@ -145,11 +147,11 @@ def terminal(home: Path) -> Iterator[Terminal]:
     made.close()
 
 
-def test_at_a_terminal_it_goes_on_with_live_events_until_ctrl_c(home: Path, terminal: Terminal) -> None:
+def test_at_a_terminal_the_example_shows_live_events_until_ctrl_c(home: Path, terminal: Terminal) -> None:
     terminal.read_until("answers in")
     terminal.read_until("Ctrl-C ends this")
     command = [PAL, "send", "@human", "--", "are you watching?"]
-    while "are you watching?" not in terminal.seen:  # until it follows, what is sent is not seen
+    while "are you watching?" not in terminal.seen:  # messages sent before it follows are not shown
         subprocess.run(command, env=environment(home), stdout=subprocess.DEVNULL, check=True, timeout=LIMIT_S)
         terminal.read_what_is_there()
 

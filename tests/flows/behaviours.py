@@ -1,10 +1,13 @@
-"""What every door does alike, by id. A test names the one it shows; `test_behaviours.py` compares the two."""
+"""Behaviour that all doors share, by id.
+
+A test names the id it covers; `test_behaviours.py` compares the two.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 BEHAVIOURS: Final[Mapping[str, str]] = {
-    # Who gets it
+    # Recipients
     "direct": "A message to a name reaches that agent and nobody else.",
     "broadcast": "Without recipients a message reaches everybody present but its sender.",
     "base-name": "A base name means every agent that has it, tagged or not, here or remote.",
@@ -27,7 +30,7 @@ BEHAVIOURS: Final[Mapping[str, str]] = {
     "case": "Case does not matter in an address.",
     "union": "Several recipients are a union, nobody twice.",
     "addresses": "Every form of address means the same agents at every door.",
-    # What is said
+    # Replies and message fields
     "reply-answers": "A reply raises the receipt of what it answers to answered.",
     "reply-to-author": "A reply without recipients goes to the author of what it answers.",
     "reply-inherits-thread": "A reply is in the thread of what it answers.",
@@ -38,7 +41,7 @@ BEHAVIOURS: Final[Mapping[str, str]] = {
     "same-id-once": "The same id again is the same message, stored once.",
     "dry-run": "A dry run says who would get it and stores nothing.",
     "flat-fields": "A message has the fields of the design, whatever door it came through.",
-    # What may stand in it
+    # Content
     "too-large": "A body of 100,000 bytes is kept whole; one byte more is refused.",
     "control-character": "A control character is refused with its place; tab, LF and CR are kept.",
     "bidi": "A character that turns the direction of text is refused.",
@@ -48,7 +51,7 @@ BEHAVIOURS: Final[Mapping[str, str]] = {
     "reserved-type": "An envelope of a type of our own is refused.",
     "foreign-from": "An envelope in another's name is refused.",
     "foreign-type": "An envelope of a foreign type is kept and routed unread.",
-    # What becomes of it
+    # Delivery
     "receipt-rises": "A receipt rises from queued to seen, with its lane and its evidence.",
     "take-once": "What was taken is not given again.",
     "peek-changes-nothing": "Looking at mail leaves it unread.",
@@ -65,7 +68,7 @@ Test = TypeVar("Test", bound=Callable[..., object])
 
 
 def behaviour(id: str, *, needs: str = "") -> Callable[[Test], Test]:
-    """Mark the test that shows a behaviour. `needs` names what a door must offer for it, if not all do."""
+    """Mark the test of a behaviour. `needs` names a feature that a door must offer, if not all doors do."""
 
     def mark(test: Test) -> Test:
         vars(test).update(behaviour=id, needs=needs)

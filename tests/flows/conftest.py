@@ -1,4 +1,4 @@
-"""Each flow once for every door that can do it, in a home of its own with a real daemon."""
+"""Run each flow for every door that supports it, in its own home with a real daemon."""
 
 import os
 import select
@@ -45,7 +45,7 @@ def home() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="pal-"))
     yield directory
     _end_daemon(directory)
-    shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
+    shutil.rmtree(directory, ignore_errors=True)  # an ending process may still write there
 
 
 def _end_daemon(home: Path) -> None:
@@ -65,7 +65,7 @@ async def door(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Door
 
 @pytest.fixture
 async def rooms(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[RoomDoor]:
-    """One door to the rooms of a home."""
+    """Yield one door to the rooms of a home."""
     opened = ROOM_DOORS[request.param](home)
     yield opened
     await opened.close()
@@ -73,7 +73,7 @@ async def rooms(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Roo
 
 @pytest.fixture
 async def all_rooms(home: Path) -> AsyncIterator[dict[str, RoomDoor]]:
-    """Every door to the rooms of one home, by name; the one over HTTP is first in, to open it."""
+    """Yield every door to the rooms of one home, by name; HTTP comes first, because its join enables HTTP."""
     opened = {name: ROOM_DOORS[name](home) for name in ("http", "cli", "sdk", "mcp")}
     yield opened
     for door in opened.values():
@@ -82,15 +82,15 @@ async def all_rooms(home: Path) -> AsyncIterator[dict[str, RoomDoor]]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder in which several work; it belongs to nothing above it."""
+    """Yield a folder for several agents; it is inside no other room."""
     directory = Path(tempfile.mkdtemp(prefix="work-")).resolve()
     yield directory
-    shutil.rmtree(directory, ignore_errors=True)  # one who is just ending may still write there
+    shutil.rmtree(directory, ignore_errors=True)  # an ending process may still write there
 
 
 @pytest.fixture
 async def human(home: Path) -> AsyncIterator[CliSeat]:
-    """The person at a terminal, whatever door the agents use."""
+    """Yield the person at a terminal, whichever door the agents use."""
     terminal = CliDoor(home)
     yield await terminal.human()
     await terminal.close()

@@ -1,6 +1,6 @@
-"""What a door must be able to do for the flows to run through it, and the values they speak of.
+"""The interface that a door must implement for the flows, and the values they use.
 
-A new door joins the suite by a driver: one class for the door, one for an agent that sits at it.
+A new door joins the suite with a driver: one class for the door, one for an agent that uses it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from palaver import Envelope
 
 
 class Refused(Exception):
-    """The door said no: the code and details of its error, whatever its wire looks like."""
+    """The door refused a request: the code and details of its error, independent of its wire format."""
 
     def __init__(self, code: str, details: Mapping[str, Any]) -> None:
         super().__init__(code, details)
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a sender is told at once."""
+    """The immediate result for a sender."""
 
     seq: int
     id: str
@@ -34,7 +34,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A message as its recipient reads it; `fields` is the flat object of the design."""
+    """A message as its recipient reads it; `fields` is the documented flat object."""
 
     fields: Mapping[str, Any]
 
@@ -54,7 +54,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """How far a message got with one recipient."""
+    """The delivery state of a message for one recipient."""
 
     name: str
     state: str
@@ -64,7 +64,7 @@ class Step:
 
 
 class Seat(Protocol):
-    """An agent at a door."""
+    """An agent that uses a door."""
 
     @property
     def name(self) -> str: ...
@@ -86,23 +86,23 @@ class Seat(Protocol):
         ...
 
     async def take(self) -> list[Letter]:
-        """Take all mail that waits now."""
+        """Take all waiting messages."""
         ...
 
     async def wait(self) -> list[Letter]:
-        """Take mail as soon as there is some, within the limit of a test."""
+        """Take messages as soon as there are some, within the limit of a test."""
         ...
 
     async def look(self) -> list[Letter]:
-        """Look at the mail that waits, and leave it unread."""
+        """Return the waiting messages and leave them unread."""
         ...
 
     async def receipts(self, message: str) -> list[Step]:
-        """See what became of a message, or raise Refused."""
+        """Return the receipts of a message, or raise Refused."""
         ...
 
     async def leave(self) -> None:
-        """Give the name up."""
+        """Give up the name."""
         ...
 
     async def put(self, envelope: Envelope) -> Sent:
@@ -110,23 +110,23 @@ class Seat(Protocol):
         ...
 
     async def take_fence(self) -> str:
-        """Take mail as an agent under a harness reads it; for doors that offer `fence`."""
+        """Take messages as an agent under a harness reads them; for doors that offer `fence`."""
         ...
 
 
 class Door(Protocol):
-    """One way into the bus of one home."""
+    """One door to the bus of one home."""
 
     offers: frozenset[str]
 
     async def join(self, name: str, *, role: str = "worker") -> Seat:
-        """Sit an agent down under a full name, or raise Refused."""
+        """Join an agent under a full name, or raise Refused."""
         ...
 
     async def come_back(self, name: str) -> Seat:
-        """Sit somebody down again who has left."""
+        """Join an agent again that has left."""
         ...
 
     async def close(self) -> None:
-        """Let everybody go who sits here."""
+        """Disconnect all agents of this door."""
         ...

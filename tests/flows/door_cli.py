@@ -1,4 +1,4 @@
-"""The command line as a door: every agent is a shell that stays, and says all it has to say with `pal`."""
+"""The command line as a door: every agent is a persistent shell that runs `pal`."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class CliSeat:
         self.name = name
 
     async def pal(self, *words: str) -> Result:
-        """Run a command; its refusal is raised."""
+        """Run a command; raise its refusal."""
         result = await self._shell.run("pal", *words)
         if result.status not in (0, 3):
             error = json.loads(result.err)
@@ -122,7 +122,7 @@ class CliDoor:
         return seat
 
     async def human(self) -> CliSeat:
-        """The person, at a terminal."""
+        """Return the person, at a terminal."""
         return CliSeat(await self._shell(at_terminal=True), "human")
 
     async def _shell(self, *, at_terminal: bool = False) -> Shell:
@@ -137,5 +137,5 @@ class CliDoor:
 
 
 def _lines(result: Result) -> list[Any]:
-    # Not `splitlines`: a text may hold other characters that it takes for the end of a line.
+    # Not `splitlines`: a text may contain other characters that it treats as line ends.
     return [json.loads(line) for line in result.out.split("\n") if line]

@@ -1,4 +1,6 @@
-"""The SDK, and with it the lines of the Unix door: every agent is a connection of this process."""
+"""The SDK as a door, and with it the JSON lines of the Unix socket: every agent is a connection of this
+process.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from palaver.errors import PalaverError
 
 
 class SdkSeat:
-    """An agent on a connection. What is handed to it lies in `_unread` until it is taken."""
+    """An agent on a connection. Received messages stay in `_unread` until they are taken."""
 
     def __init__(self, me: palaver.Connection) -> None:
         self._me = me
@@ -22,7 +24,7 @@ class SdkSeat:
         self.name = me.name
 
     async def collect(self) -> None:
-        """Gather mail for as long as the connection lasts."""
+        """Collect messages until the connection ends."""
         async for message in self._me.messages():
             async with self._news:
                 self._unread.append(message)
@@ -114,7 +116,9 @@ class SdkDoor:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def join(self, name: str, *, role: str = "worker") -> SdkSeat:
-        if self._tasks is None:  # the first to be entered, so that it waits for what the connections end
+        if (
+            self._tasks is None
+        ):  # entered first, so that it exits last and waits for the tasks of the connections
             self._tasks = await self._ends.enter_async_context(asyncio.TaskGroup())
         try:
             me = await self._ends.enter_async_context(palaver.connect(name, role=role, home=self._home))

@@ -1,8 +1,10 @@
-r"""What an agent reads, read back by the letter of the design, without a line of the code that wrote it.
+r"""Parse the text that an agent reads, as documented, without using any code that writes it.
 
-One message is `<pal>[head] sender → recipient (+N others): text</pal>`; several begin with their number and
-are parted by ` | `. What stands in a body and only looks like a mark has a backslash in it; so backslashes
-are left out of what is given back.
+One message is `<pal>[head] sender → recipient (+N others): text</pal>`; several messages begin with their
+number
+and are separated by ` | `. Body text that only looks like a mark contains a backslash; backslashes are
+removed
+from the result.
 """
 
 import re
@@ -17,7 +19,7 @@ HEAD = re.compile(
 COUNT = re.compile(r"\[(\d+) new messages\] \| ")
 REST = re.compile(r" \| \(\+(\d+) more: pal recv\)$")
 TAIL = re.compile(r"(?: \| \(pal: (?:(?! \| \(pal: ).)*\))+$", re.DOTALL)
-"""Hints and tips. In a body a backslash stands before the bracket of what looks like one."""
+"""Hints and tips. In a body, similar text has a backslash before its bracket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,14 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """All that one reading gives; `rest` is how many more are said to wait."""
+    """The content of one fence; `rest` is the reported number of further messages."""
 
     lines: list[Read]
     rest: int
 
 
 def read_fence(text: str) -> Fence:
-    """Read a fence; anything that is not by the letter fails."""
+    """Parse a fence; fail on any deviation from the documented form."""
     assert text.startswith("<pal>")
     assert text.endswith("</pal>\n")
     inner = text.removeprefix("<pal>").removesuffix("</pal>\n")
@@ -57,7 +59,7 @@ def read_fence(text: str) -> Fence:
 
 
 def _read_lines(inner: str) -> list[Read]:
-    """Every head stands at the start or behind a ` | `, and everything that looks like one there is one."""
+    """Split at the heads. A head is at the start or after ` | `; any match there is a head."""
     places = [0, *(found.end() for found in re.finditer(r" \| ", inner))]
     heads = [found for found in (HEAD.match(inner, place) for place in places) if found]
     assert heads

@@ -1,4 +1,4 @@
-"""What every door does alike in rooms, by id, as `behaviours.py` has it for messages."""
+"""Behaviour that all doors share in rooms, by id, like `behaviours.py` for messages."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,6 +1,6 @@
-"""Doors to rooms: at each of them an agent asks for the same tools and is answered with the same objects.
+"""Doors to rooms: at each of them an agent calls the same tools and gets the same objects.
 
-The SDK and both kinds of MCP have the tools themselves; the command line has words for them.
+The SDK and both kinds of MCP have the tools themselves; the command line has commands for them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ PAL = str(Path(sys.executable).with_name("pal"))
 
 
 class RoomSeat(Protocol):
-    """An agent at a door."""
+    """An agent that uses a door."""
 
     name: str
 
@@ -34,14 +34,14 @@ class RoomSeat(Protocol):
 
 
 class RoomDoor(Protocol):
-    """One way into the rooms of one home."""
+    """One door to the rooms of one home."""
 
     async def join(self, name: str, harness: str = "") -> RoomSeat:
-        """Sit an agent down."""
+        """Join an agent."""
         ...
 
     async def close(self) -> None:
-        """Let everybody go who sits here."""
+        """Disconnect all agents of this door."""
         ...
 
 
@@ -60,7 +60,7 @@ class SdkRoomSeat:
 
 
 class SdkRooms:
-    """The SDK, and with it the lines of the Unix door."""
+    """The SDK, and with it the JSON lines of the Unix socket."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -75,7 +75,7 @@ class SdkRooms:
 
 
 class McpSeat:
-    """A client of the official SDK, in a task of its own: it must end in the task in which it began."""
+    """A client of the official SDK in a separate task: it must exit in the task that entered it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -108,7 +108,7 @@ class McpSeat:
 
 
 class McpRooms:
-    """`pal mcp`, the pump that a harness starts, for a client of the older generation."""
+    """`pal mcp`, the pump that a harness starts, for a client of the older protocol."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -116,7 +116,7 @@ class McpRooms:
 
     async def join(self, name: str, harness: str = "") -> McpSeat:
         words = f"--name {name}" + (f" --harness {harness}" if harness else "")
-        # Both leave what runs the tests behind: the pump sits under a shell that is the agent.
+        # The agent is a shell that does not descend from the tests, and the pump runs below it.
         script = f"pal join {words} >&2 && pal mcp; exit $?"
         parameters = StdioServerParameters(
             command="bash",
@@ -135,12 +135,12 @@ class McpRooms:
 
 
 class HttpRooms:
-    """`/mcp` for a client of the newer generation. A token says who asks; its agent sits in a shell."""
+    """`/mcp` for a client of the newer protocol. A token identifies the caller; its agent is a shell."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self.shells: list[Shell] = []
-        """Where the agents sit, in the order in which they came."""
+        """The shells of the agents, in the order of their joins."""
         self._seats: list[McpSeat] = []
 
     async def join(self, name: str, harness: str = "") -> McpSeat:

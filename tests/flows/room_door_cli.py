@@ -1,4 +1,4 @@
-"""The command line as a door to rooms: a shell for each agent, and words of `pal` for every tool."""
+"""The command line as a door to rooms: a shell for each agent, and a `pal` command for every tool."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class CliRoomSeat:
         return read(await self.lines(*words(arguments)))
 
     async def lines(self, *words: str) -> list[Answer]:
-        """Run a command of `pal` and give the objects it prints."""
+        """Run a `pal` command and return the printed objects."""
         result = await self._shell.run("pal", *words)
         if result.status not in (0, 3):
             error = json.loads(result.err)
@@ -103,7 +103,7 @@ def _sent(lines: list[Answer]) -> Answer:
 
 
 def _events(lines: list[Answer]) -> Answer:
-    """The history as the tools show it, as far as the flows look at it."""
+    """Return the history in the form of the tools, with the fields that the flows use."""
     events = [
         {
             "event_seq": line["seq"],

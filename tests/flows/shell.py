@@ -1,4 +1,4 @@
-"""A shell that stays, as an agent's does: what it runs is that agent's, or at a terminal the human's."""
+"""A persistent shell: the processes it runs belong to its agent or, at a terminal, to the human."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.limits import LIMIT_S
 
-# It leaves its parents: a person's shell is not started by the tests, or by a harness that runs them.
+# The shell leaves its parents: a person's shell is not started by the tests or by a harness that runs them.
 _AT_TERMINAL = """
 import fcntl, os, sys, termios
 if os.fork():
@@ -24,7 +24,7 @@ os.execvp("sh", ["sh"])
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command wrote and how it ended."""
+    """The output and exit status of a command."""
 
     status: int
     out: str
@@ -32,7 +32,7 @@ class Result:
 
 
 class Shell:
-    """One `sh`, given one command after the other."""
+    """One `sh` that runs one command after the other."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -42,7 +42,7 @@ class Shell:
         self._err = Path(self._files.name) / "err"
 
     async def open(self, *, at_terminal: bool = False) -> None:
-        """Start it; at a terminal it is the foreground of one that nobody else has."""
+        """Start the shell; at a terminal it is the foreground of its own terminal."""
         program = ["sh"]  # below the tests: a shell whose parents have ended may not act for others
         if at_terminal:
             self._terminal, theirs = os.openpty()
@@ -69,7 +69,7 @@ class Shell:
         return Result(int(status), self._out.read_bytes().decode(), self._err.read_bytes().decode())
 
     async def close(self) -> None:
-        """End it, and wait until it has."""
+        """End the shell and wait for its exit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""Who gets a message: every form of address, through every door."""
+"""Recipients of a message: every form of address, through every door."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ FORMS = {
 
 
 async def company(door: Door, *names: str) -> list[Seat]:
-    """Sit so many down, one after the other."""
+    """Join these agents one after the other."""
     return [await door.join(name) for name in names]
 
 
@@ -47,7 +47,7 @@ async def test_every_form_of_address_means_the_same_at_every_door(door: Door, hu
 
 
 @behaviour("direct")
-async def test_a_message_to_a_name_reaches_that_agent_and_nobody_else(door: Door) -> None:
+async def test_direct_message_reaches_only_its_recipient(door: Door) -> None:
     luna, nova, kira = await company(door, "luna", "nova", "kira")
 
     await luna.send(["@nova"], "secret")
@@ -58,7 +58,7 @@ async def test_a_message_to_a_name_reaches_that_agent_and_nobody_else(door: Door
 
 
 @behaviour("broadcast")
-async def test_a_broadcast_reaches_everybody_present_but_its_sender(door: Door) -> None:
+async def test_broadcast_reaches_all_present_agents_except_its_sender(door: Door) -> None:
     luna, nova, kira = await company(door, "luna", "nova", "kira")
 
     sent = await luna.send([], "hello all")
@@ -71,7 +71,7 @@ async def test_a_broadcast_reaches_everybody_present_but_its_sender(door: Door) 
 
 
 @behaviour("base-name")
-async def test_a_base_name_means_all_who_have_it(door: Door, human: CliSeat) -> None:
+async def test_base_name_means_every_agent_that_has_it(door: Door, human: CliSeat) -> None:
     luna, tagged, nova = await company(door, "luna", "api-luna", "nova")
     await human.pal("join", "--remote", "luna:BOXE")
 
@@ -82,7 +82,7 @@ async def test_a_base_name_means_all_who_have_it(door: Door, human: CliSeat) -> 
 
 
 @behaviour("full-name")
-async def test_a_full_name_means_one_agent(door: Door) -> None:
+async def test_full_name_means_one_agent(door: Door) -> None:
     luna, tagged, nova = await company(door, "luna", "api-luna", "nova")
 
     await nova.send(["api-luna"], "for the tagged one")
@@ -92,7 +92,7 @@ async def test_a_full_name_means_one_agent(door: Door) -> None:
 
 
 @behaviour("tag-group")
-async def test_a_tag_means_all_who_have_it_but_the_sender(door: Door) -> None:
+async def test_tag_means_every_agent_that_has_it_except_the_sender(door: Door) -> None:
     luna, nova, _ = await company(door, "api-luna", "api-nova", "kira")
 
     sent = await luna.send(["@api-"], "api people")
@@ -102,7 +102,7 @@ async def test_a_tag_means_all_who_have_it_but_the_sender(door: Door) -> None:
 
 
 @behaviour("prefix")
-async def test_the_beginning_of_one_base_name_means_it(door: Door) -> None:
+async def test_unique_prefix_of_a_base_name_means_that_base_name(door: Door) -> None:
     luna, nova = await company(door, "luna", "api-nova")
 
     sent = await luna.send(["@nov"], "hello")
@@ -112,7 +112,7 @@ async def test_the_beginning_of_one_base_name_means_it(door: Door) -> None:
 
 
 @behaviour("ambiguous-prefix")
-async def test_the_beginning_of_several_base_names_is_refused(door: Door) -> None:
+async def test_ambiguous_prefix_is_refused(door: Door) -> None:
     luna, luka, nova = await company(door, "luna", "luka", "nova")
 
     with pytest.raises(Refused) as refused:
@@ -124,7 +124,7 @@ async def test_the_beginning_of_several_base_names_is_refused(door: Door) -> Non
 
 
 @behaviour("unknown-name")
-async def test_an_unknown_name_is_refused_and_nothing_is_sent(door: Door) -> None:
+async def test_unknown_name_is_refused_and_nothing_is_sent(door: Door) -> None:
     luna, nova = await company(door, "luna", "nova")
 
     with pytest.raises(Refused) as refused:
@@ -137,7 +137,7 @@ async def test_an_unknown_name_is_refused_and_nothing_is_sent(door: Door) -> Non
 
 
 @behaviour("unknown-tag")
-async def test_a_tag_that_nobody_has_is_refused(door: Door) -> None:
+async def test_unknown_tag_is_refused(door: Door) -> None:
     (luna,) = await company(door, "luna")
 
     with pytest.raises(Refused) as refused:
@@ -147,7 +147,7 @@ async def test_a_tag_that_nobody_has_is_refused(door: Door) -> None:
 
 
 @behaviour("empty-group")
-async def test_a_group_with_nobody_in_it_is_stored_and_said(door: Door) -> None:
+async def test_empty_group_is_stored_and_reported(door: Door) -> None:
     luna, nova = await company(door, "luna", "nova")
 
     sent = await luna.send(["@observers", "@nova"], "hello")
@@ -158,7 +158,7 @@ async def test_a_group_with_nobody_in_it_is_stored_and_said(door: Door) -> None:
 
 
 @behaviour("role-group")
-async def test_a_role_means_all_who_have_it(door: Door) -> None:
+async def test_role_means_every_agent_that_has_it(door: Door) -> None:
     luna = await door.join("luna")
     watcher = await door.join("watcher", role="observer")
 
@@ -170,7 +170,7 @@ async def test_a_role_means_all_who_have_it(door: Door) -> None:
 
 
 @behaviour("everyone")
-async def test_all_means_everybody_but_the_sender(door: Door) -> None:
+async def test_all_means_every_present_agent_except_the_sender(door: Door) -> None:
     luna, nova, kira = await company(door, "luna", "nova", "kira")
 
     sent = await luna.send(["@all"], "hello")
@@ -180,7 +180,7 @@ async def test_all_means_everybody_but_the_sender(door: Door) -> None:
 
 
 @behaviour("glob")
-async def test_a_pattern_means_every_full_name_that_begins_so(door: Door) -> None:
+async def test_pattern_means_every_full_name_with_that_beginning(door: Door) -> None:
     seats = await company(door, "claude-a1", "claude-b2", "codex-7", "nova")
 
     sent = await seats[3].send(["@claude-*"], "hello")
@@ -190,7 +190,7 @@ async def test_a_pattern_means_every_full_name_that_begins_so(door: Door) -> Non
 
 
 @behaviour("self")
-async def test_only_ones_own_full_name_means_oneself(door: Door) -> None:
+async def test_only_the_own_full_name_addresses_the_sender(door: Door) -> None:
     luna, other = await company(door, "api-luna", "luna")
 
     by_full_name = await luna.send(["@api-luna"], "note to self")
@@ -204,7 +204,7 @@ async def test_only_ones_own_full_name_means_oneself(door: Door) -> None:
 
 
 @behaviour("human")
-async def test_the_person_is_reached_and_can_answer(door: Door, human: CliSeat) -> None:
+async def test_person_is_reached_and_can_reply(door: Door, human: CliSeat) -> None:
     (luna,) = await company(door, "luna")
 
     sent = await luna.send(["@human"], "may I?", intent="request")
@@ -217,7 +217,7 @@ async def test_the_person_is_reached_and_can_answer(door: Door, human: CliSeat) 
 
 
 @behaviour("remote")
-async def test_a_device_means_the_remote_one_only(door: Door, human: CliSeat) -> None:
+async def test_device_means_only_the_remote_agent(door: Door, human: CliSeat) -> None:
     luna, nova = await company(door, "luna", "nova")
     await human.pal("join", "--remote", "luna:BOXE")
 
@@ -229,7 +229,7 @@ async def test_a_device_means_the_remote_one_only(door: Door, human: CliSeat) ->
 
 
 @behaviour("underscore")
-async def test_a_sub_agent_is_not_its_parent(door: Door) -> None:
+async def test_subagent_is_not_its_parent(door: Door) -> None:
     luna, reviewer, nova = await company(door, "luna", "luna_reviewer_1", "nova")
 
     await nova.send(["@luna"], "for the parent")
@@ -240,7 +240,7 @@ async def test_a_sub_agent_is_not_its_parent(door: Door) -> None:
 
 
 @behaviour("path")
-async def test_a_path_reaches_the_agent_that_it_names(door: Door) -> None:
+async def test_path_reaches_the_agent_it_names(door: Door) -> None:
     luna, nova, reviewer = await company(door, "luna", "nova", "nova_reviewer_1")
 
     one = await luna.send(["agent/nova"], "to the agent")
@@ -253,7 +253,7 @@ async def test_a_path_reaches_the_agent_that_it_names(door: Door) -> None:
 
 
 @behaviour("dead-path")
-async def test_a_path_that_nobody_answers_to_is_a_dead_letter(door: Door) -> None:
+async def test_path_without_a_recipient_is_a_dead_letter(door: Door) -> None:
     (luna,) = await company(door, "luna")
 
     sent = await luna.send(["build/finished"], "anyone?")

@@ -1,4 +1,4 @@
-"""Every id has its one test, and every test its id."""
+"""Every id has exactly one test, and every test has an id."""
 
 import importlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ ALL = {**BEHAVIOURS, **ROOM_BEHAVIOURS}
 
 
 def shown() -> Iterator[tuple[str, str | None]]:
-    """Every test of the flows, with the behaviour it shows."""
+    """Yield every test of the flows with its behaviour."""
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         if path != Path(__file__):
             module = importlib.import_module(f"tests.flows.{path.stem}")
@@ -20,13 +20,13 @@ def shown() -> Iterator[tuple[str, str | None]]:
                     yield f"{path.name}::{name}", getattr(found, "behaviour", None)
 
 
-def test_every_test_shows_a_behaviour_that_is_listed() -> None:
+def test_every_test_covers_a_listed_behaviour() -> None:
     without = [name for name, id_ in shown() if id_ not in ALL]
 
     assert without == []
 
 
-def test_every_behaviour_is_shown_by_one_test() -> None:
+def test_every_behaviour_is_covered_by_one_test() -> None:
     ids = [id_ for _, id_ in shown()]
 
     assert sorted(filter(None, ids)) == sorted(ALL)

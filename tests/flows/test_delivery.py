@@ -1,4 +1,4 @@
-"""What becomes of a message, through every door."""
+"""The delivery of a message, through every door."""
 
 import pytest
 from tests.flows.behaviours import behaviour
@@ -10,7 +10,7 @@ async def states(sender: Seat, message: int) -> list[tuple[str, str]]:
 
 
 @behaviour("receipt-rises")
-async def test_a_receipt_rises_with_its_evidence(door: Door) -> None:
+async def test_receipt_rises_with_its_evidence(door: Door) -> None:
     luna, nova, kira = await door.join("luna"), await door.join("nova"), await door.join("kira")
 
     sent = await luna.send(["@nova", "@kira"], "hello")
@@ -25,7 +25,7 @@ async def test_a_receipt_rises_with_its_evidence(door: Door) -> None:
 
 
 @behaviour("take-once")
-async def test_what_was_taken_is_not_given_again(door: Door) -> None:
+async def test_taken_message_is_not_returned_again(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     for number in range(3):
         await luna.send(["@nova"], str(number))
@@ -39,7 +39,7 @@ async def test_what_was_taken_is_not_given_again(door: Door) -> None:
 
 
 @behaviour("peek-changes-nothing")
-async def test_looking_leaves_mail_unread(door: Door) -> None:
+async def test_peeking_leaves_messages_unread(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     sent = await luna.send(["@nova"], "hello")
 
@@ -51,7 +51,7 @@ async def test_looking_leaves_mail_unread(door: Door) -> None:
 
 
 @behaviour("store-and-forward")
-async def test_mail_waits_for_who_is_away(door: Door) -> None:
+async def test_messages_wait_for_an_agent_that_is_away(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     await nova.leave()
 
@@ -66,7 +66,7 @@ async def test_mail_waits_for_who_is_away(door: Door) -> None:
 
 
 @behaviour("priority-order")
-async def test_mail_is_taken_by_priority_and_then_in_order(door: Door) -> None:
+async def test_messages_are_taken_by_priority_and_then_in_order(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     await nova.leave()
     order = ["idle", "normal", "idle-first", "interrupt", "normal", "idle-first", "interrupt", "idle"]
@@ -88,7 +88,7 @@ async def test_mail_is_taken_by_priority_and_then_in_order(door: Door) -> None:
 
 
 @behaviour("expires")
-async def test_what_expires_is_not_given_and_its_sender_is_told(door: Door) -> None:
+async def test_expired_message_is_not_delivered_and_its_sender_is_notified(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     await nova.leave()
 
@@ -104,7 +104,7 @@ async def test_what_expires_is_not_given_and_its_sender_is_told(door: Door) -> N
 
 
 @behaviour("message-reference")
-async def test_a_message_is_found_by_every_name_it_has(door: Door) -> None:
+async def test_message_is_found_by_each_of_its_references(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     sent = await luna.send(["@nova"], "hello")
     (letter,) = await nova.take()
@@ -123,7 +123,7 @@ async def test_a_message_is_found_by_every_name_it_has(door: Door) -> None:
 
 
 @behaviour("name-taken")
-async def test_a_name_in_use_is_refused(door: Door) -> None:
+async def test_name_in_use_is_refused(door: Door) -> None:
     await door.join("luna")
 
     with pytest.raises(Refused) as refused:
@@ -133,7 +133,7 @@ async def test_a_name_in_use_is_refused(door: Door) -> None:
 
 
 @behaviour("leave")
-async def test_who_left_is_in_no_group_and_still_reached_by_name(door: Door) -> None:
+async def test_agent_that_left_is_in_no_group_but_reachable_by_name(door: Door) -> None:
     luna, nova, kira = await door.join("luna"), await door.join("api-nova"), await door.join("api-kira")
     await nova.leave()
 
@@ -149,7 +149,7 @@ async def test_who_left_is_in_no_group_and_still_reached_by_name(door: Door) -> 
 
 
 @behaviour("observer")
-async def test_an_observer_reads_and_cannot_write(door: Door) -> None:
+async def test_observer_reads_and_cannot_write(door: Door) -> None:
     luna, watcher = await door.join("luna"), await door.join("watcher", role="observer")
     sent = await luna.send(["@observers"], "look at this")
 

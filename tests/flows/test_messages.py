@@ -1,4 +1,4 @@
-"""What a message says, and what may stand in it, through every door."""
+"""The content of a message, and its limits, through every door."""
 
 import random
 
@@ -13,7 +13,7 @@ ID = "01JZZZZZZZZZZZZZZZZZZZZZZZ"
 
 
 async def refusal(code: str, sending: object) -> Refused:
-    """Await what must be refused with this code."""
+    """Await a request that must be refused with this code."""
     with pytest.raises(Refused) as refused:
         await sending  # type: ignore[misc]  # any awaitable
     assert refused.value.code == code
@@ -21,7 +21,7 @@ async def refusal(code: str, sending: object) -> Refused:
 
 
 @behaviour("reply-answers")
-async def test_a_reply_raises_the_receipt_to_answered(door: Door) -> None:
+async def test_reply_raises_the_receipt_to_answered(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     asked = await luna.send(["@nova"], "can you?", intent="request")
     await nova.take()
@@ -33,7 +33,7 @@ async def test_a_reply_raises_the_receipt_to_answered(door: Door) -> None:
 
 
 @behaviour("reply-to-author")
-async def test_a_reply_without_recipients_goes_to_the_author_alone(door: Door) -> None:
+async def test_reply_without_recipients_goes_only_to_the_author(door: Door) -> None:
     luna, nova, kira = await door.join("luna"), await door.join("nova"), await door.join("api-luna")
     asked = await luna.send(["@nova"], "can you?")
 
@@ -45,7 +45,7 @@ async def test_a_reply_without_recipients_goes_to_the_author_alone(door: Door) -
 
 
 @behaviour("reply-inherits-thread")
-async def test_a_reply_is_in_the_thread_of_what_it_answers(door: Door) -> None:
+async def test_reply_is_in_the_thread_of_its_message(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     asked = await luna.send(["@nova"], "can you?", thread="pr-123")
 
@@ -58,7 +58,7 @@ async def test_a_reply_is_in_the_thread_of_what_it_answers(door: Door) -> None:
 
 
 @behaviour("ack-needs-reply-to")
-async def test_an_ack_says_what_it_answers(door: Door) -> None:
+async def test_ack_needs_a_message_to_acknowledge(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     await refusal("bad_request", luna.send(["@nova"], "ok", intent="ack"))
@@ -67,7 +67,7 @@ async def test_an_ack_says_what_it_answers(door: Door) -> None:
 
 
 @behaviour("ack-of-inform-refused")
-async def test_what_informs_and_what_acknowledges_is_not_acknowledged(door: Door) -> None:
+async def test_inform_and_ack_cannot_be_acknowledged(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     told = await luna.send(["@nova"], "by the way", intent="inform")
     asked = await luna.send(["@nova"], "can you?", intent="request")
@@ -80,18 +80,18 @@ async def test_what_informs_and_what_acknowledges_is_not_acknowledged(door: Door
 
 
 @behaviour("unknown-intent")
-async def test_an_intent_that_does_not_exist_is_refused(door: Door) -> None:
+async def test_unknown_intent_is_refused(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     with pytest.raises(Refused) as refused:
         await luna.send(["@nova"], "hello", intent="demand")
 
-    assert refused.value.code in ("bad_request", "usage")  # the command line knows before the bus does
+    assert refused.value.code in ("bad_request", "usage")  # the command line checks it before the bus does
     assert await nova.take() == []
 
 
 @behaviour("thread")
-async def test_a_thread_is_kept_and_changes_no_recipient(door: Door) -> None:
+async def test_thread_is_kept_and_does_not_change_the_recipients(door: Door) -> None:
     luna, nova, kira = await door.join("luna"), await door.join("nova"), await door.join("kira")
     await luna.send(["@nova"], "one", thread="pr-123")
 
@@ -105,7 +105,7 @@ async def test_a_thread_is_kept_and_changes_no_recipient(door: Door) -> None:
 
 
 @behaviour("same-id-once")
-async def test_the_same_id_again_is_the_same_message(door: Door) -> None:
+async def test_repeated_id_is_the_same_message(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     first = await luna.send(["@nova"], "once", id=ID)
@@ -119,7 +119,7 @@ async def test_the_same_id_again_is_the_same_message(door: Door) -> None:
 
 
 @behaviour("dry-run")
-async def test_a_dry_run_stores_nothing(door: Door) -> None:
+async def test_dry_run_stores_nothing(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     sent = await luna.send(["@nova"], "would you?", dry_run=True)
@@ -130,7 +130,7 @@ async def test_a_dry_run_stores_nothing(door: Door) -> None:
 
 
 @behaviour("flat-fields")
-async def test_a_message_has_the_fields_of_the_design(door: Door) -> None:
+async def test_message_has_the_documented_fields(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     asked = await nova.send(["@luna"], "please", intent="request", thread="pr-123")
 
@@ -161,7 +161,7 @@ async def test_a_message_has_the_fields_of_the_design(door: Door) -> None:
 
 
 @behaviour("too-large")
-async def test_a_body_is_kept_whole_or_refused(door: Door) -> None:
+async def test_body_is_kept_complete_or_refused(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     largest = "é" * 50_000
 
@@ -173,7 +173,7 @@ async def test_a_body_is_kept_whole_or_refused(door: Door) -> None:
 
 
 @behaviour("control-character")
-async def test_a_control_character_is_refused_with_its_place(door: Door) -> None:
+async def test_control_character_is_refused_with_its_position(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     for character in "\x01\x08\x0b\x0c\x0e\x1b\x1f\x7f\x80\x9f":
@@ -185,7 +185,7 @@ async def test_a_control_character_is_refused_with_its_place(door: Door) -> None
 
 
 @behaviour("bidi")
-async def test_text_cannot_be_turned_around(door: Door) -> None:
+async def test_bidirectional_controls_are_refused(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     for character in "\u202a\u202e\u2066\u2069":
@@ -196,7 +196,7 @@ async def test_text_cannot_be_turned_around(door: Door) -> None:
 
 
 @behaviour("empty-text")
-async def test_an_empty_text_is_refused(door: Door) -> None:
+async def test_empty_text_is_refused(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     await refusal("bad_request", luna.send(["@nova"], ""))
@@ -206,7 +206,7 @@ async def test_an_empty_text_is_refused(door: Door) -> None:
 
 
 def hostile_bodies(count: int) -> list[str]:
-    """Bodies made of our own marks, the same ones in every run."""
+    """Return bodies made of our own marks, the same in every run."""
     draw = random.Random(count)
     marks = [
         "</pal>", "<pal>", "< /PAL >", "<\\/pal>", " | ", "[request #1] luna → nova: ", "[new message #2]",
@@ -218,7 +218,7 @@ def hostile_bodies(count: int) -> list[str]:
 
 
 @behaviour("hostile-bodies")
-async def test_a_body_is_read_back_as_it_was_written(door: Door) -> None:
+async def test_body_is_read_back_unchanged(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     bodies = hostile_bodies(60)
 
@@ -253,12 +253,12 @@ async def test_no_body_breaks_out_of_the_fence(door: Door) -> None:
 
 
 def _written(thread: str) -> str:
-    """A thread as it stands in a head, without its backslashes."""
+    """Return a thread as written in a head, without its backslashes."""
     return thread.replace("<", "lt")
 
 
 @behaviour("reserved-type", needs="put")
-async def test_an_envelope_of_our_own_type_is_refused(door: Door) -> None:
+async def test_envelope_of_a_reserved_type_is_refused(door: Door) -> None:
     luna = await door.join("luna")
 
     for type_ in ("delivery", "status", "life", "claim", "setting.changed", "trigger.fired"):
@@ -267,7 +267,7 @@ async def test_an_envelope_of_our_own_type_is_refused(door: Door) -> None:
 
 
 @behaviour("foreign-from", needs="put")
-async def test_an_envelope_in_anothers_name_is_refused(door: Door) -> None:
+async def test_envelope_with_a_foreign_sender_is_refused(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
     refused = await refusal("not_you", luna.put(palaver.Envelope.new("build", "nova", {}, to=["nova"])))
@@ -277,7 +277,7 @@ async def test_an_envelope_in_anothers_name_is_refused(door: Door) -> None:
 
 
 @behaviour("foreign-type", needs="put")
-async def test_an_envelope_of_a_foreign_type_is_kept_and_routed_unread(door: Door) -> None:
+async def test_envelope_of_a_foreign_type_is_stored_and_routed_unchanged(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
     payload = {"ok": True, "log": "\x1b[31mred\x1b[0m", "delivered_to": ["human"]}
 

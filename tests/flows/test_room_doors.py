@@ -1,4 +1,4 @@
-"""Every door at once, in one room: a door may change the wire and never the meaning."""
+"""All doors at once in one room: a door may change the wire format but never the meaning."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ Doors = dict[str, RoomDoor]
 
 
 async def mixed(all_rooms: Doors, place: Path) -> tuple[str, dict[str, RoomSeat]]:
-    """One agent at every door, all in one room; its name is the door's."""
+    """Join one agent per door, all in one room; each is named after its door."""
     seats = {name: await door.join(f"from_{name}") for name, door in all_rooms.items()}
     for seat in seats.values():
         joined = await seat.ask("join_path", context_path=str(place))
@@ -23,7 +23,7 @@ async def mixed(all_rooms: Doors, place: Path) -> tuple[str, dict[str, RoomSeat]
 
 
 @behaviour("mixed-turn")
-async def test_a_stick_goes_round_through_every_door(all_rooms: Doors, place: Path) -> None:
+async def test_stick_goes_round_through_every_door(all_rooms: Doors, place: Path) -> None:
     room, seats = await mixed(all_rooms, place)
     order = [seats[name] for name in ("mcp", "cli", "http", "sdk")]
     turn = await order[0].ask("wait_for_turn", room_id=room)
@@ -48,9 +48,7 @@ async def test_a_stick_goes_round_through_every_door(all_rooms: Doors, place: Pa
 
 
 @behaviour("mixed-talk")
-async def test_what_is_said_through_one_door_is_heard_through_the_others(
-    all_rooms: Doors, place: Path
-) -> None:
+async def test_message_through_one_door_is_received_through_the_others(all_rooms: Doors, place: Path) -> None:
     room, seats = await mixed(all_rooms, place)
 
     for name, seat in seats.items():
@@ -65,7 +63,7 @@ async def test_what_is_said_through_one_door_is_heard_through_the_others(
 
 
 @behaviour("mixed-self")
-async def test_a_message_to_oneself_at_one_door_is_read_at_another(all_rooms: Doors, place: Path) -> None:
+async def test_message_to_self_at_one_door_is_read_at_another(all_rooms: Doors, place: Path) -> None:
     door = all_rooms["http"]
     assert isinstance(door, HttpRooms)
     luna = await door.join("luna")

@@ -10,13 +10,13 @@ from tests.limits import LIMIT_S
 
 
 async def mail(seat: RoomSeat) -> list[str]:
-    """The texts of all that was ever for somebody, newest last."""
+    """Return the texts of all messages ever sent to an agent, newest last."""
     found = await seat.ask("inbox")
     return [message["text"] for message in sorted(found["messages"], key=lambda one: one["seq"])]
 
 
 async def say(seat: RoomSeat, room: str, body: str, *to: str, **more: str) -> int:
-    """Say something in a room and give its place."""
+    """Send a message in a room and return its seq."""
     whom = {"to_agent_id": to[0] if len(to) == 1 else list(to)} if to else {}
     sent = await seat.ask("send_message", room_id=room, body=body, **whom, **more)
     place: int = sent["event_seq"]
@@ -27,13 +27,13 @@ async def say(seat: RoomSeat, room: str, body: str, *to: str, **more: str) -> in
 
 
 @behaviour("room-message-member")
-async def test_a_message_to_a_member_is_its_mail_and_said_in_the_room(rooms: RoomDoor, place: Path) -> None:
+async def test_message_to_a_member_is_delivered_and_shown_in_the_room(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
 
     at = await say(luna, room, "the bug is in token.ts", "nova")
 
     assert (await mail(nova), await mail(kira), await mail(luna)) == (["the bug is in token.ts"], [], [])
-    # Whom it is for says who is told; everybody can read it.
+    # The recipients are notified; every member can read it.
     *_, event = (await kira.ask("get_room_events", room_id=room))["events"]
     assert (event["event_seq"], event["event_type"], event["from_agent_id"]) == (at, "message_sent", "luna")
     assert event["payload"]["body"] == "the bug is in token.ts"
@@ -41,7 +41,7 @@ async def test_a_message_to_a_member_is_its_mail_and_said_in_the_room(rooms: Roo
 
 
 @behaviour("room-message-several")
-async def test_a_message_to_several_is_mail_of_each_once(rooms: RoomDoor, place: Path) -> None:
+async def test_message_to_several_members_is_delivered_once_to_each(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
 
     await say(luna, room, "both of you", "nova", "@kira", "NOVA")
@@ -50,7 +50,7 @@ async def test_a_message_to_several_is_mail_of_each_once(rooms: RoomDoor, place:
 
 
 @behaviour("room-message-all")
-async def test_a_message_to_the_room_is_for_everybody_in_it_but_its_sender(
+async def test_message_to_the_room_reaches_all_members_except_its_sender(
     rooms: RoomDoor, place: Path
 ) -> None:
     room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
@@ -63,7 +63,7 @@ async def test_a_message_to_the_room_is_for_everybody_in_it_but_its_sender(
 
 
 @behaviour("room-message-self")
-async def test_a_message_to_oneself_is_ones_own_mail(rooms: RoomDoor, place: Path) -> None:
+async def test_message_to_self_is_delivered(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
 
     await say(luna, room, "remember", "luna")
@@ -72,7 +72,7 @@ async def test_a_message_to_oneself_is_ones_own_mail(rooms: RoomDoor, place: Pat
 
 
 @behaviour("room-message-harness")
-async def test_the_word_of_a_harness_means_the_one_member_that_runs_it(rooms: RoomDoor, place: Path) -> None:
+async def test_harness_name_means_the_only_member_that_runs_it(rooms: RoomDoor, place: Path) -> None:
     luna = await rooms.join("luna")
     nova, kira = await rooms.join("nova", "claude"), await rooms.join("kira", "claude")
     joined = await luna.ask("join_path", context_path=str(place))
@@ -87,7 +87,9 @@ async def test_the_word_of_a_harness_means_the_one_member_that_runs_it(rooms: Ro
 
 
 @behaviour("room-message-interrupt")
-async def test_an_interrupt_is_one_on_the_ledger_and_moves_no_stick(rooms: RoomDoor, place: Path) -> None:
+async def test_interrupt_is_one_in_the_ledger_and_does_not_move_the_stick(
+    rooms: RoomDoor, place: Path
+) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
 
@@ -100,7 +102,7 @@ async def test_an_interrupt_is_one_on_the_ledger_and_moves_no_stick(rooms: RoomD
 
 
 @behaviour("room-message-unknown")
-async def test_a_message_to_somebody_who_is_no_member_reaches_nobody(rooms: RoomDoor, place: Path) -> None:
+async def test_message_to_a_stranger_is_refused_and_not_delivered(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     await rooms.join("kira")
 
@@ -112,7 +114,7 @@ async def test_a_message_to_somebody_who_is_no_member_reaches_nobody(rooms: Room
 
 
 @behaviour("room-message-size")
-async def test_a_body_is_kept_whole_or_refused(rooms: RoomDoor, place: Path) -> None:
+async def test_body_is_kept_complete_or_refused(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     longest = "ö" * 2048
 
@@ -124,7 +126,7 @@ async def test_a_body_is_kept_whole_or_refused(rooms: RoomDoor, place: Path) -> 
 
 
 @behaviour("room-message-outsider")
-async def test_who_is_no_member_says_nothing(rooms: RoomDoor, place: Path) -> None:
+async def test_stranger_cannot_send_to_a_room(rooms: RoomDoor, place: Path) -> None:
     room, (luna,) = await seated(rooms, place, "luna")
     kira = await rooms.join("kira")
 
@@ -137,7 +139,7 @@ async def test_who_is_no_member_says_nothing(rooms: RoomDoor, place: Path) -> No
 
 
 @behaviour("events-history")
-async def test_the_history_is_read_page_by_page(rooms: RoomDoor, place: Path) -> None:
+async def test_history_is_read_page_by_page(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     at = [await say(luna, room, f"{number}") for number in range(3)]
 
@@ -150,7 +152,7 @@ async def test_the_history_is_read_page_by_page(rooms: RoomDoor, place: Path) ->
 
 
 @behaviour("events-wait", needs="events")
-async def test_a_wait_ends_with_the_first_match_or_empty(rooms: RoomDoor, place: Path) -> None:
+async def test_wait_ends_with_the_first_match_or_empty(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     start = (await luna.ask("get_room_state", room_id=room))["cursor_event_seq"]
 
@@ -171,7 +173,7 @@ async def test_a_wait_ends_with_the_first_match_or_empty(rooms: RoomDoor, place:
 
 
 @behaviour("events-self", needs="events")
-async def test_what_concerns_oneself_is_what_others_said_and_who_came_and_went(
+async def test_default_filter_returns_messages_to_the_agent_and_membership(
     rooms: RoomDoor, place: Path
 ) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
@@ -195,7 +197,7 @@ async def test_what_concerns_oneself_is_what_others_said_and_who_came_and_went(
 
 
 @behaviour("events-filters", needs="events")
-async def test_events_are_chosen_by_type_sender_and_target(rooms: RoomDoor, place: Path) -> None:
+async def test_events_are_filtered_by_type_sender_and_target(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
     for seat, body, to in ((luna, "l to n", "nova"), (nova, "n to l", "luna"), (luna, "l to k", "kira")):
         await say(seat, room, body, to)
@@ -213,7 +215,7 @@ async def test_events_are_chosen_by_type_sender_and_target(rooms: RoomDoor, plac
 
 
 @behaviour("events-acknowledge", needs="events")
-async def test_the_cursor_that_is_brought_back_marks_messages_as_read(rooms: RoomDoor, place: Path) -> None:
+async def test_returned_cursor_marks_messages_as_read(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     await say(luna, room, "read me", "nova")
     found = await nova.ask("wait_for_events", room_id=room, event_type="message_sent")
@@ -226,7 +228,7 @@ async def test_the_cursor_that_is_brought_back_marks_messages_as_read(rooms: Roo
 
 
 @behaviour("events-change-nothing", needs="events")
-async def test_waiting_for_events_gives_nobody_a_place_in_line(rooms: RoomDoor, place: Path) -> None:
+async def test_waiting_for_events_does_not_queue_for_the_stick(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
     start = (await luna.ask("get_room_state", room_id=room))["cursor_event_seq"]
@@ -249,7 +251,7 @@ LIMIT_MS = int(LIMIT_S * 1000)
 
 
 @behaviour("notes")
-async def test_a_note_lasts_and_is_told_of(rooms: RoomDoor, place: Path) -> None:
+async def test_note_is_stored_and_announced(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     first, second = [await luna.ask("add_note", room_id=room, body=body) for body in ("one", "two")]
 
@@ -265,7 +267,7 @@ async def test_a_note_lasts_and_is_told_of(rooms: RoomDoor, place: Path) -> None
 
 
 @behaviour("note-size")
-async def test_a_note_is_kept_whole_or_refused(rooms: RoomDoor, place: Path) -> None:
+async def test_note_is_kept_complete_or_refused(rooms: RoomDoor, place: Path) -> None:
     room, (luna,) = await seated(rooms, place, "luna")
     longest = "x" * 16_384
 
@@ -277,7 +279,7 @@ async def test_a_note_is_kept_whole_or_refused(rooms: RoomDoor, place: Path) -> 
 
 
 @behaviour("note-resolve", needs="resolve")
-async def test_a_note_that_is_resolved_is_shown_on_demand(rooms: RoomDoor, place: Path) -> None:
+async def test_resolved_note_is_shown_only_on_request(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     note = await luna.ask("add_note", room_id=room, body="done soon")
 

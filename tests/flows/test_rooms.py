@@ -14,7 +14,7 @@ HANDOFF = {"status": "half done", "next_action": "go on", "mood": ["good"]}
 
 
 async def refusal(code: str, asking: object) -> Refused:
-    """Await what must be refused with this code."""
+    """Await a request that must be refused with this code."""
     with pytest.raises(Refused) as refused:
         await asking  # type: ignore[misc]  # any awaitable
     assert refused.value.code == code
@@ -22,7 +22,7 @@ async def refusal(code: str, asking: object) -> Refused:
 
 
 async def seated(rooms: RoomDoor, place: Path, *names: str) -> tuple[str, list[RoomSeat]]:
-    """Let agents in, each into the room of the folder; give the room and them."""
+    """Join agents and let each join the room of the folder; return the room and the agents."""
     seats = [await rooms.join(name) for name in names]
     answers = [await seat.ask("join_path", context_path=str(place)) for seat in seats]
     return answers[0]["room_id"], seats
@@ -33,7 +33,7 @@ async def claim(seat: RoomSeat, room: str) -> Answer:
 
 
 def owner(room: str, turn: Answer, **more: Any) -> dict[str, Any]:
-    """What the holder of a turn says with all it asks."""
+    """Return the arguments that identify the owner of a turn."""
     return {"room_id": room, "lease_id": turn["lease_id"], "expected_turn_id": turn["turn_id"], **more}
 
 
@@ -42,7 +42,7 @@ def names_of(state: Answer) -> list[str]:
 
 
 async def until_waiting(seat: RoomSeat, room: str, name: str) -> None:
-    """Look until the room shows that somebody waits."""
+    """Poll until the room shows that the agent waits."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             state = await seat.ask("get_room_state", room_id=room)
@@ -59,7 +59,7 @@ async def types_in(seat: RoomSeat, room: str) -> list[str]:
 
 
 @behaviour("room-join")
-async def test_who_joins_a_path_is_in_its_room_with_those_already_there(rooms: RoomDoor, place: Path) -> None:
+async def test_agents_that_join_a_path_are_in_the_same_room(rooms: RoomDoor, place: Path) -> None:
     luna, nova = await rooms.join("luna"), await rooms.join("nova")
     (place / "a.txt").touch()
 
@@ -86,7 +86,7 @@ async def test_joining_again_changes_nothing(rooms: RoomDoor, place: Path) -> No
 
 
 @behaviour("room-above")
-async def test_a_path_inside_belongs_to_the_room_above_until_one_is_opened_there(
+async def test_inner_path_belongs_to_the_outer_room_until_one_is_opened_there(
     rooms: RoomDoor, place: Path
 ) -> None:
     part = place / "part"
@@ -105,14 +105,14 @@ async def test_a_path_inside_belongs_to_the_room_above_until_one_is_opened_there
 
 
 @behaviour("room-nowhere")
-async def test_the_root_has_no_room(rooms: RoomDoor) -> None:
+async def test_root_directory_has_no_room(rooms: RoomDoor) -> None:
     luna = await rooms.join("luna")
 
     await refusal("not_a_place", luna.ask("join_path", context_path="/"))
 
 
 @behaviour("room-unknown")
-async def test_what_is_asked_of_no_room_is_refused(rooms: RoomDoor) -> None:
+async def test_unknown_room_is_refused_by_every_tool(rooms: RoomDoor) -> None:
     luna = await rooms.join("luna")
 
     for tool, more in (
@@ -126,7 +126,7 @@ async def test_what_is_asked_of_no_room_is_refused(rooms: RoomDoor) -> None:
 
 
 @behaviour("room-leave")
-async def test_who_leaves_is_a_member_no_more_and_the_history_stays(rooms: RoomDoor, place: Path) -> None:
+async def test_agent_that_leaves_is_not_a_member_and_the_history_stays(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
 
     left = [await seat.ask("leave_room", room_id=room) for seat in (nova, luna)]
@@ -140,7 +140,7 @@ async def test_who_leaves_is_a_member_no_more_and_the_history_stays(rooms: RoomD
 
 
 @behaviour("room-kick")
-async def test_nobody_is_removed_who_is_there_and_nobody_removes_itself(rooms: RoomDoor, place: Path) -> None:
+async def test_present_members_and_the_caller_cannot_be_removed(rooms: RoomDoor, place: Path) -> None:
     room, (luna, _) = await seated(rooms, place, "luna", "nova")
 
     for name, code in (("luna", "cannot_kick_self"), ("zed", "unknown_target"), ("nova", "target_active")):
@@ -154,7 +154,7 @@ async def test_nobody_is_removed_who_is_there_and_nobody_removes_itself(rooms: R
 
 
 @behaviour("stick-one-owner")
-async def test_the_stick_is_given_to_one(rooms: RoomDoor, place: Path) -> None:
+async def test_stick_has_one_owner(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
 
     first, second = await claim(luna, room), await claim(nova, room)
@@ -166,7 +166,7 @@ async def test_the_stick_is_given_to_one(rooms: RoomDoor, place: Path) -> None:
 
 
 @behaviour("stick-release")
-async def test_a_release_gives_the_stick_on_with_the_whole_hand_over(rooms: RoomDoor, place: Path) -> None:
+async def test_release_passes_the_stick_on_with_the_complete_handoff(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
 
@@ -180,7 +180,7 @@ async def test_a_release_gives_the_stick_on_with_the_whole_hand_over(rooms: Room
 
 
 @behaviour("stick-pass")
-async def test_a_pass_reserves_the_stick_for_one_member(rooms: RoomDoor, place: Path) -> None:
+async def test_pass_reserves_the_stick_for_one_member(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
     turn = await claim(luna, room)
 
@@ -194,7 +194,7 @@ async def test_a_pass_reserves_the_stick_for_one_member(rooms: RoomDoor, place: 
 
 
 @behaviour("stick-wakes")
-async def test_who_waits_is_woken_by_its_turn(rooms: RoomDoor, place: Path) -> None:
+async def test_waiting_agent_is_woken_by_its_turn(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
     waiting = asyncio.create_task(nova.ask("wait_for_turn", room_id=room))
@@ -208,7 +208,7 @@ async def test_who_waits_is_woken_by_its_turn(rooms: RoomDoor, place: Path) -> N
 
 
 @behaviour("stick-order-of-refusals")
-async def test_another_turn_is_refused_before_another_lease(rooms: RoomDoor, place: Path) -> None:
+async def test_wrong_turn_is_refused_before_a_wrong_lease(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
 
@@ -225,7 +225,7 @@ async def test_another_turn_is_refused_before_another_lease(rooms: RoomDoor, pla
 
 
 @behaviour("stick-hand-over")
-async def test_a_hand_over_that_lacks_something_is_refused_by_the_field(rooms: RoomDoor, place: Path) -> None:
+async def test_incomplete_handoff_is_refused_by_its_field(rooms: RoomDoor, place: Path) -> None:
     room, (luna, _) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
 
@@ -243,7 +243,7 @@ async def test_a_hand_over_that_lacks_something_is_refused_by_the_field(rooms: R
 
 
 @behaviour("stick-heartbeat")
-async def test_a_heartbeat_renews_the_lease_and_writes_nothing(rooms: RoomDoor, place: Path) -> None:
+async def test_heartbeat_renews_the_lease_and_writes_nothing(rooms: RoomDoor, place: Path) -> None:
     room, (luna, _) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
     before = await types_in(luna, room)
@@ -256,7 +256,7 @@ async def test_a_heartbeat_renews_the_lease_and_writes_nothing(rooms: RoomDoor, 
 
 
 @behaviour("stick-takeover")
-async def test_a_holder_in_time_is_not_taken_over_from(rooms: RoomDoor, place: Path) -> None:
+async def test_takeover_from_a_present_owner_is_refused(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     turn = await claim(luna, room)
 
@@ -269,7 +269,7 @@ async def test_a_holder_in_time_is_not_taken_over_from(rooms: RoomDoor, place: P
 
 
 @behaviour("stick-members")
-async def test_who_is_no_member_has_no_turn(rooms: RoomDoor, place: Path) -> None:
+async def test_stranger_gets_no_turn(rooms: RoomDoor, place: Path) -> None:
     room, (luna,) = await seated(rooms, place, "luna")
     kira = await rooms.join("kira")
     turn = await claim(luna, room)

@@ -1,4 +1,4 @@
-"""A person at a terminal, played by tmux: keys in, what is to be seen out."""
+"""A person at a terminal, played by tmux: keys go in, the visible screen comes out."""
 
 import os
 import shlex
@@ -37,15 +37,15 @@ class Pane:
         return done.stdout
 
     def keys(self, *keys: str) -> None:
-        """Press keys by their names, or type words."""
+        """Press keys by name, or type words."""
         self._tmux("send-keys", *keys)
 
     def type(self, text: str) -> None:
-        """Type a text as it is."""
+        """Type a text literally."""
         self._tmux("send-keys", "-l", text)
 
     def paste(self, text: str) -> None:
-        """Paste a text, as a terminal does: in brackets where the program asked for them."""
+        """Paste a text like a terminal: bracketed if the program requested it."""
         self._tmux("set-buffer", "--", text)
         self._tmux("paste-buffer", "-p")
 
@@ -54,15 +54,15 @@ class Pane:
 
     @property
     def lines(self) -> list[str]:
-        """What is to be seen now, row by row."""
+        """Return the visible rows."""
         return self._tmux("capture-pane", "-p").split("\n")[:-1]
 
     def flag(self, word: str) -> str:
-        """What the terminal itself knows: `alternate_on`, `mouse_any_flag`, `cursor_y`."""
+        """Return a tmux variable of the terminal: `alternate_on`, `mouse_any_flag`, `cursor_y`."""
         return self._tmux("display", "-p", f"#{{{word}}}").strip()
 
     def until(self, *texts: str) -> list[str]:
-        """Look until all of these are to be seen; give the rows."""
+        """Poll until all of these texts are visible; return the rows."""
         lines: list[str] = []
 
         def are_shown() -> bool:
@@ -76,7 +76,7 @@ class Pane:
         return lines
 
     def until_row(self, row: int, text: str) -> None:
-        """Look until a row, counted from the end when negative, begins like this."""
+        """Poll until a row begins with this text; a negative row is counted from the end."""
         try:
             wait_until(lambda: self.lines[row].startswith(text))
         except AssertionError:
@@ -96,7 +96,7 @@ class Pane:
 
 @contextmanager
 def open_pane(home: Home, cols: int = 80, rows: int = 24) -> Iterator[Pane]:
-    """A terminal for a test; without tmux the test says loudly that it was not run."""
+    """Yield a terminal; without tmux, skip the test with a conspicuous message."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux is missing: NOBODY HAS LOOKED AT THE ATTACH SCREEN in this run")
     pane = Pane(home, cols, rows)

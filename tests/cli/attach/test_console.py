@@ -1,4 +1,4 @@
-r"""Keys mean what the screen says they mean, wherever they are cut, and a paste is never a command."""
+r"""The meaning of keys on the attach screen, however they are split; a paste is never a command."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def press(console: Console, keys: bytes) -> list[Meant]:
 
 
 def mode_of(console: Console) -> Mode:
-    """Where it is now, which the last look at it says nothing about."""
+    """Return the mode. A call, so that the type checker does not assume an earlier value."""
     return console.mode
 
 
@@ -23,13 +23,13 @@ def console() -> Console:
     return Console("luna")
 
 
-def test_enter_sends_the_line_with_the_priority_shown(console: Console) -> None:
+def test_enter_sends_the_line_with_the_shown_priority(console: Console) -> None:
     assert press(console, b"hello\r") == [Say("hello", "normal")]
     assert press(console, b"stop\t\r") == [Say("stop", "interrupt")]
     assert console.editor.text == ""
 
 
-def test_tab_goes_round_the_four_priorities_and_shift_tab_back(console: Console) -> None:
+def test_tab_cycles_forward_through_the_priorities_and_shift_tab_back(console: Console) -> None:
     seen = []
     for _ in PRIORITIES:
         seen.append(console.priority)
@@ -41,14 +41,14 @@ def test_tab_goes_round_the_four_priorities_and_shift_tab_back(console: Console)
     assert console.priority == "idle"
 
 
-def test_an_empty_line_presses_nothing_in_the_agent(console: Console) -> None:
+def test_empty_line_is_not_sent(console: Console) -> None:
     assert press(console, b"\r") == []
     assert press(console, b"  \r") == []
     assert "nothing to send" in console.notice
 
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"])
-def test_keys_that_end_other_programs_say_how_to_leave(console: Console, key: bytes) -> None:
+def test_keys_that_end_other_programs_show_how_to_detach(console: Console, key: bytes) -> None:
     assert press(console, key) == []
     assert "Ctrl-\\ d detaches" in console.notice
     press(console, b"x")
@@ -70,14 +70,14 @@ def test_keys_that_end_other_programs_say_how_to_leave(console: Console, key: by
         (b"\x1b[A", [], Mode.INPUT),
     ],
 )
-def test_each_choice_of_the_menu_does_its_one_thing(
+def test_each_menu_choice_has_its_action(
     console: Console, key: bytes, meant: list[Meant], mode: Mode
 ) -> None:
     assert press(console, MENU + key) == meant
     assert mode_of(console) is mode
 
 
-def test_escape_by_itself_closes_the_menu_when_nothing_follows(console: Console) -> None:
+def test_lone_escape_closes_the_menu_when_nothing_follows(console: Console) -> None:
     press(console, MENU + b"\x1b")
     assert mode_of(console) is Mode.MENU
     assert console.has_half
@@ -88,7 +88,7 @@ def test_escape_by_itself_closes_the_menu_when_nothing_follows(console: Console)
     assert not console.has_half
 
 
-def test_escape_by_itself_in_the_bar_does_not_eat_the_next_key(console: Console) -> None:
+def test_lone_escape_in_the_bar_does_not_swallow_the_next_key(console: Console) -> None:
     press(console, b"a\x1b")
     list(console.settle())
     press(console, b"b")
@@ -103,7 +103,7 @@ def test_quitting_asks_once(console: Console) -> None:
 
 
 @given(st.binary(max_size=30).filter(lambda keys: MENU not in keys))
-def test_in_passthrough_every_key_goes_to_the_agent_untouched(keys: bytes) -> None:
+def test_passthrough_sends_every_key_unchanged(keys: bytes) -> None:
     console = Console("luna")
     press(console, MENU + b"p")
 
@@ -113,7 +113,7 @@ def test_in_passthrough_every_key_goes_to_the_agent_untouched(keys: bytes) -> No
     assert mode_of(console) is Mode.KEYS
 
 
-def test_keys_before_and_behind_the_end_of_passthrough_go_where_they_belong(console: Console) -> None:
+def test_keys_around_the_end_of_passthrough_go_to_the_right_receiver(console: Console) -> None:
     press(console, MENU + b"p")
 
     assert press(console, b"ls\x1chello") == [Press(b"ls"), Act.GIVE_KEYBOARD]
@@ -121,7 +121,7 @@ def test_keys_before_and_behind_the_end_of_passthrough_go_where_they_belong(cons
 
 
 @given(st.integers(0, 30))
-def test_what_is_pasted_never_ends_passthrough_wherever_it_is_cut(cut: int) -> None:
+def test_paste_never_ends_passthrough_wherever_it_is_split(cut: int) -> None:
     console = Console("luna")
     press(console, MENU + b"p")
     keys = b"\x1b[200~a\x1cb\x1b[201~c"
@@ -133,14 +133,14 @@ def test_what_is_pasted_never_ends_passthrough_wherever_it_is_cut(cut: int) -> N
     assert press(console, MENU) == [Act.GIVE_KEYBOARD]
 
 
-def test_what_is_pasted_into_the_bar_is_text(console: Console) -> None:
+def test_paste_into_the_bar_is_text(console: Console) -> None:
     assert press(console, b"\x1b[200~a\tb\x1cd\r\x1b[201~") == []
 
     assert mode_of(console) is Mode.INPUT
     assert console.editor.text == "a\tb\x1cd\n"
 
 
-def test_a_keyboard_that_another_has_is_not_taken_without_a_word(console: Console) -> None:
+def test_keyboard_of_another_viewer_is_taken_over_only_explicitly(console: Console) -> None:
     console.hear_keyboard("other")
 
     assert press(console, MENU + b"p") == []
@@ -149,7 +149,7 @@ def test_a_keyboard_that_another_has_is_not_taken_without_a_word(console: Consol
     assert press(console, MENU + b"t") == [Act.FORCE_KEYBOARD]
 
 
-def test_one_whose_keyboard_was_taken_is_back_in_the_bar(console: Console) -> None:
+def test_viewer_that_loses_the_keyboard_returns_to_the_bar(console: Console) -> None:
     press(console, MENU + b"p")
     console.hear_keyboard("own")
 
@@ -159,7 +159,7 @@ def test_one_whose_keyboard_was_taken_is_back_in_the_bar(console: Console) -> No
     assert console.notice == "another terminal took the keyboard"
 
 
-def test_a_refused_passthrough_ends_and_another_refusal_does_not(console: Console) -> None:
+def test_refused_passthrough_ends_and_another_refusal_does_not(console: Console) -> None:
     press(console, MENU + b"p")
     console.refuse("no such priority", "input")
     assert mode_of(console) is Mode.KEYS
@@ -170,7 +170,7 @@ def test_a_refused_passthrough_ends_and_another_refusal_does_not(console: Consol
     assert console.notice == "another has it"
 
 
-def test_the_scroll_back_goes_up_and_down_within_its_limit(console: Console) -> None:
+def test_scrollback_moves_up_and_down_within_its_limit(console: Console) -> None:
     console.page = 5
     press(console, b"\x1b[5~")
     assert (console.mode, console.back) == (Mode.SCROLL, 5)
@@ -185,7 +185,7 @@ def test_the_scroll_back_goes_up_and_down_within_its_limit(console: Console) -> 
     assert mode_of(console) is Mode.INPUT
 
 
-def test_help_is_read_downwards_and_left_by_any_other_key(console: Console) -> None:
+def test_help_scrolls_and_any_other_key_closes_it(console: Console) -> None:
     press(console, MENU + b"?")
     console.limit = 3
 
@@ -197,7 +197,7 @@ def test_help_is_read_downwards_and_left_by_any_other_key(console: Console) -> N
     assert console.editor.text == ""
 
 
-def test_without_room_for_a_bar_keys_go_to_the_agent_and_the_menu_is_still_there(console: Console) -> None:
+def test_without_room_for_a_bar_keys_go_to_the_agent_and_the_menu_works(console: Console) -> None:
     assert list(console.set_bare(is_bare=True)) == [Act.TAKE_KEYBOARD]
     assert list(console.set_bare(is_bare=True)) == []
 
@@ -209,7 +209,7 @@ def test_without_room_for_a_bar_keys_go_to_the_agent_and_the_menu_is_still_there
     assert press(console, MENU + b"d") == [Act.LEAVE]
 
 
-def test_with_room_again_the_bar_is_back_and_the_keyboard_given_up(console: Console) -> None:
+def test_with_room_again_the_bar_returns_and_the_keyboard_is_given_up(console: Console) -> None:
     list(console.set_bare(is_bare=True))
 
     assert list(console.set_bare(is_bare=False)) == [Act.GIVE_KEYBOARD]
@@ -217,7 +217,7 @@ def test_with_room_again_the_bar_is_back_and_the_keyboard_given_up(console: Cons
 
 
 @given(st.lists(st.binary(max_size=8), max_size=8))
-def test_no_key_whatsoever_leads_nowhere(pieces: list[bytes]) -> None:
+def test_any_keys_leave_a_way_back_to_the_input_bar(pieces: list[bytes]) -> None:
     console = Console("luna")
     for piece in pieces:
         press(console, piece)
@@ -232,7 +232,7 @@ def test_no_key_whatsoever_leads_nowhere(pieces: list[bytes]) -> None:
     assert mode_of(console) is Mode.INPUT
 
 
-def test_the_keyboard_is_the_agents_first_where_that_is_wanted() -> None:
+def test_keyboard_can_start_with_the_agent() -> None:
     console = Console("luna", keys_first=True)
 
     assert list(console.begin()) == [Act.TAKE_KEYBOARD]
@@ -245,7 +245,7 @@ def test_the_keyboard_is_the_agents_first_where_that_is_wanted() -> None:
     assert console.editor.text == "draft"
 
 
-def test_a_small_terminal_that_grows_leaves_the_keyboard_where_it_was() -> None:
+def test_growing_terminal_leaves_the_keyboard_with_the_agent() -> None:
     console = Console("luna", keys_first=True)
     list(console.begin())
 

@@ -1,4 +1,4 @@
-"""A terminal on which the differences are drawn shows what one shows on which everything is drawn."""
+"""Drawing only the differences gives the same screen as drawing everything."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ SIGNS = st.sampled_from([*"ab 9|", "é", "─", "→", "漢", "字"])
 
 @st.composite
 def rows_of_cells(draw_one: st.DrawFn, width: int) -> Row:
-    """A row as a screen can have it: wide characters with both halves."""
+    """Draw a valid row: wide characters have both halves."""
     cells: list[Char] = []
     kind = draw_one(KINDS)
     while len(cells) < width:
@@ -63,7 +63,7 @@ def shown(terminal: Terminal) -> object:
 
 
 @given(st.lists(pictures(), min_size=1, max_size=4))
-def test_drawing_what_changed_comes_to_the_same_as_drawing_all(sequence: list[Picture]) -> None:
+def test_drawing_changes_equals_drawing_everything(sequence: list[Picture]) -> None:
     terminal, whole = new_terminal(), new_terminal()
     before = None
     for picture in sequence:
@@ -77,7 +77,7 @@ def test_drawing_what_changed_comes_to_the_same_as_drawing_all(sequence: list[Pi
 
 
 @given(pictures(), st.binary(max_size=60))
-def test_whatever_a_terminal_shows_a_whole_picture_takes_its_place(picture: Picture, noise: bytes) -> None:
+def test_whole_picture_replaces_any_previous_content(picture: Picture, noise: bytes) -> None:
     terminal = new_terminal()
     terminal.feed(noise + b"\x18\x1b[r\x1b(B\x0f\x1b[4l\x1b[?6l\x1b[?5l\x1b[?1049l\x1b[?7l")
 
@@ -87,16 +87,16 @@ def test_whatever_a_terminal_shows_a_whole_picture_takes_its_place(picture: Pict
 
 
 @given(pictures())
-def test_nothing_is_drawn_for_no_change(picture: Picture) -> None:
+def test_nothing_is_drawn_without_a_change(picture: Picture) -> None:
     assert draw(picture, picture) == b""
 
 
 @given(pictures(), pictures(8, 3))
-def test_another_size_is_drawn_as_a_whole(before: Picture, after: Picture) -> None:
+def test_another_size_is_drawn_completely(before: Picture, after: Picture) -> None:
     assert draw(before, after) == draw(None, after)
 
 
-def test_one_changed_sign_costs_a_few_bytes() -> None:
+def test_one_changed_character_costs_a_few_bytes() -> None:
     before = Picture((text_row("hello", 80), text_row("world", 80)))
     after = Picture((text_row("hello", 80), text_row("wOrld", 80)))
 
@@ -108,7 +108,7 @@ def test_one_changed_sign_costs_a_few_bytes() -> None:
 
 
 @given(st.frozensets(st.sampled_from(KEPT_MODES)), st.frozensets(st.sampled_from(KEPT_MODES)))
-def test_modes_become_those_that_are_wanted(before: frozenset[int], after: frozenset[int]) -> None:
+def test_modes_change_to_the_requested_ones(before: frozenset[int], after: frozenset[int]) -> None:
     terminal = Terminal(COLS, ROWS)
     terminal.feed(change_modes(frozenset(), before))
 

@@ -1,4 +1,4 @@
-"""Pictures are as large as they should be, show the cursor, and can be had in ASCII."""
+"""Pictures have the requested size, show the cursor, and can be converted to ASCII."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,20 +28,20 @@ def terminal_with(data: bytes, cols: int = 20, rows: int = 6) -> Terminal:
 
 
 @given(st.text(max_size=30), st.integers(1, 20))
-def test_a_row_of_text_is_exactly_as_wide_as_it_should_be(text: str, width: int) -> None:
+def test_text_row_has_exactly_its_width(text: str, width: int) -> None:
     assert len(text_row(safe(text), width)) == width
 
 
-def test_a_wide_character_that_does_not_fit_is_left_out() -> None:
+def test_wide_character_that_does_not_fit_is_left_out() -> None:
     assert text_of(text_row("ab漢", 3)) == "ab "
 
 
-def test_a_row_is_filled_in_its_own_kind() -> None:
+def test_row_is_filled_with_its_own_attributes() -> None:
     assert text_row("a", 3, REVERSED) == (REVERSED._replace(data="a"), REVERSED, REVERSED)
 
 
 @given(st.binary(max_size=200), st.integers(1, 9), st.integers(1, 30))
-def test_a_part_of_a_screen_has_the_size_asked_for_and_the_cursor_in_it(
+def test_part_of_a_screen_has_the_requested_size_and_contains_the_cursor(
     data: bytes, height: int, width: int
 ) -> None:
     glass = terminal_with(data).glass
@@ -53,17 +53,17 @@ def test_a_part_of_a_screen_has_the_size_asked_for_and_the_cursor_in_it(
     assert cursor is None or (0 <= cursor[0] < height and 0 <= cursor[1] < width)
 
 
-def test_a_larger_screen_is_shown_around_its_cursor() -> None:
+def test_larger_screen_is_shown_around_its_cursor() -> None:
     glass = terminal_with(b"1\r\n2\r\n3\r\n4\r\n5").glass
 
     assert [text_of(row).strip() for row in screen_rows(glass, 3, 5)] == ["3", "4", "5"]
 
 
-def test_a_program_may_hide_its_cursor() -> None:
+def test_program_may_hide_its_cursor() -> None:
     assert cursor_in(terminal_with(b"\x1b[?25l").glass, 6, 20) is None
 
 
-def test_half_a_wide_character_is_a_blank() -> None:
+def test_half_of_a_wide_character_is_blank() -> None:
     glass = terminal_with("漢字\x1b[2;1H漢字\x1b[1;2Hx\x1b[1;1H".encode()).glass
 
     overwritten, cut = screen_rows(glass, 2, 3)
@@ -73,7 +73,7 @@ def test_half_a_wide_character_is_a_blank() -> None:
 
 
 @given(st.characters(exclude_categories=["Cs"]))
-def test_every_sign_has_one_in_ascii(sign: str) -> None:
+def test_every_character_has_an_ascii_replacement(sign: str) -> None:
     found = ascii_sign(sign)
 
     assert len(found) == 1
@@ -86,7 +86,7 @@ def test_letters_lines_and_arrows_stay_readable_in_ascii() -> None:
     assert "".join(map(ascii_sign, signs)) == "e>+-+|.*#?"
 
 
-def test_a_picture_in_ascii_keeps_its_columns_and_colours() -> None:
+def test_ascii_picture_keeps_its_columns_and_colours() -> None:
     picture = Picture((text_row("漢é a", 6, REVERSED),), (0, 2))
 
     shown = plain(picture)

@@ -1,4 +1,4 @@
-r"""The attach screen as a person sees it, driven in tmux: every key of it, every size, every end."""
+r"""The attach screen as a person sees it, driven in tmux: every key, every size, every ending."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ def program(name: str, *words: str) -> list[str]:
 
 @pytest.fixture
 def bus() -> Iterator[Home]:
-    """A home in which the daemon runs; agents that are left are ended with it."""
+    """Yield a home with a running daemon; remaining agents are ended with it."""
     with new_home() as home:
         home.ok("up")
         try:
@@ -48,13 +48,13 @@ def pane(bus: Home) -> Iterator[Pane]:
 
 @pytest.fixture
 def luna(pane: Pane) -> Pane:
-    """A terminal in which luna was just started: it answers every line with `got '…'`."""
+    """Return a terminal in which luna was just started: it replies `got '…'` to every line."""
     pane.run("pal", "run", "--name", "luna", "--", *program("lines"), then="; echo status $?")
     pane.until("ready", "luna | ", "normal>")
     return pane
 
 
-def test_a_line_in_the_bar_is_typed_into_the_agent(luna: Pane) -> None:
+def test_line_in_the_bar_is_typed_into_the_agent(luna: Pane) -> None:
     luna.type("hello there")
     luna.until_row(-1, "normal> hello there")
     luna.keys("Enter")
@@ -67,7 +67,7 @@ def test_a_line_in_the_bar_is_typed_into_the_agent(luna: Pane) -> None:
     ] == ["hello there"]
 
 
-def test_a_line_of_another_priority_goes_through_the_queue_without_a_head(luna: Pane) -> None:
+def test_line_of_another_priority_is_queued_without_a_head(luna: Pane) -> None:
     luna.keys("Tab", "Tab", "Tab")
     luna.until_row(-1, "idle>")
     luna.type("when you have time")
@@ -79,7 +79,7 @@ def test_a_line_of_another_priority_goes_through_the_queue_without_a_head(luna: 
     assert (event["from"], event["payload"]["priority"]) == ("human", "idle")
 
 
-def test_passthrough_gives_every_key_to_the_agent_and_ctrl_backslash_ends_it(bus: Home, pane: Pane) -> None:
+def test_passthrough_sends_every_key_until_ctrl_backslash(bus: Home, pane: Pane) -> None:
     record = bus.path.parent / "keys"
     pane.run("pal", "run", "--name", "luna", "--", *program("keys", str(record), "paste"))
     pane.until("ready", "normal>")
@@ -108,7 +108,7 @@ def test_passthrough_mirrors_the_modes_of_the_program_while_it_lasts(pane: Pane)
     assert (pane.flag("mouse_any_flag"), pane.flag("keypad_cursor_flag")) == ("0", "0")
 
     pane.keys(MENU, "p")
-    pane.until("passthrough, queue paused")  # the menu has the first of these words too
+    pane.until("passthrough, queue paused")  # the menu also contains the word `passthrough`
     wait_until(lambda: (pane.flag("mouse_any_flag"), pane.flag("mouse_sgr_flag")) == ("1", "1"))
     wait_until(lambda: pane.flag("keypad_cursor_flag") == "1")
     pane.keys(MENU)
@@ -117,7 +117,7 @@ def test_passthrough_mirrors_the_modes_of_the_program_while_it_lasts(pane: Pane)
     wait_until(lambda: (pane.flag("mouse_any_flag"), pane.flag("keypad_cursor_flag")) == ("0", "0"))
 
 
-def test_the_agent_has_two_rows_less_at_every_size(bus: Home, pane: Pane) -> None:
+def test_agent_has_two_rows_less_at_every_size(bus: Home, pane: Pane) -> None:
     pane.run("pal", "run", "--name", "luna", "--", *program("size"))
     pane.until("size 80x22", "normal>")
 
@@ -128,7 +128,7 @@ def test_the_agent_has_two_rows_less_at_every_size(bus: Home, pane: Pane) -> Non
         pane.until_row(-1, "normal>")
 
 
-def test_a_terminal_too_small_for_a_bar_is_the_agents_own(luna: Pane) -> None:
+def test_terminal_too_small_for_a_bar_belongs_to_the_agent(luna: Pane) -> None:
     luna.resize(40, 4)
     wait_until(lambda: "normal>" not in "\n".join(luna.lines))
     luna.type("small")
@@ -144,7 +144,7 @@ def test_a_terminal_too_small_for_a_bar_is_the_agents_own(luna: Pane) -> None:
     luna.until_row(-1, "normal>")
 
 
-def test_what_has_rolled_off_is_found_by_scrolling_back_also_from_before_one_came(luna: Pane) -> None:
+def test_scrollback_includes_output_from_before_the_attach(luna: Pane) -> None:
     for number in range(14):
         luna.type(f"number {number}")
         luna.keys("Enter")
@@ -161,7 +161,7 @@ def test_what_has_rolled_off_is_found_by_scrolling_back_also_from_before_one_cam
     luna.until("got 'number 13'", "| input")
 
 
-def test_detaching_leaves_the_agent_running_and_the_terminal_as_it_was(luna: Pane) -> None:
+def test_detaching_leaves_the_agent_running_and_restores_the_terminal(luna: Pane) -> None:
     luna.keys(MENU, "d")
 
     luna.until("detached from luna; 'pal attach luna' comes back", "status 0", "$")
@@ -171,7 +171,7 @@ def test_detaching_leaves_the_agent_running_and_the_terminal_as_it_was(luna: Pan
     assert luna.home.ok("status", "luna", "--json").json["present"] is True
 
 
-def test_quitting_asks_once_and_ends_with_the_agents_own_status(luna: Pane) -> None:
+def test_quitting_asks_once_and_exits_with_the_status_of_the_agent(luna: Pane) -> None:
     luna.keys(MENU, "q")
     luna.until_row(-1, "quit luna?")
     luna.keys("n")
@@ -183,7 +183,7 @@ def test_quitting_asks_once_and_ends_with_the_agents_own_status(luna: Pane) -> N
     luna.until("luna has ended: exited with 7", "status 7", "ready")
 
 
-def test_a_polite_stop_is_sent_when_the_person_says_yes(pane: Pane) -> None:
+def test_confirmed_quit_ends_the_agent_politely(pane: Pane) -> None:
     pane.run("pal", "run", "--name", "luna", "--", "sleep", "600", then="; echo status $?")
     pane.until("luna | ", "normal>")
 
@@ -196,7 +196,7 @@ def test_a_polite_stop_is_sent_when_the_person_says_yes(pane: Pane) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_with_the_terminal_as_it_was(luna: Pane, number: int) -> None:
+def test_signal_restores_the_terminal(luna: Pane, number: int) -> None:
     (pid,) = clients_of(luna)
 
     os.kill(pid, number)
@@ -208,7 +208,7 @@ def test_a_signal_ends_it_with_the_terminal_as_it_was(luna: Pane, number: int) -
     assert luna.home.ok("status", "luna", "--json").json["present"] is True
 
 
-def test_the_status_line_says_when_the_bus_is_away_and_when_it_is_back(luna: Pane) -> None:
+def test_status_line_shows_when_the_bus_is_away_and_back(luna: Pane) -> None:
     luna.home.ok("down")
     luna.until("bus away")
     luna.type("without a bus")
@@ -221,7 +221,7 @@ def test_the_status_line_says_when_the_bus_is_away_and_when_it_is_back(luna: Pan
     luna.until("queue 0")
 
 
-def test_a_holder_that_becomes_its_newer_version_keeps_the_screen(luna: Pane) -> None:
+def test_upgraded_holder_keeps_the_screen(luna: Pane) -> None:
     (holder,) = holders_of(luna.home.path)
 
     os.kill(holder, signal.SIGUSR2)
@@ -233,7 +233,7 @@ def test_a_holder_that_becomes_its_newer_version_keeps_the_screen(luna: Pane) ->
     luna.until_row(-1, "normal>")
 
 
-def test_what_is_refused_is_said_in_the_status_line_and_the_line_is_given_back(luna: Pane) -> None:
+def test_refusal_is_shown_and_the_line_is_restored(luna: Pane) -> None:
     luna.keys("Tab")
     luna.home.ok("down")
     luna.until("bus away")
@@ -245,7 +245,7 @@ def test_what_is_refused_is_said_in_the_status_line_and_the_line_is_given_back(l
     luna.until_row(-1, "interrupt> urgent")
 
 
-def test_a_new_size_while_scrolled_back_is_drawn_whole(luna: Pane) -> None:
+def test_new_size_while_scrolled_back_is_drawn_completely(luna: Pane) -> None:
     luna.keys("PPage")
     luna.until("scroll back")
 
@@ -273,7 +273,7 @@ sys.exit(attach.attach(os.environ["PALAVER_HOME"], "luna", os.environ))
 """
 
 
-def test_a_mistake_of_its_own_leaves_the_terminal_as_it_was(luna: Pane) -> None:
+def test_crash_of_the_screen_restores_the_terminal(luna: Pane) -> None:
     luna.keys(MENU, "d")
     luna.until("detached")
     luna.run(sys.executable, "-I", "-c", CRASHING, then="; echo status $?")
@@ -293,7 +293,7 @@ def test_without_a_utf_8_locale_the_screen_is_in_ascii(pane: Pane) -> None:
     pane.until("+-+ e > end", "luna has ended")
 
 
-def test_nobody_attaches_without_a_terminal(luna: Pane) -> None:
+def test_attaching_without_a_terminal_is_refused(luna: Pane) -> None:
     luna.keys(MENU, "d")
     luna.until("detached")
 
@@ -302,7 +302,7 @@ def test_nobody_attaches_without_a_terminal(luna: Pane) -> None:
     luna.until("pal: attaching needs a terminal; 'pal peek'")
 
 
-def test_the_plain_terminal_is_the_agents_own(luna: Pane) -> None:
+def test_plain_attach_gives_the_terminal_to_the_agent(luna: Pane) -> None:
     luna.keys(MENU, "d")
     luna.until("detached")
     luna.run("pal", "attach", "luna", "--plain", then="; echo status $?")
@@ -318,7 +318,7 @@ def test_the_plain_terminal_is_the_agents_own(luna: Pane) -> None:
 
 
 def clients_of(pane: Pane) -> list[int]:
-    """The processes that show this home's agents, found by what they were told to run."""
+    """Return the processes that show this home's agents, found by their command line."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -331,7 +331,7 @@ def clients_of(pane: Pane) -> list[int]:
     return found
 
 
-def test_a_line_in_the_bar_never_approves_a_dialog(bus: Home, pane: Pane) -> None:
+def test_line_in_the_bar_never_approves_a_dialog(bus: Home, pane: Pane) -> None:
     record = bus.path.parent / "keys"
     pane.run("pal", "run", "--name", "luna", "--", *program("dialog", str(record), "now"))
     pane.until("Proceed? [y/n]", "normal>")
@@ -352,7 +352,7 @@ input()
 """
 
 
-def test_a_password_in_the_bar_is_shown_as_dots_and_kept_nowhere(bus: Home, pane: Pane) -> None:
+def test_password_in_the_bar_is_shown_as_dots_and_stored_nowhere(bus: Home, pane: Pane) -> None:
     pane.run("pal", "run", "--name", "luna", "--", sys.executable, "-I", "-c", HIDDEN)
     pane.until("Password:", "secret input")
 
@@ -405,7 +405,7 @@ def test_raw_keys_at_a_hidden_prompt_leave_a_length_and_a_hash(bus: Home) -> Non
 
 
 def verify(kept: str, keys: bytes) -> bool:
-    """Compare keys with the hash that the log keeps of them."""
+    """Compare keys with their stored hash."""
     _, n, r, p, salt, digest = kept.split("$")
     made = hashlib.scrypt(keys, salt=base64.b64decode(salt), n=int(n), r=int(r), p=int(p), dklen=32)
     return made == base64.b64decode(digest)
@@ -438,7 +438,7 @@ while data := os.read(0, 4096):
 
 
 @pytest.mark.parametrize("harness", ["claude", "codex", "opencode"])
-def test_a_harness_starts_with_the_keyboard_in_it_and_one_key_opens_the_bar(
+def test_harness_starts_with_the_keyboard_and_one_key_opens_the_bar(
     bus: Home, pane: Pane, harness: str
 ) -> None:
     record = bus.path.parent / "keys"

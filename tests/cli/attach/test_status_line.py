@@ -1,4 +1,4 @@
-"""One line says how an agent is, at every width, and never more than fits."""
+"""The status line of an agent: it fits every width."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ BUSY = Standing(
     st.text(max_size=40),
     st.integers(1, 120),
 )
-def test_a_line_never_is_wider_than_the_terminal_and_drives_none(
+def test_line_is_never_wider_than_the_terminal_and_has_no_controls(
     standing: Standing, mode: str, notice: str, width: int
 ) -> None:
     line = status_line(standing, mode, notice, width, "a hint")
@@ -36,7 +36,7 @@ def test_a_line_never_is_wider_than_the_terminal_and_drives_none(
     assert not any(sign in line for sign in "\x1b\x9b\r\n")
 
 
-def test_a_wide_line_says_everything() -> None:
+def test_wide_line_contains_everything() -> None:
     line = status_line(BUSY, "input", "", 100, "Ctrl-\\ menu")
 
     assert line.startswith(
@@ -45,7 +45,7 @@ def test_a_wide_line_says_everything() -> None:
     assert line.endswith("Ctrl-\\ menu ")
 
 
-def test_a_narrow_line_drops_the_hint_then_the_counts_then_the_reason_then_the_queue() -> None:
+def test_narrow_line_drops_hint_then_counts_then_reason_then_queue() -> None:
     widths = (80, 52, 40, 21, 12)
 
     lines = [status_line(BUSY, "passthrough, queue paused", "", width, "Ctrl-\\ menu") for width in widths]
@@ -59,17 +59,17 @@ def test_a_narrow_line_drops_the_hint_then_the_counts_then_the_reason_then_the_q
     ]
 
 
-def test_a_notice_is_kept_before_all_else() -> None:
+def test_notice_has_precedence() -> None:
     assert status_line(BUSY, "input", "no", 80) == " luna | blocked: permission | paused | ! no"
     assert status_line(BUSY, "input", "this is not possible now", 30) == " ! this is not possible now"
     assert status_line(BUSY, "input", "this is not possible now", 10) == "! this is…"
 
 
-def test_what_is_not_known_is_not_said() -> None:
+def test_unknown_values_are_left_out() -> None:
     assert status_line(Standing("luna"), "input", "", 80) == " luna | starting | input"
 
 
-def test_an_absent_bus_and_a_keyboard_elsewhere_are_said_in_words() -> None:
+def test_missing_bus_and_taken_keyboard_are_shown() -> None:
     standing = Standing("luna", "idle", keyboard="other", is_away=True, queue={"normal": 0})
 
     assert (

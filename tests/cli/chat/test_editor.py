@@ -13,7 +13,7 @@ def _typed(*data: bytes) -> tuple[Editor, list[Pressed]]:
 
 
 @given(_TEXT, st.integers(1, 5))
-def test_a_text_typed_in_pieces_of_any_size_is_that_text(text: str, size: int) -> None:
+def test_text_typed_in_pieces_of_any_size_is_complete(text: str, size: int) -> None:
     data = text.encode()
 
     editor, pressed = _typed(*(data[at : at + size] for at in range(0, len(data), size)))
@@ -24,39 +24,39 @@ def test_a_text_typed_in_pieces_of_any_size_is_that_text(text: str, size: int) -
 
 
 @given(st.lists(st.binary(max_size=8)))
-def test_whatever_a_terminal_sends_the_cursor_stays_in_the_line(pieces: list[bytes]) -> None:
+def test_cursor_stays_in_the_line_whatever_is_typed(pieces: list[bytes]) -> None:
     editor, _ = _typed(*pieces)
 
     assert 0 <= editor.cursor <= len(editor.text)
 
 
-def test_enter_gives_the_line_and_begins_a_new_one() -> None:
+def test_enter_submits_the_line_and_starts_a_new_one() -> None:
     editor, pressed = _typed(b"hello\r")
 
     assert pressed == [Pressed(Key.SUBMIT, "hello")]
     assert editor.text == ""
 
 
-def test_a_paste_of_several_lines_submits_nothing() -> None:
+def test_paste_of_several_lines_submits_nothing() -> None:
     editor, pressed = _typed(b"\x1b[200~one\r\ntwo\x03\r", b"three\x1b[201~", b"!")
 
     assert not pressed
     assert editor.text == "one\ntwo\x03\nthree!"
 
 
-def test_half_a_key_waits_for_its_other_half() -> None:
+def test_half_key_waits_for_its_other_half() -> None:
     editor, _ = _typed(b"ac\x1b", b"[", b"Db")
 
     assert editor.text == "abc"
 
 
-def test_a_lone_escape_before_text_is_passed_over() -> None:
+def test_lone_escape_before_text_is_ignored() -> None:
     editor, _ = _typed(b"\x1b\x01x")
 
     assert editor.text == "x"
 
 
-def test_keys_move_and_cut_as_a_shell_does() -> None:
+def test_keys_move_and_delete_as_in_a_shell() -> None:
     steps = {
         b"ab\x1b[D\x7f": "b",
         b"ab\x1b[H\x1b[3~": "b",
@@ -74,7 +74,7 @@ def test_keys_move_and_cut_as_a_shell_does() -> None:
     assert texts == steps
 
 
-def test_the_lines_before_come_back_and_the_draft_is_kept() -> None:
+def test_earlier_lines_can_be_recalled_and_the_draft_is_kept() -> None:
     editor, _ = _typed(b"one\rtwo\rdra\x1b[A\x1b[A")
     first = editor.text
     list(editor.feed(b"\x1b[A\x1b[B"))
@@ -84,19 +84,19 @@ def test_the_lines_before_come_back_and_the_draft_is_kept() -> None:
     assert (first, second, editor.text) == ("one", "two", "dra")
 
 
-def test_the_same_line_twice_is_remembered_once() -> None:
+def test_repeated_line_is_remembered_once() -> None:
     editor, _ = _typed(b"one\rone\r\x1b[A\x1b[A")
 
     assert editor.text == "one"
 
 
-def test_control_c_gives_the_line_away_and_control_d_ends_only_an_empty_one() -> None:
+def test_ctrl_c_cancels_the_line_and_ctrl_d_quits_only_an_empty_one() -> None:
     _, pressed = _typed(b"draft\x03\x04\x0c")
 
     assert pressed == [Pressed(Key.CANCEL, "draft"), Pressed(Key.QUIT), Pressed(Key.REDRAW)]
 
 
-def test_a_line_that_could_not_be_sent_is_given_back_with_the_cursor_behind_it() -> None:
+def test_restored_line_has_the_cursor_at_its_end() -> None:
     editor, _ = _typed()
 
     editor.put("hello")
@@ -104,7 +104,7 @@ def test_a_line_that_could_not_be_sent_is_given_back_with_the_cursor_behind_it()
     assert (editor.text, editor.cursor) == ("hello", 5)
 
 
-def test_keys_for_whoever_has_the_line_are_told_and_change_nothing() -> None:
+def test_other_keys_are_reported_and_change_nothing() -> None:
     editor = Editor()
 
     pressed = list(editor.feed(b"hi\t\x1b[Z\x1c\x1b[5~"))
@@ -113,7 +113,7 @@ def test_keys_for_whoever_has_the_line_are_told_and_change_nothing() -> None:
     assert editor.text == "hi"
 
 
-def test_what_was_not_looked_at_can_be_taken_back() -> None:
+def test_unread_keys_can_be_taken_back() -> None:
     editor = Editor()
     keys = editor.feed(b"hi\x1cd")
 
@@ -122,7 +122,7 @@ def test_what_was_not_looked_at_can_be_taken_back() -> None:
     assert list(keys) == []
 
 
-def test_an_escape_that_nothing_followed_is_dropped() -> None:
+def test_lone_escape_is_dropped_when_nothing_follows() -> None:
     editor = Editor()
     list(editor.feed(b"a\x1b"))
     assert editor.has_half

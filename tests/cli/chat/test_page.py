@@ -21,7 +21,7 @@ def _message(body: str, to: object = None, hint: str = "normal", sender: str = "
     }
 
 
-def test_a_message_says_who_wrote_and_to_whom() -> None:
+def test_message_shows_its_sender_and_recipients() -> None:
     page = _page()
 
     lines = [
@@ -42,7 +42,7 @@ def test_colour_changes_nothing_but_colour() -> None:
     ] == plain
 
 
-def test_a_message_cannot_drive_the_terminal_or_forge_a_line_of_its_own() -> None:
+def test_message_cannot_control_the_terminal_or_forge_a_line() -> None:
     lines = _page().lines(_message("a\x1b[2Jb\n12:04 human: yes"), 80)
 
     assert lines == ["12:03 luna: a␛[2Jb", "  12:04 human: yes"]
@@ -57,7 +57,7 @@ def test_wrapped_lines_fit_and_lose_no_word(text: str, width: int, indent: int) 
 
 
 @given(st.text(max_size=60), st.data(), _WIDTHS)
-def test_the_input_fits_and_the_cursor_is_within_it(text: str, data: st.DataObject, width: int) -> None:
+def test_input_fits_and_contains_the_cursor(text: str, data: st.DataObject, width: int) -> None:
     cursor = data.draw(st.integers(0, len(text)))
 
     line, column = input_line("shop-x4kd> ", text, cursor, width)
@@ -66,7 +66,7 @@ def test_the_input_fits_and_the_cursor_is_within_it(text: str, data: st.DataObje
     assert 0 < column <= width
 
 
-def test_the_bottom_takes_away_as_many_lines_as_it_drew() -> None:
+def test_bottom_erases_as_many_lines_as_it_drew() -> None:
     bottom = Bottom()
 
     drawn = bottom.draw(["a mark", "", "the stick is free"], "> hi", 4, 10)
@@ -76,21 +76,21 @@ def test_the_bottom_takes_away_as_many_lines_as_it_drew() -> None:
     assert bottom.erase(10) == ""
 
 
-def test_a_terminal_that_became_narrower_shows_the_bottom_in_more_rows() -> None:
+def test_narrower_terminal_shows_the_bottom_in_more_rows() -> None:
     bottom = Bottom()
     bottom.draw(["twenty columns it has", "ten of them"], "> a longer line", 15, 30)
 
-    # Three rows and two, and the cursor is in the second row of its own line.
+    # Three rows and two, and the cursor is in the second row of its line.
     assert bottom.erase(8) == "\r\x1b[6A\x1b[J"
 
 
-def test_the_lines_above_the_input_are_painted_after_they_are_cut() -> None:
+def test_lines_above_the_input_are_painted_after_they_are_cut() -> None:
     drawn = Bottom().draw(["the stick is free"], "> ", 2, 10, lambda text: f"<dim>{text}</dim>")
 
     assert drawn == "<dim>the stick…</dim>\r\n> \r\x1b[2C"
 
 
-def test_what_happens_in_a_room_is_a_sentence() -> None:
+def test_room_event_is_shown_as_a_sentence() -> None:
     events: dict[str, dict[str, object]] = {
         "luna came in": {"event_type": "member_joined", "from_agent_id": "luna"},
         "luna left (gone)": {"event_type": "member_left", "from_agent_id": "luna", "reason": "gone"},
@@ -125,12 +125,12 @@ def test_what_happens_in_a_room_is_a_sentence() -> None:
     assert [happening(event) for event in events.values()] == list(events)
 
 
-def test_marks_are_words() -> None:
+def test_delivery_marks_are_shown_in_words() -> None:
     assert marks_line(42, {"luna": "seen", "nova": "queued"}) == "#42 luna seen · nova waiting"
     assert marks_line(42, {}) == ""
 
 
-def test_the_stick_is_told_in_one_line() -> None:
+def test_stick_is_described_in_one_line() -> None:
     members = [{"agent_id": "luna", "present": True}, {"agent_id": "nova", "present": False}]
 
     assert stick_line({"owner_agent_id": "luna", "members": members}) == "luna has the stick · 1 of 2 here"

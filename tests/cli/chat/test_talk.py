@@ -14,7 +14,7 @@ def _event(seq: int, kind: str = "message_sent") -> Answer:
 
 
 class _Bus:
-    """A bus with one room, whose answers a test lays out."""
+    """A bus with one room whose results the test chooses."""
 
     def __init__(self) -> None:
         self.history: list[Answer] = []
@@ -51,7 +51,7 @@ async def _opened(bus: _Bus) -> tuple[Talk, list[int]]:
     return talk, changes
 
 
-async def test_it_opens_with_what_was_said_last_and_goes_on_behind_it() -> None:
+async def test_chat_opens_with_the_last_messages_and_continues_after_them() -> None:
     bus = _Bus()
     bus.history = [_event(seq, "claim" if seq % 2 else "message_sent") for seq in range(1, 60)]
     talk = Talk(bus, "shop", changed=lambda: None)
@@ -66,7 +66,7 @@ async def test_it_opens_with_what_was_said_last_and_goes_on_behind_it() -> None:
     assert talk.room == "shop-x4kd"
 
 
-async def test_the_state_is_read_again_when_more_than_words_came() -> None:
+async def test_state_is_read_again_after_an_event_that_is_not_a_message() -> None:
     bus = _Bus()
     talk, changes = await _opened(bus)
     bus.state = {"owner": "nova"}
@@ -81,7 +81,7 @@ async def test_the_state_is_read_again_when_more_than_words_came() -> None:
     assert changes
 
 
-async def test_marks_follow_the_last_message_and_no_other() -> None:
+async def test_marks_follow_only_the_last_message() -> None:
     bus = _Bus()
     talk, _ = await _opened(bus)
     await talk.say(Said("hello", ("luna", "nova"), True))
@@ -112,7 +112,7 @@ async def test_marks_follow_the_last_message_and_no_other() -> None:
     )
 
 
-async def test_what_is_read_before_the_answer_comes_is_marked_all_the_same() -> None:
+async def test_receipt_before_the_send_result_is_marked() -> None:
     bus = _Bus()
     talk, _ = await _opened(bus)
     marked = asyncio.ensure_future(talk.mark())
@@ -123,7 +123,7 @@ async def test_what_is_read_before_the_answer_comes_is_marked_all_the_same() -> 
         await asyncio.wait_for(bus.reports.join(), LIMIT_S)
         return await asked(name, **arguments)
 
-    bus.tool = slow  # type: ignore[method-assign]  # the bus answers late
+    bus.tool = slow  # type: ignore[method-assign]  # the bus replies late
     await talk.say(Said("hello"))
     marked.cancel()
 
@@ -131,7 +131,7 @@ async def test_what_is_read_before_the_answer_comes_is_marked_all_the_same() -> 
     assert talk.last.marks == {"luna": "seen", "nova": "queued"}
 
 
-def test_a_refusal_of_a_name_says_who_is_near_or_else_who_is_here() -> None:
+def test_refused_name_suggests_a_close_one_or_lists_the_members() -> None:
     state: Answer = {"members": [{"agent_id": "luna"}, {"agent_id": "nova"}]}
 
     assert refusal_line(UnknownMember("lune", "shop"), state) == (
@@ -146,7 +146,7 @@ def test_a_refusal_of_a_name_says_who_is_near_or_else_who_is_here() -> None:
     assert "4096" in refusal_line(MessageTooLarge("the message", 5000, 4096), state).replace(",", "")
 
 
-async def test_an_unknown_name_blocks_the_send_and_leaves_the_marks_as_they_were() -> None:
+async def test_unknown_name_prevents_the_send_and_keeps_the_marks() -> None:
     bus = _Bus()
     talk, changes = await _opened(bus)
 
@@ -157,7 +157,7 @@ async def test_an_unknown_name_blocks_the_send_and_leaves_the_marks_as_they_were
     assert not changes
 
 
-async def test_the_first_to_end_ends_the_others_and_says_why() -> None:
+async def test_first_task_to_end_cancels_the_others_and_raises_its_error() -> None:
     async def fails() -> None:
         raise Disconnected("the daemon has gone")
 
@@ -169,7 +169,7 @@ async def test_the_first_to_end_ends_the_others_and_says_why() -> None:
     assert waits.cancelled()
 
 
-def test_who_is_in_the_room_stands_one_a_line() -> None:
+def test_members_are_listed_one_per_line() -> None:
     members = [
         {"agent_id": "luna", "harness": "claude", "present": True, "is_owner": True},
         {"agent_id": "nova", "present": False},

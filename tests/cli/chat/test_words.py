@@ -23,12 +23,12 @@ from palaver.cli.chat.words import Command, Said, parse_line
         ("   ", None),
     ],
 )
-def test_a_line_means(line: str, meant: object) -> None:
+def test_line_is_parsed(line: str, meant: object) -> None:
     assert parse_line(line) == meant
 
 
 @given(st.text())
-def test_any_line_can_be_read_and_what_is_said_is_never_empty(line: str) -> None:
+def test_any_line_can_be_parsed_and_its_text_is_never_empty(line: str) -> None:
     meant = parse_line(line)
 
     assert not isinstance(meant, Said) or meant.text.strip()

@@ -1,4 +1,4 @@
-"""The doctor in the client's own process, with programs that only pretend."""
+"""The doctor in the client's own process, with fake programs."""
 
 import json
 from pathlib import Path
@@ -25,13 +25,13 @@ def pretend(folder: Path, name: str, script: str) -> Path:
         ("echo 1.2.3 >&2; exit 1", ""),
     ],
 )
-def test_a_program_says_its_version(tmp_path: Path, script: str, version: str) -> None:
+def test_version_of_a_program_is_read(tmp_path: Path, script: str, version: str) -> None:
     path = pretend(tmp_path, "claude", script)
 
     assert look_at("claude", str(path), {"PATH": "/bin"}).version == version
 
 
-def test_a_program_that_cannot_be_run_is_still_found(tmp_path: Path) -> None:
+def test_program_that_cannot_run_is_still_found(tmp_path: Path) -> None:
     path = tmp_path / "claude"
     path.write_bytes(b"\0")
     path.chmod(0o755)
@@ -40,7 +40,7 @@ def test_a_program_that_cannot_be_run_is_still_found(tmp_path: Path) -> None:
     assert look_at("claude", str(path), {}).trouble
 
 
-def test_a_version_that_comes_with_a_failure_is_none(tmp_path: Path) -> None:
+def test_version_printed_with_a_failure_is_ignored(tmp_path: Path) -> None:
     path = pretend(tmp_path, "claude", "echo 1.2.3; exit 3")
 
     found = look_at("claude", str(path), {"PATH": "/bin"})
@@ -48,7 +48,7 @@ def test_a_version_that_comes_with_a_failure_is_none(tmp_path: Path) -> None:
     assert (found.version, found.trouble) == ("", "'--version' ended with status 3")
 
 
-def test_what_is_found_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pretend(tmp_path, "codex", "echo 0.0.1")
     checks: list[dict[str, object]] = [{"ok": True, "check": "home", "advice": None}]
 
@@ -61,7 +61,7 @@ def test_what_is_found_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "never tried" in one["known"]
 
 
-def test_trouble_with_the_bus_is_trouble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_problem_of_the_bus_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checks: list[dict[str, object]] = [{"ok": False, "check": "home", "advice": "mend it"}]
 
     status = doctor(Order(checks=checks), {"PATH": str(tmp_path)})
@@ -71,7 +71,7 @@ def test_trouble_with_the_bus_is_trouble(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_a_harness_that_was_asked_for_and_is_not_there_is_trouble(
+def test_missing_requested_harness_is_a_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_json: bool
 ) -> None:
     order = Order(checks=[], harnesses=("gemini",), is_json=is_json)
@@ -81,7 +81,7 @@ def test_a_harness_that_was_asked_for_and_is_not_there_is_trouble(
 
 
 @pytest.mark.parametrize("harness", PROGRAMS)
-def test_an_account_knows_no_model_but_the_scripted_one(harness: str) -> None:
+def test_account_knows_only_the_scripted_model(harness: str) -> None:
     account = account_for(harness, "http://127.0.0.1:9", "/p")
 
     texts = " ".join([*account.files.values(), *account.environment.values()])

@@ -1,4 +1,4 @@
-"""What is said of a harness, from what was tried."""
+"""Findings about a harness, from its self-test results."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def found(version: str = "1.0.0", *, now: Tried | None = None) -> Found:
     return Found(harness="claude", path="/bin/claude", version=version, tried=now)
 
 
-def test_a_version_that_was_tried_is_known() -> None:
+def test_tested_version_is_known() -> None:
     said, advice = what_works(found(), [tried(busy="it slept")])
 
     assert said == "tried on 2026-01-02: starts, tools, idle, seen, subagents, ends work, busy do not"
@@ -43,14 +43,14 @@ def test_a_version_that_was_tried_is_known() -> None:
 
 
 @pytest.mark.parametrize("known", [[], [tried("2.0.0")], [tried(harness="codex")]])
-def test_a_version_that_was_never_tried_can_be(known: list[Tried]) -> None:
+def test_untested_version_can_be_tested(known: list[Tried]) -> None:
     said, advice = what_works(found(), known)
 
     assert said.startswith("this version was never tried; ")
     assert advice == "'pal doctor --self-test --harness claude' tries it"
 
 
-def test_what_is_not_known_to_work_is_to_be_looked_at() -> None:
+def test_version_not_known_to_work_needs_attention() -> None:
     silent = Found(
         harness="claude", path="/bin/claude", version="", trouble="'--version' ended with status 3"
     )
@@ -63,7 +63,7 @@ def test_what_is_not_known_to_work_is_to_be_looked_at() -> None:
     assert found_lines(found("9.9.9", now=tried("9.9.9")), [])[0][0]
 
 
-def test_a_version_that_pal_cannot_start_is_to_be_updated() -> None:
+def test_version_that_pal_cannot_start_must_be_updated() -> None:
     old = Found(harness="opencode", path="/bin/opencode", version="1.17.0")
 
     said, advice = what_works(old, [])
@@ -72,14 +72,14 @@ def test_a_version_that_pal_cannot_start_is_to_be_updated() -> None:
     assert "opencode-ai@latest" in advice
 
 
-def test_what_fails_says_what_to_do() -> None:
+def test_failed_check_has_advice() -> None:
     lines = found_lines(found(now=tried(idle="it slept")), [tried()])
 
     assert [line for ok, line in lines if not ok] == [f"  idle: it slept\n       {ADVICE['idle']}"]
     assert len(lines) == 1 + len(CHECKS)
 
 
-def test_programs_are_told_the_same() -> None:
+def test_json_view_contains_the_same_findings() -> None:
     view = found_view(found("", now=tried(idle="it slept")), [])
 
     assert (view["version"], view["path"]) == (None, "/bin/claude")
@@ -89,7 +89,7 @@ def test_programs_are_told_the_same() -> None:
     assert checks["busy"] == {"ok": True, "said": "ok", "advice": None}
 
 
-def test_a_harness_is_well_when_everything_was_tried_and_works() -> None:
+def test_harness_is_well_when_everything_was_tested_and_works() -> None:
     assert tried().is_well
     assert tried(subagents=NONE).is_well
     assert not tried(seen="no").is_well
@@ -100,7 +100,7 @@ def test_every_check_has_advice() -> None:
     assert ADVICE.keys() == CHECKS.keys()
 
 
-def test_new_results_take_the_place_of_old_ones_and_others_stay() -> None:
+def test_new_results_replace_old_ones_of_the_same_version() -> None:
     old = [tried("1.0.0"), tried("1.0.0", "codex")]
 
     kept = with_tried(old, [tried("1.0.0", idle="no"), tried("1.1.0")])
@@ -113,7 +113,7 @@ def test_new_results_take_the_place_of_old_ones_and_others_stay() -> None:
     assert kept[0].results["idle"] == "no"
 
 
-def test_the_page_shows_what_was_tried_and_what_was_not() -> None:
+def test_page_shows_tested_and_untested_checks() -> None:
     one = Tried(harness="codex", version="1.2.3", date="2026-01-02", results={"starts": "it did not"})
 
     page = page_of([tried(subagents=NONE), one])
@@ -122,7 +122,7 @@ def test_the_page_shows_what_was_tried_and_what_was_not() -> None:
     assert "| codex | 1.2.3 | 2026-01-02 | **no** |" + " not tried |" * 6 in page
 
 
-def test_what_a_harness_does_not_have_is_no_failure() -> None:
+def test_missing_feature_of_a_harness_is_not_a_failure() -> None:
     has_none = tried(subagents=NONE)
 
     said, _ = what_works(found(), [has_none])
@@ -136,6 +136,6 @@ def test_what_a_harness_does_not_have_is_no_failure() -> None:
     assert checks["subagents"] == {"ok": True, "said": NONE, "advice": None}
 
 
-def test_the_page_in_the_documentation_is_the_one_that_the_results_make() -> None:
+def test_documentation_page_matches_the_stored_results() -> None:
     assert PAGE.read_text() == page_of(proven())
     assert {one.harness for one in proven()} == {"claude", "codex", "opencode", "gemini"}

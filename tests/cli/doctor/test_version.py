@@ -1,4 +1,4 @@
-"""Asking programs for their version leaves nothing behind: no file, and no process."""
+"""Asking programs for their version leaves no file and no process."""
 
 import os
 import select
@@ -20,7 +20,7 @@ def pretend(folder: Path, script: str) -> str:
 
 
 def is_held_by_nobody(reader: int) -> bool:
-    """Whether a line is closed by all who could write to it, at once or in a while: so they have ended."""
+    """Whether all writers have closed a pipe, now or within the limit, and therefore ended."""
     try:
         return os.read(reader, 1) == b""
     except BlockingIOError:
@@ -29,7 +29,7 @@ def is_held_by_nobody(reader: int) -> bool:
         os.close(reader)
 
 
-def test_nothing_is_written_where_the_user_keeps_things(tmp_path: Path) -> None:
+def test_nothing_is_written_to_the_folders_of_the_user(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     variables = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "TMPDIR")
@@ -46,7 +46,7 @@ def test_nothing_is_written_where_the_user_keeps_things(tmp_path: Path) -> None:
     assert not was.exists()
 
 
-def test_a_shim_that_needs_its_users_home_is_asked_once_more_there(tmp_path: Path) -> None:
+def test_shim_that_needs_the_real_home_is_run_there_once_more(tmp_path: Path) -> None:
     (tmp_path / ".tool-versions").write_text("1.2.3\n")
     program = pretend(tmp_path, 'exec cat "$HOME/.tool-versions"')
 
@@ -61,7 +61,7 @@ def test_a_shim_that_needs_its_users_home_is_asked_once_more_there(tmp_path: Pat
         ("exit 3", LIMIT_S, "'--version' ended with status 3"),
     ],
 )
-def test_what_a_program_starts_ends_with_it(
+def test_processes_started_by_a_program_end_with_it(
     tmp_path: Path, ending: str, limit_s: float, trouble: str
 ) -> None:
     line = tmp_path / "line"
@@ -75,13 +75,13 @@ def test_what_a_program_starts_ends_with_it(
     assert found.trouble == trouble
 
 
-def test_what_is_said_without_an_end_is_read_in_part(tmp_path: Path) -> None:
+def test_endless_output_is_read_in_part(tmp_path: Path) -> None:
     program = pretend(tmp_path, "echo 1.2.3; head -c 1000000 /dev/zero")
 
     assert ask_version(program, {"PATH": "/usr/bin:/bin"}, LIMIT_S) == "1.2.3"
 
 
-def test_a_program_that_hangs_is_said_to(tmp_path: Path) -> None:
+def test_hanging_program_is_reported(tmp_path: Path) -> None:
     program = pretend(tmp_path, "exec sleep 1000")
 
     with pytest.raises(NoVersionError, match="no answer"):
@@ -89,7 +89,7 @@ def test_a_program_that_hangs_is_said_to(tmp_path: Path) -> None:
 
 
 class Started(list[Running]):
-    """What was started, on which one can wait."""
+    """The started programs, with an event to wait for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Started(list[Running]):
         self.has_one.set()
 
 
-def test_whoever_is_interrupted_can_end_what_was_asked(tmp_path: Path) -> None:
+def test_interrupted_caller_can_end_the_running_program(tmp_path: Path) -> None:
     program = pretend(tmp_path, "exec sleep 1000")
     started, troubles = Started(), list[str]()
 
