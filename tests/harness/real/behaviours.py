@@ -1,10 +1,10 @@
-"""What an agent in a terminal must do, whoever it is: a real harness, or a program that stands in for one."""
+"""Checks for an agent in a terminal: a real harness, or a program that replaces one."""
 
 from tests.harness.real.harness_stage import HarnessStage, send
 
 
 def wakes_one_that_rests(stage: HarnessStage, lane: str) -> tuple[int, str]:
-    """See a message wake it, once; give its place and what it was told."""
+    """Check that a message wakes an idle agent once; return its seq and the conversation of the model."""
     stage.begin(lane=lane)
     luna = stage.friend()
 
@@ -18,7 +18,10 @@ def wakes_one_that_rests(stage: HarnessStage, lane: str) -> tuple[int, str]:
 
 
 def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
-    """See a dialog stay, and what came meanwhile arrive after it, once; till then the ledger says why."""
+    """Check that a dialog stays unchanged and later messages arrive once, after it.
+
+    Until then the ledger shows the reason for the delay.
+    """
     stage.begin_asking(lane)
     luna = stage.friend()
     stage.until(lambda: stage.state()[0] == "blocked")
@@ -34,7 +37,7 @@ def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
     assert stage.dialog() == before
     assert not stage.has_leave()
 
-    stage.give_leave()  # and what it was given for may be stopped at once, by the interrupt
+    stage.give_leave()  # The permitted call may be stopped at once by the interrupt.
 
     stage.until_seen(urgent)
     stage.until_seen(normal)
@@ -46,7 +49,7 @@ def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
 
 
 def leaves_a_draft_as_it_was(stage: HarnessStage, lane: str) -> None:
-    """See what a person has begun to write stay, and go out when the person sends it."""
+    """Check that a draft of a person stays in the composer and is sent when the person sends it."""
     stage.begin(asks=True, lane=lane)
     luna = stage.friend()
     person = stage.sit_down()

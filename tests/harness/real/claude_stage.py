@@ -1,4 +1,4 @@
-"""Claude Code: how it is started here, and what it looks like."""
+"""Claude Code: how the tests start it, and what its screen shows."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ PREFIX = "mcp__plugin_palaver_palaver__"
 
 
 class ClaudeStage(HarnessStage):
-    """One Claude Code, its model, and others who write to it."""
+    """One Claude Code, its model, and other agents that write to it."""
 
     harness = "claude"
     lanes = ("native", "terminal")
@@ -39,7 +39,7 @@ class ClaudeStage(HarnessStage):
         return tool("Write", file_path=str(path), content="x")
 
     def bus_replies(self, name: str, **given: object) -> list[Reply]:
-        """It looks a tool up before it can call it."""
+        """Return the replies that call a tool; Claude Code looks a tool up before it calls it."""
         found = tool("ToolSearch", query=f"select:{PREFIX}{name}")
         return [reply("", found, awaits=f"{PREFIX}{name}"), reply("", tool(PREFIX + name, **given))]
 
@@ -47,22 +47,22 @@ class ClaudeStage(HarnessStage):
         return f"❯ {text}"
 
     def dialog(self) -> str:
-        """What stands below the last rule: above it a picture moves by itself."""
+        """Return the text below the last rule; an animation above it changes by itself."""
         below = self.screen().rpartition("────────")[2]
         return below if "Esc to cancel" in below else ""
 
     def screen(self, name: str = "nova") -> str:
-        """What its terminal shows; the blank that does not break is one like any other."""
+        """Return the screen of its terminal, with normal blanks instead of non-breaking ones."""
         return super().screen(name).replace("\xa0", " ")
 
     def count(self, text: str, conversation: str) -> int:
-        """It puts the reason of a Stop hook to its model twice: as feedback, and as what a command said."""
+        """Count a text, ignoring the second copy of a Stop hook's reason that the model gets."""
         return super().count(text, _SAID_AGAIN.sub("", conversation))
 
 
 @contextmanager
 def claude_stage(program: Path) -> Iterator[ClaudeStage]:
-    """All of it, ended with the block: processes, terminals, files."""
+    """Open a stage; its processes, terminals and files are removed at the end of the block."""
     folder = new_folder(program)
     write_account(folder)
     with mock_model(Script()) as model:
@@ -72,6 +72,6 @@ def claude_stage(program: Path) -> Iterator[ClaudeStage]:
 
 
 def write_account(folder: Path) -> None:
-    """Have Claude Code ask nothing of whoever starts it there."""
+    """Write an account with which Claude Code asks nothing at its start."""
     for name, text in account_for("claude", "", str(folder)).files.items():
         (folder / "account" / name).write_text(text)

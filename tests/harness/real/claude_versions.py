@@ -1,4 +1,4 @@
-"""Claude Code as `npm install` picks it on an older Node: in that version plugins have no monitors."""
+"""Claude Code as `npm install` selects it on an older Node; its plugins have no monitors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,36 +14,36 @@ from palaver.cli.mock_model.server import mock_model
 
 
 class OldClaudeStage(ClaudeStage):
-    """That version, its model, and others who write to it."""
+    """The old version, its model, and other agents that write to it."""
 
     def words(self, prompt: str, *, asks: bool) -> tuple[str, ...]:
-        """Its arguments; the mode that asks has another name there."""
+        """Return its arguments; the mode that asks has another name in this version."""
         allowed = () if asks else (f"--allowedTools=Bash,{PREFIX}send",)
         return ("--permission-mode", "default", *allowed, *([prompt] if prompt else []))
 
     def is_ready(self, name: str) -> bool:
-        """Something waits that can wake it."""
+        """Return whether a process is waiting that can wake it."""
         return self.can_be_woken(name) and HarnessStage.is_ready(self, name)
 
     def rest(self) -> None:
-        """Wait until it rests, and one process waits that can wake it."""
+        """Wait until it is idle and exactly one process waits to wake it."""
         self.until(lambda: self.state()[0] == "idle" and self.can_be_woken())
         self.until(lambda: len(waiters(self)) == 1)
 
     def can_be_woken(self, name: str = NAME) -> bool:
-        """Whether what waits may say something; a moment ago there may have been no lane at all."""
+        """Return whether the native lane is open; there may be no such lane yet."""
         gates = self.home.ok("status", name, "--json").json.get("gates") or []
         return any(gate["lane"] == "native" and not gate["reason"] for gate in gates)
 
 
 def waiters(claude: HarnessStage) -> list[int]:
-    """The processes that wait to wake a session."""
+    """Return the processes that wait to wake a session."""
     return [pid for pid, line in processes_of(claude.home.path).items() if " rewake " in line]
 
 
 @contextmanager
 def old_claude_stage() -> Iterator[OldClaudeStage]:
-    """All of that version, ended with the block: processes, terminals, files."""
+    """Open a stage of the old version; processes, terminals and files are removed with the block."""
     folder = new_folder(installed("claude-old"))
     write_account(folder)
     with mock_model(Script()) as model:

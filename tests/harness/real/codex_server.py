@@ -1,4 +1,4 @@
-"""An app-server of Codex that was not started by us, and a client of it that has conversations there."""
+"""A Codex app-server that `pal` did not start, and a client with conversations on it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,13 +15,13 @@ from palaver.agents.codex.wire import Said, ThreadRead, result_as, start_turn
 
 
 class Server:
-    """A server, and somebody who talks there and never answers what it asks."""
+    """A server, and a client that never replies to its questions."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self._folder = folder
         self._news = asyncio.Event()
         self.said: list[Said] = []
-        """Every word of the server so far."""
+        """Everything that the server has sent so far."""
         self.client = CodexClient(path, self._hear, lambda error: None)
 
     def _hear(self, said: Said) -> None:
@@ -29,7 +29,7 @@ class Server:
         self._news.set()
 
     async def until(self, method: str, thread: str = "", count: int = 1) -> Said:
-        """Wait until the server has said something of a thread so often, and give the last of it."""
+        """Wait until the server has sent a method `count` times for a thread, and return the last one."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 self._news.clear()
@@ -40,7 +40,7 @@ class Server:
                 await self._news.wait()
 
     async def begin(self, **given: object) -> str:
-        """Begin a conversation in which nobody is asked, and give its id."""
+        """Begin a conversation that needs no permission, and return its id."""
         params = {"cwd": str(self._folder), "approvalPolicy": "never", "sandbox": "danger-full-access"}
         answer = await self.client.ask("thread/start", {**params, **given})
         return result_as(answer, ThreadRead).thread.id
@@ -50,7 +50,7 @@ class Server:
         await self.client.ask(*start_turn(thread, text, "test"))
 
     async def turn(self, thread: str, text: str) -> None:
-        """Have a turn, from beginning to end."""
+        """Run a whole turn."""
         before = sum(one.method == "turn/completed" for one in self._of(thread))
         await self.start(thread, text)
         await self.until("turn/completed", thread, before + 1)
@@ -59,13 +59,13 @@ class Server:
         return [one for one in self.said if one.params.get("threadId") == thread]
 
     async def answer(self, method: str, **params: object) -> bytes:
-        """Ask the server something, and give its answer as it came."""
+        """Send a request to the server and return the raw result."""
         return bytes(await self.client.ask(method, dict(params)))
 
 
 @asynccontextmanager
 async def app_server(stage: CodexStage, *words: str, path: Path | None = None) -> AsyncIterator[Server]:
-    """A server with these arguments: at a place of its own, or at the one where every plain Codex looks."""
+    """Run a server with these arguments: on its own socket, or on the default socket of Codex."""
     place = path or stage.project / "shared.sock"
     listen = f"unix://{place}" if path is None else "unix://"
     process = await asyncio.create_subprocess_exec(
@@ -79,7 +79,7 @@ async def app_server(stage: CodexStage, *words: str, path: Path | None = None) -
     server = Server(place, stage.project)
     try:
         async with asyncio.timeout(LIMIT_S):
-            while not listens(place):  # noqa: ASYNC110 - nobody tells
+            while not listens(place):  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.05)
         await server.client.open()
         yield server
@@ -95,7 +95,7 @@ async def app_server(stage: CodexStage, *words: str, path: Path | None = None) -
 
 
 async def looked(is_so: Callable[[], object]) -> None:
-    """Look until something is so, while the server is listened to."""
+    """Poll until a condition is true, while the server connection stays served."""
     async with asyncio.timeout(LIMIT_S):
-        while not await asyncio.to_thread(is_so):  # noqa: ASYNC110 - nobody tells
+        while not await asyncio.to_thread(is_so):  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A home, a scripted model, and Codex with nothing of whoever runs the tests."""
+"""A home, a scripted model, and a Codex that is independent of the user's account."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ trust_level = "trusted"
 
 
 class CodexStage(HarnessStage):
-    """One Codex, its model, and others who write to it."""
+    """One Codex, its model, and other agents that write to it."""
 
     harness = "codex"
     lanes = ("native", "terminal")
@@ -55,7 +55,7 @@ class CodexStage(HarnessStage):
         return ask_first(f"touch {path}")
 
     def bus_replies(self, name: str, **given: object) -> list[Reply]:
-        """Its tools come a moment after its start."""
+        """Return the replies that call a tool; the tools are available shortly after the start."""
         return [reply("", bus_call(name, **given), awaits=self.tools_sign)]
 
     def composer(self, text: str) -> str:
@@ -66,28 +66,28 @@ class CodexStage(HarnessStage):
         return asked + below if "Press enter to confirm" in below else ""
 
     def processes_at(self, place: Path) -> list[int]:
-        """Those whose command line names a folder, but for ourselves."""
+        """Return the processes whose command line names a folder, without our own."""
         return [pid for pid, line in processes_of(place).items() if str(place) in line]
 
 
 def shell_call(command: str, **given: object) -> ToolCall:
-    """A call of Codex's shell."""
+    """Return a call of Codex's shell."""
     return ToolCall(tool="exec_command", input={"cmd": command, **given})
 
 
 def ask_first(command: str) -> ToolCall:
-    """A call of its shell for which a person must be asked."""
+    """Return a call of its shell that needs the permission of a person."""
     return shell_call(command, sandbox_permissions="require_escalated", justification="to see")
 
 
 def bus_call(name: str, **given: object) -> ToolCall:
-    """A call of one of our tools."""
+    """Return a call of one of our tools."""
     return ToolCall(tool=name, input=given, namespace="mcp__palaver")
 
 
 @contextmanager
 def codex_stage(program: Path) -> Iterator[CodexStage]:
-    """All of it, ended with the block: processes, terminals, files."""
+    """Open a stage; its processes, terminals and files are removed at the end of the block."""
     folder = new_folder(program)
     with mock_model(Script()) as model:
         write_settings(folder, model)
@@ -99,7 +99,7 @@ def codex_stage(program: Path) -> Iterator[CodexStage]:
 
 
 def load_tools(home: HarnessHome) -> None:
-    """Have the daemon load its tools: Codex does not wait for them, and its model here needs no time."""
+    """Have the daemon load its tools first: Codex does not wait for them, and the scripted model is fast."""
     info = {"name": "test", "version": "1"}
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
@@ -113,7 +113,7 @@ def load_tools(home: HarnessHome) -> None:
 
 
 def write_settings(folder: Path, model: MockModel) -> None:
-    """Have Codex find its model."""
+    """Write the settings by which Codex finds its model."""
     path = folder / "account" / ".codex" / "config.toml"
     path.parent.mkdir()
     path.write_text(SETTINGS.format(url=model.url, folder=folder))

@@ -1,6 +1,6 @@
-"""Real harnesses against a scripted model. They take long, and need the npm registry once.
+"""Real harnesses with a scripted model. They are slow, and need the npm registry once.
 
-`make test-harness` runs them; without PALAVER_HARNESS in the environment they are not even collected.
+`make test-harness` runs them; without PALAVER_HARNESS in the environment they are not collected.
 """
 
 import os
@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to a failure what can be seen of it: once its stage is taken down nothing is."""
+    """Add a report to a failed test, because its stage is removed afterwards."""
     report = yield
     if report.failed and call.when == "call":
         for given in getattr(item, "funcargs", {}).values():
@@ -38,7 +38,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
-    """Say in the last lines what was not tested: among many skips nobody would see it."""
+    """Print last which harnesses were not tested, because a skip is easily overlooked."""
     yield
     reasons = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
     missing = sorted({f"{NOT_TESTED}{one.partition(NOT_TESTED)[2]}" for one in reasons if NOT_TESTED in one})
@@ -48,6 +48,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
 
 @pytest.fixture
 def claude() -> Iterator[ClaudeStage]:
-    """A home in which the bus runs and Claude Code can be started."""
+    """A home with a running bus in which Claude Code can be started."""
     with claude_stage(installed("claude")) as stage:
         yield stage

@@ -1,4 +1,4 @@
-"""One bus, Claude Code and Codex on it, and for each a model that answers whoever writes to it."""
+"""One bus with Claude Code and Codex, each with a model that replies to incoming messages."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +18,10 @@ CODEX = "cody"
 
 
 class Talker(Script):
-    """A model that has some things to say: the next one in answer to every message that comes."""
+    """A model with a list of texts: it sends the next one in reply to each message."""
 
     def __init__(self, pattern: str, say: Callable[[str, str], ToolCall], lines: Sequence[str]) -> None:
-        """`pattern` finds a message in a request and its place; `say` writes a text in answer to a place."""
+        """Find messages and their seq with `pattern`, and reply with the calls of `say`."""
         super().__init__()
         self._pattern = re.compile(pattern)
         self._say = say
@@ -41,7 +41,7 @@ class Talker(Script):
 
 
 class CodexTalker(Talker):
-    """The same, once it has its tools: they come a moment after its start."""
+    """A talker for Codex, which starts when the tools are available."""
 
     def take(self, request: Request) -> Reply:
         if request.is_main and '"mcp__palaver' not in request.text:
@@ -50,7 +50,7 @@ class CodexTalker(Talker):
 
 
 class Duo:
-    """Both of them, in one home."""
+    """Both harnesses in one home."""
 
     def __init__(self, claude: ClaudeStage, codex: CodexStage) -> None:
         self.claude = claude
@@ -59,28 +59,28 @@ class Duo:
 
     @property
     def scripts(self) -> list[Script]:
-        """What was asked of their models."""
+        """The requests to both models."""
         return [self.claude.script, self.codex.script]
 
     def left(self) -> list[Path]:
-        """Every file and socket of an agent that is there."""
+        """Return all remaining files and sockets of agents."""
         return [path for path in self.claude.left() if path in self.codex.left()]
 
 
 def claude_says(text: str, place: str) -> ToolCall:
-    """Claude Code writes from its shell."""
+    """Return a call by which Claude Code sends a message from its shell."""
     how = f"--reply-to {place}" if place else "--intent request"
     return tool("Bash", command=f"pal send @{CODEX} {how} -- '{text}'", description="write")
 
 
 def codex_says(text: str, place: str) -> ToolCall:
-    """Codex writes with a tool: its sandbox lets its shell reach nothing."""
+    """Return a call by which Codex sends a message with a tool; its sandboxed shell cannot reach the bus."""
     return bus_call("send", text=text, to=f"@{CLAUDE}", reply_to=place)
 
 
 @contextmanager
 def duo(claude: Path, codex: Path, claude_lines: Sequence[str], codex_lines: Sequence[str]) -> Iterator[Duo]:
-    """All of it, ended with the block: processes, terminals, files."""
+    """Open both stages; processes, terminals and files are removed at the end of the block."""
     folder = new_folder(claude, codex)
     write_account(folder)
     asked = Talker(rf"#(\d+)[^\]]*\] {CODEX} → {CLAUDE}: ", claude_says, claude_lines)

@@ -1,4 +1,4 @@
-"""Gemini CLI: how it is started here, and what it looks like."""
+"""Gemini CLI: how the tests start it, and what its screen shows."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _FRAME = re.compile(r"^╭.*?^╰[^\n]*", re.MULTILINE | re.DOTALL)
 
 
 class GeminiStage(HarnessStage):
-    """One Gemini CLI, its model, and others who write to it."""
+    """One Gemini CLI, its model, and other agents that write to it."""
 
     harness = "gemini"
     lanes = ("hook", "terminal")
@@ -45,7 +45,7 @@ class GeminiStage(HarnessStage):
         return f"> {text}"
 
     def dialog(self) -> str:
-        """The frame at the left edge in which it asks."""
+        """Return the frame at the left edge that contains the question."""
         return next((one for one in _FRAME.findall(self.screen()) if self.question in one), "")
 
     def is_ready(self, name: str) -> bool:
@@ -53,13 +53,13 @@ class GeminiStage(HarnessStage):
 
     @property
     def settings(self) -> Path:
-        """The user's own settings."""
+        """The settings file of the user."""
         return self.account / ".gemini" / "settings.json"
 
 
 @contextmanager
 def gemini_stage(program: Path) -> Iterator[GeminiStage]:
-    """All of it, ended with the block: processes, terminals, files."""
+    """Open a stage; its processes, terminals and files are removed at the end of the block."""
     folder = new_folder(program)
     with mock_model(Script()) as model:
         for name, text in account_for("gemini", model.url, str(folder)).files.items():

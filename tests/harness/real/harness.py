@@ -1,4 +1,4 @@
-"""What each harness must say of itself, so that all of them can be put through the same tests."""
+"""The properties that each harness must define to run the common tests."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,46 +9,46 @@ from palaver.cli.mock_model.script import Reply, ToolCall
 
 
 class Harness(ABC):
-    """How one harness is started, what its model can call, and what its terminal looks like."""
+    """How one harness is started, what its model can call, and what its terminal shows."""
 
     harness: ClassVar[str]
     lanes: ClassVar[tuple[str, ...]]
-    """The ways in that it has, the best one first."""
+    """Its lanes, the best one first."""
     grades: ClassVar[Mapping[str, str]] = {"native": "context", "hook": "context", "terminal": "handed"}
-    """What each of them proves."""
+    """The evidence grade of each lane."""
     resume: ClassVar[tuple[str, ...]]
-    """How its last conversation goes on."""
+    """Arguments that resume its last conversation."""
     sign: ClassVar[bytes]
-    """What its terminal shows once it is drawn."""
+    """Text that its terminal shows after it has started."""
     question: ClassVar[str]
-    """What its terminal shows while it asks for leave."""
+    """Text that its terminal shows while it requests permission."""
     tools_sign: ClassVar[str]
-    """What stands in a request that offers our tools."""
+    """Text in a model request that offers our tools."""
     own_files: ClassVar[tuple[str, ...]]
-    """The user's own settings, in which nothing is written."""
+    """The settings files of the user, which must stay unchanged."""
     leaves: ClassVar[tuple[str, ...]] = ()
-    """What it leaves in the folder for temporary files when it is killed, with or without us."""
+    """Prefixes of temporary files that it leaves when it is killed, with or without `pal`."""
 
     @abstractmethod
     def words(self, prompt: str, *, asks: bool) -> tuple[str, ...]:
-        """Its arguments: what it is to do first, and whether it asks for leave."""
+        """Return its arguments for a first prompt, with or without permission requests."""
 
     @abstractmethod
     def shell(self, command: str) -> ToolCall:
-        """A call of its shell."""
+        """Return a call of its shell."""
 
     @abstractmethod
     def asking_to_make(self, path: Path) -> ToolCall:
-        """A call for which a person is asked, and by which a file is made."""
+        """Return a call that creates a file and needs permission."""
 
     @abstractmethod
     def bus_replies(self, name: str, **given: object) -> list[Reply]:
-        """What its model says to call one of our tools."""
+        """Return the model replies that call one of our tools."""
 
     @abstractmethod
     def composer(self, text: str) -> str:
-        """How its terminal shows a text that a person has begun."""
+        """Return how its terminal shows a draft."""
 
     @abstractmethod
     def dialog(self) -> str:
-        """The dialog on its screen, all of it and nothing else; empty while it is not whole."""
+        """Return the complete dialog on its screen and nothing else; empty while it is incomplete."""

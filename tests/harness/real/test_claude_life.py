@@ -1,4 +1,4 @@
-"""The life of a Claude Code session: it stays the same agent, whatever becomes of its conversation."""
+"""The life of a Claude Code session: it stays the same agent when its conversation changes."""
 
 import json
 import os
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.harness
 
 
 def write(claude: ClaudeStage, person: Person, text: str) -> None:
-    """Have a person put something to it, once it stands in the composer."""
+    """Have a person type a text, and send it when the composer shows it."""
     person.press(text.encode())
     claude.until(lambda: claude.composer(text) in claude.screen())
     person.press(b"\r")
 
 
 def first_words(claude: ClaudeStage) -> None:
-    """Start it with a prompt, and wait until that is answered and written down: what is not cannot go on."""
+    """Start it with a prompt, and wait until the reply is stored: otherwise it cannot be resumed."""
     claude.begin("first words")
     claude.until(lambda: "● done" in claude.screen())
     claude.until_idle()
@@ -33,31 +33,31 @@ def first_words(claude: ClaudeStage) -> None:
 
 
 def lives(claude: ClaudeStage, name: str = "nova") -> list[str]:
-    """The moments of its life so far."""
+    """Return the life events of the agent so far."""
     found = claude.home.ok("events", "--type", "life", "--from", name, "--json").lines
     return [event["payload"]["action"] for event in found]
 
 
 def session(claude: ClaudeStage, name: str = "nova") -> str:
-    """The conversation that the bus believes it is in."""
+    """Return the session id that the bus has stored for it."""
     found = claude.home.ok("events", "--type", "life", "--from", name, "--json").lines
     agents = [event["payload"]["agent"] for event in found if event["payload"]["action"] == "session"]
     return str(agents[-1]["session"]) if agents else ""
 
 
 def transcript(claude: ClaudeStage, name: str = "nova") -> str:
-    """What `pal transcript` shows of it."""
+    """Return its transcript from `pal transcript`."""
     return claude.home.ok("transcript", name, "--json").out
 
 
 def is_told_once(claude: ClaudeStage, text: str) -> bool:
-    """Whether the model was told something, and in no request twice."""
+    """Return whether the model got a text, and in no request twice."""
     counts = [one.conversation.count(text) for one in claude.script.main]
     return max(counts) == 1
 
 
 def end(claude: ClaudeStage) -> None:
-    """End its session, as a person would from elsewhere."""
+    """End its session as a person does from elsewhere."""
     assert run_as_person(claude.home, "stop", "nova").status == 0
     claude.until(lambda: claude.state()[0] in ("exited", ""))
 
@@ -73,13 +73,13 @@ def wakes(claude: ClaudeStage) -> list[int]:
     return monitors(claude, "rewake")
 
 
-def test_a_first_session_starts_and_is_not_resumed(claude: ClaudeStage) -> None:
+def test_first_session_is_started_and_not_resumed(claude: ClaudeStage) -> None:
     first_words(claude)
 
     assert sorted(lives(claude)) == ["ready", "session", "started"]
 
 
-def test_behind_clear_it_is_the_same_agent_in_another_conversation(claude: ClaudeStage) -> None:
+def test_clear_keeps_the_agent_in_a_new_conversation(claude: ClaudeStage) -> None:
     first_words(claude)
     luna = claude.friend()
     before = session(claude)
@@ -102,7 +102,7 @@ def test_behind_clear_it_is_the_same_agent_in_another_conversation(claude: Claud
     assert "first words" not in transcript(claude)
 
 
-def test_while_it_makes_its_context_shorter_mail_waits_and_then_comes_once(claude: ClaudeStage) -> None:
+def test_messages_wait_during_a_compaction_and_then_come_once(claude: ClaudeStage) -> None:
     first_words(claude)
     luna = claude.friend()
     claude.script.add(reply("what it was about", gate="compacting"))
@@ -122,7 +122,7 @@ def test_while_it_makes_its_context_shorter_mail_waits_and_then_comes_once(claud
     assert sorted(lives(claude)) == ["ready", "session", "started"]
 
 
-def test_when_its_context_is_shorter_it_rests(claude: ClaudeStage) -> None:
+def test_agent_is_idle_after_a_compaction(claude: ClaudeStage) -> None:
     first_words(claude)
     claude.script.add(reply("what it was about", gate="compacting"))
     write(claude, claude.sit_down(), "/compact")
@@ -136,9 +136,7 @@ def test_when_its_context_is_shorter_it_rests(claude: ClaudeStage) -> None:
 
 
 @pytest.mark.parametrize("how", ["--resume ID", "--continue --fork-session", "pal resume"])
-def test_a_conversation_that_goes_on_is_the_same_agent_with_the_mail_that_waited(
-    claude: ClaudeStage, how: str
-) -> None:
+def test_resumed_conversation_is_the_same_agent_with_its_messages(claude: ClaudeStage, how: str) -> None:
     first_words(claude)
     luna = claude.friend()
     before = session(claude)
@@ -163,7 +161,7 @@ def test_a_conversation_that_goes_on_is_the_same_agent_with_the_mail_that_waited
         claude.until(lambda: session(claude) != before)
 
 
-def test_a_conversation_that_is_chosen_from_its_own_list_keeps_the_agent(claude: ClaudeStage) -> None:
+def test_conversation_chosen_in_the_session_keeps_the_agent(claude: ClaudeStage) -> None:
     first_words(claude)
     luna = claude.friend()
     first = session(claude)
@@ -191,7 +189,7 @@ def test_a_conversation_that_is_chosen_from_its_own_list_keeps_the_agent(claude:
     assert [one["name"] for one in claude.home.ok("list", "--json").lines] == ["luna", "nova"]
 
 
-def test_who_chooses_from_the_list_at_its_start_is_the_agent_again(claude: ClaudeStage) -> None:
+def test_conversation_chosen_at_the_start_is_the_same_agent(claude: ClaudeStage) -> None:
     first_words(claude)
     luna = claude.friend()
     before = session(claude)
@@ -214,10 +212,10 @@ def test_who_chooses_from_the_list_at_its_start_is_the_agent_again(claude: Claud
     assert session(claude) == before
 
 
-# Where no holder sees the screen
+# Sessions whose screen no holder sees
 
 
-def test_a_turn_that_its_user_stopped_is_over_and_a_message_wakes_it(claude: ClaudeStage) -> None:
+def test_turn_stopped_by_its_user_ends_and_a_message_wakes_it(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     luna = claude.friend()
     claude.script.add(reply("thinking", gate="busy"))
@@ -233,7 +231,7 @@ def test_a_turn_that_its_user_stopped_is_over_and_a_message_wakes_it(claude: Cla
     assert is_told_once(claude, "what about this?")
 
 
-def test_a_dialog_that_its_user_denied_is_closed(claude: ClaudeStage) -> None:
+def test_dialog_denied_by_its_user_is_closed(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     claude.script.add(reply("I need a file", claude.asking_to_make(claude.project / "made.txt")))
     session.write("make")
@@ -247,7 +245,7 @@ def test_a_dialog_that_its_user_denied_is_closed(claude: ClaudeStage) -> None:
     assert not (claude.project / "made.txt").exists()
 
 
-def test_a_turn_that_failed_is_over(claude: ClaudeStage) -> None:
+def test_failed_turn_ends(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     error = {"type": "error", "error": {"type": "api_error", "message": "boom"}}
     claude.script.add(Reply(status=500, body=error))
@@ -277,7 +275,7 @@ def test_after_a_daemon_crash_the_monitor_returns_before_typing(claude: ClaudeSt
     assert claude.until_seen(place)["lane"] == "native"
 
 
-def test_what_it_does_is_known_again_after_the_bus_was_away(claude: ClaudeStage) -> None:
+def test_state_is_corrected_after_a_restart_of_the_bus(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     claude.script.add(reply("thinking", gate="busy"))
     session.write("ponder")

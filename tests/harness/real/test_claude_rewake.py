@@ -1,4 +1,4 @@
-"""Claude Code where no monitor runs: a hook that waits wakes it. Beside a monitor it has nothing to do."""
+"""Claude Code without a monitor: a waiting hook wakes it. With a monitor no hook waits."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def old() -> Iterator[OldClaudeStage]:
         yield stage
 
 
-def test_a_message_wakes_it_before_the_first_prompt_and_again_and_again(old: OldClaudeStage) -> None:
+def test_messages_wake_it_before_the_first_prompt_and_repeatedly(old: OldClaudeStage) -> None:
     old.begin()
     luna = old.friend()
 
@@ -40,7 +40,7 @@ def test_a_message_wakes_it_before_the_first_prompt_and_again_and_again(old: Old
     assert "● messages from Palaver" in old.screen()
 
 
-def test_a_draft_stays_as_it_was(old: OldClaudeStage) -> None:
+def test_draft_is_unchanged(old: OldClaudeStage) -> None:
     old.begin()
     luna = old.friend()
     person = old.sit_down()
@@ -53,9 +53,7 @@ def test_a_draft_stays_as_it_was(old: OldClaudeStage) -> None:
     assert old.composer("half a thou") in old.screen()
 
 
-def test_at_work_it_is_reached_with_the_next_result_and_waits_to_be_woken_behind(
-    old: OldClaudeStage,
-) -> None:
+def test_busy_session_gets_messages_with_a_result_and_is_woken_later(old: OldClaudeStage) -> None:
     old.script.add(reply("working", old.shell("echo one"), gate="busy"), reply("after"))
     old.begin("do it")
     luna = old.friend()
@@ -71,7 +69,7 @@ def test_at_work_it_is_reached_with_the_next_result_and_waits_to_be_woken_behind
     assert old.until_seen(send(luna, "@nova", "--", "and now?"))["lane"] == "native"
 
 
-def test_a_dialog_stays_as_it_is_and_messages_come_after_it(old: OldClaudeStage) -> None:
+def test_dialog_is_unchanged_and_messages_come_after_it(old: OldClaudeStage) -> None:
     made = old.project / "made.txt"
     old.script.add(reply("I need a file", old.asking_to_make(made)), reply("made"))
     old.begin("make it", asks=True)
@@ -95,9 +93,7 @@ def test_a_dialog_stays_as_it_is_and_messages_come_after_it(old: OldClaudeStage)
         assert old.told(text).count(text) == 1
 
 
-def test_what_left_just_when_a_person_had_something_to_say_is_said_once_and_proven_later(
-    old: OldClaudeStage,
-) -> None:
+def test_wake_message_during_a_users_prompt_comes_once_and_is_proven(old: OldClaudeStage) -> None:
     old.script.add(reply("working", old.shell("echo one"), gate="busy"), reply("after"), reply("again"))
     old.begin()
     luna = old.friend()
@@ -127,7 +123,7 @@ def test_what_left_just_when_a_person_had_something_to_say_is_said_once_and_prov
     assert old.requests(3)[2].conversation.count("in between") == 1
 
 
-def test_it_is_woken_by_the_next_daemon(old: OldClaudeStage) -> None:
+def test_session_is_woken_by_the_next_daemon(old: OldClaudeStage) -> None:
     old.begin()
     old.rest()
 
@@ -142,12 +138,12 @@ def test_it_is_woken_by_the_next_daemon(old: OldClaudeStage) -> None:
     assert old.told("welcome back").count("welcome back") == 1
 
 
-def test_without_a_terminal_nothing_waits_and_its_end_is_not_held_up(old: OldClaudeStage) -> None:
+def test_session_without_a_terminal_has_no_waiting_hook(old: OldClaudeStage) -> None:
     assert old.run_headless("--name", "nova", "-p", "go").out == "done\n"
     assert waiters(old) == []
 
 
-def test_nothing_waits_for_a_session_that_is_killed(old: OldClaudeStage) -> None:
+def test_no_hook_waits_after_a_session_is_killed(old: OldClaudeStage) -> None:
     old.begin()
     old.rest()
 
@@ -156,7 +152,7 @@ def test_nothing_waits_for_a_session_that_is_killed(old: OldClaudeStage) -> None
     old.until_gone()
 
 
-def test_nothing_waits_for_a_session_that_is_killed_while_there_is_no_bus(old: OldClaudeStage) -> None:
+def test_no_hook_waits_after_a_kill_without_a_bus(old: OldClaudeStage) -> None:
     old.begin()
     old.rest()
     pid = old.pid()
@@ -167,7 +163,7 @@ def test_nothing_waits_for_a_session_that_is_killed_while_there_is_no_bus(old: O
     old.until(lambda: not waiters(old))
 
 
-def test_a_turn_that_a_person_stopped_is_over_and_the_next_message_wakes_it(old: OldClaudeStage) -> None:
+def test_turn_stopped_by_a_person_ends_and_a_message_wakes_it(old: OldClaudeStage) -> None:
     old.script.add(reply("thinking", gate="busy"))
     old.begin()
     luna = old.friend()
@@ -185,7 +181,7 @@ def test_a_turn_that_a_person_stopped_is_over_and_the_next_message_wakes_it(old:
     assert old.told("and about this").count("and about this") == 1
 
 
-def test_a_new_conversation_is_woken_too(old: OldClaudeStage) -> None:
+def test_new_conversation_is_woken(old: OldClaudeStage) -> None:
     old.begin()
     luna = old.friend()
     old.rest()
@@ -203,7 +199,7 @@ def test_a_new_conversation_is_woken_too(old: OldClaudeStage) -> None:
     assert old.told("a new day").count("a new day") == 1
 
 
-def test_a_session_started_without_pal_is_woken(old: OldClaudeStage) -> None:
+def test_session_started_without_pal_is_woken(old: OldClaudeStage) -> None:
     session = Unheld(old)
     luna = old.friend()
 
@@ -217,7 +213,7 @@ def test_a_session_started_without_pal_is_woken(old: OldClaudeStage) -> None:
     old.until(lambda: not waiters(old))
 
 
-def test_beside_a_monitor_nothing_waits_and_everything_comes_once(claude: ClaudeStage) -> None:
+def test_with_a_monitor_no_hook_waits_and_messages_come_once(claude: ClaudeStage) -> None:
     claude.begin()
     luna = claude.friend()
     claude.until(lambda: not waiters(claude))

@@ -1,4 +1,4 @@
-"""Sub-agents of Claude Code itself, launched with `pal claude`, and a scripted model."""
+"""Sub-agents of Claude Code, started with `pal claude`, with a scripted model."""
 
 import subprocess
 
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.harness
 
 CHILD = "nova_general_purpose_1"
 GREETING = f"You are {CHILD} on Palaver"
-"""Stands in every request of the sub-agent's, and in no other."""
+"""Text in every request of the sub-agent and in no other request."""
 ALLOWED = "Bash,Agent,mcp__plugin_palaver_palaver__join_path"
 
 
 def delegate(*, in_background: bool = False) -> Reply:
-    """Ask a sub-agent to do something."""
+    """Return a reply that starts a sub-agent."""
     call = tool(
         "Agent",
         description="look",
@@ -30,31 +30,31 @@ def delegate(*, in_background: bool = False) -> Reply:
 
 
 def begin(claude: ClaudeStage, *of_child: Reply) -> subprocess.Popen[bytes]:
-    """Start a session that delegates to a sub-agent, and goes on when that one is done."""
+    """Start a session that delegates to a sub-agent and continues when it is done."""
     claude.script.add(delegate(), reply("all done"))
     return start(claude, *of_child)
 
 
 def start(claude: ClaudeStage, *of_child: Reply) -> subprocess.Popen[bytes]:
-    """Start a session; its sub-agent has a script of its own."""
+    """Start a session whose sub-agent has its own script."""
     claude.script.add_rules(*(Rule(pattern=GREETING, reply=one) for one in of_child))
     return claude.begin_headless("--name", "nova", "-p", "go", "--allowedTools", ALLOWED)
 
 
 def end(claude: ClaudeStage, running: subprocess.Popen[bytes]) -> None:
-    """Let the session come to its end."""
+    """Let the session finish."""
     out, _ = running.communicate(timeout=20)
     assert running.returncode == 0
     assert out.endswith(b"all done\n")
 
 
 def asked_by(claude: ClaudeStage, *, child: bool) -> list[Request]:
-    """The requests of the sub-agent, or those of its parent."""
+    """Return the requests of the sub-agent, or those of its parent."""
     return [request for request in claude.script.main if (GREETING in request.conversation) == child]
 
 
 def until_asked(claude: ClaudeStage, count: int) -> list[Request]:
-    """Wait until the sub-agent's model was asked so often."""
+    """Wait until the model of the sub-agent has got `count` requests, and return them."""
     claude.until(lambda: len(asked_by(claude, child=True)) >= count)
     return asked_by(claude, child=True)
 
@@ -63,7 +63,7 @@ def bash(command: str, gate: str = "") -> Reply:
     return reply("working", tool("Bash", command=command, description="x"), gate=gate)
 
 
-def test_mail_of_a_sub_agent_is_in_its_own_request_and_never_in_its_parents(claude: ClaudeStage) -> None:
+def test_sub_agent_messages_are_only_in_its_own_requests(claude: ClaudeStage) -> None:
     luna = claude.friend()
     claude.script.add(delegate(in_background=True), reply("I rest"), reply("all done"))
     running = start(claude, bash("echo one", gate="busy"), bash("echo two"), reply("looked", gate="end"))
@@ -91,7 +91,7 @@ def test_mail_of_a_sub_agent_is_in_its_own_request_and_never_in_its_parents(clau
     assert ended(claude) == "done"
 
 
-def test_the_shell_stays_its_parents_and_a_sub_agent_says_its_name_there(claude: ClaudeStage) -> None:
+def test_shell_is_the_parents_and_a_sub_agent_names_itself(claude: ClaudeStage) -> None:
     luna = claude.friend()
     words = f"pal whoami; pal --as {CHILD} whoami; pal --as {CHILD} send @luna -- it is me"
     running = begin(claude, bash(words), reply("looked"))
@@ -108,7 +108,7 @@ def test_the_shell_stays_its_parents_and_a_sub_agent_says_its_name_there(claude:
     assert event["by"] == "nova"
 
 
-def test_the_tools_know_which_sub_agent_calls(claude: ClaudeStage) -> None:
+def test_tools_know_which_sub_agent_calls(claude: ClaudeStage) -> None:
     place = claude.project / "work"
     place.mkdir()
     call = tool("mcp__plugin_palaver_palaver__join_path", context_path=str(place))
@@ -122,7 +122,7 @@ def test_the_tools_know_which_sub_agent_calls(claude: ClaudeStage) -> None:
     assert joined["from"] == CHILD
 
 
-def test_a_sub_agent_that_would_end_goes_on_with_a_message(claude: ClaudeStage) -> None:
+def test_message_extends_a_sub_agent_that_would_end(claude: ClaudeStage) -> None:
     luna = claude.friend()
     running = begin(claude, reply("nearly done", gate="busy"), reply("read it"))
     until_asked(claude, 1)
@@ -136,9 +136,7 @@ def test_a_sub_agent_that_would_end_goes_on_with_a_message(claude: ClaudeStage) 
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
-def test_the_mail_of_a_session_stays_its_own_and_its_sub_agents_end_when_it_is_killed(
-    claude: ClaudeStage,
-) -> None:
+def test_parent_keeps_its_messages_and_sub_agents_end_when_killed(claude: ClaudeStage) -> None:
     claude.script.add(delegate(in_background=True), reply("I rest"), reply("I have read it"))
     claude.script.add_rules(Rule(pattern=GREETING, reply=bash("echo one", gate="busy")))
     claude.start("--permission-mode", "manual", "--allowedTools", ALLOWED)
@@ -164,7 +162,7 @@ def test_the_mail_of_a_session_stays_its_own_and_its_sub_agents_end_when_it_is_k
 
 
 def interrupted(claude: ClaudeStage, of_parent: Reply, **environment: str) -> int:
-    """Have a person stop the turn while a sub-agent works; give the place of a request to that one."""
+    """Have a person stop the turn while a sub-agent works; return the seq of a request to the sub-agent."""
     claude.script.add(delegate(), of_parent, reply("I have read it"))
     claude.script.add_rules(Rule(pattern=GREETING, reply=bash("echo one", gate="busy")))
     words = (
@@ -192,9 +190,7 @@ def interrupted(claude: ClaudeStage, of_parent: Reply, **environment: str) -> in
     return place
 
 
-def test_a_sub_agent_that_was_stopped_with_its_parents_turn_has_ended_and_its_mail_is_reported(
-    claude: ClaudeStage,
-) -> None:
+def test_sub_agent_stopped_with_the_turn_ends_and_is_reported(claude: ClaudeStage) -> None:
     place = interrupted(claude, reply("never"), CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1")
 
     claude.until(lambda: ended(claude))
@@ -207,7 +203,7 @@ def test_a_sub_agent_that_was_stopped_with_its_parents_turn_has_ended_and_its_ma
     assert len(asked_by(claude, child=True)) == 1
 
 
-def test_a_turn_that_was_stopped_is_over_while_its_sub_agent_works_on(claude: ClaudeStage) -> None:
+def test_stopped_turn_ends_while_its_sub_agent_continues(claude: ClaudeStage) -> None:
     place = interrupted(claude, reply("thinking", gate="thinking"))
 
     claude.until_idle()
@@ -222,6 +218,6 @@ def test_a_turn_that_was_stopped_is_over_while_its_sub_agent_works_on(claude: Cl
 
 
 def ended(claude: ClaudeStage) -> str:
-    """Why the sub-agent has ended; empty as long as it lives."""
+    """Return why the sub-agent has ended; empty while it is running."""
     found = {agent["name"]: agent for agent in claude.home.ok("list", "-v", "--json").lines}[CHILD]
     return str(found["detail"]) if found.get("left") else ""

@@ -1,4 +1,4 @@
-"""Codex itself, launched with `pal codex`, and a scripted model."""
+"""Codex, started with `pal codex`, with a scripted model."""
 
 import asyncio
 import os
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.harness
 
 @pytest.fixture
 def codex() -> Iterator[CodexStage]:
-    """A home in which the bus runs and Codex can be started."""
+    """A home with a running bus in which Codex can be started."""
     with codex_stage(installed("codex")) as stage:
         yield stage
 
 
-def test_only_an_interrupt_stops_a_model_that_speaks(codex: CodexStage) -> None:
+def test_only_an_interrupt_stops_a_responding_model(codex: CodexStage) -> None:
     codex.script.add(reply("never heard", gate="busy"), reply("after"), reply("last"))
     codex.start("go on")
     codex.requests(1)
@@ -48,7 +48,7 @@ def test_only_an_interrupt_stops_a_model_that_speaks(codex: CodexStage) -> None:
     codex.script.open("busy")
 
 
-def test_a_message_waits_until_the_tools_have_started(codex: CodexStage) -> None:
+def test_message_waits_until_the_tools_have_started(codex: CodexStage) -> None:
     late, sign = codex.project / "late-tools", codex.project / "go"
     late.write_text(f"#!/bin/sh\nuntil [ -e {sign} ]; do sleep 0.05; done\nexec {codex.shell_pal} mcp\n")
     late.chmod(0o700)
@@ -66,7 +66,7 @@ def test_a_message_waits_until_the_tools_have_started(codex: CodexStage) -> None
     assert codex.until_seen(place)["lane"] == "native"
 
 
-def test_tools_that_cannot_start_do_not_keep_messages_away_and_the_state_says_why(codex: CodexStage) -> None:
+def test_failed_tools_do_not_block_messages_and_the_state_says_why(codex: CodexStage) -> None:
     codex.start(*setting("mcp_servers.palaver.command", "/bin/false"))
 
     state, detail = codex.state()
@@ -77,7 +77,7 @@ def test_tools_that_cannot_start_do_not_keep_messages_away_and_the_state_says_wh
     assert codex.until_seen(place)["lane"] == "native"
 
 
-def test_its_own_error_is_printed_when_it_dies_while_it_starts_detached(codex: CodexStage) -> None:
+def test_error_of_a_failed_detached_start_is_printed(codex: CodexStage) -> None:
     script = f"cd {codex.project} && pal codex --name nova --detach --no-such-option"
 
     result = run_script_as_person(codex.home, script)
@@ -87,7 +87,7 @@ def test_its_own_error_is_printed_when_it_dies_while_it_starts_detached(codex: C
     assert "codex ended while it was starting: exited with 2" in result.err
 
 
-def test_it_is_told_the_full_path_of_pal(codex: CodexStage) -> None:
+def test_instructions_contain_the_full_path_of_pal(codex: CodexStage) -> None:
     codex.script.add(reply("done"))
 
     codex.start("go on")
@@ -96,7 +96,7 @@ def test_it_is_told_the_full_path_of_pal(codex: CodexStage) -> None:
     assert f"write {codex.shell_pal} for pal" in codex.told("You are nova")
 
 
-def test_its_sandboxed_shell_is_told_about_the_tools(codex: CodexStage) -> None:
+def test_sandboxed_shell_gets_a_hint_to_the_tools(codex: CodexStage) -> None:
     codex.script.add(reply("", shell_call(f"{codex.shell_pal} send @luna -- from a shell")), reply("done"))
     codex.start("-s", "workspace-write", "-a", "never", "go on")
     luna = codex.friend()
@@ -107,7 +107,7 @@ def test_its_sandboxed_shell_is_told_about_the_tools(codex: CodexStage) -> None:
     assert luna.ok("recv", "--json").out == ""
 
 
-def test_it_runs_without_a_terminal_to_the_end_of_a_turn(codex: CodexStage) -> None:
+def test_headless_session_runs_to_the_end_of_a_turn(codex: CodexStage) -> None:
     codex.script.add(*codex.bus_replies("send", text="from exec", to="@luna"), reply("the end"))
     luna = codex.friend()
 
@@ -120,7 +120,7 @@ def test_it_runs_without_a_terminal_to_the_end_of_a_turn(codex: CodexStage) -> N
     assert codex.state() == ("", "")
 
 
-def test_when_its_server_is_lost_messages_are_typed(codex: CodexStage) -> None:
+def test_messages_are_typed_when_the_server_is_lost(codex: CodexStage) -> None:
     codex.script.add(reply("first"))
     codex.start("go on")
     codex.requests(1)
@@ -138,7 +138,7 @@ def test_when_its_server_is_lost_messages_are_typed(codex: CodexStage) -> None:
     assert codex.receipt(place_of_it)["lane"] == "terminal"
 
 
-def test_two_threads_of_one_server_never_read_each_others_mail(codex: CodexStage) -> None:
+def test_threads_of_one_server_never_read_each_others_messages(codex: CodexStage) -> None:
     asyncio.run(_talk_in_two_threads(codex))
 
 
@@ -166,7 +166,7 @@ async def _talk_in_two_threads(codex: CodexStage) -> None:
 
 
 async def _turn(codex: CodexStage, server: Server, thread: str, call: ToolCall) -> str:
-    """Have one thread call one tool, and give what the model was told of it."""
+    """Have one thread call one tool, and return the conversation of the model."""
     codex.script.add(reply("", call, awaits=codex.tools_sign), reply("done"))
     await server.turn(thread, "go on")
     return codex.script.main[-1].conversation

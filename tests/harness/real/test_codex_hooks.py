@@ -1,4 +1,4 @@
-"""The hooks that `pal codex` gives Codex for one session with a person's leave, and what there is without."""
+"""Hooks that `pal codex` adds for one session with the permission of a person, and sessions without them."""
 
 import asyncio
 import json
@@ -21,19 +21,19 @@ QUESTION = b"Do you trust these?"
 
 @pytest.fixture
 def codex() -> Iterator[CodexStage]:
-    """A home in which the bus runs and Codex can be started."""
+    """A home with a running bus in which Codex can be started."""
     with codex_stage(installed("codex")) as stage:
         yield stage
 
 
 def has_hooks_of_its_own(codex: CodexStage) -> bool:
-    """Whether a hook stands in the user's own settings; Codex writes other things there."""
+    """Return whether the user's settings contain a hook; Codex writes other things there."""
     folder = codex.account / ".codex"
     return "hook" in (folder / "config.toml").read_text() or (folder / "hooks.json").exists()
 
 
 def launch_as_person(codex: CodexStage, answer: bytes, *words: str) -> None:
-    """Have a person start it at a terminal of their own, and say this when asked."""
+    """Have a person start it at a terminal and reply to the question about hooks."""
     person = codex.person(cols=120, rows=40)
     person.run(f"cd {codex.project} && pal codex --name {NAME} --detach {' '.join(words)}")
     person.until(QUESTION)
@@ -44,12 +44,12 @@ def launch_as_person(codex: CodexStage, answer: bytes, *words: str) -> None:
 
 
 def by_hooks(codex: CodexStage) -> list[str]:
-    """What hooks alone say of an agent that uses its shell: the tool and the command in one."""
+    """Return the status details that only hooks report: tool and command in one text."""
     found = [one["payload"].get("detail", "") for one in codex.home.events("--type", "status")]
     return [one for one in found if one.startswith("Bash: ")]
 
 
-def test_codex_itself_finds_the_hooks_trusted_and_no_others(codex: CodexStage) -> None:
+def test_codex_trusts_exactly_our_hooks(codex: CodexStage) -> None:
     asyncio.run(_look_at_hooks(codex))
 
 
@@ -68,7 +68,7 @@ async def _look_at_hooks(codex: CodexStage) -> None:
     assert (found["warnings"], found["errors"]) == ([], [])
 
 
-def test_a_person_is_asked_once_and_then_hooks_run(codex: CodexStage) -> None:
+def test_person_is_asked_once_and_then_hooks_run(codex: CodexStage) -> None:
     codex.script.add(reply("working", shell_call("echo first")), reply("done"))
 
     launch_as_person(codex, b"y\r", "go")
@@ -84,7 +84,7 @@ def test_a_person_is_asked_once_and_then_hooks_run(codex: CodexStage) -> None:
     assert not has_hooks_of_its_own(codex)
 
 
-def test_one_who_says_no_is_not_asked_again(codex: CodexStage) -> None:
+def test_person_that_says_no_is_not_asked_again(codex: CodexStage) -> None:
     codex.script.add(reply("working", shell_call("echo first")), reply("done"))
     launch_as_person(codex, b"n\r", "go")
     codex.requests(2)
@@ -99,7 +99,7 @@ def test_one_who_says_no_is_not_asked_again(codex: CodexStage) -> None:
     assert by_hooks(codex) == []
 
 
-def test_nobody_is_asked_without_a_terminal_and_then_there_are_no_hooks(codex: CodexStage) -> None:
+def test_without_a_terminal_there_is_no_question_and_no_hooks(codex: CodexStage) -> None:
     codex.script.add(reply("working", shell_call("echo first")), reply("done"))
 
     codex.start("go")
@@ -110,12 +110,12 @@ def test_nobody_is_asked_without_a_terminal_and_then_there_are_no_hooks(codex: C
 
 
 def agree(codex: CodexStage) -> None:
-    """Have a person agree, and start nothing that goes on."""
+    """Have a person agree, and end the session."""
     launch_as_person(codex, b"y\r")
     codex.end()
 
 
-def test_a_headless_session_is_given_messages_by_its_hooks(codex: CodexStage) -> None:
+def test_headless_session_gets_messages_from_its_hooks(codex: CodexStage) -> None:
     agree(codex)
     waiting, there = codex.project / "go", codex.project / "there"
     command = f"touch {there}; while [ ! -e {waiting} ]; do sleep 0.05; done"
@@ -133,7 +133,7 @@ def test_a_headless_session_is_given_messages_by_its_hooks(codex: CodexStage) ->
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
-def test_a_session_can_be_started_without_the_hooks_that_were_agreed_to(codex: CodexStage) -> None:
+def test_session_can_be_started_without_the_agreed_hooks(codex: CodexStage) -> None:
     agree(codex)
     codex.script.add(reply("working", shell_call("echo first")), reply("done"))
 
@@ -145,13 +145,15 @@ def test_a_session_can_be_started_without_the_hooks_that_were_agreed_to(codex: C
     assert by_hooks(codex) == []
 
 
-def test_with_hooks_messages_come_in_once_and_files_are_named(codex: CodexStage) -> None:
+def test_with_hooks_messages_come_once_and_files_are_reported(codex: CodexStage) -> None:
     agree(codex)
     one, two = (codex.project / name for name in ("one.txt", "two.txt"))
     patch = f"*** Begin Patch\n*** Add File: {one}\n+x\n*** Add File: {two}\n+y\n*** End Patch"
     waiting, there = codex.project / "go", codex.project / "there"
     command = f"touch {there}; while [ ! -e {waiting} ]; do sleep 0.05; done"
-    codex.script.add(reply("", shell_call("sleep 1")))  # of a fresh thread not all news come at once
+    codex.script.add(
+        reply("", shell_call("sleep 1"))
+    )  # a new thread does not report all of its events at once
     codex.script.add(reply("", shell_call(f"apply_patch <<'EOF'\n{patch}\nEOF")))
     codex.script.add(reply("working", shell_call(command)), reply("done"))
     codex.start("-s", "danger-full-access", "-a", "never", "go")
@@ -170,9 +172,7 @@ def test_with_hooks_messages_come_in_once_and_files_are_named(codex: CodexStage)
     assert {Path(file).name for file in found if file} == {"one.txt", "two.txt"}
 
 
-def test_codex_that_asks_about_installed_hooks_is_shown_as_blocked_and_its_mail_comes_after_the_answer(
-    codex: CodexStage,
-) -> None:
+def test_hook_review_is_shown_as_blocked_and_messages_come_later(codex: CodexStage) -> None:
     codex.home.ok("install", "codex", "--yes")
     friend = codex.friend()
     codex.script.add(reply("done"), reply("read"))

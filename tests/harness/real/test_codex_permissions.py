@@ -1,4 +1,4 @@
-"""What Codex itself asks leave for: shown to people, and answered from elsewhere by a person's own word."""
+"""Permission requests of Codex: shown to people, and decided by a person from elsewhere."""
 
 import shlex
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ from tests.harness.real.install import installed
 pytestmark = pytest.mark.harness
 
 ASKING = ("-s", "read-only", "-a", "on-request")
-"""So that a person is asked about every change of a file."""
+"""Makes Codex ask a person before every change of a file."""
 
 
 @pytest.fixture
 def quiet() -> Iterator[CodexStage]:
-    """A bus that answers nothing, as it is unless somebody wants it otherwise."""
+    """A bus with approvals off, which is the default."""
     with codex_stage(installed("codex")) as stage:
         yield stage
 
 
 @pytest.fixture
 def codex(quiet: CodexStage) -> CodexStage:
-    """A bus on which agents wait for a person's word."""
+    """A bus on which agents wait for the decision of a person."""
     quiet.home.ok("down")
     set_approvals(quiet.home)
     quiet.home.ok("up")
@@ -33,14 +33,14 @@ def codex(quiet: CodexStage) -> CodexStage:
 
 
 def pending(codex: CodexStage) -> JsonLine:
-    """Wait until something can be answered, and give what is shown of it."""
+    """Wait until a request can be decided, and return its view."""
     codex.until(lambda: any(one["id"] for one in codex.home.ok("pending", "--json").lines))
     (shown,) = codex.home.ok("pending", "--json").lines
     return shown
 
 
 def asked(codex: CodexStage, made: Path) -> JsonLine:
-    """Have it ask leave to run a command."""
+    """Have it request permission to run a command, and return the view of the request."""
     codex.script.add(reply("may I?", ask_first(f"touch {made}")), reply("so be it"))
     codex.start("make it")
     shown = pending(codex)
@@ -48,11 +48,14 @@ def asked(codex: CodexStage, made: Path) -> JsonLine:
     return shown
 
 
-def test_what_a_person_allows_is_done(codex: CodexStage) -> None:
+def test_allowed_command_is_run(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     shown = asked(codex, made)
     assert (shown["agent"], shown["harness"], shown["tool"]) == ("nova", "codex", "Bash")
-    assert shlex.split(shown["input"]["command"])[1:] == ["-lc", f"touch {made}"]  # with its shell
+    assert shlex.split(shown["input"]["command"])[1:] == [
+        "-lc",
+        f"touch {made}",
+    ]  # the first word is its shell
     assert shown["input"]["cwd"] == str(codex.project)
     assert shown["input"]["reason"] == "to see"
     assert codex.state() == ("blocked", f"permission: touch {made}")
@@ -69,7 +72,7 @@ def test_what_a_person_allows_is_done(codex: CodexStage) -> None:
     assert [(one["from"], one["payload"]["decision"]) for one in answered] == [("human", "allow")]
 
 
-def test_what_a_person_denies_is_not_done_and_the_turn_goes_on(codex: CodexStage) -> None:
+def test_denied_command_is_not_run_and_the_turn_continues(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     shown = asked(codex, made)
 
@@ -81,7 +84,7 @@ def test_what_a_person_denies_is_not_done_and_the_turn_goes_on(codex: CodexStage
     assert not made.exists()
 
 
-def test_no_agent_can_answer(codex: CodexStage) -> None:
+def test_agent_cannot_decide_a_request(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     shown = asked(codex, made)
     luna = codex.friend()
@@ -94,7 +97,7 @@ def test_no_agent_can_answer(codex: CodexStage) -> None:
     assert not made.exists()
 
 
-def test_what_is_answered_at_its_terminal_is_asked_no_more(codex: CodexStage) -> None:
+def test_request_decided_at_the_terminal_is_closed(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     shown = asked(codex, made)
 
@@ -107,7 +110,7 @@ def test_what_is_answered_at_its_terminal_is_asked_no_more(codex: CodexStage) ->
     assert "answered elsewhere" in late.error["message"]
 
 
-def test_a_change_of_files_is_shown_whole(codex: CodexStage) -> None:
+def test_file_change_is_shown_completely(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     patch = f"*** Begin Patch\n*** Add File: {made}\n+a line of it\n*** End Patch"
     codex.script.add(reply("", shell_call(f"apply_patch <<'EOF'\n{patch}\nEOF")), reply("done"))
@@ -127,7 +130,7 @@ def test_a_change_of_files_is_shown_whole(codex: CodexStage) -> None:
     assert made.read_text() == "a line of it\n"
 
 
-def test_nobody_in_time_is_a_no(quiet: CodexStage) -> None:
+def test_request_without_a_decision_in_time_is_denied(quiet: CodexStage) -> None:
     quiet.home.ok("down")
     set_approvals(quiet.home, wait_s=1)
     quiet.home.ok("up")
@@ -142,7 +145,7 @@ def test_nobody_in_time_is_a_no(quiet: CodexStage) -> None:
     assert (answered["payload"]["decision"], answered["payload"]["reason"]) == ("deny", "timeout")
 
 
-def test_a_daemon_that_dies_meanwhile_leaves_the_question_to_the_terminal(codex: CodexStage) -> None:
+def test_request_is_pending_again_after_a_restart_of_the_daemon(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     first = asked(codex, made)
     before = codex.dialog()
@@ -158,7 +161,7 @@ def test_a_daemon_that_dies_meanwhile_leaves_the_question_to_the_terminal(codex:
     codex.until(made.exists)
 
 
-def test_with_approvals_off_the_bus_answers_nothing_whatever_comes(quiet: CodexStage) -> None:
+def test_bus_decides_nothing_when_approvals_are_off(quiet: CodexStage) -> None:
     made = quiet.project / "made.txt"
     quiet.script.add(reply("may I?", ask_first(f"touch {made}")))
     quiet.start("make it")

@@ -1,4 +1,4 @@
-"""Codex started plainly after `pal install codex`: woken when it rests, and each thread has its own mail."""
+"""Codex started without `pal` after `pal install codex`: wake-ups, and separate messages per thread."""
 
 import asyncio
 import json
@@ -24,14 +24,14 @@ EVERY_HOOK = "hooks.state"
 
 @pytest.fixture
 def codex() -> Iterator[CodexStage]:
-    """A home in which the bus runs, and a Codex that was told of it once."""
+    """A home with a running bus, and a Codex for which `pal install` was run."""
     with codex_stage(installed("codex")) as stage:
         stage.home.ok("install", "codex", "--yes")
         yield stage
 
 
 def run(codex: CodexStage, flow: Callable[[CodexStage, Server], Coroutine[Any, Any, None]]) -> None:
-    """Have the server that every plain Codex shares, with its hooks trusted as a person would have them."""
+    """Run a test with the server that all plain Codex sessions share, and with trusted hooks."""
 
     async def all_of_it() -> None:
         place = shared_server(codex.home.environment)
@@ -43,7 +43,7 @@ def run(codex: CodexStage, flow: Callable[[CodexStage, Server], Coroutine[Any, A
 
 
 async def trust(codex: CodexStage, server: Server) -> None:
-    """Do what Codex does when a person has looked at its hooks and said yes."""
+    """Trust the hooks, as Codex does after a person has reviewed them."""
     listed = json.loads(await server.answer("hooks/list", cwds=[str(codex.project)]))
     states = {one["key"]: {"trusted_hash": one["currentHash"]} for one in listed["data"][0]["hooks"]}
     assert listed["data"][0]["warnings"] == []
@@ -56,7 +56,7 @@ def agents(codex: CodexStage) -> list[str]:
 
 
 def companions(codex: CodexStage) -> list[int]:
-    """Those that stand beside a session of this account."""
+    """Return the companions of sessions of this account."""
     mark = b"HOME=" + os.fsencode(codex.account)
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -68,7 +68,7 @@ def companions(codex: CodexStage) -> list[int]:
 
 
 async def begin(codex: CodexStage, server: Server, **given: object) -> tuple[str, str]:
-    """Begin a session that is on the bus and can be woken, and give its thread and its name."""
+    """Begin a session that is on the bus and can be woken; return its thread and its name."""
     known = set(agents(codex))
     thread = await server.begin(**given)
     codex.script.add(reply("hello"))
@@ -79,7 +79,7 @@ async def begin(codex: CodexStage, server: Server, **given: object) -> tuple[str
     return thread, name
 
 
-def test_a_session_that_rests_is_woken(codex: CodexStage) -> None:
+def test_idle_session_is_woken(codex: CodexStage) -> None:
     run(codex, _wake)
     codex.until(lambda: not companions(codex))
 
@@ -98,7 +98,7 @@ async def _wake(codex: CodexStage, server: Server) -> None:
     assert len(companions(codex)) == 1
 
 
-def test_two_sessions_of_one_server_never_have_each_others_mail(codex: CodexStage) -> None:
+def test_sessions_of_one_server_never_get_each_others_messages(codex: CodexStage) -> None:
     run(codex, _two)
 
 
@@ -121,7 +121,7 @@ async def _two(codex: CodexStage, server: Server) -> None:
     assert len(companions(codex)) == 2
 
 
-def test_hooks_of_two_sessions_give_each_its_own(codex: CodexStage) -> None:
+def test_hooks_of_two_sessions_deliver_to_the_right_one(codex: CodexStage) -> None:
     run(codex, _two_busy)
 
 
@@ -129,7 +129,7 @@ async def _two_busy(codex: CodexStage, server: Server) -> None:
     found = [await begin(codex, server) for _ in range(2)]
     luna = await asyncio.to_thread(codex.friend)
     for pid in companions(codex):
-        os.kill(pid, 9)  # hooks alone are left
+        os.kill(pid, 9)  # only hooks are left
     for _, name in found:
         await looked(lambda name=name: "native" not in codex.gates(name))  # type: ignore[misc]
     for _, name in found:
@@ -144,7 +144,7 @@ async def _two_busy(codex: CodexStage, server: Server) -> None:
         assert f"only for {other}" not in asked
 
 
-def test_what_it_asks_is_answered_by_a_person_from_elsewhere(codex: CodexStage) -> None:
+def test_request_is_decided_by_a_person_from_elsewhere(codex: CodexStage) -> None:
     codex.home.ok("down")
     set_approvals(codex.home)
     codex.home.ok("up")
@@ -166,7 +166,7 @@ async def _ask(codex: CodexStage, server: Server) -> None:
     assert made.exists()
 
 
-def test_a_thread_that_never_joined_does_not_speak_as_the_one_beside_it(codex: CodexStage) -> None:
+def test_unjoined_thread_does_not_speak_as_another_thread(codex: CodexStage) -> None:
     asyncio.run(_unjoined(codex))
 
 
@@ -174,7 +174,7 @@ async def _unjoined(codex: CodexStage) -> None:
     work = codex.project / "work"
     work.mkdir()
     luna = await asyncio.to_thread(codex.friend)
-    async with app_server(codex) as server:  # nobody has trusted its hooks, so nobody joins by one
+    async with app_server(codex) as server:  # its hooks are not trusted, so no thread joins by a hook
         one, other = await server.begin(), await server.begin()
 
         async def call(thread: str, name: str, **given: object) -> str:

@@ -1,4 +1,4 @@
-"""What the app-server says of a Codex without a hook: tool, command, files, compaction, allowance, end."""
+"""States that the app-server reports without hooks: tool, command, files, compaction, usage limit, end."""
 
 import os
 import signal
@@ -23,18 +23,18 @@ FREE = ("-s", "danger-full-access", "-a", "never")
 
 @pytest.fixture
 def codex() -> Iterator[CodexStage]:
-    """A home in which the bus runs and Codex can be started."""
+    """A home with a running bus in which Codex can be started."""
     with codex_stage(installed("codex")) as stage:
         yield stage
 
 
 def said(codex: CodexStage) -> list[JsonLine]:
-    """What it was said to be doing, in order."""
+    """Return its reported statuses in order."""
     found = codex.home.events("--type", "status", "--agent", "nova")
     return [one["payload"] for one in found]
 
 
-def test_tools_commands_and_every_file_are_said(codex: CodexStage) -> None:
+def test_tools_commands_and_every_file_are_reported(codex: CodexStage) -> None:
     one, two = (codex.project / name for name in ("one.txt", "two.txt"))
     patch = f"*** Begin Patch\n*** Add File: {one}\n+x\n*** Add File: {two}\n+y\n*** End Patch"
     codex.script.add(reply("", shell_call("echo a-command")))
@@ -53,12 +53,12 @@ def test_tools_commands_and_every_file_are_said(codex: CodexStage) -> None:
     assert two.exists()
 
 
-def test_a_compaction_is_said_and_messages_wait_for_its_end(codex: CodexStage) -> None:
+def test_compaction_is_reported_and_messages_wait_for_its_end(codex: CodexStage) -> None:
     codex.script.add(reply("first"))
     codex.start(*FREE, "go")
     codex.requests(1)
     codex.until_idle()
-    codex.script.aside = reply("a summary", gate="summary")  # no tools are offered with it
+    codex.script.aside = reply("a summary", gate="summary")  # this request offers no tools
     person = codex.sit_down()
 
     person.press(b"/compact")
@@ -74,7 +74,7 @@ def test_a_compaction_is_said_and_messages_wait_for_its_end(codex: CodexStage) -
     assert codex.until_seen(place)["grade"] == "context"
 
 
-def test_a_used_up_allowance_says_when_it_ends(codex: CodexStage) -> None:
+def test_usage_limit_is_reported_with_its_end(codex: CodexStage) -> None:
     ends = int(time.time()) + 3600
     error = {"type": "usage_limit_reached", "message": "No more.", "plan_type": "plus", "resets_at": ends}
     codex.script.add(Reply(status=429, body={"error": error}))
@@ -90,7 +90,7 @@ def test_a_used_up_allowance_says_when_it_ends(codex: CodexStage) -> None:
     assert len(codex.script.main) == 1
 
 
-def test_nothing_is_left_when_its_server_is_killed_and_it_ends(codex: CodexStage) -> None:
+def test_no_files_are_left_when_its_server_is_killed(codex: CodexStage) -> None:
     codex.begin_asking("")
     codex.until(codex.dialog)
 
@@ -103,7 +103,7 @@ def test_nothing_is_left_when_its_server_is_killed_and_it_ends(codex: CodexStage
     assert not codex.has_leave()
 
 
-def test_nothing_runs_on_without_holder_and_daemon_and_the_next_one_clears_up(codex: CodexStage) -> None:
+def test_killed_holder_leaves_nothing_after_the_next_daemon_start(codex: CodexStage) -> None:
     codex.begin_asking("")
     codex.until(codex.dialog)
     holder = codex.holder()
@@ -112,6 +112,6 @@ def test_nothing_runs_on_without_holder_and_daemon_and_the_next_one_clears_up(co
     os.kill(holder, signal.SIGKILL)
 
     codex.until_gone()
-    codex.until(lambda: codex.home.pal("up").status == 0)  # its holder may have begun to start one
+    codex.until(lambda: codex.home.pal("up").status == 0)  # its holder may have started one already
     codex.until_clean()
     assert not codex.has_leave()

@@ -1,4 +1,4 @@
-"""Sub-agents that Codex itself starts: each has a name and mail of its own, and ends when it is closed."""
+"""Sub-agents that Codex starts: each has its own name and messages, and ends when it is closed."""
 
 import re
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ TASK = "look into the cellar"
 
 @pytest.fixture
 def codex() -> Iterator[CodexStage]:
-    """A home in which the bus runs and Codex can be started."""
+    """A home with a running bus in which Codex can be started."""
     with codex_stage(installed("codex")) as stage:
         yield stage
 
 
 def crew_call(name: str, **given: object) -> ToolCall:
-    """A call of one of Codex's own tools for sub-agents."""
+    """Return a call of one of Codex's tools for sub-agents."""
     return ToolCall(tool=name, input=given, namespace="multi_agent_v1")
 
 
 def in_sub(*replies: Reply) -> list[Rule]:
-    """What the model says in the sub-agent: each reply follows what the one before it gave."""
+    """Return rules for the model of the sub-agent: each reply follows the result of the one before it."""
     marks = [f'"text":\\s*"{TASK}"', *(f"step-{number}" for number in range(1, len(replies)))]
     ahead = [*marks[1:], "never-there"]
     return [
@@ -40,14 +40,14 @@ def in_sub(*replies: Reply) -> list[Rule]:
 
 
 def begin(codex: CodexStage, *steps: Reply) -> None:
-    """Start it and have it start a sub-agent that does these things."""
+    """Start it, and have it start a sub-agent that does these steps."""
     codex.script.add_rules(*in_sub(*steps))
     codex.script.add(reply("", crew_call("spawn_agent", message=TASK, agent_type="explorer")))
     codex.start(*FREE, "go")
     codex.until(lambda: codex.state(SUB)[0])
 
 
-def test_a_sub_agent_is_somebody_while_it_is_open(codex: CodexStage) -> None:
+def test_open_sub_agent_gets_its_own_messages(codex: CodexStage) -> None:
     waiting, there = codex.project / "go", codex.project / "there"
     wait = f"touch {there}; while [ ! -e {waiting} ]; do sleep 0.05; done; echo step-1"
     begin(codex, reply("", shell_call(wait)), reply("looked"))
@@ -71,7 +71,7 @@ def test_a_sub_agent_is_somebody_while_it_is_open(codex: CodexStage) -> None:
     assert codex.until_seen(again)["grade"] == "context"
 
 
-def test_its_shell_is_the_sub_agent(codex: CodexStage) -> None:
+def test_shell_of_a_sub_agent_speaks_as_the_sub_agent(codex: CodexStage) -> None:
     luna = codex.friend()
 
     begin(
@@ -85,7 +85,7 @@ def test_its_shell_is_the_sub_agent(codex: CodexStage) -> None:
     assert (SUB, "from below") in got
 
 
-def test_one_that_is_closed_has_left(codex: CodexStage) -> None:
+def test_closed_sub_agent_has_left(codex: CodexStage) -> None:
     begin(codex, reply("looked"))
     codex.until_idle()
     codex.until(lambda: codex.state(SUB)[0] == "idle")
@@ -101,7 +101,7 @@ def test_one_that_is_closed_has_left(codex: CodexStage) -> None:
     assert bye["payload"]["reason"] == "its thread was closed"
 
 
-def test_sub_agents_go_with_their_agent(codex: CodexStage) -> None:
+def test_sub_agents_end_with_their_agent(codex: CodexStage) -> None:
     begin(codex, reply("looked"))
     codex.until(lambda: codex.state(SUB)[0] == "idle")
 

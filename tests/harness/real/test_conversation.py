@@ -1,4 +1,4 @@
-"""Claude Code and Codex, launched with `pal`, talk with each other, and nobody types a key."""
+"""Claude Code and Codex, started with `pal`, talk to each other without typed keys."""
 
 from collections.abc import Iterator
 
@@ -17,17 +17,17 @@ MANUAL = ("--permission-mode", "manual", "--allowedTools=Bash")
 
 @pytest.fixture
 def both() -> Iterator[Duo]:
-    """Both are there and idle; Claude Code has the second and third of its lines still to say."""
+    """Both harnesses, not started yet; Claude Code still has to send its second and third line."""
     with duo(installed("claude"), installed("codex"), ASKED[1:], SAID) as stage:
         yield stage
 
 
 def messages(both: Duo) -> list[JsonLine]:
-    """All that was written so far."""
+    """Return all messages so far."""
     return both.home.events("--type", "message")
 
 
-def test_a_request_is_answered_and_the_talk_goes_on_to_six_messages(both: Duo) -> None:
+def test_request_is_answered_and_the_talk_continues_to_six_messages(both: Duo) -> None:
     both.codex.start(name=CODEX)
     both.claude.script.add(reply("", claude_says(ASKED[0], "")))
 
@@ -47,7 +47,7 @@ def test_a_request_is_answered_and_the_talk_goes_on_to_six_messages(both: Duo) -
     assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []
 
 
-def test_a_talk_of_sixty_messages_goes_on_to_its_end() -> None:
+def test_talk_of_sixty_messages_reaches_its_end() -> None:
     asked = [f"question {number:02}" for number in range(30)]
     said = [f"answer {number:02}" for number in range(30)]
     with duo(installed("claude"), installed("codex"), asked[1:], said) as both:
@@ -58,7 +58,7 @@ def test_a_talk_of_sixty_messages_goes_on_to_its_end() -> None:
         both.claude.script.add(reply("", claude_says(asked[0], "")))
 
         both.claude.start(*MANUAL, "ask cody", name=CLAUDE)
-        for answer in said:  # the limit is for each step, not for all of it
+        for answer in said:  # the time limit applies to each step, not to the whole test
             both.claude.told(f"{CLAUDE}: {answer}")
 
         sent = messages(both)
@@ -76,7 +76,7 @@ def test_a_talk_of_sixty_messages_goes_on_to_its_end() -> None:
         )
 
 
-def test_nothing_is_left_of_the_two_when_they_are_stopped(both: Duo) -> None:
+def test_no_processes_or_files_are_left_after_both_are_stopped(both: Duo) -> None:
     both.codex.start(name=CODEX)
     both.claude.start(*MANUAL, name=CLAUDE)
 

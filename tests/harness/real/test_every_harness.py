@@ -1,7 +1,7 @@
-"""What holds for every harness, said once: the real programs, launched with `pal`, and a scripted model.
+"""Tests for every harness: the real programs, started with `pal`, with a scripted model.
 
-A lane is a way in: `native` and `hook` as `pal HARNESS` opens them, `terminal` alone as `pal run` does. What
-a harness does not have is skipped by name, with the reason. What only one of them has is in its own file.
+`pal HARNESS` opens the lanes `native` and `hook`; `pal run` opens only `terminal`. A lane that a harness does
+not have is skipped with its reason. Behaviour of a single harness is tested in its own file.
 """
 
 import os
@@ -44,7 +44,7 @@ MISSING = {
 
 
 def by_lane(*lanes: str) -> pytest.MarkDecorator:
-    """Run a test for every harness in each of these ways in."""
+    """Run a test for every harness on each of these lanes."""
     cases = []
     for harness in STAGES:
         for lane in lanes:
@@ -59,23 +59,23 @@ every_harness = pytest.mark.parametrize("stage", STAGES, indirect=True)
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest) -> Iterator[HarnessStage]:
-    """A home in which the bus runs and this harness can be started."""
+    """A home with a running bus in which this harness can be started."""
     with STAGES[request.param](installed(request.param)) as made:
         yield made
 
 
 def statuses(stage: HarnessStage) -> list[JsonLine]:
-    """All that was said of what it does."""
+    """Return its status events."""
     return stage.home.events("--type", "status", "--agent", "nova")
 
 
 def is_in_doubt(sender: Shell, place: int) -> bool:
-    """Whether a sender was told that nobody knows what became of a message."""
+    """Return whether the sender was notified that the outcome of a message is unknown."""
     return f"#{place} " in sender.ok("recv", "--json", "--peek").out
 
 
 @by_lane("native", "terminal")
-def test_a_message_wakes_one_that_rests(stage: HarnessStage, lane: str) -> None:
+def test_message_wakes_an_idle_agent(stage: HarnessStage, lane: str) -> None:
     names = set(stage.own_settings())
 
     place, asked = wakes_one_that_rests(stage, lane)
@@ -89,7 +89,7 @@ def test_a_message_wakes_one_that_rests(stage: HarnessStage, lane: str) -> None:
 
 
 @by_lane("native", "hook")
-def test_a_message_reaches_one_that_works_before_its_turn_ends(stage: HarnessStage, lane: str) -> None:
+def test_message_reaches_a_busy_agent_before_its_turn_ends(stage: HarnessStage, lane: str) -> None:
     working = reply("working", stage.shell("echo the-result"), gate="busy")
     stage.script.add(working, reply("I stop", awaits="stop at the second test"))
     stage.begin("go on", lane=lane)
@@ -109,17 +109,17 @@ def test_a_message_reaches_one_that_works_before_its_turn_ends(stage: HarnessSta
 
 
 @by_lane("native", "hook", "terminal")
-def test_a_dialog_stays_as_it_is_and_messages_come_after_it(stage: HarnessStage, lane: str) -> None:
+def test_dialog_is_unchanged_and_messages_come_after_it(stage: HarnessStage, lane: str) -> None:
     leaves_a_dialog_as_it_is(stage, lane)
 
 
 @by_lane("native", "terminal")
-def test_a_draft_stays_as_it_was(stage: HarnessStage, lane: str) -> None:
+def test_draft_is_unchanged(stage: HarnessStage, lane: str) -> None:
     leaves_a_draft_as_it_was(stage, lane)
 
 
 @by_lane("native", "hook")
-def test_the_end_of_a_turn_hands_over_what_waits_and_never_loops(stage: HarnessStage, lane: str) -> None:
+def test_turn_end_delivers_waiting_messages_without_a_loop(stage: HarnessStage, lane: str) -> None:
     rounds = range(5)
     stage.script.add(*(reply(f"nearly done {number}", gate=f"gate {number}") for number in rounds))
     stage.begin("go on", lane=lane)
@@ -141,7 +141,7 @@ def test_the_end_of_a_turn_hands_over_what_waits_and_never_loops(stage: HarnessS
 
 
 @every_harness
-def test_forty_messages_in_ten_seconds_are_each_in_a_request_once(stage: HarnessStage) -> None:
+def test_forty_messages_in_ten_seconds_arrive_once_each(stage: HarnessStage) -> None:
     stage.begin()
     luna = stage.friend()
     texts = [f"message {number:02} of forty" for number in range(40)]
@@ -149,7 +149,7 @@ def test_forty_messages_in_ten_seconds_are_each_in_a_request_once(stage: Harness
     places = []
     for text in texts:
         places.append(send(luna, "@nova", "--", text))
-        stage.wait(lambda: False, 0.2)  # four or five in a second, whatever becomes of them
+        stage.wait(lambda: False, 0.2)  # four or five per second, independent of their delivery
 
     for place in places:
         stage.until_seen(place)
@@ -159,7 +159,7 @@ def test_forty_messages_in_ten_seconds_are_each_in_a_request_once(stage: Harness
 
 
 @every_harness
-def test_its_shell_and_its_tools_are_the_same_agent_and_answer_a_request(stage: HarnessStage) -> None:
+def test_shell_and_tools_are_the_same_agent_and_answer_a_request(stage: HarnessStage) -> None:
     luna = stage.friend()
     from_shell = stage.shell(f"{stage.shell_pal} send @luna -- from a shell")
     stage.script.add(reply("let me see", from_shell, gate="busy"))
@@ -176,7 +176,7 @@ def test_its_shell_and_its_tools_are_the_same_agent_and_answer_a_request(stage: 
 
 
 @every_harness
-def test_a_turn_goes_on_without_the_daemon_and_nothing_is_lost(stage: HarnessStage) -> None:
+def test_turn_continues_without_the_daemon_and_nothing_is_lost(stage: HarnessStage) -> None:
     stage.script.add(reply("working", stage.shell("true"), gate="busy"), reply("after", awaits="welcome"))
     stage.begin("go on")
     stage.requests(1)
@@ -205,9 +205,9 @@ def test_a_turn_goes_on_without_the_daemon_and_nothing_is_lost(stage: HarnessSta
 
 @pytest.mark.parametrize("ended", ["killed", "its holder killed", "asked to end"])
 @every_harness
-def test_nothing_is_left_of_one_that_ends(stage: HarnessStage, ended: str) -> None:
+def test_ended_harness_leaves_no_processes_or_files(stage: HarnessStage, ended: str) -> None:
     if ended == "its holder killed":
-        stage.begin()  # Gemini CLI takes a minute to end by itself while it asks
+        stage.begin()  # while it asks, Gemini CLI takes a minute to exit by itself
     else:
         stage.begin_asking("")
         stage.until(stage.dialog)
@@ -224,7 +224,7 @@ def test_nothing_is_left_of_one_that_ends(stage: HarnessStage, ended: str) -> No
 
 @pytest.mark.parametrize("how", ["its own way", "pal resume"])
 @every_harness
-def test_a_conversation_that_goes_on_keeps_its_name(stage: HarnessStage, how: str) -> None:
+def test_resumed_conversation_keeps_its_name(stage: HarnessStage, how: str) -> None:
     stage.script.add(reply("first answer"))
     stage.begin("begin the work")
     stage.until(lambda: "first answer" in stage.screen())

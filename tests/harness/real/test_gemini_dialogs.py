@@ -1,4 +1,4 @@
-"""What Gemini CLI asks a person before and beside its work: seen, named, never typed into."""
+"""Dialogs of Gemini CLI: recognized, named, and never typed into."""
 
 import json
 from collections.abc import Iterator
@@ -17,28 +17,26 @@ LOOP = "dialog: A potential loop was detected"
 
 @pytest.fixture
 def gemini() -> Iterator[GeminiStage]:
-    """A home in which the bus runs and Gemini CLI can be started."""
+    """A home with a running bus in which Gemini CLI can be started."""
     with gemini_stage(installed("gemini")) as stage:
         yield stage
 
 
 def change(gemini: GeminiStage, section: str, **given: object) -> None:
-    """Change the user's own settings before it is started."""
+    """Change the user's settings before it is started."""
     found = json.loads(gemini.settings.read_bytes())
     found.setdefault(section, {}).update(given)
     gemini.settings.write_text(json.dumps(found))
 
 
 def asks(gemini: GeminiStage, question: str) -> str:
-    """Wait until a question is known to the bus, and give its dialog."""
+    """Wait until the bus knows a question, and return the screen."""
     gemini.until(lambda: gemini.state() == ("blocked", question))
     gemini.until(lambda: gemini.gates()["terminal"] == "dialog")
     return gemini.screen()
 
 
-def test_a_folder_that_is_not_trusted_yet_is_asked_about_and_the_message_comes_after(
-    gemini: GeminiStage,
-) -> None:
+def test_message_comes_after_the_folder_trust_dialog(gemini: GeminiStage) -> None:
     gemini.script.add(reply("I am awake"))
     change(gemini, "security", folderTrust={"enabled": True})
     gemini.start()
@@ -60,7 +58,7 @@ def test_a_folder_that_is_not_trusted_yet_is_asked_about_and_the_message_comes_a
     gemini.until_seen(urgent)
 
 
-def test_a_loop_that_was_detected_stops_the_agent_until_a_person_has_chosen(gemini: GeminiStage) -> None:
+def test_loop_dialog_blocks_the_agent_until_a_person_has_chosen(gemini: GeminiStage) -> None:
     same = tool("list_directory", dir_path=".")
     gemini.script.add(*[reply("", same)] * 8, reply("read"))
     gemini.start("--approval-mode", "yolo", "-i", "go on")
@@ -80,7 +78,7 @@ def test_a_loop_that_was_detected_stops_the_agent_until_a_person_has_chosen(gemi
     gemini.until_idle()
 
 
-def test_a_menu_that_a_person_has_open_is_not_typed_into(gemini: GeminiStage) -> None:
+def test_open_menu_is_not_typed_into(gemini: GeminiStage) -> None:
     gemini.script.add(reply("read"))
     gemini.start()
     person = gemini.sit_down()
@@ -103,7 +101,7 @@ def test_a_menu_that_a_person_has_open_is_not_typed_into(gemini: GeminiStage) ->
     gemini.until_seen(place)
 
 
-def test_without_an_account_it_asks_for_one_and_its_key_is_not_typed(gemini: GeminiStage) -> None:
+def test_login_dialogs_are_not_typed_into(gemini: GeminiStage) -> None:
     found = json.loads(gemini.settings.read_bytes())
     del found["security"]["auth"]
     gemini.settings.write_text(json.dumps(found))
@@ -124,9 +122,7 @@ def test_without_an_account_it_asks_for_one_and_its_key_is_not_typed(gemini: Gem
     assert gemini.receipt(place)["state"] == "held"
 
 
-def test_what_it_asks_leave_for_is_shown_and_can_be_answered_at_its_terminal_only(
-    gemini: GeminiStage,
-) -> None:
+def test_permission_request_can_be_decided_only_at_its_terminal(gemini: GeminiStage) -> None:
     made = gemini.project / "made.txt"
     gemini.script.add(reply("", tool("run_shell_command", command=f"touch {made}")), reply("made"))
     assert run_as_person(gemini.home, "config", "set", "approvals", "1").status == 0

@@ -1,4 +1,4 @@
-"""Gemini CLI starts itself a second time as a child: nothing of either runs on, however it ends."""
+"""Gemini CLI starts itself again as a child process: neither process remains, however it ends."""
 
 import os
 import signal
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.harness
 
 @pytest.fixture
 def gemini() -> Iterator[GeminiStage]:
-    """A home in which the bus runs and Gemini CLI can be started."""
+    """A home with a running bus in which Gemini CLI can be started."""
     with gemini_stage(installed("gemini")) as stage:
         yield stage
 
 
 def child_of(gemini: GeminiStage) -> int:
-    """The second process of Gemini CLI, below the first."""
+    """Return the second process of Gemini CLI, a child of the first."""
     found: list[int] = []
 
     def is_there() -> bool:
@@ -36,7 +36,7 @@ def child_of(gemini: GeminiStage) -> int:
     return found[0]
 
 
-def test_nothing_runs_on_when_its_second_process_is_killed(gemini: GeminiStage) -> None:
+def test_no_process_remains_when_the_second_one_is_killed(gemini: GeminiStage) -> None:
     gemini.start()
 
     os.kill(child_of(gemini), signal.SIGKILL)
@@ -45,7 +45,7 @@ def test_nothing_runs_on_when_its_second_process_is_killed(gemini: GeminiStage) 
     gemini.until(lambda: gemini.state()[0] in ("exited", ""))
 
 
-def test_nothing_runs_on_of_one_that_ended_while_the_daemon_was_dead(gemini: GeminiStage) -> None:
+def test_no_process_remains_after_its_end_without_a_daemon(gemini: GeminiStage) -> None:
     gemini.start()
     holder, child = gemini.holder(), child_of(gemini)
 

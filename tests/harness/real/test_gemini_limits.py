@@ -1,4 +1,4 @@
-"""Gemini CLI whose allowance is used up, and whose requests fail: what is known of it, and what waits."""
+"""Gemini CLI with a usage limit or failed requests: its state, and waiting messages."""
 
 from collections.abc import Iterator
 
@@ -14,19 +14,19 @@ pytestmark = pytest.mark.harness
 
 @pytest.fixture
 def gemini() -> Iterator[GeminiStage]:
-    """A home in which the bus runs and Gemini CLI can be started."""
+    """A home with a running bus in which Gemini CLI can be started."""
     with gemini_stage(installed("gemini")) as stage:
         yield stage
 
 
 def refusal(code: int, status: str, message: str, *details: dict[str, object]) -> Reply:
-    """An error as Google's API says it."""
+    """Return an error in the form of Google's API."""
     error = {"code": code, "status": status, "message": message, "details": list(details)}
     return Reply(status=code, body={"error": error})
 
 
 def used_up(quota: str, retry: str = "") -> Reply:
-    """A quota is used up, and there is more after a time."""
+    """Return the error for an exhausted quota with an optional retry delay."""
     kind = "type.googleapis.com/google.rpc."
     failure: dict[str, object] = {
         "@type": f"{kind}QuotaFailure",
@@ -38,14 +38,14 @@ def used_up(quota: str, retry: str = "") -> Reply:
 
 
 def stop(gemini: GeminiStage) -> None:
-    """A person chooses to stop, rather than to go on trying."""
+    """Have a person choose to stop instead of trying again."""
     person = gemini.sit_down(last=b"Keep trying")
     person.press(b"\x1b[B")
     gemini.until(lambda: "● 2. Stop" in gemini.screen())
     person.press(b"\r")
 
 
-def test_a_day_that_is_used_up_is_asked_about_and_mail_is_held_until_the_next(gemini: GeminiStage) -> None:
+def test_daily_limit_is_a_dialog_and_messages_are_held(gemini: GeminiStage) -> None:
     gemini.script.add(used_up("PerDay"))
     gemini.start("-i", "go on")
     luna = gemini.friend()
@@ -83,7 +83,7 @@ def test_a_day_that_is_used_up_is_asked_about_and_mail_is_held_until_the_next(ge
     gemini.until_idle()
 
 
-def test_a_limit_with_a_known_end_ends_by_itself(gemini: GeminiStage) -> None:
+def test_limit_with_a_known_end_ends_by_itself(gemini: GeminiStage) -> None:
     gemini.script.add(refusal(400, "FAILED_PRECONDITION", "The quota is used up: retry after 8s"))
     gemini.start("-i", "go on")
     gemini.until(lambda: gemini.state()[1].startswith("usage limit, resets "))
@@ -98,7 +98,7 @@ def test_a_limit_with_a_known_end_ends_by_itself(gemini: GeminiStage) -> None:
     gemini.until_idle()
 
 
-def test_a_limit_of_a_minute_is_waited_for_by_gemini_itself(gemini: GeminiStage) -> None:
+def test_gemini_itself_waits_for_a_per_minute_limit(gemini: GeminiStage) -> None:
     gemini.script.add(used_up("PerMinute", "1s"), reply("well again"))
 
     gemini.start("-i", "go on")
@@ -108,7 +108,7 @@ def test_a_limit_of_a_minute_is_waited_for_by_gemini_itself(gemini: GeminiStage)
     assert gemini.state() == ("idle", "")
 
 
-def test_a_request_that_fails_ends_the_turn_and_the_next_message_begins_another(gemini: GeminiStage) -> None:
+def test_failed_request_ends_the_turn_and_a_message_starts_another(gemini: GeminiStage) -> None:
     gemini.script.add(refusal(400, "INVALID_ARGUMENT", "not valid."), reply("read"))
     gemini.start()
     luna = gemini.friend()

@@ -1,4 +1,4 @@
-"""Gemini CLI that a person started without `pal`, after `pal install gemini`: what it gets, and when."""
+"""Gemini CLI started by a person without `pal`, after `pal install gemini`: when it gets its messages."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,25 +13,23 @@ pytestmark = pytest.mark.harness
 
 @pytest.fixture
 def gemini() -> Iterator[GeminiStage]:
-    """A home in which the bus runs and Gemini CLI can be started."""
+    """A home with a running bus in which Gemini CLI can be started."""
     with gemini_stage(installed("gemini")) as stage:
         yield stage
 
 
 @pytest.fixture
 def person(gemini: GeminiStage) -> Iterator[Person]:
-    """Somebody at a terminal that is nobody's."""
+    """A person at a terminal without an agent."""
     somebody = Person(gemini.home, cols=100, rows=30, term="xterm-256color")
     yield somebody
     somebody.close()
 
 
-def test_what_comes_while_it_rests_is_held_and_given_with_the_next_prompt(
-    gemini: GeminiStage, person: Person
-) -> None:
+def test_messages_while_idle_are_held_until_the_next_prompt(gemini: GeminiStage, person: Person) -> None:
     def until(is_so: Callable[[], object]) -> None:
         def is_so_now() -> object:
-            person.drain()  # a terminal that nobody reads is stuck
+            person.drain()  # a terminal blocks if its output is not read
             return is_so()
 
         gemini.until(is_so_now)
@@ -61,7 +59,7 @@ def test_what_comes_while_it_rests_is_held_and_given_with_the_next_prompt(
     assert len(gemini.script.main) == 1
 
     person.press(b"go on again")
-    while len(gemini.script.main) < 2:  # an Enter that comes close behind a text is taken for a part of it
+    while len(gemini.script.main) < 2:  # an Enter right after a text is taken as part of the text
         gemini.wait(has_asked_again, PATIENCE_S)
         person.press(b"\r")
         gemini.wait(has_asked_again, PATIENCE_S)

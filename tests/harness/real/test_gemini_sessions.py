@@ -1,4 +1,4 @@
-"""Gemini CLI across its commands and settings: the name stays, mail is neither lost nor doubled."""
+"""Gemini CLI across its commands and settings: it keeps its name, and messages arrive exactly once."""
 
 import json
 from collections.abc import Iterator
@@ -14,24 +14,24 @@ from palaver.cli.mock_model.script import Reply
 pytestmark = pytest.mark.harness
 
 REPORT = {"SummaryOfFindings": "found it", "ExplorationTrace": [], "RelevantLocations": []}
-"""What the sub-agent that looks around must give in the end."""
+"""The report that the investigating sub-agent must return."""
 
 
 @pytest.fixture
 def gemini() -> Iterator[GeminiStage]:
-    """A home in which the bus runs and Gemini CLI can be started."""
+    """A home with a running bus in which Gemini CLI can be started."""
     with gemini_stage(installed("gemini")) as stage:
         yield stage
 
 
 def session(gemini: GeminiStage) -> str:
-    """The conversation that it is in, as the log has it."""
+    """Return its session id as stored in the log."""
     found = [one["payload"].get("agent", {}) for one in gemini.home.events("--type", "life")]
     return str([one["session"] for one in found if one.get("session")][-1])
 
 
 def say(gemini: GeminiStage, person: Person, words: str) -> None:
-    """Have a person type a line, once the composer shows that it is theirs."""
+    """Have a person type a line, and send it when the composer shows it as a draft."""
     person.press(words.encode())
     gemini.until(lambda: gemini.gates()["terminal"] == "draft" and words.rstrip() in gemini.screen())
     while gemini.gates()["terminal"] == "draft":
@@ -49,7 +49,7 @@ def say(gemini: GeminiStage, person: Person, words: str) -> None:
     ],
     ids=["no_background", "screen_reader", "bare", "alternate"],
 )
-def test_a_message_is_typed_whatever_the_composer_looks_like(
+def test_message_is_typed_in_every_style_of_the_composer(
     gemini: GeminiStage, view: dict[str, object]
 ) -> None:
     settings = json.loads(gemini.settings.read_bytes())
@@ -78,7 +78,7 @@ def test_a_message_is_typed_whatever_the_composer_looks_like(
     gemini.told("are you there?")
 
 
-def test_what_is_sent_while_a_sub_agent_works_goes_to_its_parent(gemini: GeminiStage) -> None:
+def test_message_during_a_sub_agent_goes_to_its_parent(gemini: GeminiStage) -> None:
     gemini.script.add(
         reply("", tool("invoke_agent", agent_name="codebase_investigator", prompt="look around")),
         reply("", tool("list_directory", dir_path="."), gate="inside"),
@@ -98,7 +98,7 @@ def test_what_is_sent_while_a_sub_agent_works_goes_to_its_parent(gemini: GeminiS
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
-def test_a_bus_that_was_killed_gives_a_sub_agent_nothing_of_its_parents(gemini: GeminiStage) -> None:
+def test_killed_bus_delivers_no_parent_messages_to_a_sub_agent(gemini: GeminiStage) -> None:
     gemini.script.add(
         reply("", tool("invoke_agent", agent_name="codebase_investigator", prompt="look around")),
         reply("", tool("list_directory", dir_path="."), gate="inside"),
@@ -127,7 +127,7 @@ def test_a_bus_that_was_killed_gives_a_sub_agent_nothing_of_its_parents(gemini: 
     gemini.until_idle()
 
 
-def test_a_cleared_conversation_keeps_the_name_and_gets_its_mail_once(gemini: GeminiStage) -> None:
+def test_cleared_conversation_keeps_the_name_and_gets_messages_once(gemini: GeminiStage) -> None:
     gemini.script.add(reply("what was before"), reply("second"))
     gemini.start("-i", "an older question")
     gemini.requests(1)
@@ -150,7 +150,7 @@ def test_a_cleared_conversation_keeps_the_name_and_gets_its_mail_once(gemini: Ge
     assert "an older question" not in shown
 
 
-def test_nothing_is_typed_while_it_compresses_and_the_message_comes_after(gemini: GeminiStage) -> None:
+def test_nothing_is_typed_during_compression_and_messages_come_later(gemini: GeminiStage) -> None:
     gemini.script.add(reply("first"), reply("read"))
     gemini.script.aside = Reply(text="<state_snapshot>short</state_snapshot>", gate="compress")
     gemini.start("-i", "go on")
@@ -175,7 +175,7 @@ def test_nothing_is_typed_while_it_compresses_and_the_message_comes_after(gemini
     gemini.until_idle()
 
 
-def test_an_older_conversation_that_is_taken_up_inside_keeps_the_name(gemini: GeminiStage) -> None:
+def test_older_conversation_resumed_inside_keeps_the_name(gemini: GeminiStage) -> None:
     gemini.script.add(reply("the older answer"), reply("the newer answer"), reply("read"))
     gemini.start("-i", "an older question")
     gemini.requests(1)
@@ -201,7 +201,7 @@ def test_an_older_conversation_that_is_taken_up_inside_keeps_the_name(gemini: Ge
     assert session(gemini) != before
 
 
-def test_a_branch_that_is_taken_up_again_keeps_the_name_and_gets_no_mail_twice(gemini: GeminiStage) -> None:
+def test_resumed_branch_keeps_the_name_and_repeats_no_message(gemini: GeminiStage) -> None:
     gemini.script.add(reply("the first answer"), reply("the second answer"), reply("read"))
     gemini.start("-i", "the first question")
     gemini.requests(1)
@@ -214,7 +214,7 @@ def test_a_branch_that_is_taken_up_again_keeps_the_name_and_gets_no_mail_twice(g
     gemini.requests(2)
     gemini.until_idle()
 
-    # With a blank behind it, Enter takes none of the names that it offers meanwhile.
+    # With a trailing blank, Enter selects none of the offered completions.
     say(gemini, person, "/chat resume one ")
     gemini.until(lambda: "in the second branch" not in gemini.screen())
     late = send(luna, "@nova", "--", "which one are you in?")

@@ -1,4 +1,4 @@
-"""Sessions that are started without `pal`, after `pal install`: they are on the bus, and it can be undone."""
+"""Sessions started without `pal` after `pal install`: they are on the bus, and uninstalling works."""
 
 import json
 import os
@@ -26,19 +26,19 @@ pytestmark = pytest.mark.harness
 RUNS = {
     "claude": ("-p", "go"),
     "codex": ("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", "go"),
-    "gemini": ("-p", "go", "--approval-mode", "yolo"),  # else it leaves out what it would have to ask for
+    "gemini": ("-p", "go", "--approval-mode", "yolo"),  # otherwise it leaves out tools that need permission
 }
 OTHERS = {**RUNS, "opencode": ("run", "go")}
 
 
 class SlowHome(Home):
-    """A home beside which a harness runs."""
+    """A home with a long time limit, because a harness runs at the same time."""
 
     limit_s = LIMIT_S
 
 
 class Stage:
-    """One harness with an account of its own, and a bus that it knows of only by what was installed."""
+    """One harness with its own account, and a bus that it knows only from the installation."""
 
     def __init__(self, harness: str, folder: Path, home: Home, account: Account, script: Script) -> None:
         self.harness = harness
@@ -49,7 +49,7 @@ class Stage:
         self.program = installed(harness)
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
-        """Start it as its user would, without `pal`; with words of its own or for a session."""
+        """Start it as its user does, without `pal`, with these arguments or those of a session."""
         environment = {
             "PATH": f"{self.program.parent}:{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.folder),
@@ -68,13 +68,13 @@ class Stage:
         )
 
     def settings(self) -> dict[str, bytes]:
-        """What is in the files that are written to."""
+        """Return the contents of the settings files that `pal install` changes."""
         names = ("settings.json", "config.toml", "hooks.json", "opencode.json")
         paths = {name: settings_path(self.harness, name, {"HOME": str(self.folder)}) for name in names}
         return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
     def has_server(self) -> bool:
-        """Whether the tools were asked for: it runs a client that pumps them."""
+        """Return whether the tools were requested: then a client process provides them."""
         mark = os.fsencode(f"HOME={self.folder}")
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -115,7 +115,7 @@ def finish(process: "subprocess.Popen[bytes]") -> None:
 
 
 @pytest.mark.parametrize("harness", RUNS)
-def test_a_session_started_without_pal_reads_its_mail(harness: str) -> None:
+def test_session_started_without_pal_gets_its_messages(harness: str) -> None:
     with stage(harness) as made:
         before = made.settings()
         made.home.ok("install", harness, "--yes")
@@ -138,7 +138,7 @@ def test_a_session_started_without_pal_reads_its_mail(harness: str) -> None:
 
 
 @pytest.mark.parametrize("harness", OTHERS)
-def test_a_session_started_without_pal_has_the_tools(harness: str) -> None:
+def test_session_started_without_pal_has_the_tools(harness: str) -> None:
     with stage(harness) as made:
         made.home.ok("install", harness, "--yes")
         made.script.add(Reply(text="wait", calls=(made.account.call,), gate="busy"))
@@ -153,7 +153,7 @@ def test_a_session_started_without_pal_has_the_tools(harness: str) -> None:
         assert any("list_agents" in json.dumps(request.body) for request in made.script.main)
 
 
-def test_what_codex_writes_to_its_settings_meanwhile_stays_and_ours_goes() -> None:
+def test_uninstall_keeps_changes_by_codex_and_removes_ours() -> None:
     with stage("codex") as made:
         before = tomllib.loads(made.settings()["config.toml"].decode())
         made.home.ok("install", "codex", "--yes")
@@ -168,7 +168,7 @@ def test_what_codex_writes_to_its_settings_meanwhile_stays_and_ours_goes() -> No
         assert after == {**before, "mcp_servers": {"docs": {"command": "docs-server"}}}
 
 
-def test_a_session_started_with_pal_hears_everything_once_all_the_same() -> None:
+def test_session_started_with_pal_gets_messages_once_when_installed() -> None:
     with claude_stage(installed("claude")) as claude:
         claude.home.ok("install", "claude", "--yes")
         (claude.project / "README").write_text("nothing\n")

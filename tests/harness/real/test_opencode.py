@@ -1,4 +1,4 @@
-"""OpenCode itself, launched with `pal opencode`, and a scripted model."""
+"""OpenCode, started with `pal opencode`, with a scripted model."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.harness
 
 @pytest.fixture
 def opencode() -> Iterator[OpenCodeStage]:
-    """A home in which the bus runs and OpenCode can be started."""
+    """A home with a running bus in which OpenCode can be started."""
     with opencode_stage(installed("opencode")) as stage:
         yield stage
 
 
-def test_a_message_is_answered_in_the_manner_of_the_session(opencode: OpenCodeStage) -> None:
+def test_message_is_handled_by_the_agent_mode_of_the_session(opencode: OpenCodeStage) -> None:
     opencode.script.add(reply("planned"), reply("still planning"))
     opencode.start("--agent", "plan", "--prompt", "go on")
     opencode.requests(1)
@@ -33,7 +33,7 @@ def test_a_message_is_answered_in_the_manner_of_the_session(opencode: OpenCodeSt
     assert "Build ·" not in opencode.screen()
 
 
-def test_the_oldest_supported_version_gets_its_messages_natively() -> None:
+def test_oldest_supported_version_gets_its_messages_natively() -> None:
     with opencode_stage(installed("opencode-old")) as opencode:
         opencode.script.add(reply("here"))
         opencode.start()
@@ -43,7 +43,7 @@ def test_the_oldest_supported_version_gets_its_messages_natively() -> None:
         assert (receipt["lane"], receipt["grade"]) == ("native", "context")
 
 
-def test_nobody_else_gets_into_its_server(opencode: OpenCodeStage) -> None:
+def test_server_refuses_requests_without_the_password(opencode: OpenCodeStage) -> None:
     opencode.start()
     (place,) = opencode.places
 
@@ -55,12 +55,12 @@ def test_nobody_else_gets_into_its_server(opencode: OpenCodeStage) -> None:
     assert (place / "server.json").stat().st_mode & 0o077 == 0
 
 
-def test_nothing_is_left_when_the_daemon_is_killed_and_then_its_holder(opencode: OpenCodeStage) -> None:
+def test_nothing_is_left_when_daemon_and_holder_are_killed(opencode: OpenCodeStage) -> None:
     opencode.script.add(reply("awake"))
     opencode.start()
     holder = opencode.holder()
     opencode.home.kill(signal.SIGKILL)
-    opencode.until(lambda: opencode.home.pal("up").status == 0)  # its holder may be starting one just now
+    opencode.until(lambda: opencode.home.pal("up").status == 0)  # its holder may be starting one already
     opencode.until(lambda: "native" in opencode.gates())
     place = send(opencode.friend(), "@nova", "--", "are you still there?")
     assert opencode.until_seen(place)["grade"] == "context"

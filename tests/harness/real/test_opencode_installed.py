@@ -1,4 +1,4 @@
-"""OpenCode itself, started without `pal` after `pal install opencode`, and a scripted model."""
+"""OpenCode, started without `pal` after `pal install opencode`, with a scripted model."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.harness
 
 @pytest.fixture
 def opencode() -> Iterator[InstalledStage]:
-    """A home in which the bus runs, and an OpenCode that knows of it."""
+    """A home with a running bus, and an OpenCode that knows it."""
     with installed_stage(installed("opencode")) as stage:
         yield stage
 
@@ -26,7 +26,7 @@ def only_agent(opencode: InstalledStage) -> str:
     return name
 
 
-def test_an_idle_session_is_woken_and_a_draft_stays(opencode: InstalledStage) -> None:
+def test_idle_session_is_woken_and_its_draft_is_unchanged(opencode: InstalledStage) -> None:
     opencode.script.add(reply("first"), reply("I am awake"))
     person = opencode.open_terminal("--prompt", "begin")
     opencode.requests(1)
@@ -48,7 +48,7 @@ def test_an_idle_session_is_woken_and_a_draft_stays(opencode: InstalledStage) ->
     assert len(opencode.companions()) == 1
 
 
-def test_a_busy_session_is_reached_with_its_next_step_and_a_dialog_stays(opencode: InstalledStage) -> None:
+def test_busy_session_gets_messages_and_its_dialog_is_unchanged(opencode: InstalledStage) -> None:
     made = opencode.project / "made.txt"
     opencode.script.add(
         reply("", tool("bash", command="echo the-result", description="x"), gate="busy"),
@@ -91,7 +91,7 @@ def test_a_busy_session_is_reached_with_its_next_step_and_a_dialog_stays(opencod
     assert opencode.script.main[-1].conversation.count("a normal one") == 1
 
 
-def test_sessions_of_one_process_never_have_each_others_mail(opencode: InstalledStage) -> None:
+def test_sessions_of_one_process_never_get_each_others_messages(opencode: InstalledStage) -> None:
     opencode.script.default = reply("read")
     process = opencode.serve()
     try:
@@ -100,7 +100,7 @@ def test_sessions_of_one_process_never_have_each_others_mail(opencode: Installed
         names = opencode.agents()
         luna = opencode.friend()
         for name in names.values():
-            opencode.until(lambda name=name: opencode.state(name)[0] == "idle")  # type: ignore[misc]  # kept
+            opencode.until(lambda name=name: opencode.state(name)[0] == "idle")  # type: ignore[misc]  # the name is bound per iteration
 
         one = send(luna, f"@{names[first]}", "--", "for-number-one")
         two = send(luna, f"@{names[second]}", "--", "for-number-two")
@@ -129,7 +129,7 @@ def test_sessions_of_one_process_never_have_each_others_mail(opencode: Installed
         process.wait()
 
 
-def test_one_that_ends_with_its_turn_is_told_that_nothing_wakes_it(opencode: InstalledStage) -> None:
+def test_one_shot_session_is_not_promised_a_wake(opencode: InstalledStage) -> None:
     (opencode.project / "README").write_text("nothing\n")
     opencode.script.add(reply("", tool("read", filePath=str(opencode.project / "README")), gate="busy"))
     opencode.script.add(reply("done"))
@@ -153,7 +153,7 @@ def test_one_that_ends_with_its_turn_is_told_that_nothing_wakes_it(opencode: Ins
         process.wait()
 
 
-def test_it_goes_on_without_a_daemon_and_is_on_the_bus_when_there_is_one(opencode: InstalledStage) -> None:
+def test_session_runs_without_a_daemon_and_joins_a_later_one(opencode: InstalledStage) -> None:
     opencode.script.add(reply("first"), reply("second"), reply("awake"))
     opencode.home.ok("down")
     process = opencode.serve()
@@ -179,7 +179,7 @@ def test_it_goes_on_without_a_daemon_and_is_on_the_bus_when_there_is_one(opencod
         process.wait()
 
 
-def test_a_hung_daemon_holds_no_turn_up(opencode: InstalledStage) -> None:
+def test_hung_daemon_does_not_delay_a_turn(opencode: InstalledStage) -> None:
     opencode.script.add(reply("first"))
     daemon = opencode.home.pid
     process = opencode.serve()
@@ -194,7 +194,7 @@ def test_a_hung_daemon_holds_no_turn_up(opencode: InstalledStage) -> None:
         process.wait()
 
 
-def test_nothing_is_left_of_one_that_was_killed(opencode: InstalledStage) -> None:
+def test_killed_server_leaves_no_process_and_no_agent(opencode: InstalledStage) -> None:
     opencode.script.add(reply("first"))
     process = opencode.serve()
     session = opencode.begin_session("go on")
@@ -207,7 +207,7 @@ def test_nothing_is_left_of_one_that_was_killed(opencode: InstalledStage) -> Non
     opencode.until(lambda: session not in opencode.agents())
 
 
-def test_one_that_pal_has_started_hears_everything_once(opencode: InstalledStage) -> None:
+def test_session_started_with_pal_gets_messages_once(opencode: InstalledStage) -> None:
     opencode.script.add(reply("first"), reply("second"))
     opencode.start("--prompt", "begin")
     opencode.requests(1)
@@ -221,7 +221,7 @@ def test_one_that_pal_has_started_hears_everything_once(opencode: InstalledStage
     opencode.until(lambda: opencode.companions() == [])
 
 
-def test_what_was_installed_can_be_put_back(opencode: InstalledStage) -> None:
+def test_uninstall_restores_the_settings(opencode: InstalledStage) -> None:
     with_ours = opencode.settings.read_text()
 
     opencode.home.ok("uninstall", "opencode", "--yes")

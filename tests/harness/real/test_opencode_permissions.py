@@ -1,4 +1,4 @@
-"""What OpenCode itself asks leave for: a person's own word answers it where that is wanted, else nobody."""
+"""Permission requests of OpenCode: decided by a person if approvals are on, and not at all otherwise."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.harness
 
 @pytest.fixture
 def opencode() -> Iterator[OpenCodeStage]:
-    """A bus in which agents wait for a person's word."""
+    """A bus on which agents wait for the decision of a person."""
     with opencode_stage(installed("opencode")) as stage:
         stage.home.ok("down")
         set_approvals(stage.home)
@@ -24,7 +24,7 @@ def opencode() -> Iterator[OpenCodeStage]:
 
 
 def asked(opencode: OpenCodeStage) -> JsonLine:
-    """Have it ask leave to make a file, and give what is shown of that."""
+    """Have it request permission to create a file, and return the view of the request."""
     opencode.script.add(reply("", opencode.asking_to_make(opencode.project / "made.txt")), reply("so be it"))
     opencode.start("--prompt", "make it")
     return shown(opencode)
@@ -36,7 +36,7 @@ def shown(opencode: OpenCodeStage) -> JsonLine:
     return line
 
 
-def test_what_a_person_allows_is_done_once(opencode: OpenCodeStage) -> None:
+def test_permission_is_valid_for_one_call(opencode: OpenCodeStage) -> None:
     line = asked(opencode)
     made = opencode.project / "made.txt"
     assert (line["agent"], line["tool"], line["harness"]) == ("nova", "edit", "opencode")
@@ -63,13 +63,13 @@ def test_what_a_person_allows_is_done_once(opencode: OpenCodeStage) -> None:
 
 
 def asks_for_everything(opencode: OpenCodeStage) -> None:
-    """Have it ask before it uses a tool of an MCP server, or its shell."""
+    """Have it request permission for its shell and for tools of MCP servers."""
     settings = json.loads(opencode.settings.read_bytes())
     permission = {"palaver_*": "ask", "bash": "ask"}
     opencode.settings.write_text(json.dumps({**settings, "permission": permission}))
 
 
-def test_a_tool_of_an_mcp_server_and_a_command_are_shown_whole_and_answered(opencode: OpenCodeStage) -> None:
+def test_mcp_call_and_command_are_shown_completely_and_decided(opencode: OpenCodeStage) -> None:
     asks_for_everything(opencode)
     luna = opencode.friend()
     given = {"to": "@luna", "text": "by a tool\nin two lines"}
@@ -98,7 +98,7 @@ def test_a_tool_of_an_mcp_server_and_a_command_are_shown_whole_and_answered(open
     assert opencode.home.ok("pending", "--json").lines == []
 
 
-def test_where_nobody_may_answer_the_dialog_of_a_tool_stays_and_mail_waits() -> None:
+def test_with_approvals_off_a_dialog_stays_and_messages_wait() -> None:
     with opencode_stage(installed("opencode")) as opencode:
         asks_for_everything(opencode)
         luna = opencode.friend()
@@ -126,7 +126,7 @@ def test_where_nobody_may_answer_the_dialog_of_a_tool_stays_and_mail_waits() -> 
         assert opencode.all_told().count("a normal one") == 1
 
 
-def test_an_agent_cannot_answer_for_itself(opencode: OpenCodeStage) -> None:
+def test_agent_cannot_decide_a_request(opencode: OpenCodeStage) -> None:
     line = asked(opencode)
 
     refused = opencode.friend().pal("approve", str(line["id"]), "--json")
@@ -135,7 +135,7 @@ def test_an_agent_cannot_answer_for_itself(opencode: OpenCodeStage) -> None:
     assert not (opencode.project / "made.txt").exists()
 
 
-def test_what_is_answered_at_its_terminal_is_asked_no_more(opencode: OpenCodeStage) -> None:
+def test_request_decided_at_the_terminal_is_closed(opencode: OpenCodeStage) -> None:
     line = asked(opencode)
     person = opencode.sit_down(last=b"Reject")
 
@@ -147,7 +147,7 @@ def test_what_is_answered_at_its_terminal_is_asked_no_more(opencode: OpenCodeSta
     assert (late.status, late.error["error"]) == (1, "not_found")
 
 
-def test_without_the_bus_the_dialog_stays(opencode: OpenCodeStage) -> None:
+def test_dialog_stays_when_the_bus_restarts_without_approvals(opencode: OpenCodeStage) -> None:
     asked(opencode)
     before = opencode.until_drawn()
 
@@ -159,10 +159,10 @@ def test_without_the_bus_the_dialog_stays(opencode: OpenCodeStage) -> None:
     opencode.until(lambda: opencode.state()[0] == "blocked")
     assert opencode.dialog() == before
     (line,) = opencode.home.ok("pending", "--json").lines
-    assert (line["id"], line["answerable"]) == (None, False)  # this one answers nobody: it was not told to
+    assert (line["id"], line["answerable"]) == (None, False)  # approvals are off in this daemon
 
 
-def test_a_session_started_without_pal_is_answered_alike() -> None:
+def test_request_of_a_session_started_without_pal_is_decided() -> None:
     with installed_stage(installed("opencode")) as opencode:
         opencode.home.ok("down")
         set_approvals(opencode.home)

@@ -1,4 +1,4 @@
-"""What stops OpenCode itself: used-up allowances, faults of its provider, compaction; and its shell."""
+"""States of OpenCode: usage limits, provider errors, compaction; and its shell."""
 
 from collections.abc import Iterator
 
@@ -22,12 +22,12 @@ QUOTA = {
 
 @pytest.fixture
 def opencode() -> Iterator[OpenCodeStage]:
-    """A home in which the bus runs and OpenCode can be started."""
+    """A home with a running bus in which OpenCode can be started."""
     with opencode_stage(installed("opencode")) as stage:
         yield stage
 
 
-def test_a_used_up_allowance_is_said_and_mail_waits_until_it_goes_on(opencode: OpenCodeStage) -> None:
+def test_usage_limit_is_reported_and_messages_wait_until_it_ends(opencode: OpenCodeStage) -> None:
     opencode.script.add(
         Reply(status=429, body=QUOTA, headers={"retry-after": "20"}), reply("I go on"), reply("read")
     )
@@ -48,7 +48,7 @@ def test_a_used_up_allowance_is_said_and_mail_waits_until_it_goes_on(opencode: O
     assert "allowance is used up" in str(told["text"])
 
 
-def test_an_allowance_that_stays_used_up_blocks_until_somebody_tries_again(opencode: OpenCodeStage) -> None:
+def test_permanent_usage_limit_blocks_until_a_person_tries_again(opencode: OpenCodeStage) -> None:
     gone = {"error": {"message": "insufficient_quota: buy more", "code": "insufficient_quota"}}
     opencode.script.add(Reply(status=402, body=gone), reply("I go on"), reply("read"))
     opencode.start("--prompt", "go on")
@@ -65,7 +65,7 @@ def test_an_allowance_that_stays_used_up_blocks_until_somebody_tries_again(openc
     assert opencode.until_seen(place)["grade"] == "context"
 
 
-def test_a_fault_of_the_provider_is_shown_and_the_next_message_gets_through(opencode: OpenCodeStage) -> None:
+def test_provider_error_is_shown_and_the_next_message_is_delivered(opencode: OpenCodeStage) -> None:
     opencode.script.add(Reply(status=400, body={"error": {"message": "bad thing"}}), reply("better"))
     opencode.start()
     luna = opencode.friend()
@@ -81,7 +81,7 @@ def test_a_fault_of_the_provider_is_shown_and_the_next_message_gets_through(open
     assert asked.count("one</pal>") == asked.count("two</pal>") == 1
 
 
-def test_what_comes_while_it_compacts_waits_for_the_end_of_that(opencode: OpenCodeStage) -> None:
+def test_messages_wait_for_the_end_of_a_compaction(opencode: OpenCodeStage) -> None:
     opencode.script.add(reply("first"), reply("read"))
     opencode.script.add_rules(Rule(pattern="anchored summary", reply=reply("short", gate="compact")))
     opencode.start("--prompt", "go on")
@@ -101,7 +101,7 @@ def test_what_comes_while_it_compacts_waits_for_the_end_of_that(opencode: OpenCo
     assert opencode.until_seen(place)["grade"] == "context"
 
 
-def test_the_shell_of_its_agent_does_not_have_the_password(opencode: OpenCodeStage) -> None:
+def test_shell_does_not_have_the_password(opencode: OpenCodeStage) -> None:
     command = 'echo "shell=$0 left=[$OPENCODE_SERVER_PASSWORD]"; env; pal whoami --json'
     opencode.script.add(reply("", tool("bash", command=command, description="x")), reply("done"))
 

@@ -1,4 +1,4 @@
-"""What OpenCode's own `task` tool starts: sub-agents, each with its own name, mail and state."""
+"""Sub-agents started by the `task` tool of OpenCode: each has its own name, messages and state."""
 
 from collections.abc import Iterator
 
@@ -13,12 +13,12 @@ from palaver.cli.mock_model.script import Reply, Rule
 pytestmark = pytest.mark.harness
 
 CHILD = "SUBPROMPT"
-"""What the parent tells it, and so what stands in all of its requests."""
+"""The prompt of the sub-agent, contained in all of its requests."""
 
 
 @pytest.fixture
 def opencode() -> Iterator[OpenCodeStage]:
-    """A home in which the bus runs and OpenCode can be started."""
+    """A home with a running bus in which OpenCode can be started."""
     with opencode_stage(installed("opencode")) as stage:
         yield stage
 
@@ -28,13 +28,13 @@ def task() -> Reply:
 
 
 def child_says(opencode: OpenCodeStage, *replies: Reply) -> None:
-    """Have the sub-agent's model answer so; to its parent's this is never said by a user."""
+    """Script the model of the sub-agent; no user message of its parent matches the rules."""
     opencode.script.add_rules(
         *(Rule(pattern=rf'"role": ?"user", ?"content": ?"{CHILD}', reply=one) for one in replies)
     )
 
 
-def test_mail_for_a_sub_agent_goes_into_its_own_session(opencode: OpenCodeStage) -> None:
+def test_message_to_a_sub_agent_goes_into_its_own_session(opencode: OpenCodeStage) -> None:
     child_says(
         opencode,
         reply("", tool("bash", command="echo sub-result", description="x"), gate="busy"),
@@ -63,7 +63,7 @@ def test_mail_for_a_sub_agent_goes_into_its_own_session(opencode: OpenCodeStage)
     ]
 
 
-def test_what_a_sub_agent_asks_blocks_it_and_is_seen_at_its_parent(opencode: OpenCodeStage) -> None:
+def test_request_of_a_sub_agent_blocks_it_and_its_parent(opencode: OpenCodeStage) -> None:
     made = opencode.project / "made.txt"
     child_says(opencode, reply("", opencode.asking_to_make(made)), reply("sub done"))
     opencode.script.add(task(), reply("parent done"))
@@ -85,7 +85,7 @@ def test_what_a_sub_agent_asks_blocks_it_and_is_seen_at_its_parent(opencode: Ope
     opencode.until_idle()
 
 
-def test_the_shell_of_a_sub_agent_is_the_sub_agent_where_the_plugin_is_installed() -> None:
+def test_installed_plugin_identifies_the_shell_of_a_sub_agent() -> None:
     with installed_stage(installed("opencode")) as opencode:
         whoami = f"{opencode.shell_pal} --home {opencode.home.path} whoami --json"
         child_says(opencode, reply("", tool("bash", command=whoami, description="x")), reply("sub done"))

@@ -1,4 +1,4 @@
-"""What Claude Code itself asks leave for, answered from elsewhere."""
+"""Permission requests of Claude Code, decided from elsewhere."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ MANUAL = ("--permission-mode", "manual")
 
 @pytest.fixture
 def claude() -> Iterator[ClaudeStage]:
-    """A bus in which agents wait for a person's word."""
+    """A bus on which agents wait for the decision of a person."""
     with claude_stage(installed("claude")) as stage:
         stage.home.ok("down")
         set_approvals(stage.home)
@@ -24,7 +24,7 @@ def claude() -> Iterator[ClaudeStage]:
 
 
 def asked(claude: ClaudeStage) -> JsonLine:
-    """Have it ask leave to make a file, and give what is shown of that."""
+    """Have it request permission to create a file, and return the view of the request."""
     made = str(claude.project / "made.txt")
     claude.script.add(reply("may I?", tool("Write", file_path=made, content="x")), reply("so be it"))
     claude.start(*MANUAL)
@@ -34,7 +34,7 @@ def asked(claude: ClaudeStage) -> JsonLine:
     return shown
 
 
-def test_what_a_person_allows_is_done(claude: ClaudeStage) -> None:
+def test_allowed_command_is_run(claude: ClaudeStage) -> None:
     shown = asked(claude)
     made = claude.project / "made.txt"
     assert (shown["agent"], shown["tool"]) == ("nova", "Write")
@@ -49,7 +49,7 @@ def test_what_a_person_allows_is_done(claude: ClaudeStage) -> None:
     assert claude.home.ok("pending", "--json").lines == []
 
 
-def test_what_a_person_denies_is_not_done(claude: ClaudeStage) -> None:
+def test_denied_command_is_not_run(claude: ClaudeStage) -> None:
     shown = asked(claude)
 
     said = run_as_person(claude.home, "deny", shown["id"])
@@ -59,7 +59,7 @@ def test_what_a_person_denies_is_not_done(claude: ClaudeStage) -> None:
     assert not (claude.project / "made.txt").exists()
 
 
-def test_what_is_answered_at_its_terminal_is_asked_no_more(claude: ClaudeStage) -> None:
+def test_request_decided_at_the_terminal_is_closed(claude: ClaudeStage) -> None:
     shown = asked(claude)
     person = claude.sit_down()
 

@@ -1,4 +1,4 @@
-"""A Claude Code that its user started without `pal`, after `pal install`: no holder sees its screen."""
+"""A Claude Code started by its user without `pal`, after `pal install`: no holder sees its screen."""
 
 from tests.harness.real.claude_stage import ClaudeStage
 
@@ -12,7 +12,7 @@ class Unheld:
         claude.home.ok("install", "claude", "--yes")
         mode = claude.words("", asks=True)[1]
         person.run(f"cd {claude.project} && claude --permission-mode {mode}")
-        # The first session of all gets to know of the plugin only after its start, and joins with a prompt.
+        # The very first session loads the plugin only after its start, and joins with a prompt.
         claude.until(lambda: any(line.endswith(" mcp") for line in claude.processes()))
         self.write("hello")
         claude.until(self._names)
@@ -26,11 +26,11 @@ class Unheld:
 
     @property
     def state(self) -> str:
-        """What it is doing, as the bus knows it."""
+        """Its state as the bus knows it."""
         return self.claude.state(self.name)[0]
 
     def write(self, word: str) -> None:
-        """Put one word to it."""
+        """Type one word and send it."""
         self.person.press(word.encode())
         self.person.until(word.encode())
         self.person.press(b"\r")
