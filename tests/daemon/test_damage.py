@@ -3,12 +3,14 @@
 import os
 import random
 import shutil
+import sqlite3
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Result, new_home
+from tests.daemon.stage import Home, Result, check_output, new_home, run_as_person
 
 from palaver.log.storage import FILE_NAME
 
@@ -95,7 +97,8 @@ def test_repair_needs_a_stopped_bus(bus: Home) -> None:
 
     assert (refused.status, refused.err) == (
         1,
-        "pal: the bus is running: stop it with 'pal down', then repair\n",
+        "pal: the bus or another repair is running: stop the bus with 'pal down', "
+        "or wait for the other repair\n",
     )
 
 
@@ -203,3 +206,90 @@ def test_backup_can_be_compressed_and_is_written_completely_or_not_at_all(bus: H
     assert refused.status == 1
     assert refused.err.startswith("pal: ")
     assert [path.name for path in folder.iterdir()] == ["a.tgz"]
+
+
+# Archives
+
+
+def archive_file(bus: Home) -> Path:
+    """Archive the messages that were sent before now and return the new file."""
+    last = bus.ok("send", "--json", "--", "last").json["seq"]
+    done = check_output(run_as_person(bus, "archive", "--before", str(last), "--json")).json
+    return Path(done["file"])
+
+
+def archived_seqs(bus: Home) -> set[int]:
+    return {event["seq"] for event in bus.ok("export", "--json").lines}
+
+
+def break_line(path: Path, number: int) -> None:
+    """Overwrite the middle of one line."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[number] = lines[number][:10] + b"\xff\x00{" + lines[number][13:]
+    path.write_bytes(b"".join(lines))
+
+
+def cut_in_half(path: Path, number: int) -> None:
+    """Remove all that follows the middle of one line."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:number]) + lines[number][: len(lines[number]) // 2])
+
+
+@pytest.mark.parametrize("is_database_damaged", [False, True])
+@pytest.mark.parametrize(("harm", "lost"), [(break_line, 1), (cut_in_half, 5)])
+def test_repair_rescues_all_other_lines_of_a_damaged_archive(
+    bus: Home, harm: Callable[[Path, int], None], lost: int, is_database_damaged: bool
+) -> None:
+    fill(bus)
+    path = archive_file(bus)
+    before = archived_seqs(bus)
+    bus.ok("down")
+    harm(path, -5)
+    damaged = path.read_bytes()
+    if is_database_damaged:
+        with closing(sqlite3.connect(bus.path / FILE_NAME)) as connection:
+            connection.execute("VACUUM")  # Pages that archived events have left may still hold them.
+        overwrite(bus.path / FILE_NAME, 0, b"\0" * 100)
+
+    said = bus.ok("doctor", "--repair", "--json").json
+    bus.ok("up")
+
+    kept = Path(said["damaged_files"])
+    assert (kept / "archive" / path.name).read_bytes() == damaged
+    # Without the names in the database only the lines that are there can be counted.
+    assert said["lost"] == {path.name: 1 if is_database_damaged else lost}
+    assert said["missing"] == lost
+    assert len(before - archived_seqs(bus)) == lost
+    assert bus.ok("doctor", "--json").status == 0
+    assert check_output(run_as_person(bus, "archive", "--before", "9999999")).status == 0
+
+
+def test_repair_says_which_archive_was_damaged_and_what_is_missing(bus: Home) -> None:
+    fill(bus)
+    path = archive_file(bus)
+    bus.ok("down")
+    break_line(path, 3)
+
+    said = bus.ok("doctor", "--repair")
+
+    kept = bus.path / "damaged-1"
+    assert said.out.startswith("the log is rebuilt: ")
+    assert f"1 missing; the damaged files are in {kept}\n" in said.out
+    assert f"1 event of {path} could not be read and is lost\n" in said.out
+    again = bus.ok("doctor", "--repair").out
+    assert again.startswith("the log is whole")
+    assert not (bus.path / "damaged-2").exists()
+
+
+def test_repair_says_which_archive_is_missing(bus: Home) -> None:
+    fill(bus)
+    path = archive_file(bus)
+    bus.ok("down")
+    count = len(path.read_bytes().splitlines())
+    path.rename(bus.spare_path())
+
+    said = bus.ok("doctor", "--repair").out
+    bus.ok("up")
+
+    assert f"{count} archived events are in no file of {bus.path / 'archive'}" in said
+    assert bus.texts() == ["last"]

@@ -2,20 +2,21 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import draft, fold, put, writes
+from tests.log.logs import draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
-from palaver.errors import StorageFailed
+from palaver.errors import DiskFull, NewerSchema
 from palaver.log.files import MARK_NAME
 from palaver.log.repair import Repaired, repair, salvage
 from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME, kept_folders
+from palaver.log.storage import FILE_NAME, REBUILT, kept_folders
 from palaver.model.query import Query
 
 TEXTS = ["short", "x" * 5_000, "y" * 30_000, "z" * 90_000, "ü" * 2_000]
@@ -162,6 +163,17 @@ async def test_archived_names_without_their_file_do_not_stop_a_repair(tmp_path: 
     assert (done.is_whole, done.events) == (False, len(texts))
 
 
+async def test_readable_rows_of_a_file_that_cannot_be_opened_are_found(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 5)
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("PRAGMA application_id = 1")
+    connection.close()
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events) == (False, len(texts))
+
+
 async def test_the_device_is_kept_without_the_mark(tmp_path: Path) -> None:
     await make(tmp_path, 5)
     log = await open_log(tmp_path)
@@ -184,17 +196,21 @@ async def test_a_repair_of_nothing_makes_an_empty_log(tmp_path: Path) -> None:
     assert await texts_of(tmp_path) == []
 
 
-async def test_two_archives_with_the_same_event_are_a_failure(tmp_path: Path) -> None:
+async def test_archive_with_events_of_another_one_is_kept_elsewhere(tmp_path: Path) -> None:
     await make(tmp_path, 10)
     log = await open_log(tmp_path)
     await log.archive(6)
     await log.close()
     (file,) = (tmp_path / "archive").iterdir()
-    (tmp_path / "archive" / f"{6:015d}-{9:015d}.jsonl").write_bytes(file.read_bytes())
+    other = tmp_path / "archive" / f"{20:015d}-{29:015d}.jsonl"
+    other.write_bytes(file.read_bytes())
     overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
 
-    with pytest.raises(StorageFailed, match="could not be written anew"):
-        await run_repair(tmp_path)
+    done = await run_repair(tmp_path)
+
+    assert done.events == 11
+    assert (tmp_path / "damaged-1" / "archive" / other.name).read_bytes() == file.read_bytes()
+    assert os.listdir(tmp_path / "archive") == [file.name]
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +240,176 @@ def test_nothing_that_is_in_the_files_stops_a_salvage(
     Path(f"{path}-wal").write_bytes(wal)
 
     assert all(isinstance(row[0], int) for row in salvage(path))
+
+
+# Damaged archives
+
+
+async def make_archive(directory: Path, count: int = 10, before: int = 6) -> Path:
+    """Write a log whose first events are archived, and return the archive file."""
+    await make(directory, count)
+    log = await open_log(directory)
+    done = await log.archive(before)
+    await log.close()
+    assert done.path is not None
+    return done.path
+
+
+def set_lines(path: Path, *lines: bytes) -> bytes:
+    path.write_bytes(content := b"".join(lines))
+    return content
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+async def seqs_of_archives(directory: Path) -> list[int]:
+    log = await open_log(directory)
+    try:
+        return [event.seq for event in (await log.read_archived(Query())).events]
+    finally:
+        await log.close()
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+@pytest.mark.parametrize(
+    ("keep", "found"),
+    [([0, 1, 3, 4], [1, 2, 4, 5]), ([0, 1], [1, 2]), ([0, 1, 1, 0, 4], [1, 2, 5]), ([], [])],
+)
+async def test_readable_lines_of_a_damaged_archive_are_rescued(
+    tmp_path: Path, keep: list[int], found: list[int], has_head: bool
+) -> None:
+    path = await make_archive(tmp_path)
+    lines = [*lines_of(path)]
+    damaged = set_lines(path, *(lines[at] for at in keep), b'{"v":1,' if keep == [0, 1, 3, 4] else b"")
+    if not has_head:
+        connection = sqlite3.connect(tmp_path / FILE_NAME)
+        connection.execute("VACUUM")  # Pages that archived events have left may still hold them.
+        connection.close()
+        overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.kept, done.unfiled) == (False, tmp_path / "damaged-1", 0)
+    assert done.missing == 5 - len(found)
+    assert list(done.lost) == [path.name]
+    assert (tmp_path / "damaged-1" / "archive" / path.name).read_bytes() == damaged
+    assert await seqs_of_archives(tmp_path) == found
+    assert (await run_repair(tmp_path)).is_whole
+
+
+async def test_event_in_log_and_archive_is_rescued_from_the_log(tmp_path: Path) -> None:
+    await make(tmp_path, 10)
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    path = await make_archive(tmp_path / "copy", 0)
+    (tmp_path / "archive").mkdir()  # As after a crash before events left the log.
+    set_lines(tmp_path / "archive" / path.name, *lines_of(path)[:2], b"damaged\n", *lines_of(path)[3:])
+
+    done = await run_repair(tmp_path)
+    log = await open_log(tmp_path)
+
+    assert (done.missing, done.lost) == (0, {})
+    assert (await log.archive(6)).count == 5
+    await log.close()
+    assert await seqs_of_archives(tmp_path) == [1, 2, 3, 4, 5]
+
+
+async def test_part_of_an_archive_that_the_disk_cannot_read_is_lost(tmp_path: Path) -> None:
+    path = await make_archive(tmp_path)
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # Its first byte cannot be read.
+
+    done = await run_repair(tmp_path)
+
+    assert (done.missing, done.lost) == (5, {path.name: 5})
+    assert os.readlink(tmp_path / "damaged-1" / "archive" / path.name) == "/proc/self/mem"
+
+
+async def test_archive_that_cannot_be_opened_is_not_given_up(tmp_path: Path) -> None:
+    path = await make_archive(tmp_path)
+    path.unlink()
+    path.mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        await run_repair(tmp_path)
+
+    assert kept_folders(tmp_path) == []
+
+
+async def test_damaged_archive_is_copied_where_it_cannot_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("a file system without hard links")
+
+    path = await make_archive(tmp_path)
+    damaged = set_lines(path, *lines_of(path)[:3])
+    monkeypatch.setattr(os, "link", refuse)
+
+    await run_repair(tmp_path)
+
+    assert (tmp_path / "damaged-1" / "archive" / path.name).read_bytes() == damaged
+
+
+async def test_missing_archive_is_counted(tmp_path: Path) -> None:
+    path = await make_archive(tmp_path)
+    path.unlink()
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing, done.unfiled) == (False, 6, 5, 5)
+
+
+# Repairs that fail or are killed
+
+
+async def test_log_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
+    await make(tmp_path, 3)
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = (tmp_path / FILE_NAME).read_bytes()
+
+    with pytest.raises(NewerSchema):
+        await run_repair(tmp_path)
+
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+    assert kept_folders(tmp_path) == []
+
+
+async def test_repair_that_was_killed_before_the_last_step_is_finished(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 5)
+    (tmp_path / FILE_NAME).rename(tmp_path / f"{FILE_NAME}{REBUILT}")
+    (tmp_path / FILE_NAME).write_bytes(b"damaged")
+    (tmp_path / f"{FILE_NAME}-wal").write_bytes(b"of the damaged file")
+
+    assert await texts_of(tmp_path) == texts
+
+
+async def test_damaged_archive_is_kept_when_the_disk_is_full_later(tmp_path: Path) -> None:
+    path = await make_archive(tmp_path)
+    damaged = set_lines(path, *lines_of(path)[:3])
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+
+    size = (tmp_path / FILE_NAME).stat().st_size
+    with files_no_larger_than(size), pytest.raises(DiskFull):
+        await run_repair(tmp_path)
+
+    assert (tmp_path / "damaged-1" / "archive" / path.name).read_bytes() == damaged
+    assert (await run_repair(tmp_path)).kept == tmp_path / "damaged-2"
+
+
+async def test_copies_are_removed_when_the_disk_is_full(tmp_path: Path) -> None:
+    await make(tmp_path, 20)
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+    size = (tmp_path / FILE_NAME).stat().st_size
+    before = sorted(os.listdir(tmp_path))
+
+    for limit in (size // 2, size + 4096):  # The copy does not fit; the copy fits and the new log does not.
+        with files_no_larger_than(limit), pytest.raises((DiskFull, OSError)):
+            await run_repair(tmp_path)
+        assert sorted(os.listdir(tmp_path)) == before
+
+    done = await run_repair(tmp_path)
+    assert (done.events, done.missing) == (21, 0)

@@ -31,10 +31,17 @@ def repair_home(home: Path, *, is_json: bool) -> int:
         return _refuse(error, is_json=is_json)
     kept = None if done.kept is None else str(done.kept)
     if is_json:
-        view = {"whole": done.is_whole, "events": done.events, "missing": done.missing, "damaged_files": kept}
+        view = {
+            "whole": done.is_whole,
+            "events": done.events,
+            "missing": done.missing,
+            "lost": dict(done.lost),
+            "unfiled": done.unfiled,
+            "damaged_files": kept,
+        }
         sys.stdout.write(json.dumps(view) + "\n")
     else:
-        sys.stdout.write(_sentence(done) + "\n")
+        sys.stdout.write("".join(f"{line}\n" for line in _sentences(done, home / "archive")))
     return 0
 
 
@@ -91,17 +98,32 @@ def _locked(home: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise StorageFailed("the bus is running: stop it with 'pal down', then repair") from None
+        raise StorageFailed(
+            "the bus or another repair is running: stop the bus with 'pal down', or wait for the other repair"
+        ) from None
     finally:
         os.close(lock)
 
 
-def _sentence(done: Repaired) -> str:
-    events = f"{done.events} event{'' if done.events == 1 else 's'}"
+def _sentences(done: Repaired, archive: Path) -> list[str]:
     if done.is_whole:
-        return f"the log is whole: {events}; the state was rebuilt from them"
+        return [f"the log is whole: {_events(done.events)}; the state was rebuilt from them"]
     missing = f", {done.missing} missing" if done.missing else ", none missing"
-    return f"the log is rebuilt: {events}{missing}; the damaged files are in {done.kept}"
+    lines = [f"the log is rebuilt: {_events(done.events)}{missing}; the damaged files are in {done.kept}"]
+    for name, count in done.lost.items():
+        be = "is" if count == 1 else "are"
+        lines.append(f"{_events(count)} of {archive / name} could not be read and {be} lost")
+    if done.unfiled:
+        be = "event is" if done.unfiled == 1 else "events are"
+        lines.append(
+            f"{done.unfiled} archived {be} in no file of {archive}: "
+            "if you have a copy of the missing file, put it back and repair again"
+        )
+    return lines
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"
 
 
 def _refuse(error: BaseException, *, is_json: bool) -> int:

@@ -4,27 +4,33 @@ The pages are read without SQLite, which gives up at the first damaged one. The 
 caller holds the lock of the home.
 """
 
+import heapq
+import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from palaver.clock import Clock
-from palaver.errors import PalaverError, StorageFailed
+from palaver.errors import BadRequest, DiskFull, NewerSchema, PalaverError, StorageFailed
+from palaver.home import file_id
 from palaver.log.api import Apply
-from palaver.log.archive_file import archive_files
+from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
 from palaver.log.blobs import Blobs
 from palaver.log.damage import find_damage, forget_lost
 from palaver.log.files import MARK_NAME
-from palaver.log.migrations import migrate
+from palaver.log.migrations import MIGRATIONS, migrate
 from palaver.log.records import COLUMNS, Record, event_from_record
 from palaver.log.rows import insert_many
 from palaver.log.sqlite import SqliteLog, put_saved_back
-from palaver.log.storage import FILE_NAME, KEPT, connect_writer, sync
+from palaver.log.storage import FILE_NAME, KEPT, REBUILT, connect_reader, connect_writer, failure_from, sync
+from palaver.model.envelope import Event, decode_event
 
 _STORED: Final = (
     *("seq", "id", "type", "sender", "recipients", "ts", "device", "by_"),
@@ -49,32 +55,61 @@ class Repaired:
     """What a repair came to."""
 
     is_whole: bool
-    """The file was whole; nothing was rebuilt but the state that follows from the events."""
+    """No file was damaged; nothing was rebuilt but the state that follows from the events."""
     events: int
     """Events in the log and its archives now."""
     missing: int = 0
     """Seqs for which no event was found."""
     kept: Path | None = None
     """Where the damaged files are."""
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Events that could not be read from an archive file, by the name of the file."""
+    unfiled: int = 0
+    """Archived events whose archive file is missing."""
 
 
 async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
-    """Make the log of a home usable again; raises PalaverError or OSError when that cannot be done."""
+    """Make the log of a home usable again; raises PalaverError or OSError when that cannot be done.
+
+    Events that cannot be read are left out and counted. Every damaged file is kept. A repair that was killed
+    or that failed can be repeated.
+    """
     path = home / FILE_NAME
     put_saved_back(path)
+    _check_schema(path)
     kept = _keep(home)
+    before = file_id(path)
+    try:
+        return await _repair(home, kept, apply, clock)
+    except BaseException:
+        # A copy of files that are still in their places would only fill the disk.
+        if file_id(path) == before and not (kept / "archive").exists():
+            shutil.rmtree(kept, ignore_errors=True)
+        raise
+
+
+async def _repair(home: Path, kept: Path, apply: Apply, clock: Clock) -> Repaired:
+    path = home / FILE_NAME
+    archived = _check_archives(home)
+    unreadable = _rescue_archives(home, kept, [one for one in archived if one.unreadable])
     if path.exists() and not [said for said in find_damage(path) if "is damaged" in said]:
         try:
+            lost, unfiled = _forget_missing(path, archived)
             count = await _rebuild_rows(home, apply, clock)
         except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
             pass  # Its pages are whole and what is in them is not.
         else:
+            if lost or unfiled or (kept / "archive").exists():
+                missing = sum(lost.values()) + unfiled
+                return Repaired(
+                    is_whole=False, events=count, missing=missing, kept=kept, lost=lost, unfiled=unfiled
+                )
             shutil.rmtree(kept)
             return Repaired(is_whole=True, events=count)
     records = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
-    highest = _write_anew(home, records)
+    highest = _write_anew(home, records, max((one.file.last for one in archived), default=0))
     count = await _rebuild_rows(home, apply, clock)
-    return Repaired(is_whole=False, events=count, missing=highest - count, kept=kept)
+    return Repaired(is_whole=False, events=count, missing=highest - count, kept=kept, lost=unreadable)
 
 
 def salvage(path: Path) -> Iterator[tuple[_Value, ...]]:
@@ -97,18 +132,148 @@ async def _rebuild_rows(home: Path, apply: Apply, clock: Clock) -> int:
         connection.close()
 
 
+def _check_schema(path: Path) -> None:
+    """Raise NewerSchema for a log that a newer Palaver wrote: rows of it could be lost."""
+    with suppress(sqlite3.Error), closing(connect_reader(path)) as connection:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found > len(MIGRATIONS):
+            raise NewerSchema(found, len(MIGRATIONS))
+
+
 def _keep(home: Path) -> Path:
-    """Copy the files of the log into a new folder."""
+    """Copy the files of the log into a new folder; a copy that is not complete is removed again."""
     number = 1
     while (folder := home / f"{KEPT}{number}").exists():
         number += 1
     folder.mkdir(mode=0o700)
-    for ending in ("", "-wal", "-shm"):
-        if (file := home / f"{FILE_NAME}{ending}").exists():
-            shutil.copy2(file, folder)
-            sync(folder / file.name)
+    try:
+        for ending in ("", "-wal", "-shm"):
+            if (file := home / f"{FILE_NAME}{ending}").exists():
+                shutil.copy2(file, folder)
+                sync(folder / file.name)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     sync(folder)
     return folder
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """An archive file, the seqs that can be read from it, and how many of its lines cannot be."""
+
+    file: ArchiveFile
+    seqs: frozenset[int]
+    unreadable: int
+
+
+def _check_archives(home: Path) -> list[_Checked]:
+    checked = []
+    for file in archive_files(home / "archive"):
+        seqs = set()
+        unreadable = 0
+        for event in _lines(file):
+            if event is None:
+                unreadable += 1
+            else:
+                seqs.add(event.seq)
+        checked.append(_Checked(file, frozenset(seqs), unreadable))
+    return checked
+
+
+def _lines(file: ArchiveFile) -> Iterator[Event | None]:
+    """Read an archive file line by line; None for each part that cannot be read.
+
+    A line with another seq than its position and the name of the file permit is not one of this file. Raises
+    OSError for a file that cannot be opened: it may be complete, and must not be given up.
+    """
+    seq = file.first - 1
+    event: Event | None = None
+    with file.path.open("rb") as lines:
+        try:
+            for line in lines:
+                event = _event_after(line, seq, file.last)
+                seq = seq if event is None else event.seq
+                yield event
+        except OSError:
+            event = None
+            yield None
+    if seq < file.last and (event is not None or seq < file.first):
+        yield None  # All its lines are complete, and the last ones are missing.
+
+
+def _event_after(line: bytes, seq: int, last: int) -> Event | None:
+    try:
+        event = decode_event(line)
+    except (msgspec.MsgspecError, BadRequest, ValueError):
+        return None
+    return event if seq < event.seq <= last else None
+
+
+def _rescue_archives(home: Path, kept: Path, damaged: list[_Checked]) -> dict[str, int]:
+    """Replace each damaged archive file by one with all events that can be read; the damaged one is kept.
+
+    Events that are still in the log as well are taken from there. Return how many lines are lost, by file.
+    """
+    lost: dict[str, int] = {}
+    if not damaged:
+        return lost
+    blobs = Blobs(home / "blobs")
+    records = _readable(salvage(kept / FILE_NAME), blobs)
+    folder = kept / "archive"
+    folder.mkdir(mode=0o700)
+    for one in damaged:
+        path = one.file.path
+        in_log = [seq for seq in sorted(records) if one.file.first <= seq <= one.file.last]
+        in_log = [seq for seq in in_log if seq not in one.seqs]
+        if not one.seqs and not in_log:
+            path.rename(folder / path.name)
+        else:
+            _link(path, folder / path.name)
+            sync(folder)
+            sync(kept)
+            from_log = (event_from_record(records[seq], blobs) for seq in in_log)
+            readable = (event for event in _lines(one.file) if event is not None)
+            new = write_archive(path.parent, heapq.merge(readable, from_log, key=attrgetter("seq")))
+            if new is None or new.path != path:
+                path.unlink()
+        sync(path.parent)
+        if one.unreadable > len(in_log):
+            lost[path.name] = one.unreadable - len(in_log)
+    return lost
+
+
+def _link(path: Path, target: Path) -> None:
+    """Give a file a second name, so that the first may be taken from it; copy it where that is impossible."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copy2(path, target)
+        sync(target)
+
+
+def _forget_missing(path: Path, archived: list[_Checked]) -> tuple[dict[str, int], int]:
+    """Note no more that events are archived that no archive file has.
+
+    Return how many each file had lost, and how many are in no file.
+    """
+    found = frozenset[int]().union(*(one.seqs for one in archived))
+    with closing(connect_writer(path)) as connection:
+        migrate(connection)
+        names = {seq for (seq,) in connection.execute("SELECT seq FROM archived")}
+        missing = sorted(names - found)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("DELETE FROM archived WHERE seq = ?", [(seq,) for seq in missing])
+        connection.execute("COMMIT")
+    lost: dict[str, int] = {}
+    unfiled = 0
+    for seq in missing:
+        files = (one.file.path.name for one in archived if one.file.first <= seq <= one.file.last)
+        if name := next(files, ""):
+            lost[name] = lost.get(name, 0) + 1
+        else:
+            unfiled += 1
+    return lost, unfiled
 
 
 def _readable(rows: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, Record]:
@@ -124,11 +289,12 @@ def _readable(rows: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, Rec
     return found
 
 
-def _write_anew(home: Path, records: dict[int, Record]) -> int:
+def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> int:
     """Write the rows into a new file, put it in its place, and return the highest seq ever used."""
     beside = home / f"{FILE_NAME}.repaired"
     _remove(beside)
     device, highest = _mark(home)
+    highest = max(highest, last_archived)
     connection = connect_writer(beside)
     try:
         migrate(connection)
@@ -138,7 +304,9 @@ def _write_anew(home: Path, records: dict[int, Record]) -> int:
                 records.pop(event.seq, None)
                 highest = max(highest, event.seq)
                 remembered = (event.seq, event.id, event.sender)
-                connection.execute("INSERT INTO archived (seq, id, sender) VALUES (?, ?, ?)", remembered)
+                connection.execute(
+                    "INSERT OR IGNORE INTO archived (seq, id, sender) VALUES (?, ?, ?)", remembered
+                )
         kept = [records[seq] for seq in sorted(records)]
         highest = max([highest, *records])
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
@@ -148,14 +316,22 @@ def _write_anew(home: Path, records: dict[int, Record]) -> int:
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
         connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (highest,))
         connection.execute("COMMIT")
+        # All of it must be in the one file that is renamed: closing alone does not say when it is not.
+        connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
-        raise StorageFailed(f"the log could not be written anew: {error}") from error
+        connection.close()
+        _remove(beside)
+        failure = failure_from(error)
+        raise (
+            failure
+            if isinstance(failure, DiskFull)
+            else StorageFailed(f"the log could not be written anew: {error}")
+        ) from error
     finally:
         connection.close()
     sync(beside)
-    _remove(home / FILE_NAME)
-    beside.rename(home / FILE_NAME)
-    sync(home)
+    beside.rename(home / f"{FILE_NAME}{REBUILT}")
+    put_saved_back(home / FILE_NAME)
     return highest
 
 

@@ -31,7 +31,16 @@ from palaver.log.reader import Reader
 from palaver.log.records import COLUMNS, readable_events
 from palaver.log.redaction import find_containing, read_mark
 from palaver.log.rows import SqliteRows
-from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, damaged, failure_from, lay_out_wal
+from palaver.log.storage import (
+    FILE_NAME,
+    REBUILT,
+    connect_reader,
+    connect_writer,
+    damaged,
+    failure_from,
+    lay_out_wal,
+    sync,
+)
 from palaver.log.upkeep import WAL_BYTES, Upkeep
 from palaver.log.writer import Writer
 from palaver.model.envelope import Event
@@ -326,8 +335,19 @@ def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, 
 
 
 def put_saved_back(path: Path) -> None:
-    """Put the copy that was saved in the place of a database that is missing; nothing when there is none."""
-    if not path.exists() and _saved(path).exists():
+    """Put a complete copy in the place of the database; nothing when there is none.
+
+    One that a repair has made replaces it, also after the repair was killed. One that was saved when the
+    database was removed is used only while that is missing.
+    """
+    rebuilt = path.with_name(f"{path.name}{REBUILT}")
+    if rebuilt.exists():
+        for ending in ("-wal", "-shm"):  # They belong to the damaged file, which is kept elsewhere.
+            Path(f"{path}{ending}").unlink(missing_ok=True)
+        sync(path.parent)  # A new file must never be seen with an old write-ahead log.
+        rebuilt.replace(path)
+        sync(path.parent)
+    elif not path.exists() and _saved(path).exists():
         for ending in ("-wal", "-shm"):  # The copy holds all that was in them.
             Path(f"{path}{ending}").unlink(missing_ok=True)
         _saved(path).rename(path)

@@ -15,6 +15,8 @@ from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
 FILE_NAME: Final = "log.sqlite"
 KEPT: Final = "damaged-"
 """How the names of folders begin in which a repair keeps the damaged files."""
+REBUILT: Final = ".rebuilt"
+"""How the name of a complete repaired log ends until it is in its place."""
 
 _WRITER: Final = (
     "journal_mode = WAL",
