@@ -1,4 +1,4 @@
-"""A room with people in it, on a bus without doors."""
+"""A room with members, on a bus without doors."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ HANDOFF: Mapping[str, object] = {"status": "tests pass", "next_action": "review"
 
 
 class Scene:
-    """Members of one room ask things; time passes when a test says so."""
+    """Members of one room make requests; time passes only when a test advances it."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
@@ -71,7 +71,7 @@ class Scene:
             self.id = seated.room.id
 
     async def operator(self, name: str) -> None:
-        """An operator who is a member."""
+        """Join an operator as a member."""
         await self.join(name, role="operator")
 
     async def ask(self, name: str, request: Request, key: bytes | None = None) -> Outcome:
@@ -119,13 +119,13 @@ class Scene:
         return await self.bus.submit(SYSTEM_CALLER, asked)
 
     async def refused(self, name: str, request: Request) -> str:
-        """The code with which a request is refused."""
+        """Return the error code with which a request is refused."""
         with pytest.raises(RequestError) as error:
             await self.ask(name, request)
         return error.value.code
 
     def waits(self, *names: str) -> None:
-        """These wait for their turn now."""
+        """Mark these members as waiting for their turn."""
         for name in names:
             self.bus.attendance.waits[self.id, name] = self.now_ms
             self.bus.attendance.waiting.add((self.id, name))
@@ -134,7 +134,7 @@ class Scene:
         self.bus.attendance.parked |= {(self.id, name) for name in names}
 
     def ends(self, name: str) -> None:
-        """The process of a member ends."""
+        """End the process of a member."""
         self.bus.present.discard(name)
         self.bus.attendance.gone[name] = self.now_ms
 

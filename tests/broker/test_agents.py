@@ -25,12 +25,12 @@ async def joined(bus: Bus, asking: Caller, request: Request, key: bytes | None =
 
 
 async def types(bus: Bus) -> list[str]:
-    """What was written, a `life` event by its action, but for what only repeats a hello or bye."""
+    """Return the event types, or the action of a `life` event, without echoes of hello and bye."""
     events = [event for event in await bus.log.read(Query()) if not is_echo(event)]
     return [str(event.payload.get("action", event.type)) for event in events]
 
 
-async def test_a_join_writes_a_hello_that_holds_the_whole_agent(bus: Bus) -> None:
+async def test_join_writes_a_hello_that_contains_the_whole_agent(bus: Bus) -> None:
     outcome = await joined(
         bus, HUMAN, Join(name="Luna", tag="API", harness="claude", version="2", seat=seat(7), session="s")
     )
@@ -45,7 +45,7 @@ async def test_a_join_writes_a_hello_that_holds_the_whole_agent(bus: Bus) -> Non
     assert await types(bus) == ["agent.hello"]
 
 
-async def test_a_name_that_nobody_chose_is_drawn_and_was_never_had_before(bus: Bus) -> None:
+async def test_name_that_was_not_chosen_is_drawn_and_was_never_used_before(bus: Bus) -> None:
     await bus.join(spare_name(0), tag="api")
 
     outcome = await joined(bus, SCRIPT, Join(tag="web"))
@@ -53,7 +53,7 @@ async def test_a_name_that_nobody_chose_is_drawn_and_was_never_had_before(bus: B
     assert outcome.agent.name == f"web-{spare_name(1)}"
 
 
-async def test_two_who_draw_the_same_name_at_once_get_two_names(bus: Bus) -> None:
+async def test_two_joins_that_draw_the_same_name_at_once_get_two_names(bus: Bus) -> None:
     bus.draws = itertools.repeat(0)
 
     both = await asyncio.gather(joined(bus, SCRIPT, Join()), joined(bus, SCRIPT, Join()))
@@ -61,7 +61,7 @@ async def test_two_who_draw_the_same_name_at_once_get_two_names(bus: Bus) -> Non
     assert {one.agent.name for one in both} == {spare_name(0), spare_name(1)}
 
 
-async def test_when_every_short_name_is_in_use_a_join_without_a_name_says_so(
+async def test_join_without_a_name_is_refused_when_every_short_name_is_in_use(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("palaver.broker.agents._TRIES", 1)
@@ -72,22 +72,22 @@ async def test_when_every_short_name_is_in_use_a_join_without_a_name_says_so(
 
 
 @pytest.mark.parametrize("name", ["human", "worker", "1st", "lu na", "luna:BOXE", "x" * 65])
-async def test_a_name_that_nobody_can_have_is_refused(bus: Bus, name: str) -> None:
+async def test_invalid_name_is_refused(bus: Bus, name: str) -> None:
     with pytest.raises(BadName):
         await joined(bus, HUMAN, Join(name=name))
 
 
-async def test_a_role_that_does_not_exist_is_refused(bus: Bus) -> None:
+async def test_unknown_role_is_refused(bus: Bus) -> None:
     with pytest.raises(BadName, match="the roles are"):
         await joined(bus, HUMAN, Join(name="luna", role="king"))
 
 
-async def test_a_harness_with_a_control_character_is_refused(bus: Bus) -> None:
+async def test_harness_with_a_control_character_is_refused(bus: Bus) -> None:
     with pytest.raises(BadText):
         await joined(bus, HUMAN, Join(name="luna", harness="cla\x1bude"))
 
 
-async def test_a_role_above_worker_is_given_by_the_human(bus: Bus) -> None:
+async def test_only_the_human_grants_a_role_above_worker(bus: Bus) -> None:
     given = await joined(bus, HUMAN, Join(name="luna", role="operator"))
     with pytest.raises(NotPerson):
         await joined(bus, SCRIPT, Join(name="nova", role="operator"))
@@ -95,7 +95,7 @@ async def test_a_role_above_worker_is_given_by_the_human(bus: Bus) -> None:
     assert given.agent.role == "operator"
 
 
-async def test_an_operator_gives_its_own_role_to_the_children_of_its_connection_only(bus: Bus) -> None:
+async def test_operator_passes_its_role_only_to_children_of_its_connection(bus: Bus) -> None:
     boss = await bus.join("boss", role="operator")
 
     child = await joined(bus, boss, Join(name="boss_aide_1", role="orchestrator", has_link=True))
@@ -105,7 +105,7 @@ async def test_an_operator_gives_its_own_role_to_the_children_of_its_connection_
     assert (child.agent.role, child.agent.by) == ("orchestrator", "boss")
 
 
-async def test_nobody_opens_a_name_above_its_own_standing(bus: Bus) -> None:
+async def test_agent_cannot_open_a_name_above_its_own_standing(bus: Bus) -> None:
     watcher = await bus.join("watcher", role="observer")
 
     child = await joined(bus, watcher, Join(name="watcher_eye_1", role="observer", has_link=True))
@@ -115,14 +115,14 @@ async def test_nobody_opens_a_name_above_its_own_standing(bus: Bus) -> None:
     assert child.agent.role == "observer"
 
 
-async def test_a_name_that_is_in_use_is_taken_even_for_the_human(bus: Bus) -> None:
+async def test_name_in_use_is_refused_even_for_the_human(bus: Bus) -> None:
     await bus.join("luna")
 
     with pytest.raises(NameTaken, match="in use"):
         await joined(bus, HUMAN, Join(name="luna"))
 
 
-async def test_of_two_who_want_one_name_at_once_one_gets_it(bus: Bus) -> None:
+async def test_two_joins_of_one_name_at_once_have_one_winner(bus: Bus) -> None:
     outcomes = await asyncio.gather(
         joined(bus, HUMAN, Join(name="luna", seat=seat(1))),
         joined(bus, HUMAN, Join(name="luna", seat=seat(2))),
@@ -132,7 +132,7 @@ async def test_of_two_who_want_one_name_at_once_one_gets_it(bus: Bus) -> None:
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Joined", "NameTaken"]
 
 
-async def test_a_name_with_a_history_comes_back_only_through_the_human(bus: Bus) -> None:
+async def test_used_name_is_returned_only_by_the_human(bus: Bus) -> None:
     nova = await bus.join("nova")
     await bus.join("luna", seat=seat(1))
     bus.present.discard("luna")
@@ -146,7 +146,7 @@ async def test_a_name_with_a_history_comes_back_only_through_the_human(bus: Bus)
     assert taken.agent.seat == seat(2)
 
 
-async def test_a_script_is_told_how_to_have_a_worker_back_and_never_what_it_has_just_tried(bus: Bus) -> None:
+async def test_refused_script_learns_how_to_take_over_a_worker(bus: Bus) -> None:
     await bus.join("luna", is_here=False)
     await bus.join("boss", role="operator", is_here=False)
 
@@ -159,7 +159,7 @@ async def test_a_script_is_told_how_to_have_a_worker_back_and_never_what_it_has_
     assert refused == [True, False, False]
 
 
-async def test_a_script_that_says_so_outright_gets_a_worker_that_is_away(bus: Bus) -> None:
+async def test_script_with_takeover_gets_an_offline_worker(bus: Bus) -> None:
     await bus.join("luna", is_here=False)
     await bus.join("boss", role="operator", is_here=False)
 
@@ -172,7 +172,7 @@ async def test_a_script_that_says_so_outright_gets_a_worker_that_is_away(bus: Bu
     assert taken.agent.by == "script"
 
 
-async def test_an_agent_has_its_own_children_back(bus: Bus) -> None:
+async def test_agent_gets_its_own_children_back(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await bus.join("luna_reviewer_1", by=luna, is_here=False, has_link=True)
 
@@ -183,7 +183,7 @@ async def test_an_agent_has_its_own_children_back(bus: Bus) -> None:
     assert back.agent.by == "luna"
 
 
-async def test_the_same_seat_again_changes_nothing(bus: Bus) -> None:
+async def test_join_at_the_same_seat_changes_nothing(bus: Bus) -> None:
     await bus.join("luna", seat=seat(1), session="s")
 
     again = await joined(bus, SCRIPT, Join(name="luna", seat=seat(1)))
@@ -192,7 +192,7 @@ async def test_the_same_seat_again_changes_nothing(bus: Bus) -> None:
     assert await types(bus) == ["agent.hello"]
 
 
-async def test_the_same_session_comes_back_at_another_seat_with_no_second_hello(
+async def test_session_resumed_at_another_seat_writes_no_second_hello(
     bus: Bus,
 ) -> None:
     await bus.join("luna", harness="claude", seat=seat(1), session="s")
@@ -221,7 +221,7 @@ async def test_the_same_session_comes_back_at_another_seat_with_no_second_hello(
     ],
 )
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_who_brings_an_operators_session_and_nothing_else_gets_no_more_rights_than_it_has(
+async def test_operator_session_alone_does_not_raise_the_role_of_the_caller(
     bus: Bus, standing: Standing, role: str, is_named: bool
 ) -> None:
     await bus.join("boss", role="operator", harness="claude", seat=seat(1), session="s", is_here=False)
@@ -234,7 +234,7 @@ async def test_who_brings_an_operators_session_and_nothing_else_gets_no_more_rig
     assert (back.agent.name, back.agent.role) == ("boss", role)
 
 
-async def test_a_seat_a_holders_secret_and_a_links_secret_keep_a_role(bus: Bus) -> None:
+async def test_seat_and_holder_secret_and_link_secret_keep_a_role(bus: Bus) -> None:
     await bus.join("boss", role="operator", harness="claude", seat=seat(1), session="s")
     await bus.join("held", role="operator", harness="claude", seat=seat(2), session="t", holder="h")
     await bus.join("linked", role="operator", session="hash", has_link=True)
@@ -250,7 +250,7 @@ async def test_a_seat_a_holders_secret_and_a_links_secret_keep_a_role(bus: Bus) 
     assert [one.agent.role for one in again] == ["operator"] * 3
 
 
-async def test_a_session_goes_on_in_the_hands_of_another_holder_once_the_first_is_gone(bus: Bus) -> None:
+async def test_session_continues_under_another_holder_after_the_first_has_ended(bus: Bus) -> None:
     await bus.join("luna", harness="codex", seat=seat(1), session="s", holder="first")
     again = Join(harness="codex", seat=seat(2), session="s", holder="second")
     bus.present.discard("luna")
@@ -266,7 +266,7 @@ async def test_a_session_goes_on_in_the_hands_of_another_holder_once_the_first_i
     assert (back.agent.name, back.agent.holder) == ("luna", "second")
 
 
-async def test_a_session_without_a_name_gets_the_name_it_had(bus: Bus) -> None:
+async def test_session_without_a_name_gets_its_earlier_name(bus: Bus) -> None:
     first = await joined(bus, SCRIPT, Join(harness="claude", seat=seat(1), session="s"))
 
     second = await joined(bus, SCRIPT, Join(harness="claude", seat=seat(2), session="s"))
@@ -274,7 +274,7 @@ async def test_a_session_without_a_name_gets_the_name_it_had(bus: Bus) -> None:
     assert second.agent.name == first.agent.name
 
 
-async def test_a_session_whose_name_went_to_another_draws_a_new_one(bus: Bus) -> None:
+async def test_session_whose_name_was_taken_draws_a_new_one(bus: Bus) -> None:
     await bus.join("luna", harness="claude", session="s", is_here=False)
     await bus.join("luna", harness="claude", session="t", is_here=False)
 
@@ -283,7 +283,7 @@ async def test_a_session_whose_name_went_to_another_draws_a_new_one(bus: Bus) ->
     assert outcome.agent.name == spare_name(0)
 
 
-async def test_a_session_that_sits_elsewhere_now_cannot_be_copied(bus: Bus) -> None:
+async def test_session_in_use_at_another_seat_cannot_be_copied(bus: Bus) -> None:
     await bus.join("luna", harness="claude", seat=seat(1), session="s")
 
     for name in ("luna", ""):
@@ -291,7 +291,7 @@ async def test_a_session_that_sits_elsewhere_now_cannot_be_copied(bus: Bus) -> N
             await joined(bus, SCRIPT, Join(name=name, harness="claude", seat=seat(2), session="s"))
 
 
-async def test_a_connection_that_comes_back_keeps_its_state(bus: Bus) -> None:
+async def test_reconnected_link_keeps_its_status(bus: Bus) -> None:
     luna = await bus.join("luna", has_link=True, session="hash")
     await bus.submit(luna, SetStatus(state="active"))
 
@@ -300,7 +300,7 @@ async def test_a_connection_that_comes_back_keeps_its_state(bus: Bus) -> None:
     assert (again.agent.state, again.agent.runtime) == ("active", "py")
 
 
-async def test_who_left_and_joins_again_at_its_seat_says_hello_again(bus: Bus) -> None:
+async def test_agent_that_left_and_joins_again_at_its_seat_writes_a_new_hello(bus: Bus) -> None:
     luna = await bus.join("luna", seat=seat(1))
     await bus.submit(luna, Leave())
 
@@ -311,7 +311,7 @@ async def test_who_left_and_joins_again_at_its_seat_says_hello_again(bus: Bus) -
     assert await types(bus) == ["agent.hello", "agent.bye", "agent.hello"]
 
 
-async def test_the_human_raises_an_agent_that_is_here(bus: Bus) -> None:
+async def test_human_raises_the_role_of_a_present_agent(bus: Bus) -> None:
     await bus.join("luna", seat=seat(1))
 
     with pytest.raises(NotPerson):
@@ -321,7 +321,7 @@ async def test_the_human_raises_an_agent_that_is_here(bus: Bus) -> None:
     assert raised.agent.role == "operator"
 
 
-async def test_the_same_request_key_gives_the_same_join(bus: Bus) -> None:
+async def test_same_request_key_returns_the_same_join(bus: Bus) -> None:
     request = Join(seat=seat(1))
     first = await joined(bus, SCRIPT, request, key=b"k" * 16)
     bus.present.add(first.agent.name)
@@ -331,7 +331,7 @@ async def test_the_same_request_key_gives_the_same_join(bus: Bus) -> None:
     assert second == first
 
 
-async def test_the_same_request_key_is_not_refused_because_the_name_is_in_use_by_now(bus: Bus) -> None:
+async def test_same_request_key_is_not_refused_because_the_name_is_now_in_use(bus: Bus) -> None:
     first = await joined(bus, HUMAN, Join(name="luna"), key=b"k" * 16)
     bus.present.add("luna")
 
@@ -342,7 +342,7 @@ async def test_the_same_request_key_is_not_refused_because_the_name_is_in_use_by
     assert second == first
 
 
-async def test_an_agent_of_another_machine_is_made_known_once(bus: Bus) -> None:
+async def test_remote_agent_is_registered_once(bus: Bus) -> None:
     first = await joined(bus, SCRIPT, Register(name="api-luna:boxe"))
     second = await joined(bus, SCRIPT, Register(name="api-luna:BOXE"))
 
@@ -351,24 +351,24 @@ async def test_an_agent_of_another_machine_is_made_known_once(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("name", ["luna", "human:BOXE", "lu na:BOXE"])
-async def test_a_remote_name_needs_a_device_and_a_name_one_can_have(bus: Bus, name: str) -> None:
+async def test_remote_name_needs_a_device_and_a_valid_name(bus: Bus, name: str) -> None:
     with pytest.raises(BadName):
         await joined(bus, HUMAN, Register(name=name))
 
 
-async def test_an_agent_of_this_machine_is_not_registered(bus: Bus) -> None:
+async def test_local_agent_cannot_be_registered(bus: Bus) -> None:
     with pytest.raises(BadName):
         await joined(bus, HUMAN, Register(name=f"luna:{bus.log.device}"))
 
 
-async def test_a_guest_in_a_chat_has_no_role_to_give(bus: Bus) -> None:
+async def test_guest_in_a_chat_cannot_assign_a_role(bus: Bus) -> None:
     guest = Caller(name="ann", standing=Standing.GUEST, kind="external")
 
     with pytest.raises(NotPerson):
         await joined(bus, guest, Join(name="luna"))
 
 
-async def test_a_hello_from_outside_says_what_runs_an_agent_and_never_who_it_is(bus: Bus) -> None:
+async def test_hello_envelope_changes_the_runtime_and_not_the_identity(bus: Bus) -> None:
     luna = await bus.join("luna")
     forged: dict[str, object] = {
         "agent": {"name": "luna", "base": "luna", "role": "operator"},

@@ -9,7 +9,7 @@ from palaver.model.query import Query
 from palaver.model.request import Archive, SetStatus
 
 
-async def test_an_operator_moves_what_stands_before_a_place(bus: Bus) -> None:
+async def test_operator_archives_the_events_before_a_seq(bus: Bus) -> None:
     boss = await bus.join("boss", role="operator")
     event = await bus.submit(boss, SetStatus(state="active"))
     assert event is not None
@@ -24,7 +24,7 @@ async def test_an_operator_moves_what_stands_before_a_place(bus: Bus) -> None:
     assert (await bus.log.read(Query(limit=1)))[0].seq == event.seq
 
 
-async def test_nobody_below_an_operator_archives(bus: Bus) -> None:
+async def test_callers_below_an_operator_cannot_archive(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     for asking in (luna, SCRIPT):

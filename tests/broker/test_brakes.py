@@ -1,4 +1,4 @@
-"""What agents under a harness write too often, or in circles, is held; on both engines."""
+"""Brakes hold messages that harness agents send too often or in circles; on both engines."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from palaver.model.request import Leave, Put, Redeliver, Release, Send
 
 
 async def coder(bus: Bus, name: str) -> Caller:
-    """An agent under a harness."""
+    """Return an agent under a harness."""
     return replace(await bus.join(name, harness="claude"), harness="claude")
 
 
@@ -25,7 +25,7 @@ async def held(bus: Bus, asking: Caller, request: Send | Put, key: bytes | None 
 
 
 async def at_limit(bus: Bus, asking: Caller, to: str) -> None:
-    """Write as often as one may within a minute."""
+    """Send the allowed number of messages per minute."""
     for number in range(LIMIT_A_MINUTE):
         await bus.send(asking, str(number), to)
 
@@ -36,7 +36,7 @@ def message(bus: Bus, refusal: RateLimited) -> Event:
     return event
 
 
-async def test_an_answer_carries_its_chain_and_how_many_answers_came_before(bus: Bus) -> None:
+async def test_reply_carries_its_chain_and_the_number_of_earlier_replies(bus: Bus) -> None:
     luna, nova = await coder(bus, "luna"), await coder(bus, "nova")
     first = await bus.send(luna, "well?", "@nova")
 
@@ -48,7 +48,7 @@ async def test_an_answer_carries_its_chain_and_how_many_answers_came_before(bus:
     assert (third.payload["chain"], third.payload["hops"]) == (first.id, 2)
 
 
-async def test_what_programs_and_people_answer_carries_nothing(bus: Bus) -> None:
+async def test_replies_of_programs_and_people_carry_no_chain(bus: Bus) -> None:
     luna, cron = await coder(bus, "luna"), await bus.join("cron")
     first = await bus.send(luna, "well?", "@cron", "@human")
 
@@ -57,7 +57,7 @@ async def test_what_programs_and_people_answer_carries_nothing(bus: Bus) -> None
     assert [answer.payload.keys() & {"chain", "hops"} for answer in answers] == [set()] * 3
 
 
-async def test_agents_that_answer_each_other_in_circles_are_held_with_the_number(bus: Bus) -> None:
+async def test_agents_that_reply_to_each_other_in_circles_are_held(bus: Bus) -> None:
     pair = await coder(bus, "luna"), await coder(bus, "nova")
     last = await bus.send(pair[0], "0", "@nova")
     for hop in range(1, LIMIT_HOPS + 1):
@@ -72,7 +72,7 @@ async def test_agents_that_answer_each_other_in_circles_are_held_with_the_number
     assert read_unread(bus.log.rows, "luna") == len(bus.texts("luna"))
 
 
-async def test_a_human_in_between_begins_the_count_anew(bus: Bus) -> None:
+async def test_message_of_a_human_restarts_the_hop_count(bus: Bus) -> None:
     luna, nova = await coder(bus, "luna"), await coder(bus, "nova")
     last = await bus.send(luna, "0", "@nova")
     for hop in range(1, LIMIT_HOPS + 1):
@@ -84,7 +84,7 @@ async def test_a_human_in_between_begins_the_count_anew(bus: Bus) -> None:
     assert answer.payload["hops"] == 1
 
 
-async def test_who_writes_to_one_other_too_often_is_held_and_a_minute_later_is_not(bus: Bus) -> None:
+async def test_sender_over_the_rate_is_held_until_a_minute_has_passed(bus: Bus) -> None:
     luna, _, _ = await coder(bus, "luna"), await bus.join("nova"), await bus.join("kira")
     await at_limit(bus, luna, "@nova")
 
@@ -97,7 +97,7 @@ async def test_who_writes_to_one_other_too_often_is_held_and_a_minute_later_is_n
     assert "held" not in other.payload | later.payload
 
 
-async def test_an_envelope_is_held_like_any_message(bus: Bus) -> None:
+async def test_envelope_is_held_like_a_message(bus: Bus) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
     await at_limit(bus, luna, "@nova")
     envelope = Envelope(type="message", id="e1", sender="luna", to=("@nova",), payload={"text": "again"})
@@ -108,7 +108,7 @@ async def test_an_envelope_is_held_like_any_message(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("by", ["human", "script"])
-async def test_people_and_scripts_are_not_counted_in_whatever_name_they_speak(bus: Bus, by: str) -> None:
+async def test_people_and_scripts_are_not_counted_whatever_name_they_use(bus: Bus, by: str) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
 
     for asking in (HUMAN, SCRIPT, await bus.join("cron"), replace(luna, by=by)):
@@ -118,7 +118,7 @@ async def test_people_and_scripts_are_not_counted_in_whatever_name_they_speak(bu
     assert len(bus.texts("nova")) == 4 * (LIMIT_A_MINUTE + 1)
 
 
-async def test_a_dry_run_counts_for_nothing(bus: Bus) -> None:
+async def test_dry_run_is_not_counted(bus: Bus) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
     for _ in range(LIMIT_A_MINUTE + 1):
         await bus.broker.submit(luna, Send(text="x", to=("@nova",), is_dry_run=True))
@@ -128,7 +128,7 @@ async def test_a_dry_run_counts_for_nothing(bus: Bus) -> None:
     assert "held" not in event.payload
 
 
-async def test_the_same_request_again_has_the_same_refusal_and_is_stored_once(bus: Bus) -> None:
+async def test_repeated_request_has_the_same_refusal_and_is_stored_once(bus: Bus) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
     await at_limit(bus, luna, "@nova")
     request = Send(text="again", to=("@nova",))
@@ -142,7 +142,7 @@ async def test_the_same_request_again_has_the_same_refusal_and_is_stored_once(bu
     assert bus.log.last() == last
 
 
-async def test_what_was_sent_before_is_not_held_because_much_was_sent_since(bus: Bus) -> None:
+async def test_earlier_message_is_not_held_because_of_later_ones(bus: Bus) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
     request = Send(text="first", to=("@nova",))
     first = await bus.broker.submit(luna, request, key=b"k" * 16)
@@ -155,7 +155,7 @@ async def test_what_was_sent_before_is_not_held_because_much_was_sent_since(bus:
     assert again == first
 
 
-async def test_the_human_is_told_once_a_minute_of_each_sender(bus: Bus) -> None:
+async def test_human_is_notified_once_a_minute_per_sender(bus: Bus) -> None:
     luna, kira, _ = await coder(bus, "luna"), await coder(bus, "kira"), await bus.join("nova")
     for asking in (luna, kira):
         await at_limit(bus, asking, "@nova")
@@ -169,7 +169,7 @@ async def test_the_human_is_told_once_a_minute_of_each_sender(bus: Bus) -> None:
     assert f"#{refusals[2].message} from kira" in told[1]
 
 
-async def test_the_next_notice_names_what_was_held_since_the_last_one(bus: Bus) -> None:
+async def test_next_notice_names_messages_held_since_the_last_one(bus: Bus) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
     await at_limit(bus, luna, "@nova")
     burst = [await held(bus, luna, Send(text="x", to=("@nova",))) for _ in range(3)]
@@ -187,7 +187,7 @@ async def test_the_next_notice_names_what_was_held_since_the_last_one(bus: Bus) 
     )
 
 
-async def test_a_person_lets_through_what_is_held(bus: Bus) -> None:
+async def test_person_releases_held_messages(bus: Bus) -> None:
     luna, _, _ = await coder(bus, "luna"), await bus.join("nova"), await bus.join("kira")
     await at_limit(bus, luna, "@nova")
     stored = message(bus, await held(bus, luna, Send(text="please", to=("@nova", "@kira"))))
@@ -204,14 +204,14 @@ async def test_a_person_lets_through_what_is_held(bus: Bus) -> None:
     assert read_unread(bus.log.rows, "kira") == 1
 
 
-async def test_only_a_person_lets_anything_through(bus: Bus) -> None:
+async def test_only_a_person_can_release(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(NotAllowed, match="release"):
         await bus.submit(luna, Release(message="1"))
 
 
-async def test_there_is_nothing_to_let_through_when_nothing_is_held(bus: Bus) -> None:
+async def test_release_without_a_held_message_is_refused(bus: Bus) -> None:
     luna, nova = await coder(bus, "luna"), await bus.join("nova")
     await at_limit(bus, luna, "@nova")
     stored = message(bus, await held(bus, luna, Send(text="please", to=("@nova",))))
@@ -222,7 +222,7 @@ async def test_there_is_nothing_to_let_through_when_nothing_is_held(bus: Bus) ->
         await bus.submit(HUMAN, Release(message=str(stored.seq)))
 
 
-async def test_what_is_held_is_let_through_and_not_redelivered_and_the_other_way_round(bus: Bus) -> None:
+async def test_held_message_is_released_and_not_redelivered_and_vice_versa(bus: Bus) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
     carried = await bus.send(luna, "carried", "@nova")
     await bus.report("nova", "submitted", carried.seq)

@@ -1,4 +1,4 @@
-"""The table of requests, and the way through it."""
+"""The table of requests, and how a request passes through it."""
 
 import typing
 
@@ -17,11 +17,11 @@ def test_every_request_has_a_row() -> None:
     assert set(TABLE) == set(typing.get_args(Request))
 
 
-def test_what_only_the_bus_asks_for_needs_the_highest_standing() -> None:
+def test_internal_requests_need_the_highest_standing() -> None:
     assert all(row.needs is Standing.HUMAN for row in TABLE.values() if row.is_internal)
 
 
-async def test_one_from_outside_with_no_standing_gets_nothing(bus: Bus) -> None:
+async def test_external_caller_without_standing_is_refused(bus: Bus) -> None:
     nobody = Caller(name="x", standing=Standing.EXTERNAL, kind="external")
 
     with pytest.raises(NotAllowed, match="leave"):
@@ -30,7 +30,7 @@ async def test_one_from_outside_with_no_standing_gets_nothing(bus: Bus) -> None:
     assert all(row.needs > Standing.EXTERNAL for row in TABLE.values())
 
 
-async def test_a_broker_that_starts_later_knows_everybody(bus: Bus) -> None:
+async def test_later_broker_knows_every_agent(bus: Bus) -> None:
     luna = await bus.join("luna")
     await bus.submit(luna, SetStatus(state="active"))
     clock = FakeClock()
@@ -43,7 +43,7 @@ async def test_a_broker_that_starts_later_knows_everybody(bus: Bus) -> None:
     later.close()
 
 
-async def test_a_broker_that_is_closed_follows_the_log_no_more(bus: Bus) -> None:
+async def test_closed_broker_does_not_follow_the_log(bus: Bus) -> None:
     await bus.join("luna")
     bus.broker.close()
 
@@ -52,16 +52,16 @@ async def test_a_broker_that_is_closed_follows_the_log_no_more(bus: Bus) -> None
     assert bus.broker.directory.get("nova") is None
 
 
-async def test_a_refused_request_that_was_done_before_gives_what_it_wrote(bus: Bus) -> None:
+async def test_refused_request_that_ran_before_returns_its_result(bus: Bus) -> None:
     luna = await bus.join("luna")
     first = await bus.broker.submit(luna, Leave(), key=b"k" * 16)
 
-    # By now the process is nobody, and what it asks for would be refused.
+    # The process has no agent any more, so a new request would be refused.
     again = await bus.broker.submit(HUMAN, Leave(), key=b"k" * 16)
 
     assert first == again
     assert isinstance(again, Written)
 
 
-def test_the_bus_speaks_under_a_name_that_nobody_can_have() -> None:
+def test_name_of_the_bus_cannot_be_taken_by_an_agent() -> None:
     assert SYSTEM_CALLER.name.startswith("[")

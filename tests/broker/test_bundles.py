@@ -1,4 +1,4 @@
-"""Bundles at the broker: what is stored, what is refused, and how one is found again."""
+"""Bundles at the broker: storage, refusals and lookup."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -34,7 +34,7 @@ LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance", by="human"
 
 
 class StillClock:
-    """A clock that stands still."""
+    """A clock that does not move."""
 
     def now_ms(self) -> int:
         return 1_700_000_000_000
@@ -44,7 +44,7 @@ class StillClock:
 
 
 class Numbers:
-    """Chance that counts: the first id is as good as any, and a test knows it."""
+    """A random source that counts, so that a test knows each id."""
 
     def __init__(self, first: int = 0) -> None:
         self._numbers = count(first)
@@ -97,7 +97,7 @@ def excerpt(first: int = 1, last: int = 1, level: str = "normal", text: str = "h
     return Excerpt(agent="luna", first=first, last=last, level=level, entries=entries)
 
 
-async def test_a_bundle_is_stored_whole(log: MemoryLog, context: Context) -> None:
+async def test_bundle_is_stored_completely(log: MemoryLog, context: Context) -> None:
     place = await put_message(log)
     parent = await made(context, "first")
     files = (BundleFile(path="a.py", content=b"x = 1\n"), BundleFile(path="b.bin", content=b"\xff"))
@@ -125,7 +125,7 @@ async def test_a_bundle_is_stored_whole(log: MemoryLog, context: Context) -> Non
     assert bundle.extends == parent.payload["bundle_id"]
 
 
-async def test_a_bundle_is_found_by_its_id_in_any_case(log: MemoryLog, context: Context) -> None:
+async def test_bundle_is_found_by_its_id_in_any_case(log: MemoryLog, context: Context) -> None:
     event = await made(context)
     bundle_id = str(event.payload["bundle_id"])
 
@@ -135,18 +135,18 @@ async def test_a_bundle_is_found_by_its_id_in_any_case(log: MemoryLog, context: 
     assert attached_bundle(log, bundle_id.upper()) == bundle_id
 
 
-def test_no_reference_is_no_bundle(log: MemoryLog) -> None:
+def test_empty_reference_attaches_no_bundle(log: MemoryLog) -> None:
     assert attached_bundle(log, "") == ""
 
 
-async def test_a_bundle_that_is_not_there_is_not_found(log: MemoryLog, context: Context) -> None:
+async def test_unknown_bundle_is_not_found(log: MemoryLog, context: Context) -> None:
     await made(context)
 
     with pytest.raises(NotFound, match="there is no bundle:7f3q9x2m"):
         await find_bundle(log, "7F3Q9X2M")
 
 
-async def test_the_same_request_key_makes_one_bundle(log: MemoryLog, context: Context) -> None:
+async def test_same_request_key_creates_one_bundle(log: MemoryLog, context: Context) -> None:
     first = await made(context, "one", key=b"k" * 16)
 
     second = await made(context, "one", key=b"k" * 16, files=(BundleFile(path="a", content=b"changed"),))
@@ -155,10 +155,10 @@ async def test_the_same_request_key_makes_one_bundle(log: MemoryLog, context: Co
     assert len(await log.read(Query(types=("bundle",)))) == 1
 
 
-async def test_two_bundles_never_have_the_same_eight_characters(log: MemoryLog) -> None:
+async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog) -> None:
     first = await made(context_of(log, UlidSource(StillClock(), Numbers())))
 
-    # The same end behind another beginning: eight characters are forty bits.
+    # The same end after a different beginning: eight characters are forty bits.
     second = await made(context_of(log, UlidSource(StillClock(), Numbers(1 << 40))))
 
     assert first.id[-8:] == "00000000"
@@ -216,7 +216,7 @@ async def test_two_bundles_never_have_the_same_eight_characters(log: MemoryLog) 
         ({"events": ((1, 9),)}, NotFound, "there is no event 9: the last one is #1"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_and_nothing_is_stored(
+async def test_invalid_bundle_is_refused_and_nothing_is_stored(
     log: MemoryLog, context: Context, fields: dict[str, object], error: type[PalaverError], complaint: str
 ) -> None:
     await put_message(log)
@@ -227,7 +227,9 @@ async def test_what_cannot_be_kept_is_refused_and_nothing_is_stored(
     assert await log.read(Query(types=("bundle",))) == []
 
 
-async def test_a_bundle_refers_to_no_more_events_than_can_be_shown(log: MemoryLog, context: Context) -> None:
+async def test_bundle_refers_to_at_most_as_many_events_as_can_be_shown(
+    log: MemoryLog, context: Context
+) -> None:
     last = 0
     while last <= LIMIT_EVENTS:
         last = await put_message(log)
@@ -237,7 +239,7 @@ async def test_a_bundle_refers_to_no_more_events_than_can_be_shown(log: MemoryLo
         await made(context, events=((1, LIMIT_EVENTS), (last, last)))
 
 
-async def test_a_bundle_as_large_as_can_be_is_kept(context: Context) -> None:
+async def test_bundle_of_the_maximum_size_is_stored(context: Context) -> None:
     files = tuple(BundleFile(path=f"{number}", content=bytes(LIMIT_FILE_BYTES)) for number in range(4))
 
     event = await made(context, files=files)
@@ -249,7 +251,7 @@ contents = st.lists(st.lists(st.binary(max_size=20), max_size=3), max_size=6)
 
 
 @given(contents)
-async def test_rows_made_anew_are_those_that_grew(contents: list[list[bytes]]) -> None:
+async def test_rebuilt_rows_equal_the_live_rows(contents: list[list[bytes]]) -> None:
     log = MemoryLog(apply=fold)
     context = context_of(log)
     extends = ""

@@ -36,7 +36,7 @@ async def put(bus: Bus, asking: Caller, type: str, *to: str, id: str = "e1", **p
     return outcome
 
 
-async def test_an_envelope_is_kept_with_its_id_and_payload_and_is_mail_for_those_it_is_for(bus: Bus) -> None:
+async def test_envelope_keeps_its_id_and_payload_and_is_delivered(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     outcome = await put(bus, luna, "build.done", "@workers", id="foreign-1", ok=True, delivered_to=["kira"])
@@ -56,7 +56,7 @@ async def test_an_envelope_is_kept_with_its_id_and_payload_and_is_mail_for_those
     assert bus.texts("kira") == []
 
 
-async def test_the_same_envelope_again_is_one_event(bus: Bus) -> None:
+async def test_same_envelope_again_is_one_event(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     first, second = await put(bus, luna, "x", "nova"), await put(bus, luna, "x", "nova")
@@ -65,7 +65,7 @@ async def test_the_same_envelope_again_is_one_event(bus: Bus) -> None:
     assert second.delivered_to == ("nova",)
 
 
-async def test_an_envelope_without_recipients_is_for_all_who_are_here(bus: Bus) -> None:
+async def test_envelope_without_recipients_goes_to_all_present_agents(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     outcome = await put(bus, luna, "x")
@@ -73,7 +73,7 @@ async def test_an_envelope_without_recipients_is_for_all_who_are_here(bus: Bus) 
     assert (outcome.to, outcome.delivered_to, outcome.empty_groups) == ((), ("nova",), ())
 
 
-async def test_a_group_that_is_empty_is_said_and_a_name_that_nobody_has_is_refused(bus: Bus) -> None:
+async def test_empty_group_is_reported_and_an_unknown_name_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     outcome = await put(bus, luna, "x", "@observers", "human")
@@ -86,14 +86,14 @@ async def test_a_group_that_is_empty_is_said_and_a_name_that_nobody_has_is_refus
 
 
 @pytest.mark.parametrize("type_", ["delivery", "status", "session.closed", "claim", "agent.paused"])
-async def test_a_type_of_our_own_is_refused(bus: Bus, type_: str) -> None:
+async def test_reserved_type_is_refused(bus: Bus, type_: str) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(ReservedType):
         await put(bus, luna, type_)
 
 
-async def test_nobody_speaks_in_another_name(bus: Bus) -> None:
+async def test_envelope_in_another_name_is_refused(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     forged = Envelope(type="x", id="e1", sender="nova")
 
@@ -101,7 +101,7 @@ async def test_nobody_speaks_in_another_name(bus: Bus) -> None:
         await bus.submit(luna, Put(envelope=forged))
 
 
-async def test_a_message_envelope_is_a_send_under_its_own_id(bus: Bus) -> None:
+async def test_message_envelope_is_a_send_with_its_own_id(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     first = await put(bus, luna, "message", "@nova", id="m-1", text="hello", thread="t", priority="interrupt")
@@ -114,7 +114,7 @@ async def test_a_message_envelope_is_a_send_under_its_own_id(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("text", [None, 7])
-async def test_a_message_envelope_without_a_text_is_refused(bus: Bus, text: object) -> None:
+async def test_message_envelope_without_a_text_is_refused(bus: Bus, text: object) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(BadRequest, match=r"payload\.text"):
@@ -129,7 +129,7 @@ async def test_id_of_another_type_is_refused(bus: Bus) -> None:
         await put(bus, luna, "message", id="b-1", text="hello")
 
 
-async def test_repeat_of_a_message_whose_content_is_lost_is_no_other_message(tmp_path: Path) -> None:
+async def test_repeat_of_a_message_with_lost_content_is_the_same_message(tmp_path: Path) -> None:
     async with opened_bus(open_sqlite, tmp_path) as bus:
         luna, text = await bus.join("luna"), "x" * 90_000
         first = await put(bus, luna, "message", "human", id="b-1", text=text)
@@ -143,7 +143,7 @@ async def test_repeat_of_a_message_whose_content_is_lost_is_no_other_message(tmp
         assert again.event.seq == first.event.seq
 
 
-async def test_id_of_another_event_is_refused_for_a_goodbye(bus: Bus) -> None:
+async def test_bye_with_the_id_of_another_event_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
     await put(bus, luna, "build.done", id="b-1")
 
@@ -151,7 +151,7 @@ async def test_id_of_another_event_is_refused_for_a_goodbye(bus: Bus) -> None:
         await put(bus, luna, "agent.bye", id="b-1", reason="done")
 
 
-async def test_a_goodbye_from_outside_is_only_ones_own(bus: Bus) -> None:
+async def test_bye_envelope_ends_only_the_sender(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
 
     outcome = await put(bus, luna, "agent.bye", agent="nova", reason="done")
@@ -162,7 +162,7 @@ async def test_a_goodbye_from_outside_is_only_ones_own(bus: Bus) -> None:
     assert not bus.agent(nova.name).left
 
 
-async def test_a_second_goodbye_is_refused(bus: Bus) -> None:
+async def test_second_bye_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
     await bus.submit(luna, Leave())
 
@@ -171,13 +171,13 @@ async def test_a_second_goodbye_is_refused(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("type_", ["agent.hello", "agent.bye"])
-async def test_only_an_agent_says_hello_and_goodbye(bus: Bus, type_: str) -> None:
+async def test_only_an_agent_sends_hello_and_bye(bus: Bus, type_: str) -> None:
     for asking in (HUMAN, SCRIPT):
         with pytest.raises(WhoAreYou):
             await put(bus, asking, type_)
 
 
-async def test_a_hello_is_nobodys_mail_and_holds_no_control_characters(bus: Bus) -> None:
+async def test_hello_is_not_mail_and_contains_no_control_characters(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     await put(bus, luna, "agent.hello", runtime="py", version="3")
@@ -200,7 +200,7 @@ tokens = st.sampled_from(
 
 
 @given(st.lists(tokens, max_size=4))
-def test_an_envelope_reaches_those_whom_the_rules_of_the_wire_mean(to: list[str]) -> None:
+def test_envelope_reaches_the_recipients_that_the_wire_rules_select(to: list[str]) -> None:
     clock = FakeClock()
     context = Context(
         log=MemoryLog(apply=apply),
@@ -219,14 +219,14 @@ def test_an_envelope_reaches_those_whom_the_rules_of_the_wire_mean(to: list[str]
 
 
 @pytest.mark.parametrize("type_", ["\x1b[31m", "x" * 257])
-async def test_a_type_is_a_word_that_anybody_can_read(bus: Bus, type_: str) -> None:
+async def test_type_must_be_readable_text(bus: Bus, type_: str) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     with pytest.raises((BadText, MessageTooLarge)):
         await put(bus, luna, type_, "nova")
 
 
-async def test_message_sent_is_another_name_for_a_message(bus: Bus) -> None:
+async def test_message_sent_is_an_alias_of_message(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     outcome = await put(bus, luna, "message_sent", "nova", text="hello")
@@ -236,7 +236,7 @@ async def test_message_sent_is_another_name_for_a_message(bus: Bus) -> None:
     assert bus.texts("nova") == ["hello"]
 
 
-async def test_a_hello_is_for_nobody_in_particular(bus: Bus) -> None:
+async def test_hello_has_no_recipients(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     first = await put(bus, luna, "agent.hello", "nova", runtime="x")

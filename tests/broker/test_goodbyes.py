@@ -1,4 +1,4 @@
-"""Leaving, on both engines: one goodbye, and none for somebody who is back."""
+"""Leaving, on both engines: one bye event, and none for an agent that has returned."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from palaver.errors import NotAllowed, WhoAreYou
 from palaver.model.request import Gone, Join, Leave
 
 
-async def test_leaving_writes_one_goodbye(bus: Bus) -> None:
+async def test_leaving_writes_one_bye(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     first, second = await bus.submit(luna, Leave(reason="done")), await bus.submit(luna, Leave())
@@ -27,7 +27,7 @@ async def test_only_an_agent_leaves(bus: Bus) -> None:
         await bus.submit(SCRIPT, Leave())
 
 
-async def test_the_goodbye_of_one_who_is_back_is_not_written(bus: Bus) -> None:
+async def test_bye_of_an_agent_that_has_returned_is_not_written(bus: Bus) -> None:
     await bus.join("luna", seat=seat(1), session="s", is_here=False)
     old = Gone(name="luna", reason="its process ended", seat=seat(1))
 
@@ -42,7 +42,7 @@ async def test_the_goodbye_of_one_who_is_back_is_not_written(bus: Bus) -> None:
     assert not bus.agent("luna").left
 
 
-async def test_only_the_bus_says_that_somebody_is_gone(bus: Bus) -> None:
+async def test_only_the_bus_reports_that_an_agent_ended(bus: Bus) -> None:
     await bus.join("luna")
 
     with pytest.raises(NotAllowed, match="the bus itself"):

@@ -1,4 +1,4 @@
-"""What a person reads of messages that are held."""
+"""The notice that a person reads about held messages."""
 
 from tests.log.logs import draft
 
@@ -9,16 +9,16 @@ HELD = event_from(draft(delivered_to=["nova", "kira"], held="too fast"), 7, "BOX
 TEXT = "#7 from luna to nova, kira is held: too fast. 'pal release 7' lets it through"
 
 
-def test_one_alone_is_said_with_how_it_is_let_through() -> None:
+def test_single_held_message_is_named_with_the_command_to_release_it() -> None:
     assert held_text(HELD, ()) == TEXT
 
 
-def test_one_other_is_named() -> None:
+def test_one_other_held_message_is_named() -> None:
     others = "1 more of luna was held since the last notice: #3; 'pal pending' lists what is held"
     assert held_text(HELD, (3,)) == f"{TEXT}. {others}"
 
 
-def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
+def test_first_of_many_held_messages_are_named_and_the_rest_counted() -> None:
     said = held_text(HELD, range(1, 26))
 
     assert "25 more of luna were held" in said

@@ -1,4 +1,4 @@
-"""Steps of the ledger, on both engines."""
+"""State changes in the ledger, on both engines."""
 
 import shutil
 from dataclasses import replace
@@ -16,7 +16,7 @@ from palaver.model.mail import DeliveryReport
 from palaver.model.request import Acknowledge, Put, Redeliver, Release, Report
 
 
-async def test_an_ack_is_written_once_and_names_only_what_it_moves(bus: Bus) -> None:
+async def test_ack_is_written_once_and_names_only_the_messages_it_changes(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first, second = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
     await bus.ack(nova, first.seq)
@@ -37,7 +37,7 @@ async def test_an_ack_is_written_once_and_names_only_what_it_moves(bus: Bus) -> 
     assert read_unread(bus.log.rows, "nova") == 0
 
 
-async def test_an_ack_carries_the_tips_that_were_shown(bus: Bus) -> None:
+async def test_ack_carries_the_tips_that_were_shown(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
 
@@ -47,7 +47,7 @@ async def test_an_ack_carries_the_tips_that_were_shown(bus: Bus) -> None:
     assert read_tips(bus.log.rows, "nova") == {"request"}, "what moved nothing was shown by nobody"
 
 
-async def test_an_ack_of_what_was_never_mine_writes_nothing(bus: Bus) -> None:
+async def test_ack_of_messages_to_others_writes_nothing(bus: Bus) -> None:
     luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     event = await bus.send(luna, "a", "@nova")
 
@@ -58,7 +58,7 @@ async def test_an_ack_of_what_was_never_mine_writes_nothing(bus: Bus) -> None:
     assert bus.texts(nova.name) == ["a"]
 
 
-async def test_one_who_acks_by_hand_is_refused_what_was_never_its_own(bus: Bus) -> None:
+async def test_manual_ack_of_messages_to_others_is_refused(bus: Bus) -> None:
     luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     own, other, third = [await bus.send(luna, "a", f"@{name}") for name in ("kira", "nova", "nova")]
     seqs = (own.seq, other.seq, third.seq)
@@ -73,7 +73,7 @@ async def test_one_who_acks_by_hand_is_refused_what_was_never_its_own(bus: Bus) 
     assert bus.texts(nova.name) == ["a", "a"]
 
 
-async def test_one_who_acks_by_hand_may_do_so_twice(bus: Bus) -> None:
+async def test_manual_ack_can_be_repeated(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     by_hand = Acknowledge(messages=(event.seq,), lane="ack", grade="acked", must_be_own=True)
@@ -84,7 +84,7 @@ async def test_one_who_acks_by_hand_may_do_so_twice(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("request_type", [Redeliver, Release])
-async def test_what_has_lost_its_content_is_not_put_in_line(
+async def test_message_with_lost_content_is_not_queued_again(
     tmp_path: Path, request_type: type[Redeliver | Release]
 ) -> None:
     async with opened_bus(open_sqlite, tmp_path) as bus:
@@ -96,19 +96,19 @@ async def test_what_has_lost_its_content_is_not_put_in_line(
             await bus.submit(HUMAN, request_type(message=str(sent.seq)))
 
 
-async def test_a_script_has_no_mail_to_acknowledge(bus: Bus) -> None:
+async def test_script_has_no_mail_to_acknowledge(bus: Bus) -> None:
     with pytest.raises(WhoAreYou):
         await bus.ack(SCRIPT, 1)
 
 
-async def test_evidence_has_a_grade(bus: Bus) -> None:
+async def test_unknown_grade_of_evidence_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(BadRequest, match="grades"):
         await bus.submit(luna, Acknowledge(messages=(1,), lane="sdk", grade="sure"))
 
 
-async def test_who_acts_for_another_is_written_down(bus: Bus) -> None:
+async def test_event_records_the_caller_that_acts_for_another(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     child = Caller(name="nova", standing=Standing.WORKER, kind="instance", by="script")
@@ -119,14 +119,14 @@ async def test_who_acts_for_another_is_written_down(bus: Bus) -> None:
     assert written.by == "script"
 
 
-async def test_only_the_bus_reports(bus: Bus) -> None:
+async def test_only_the_bus_reports_deliveries(bus: Bus) -> None:
     report = Report(report=DeliveryReport(agent="nova", messages=(1,), state="seen"))
 
     with pytest.raises(NotAllowed):
         await bus.submit(HUMAN, report)
 
 
-async def test_what_the_bus_reports_carries_no_name_beside_its_own(bus: Bus) -> None:
+async def test_report_of_the_bus_has_no_by_field(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
 
@@ -137,7 +137,7 @@ async def test_what_the_bus_reports_carries_no_name_beside_its_own(bus: Bus) -> 
     assert bus.state(event, "nova") == "submitted"
 
 
-async def test_a_person_puts_in_line_again_what_was_never_confirmed(bus: Bus) -> None:
+async def test_person_queues_an_unconfirmed_message_again(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     event = await bus.send(luna, "a", "@nova", "@kira", priority="interrupt")
     await bus.report("nova", "submitted", event.seq, lane="hook")
@@ -166,7 +166,7 @@ async def test_redelivery_keeps_the_priority(bus: Bus) -> None:
     assert bus.texts("nova") == ["urgent", "normal"]
 
 
-async def test_a_foreign_envelope_is_redelivered_whatever_its_payload_says_of_priority(bus: Bus) -> None:
+async def test_foreign_envelope_is_redelivered_whatever_its_priority_field(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     envelope = Envelope(type="x", id="e", sender="luna", to=("nova",), payload={"priority": "high"})
     event = await bus.submit(luna, Put(envelope=envelope))
@@ -179,7 +179,7 @@ async def test_a_foreign_envelope_is_redelivered_whatever_its_payload_says_of_pr
     assert bus.texts("nova") == ["x"]
 
 
-async def test_redelivery_of_what_is_confirmed_is_refused(bus: Bus) -> None:
+async def test_redelivery_of_a_confirmed_message_is_refused(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     await bus.ack(nova, event.seq)
@@ -188,14 +188,14 @@ async def test_redelivery_of_what_is_confirmed_is_refused(bus: Bus) -> None:
         await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
 
 
-async def test_redelivery_is_a_persons_decision(bus: Bus) -> None:
+async def test_only_a_person_redelivers(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(NotAllowed):
         await bus.submit(luna, Redeliver(message="1"))
 
 
-async def test_the_same_redelivery_again_has_the_same_answer_and_sends_nothing_twice(bus: Bus) -> None:
+async def test_repeated_redelivery_has_the_same_result_and_sends_nothing_twice(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     await bus.report("nova", "submitted", event.seq)
@@ -209,7 +209,7 @@ async def test_the_same_redelivery_again_has_the_same_answer_and_sends_nothing_t
     assert bus.state(event, "nova") == "seen"
 
 
-async def test_an_orphan_takes_no_messages(bus: Bus) -> None:
+async def test_orphan_cannot_acknowledge_messages(bus: Bus) -> None:
     luna = await bus.join("luna")
     sent = await bus.send(HUMAN, "x", "@luna")
 

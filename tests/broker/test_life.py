@@ -1,4 +1,4 @@
-"""Moments of an agent's life, on both engines."""
+"""Life events of agents, on both engines."""
 
 import pytest
 from tests.fakes import SCRIPT, Bus, seat
@@ -19,7 +19,7 @@ async def actions(bus: Bus) -> list[str]:
     return [str(event.payload["action"]) for event in await moments(bus)]
 
 
-async def test_a_join_is_a_start_written_once_however_often_it_is_asked_for(bus: Bus) -> None:
+async def test_repeated_join_writes_one_started_event(bus: Bus) -> None:
     request = Join(name="luna", seat=seat(1))
 
     for _ in range(2):
@@ -33,7 +33,7 @@ async def test_a_join_is_a_start_written_once_however_often_it_is_asked_for(bus:
     )
 
 
-async def test_who_comes_back_has_not_started_anew_and_an_agent_elsewhere_has_not_at_all(bus: Bus) -> None:
+async def test_returning_agent_is_resumed_and_a_remote_agent_has_no_life_event(bus: Bus) -> None:
     await bus.join("luna", has_link=True, session="hash")
     await bus.join("luna", by=SCRIPT, has_link=True, session="hash", runtime="py")
     await bus.broker.submit(SCRIPT, Register(name="luna:BOXE"))
@@ -41,7 +41,7 @@ async def test_who_comes_back_has_not_started_anew_and_an_agent_elsewhere_has_no
     assert await actions(bus) == ["started", "resumed"]
 
 
-async def test_an_agent_is_ready_when_it_first_says_that_it_is_idle(bus: Bus) -> None:
+async def test_agent_is_ready_at_its_first_idle_status(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     for state in ("starting", "active", "idle", "active", "listening"):
@@ -65,7 +65,7 @@ async def test_an_agent_is_ready_when_it_first_says_that_it_is_idle(bus: Bus) ->
         ("[pal-events]", Gone(name="luna", reason="its process ended", seat=seat(1)), "its process ended"),
     ],
 )
-async def test_whoever_goes_has_stopped_with_a_reason(
+async def test_agent_that_ends_has_a_stopped_event_with_a_reason(
     bus: Bus, asking: str, request_: Request, reason: str
 ) -> None:
     callers: dict[str, Caller] = {"luna": await bus.join("luna", seat=seat(1)), "[pal-events]": SYSTEM_CALLER}
@@ -75,7 +75,7 @@ async def test_whoever_goes_has_stopped_with_a_reason(
     assert (await moments(bus))[-1].payload == {"action": "stopped", "name": "luna", "reason": reason}
 
 
-async def test_a_second_goodbye_is_no_second_stop(bus: Bus) -> None:
+async def test_second_bye_writes_no_second_stopped_event(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     for _ in range(2):
@@ -84,7 +84,7 @@ async def test_a_second_goodbye_is_no_second_stop(bus: Bus) -> None:
     assert await actions(bus) == ["started", "stopped"]
 
 
-async def test_a_goodbye_under_an_id_that_is_something_else_stops_nobody(bus: Bus) -> None:
+async def test_bye_with_a_used_id_stops_no_agent(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await bus.broker.submit(luna, Put(envelope=Envelope(type="x", id="e1", sender="luna", to=("nova",))))
     with pytest.raises(IdTaken):
@@ -94,7 +94,7 @@ async def test_a_goodbye_under_an_id_that_is_something_else_stops_nobody(bus: Bu
     assert not bus.agent("luna").left
 
 
-async def test_after_a_stop_the_next_idle_state_is_ready_again(bus: Bus) -> None:
+async def test_after_a_stop_the_next_idle_status_is_ready_again(bus: Bus) -> None:
     luna = await bus.join("luna", seat=seat(1))
     await bus.submit(luna, SetStatus(state="idle"))
     await bus.submit(luna, Leave())
@@ -105,9 +105,9 @@ async def test_after_a_stop_the_next_idle_state_is_ready_again(bus: Bus) -> None
     assert await actions(bus) == ["started", "ready", "stopped", "started", "ready"]
 
 
-async def test_two_states_at_once_make_one_ready(bus: Bus) -> None:
+async def test_two_idle_states_write_one_ready_event(bus: Bus) -> None:
     luna = await bus.join("luna")
-    bus.broker.close()  # the directory is behind: the state itself decides
+    bus.broker.close()  # the directory is not updated any more: the stored state decides
 
     for _ in range(2):
         await bus.submit(luna, SetStatus(state="idle"))

@@ -1,4 +1,4 @@
-"""What people call a message, on both engines."""
+"""References to messages, on both engines."""
 
 import pytest
 from tests.fakes import HUMAN, Bus
@@ -9,7 +9,7 @@ from palaver.model.envelope import Envelope
 from palaver.model.request import Put
 
 
-async def test_a_message_is_found_by_its_place_its_device_its_id_and_the_end_of_it(bus: Bus) -> None:
+async def test_message_is_found_by_seq_and_device_and_id_and_end_of_the_id(bus: Bus) -> None:
     await bus.join("nova")
     event = await bus.send(HUMAN, "a", "@nova")
 
@@ -25,7 +25,7 @@ async def test_a_message_is_found_by_its_place_its_device_its_id_and_the_end_of_
     assert [find_message(bus.log, name) for name in names] == [event] * len(names)
 
 
-async def test_the_end_of_an_id_must_be_unique(bus: Bus) -> None:
+async def test_end_of_an_id_must_be_unique(bus: Bus) -> None:
     await bus.join("nova")
     first = await bus.send(HUMAN, "a", "@nova", id="01HF7YAT00ABCDEFGHJKMNPQRS")
     second = await bus.send(HUMAN, "b", "@nova", id="01HF7YAT00ABCDEFGHJKMXPQRS")
@@ -38,7 +38,7 @@ async def test_the_end_of_an_id_must_be_unique(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("name", ["99", "#99", "1:XXXX", "ABCD", "01HF7YAT00ABCDEFGHJKMNPQRS"])
-async def test_what_is_not_there_is_not_found(bus: Bus, name: str) -> None:
+async def test_unknown_reference_is_not_found(bus: Bus, name: str) -> None:
     await bus.join("nova")
 
     with pytest.raises(NotFound):
@@ -46,12 +46,12 @@ async def test_what_is_not_there_is_not_found(bus: Bus, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "#", "abc", "4 2", "x" * 27, "-1"])
-async def test_what_cannot_be_a_message_is_refused(bus: Bus, name: str) -> None:
+async def test_invalid_reference_is_refused(bus: Bus, name: str) -> None:
     with pytest.raises(BadRequest):
         find_event(bus.log, name)
 
 
-async def test_an_end_that_is_too_short_is_refused_with_how_long_it_must_be(bus: Bus) -> None:
+async def test_too_short_reference_is_refused_with_the_minimum_length(bus: Bus) -> None:
     await bus.join("nova")
     event = await bus.send(HUMAN, "a", "@nova", id="01HF7YAT00ABCDEFGHJKMNPQRS")
 
@@ -61,7 +61,7 @@ async def test_an_end_that_is_too_short_is_refused_with_how_long_it_must_be(bus:
     assert find_event(bus.log, "PQRS") == event
 
 
-async def test_a_foreign_envelope_with_recipients_is_a_message_and_a_hello_is_not(bus: Bus) -> None:
+async def test_envelope_with_recipients_is_a_message_and_a_hello_is_not(bus: Bus) -> None:
     await bus.join("nova")
     envelope = Envelope(type="x", id="e", sender="human", to=("nova",))
     event = await bus.submit(HUMAN, Put(envelope=envelope))

@@ -29,7 +29,7 @@ async def sent(bus: Bus, asking: Caller, request: Send, key: bytes | None = None
     return outcome
 
 
-async def test_a_message_to_a_name_is_stored_with_its_recipients(bus: Bus) -> None:
+async def test_message_to_a_name_is_stored_with_its_recipients(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     bundle = await bus.submit(luna, CreateBundle(title="PR 1"))
     assert bundle is not None
@@ -52,7 +52,7 @@ async def test_a_message_to_a_name_is_stored_with_its_recipients(bus: Bus) -> No
     assert read_unread(bus.log.rows, "nova") == 1
 
 
-async def test_a_message_with_a_bundle_that_is_not_there_is_refused(bus: Bus) -> None:
+async def test_message_with_an_unknown_bundle_is_refused(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     with pytest.raises(NotFound, match="there is no bundle:7f3q9x2m"):
@@ -61,7 +61,7 @@ async def test_a_message_with_a_bundle_that_is_not_there_is_refused(bus: Bus) ->
     assert bus.texts("nova") == []
 
 
-async def test_without_recipients_a_message_goes_to_all_who_are_here_but_its_sender(bus: Bus) -> None:
+async def test_message_without_recipients_goes_to_all_other_present_agents(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await bus.join("kira", is_here=False)
 
@@ -72,7 +72,7 @@ async def test_without_recipients_a_message_goes_to_all_who_are_here_but_its_sen
     assert event.payload["delivered_to"] == ["nova"]
 
 
-async def test_mentions_in_a_text_are_recipients_only_when_asked_for(bus: Bus) -> None:
+async def test_mentions_in_a_text_are_recipients_only_on_request(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
 
     with_them = await bus.send(luna, "@nova please", has_mentions=True)
@@ -82,7 +82,7 @@ async def test_mentions_in_a_text_are_recipients_only_when_asked_for(bus: Bus) -
     assert without.payload["delivered_to"] == ["kira"]
 
 
-async def test_a_message_to_the_human_is_the_humans_to_take(bus: Bus) -> None:
+async def test_message_to_the_human_is_taken_by_the_human(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     event = await bus.send(luna, "done", "@human")
@@ -93,7 +93,7 @@ async def test_a_message_to_the_human_is_the_humans_to_take(bus: Bus) -> None:
     assert bus.state(event, "human") == "seen"
 
 
-async def test_an_unknown_name_stores_nothing(bus: Bus) -> None:
+async def test_unknown_name_stores_nothing(bus: Bus) -> None:
     luna = await bus.join("luna")
     last = bus.log.last()
 
@@ -120,21 +120,21 @@ async def test_an_unknown_name_stores_nothing(bus: Bus) -> None:
         ({"id": "mine"}, BadRequest),
     ],
 )
-async def test_a_bad_message_is_refused(bus: Bus, fields: dict[str, object], error: type[Exception]) -> None:
+async def test_bad_message_is_refused(bus: Bus, fields: dict[str, object], error: type[Exception]) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(error):
         await sent(bus, luna, Send(**{"text": "hello", **fields}))  # type: ignore[arg-type]  # one field at a time
 
 
-async def test_an_observer_cannot_write(bus: Bus) -> None:
+async def test_observer_cannot_write(bus: Bus) -> None:
     watcher = await bus.join("watcher", role="observer")
 
     with pytest.raises(NotAllowed):
         await bus.send(watcher, "hello")
 
 
-async def test_a_dry_run_says_who_it_would_reach_and_stores_nothing(bus: Bus) -> None:
+async def test_dry_run_returns_the_recipients_and_stores_nothing(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     outcome = await sent(bus, luna, Send(text="hello", to=("@nova", "@observers"), is_dry_run=True))
@@ -144,7 +144,7 @@ async def test_a_dry_run_says_who_it_would_reach_and_stores_nothing(bus: Bus) ->
     assert bus.texts("nova") == []
 
 
-async def test_a_dead_path_is_stored_and_said(bus: Bus) -> None:
+async def test_path_without_a_match_is_stored_and_reported(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     outcome = await sent(bus, luna, Send(text="hello", to=("ticket/7",)), key=b"k" * 16)
@@ -155,7 +155,7 @@ async def test_a_dead_path_is_stored_and_said(bus: Bus) -> None:
     assert outcome.event.payload["path"] == "ticket/7"
 
 
-async def test_normal_priority_is_not_spelled_out(bus: Bus) -> None:
+async def test_normal_priority_is_not_stored_in_the_payload(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     normal = await bus.send(luna, "a", "@nova", priority="normal")
@@ -166,7 +166,7 @@ async def test_normal_priority_is_not_spelled_out(bus: Bus) -> None:
     assert bus.texts("nova") == ["b", "a"]
 
 
-async def test_the_same_id_again_is_the_same_message(bus: Bus) -> None:
+async def test_same_id_again_is_the_same_message(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first = await bus.send(luna, "hello", "@nova", id=ULID)
 
@@ -178,7 +178,7 @@ async def test_the_same_id_again_is_the_same_message(bus: Bus) -> None:
     assert bus.texts("nova") == ["hello"]
 
 
-async def test_same_id_with_another_content_is_refused(bus: Bus) -> None:
+async def test_same_id_with_different_content_is_refused(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     request = Send(text="hello", to=("@nova",), id=ULID, expires_in_ms=60_000)
     first = await sent(bus, luna, request)
@@ -197,7 +197,7 @@ async def test_same_id_with_another_content_is_refused(bus: Bus) -> None:
     assert bus.texts("nova") == ["hello"]
 
 
-async def test_the_same_request_key_has_the_same_answer(bus: Bus) -> None:
+async def test_same_request_key_has_the_same_result(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     request = Send(text="hello", to=("@nova",))
 
@@ -208,7 +208,7 @@ async def test_the_same_request_key_has_the_same_answer(bus: Bus) -> None:
     assert bus.texts("nova") == ["hello"]
 
 
-async def test_a_request_that_was_done_is_not_refused_because_the_world_has_changed(bus: Bus) -> None:
+async def test_completed_request_is_not_refused_after_the_directory_changed(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     request = Send(text="hello", to=("no",))
     first = await sent(bus, luna, request, key=b"k" * 16)
@@ -221,7 +221,7 @@ async def test_a_request_that_was_done_is_not_refused_because_the_world_has_chan
     assert second == first
 
 
-async def test_a_reply_goes_to_the_author_alone_in_the_same_thread(bus: Bus) -> None:
+async def test_reply_goes_only_to_the_author_in_the_same_thread(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await bus.join("luna", tag="api")
     asked = await bus.send(luna, "well?", "@nova", intent="request", thread="pr-1")
@@ -233,10 +233,10 @@ async def test_a_reply_goes_to_the_author_alone_in_the_same_thread(bus: Bus) -> 
     entry = bus.entry(asked, "nova")
     assert entry is not None
     assert (entry.state, entry.answer) == ("answered", answer.seq)
-    assert bus.texts("nova") == ["well?"]  # it was never taken: writing is no reading
+    assert bus.texts("nova") == ["well?"]  # it was never taken: a reply does not mark it as read
 
 
-async def test_a_reply_with_recipients_goes_to_them(bus: Bus) -> None:
+async def test_reply_with_recipients_goes_to_them(bus: Bus) -> None:
     luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     asked = await bus.send(luna, "well?", "@nova")
 
@@ -245,7 +245,7 @@ async def test_a_reply_with_recipients_goes_to_them(bus: Bus) -> None:
     assert answer.payload["delivered_to"] == ["kira"]
 
 
-async def test_a_reply_to_the_human_reaches_the_human(bus: Bus) -> None:
+async def test_reply_to_the_human_reaches_the_human(bus: Bus) -> None:
     nova = await bus.join("nova")
     asked = await bus.send(HUMAN, "well?", "@nova")
 
@@ -254,7 +254,7 @@ async def test_a_reply_to_the_human_reaches_the_human(bus: Bus) -> None:
     assert answer.payload["delivered_to"] == ["human"]
 
 
-async def test_nobody_can_answer_a_script_or_the_bus_without_saying_whom(bus: Bus) -> None:
+async def test_reply_to_a_script_or_the_bus_needs_a_recipient(bus: Bus) -> None:
     nova = await bus.join("nova")
     from_script = await bus.send(SCRIPT, "well?", "@nova")
     from_bus = await bus.submit(SYSTEM_CALLER, Notify(to="nova", text="x", cause="c", kind="k"))
@@ -266,7 +266,7 @@ async def test_nobody_can_answer_a_script_or_the_bus_without_saying_whom(bus: Bu
 
 
 @pytest.mark.parametrize("intent", ["inform", "ack"])
-async def test_what_asks_for_nothing_is_not_acknowledged(bus: Bus, intent: str) -> None:
+async def test_message_that_asks_for_nothing_is_not_acknowledged(bus: Bus, intent: str) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     asked = await bus.send(luna, "well?", "@nova", intent="request")
     reply_to = {"reply_to": str(asked.seq)} if intent == "ack" else {}
@@ -276,7 +276,7 @@ async def test_what_asks_for_nothing_is_not_acknowledged(bus: Bus, intent: str) 
         await bus.send(luna, "thanks", reply_to=str(original.seq), intent="ack")
 
 
-async def test_an_agent_under_a_harness_says_outright_that_it_writes_to_many(bus: Bus) -> None:
+async def test_harness_agent_must_confirm_a_message_to_many(bus: Bus) -> None:
     claude = caller(bus.agent((await bus.join("luna", harness="claude")).name), harness="claude")
     for number in range(6):
         await bus.join(f"w{number}")
@@ -291,7 +291,7 @@ async def test_an_agent_under_a_harness_says_outright_that_it_writes_to_many(bus
     assert len(by_program.delivered_to) == 7
 
 
-async def test_a_message_that_expires_carries_the_moment(bus: Bus) -> None:
+async def test_expiring_message_carries_its_expiry_time(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     event = await bus.send(luna, "hello", "@nova", expires_in_ms=60_000)
@@ -299,7 +299,7 @@ async def test_a_message_that_expires_carries_the_moment(bus: Bus) -> None:
     assert event.payload["expires"] == bus.clock.now_ms() + 60_000
 
 
-async def test_who_left_still_gets_what_is_sent_to_its_name(bus: Bus) -> None:
+async def test_agent_that_left_still_gets_messages_to_its_name(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await bus.submit(nova, Leave())
     bus.present.discard("nova")
@@ -309,7 +309,7 @@ async def test_who_left_still_gets_what_is_sent_to_its_name(bus: Bus) -> None:
     assert bus.texts("nova") == ["hello"]
 
 
-async def test_a_word_from_the_bus_is_written_once_for_one_cause(bus: Bus) -> None:
+async def test_notice_of_the_bus_is_written_once_per_cause(bus: Bus) -> None:
     await bus.join("nova")
     word = Notify(to="nova", text="#1 expired", cause=ULID, kind="expired")
 
@@ -321,7 +321,7 @@ async def test_a_word_from_the_bus_is_written_once_for_one_cause(bus: Bus) -> No
     assert bus.texts("nova") == ["#1 expired"]
 
 
-async def test_a_guest_writes(bus: Bus) -> None:
+async def test_guest_can_write(bus: Bus) -> None:
     await bus.join("nova")
     guest = Caller(name="ann", standing=Standing.GUEST, kind="external")
 

@@ -1,4 +1,4 @@
-"""Reminders: written once, at most three times, and then a word to the sender."""
+"""Reminders: each is written once, at most three times, and then the sender is notified."""
 
 import pytest
 from tests.fakes import Bus
@@ -20,7 +20,7 @@ async def goes_idle(bus: Bus, nova: Caller, *seqs: int) -> None:
     await bus.submit(nova, SetStatus(state="idle"))
 
 
-async def test_a_reminder_says_who_waits_for_what_and_is_written_once(bus: Bus) -> None:
+async def test_reminder_names_the_sender_and_the_request_and_is_written_once(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     await goes_idle(bus, nova, request.seq)
@@ -37,7 +37,7 @@ async def test_a_reminder_says_who_waits_for_what_and_is_written_once(bus: Bus) 
     assert await nag(bus, request) is None
 
 
-async def test_after_three_the_sender_is_told_and_it_is_over(bus: Bus) -> None:
+async def test_sender_is_notified_after_three_reminders(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     seqs, texts = [request.seq], []
@@ -54,7 +54,7 @@ async def test_after_three_the_sender_is_told_and_it_is_over(bus: Bus) -> None:
     assert await nag(bus, request) is None
 
 
-async def test_who_is_at_work_again_is_left_alone_until_it_is_idle(bus: Bus) -> None:
+async def test_active_recipient_is_not_reminded_until_it_is_idle(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     await goes_idle(bus, nova, request.seq)
@@ -67,7 +67,7 @@ async def test_who_is_at_work_again_is_left_alone_until_it_is_idle(bus: Bus) -> 
     assert await nag(bus, request) is not None
 
 
-async def test_the_sender_is_told_when_the_recipient_stops(bus: Bus) -> None:
+async def test_sender_is_notified_when_the_recipient_stops(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     await bus.submit(nova, Leave())
@@ -79,7 +79,7 @@ async def test_the_sender_is_told_when_the_recipient_stops(bus: Bus) -> None:
     assert await nag(bus, request) is None
 
 
-async def test_nothing_is_written_of_what_was_answered_or_is_not_due(bus: Bus) -> None:
+async def test_answered_or_not_due_request_writes_no_reminder(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     too_early = await nag(bus, request)

@@ -1,4 +1,4 @@
-"""Notes last, are bounded, and are settled once."""
+"""Notes last, are bounded, and are resolved once."""
 
 import asyncio
 import json
@@ -32,27 +32,27 @@ async def add(scene: Scene, name: str, text: str, **fields: int) -> Note:
     return note
 
 
-def test_the_vectors_are_those_that_are_tested_here() -> None:
+def test_every_vector_is_tested_here() -> None:
     assert {"note-1", "note-3", "note-5", "note-7", "note-9", "note-11", "note-13"} == IDS
 
 
-async def test_note_1_a_note_is_stored_without_the_blanks_around_it(scene: Scene) -> None:
+async def test_note_1_note_is_stored_without_surrounding_blanks(scene: Scene) -> None:
     note = await add(scene, "ann", "  hi  ")
 
     assert (note.text, note.turn_id, note.by, note.is_open) == ("hi", None, "ann", True)
 
 
-async def test_note_3_a_note_over_its_limit_is_refused(scene: Scene) -> None:
+async def test_note_3_note_over_its_limit_is_refused(scene: Scene) -> None:
     assert await scene.refused("ann", AddNote(room=scene.id, text="x" * 16_385)) == "body_too_large"
     assert len((await add(scene, "ann", "x" * 16_384)).text) == 16_384
 
 
-async def test_note_5_a_note_may_be_about_turn_0(scene: Scene) -> None:
+async def test_note_5_note_may_refer_to_turn_0(scene: Scene) -> None:
     assert (await add(scene, "ann", "x", turn=0)).turn_id == 0
     assert await scene.refused("ann", AddNote(room=scene.id, text="x", turn=-1)) == "bad_request"
 
 
-async def test_note_7_who_is_no_member_writes_no_note(scene: Scene) -> None:
+async def test_note_7_caller_outside_the_room_cannot_write_notes(scene: Scene) -> None:
     scene.callers["eve"] = await scene.bus.join("eve")
     note = await add(scene, "ann", "x")
 
@@ -60,7 +60,7 @@ async def test_note_7_who_is_no_member_writes_no_note(scene: Scene) -> None:
     assert await scene.refused("eve", ResolveNote(room=scene.id, note=note.id)) == "unknown_member"
 
 
-async def test_note_9_and_11_a_list_goes_on_behind_a_note_that_is_there_and_holds_one_at_least(
+async def test_note_9_and_11_list_continues_after_a_note_and_has_at_least_one(
     scene: Scene,
 ) -> None:
     first, second = await add(scene, "ann", "a"), await add(scene, "bob", "b")
@@ -74,7 +74,7 @@ async def test_note_9_and_11_a_list_goes_on_behind_a_note_that_is_there_and_hold
     assert error.value.details == {"after_note_id": "unknown"}
 
 
-async def test_note_13_a_note_is_settled_by_any_member_once(scene: Scene) -> None:
+async def test_note_13_note_is_resolved_once_by_any_member(scene: Scene) -> None:
     note = await add(scene, "ann", "x")
     asked = ResolveNote(room=scene.id, note=note.id[-8:].lower())
 
@@ -89,7 +89,7 @@ async def test_note_13_a_note_is_settled_by_any_member_once(scene: Scene) -> Non
     assert (done.resolved_by, done.resolved_ms) == ("bob", scene.now_ms)
 
 
-async def test_the_human_and_guests_may_write_without_being_members(scene: Scene) -> None:
+async def test_human_and_guests_may_write_without_being_members(scene: Scene) -> None:
     guest = Caller(name="guest1", standing=Standing.GUEST, kind="external")
 
     for who in (HUMAN, guest):
@@ -98,7 +98,7 @@ async def test_the_human_and_guests_may_write_without_being_members(scene: Scene
         assert written is not None
 
 
-async def test_what_cannot_be_written_is_refused(scene: Scene) -> None:
+async def test_invalid_note_is_refused(scene: Scene) -> None:
     note = await add(scene, "ann", "x")
 
     assert await scene.refused("ann", AddNote(room=scene.id, text=" ")) == "invalid_body"

@@ -1,4 +1,4 @@
-"""What agents ask leave for, and who answers: on both engines."""
+"""Permission requests of agents and their decisions, on both engines."""
 
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
@@ -13,7 +13,7 @@ YES = AnswerPermission(name="luna", permission="p1", digest="d", is_allowed=True
 NO = AnswerPermission(name="luna", permission="p1", digest="d", is_allowed=False)
 
 
-async def test_what_is_asked_is_an_event_of_the_agent(bus: Bus) -> None:
+async def test_permission_request_is_an_event_of_the_agent(bus: Bus) -> None:
     await bus.join("luna")
 
     event = await bus.submit(SYSTEM_CALLER, ASK)
@@ -30,7 +30,7 @@ async def test_what_is_asked_is_an_event_of_the_agent(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize(("request_", "decision"), [(YES, "allow"), (NO, "deny")])
-async def test_what_a_person_answers_is_an_event_of_the_person(
+async def test_decision_of_a_person_is_an_event_of_the_person(
     bus: Bus, request_: AnswerPermission, decision: str
 ) -> None:
     await bus.join("luna")
@@ -42,7 +42,7 @@ async def test_what_a_person_answers_is_an_event_of_the_person(
     assert event.payload == {"agent": "luna", "permission": "p1", "decision": decision, "digest": "d"}
 
 
-async def test_that_nobody_answered_is_an_event_too(bus: Bus) -> None:
+async def test_missing_decision_is_an_event_too(bus: Bus) -> None:
     await bus.join("luna")
 
     over = ClosePermission(name="luna", permission="p1", decision="deny", reason="timeout")
@@ -52,7 +52,7 @@ async def test_that_nobody_answered_is_an_event_too(bus: Bus) -> None:
     assert event.payload == {"agent": "luna", "permission": "p1", "decision": "deny", "reason": "timeout"}
 
 
-async def test_nobody_but_the_human_in_person_answers(bus: Bus) -> None:
+async def test_only_the_human_in_person_decides(bus: Bus) -> None:
     luna = await bus.join("luna")
     boss = await bus.join("boss", role="operator")
     as_another = Caller(name="luna", standing=Standing.HUMAN, kind="human", by="human")
@@ -65,7 +65,7 @@ async def test_nobody_but_the_human_in_person_answers(bus: Bus) -> None:
         await bus.submit(as_another, YES)
 
 
-async def test_only_the_bus_says_what_is_asked_and_that_it_is_over(bus: Bus) -> None:
+async def test_only_the_bus_records_a_request_and_its_end(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     for request in (ASK, ClosePermission(name="luna", permission="p1", decision="deny", reason="x")):
@@ -73,7 +73,7 @@ async def test_only_the_bus_says_what_is_asked_and_that_it_is_over(bus: Bus) -> 
             await bus.submit(luna, request)
 
 
-async def test_what_is_asked_is_text(bus: Bus) -> None:
+async def test_permission_request_must_be_plain_text(bus: Bus) -> None:
     bad = AskPermission(name="luna", permission="p1", tool="Bash", text="\x1b", digest="d", until=9)
 
     with pytest.raises(BadText):

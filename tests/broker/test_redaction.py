@@ -26,7 +26,7 @@ async def redact(bus: Bus, seq: object, key: bytes | None = None) -> Redacted:
     return done
 
 
-async def test_a_record_says_who_and_of_what_and_the_text_is_gone(bus: Bus) -> None:
+async def test_redaction_removes_the_text_and_records_the_person_and_the_event(bus: Bus) -> None:
     await bus.join("luna")
     sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
     assert sent is not None
@@ -40,7 +40,7 @@ async def test_a_record_says_who_and_of_what_and_the_text_is_gone(bus: Bus) -> N
     assert found.payload == {**sent.payload, "text": "[redacted]"}
 
 
-async def test_the_same_request_again_writes_nothing(bus: Bus) -> None:
+async def test_same_redaction_again_writes_nothing(bus: Bus) -> None:
     await bus.join("luna")
     sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
     assert sent is not None
@@ -48,7 +48,8 @@ async def test_the_same_request_again_writes_nothing(bus: Bus) -> None:
 
     again = await redact(bus, sent.seq, b"k" * 16)
 
-    lost = await redact(bus, 9999, b"k" * 16)  # What the key has written counts, whatever is asked now.
+    # The event of the key counts, whatever the repeated request names.
+    lost = await redact(bus, 9999, b"k" * 16)
 
     assert again.event == lost.event == first.event
     assert again.of.payload["text"] == lost.of.payload["text"] == "[redacted]"
@@ -70,7 +71,7 @@ async def test_other_events_with_the_same_text_are_named_and_kept(bus: Bus) -> N
     assert (await redact(bus, short.seq)).quotes == ()
 
 
-async def test_rows_that_hold_the_text_are_made_anew(bus: Bus) -> None:
+async def test_rows_that_contain_the_text_are_rebuilt(bus: Bus) -> None:
     luna = await bus.join("luna")
     made = await bus.submit(luna, CreateTask(title="hunter2"))
     assert made is not None
@@ -81,7 +82,7 @@ async def test_rows_that_hold_the_text_are_made_anew(bus: Bus) -> None:
     assert task.title == "[redacted]"
 
 
-async def test_screens_kept_with_keys_and_quoting_notices_are_copies(bus: Bus) -> None:
+async def test_stored_screens_and_quoting_notices_are_copies(bus: Bus) -> None:
     await bus.join("luna")
     sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
     assert sent is not None
@@ -130,7 +131,7 @@ async def test_copies_are_found_among_any_number_of_other_screens(bus: Bus) -> N
     assert [copy.seq for copy in done.copies] == [copy.seq for copy in copies]
 
 
-async def test_it_is_for_the_human_in_person(bus: Bus) -> None:
+async def test_only_the_human_in_person_redacts(bus: Bus) -> None:
     luna = await bus.join("luna")
     sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
     assert sent is not None
@@ -142,7 +143,7 @@ async def test_it_is_for_the_human_in_person(bus: Bus) -> None:
         await bus.submit(BORROWED, Redact(event=str(sent.seq), hash="h"))
 
 
-async def test_what_has_no_text_or_is_not_there_is_refused(bus: Bus) -> None:
+async def test_event_without_a_text_or_unknown_event_is_refused(bus: Bus) -> None:
     await bus.join("luna")
 
     with pytest.raises(BadRequest, match="no text"):
@@ -151,7 +152,7 @@ async def test_what_has_no_text_or_is_not_there_is_refused(bus: Bus) -> None:
         await redact(bus, 9999)
 
 
-async def test_what_was_cut_short_is_finished_with_its_copies_and_files(
+async def test_interrupted_redaction_is_finished_with_its_copies_and_files(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bus.join("luna")
@@ -179,7 +180,7 @@ async def test_what_was_cut_short_is_finished_with_its_copies_and_files(
         assert found.payload["text"] == "[redacted]"
 
 
-async def test_what_was_cut_short_is_finished_before_its_record_is_archived(
+async def test_interrupted_redaction_is_finished_before_its_record_is_archived(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bus.join("luna")
@@ -201,7 +202,7 @@ async def _fail(seqs: Sequence[int], scrub: Scrub) -> int:
     raise StorageFailed("the disk is gone")
 
 
-async def test_a_repeat_of_a_removed_message_gets_the_first_one_without_its_text(bus: Bus) -> None:
+async def test_repeat_of_a_redacted_message_returns_it_without_its_text(bus: Bus) -> None:
     await bus.join("luna")
     order = Send(text="hunter2", to=("luna",), id="01K0ABCDEFGHJKMNPQRSTVWXYZ")
     sent = await bus.submit(HUMAN, order)

@@ -1,4 +1,4 @@
-"""What is said in rooms: whom it reaches, whom it wakes, and what is refused."""
+"""Messages in rooms: their recipients, which agents they wake, and refusals."""
 
 from typing import Any
 
@@ -57,12 +57,12 @@ def context_of(bus: Bus) -> Context:
 
 
 async def say(bus: Bus, asking: Caller, text: str, *to: str, **fields: Any) -> dict[str, Any]:
-    """Say something, and give the payload of the event it became."""
+    """Send a message and return the payload of its event."""
     event = await bus.send(asking, text, *to, **fields)
     return {**event.payload, "to": event.to}
 
 
-async def test_a_word_to_the_room_is_for_all_its_members_but_oneself_and_wakes_nobody(bus: Bus) -> None:
+async def test_message_to_the_room_goes_to_all_other_members_and_wakes_none(bus: Bus) -> None:
     luna, *_ = await seat(bus, "luna", "nova", "rosa")
     await bus.join("mona")
 
@@ -75,7 +75,7 @@ async def test_a_word_to_the_room_is_for_all_its_members_but_oneself_and_wakes_n
     assert (said["scope"], said["delivery_hint"], said["wakes"]) == ("broadcast", "normal", [])
 
 
-async def test_room_alone_is_the_callers_only_room_or_the_one_that_was_named(bus: Bus) -> None:
+async def test_room_alone_is_the_only_room_of_the_caller_or_the_named_one(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     mona = await bus.join("mona")
 
@@ -88,7 +88,7 @@ async def test_room_alone_is_the_callers_only_room_or_the_one_that_was_named(bus
     assert (await say(bus, luna, "there", "room", room="work"))["delivered_to"] == ["nova"]
 
 
-async def test_a_message_is_said_in_one_room(bus: Bus) -> None:
+async def test_message_belongs_to_one_room(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     await seat(bus, "luna", path="/src/other")
 
@@ -101,7 +101,7 @@ async def test_a_message_is_said_in_one_room(bus: Bus) -> None:
     assert said["to"] == (f"#{said['room']}",)
 
 
-async def test_what_is_said_to_members_wakes_them(bus: Bus) -> None:
+async def test_message_to_members_wakes_them(bus: Bus) -> None:
     luna, *_ = await seat(bus, "luna", "nova", "rosa")
 
     said = await say(bus, luna, "you", "@nova", "nova", "human", room="work")
@@ -112,7 +112,7 @@ async def test_what_is_said_to_members_wakes_them(bus: Bus) -> None:
 
 
 async def crew(bus: Bus) -> Caller:
-    """A room in which luna is among agents with tags and roles, of whom one is gone; api-mona is outside."""
+    """A room with luna and agents with tags and roles, one of them offline; api-mona is outside."""
     [luna] = await seat(bus, "luna")
     others: dict[str, dict[str, Any]] = {
         "nova": {"tag": "api"},
@@ -141,7 +141,7 @@ async def crew(bus: Bus) -> Caller:
         (["vera", "@workers", "@human"], ["vera", "api-nova", "human"]),
     ],
 )
-async def test_groups_and_prefixes_mean_members_of_the_room_and_nobody_else(
+async def test_groups_and_prefixes_select_only_members_of_the_room(
     bus: Bus, tokens: list[str], names: list[str]
 ) -> None:
     luna = await crew(bus)
@@ -152,7 +152,7 @@ async def test_groups_and_prefixes_mean_members_of_the_room_and_nobody_else(
     assert "wakes" not in said
 
 
-async def test_all_in_a_room_is_everybody_else_in_it(bus: Bus) -> None:
+async def test_all_in_a_room_selects_every_other_member(bus: Bus) -> None:
     luna = await crew(bus)
 
     said = await say(bus, luna, "you", "@all", "vera", room="work")
@@ -161,7 +161,7 @@ async def test_all_in_a_room_is_everybody_else_in_it(bus: Bus) -> None:
     assert (list(said["to"]), said["delivered_to"], said["scope"]) == (names, names, "broadcast")
 
 
-async def test_a_group_without_anybody_in_the_room_is_kept_and_said(bus: Bus) -> None:
+async def test_group_without_members_in_the_room_is_stored_and_reported(bus: Bus) -> None:
     luna = await crew(bus)
 
     sent: Any = await bus.broker.submit(
@@ -174,7 +174,7 @@ async def test_a_group_without_anybody_in_the_room_is_kept_and_said(bus: Bus) ->
 
 
 @pytest.mark.parametrize("token", ["@web-", "mona", "@mo", "api-mona", "lu", "agent/vera"])
-async def test_what_means_no_member_is_refused_with_the_word_as_it_was_written(bus: Bus, token: str) -> None:
+async def test_recipient_outside_the_room_is_refused_with_the_given_token(bus: Bus, token: str) -> None:
     luna = await crew(bus)
     last = bus.log.last()
 
@@ -185,7 +185,7 @@ async def test_what_means_no_member_is_refused_with_the_word_as_it_was_written(b
     assert bus.log.last() == last
 
 
-async def test_a_prefix_of_several_is_refused_with_those_it_could_mean(bus: Bus) -> None:
+async def test_ambiguous_prefix_is_refused_with_its_candidates(bus: Bus) -> None:
     luna = await crew(bus)
 
     with pytest.raises(AmbiguousRecipient) as refused:
@@ -194,7 +194,7 @@ async def test_a_prefix_of_several_is_refused_with_those_it_could_mean(bus: Bus)
     assert refused.value.candidates == ["rosa", "ruby"]
 
 
-async def test_those_who_are_named_beside_the_room_or_in_the_text_are_woken(bus: Bus) -> None:
+async def test_recipients_named_next_to_the_room_or_in_the_text_are_woken(bus: Bus) -> None:
     luna, *_ = await seat(bus, "luna", "nova", "rosa")
     await bus.join("mona")
 
@@ -205,7 +205,7 @@ async def test_those_who_are_named_beside_the_room_or_in_the_text_are_woken(bus:
     assert said["wakes"] == ["mona", "rosa"]
 
 
-async def test_what_is_said_while_the_room_closes_is_refused(bus: Bus) -> None:
+async def test_message_sent_while_the_room_closes_is_refused(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     room = str((await say(bus, luna, "first", "#work"))["room"])
     said = said_in_room(context_of(bus), luna, Send(text="late", room=room), [])
@@ -217,7 +217,7 @@ async def test_what_is_said_while_the_room_closes_is_refused(bus: Bus) -> None:
         await bus.log.commit(said.key, said.unless_closed(draft))
 
 
-async def test_a_mention_of_nobody_is_refused(bus: Bus) -> None:
+async def test_mention_of_an_unknown_name_is_refused(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     last = bus.log.last()
 
@@ -227,7 +227,7 @@ async def test_a_mention_of_nobody_is_refused(bus: Bus) -> None:
     assert bus.log.last() == last
 
 
-async def test_a_person_wakes_everybody(bus: Bus) -> None:
+async def test_message_of_a_person_wakes_all_members(bus: Bus) -> None:
     await seat(bus, "luna", "nova")
 
     by_human = await say(bus, HUMAN, "scope down", "#work")
@@ -239,7 +239,7 @@ async def test_a_person_wakes_everybody(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize(("words", "is_awake"), [(ALL_WAKE, True), ("nobody", False)])
-async def test_the_policy_says_whose_words_wake_a_room(bus: Bus, words: str, is_awake: bool) -> None:
+async def test_policy_decides_which_senders_wake_a_room(bus: Bus, words: str, is_awake: bool) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     clock = FakeClock()
     broker = Broker(
@@ -257,7 +257,7 @@ async def test_the_policy_says_whose_words_wake_a_room(bus: Bus, words: str, is_
     broker.close()
 
 
-async def test_an_interrupt_to_the_room_wakes_the_holder_of_the_stick_alone(bus: Bus) -> None:
+async def test_interrupt_to_the_room_wakes_only_the_owner_of_the_stick(bus: Bus) -> None:
     luna, nova, _ = await seat(bus, "luna", "nova", "rosa")
     before = await say(bus, luna, "now", "#work", delivery_hint="interrupt")
     await bus.broker.submit(nova, Claim(room="work"))
@@ -270,7 +270,7 @@ async def test_an_interrupt_to_the_room_wakes_the_holder_of_the_stick_alone(bus:
     assert (by_holder["delivery_hint"], by_holder["wakes"]) == ("interrupt", [])
 
 
-async def test_an_interrupt_to_a_member_wakes_it_and_nobody_else(bus: Bus) -> None:
+async def test_interrupt_to_a_member_wakes_only_that_member(bus: Bus) -> None:
     luna, nova, _ = await seat(bus, "luna", "nova", "rosa")
     await bus.broker.submit(nova, Claim(room="work"))
 
@@ -280,7 +280,7 @@ async def test_an_interrupt_to_a_member_wakes_it_and_nobody_else(bus: Bus) -> No
     assert "wakes" not in said
 
 
-async def test_what_one_writes_to_oneself_is_delivered_and_wakes_nobody(bus: Bus) -> None:
+async def test_message_to_oneself_is_delivered_and_wakes_no_agent(bus: Bus) -> None:
     [luna] = await seat(bus, "luna")
 
     said = await say(bus, luna, "remember", "luna", room="work")
@@ -304,7 +304,7 @@ async def test_what_one_writes_to_oneself_is_delivered_and_wakes_nobody(bus: Bus
         ({"text": "x" * 4097, "to": ("",), "delivery_hint": "loud"}, MessageTooLarge),
     ],
 )
-async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
+async def test_invalid_room_message_is_refused_and_nothing_is_written(
     bus: Bus, fields: dict[str, Any], error: type[Exception]
 ) -> None:
     luna, _ = await seat(bus, "luna", "nova")
@@ -318,7 +318,7 @@ async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
     assert bus.log.last() == last
 
 
-async def test_strangers_are_silent_and_so_is_a_closed_room(bus: Bus) -> None:
+async def test_outsiders_cannot_write_and_a_closed_room_accepts_nothing(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     mona = await bus.join("mona")
     mira = await bus.join("mira", role="observer")
@@ -334,7 +334,7 @@ async def test_strangers_are_silent_and_so_is_a_closed_room(bus: Bus) -> None:
         await say(bus, luna, "hi", room=room)
 
 
-async def test_threads_intents_and_replies_work_in_rooms_as_everywhere(bus: Bus) -> None:
+async def test_threads_and_intents_and_replies_work_in_rooms(bus: Bus) -> None:
     luna, nova = await seat(bus, "luna", "nova")
     asked = await bus.send(luna, "which one?", room="work", intent="request", thread="naming")
 

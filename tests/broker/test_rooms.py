@@ -1,4 +1,4 @@
-"""Rooms as the broker decides about them: one at a place, members once, nothing deleted."""
+"""Rooms in the broker: one per workspace, each member once, nothing deleted."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ async def types(bus: Bus, *names: str) -> list[str]:
     return [event.type for event in await bus.log.read(Query(types=names))]
 
 
-async def test_the_first_one_makes_the_room_and_the_next_one_joins_it(scene: Scene) -> None:
+async def test_first_member_creates_the_room_and_the_next_one_joins_it(scene: Scene) -> None:
     ann, bob = await scene.bus.join("ann", harness="codex"), await scene.bus.join("bob")
 
     first, second = await seat(scene, ann), await seat(scene, bob)
@@ -57,7 +57,7 @@ async def test_joining_again_writes_nothing(scene: Scene) -> None:
     assert await types(scene.bus, "member_joined") == ["member_joined"]
 
 
-async def test_an_agent_that_is_gone_and_back_is_still_a_member(scene: Scene) -> None:
+async def test_agent_that_exited_and_returned_is_still_a_member(scene: Scene) -> None:
     await scene.join("ann")
 
     await scene.bus.broker.submit(SYSTEM_CALLER, Gone(name="ann", reason="its process ended"))
@@ -67,7 +67,7 @@ async def test_an_agent_that_is_gone_and_back_is_still_a_member(scene: Scene) ->
     assert await types(scene.bus, "member_left") == []
 
 
-async def test_who_leaves_the_bus_leaves_its_rooms(scene: Scene) -> None:
+async def test_agent_that_leaves_the_bus_leaves_its_rooms(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await seat(scene, scene.callers["ann"], "/other")
     bye = Envelope(type="agent.bye", id="b", sender="bob", payload={})
@@ -83,7 +83,7 @@ async def test_who_leaves_the_bus_leaves_its_rooms(scene: Scene) -> None:
     ]
 
 
-async def test_the_deepest_room_above_a_place_is_joined(scene: Scene) -> None:
+async def test_join_enters_the_deepest_room_above_a_path(scene: Scene) -> None:
     ann, bob = await scene.bus.join("ann"), await scene.bus.join("bob")
     above = await seat(scene, ann, ABOVE)
 
@@ -92,7 +92,7 @@ async def test_the_deepest_room_above_a_place_is_joined(scene: Scene) -> None:
     assert (found.room.id, found.is_new, found.ancestor_of) == (above.room.id, False, PLACE)
 
 
-async def test_a_room_can_be_made_inside_another(scene: Scene) -> None:
+async def test_room_can_be_created_inside_another(scene: Scene) -> None:
     ann = await scene.bus.join("ann")
     above = await seat(scene, ann, ABOVE)
 
@@ -104,7 +104,7 @@ async def test_a_room_can_be_made_inside_another(scene: Scene) -> None:
     assert (again.is_new, again.nested_in, again.event) == (False, "", None)
 
 
-async def test_twenty_who_come_at_once_make_one_room(scene: Scene) -> None:
+async def test_twenty_joins_at_once_create_one_room(scene: Scene) -> None:
     agents = [await scene.bus.join(f"agent{number}") for number in range(20)]
 
     seated = await asyncio.gather(*(seat(scene, agent) for agent in agents))
@@ -116,7 +116,7 @@ async def test_twenty_who_come_at_once_make_one_room(scene: Scene) -> None:
     assert len(room.members) == 20
 
 
-async def test_the_same_request_again_gives_the_same_answer(scene: Scene) -> None:
+async def test_same_request_again_returns_the_same_result(scene: Scene) -> None:
     ann = await scene.bus.join("ann")
     asked, key = JoinRoom(places=(PLACE,)), b"k" * 16
 
@@ -131,7 +131,7 @@ async def test_the_same_request_again_gives_the_same_answer(scene: Scene) -> Non
     assert len(list(read_all_rooms(scene.bus.log.rows))) == 1
 
 
-async def test_what_a_join_came_to_is_known_by_its_key(scene: Scene) -> None:
+async def test_outcome_of_a_join_is_found_by_its_key(scene: Scene) -> None:
     ann, key = await scene.bus.join("ann"), b"k" * 16
     await scene.bus.broker.submit(ann, JoinRoom(places=(PLACE,)), key=key)
 
@@ -141,18 +141,18 @@ async def test_what_a_join_came_to_is_known_by_its_key(scene: Scene) -> None:
     assert known.is_new
 
 
-async def test_the_human_can_be_a_member(scene: Scene) -> None:
+async def test_human_can_be_a_member(scene: Scene) -> None:
     seated = await seat(scene, HUMAN)
 
     assert [(one.name, one.harness) for one in seated.room.members] == [("human", "human")]
 
 
-async def test_who_has_no_name_cannot_be_a_member(scene: Scene) -> None:
+async def test_caller_without_a_name_cannot_be_a_member(scene: Scene) -> None:
     with pytest.raises(WhoAreYou):
         await seat(scene, SCRIPT)
 
 
-async def test_who_looks_on_makes_no_event_and_no_room(scene: Scene) -> None:
+async def test_observer_joins_without_an_event_and_creates_no_room(scene: Scene) -> None:
     eve = await scene.bus.join("eve", role="observer")
     with pytest.raises(RoomNotFound):
         await seat(scene, eve)
@@ -172,7 +172,7 @@ async def test_who_looks_on_makes_no_event_and_no_room(scene: Scene) -> None:
         (("/a\udcff",), BadText),
     ],
 )
-async def test_a_place_is_an_absolute_path(
+async def test_workspace_must_be_an_absolute_path(
     scene: Scene, places: tuple[str, ...], error: type[Exception]
 ) -> None:
     ann = await scene.bus.join("ann")
@@ -181,7 +181,7 @@ async def test_a_place_is_an_absolute_path(
         await scene.bus.broker.submit(ann, JoinRoom(places=places))
 
 
-async def test_the_room_after_a_closed_one_is_another(scene: Scene) -> None:
+async def test_room_after_a_closed_one_is_a_new_room(scene: Scene) -> None:
     await scene.join("ann")
     first = scene.id
     await scene.written("", CloseRoom(room=first, reason="done"))
@@ -193,7 +193,7 @@ async def test_the_room_after_a_closed_one_is_another(scene: Scene) -> None:
     assert len(await scene.bus.log.read(Query(rooms=(first,)))) == 2
 
 
-async def test_who_joins_a_room_that_is_closed_at_that_moment_is_in_one_room_all_the_same(
+async def test_join_during_a_close_ends_in_one_room(
     scene: Scene,
 ) -> None:
     await scene.join("ann")
@@ -207,7 +207,9 @@ async def test_who_joins_a_room_that_is_closed_at_that_moment_is_in_one_room_all
     assert room.member("bob") is not None
 
 
-async def test_two_paths_with_one_base_are_two_rooms(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_paths_with_the_same_base_are_two_rooms(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("palaver.broker.rooms.room_base", lambda path: "repo-aaaa")
     ann = await scene.bus.join("ann")
 
@@ -223,7 +225,7 @@ async def test_only_an_operator_closes_a_room(scene: Scene) -> None:
     assert await scene.refused("ann", CloseRoom(room=scene.id)) == "not_allowed"
 
 
-async def test_the_bus_tells_of_a_kick_once_and_nobody_else_does(scene: Scene) -> None:
+async def test_only_the_bus_announces_a_kick_and_does_so_once(scene: Scene) -> None:
     ann, bob = await scene.bus.join("ann"), await scene.bus.join("bob")
     room = (await seat(scene, ann)).room.id
     await seat(scene, bob)
@@ -242,7 +244,7 @@ async def test_the_bus_tells_of_a_kick_once_and_nobody_else_does(scene: Scene) -
     assert late is None
 
 
-async def test_a_room_inside_is_joined_when_there_is_one_and_never_made(scene: Scene) -> None:
+async def test_nested_room_is_joined_if_it_exists_and_never_created(scene: Scene) -> None:
     ann, bob, eve = [await scene.bus.join(name) for name in ("ann", "bob", "eve")]
     inner = f"{PLACE}/api"
 
@@ -257,7 +259,7 @@ async def test_a_room_inside_is_joined_when_there_is_one_and_never_made(scene: S
     assert nested.nested_in == first.room.id
 
 
-async def test_the_bus_retires_a_member_once(scene: Scene) -> None:
+async def test_bus_retires_a_member_once(scene: Scene) -> None:
     await scene.join("ann", "bob")
     asked = RetireMember(room=scene.id, member="bob")
 
@@ -270,7 +272,7 @@ async def test_the_bus_retires_a_member_once(scene: Scene) -> None:
     assert [*scene.room.names] == ["ann"]
 
 
-async def test_a_kick_says_why_and_may_name_its_target_in_any_way(scene: Scene) -> None:
+async def test_kick_has_a_reason_and_accepts_any_form_of_address(scene: Scene) -> None:
     await scene.operator("opal")
     await scene.join("luna", tag="api", harness="codex")
 

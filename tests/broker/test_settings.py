@@ -7,7 +7,7 @@ from palaver.errors import BadRequest, NotAllowed
 from palaver.model.request import ChangeSetting
 
 
-async def test_a_change_is_written_down_with_what_was_before(bus: Bus) -> None:
+async def test_change_is_stored_with_the_previous_value(bus: Bus) -> None:
     event = await bus.submit(HUMAN, ChangeSetting(key="brake_hops", value="10", old=40))
 
     assert event is not None
@@ -24,6 +24,6 @@ async def test_only_the_human_changes_a_setting(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("colour", "red"), ("brake_hops", "many"), ("log_level", "loud")])
-async def test_a_setting_that_does_not_exist_or_fit_is_refused(bus: Bus, key: str, value: str) -> None:
+async def test_unknown_or_invalid_setting_is_refused(bus: Bus, key: str, value: str) -> None:
     with pytest.raises(BadRequest, match=key):
         await bus.submit(HUMAN, ChangeSetting(key=key, value=value, old=""))

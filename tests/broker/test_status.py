@@ -1,4 +1,4 @@
-"""States that agents and the daemon say of themselves, on both engines."""
+"""Status reports of agents and the daemon, on both engines."""
 
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
@@ -8,7 +8,7 @@ from palaver.errors import BadRequest, BadText, WhoAreYou
 from palaver.model.request import SetStatus, Started
 
 
-async def test_a_state_is_written_with_what_belongs_to_it(bus: Bus) -> None:
+async def test_status_is_stored_with_its_details(bus: Bus) -> None:
     luna = await bus.join("luna")
     bus.clock.advance(3)
 
@@ -20,7 +20,7 @@ async def test_a_state_is_written_with_what_belongs_to_it(bus: Bus) -> None:
     assert (agent.state, agent.detail, agent.since) == ("idle", "waits", bus.clock.now_ms())
 
 
-async def test_exited_is_a_goodbye(bus: Bus) -> None:
+async def test_exited_status_is_a_bye(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
 
     first = await bus.submit(luna, SetStatus(state="inactive"))
@@ -33,13 +33,13 @@ async def test_exited_is_a_goodbye(bus: Bus) -> None:
     assert bus.agent("luna").left
 
 
-async def test_only_an_agent_has_a_state(bus: Bus) -> None:
+async def test_only_an_agent_has_a_status(bus: Bus) -> None:
     for asking in (HUMAN, SCRIPT):
         with pytest.raises(WhoAreYou):
             await bus.submit(asking, SetStatus(state="idle"))
 
 
-async def test_a_state_that_does_not_exist_is_refused(bus: Bus) -> None:
+async def test_unknown_state_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(BadRequest, match="states are"):
@@ -48,7 +48,7 @@ async def test_a_state_that_does_not_exist_is_refused(bus: Bus) -> None:
         await bus.submit(luna, SetStatus(state="idle", detail="\x1b[2J"))
 
 
-async def test_the_daemon_says_that_it_is_up(bus: Bus) -> None:
+async def test_daemon_reports_that_it_started(bus: Bus) -> None:
     event = await bus.submit(SYSTEM_CALLER, Started(pid=7, version="1"))
 
     assert event is not None

@@ -1,4 +1,4 @@
-"""The stick as the broker decides about it: one holder, one answer for one request, nothing lost."""
+"""The stick in the broker: one owner, one result per request, nothing lost."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def types(scene: Scene) -> list[str]:
     return [event.type for event in await scene.bus.log.read(Query(rooms=(scene.id,)))]
 
 
-async def test_of_twenty_who_ask_at_once_one_has_the_stick(scene: Scene) -> None:
+async def test_twenty_claims_at_once_have_one_owner(scene: Scene) -> None:
     names = [f"agent{number}" for number in range(20)]
     await scene.join(*names)
 
@@ -32,7 +32,7 @@ async def test_of_twenty_who_ask_at_once_one_has_the_stick(scene: Scene) -> None
     assert (await types(scene)).count("claim") == 1
 
 
-async def test_the_same_claim_again_gives_the_same_lease(scene: Scene) -> None:
+async def test_same_claim_again_returns_the_same_lease(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await scene.wait("ann")
     await scene.release("ann")
@@ -78,7 +78,7 @@ async def test_repeated_claim_whose_turn_has_moved_on_is_decided_again(scene: Sc
     assert again == second
 
 
-async def test_claim_of_a_turn_that_is_over_is_refused_once_its_owner_left(scene: Scene) -> None:
+async def test_claim_of_an_ended_turn_is_refused_after_its_owner_left(scene: Scene) -> None:
     await scene.join("ann")
     key = b"k" * 16
     await scene.ask("ann", Claim(room=scene.id), key=key)
@@ -89,7 +89,7 @@ async def test_claim_of_a_turn_that_is_over_is_refused_once_its_owner_left(scene
         await scene.ask("ann", Claim(room=scene.id), key=key)
 
 
-async def test_a_holder_that_asks_again_is_given_its_lease_and_hand_over_again(scene: Scene) -> None:
+async def test_owner_that_claims_again_gets_its_lease_and_handoff_again(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await scene.wait("ann")
     await scene.pass_on("ann", "bob")
@@ -101,7 +101,7 @@ async def test_a_holder_that_asks_again_is_given_its_lease_and_hand_over_again(s
     assert (again.turn, again.lease, again.handoff, again.sender) == (2, first.lease, HANDOFF, "ann")
 
 
-async def test_who_takes_over_is_told_from_whom(scene: Scene) -> None:
+async def test_takeover_names_the_previous_owner(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await scene.wait("ann")
     scene.advance_ms(POLICY.lease_ms)
@@ -116,7 +116,7 @@ async def test_who_takes_over_is_told_from_whom(scene: Scene) -> None:
     assert await scene.refused("bob", TakeOver(room=scene.id, turn=1, reason="x")) == "turn_mismatch"
 
 
-async def test_overriding_is_an_operators(scene: Scene) -> None:
+async def test_only_an_operator_can_override(scene: Scene) -> None:
     await scene.join("ann", "bob")
     held = await scene.wait("ann")
     handoff = dict(HANDOFF)
@@ -127,7 +127,7 @@ async def test_overriding_is_an_operators(scene: Scene) -> None:
     assert await scene.refused("bob", taken) == "not_allowed"
 
 
-async def test_who_looks_on_takes_nothing_over(scene: Scene) -> None:
+async def test_observer_cannot_take_over(scene: Scene) -> None:
     await scene.join("ann")
     await scene.wait("ann")
     scene.callers["eve"] = await scene.bus.join("eve", role="observer")
@@ -137,14 +137,14 @@ async def test_who_looks_on_takes_nothing_over(scene: Scene) -> None:
     assert await scene.refused("eve", asked) == "observer_cannot_hold_turn"
 
 
-async def test_a_script_without_a_name_holds_no_stick(scene: Scene) -> None:
+async def test_script_without_a_name_cannot_have_the_stick(scene: Scene) -> None:
     await scene.join("ann")
 
     with pytest.raises(UnknownMember):
         await scene.bus.broker.submit(SCRIPT, Claim(room=scene.id))
 
 
-async def test_a_hand_over_is_looked_at_before_the_room(scene: Scene) -> None:
+async def test_handoff_is_validated_before_the_room(scene: Scene) -> None:
     await scene.join("ann")
 
     asked = ReleaseStick(room="none", turn=1, lease="x", handoff={"status": "x"})
@@ -153,7 +153,7 @@ async def test_a_hand_over_is_looked_at_before_the_room(scene: Scene) -> None:
     assert await scene.refused("ann", Claim(room="none")) == "room_not_found"
 
 
-async def test_a_closed_room_ends_a_wait(scene: Scene) -> None:
+async def test_closed_room_ends_a_wait_for_the_stick(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await scene.wait("ann")
     await scene.written("", CloseRoom(room=scene.id))
@@ -165,7 +165,7 @@ async def test_a_closed_room_ends_a_wait(scene: Scene) -> None:
     assert await scene.refused("ann", asked) == "room_closed"
 
 
-async def test_asking_does_what_is_due_without_the_daemons_clock(scene: Scene) -> None:
+async def test_claim_applies_due_changes_without_the_clock_of_the_daemon(scene: Scene) -> None:
     await scene.join("ann", "bob", "cat")
     await scene.wait("ann")
     await scene.release("ann")
@@ -178,7 +178,7 @@ async def test_asking_does_what_is_due_without_the_daemons_clock(scene: Scene) -
     assert (await types(scene))[-3:] == ["release", "reservation_expired", "claim"]
 
 
-async def test_a_holder_that_is_gone_is_done_with_when_somebody_asks(scene: Scene) -> None:
+async def test_exited_owner_is_released_when_another_member_claims(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await scene.wait("ann")
     scene.ends("ann")
@@ -190,7 +190,7 @@ async def test_a_holder_that_is_gone_is_done_with_when_somebody_asks(scene: Scen
     assert (await types(scene))[-2:] == ["release", "claim"]
 
 
-async def test_asking_in_vain_writes_nothing(scene: Scene) -> None:
+async def test_claim_without_success_writes_nothing(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await scene.wait("ann")
     before = scene.bus.log.last()
@@ -203,8 +203,8 @@ async def test_asking_in_vain_writes_nothing(scene: Scene) -> None:
     assert await scene.expire() is None
 
 
-async def test_who_joins_while_a_stick_is_released_is_looked_at_too(scene: Scene) -> None:
-    """The decision is made again with everybody in the room, however late somebody came."""
+async def test_member_that_joins_during_a_release_is_considered(scene: Scene) -> None:
+    """The decision is made again with all members of the room, however late one joined."""
     await scene.join("ann")
     held = await scene.wait("ann")
     bob = await scene.bus.join("bob")
@@ -220,7 +220,7 @@ async def test_who_joins_while_a_stick_is_released_is_looked_at_too(scene: Scene
     assert room.reserved_for == ("bob" if order.index("release") > order.index("claim") + 1 else "")
 
 
-async def test_a_lease_is_the_id_of_the_event_that_gave_it(scene: Scene) -> None:
+async def test_lease_is_the_id_of_the_event_that_granted_it(scene: Scene) -> None:
     await scene.join("ann")
 
     turn = await scene.wait("ann")

@@ -1,4 +1,4 @@
-"""Whatever many do at once, in whatever order: each turn has one holder, and the log alone says which."""
+"""Concurrent requests in any order: each turn has one owner, and the log alone decides which."""
 
 import asyncio
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ rounds = st.lists(st.tuples(st.lists(deed, min_size=1, max_size=8), st.sampled_f
 
 
 def request(scene: Scene, way: str, other: str, is_odd: bool) -> Request:
-    """What somebody asks who looks at the room first; and who looks at it wrong when things are odd."""
+    """Return the request of a member that has read the room first; `is_odd` makes it use wrong values."""
     room = scene.room
     turn, lease, handoff = room.turn + is_odd, room.lease, dict(HANDOFF)
     match way:
@@ -71,7 +71,7 @@ async def do(scene: Scene, who: str, way: str, other: str, is_odd: bool) -> None
 
 
 def replayed(events: Sequence[Event]) -> Room:
-    """The room as its events alone make it; raises when one of them does not follow."""
+    """Return the room built from its events alone; raise if one of them does not follow."""
     room: Room | None = None
     former: dict[str, Member] = {}
     for event in events:
@@ -117,5 +117,5 @@ async def play(story: Story, directory: Path) -> None:
 
 
 @given(rounds)
-def test_each_turn_has_one_holder_and_the_log_alone_says_which(story: Story) -> None:
+def test_each_turn_has_one_owner_and_the_log_alone_decides_which(story: Story) -> None:
     asyncio.run(play(story, Path()))

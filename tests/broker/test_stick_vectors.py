@@ -1,4 +1,4 @@
-"""What an earlier system did with rooms and the stick, case by case, but where the design says otherwise."""
+"""Behaviour of an earlier system with rooms and the stick, case by case, except where the design differs."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ Play = Callable[[Scene], Awaitable[None]]
 CASES: dict[str, Play] = {}
 
 ELSEWHERE = {"st-43"}
-"""One session of several that one process runs: seats, which the bus had before it had rooms."""
+"""One of several sessions in one process: this is a matter of seats, which are older than rooms."""
 
 
 def case(id: str) -> Callable[[Play], Play]:
@@ -29,12 +29,12 @@ def case(id: str) -> Callable[[Play], Play]:
     return keep
 
 
-def test_there_is_a_case_for_every_vector() -> None:
+def test_every_vector_has_a_case() -> None:
     assert sorted([*CASES, *ELSEWHERE]) == sorted(IDS)
 
 
 @pytest.mark.parametrize("id", sorted({*IDS} - ELSEWHERE))
-async def test_a_vector_holds(id: str, bus: Bus) -> None:
+async def test_vector_holds(id: str, bus: Bus) -> None:
     await CASES[id](Scene(bus))
 
 
@@ -112,7 +112,7 @@ async def _turn_before_lease(scene: Scene) -> None:
 
 @case("st-13")
 async def _claim_timeout(scene: Scene) -> None:
-    """Where it only could be taken over, it now goes back in line by itself, with its hand-over."""
+    """The earlier system only allowed a takeover; now the stick returns to the queue with its handoff."""
     await scene.join("ann", "bob", "cat")
     await scene.wait("ann")
     released = await scene.release("ann")
@@ -183,7 +183,7 @@ async def _unreachable(scene: Scene) -> None:
 
 @case("st-23")
 async def _parked(scene: Scene) -> None:
-    """That the hint is shown once is the desk's: here it says each time that there is something."""
+    """The room service shows the hint once; the broker returns it each time."""
     await scene.join("ann", "bob")
     await scene.wait("ann")
     scene.advance_ms(POLICY.waiter_grace_ms + 1)
@@ -206,7 +206,7 @@ async def _owner_parks(scene: Scene) -> None:
 
 @case("st-27")
 async def _a_peer_is_there(scene: Scene) -> None:
-    """What was said meanwhile comes along at the desk; here it is that the stick does."""
+    """The room service adds the messages sent meanwhile; here only the stick is tested."""
     await scene.join("ann")
     alone = await scene.wait("ann", allows_solo=False)
     await scene.join("bob")
@@ -297,7 +297,7 @@ async def _signs_of_one_who_is_gone(scene: Scene) -> None:
 
 @case("st-39")
 async def _idle_owner(scene: Scene) -> None:
-    """Which answers end a wait is the desk's; here they are told apart."""
+    """The room service decides which results end a wait; here they are distinguished."""
     await scene.join("ann", "bob")
     await scene.wait("ann")
     scene.bus.attendance.idle["ann"] = scene.now_ms
@@ -358,7 +358,7 @@ async def _removed_waiter(scene: Scene) -> None:
 
 @case("st-49")
 async def _observer(scene: Scene) -> None:
-    """The room stays when nobody is left in it: nothing is deleted."""
+    """The room stays when no member is left in it: nothing is deleted."""
     await scene.join("ann")
     scene.callers["eve"] = await scene.bus.join("eve", role="observer")
 

@@ -1,4 +1,4 @@
-"""Beginning sub-agents, on both engines."""
+"""Starting sub-agents, on both engines."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ async def written(bus: Bus, name: str) -> list[Event]:
     return [event for event in await bus.log.read(Query(senders=(name,))) if not is_echo(event)]
 
 
-async def test_a_sub_agent_has_a_name_of_its_own_and_lives_where_its_parent_does(bus: Bus) -> None:
+async def test_sub_agent_has_its_own_name_and_the_seat_of_its_parent(bus: Bus) -> None:
     await bus.join("luna", tag="api", harness="claude", seat=seat(7), version="2")
 
     begun = await begin(bus, "api-luna", "a1", "code-reviewer")
@@ -57,7 +57,7 @@ async def test_a_sub_agent_has_a_name_of_its_own_and_lives_where_its_parent_does
     assert (hello.type, hello.by) == ("agent.hello", "api-luna")
 
 
-async def test_numbers_rise_and_are_never_used_again(bus: Bus) -> None:
+async def test_numbers_increase_and_are_never_reused(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7))
     first = await begin(bus, "luna", "a1")
     await end(bus, first.agent)
@@ -67,7 +67,7 @@ async def test_numbers_rise_and_are_never_used_again(bus: Bus) -> None:
     assert [one.agent.name for one in later] == ["luna_reviewer_2", "luna_sub_1"]
 
 
-async def test_a_name_that_somebody_chose_is_passed_over(bus: Bus) -> None:
+async def test_name_chosen_by_another_agent_is_skipped(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7))
     await bus.join("luna_reviewer_1", seat=seat(8))
 
@@ -76,7 +76,7 @@ async def test_a_name_that_somebody_chose_is_passed_over(bus: Bus) -> None:
     assert begun.agent.name == "luna_reviewer_2"
 
 
-async def test_the_same_key_of_the_same_parent_is_the_same_one(bus: Bus) -> None:
+async def test_same_key_of_the_same_parent_is_the_same_sub_agent(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7))
     await bus.join("nova", seat=seat(8))
     begun = await begin(bus, "luna", "a1")
@@ -88,7 +88,7 @@ async def test_the_same_key_of_the_same_parent_is_the_same_one(bus: Bus) -> None
     assert len(await written(bus, "luna_reviewer_1")) == 1
 
 
-async def test_one_that_had_ended_joins_anew_with_its_old_name(bus: Bus) -> None:
+async def test_ended_sub_agent_joins_again_with_its_old_name(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7))
     await end(bus, (await begin(bus, "luna", "a1")).agent)
 
@@ -99,7 +99,7 @@ async def test_one_that_had_ended_joins_anew_with_its_old_name(bus: Bus) -> None
     assert types == ["agent.hello", "agent.bye", "agent.hello"]
 
 
-async def test_one_whose_parent_sits_elsewhere_by_now_moves_with_it(bus: Bus) -> None:
+async def test_sub_agent_moves_to_the_new_seat_of_its_parent(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7), session="s", harness="claude")
     await begin(bus, "luna", "a1")
     bus.present.clear()
@@ -112,7 +112,7 @@ async def test_one_whose_parent_sits_elsewhere_by_now_moves_with_it(bus: Bus) ->
     assert [event.payload.get("action") for event in events] == [None, "resumed"]
 
 
-async def test_a_name_that_a_person_has_given_away_is_not_a_sub_agents_any_more(bus: Bus) -> None:
+async def test_name_reassigned_by_a_person_does_not_return_to_the_sub_agent(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7))
     await end(bus, (await begin(bus, "luna", "a1")).agent)
     await bus.broker.submit(HUMAN, Join(name="luna_reviewer_1", seat=seat(8)))
@@ -122,7 +122,7 @@ async def test_a_name_that_a_person_has_given_away_is_not_a_sub_agents_any_more(
     assert again.agent.name == "luna_reviewer_2"
 
 
-async def test_a_sub_agent_may_have_sub_agents_and_has_no_more_rights_than_its_parent(bus: Bus) -> None:
+async def test_sub_agent_may_have_sub_agents_without_more_rights(bus: Bus) -> None:
     await bus.join("luna", role="operator", seat=seat(7))
     await bus.join("mira", role="observer")
 
@@ -135,7 +135,7 @@ async def test_a_sub_agent_may_have_sub_agents_and_has_no_more_rights_than_its_p
     assert watcher.seat is None
 
 
-async def test_who_is_not_there_has_no_sub_agents(bus: Bus) -> None:
+async def test_absent_agent_cannot_have_sub_agents(bus: Bus) -> None:
     luna = await bus.join("luna", seat=seat(7))
     await bus.broker.submit(luna, Leave())
 
@@ -144,7 +144,7 @@ async def test_who_is_not_there_has_no_sub_agents(bus: Bus) -> None:
             await begin(bus, parent, "a1")
 
 
-async def test_a_key_must_be_there_and_be_a_text_and_the_name_must_fit(bus: Bus) -> None:
+async def test_key_and_name_of_a_sub_agent_are_validated(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7))
     long = "x" * 60
     await bus.join(long, seat=seat(8))
@@ -158,7 +158,7 @@ async def test_a_key_must_be_there_and_be_a_text_and_the_name_must_fit(bus: Bus)
 
 
 @pytest.mark.parametrize("key", ["t2", "s2"])
-async def test_nobody_makes_another_session_of_its_process_its_sub_agent(bus: Bus, key: str) -> None:
+async def test_session_of_the_same_process_cannot_become_a_sub_agent(bus: Bus, key: str) -> None:
     await bus.join("luna", harness="codex", seat=seat(7, "t1"), session="t1")
     nova = await bus.join("nova", harness="codex", seat=seat(7, "t2"), session="s2")
     await bus.join("mira", harness="codex", seat=seat(8, "t3"), session="t3")
@@ -173,14 +173,14 @@ async def test_nobody_makes_another_session_of_its_process_its_sub_agent(bus: Bu
     assert (await begin(bus, "luna", key)).agent.name == "luna_reviewer_1"
 
 
-async def test_only_the_bus_itself_begins_one(bus: Bus) -> None:
+async def test_only_the_bus_starts_sub_agents(bus: Bus) -> None:
     luna = await bus.join("luna", seat=seat(7))
 
     with pytest.raises(NotAllowed):
         await bus.broker.submit(luna, BeginSubagent(parent="luna", key="a1"))
 
 
-async def test_those_who_begin_at_once_get_names_of_their_own(bus: Bus) -> None:
+async def test_concurrent_starts_get_distinct_names(bus: Bus) -> None:
     await bus.join("luna", seat=seat(7))
 
     begun = await asyncio.gather(*(begin(bus, "luna", f"a{index // 2}") for index in range(10)))
@@ -206,7 +206,7 @@ _STEPS = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
-async def test_names_never_collide_however_beginnings_are_mixed(
+async def test_names_never_collide_in_any_order_of_starts(
     tmp_path: Path, steps: list[tuple[str, str, str, str]]
 ) -> None:
     async with opened_bus(open_memory, tmp_path) as bus:

@@ -1,4 +1,4 @@
-"""Who may subscribe, for whom, and who may end it; on both engines."""
+"""Creating and ending subscriptions and the rights for it; on both engines."""
 
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, caller
@@ -46,7 +46,7 @@ def hit(made: Subscription, event: Event, **fields: object) -> FireSubscription:
     )
 
 
-async def test_a_subscription_is_its_callers_and_has_a_short_id(bus: Bus) -> None:
+async def test_subscription_belongs_to_its_caller_and_has_a_short_id(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     event = await bus.submit(luna, Subscribe(filter=STATUS, once=True, text="look"))
@@ -62,7 +62,7 @@ async def test_a_subscription_is_its_callers_and_has_a_short_id(bus: Bus) -> Non
     assert (event.type, event.sender) == ("sub.added", "luna")
 
 
-async def test_the_same_request_key_makes_one_subscription(bus: Bus) -> None:
+async def test_same_request_key_creates_one_subscription(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     made = [await bus.submit(luna, Subscribe(filter=STATUS), key=b"k" * 16) for _ in range(2)]
@@ -71,7 +71,7 @@ async def test_the_same_request_key_makes_one_subscription(bus: Bus) -> None:
     assert len(list(read_subscriptions(bus.log.rows))) == 1
 
 
-async def test_a_short_id_that_is_taken_is_passed_over(bus: Bus) -> None:
+async def test_short_id_in_use_is_skipped(bus: Bus) -> None:
     luna = await bus.join("luna")
     first = await bus.submit(luna, Subscribe(filter=STATUS))
     assert first is not None
@@ -87,7 +87,7 @@ async def test_a_short_id_that_is_taken_is_passed_over(bus: Bus) -> None:
     assert len({one.id for one in read_subscriptions(bus.log.rows)}) == 3
 
 
-async def test_the_human_subscribes_for_anyone(bus: Bus) -> None:
+async def test_human_subscribes_for_any_agent(bus: Bus) -> None:
     await bus.join("luna")
 
     made = [await subscribe(bus, HUMAN, owner=name) for name in ("@Luna", "human", "")]
@@ -95,7 +95,7 @@ async def test_the_human_subscribes_for_anyone(bus: Bus) -> None:
     assert [(one.owner, one.by) for one in made] == [("luna", "human"), ("human", ""), ("human", "")]
 
 
-async def test_an_agent_subscribes_for_itself_and_its_children_only(bus: Bus) -> None:
+async def test_agent_subscribes_only_for_itself_and_its_children(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await bus.join("luna_reviewer", by=luna, has_link=True)
 
@@ -108,7 +108,7 @@ async def test_an_agent_subscribes_for_itself_and_its_children_only(bus: Bus) ->
             await subscribe(bus, asking, owner=owner)
 
 
-async def test_a_script_subscribes_for_a_worker_by_name_and_never_for_itself(bus: Bus) -> None:
+async def test_script_subscribes_for_a_named_worker_and_never_for_itself(bus: Bus) -> None:
     await bus.join("luna")
     await bus.join("boss", role="operator")
 
@@ -121,7 +121,7 @@ async def test_a_script_subscribes_for_a_worker_by_name_and_never_for_itself(bus
             await subscribe(bus, SCRIPT, owner=owner)
 
 
-async def test_nobody_subscribes_for_one_who_is_not_known(bus: Bus) -> None:
+async def test_subscription_for_an_unknown_agent_is_refused(bus: Bus) -> None:
     await bus.join("luna")
 
     with pytest.raises(NotFound, match="nearest: luna"):
@@ -141,7 +141,7 @@ async def test_nobody_subscribes_for_one_who_is_not_known(bus: Bus) -> None:
         ({"text": "x" * (LIMIT_SAY_BYTES + 1)}, MessageTooLarge),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_invalid_subscription_is_refused(
     bus: Bus, fields: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -150,7 +150,7 @@ async def test_what_makes_no_sense_is_refused(
     assert list(read_subscriptions(bus.log.rows)) == []
 
 
-async def test_collisions_need_no_filter_and_an_observer_may_be_told_too(bus: Bus) -> None:
+async def test_collision_preset_needs_no_filter_and_is_open_to_observers(bus: Bus) -> None:
     observer = await bus.join("eye", role="observer")
 
     made = await subscribe(bus, observer, filter=Filter(), preset=COLLISION)
@@ -158,7 +158,7 @@ async def test_collisions_need_no_filter_and_an_observer_may_be_told_too(bus: Bu
     assert (made.owner, made.preset, observer.standing) == ("eye", COLLISION, Standing.OBSERVER)
 
 
-async def test_only_its_owner_and_the_human_end_a_subscription(bus: Bus) -> None:
+async def test_only_the_owner_and_the_human_end_a_subscription(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first, second = await subscribe(bus, luna), await subscribe(bus, luna)
 
@@ -177,7 +177,7 @@ async def test_only_its_owner_and_the_human_end_a_subscription(bus: Bus) -> None
     assert list(read_subscriptions(bus.log.rows)) == []
 
 
-async def test_a_watch_is_ended_by_the_one_who_asked(bus: Bus) -> None:
+async def test_watch_is_ended_by_the_agent_that_asked(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "?", "@nova", intent="request")
     id = f"w{request.seq}-nova"
@@ -192,12 +192,12 @@ async def test_a_watch_is_ended_by_the_one_who_asked(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("id", ["zzzzzz", "w7-nova", "", "w0-nova"])
-async def test_what_is_not_there_cannot_be_ended(bus: Bus, id: str) -> None:
+async def test_unknown_subscription_cannot_be_ended(bus: Bus, id: str) -> None:
     with pytest.raises(NotFound):
         await bus.submit(HUMAN, Unsubscribe(id=id))
 
 
-async def test_a_hit_is_written_once_for_each_event(bus: Bus) -> None:
+async def test_hit_is_written_once_per_event(bus: Bus) -> None:
     luna = await bus.join("luna")
     made = await subscribe(bus, luna)
     cause = await bus.send(HUMAN, "a", "@luna")
@@ -222,7 +222,7 @@ async def test_a_hit_is_written_once_for_each_event(bus: Bus) -> None:
     }
 
 
-async def test_one_that_tells_once_tells_one_event_and_is_then_written_off(bus: Bus) -> None:
+async def test_once_subscription_reports_one_event_and_is_then_retired(bus: Bus) -> None:
     luna = await bus.join("luna")
     made = await subscribe(bus, luna, once=True)
     causes = [await bus.send(HUMAN, text, "@luna") for text in "ab"]
@@ -238,7 +238,7 @@ async def test_one_that_tells_once_tells_one_event_and_is_then_written_off(bus: 
     assert [event and event.payload["reason"] for event in off] == ["once", None]
 
 
-async def test_a_hit_of_an_earlier_subscription_with_the_same_id_is_not_written(bus: Bus) -> None:
+async def test_hit_of_an_earlier_subscription_with_the_same_id_is_not_written(bus: Bus) -> None:
     luna = await bus.join("luna")
     made = await subscribe(bus, luna)
     cause = await bus.send(HUMAN, "a", "@luna")
@@ -251,7 +251,7 @@ async def test_a_hit_of_an_earlier_subscription_with_the_same_id_is_not_written(
     )
 
 
-async def test_a_watch_fires_only_when_it_is_due_and_once(bus: Bus) -> None:
+async def test_watch_fires_only_when_due_and_once(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "?", "@nova", intent="request")
     fire = FireWatch(agent="nova", request=request.seq)
@@ -275,12 +275,12 @@ async def test_a_watch_fires_only_when_it_is_due_and_once(bus: Bus) -> None:
         FireSubscription(id="x", made=1, event=1, cause="x", text="x"),
     ],
 )
-async def test_nobody_but_the_bus_tells_in_its_name(bus: Bus, request_: Retire) -> None:
+async def test_only_the_bus_fires_subscriptions_and_watches(bus: Bus, request_: Retire) -> None:
     with pytest.raises(NotAllowed):
         await bus.submit(HUMAN, request_)
 
 
-async def test_who_speaks_for_another_is_written_down(bus: Bus) -> None:
+async def test_event_records_the_caller_that_subscribes_for_another(bus: Bus) -> None:
     luna = await bus.join("luna")
     joined = bus.agent(luna.name)
 

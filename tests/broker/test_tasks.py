@@ -1,4 +1,4 @@
-"""Tasks at the broker, on both engines: whom they are for, who is told, and what is refused."""
+"""Tasks at the broker, on both engines: assignees, notified agents, and refusals."""
 
 import asyncio
 from dataclasses import replace
@@ -36,10 +36,10 @@ def task_of(bus: Bus, sent: Sent) -> Task:
     return find_task(bus.log, str(sent.event.payload.get("task_id", sent.event.id)))
 
 
-# Whom it is for
+# Assignees
 
 
-async def test_a_task_is_mail_for_its_assignee_and_no_one_else(bus: Bus) -> None:
+async def test_task_is_mail_only_for_its_assignee(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
 
     sent = await ask(bus, luna, CreateTask(title="t", description="d", assignee="@nova"))
@@ -70,7 +70,7 @@ async def test_a_task_is_mail_for_its_assignee_and_no_one_else(bus: Bus) -> None
         ("luna", ("luna",)),
     ],
 )
-async def test_an_assignee_is_written_in_any_form_of_address(
+async def test_assignee_accepts_any_form_of_address(
     bus: Bus, assignee: str, assignees: tuple[str, ...]
 ) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("mila", tag="api")
@@ -81,7 +81,7 @@ async def test_an_assignee_is_written_in_any_form_of_address(
     assert sorted(task.assignees) == sorted(assignees)
 
 
-async def test_an_assignee_may_be_a_room(bus: Bus) -> None:
+async def test_assignee_may_be_a_room(bus: Bus) -> None:
     luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     for one in (luna, nova):
         await bus.broker.submit(one, JoinRoom(places=("/src/talk",)))
@@ -96,7 +96,7 @@ async def test_an_assignee_may_be_a_room(bus: Bus) -> None:
             await ask(bus, luna, CreateTask(title="t", assignee=word))
 
 
-async def test_nobody_is_told_that_it_took_a_task_itself(bus: Bus) -> None:
+async def test_task_assigned_to_its_creator_notifies_no_agent(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     sent = await ask(bus, luna, CreateTask(title="t", assignee="luna"))
@@ -105,7 +105,7 @@ async def test_nobody_is_told_that_it_took_a_task_itself(bus: Bus) -> None:
     assert task_of(bus, sent).assignees == ("luna",)
 
 
-async def test_without_an_assignee_everybody_present_is_told(bus: Bus) -> None:
+async def test_task_without_an_assignee_goes_to_all_present_agents(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("away", is_here=False)
 
     sent = await ask(bus, luna, CreateTask(title="t"))
@@ -113,7 +113,7 @@ async def test_without_an_assignee_everybody_present_is_told(bus: Bus) -> None:
     assert (sent.to, sent.delivered_to) == ((), ("nova",))
 
 
-async def test_those_who_are_named_are_told_beside_the_assignee(bus: Bus) -> None:
+async def test_named_recipients_are_notified_in_addition_to_the_assignee(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
 
     sent = await ask(bus, luna, CreateTask(title="t", assignee="nova", to=("@kira",)))
@@ -121,7 +121,7 @@ async def test_those_who_are_named_are_told_beside_the_assignee(bus: Bus) -> Non
     assert (sent.to, sorted(sent.delivered_to)) == (("@kira",), ["kira", "nova"])
 
 
-async def test_an_agent_under_a_harness_says_outright_that_it_means_many(bus: Bus) -> None:
+async def test_harness_agent_must_confirm_a_task_for_many(bus: Bus) -> None:
     luna = replace(await bus.join("luna"), harness="claude")
     for name in ("mila", "mira", "nila", "nira", "pila", "pira"):
         await bus.join(name)
@@ -133,7 +133,7 @@ async def test_an_agent_under_a_harness_says_outright_that_it_means_many(bus: Bu
     assert len(sent.delivered_to) == 6
 
 
-async def test_a_name_that_nobody_has_is_refused_and_nothing_is_written(bus: Bus) -> None:
+async def test_unknown_assignee_is_refused_and_nothing_is_written(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("mila"), await bus.join("mira")
     before = bus.log.last()
 
@@ -145,7 +145,7 @@ async def test_a_name_that_nobody_has_is_refused_and_nothing_is_written(bus: Bus
     assert bus.log.last() == before
 
 
-async def test_an_empty_group_and_a_path_that_nobody_answers_to_are_said(bus: Bus) -> None:
+async def test_empty_group_and_unmatched_path_are_reported(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     group = await ask(bus, luna, CreateTask(title="t", assignee="@observers"))
@@ -155,17 +155,17 @@ async def test_an_empty_group_and_a_path_that_nobody_answers_to_are_said(bus: Bu
     assert path.dead == ("ticket/7",)
 
 
-async def test_an_observer_writes_no_tasks(bus: Bus) -> None:
+async def test_observer_cannot_write_tasks(bus: Bus) -> None:
     observer = await bus.join("olga", role="observer")
 
     with pytest.raises(NotAllowed):
         await ask(bus, observer, CreateTask(title="t"))
 
 
-# What becomes of it
+# Updates
 
 
-async def test_the_one_who_made_a_task_and_those_who_have_it_are_told_how_it_stands(bus: Bus) -> None:
+async def test_creator_and_assignees_are_notified_of_changes(bus: Bus) -> None:
     luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     made = await ask(bus, luna, CreateTask(title="t", assignee="nova"))
     assert made.event is not None
@@ -183,7 +183,7 @@ async def test_the_one_who_made_a_task_and_those_who_have_it_are_told_how_it_sta
     assert done.event.payload == {"task_id": made.event.id, "summary": "all green"}
 
 
-async def test_an_update_says_what_it_changes_and_nothing_else(bus: Bus) -> None:
+async def test_update_contains_only_the_changed_fields(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     made = await ask(bus, luna, CreateTask(title="t", assignee="nova"))
 
@@ -195,7 +195,7 @@ async def test_an_update_says_what_it_changes_and_nothing_else(bus: Bus) -> None
     assert task_of(bus, made).assignees == ()
 
 
-async def test_a_script_and_the_human_make_tasks_and_only_the_human_has_mail(bus: Bus) -> None:
+async def test_script_and_human_create_tasks_and_only_the_human_has_mail(bus: Bus) -> None:
     luna = await bus.join("luna")
     by_script = await ask(bus, SCRIPT, CreateTask(title="s", assignee="luna"))
     by_human = await ask(bus, HUMAN, CreateTask(title="h", assignee="luna"))
@@ -206,7 +206,7 @@ async def test_a_script_and_the_human_make_tasks_and_only_the_human_has_mail(bus
     assert (script.delivered_to, human.delivered_to) == ((), ("human",))
 
 
-async def test_a_task_is_completed_once(bus: Bus) -> None:
+async def test_task_is_completed_once(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
 
@@ -221,7 +221,7 @@ async def test_a_task_is_completed_once(bus: Bus) -> None:
     assert len(await bus.log.read(Query(types=("task.complete",)))) == 1
 
 
-async def test_a_task_that_was_marked_completed_by_hand_is_not_completed_again(bus: Bus) -> None:
+async def test_task_set_to_completed_by_an_update_is_not_completed_again(bus: Bus) -> None:
     luna = await bus.join("luna")
     task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
     await ask(bus, luna, UpdateTask(task=task.id, status="completed"))
@@ -230,7 +230,7 @@ async def test_a_task_that_was_marked_completed_by_hand_is_not_completed_again(b
         await ask(bus, luna, CompleteTask(task=task.id))
 
 
-async def test_a_task_that_is_opened_again_can_be_completed_again(bus: Bus) -> None:
+async def test_reopened_task_can_be_completed_again(bus: Bus) -> None:
     luna = await bus.join("luna")
     task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
     await ask(bus, luna, CompleteTask(task=task.id))
@@ -241,7 +241,7 @@ async def test_a_task_that_is_opened_again_can_be_completed_again(bus: Bus) -> N
     assert find_task(bus.log, task.id).summary == "really"
 
 
-async def test_an_update_without_a_change_is_refused(bus: Bus) -> None:
+async def test_update_without_a_change_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
     task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
 
@@ -249,7 +249,7 @@ async def test_an_update_without_a_change_is_refused(bus: Bus) -> None:
         await ask(bus, luna, UpdateTask(task=task.id))
 
 
-async def test_the_same_request_key_is_one_event(bus: Bus) -> None:
+async def test_same_request_key_is_one_event(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     first = await ask(bus, luna, CreateTask(title="t", assignee="nova"), key=b"k" * 16)
 
@@ -260,14 +260,14 @@ async def test_the_same_request_key_is_one_event(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("reference", ["9999", "01HX9Z00000000000000000000", "abcd"])
-async def test_a_task_that_is_not_there_is_not_found(bus: Bus, reference: str) -> None:
+async def test_unknown_task_is_not_found(bus: Bus, reference: str) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(NotFound):
         await ask(bus, luna, CompleteTask(task=reference))
 
 
-async def test_an_event_of_another_type_is_no_task(bus: Bus) -> None:
+async def test_event_of_another_type_is_not_a_task(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     message = await bus.send(luna, "hello", "@nova")
     task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
@@ -280,10 +280,10 @@ async def test_an_event_of_another_type_is_no_task(bus: Bus) -> None:
         find_task(bus.log, f"#{update.event.seq}")
 
 
-# From outside
+# Envelopes
 
 
-async def test_envelopes_from_outside_are_these_requests(bus: Bus) -> None:
+async def test_task_envelopes_are_equal_to_task_requests(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("codex-7")
 
     made = await put(bus, luna, "task.create", "@workers", title="Run regression suite", points=3)
@@ -298,7 +298,7 @@ async def test_envelopes_from_outside_are_these_requests(bus: Bus) -> None:
     assert (task.title, task.status, task.summary) == ("Run regression suite", "completed", "Tests pass.")
 
 
-async def test_an_envelope_without_recipients_is_for_all_who_are_here(bus: Bus) -> None:
+async def test_task_envelope_without_recipients_goes_to_all_present_agents(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
 
     made = await put(bus, luna, "task.create", title="t", assignee="nova")
@@ -307,7 +307,7 @@ async def test_an_envelope_without_recipients_is_for_all_who_are_here(bus: Bus) 
     assert find_task(bus.log, "e1").assignees == ("nova",)
 
 
-async def test_an_assignee_is_told_also_when_the_envelope_is_for_others(bus: Bus) -> None:
+async def test_assignee_is_notified_even_if_the_envelope_is_for_others(bus: Bus) -> None:
     luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
 
     made = await put(bus, luna, "task.create", "kira", title="t", assignee="@nova")
@@ -315,7 +315,7 @@ async def test_an_assignee_is_told_also_when_the_envelope_is_for_others(bus: Bus
     assert (made.to, made.delivered_to) == (("kira",), ("kira", "nova"))
 
 
-async def test_the_same_envelope_again_is_one_event(bus: Bus) -> None:
+async def test_same_task_envelope_again_is_one_event(bus: Bus) -> None:
     luna = await bus.join("luna")
     first = [
         await put(bus, luna, "task.create", title="t"),
@@ -333,7 +333,7 @@ async def test_the_same_envelope_again_is_one_event(bus: Bus) -> None:
     assert all(one.is_repeat for one in second)
 
 
-async def test_an_id_that_is_taken_by_another_is_refused(bus: Bus) -> None:
+async def test_id_used_by_another_sender_is_refused(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await put(bus, luna, "task.create", title="t")
 
@@ -343,7 +343,7 @@ async def test_an_id_that_is_taken_by_another_is_refused(bus: Bus) -> None:
     assert find_task(bus.log, "e1").title == "t"
 
 
-async def test_an_update_from_outside_may_hold_only_fields_of_its_own(bus: Bus) -> None:
+async def test_update_envelope_may_contain_only_foreign_fields(bus: Bus) -> None:
     luna = await bus.join("luna")
     await put(bus, luna, "task.create", title="t")
 
@@ -353,7 +353,7 @@ async def test_an_update_from_outside_may_hold_only_fields_of_its_own(bus: Bus) 
     assert sent.event.payload == {"task_id": "e1", "progress": 50}
 
 
-async def test_a_guest_may_write_tasks(bus: Bus) -> None:
+async def test_guest_may_write_tasks(bus: Bus) -> None:
     guest = Caller(name="ann", standing=Standing.GUEST, kind="external")
 
     sent = await ask(bus, guest, CreateTask(title="t"))

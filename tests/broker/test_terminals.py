@@ -1,4 +1,4 @@
-"""Pausing, what a person typed, raw keys, and agents that holders run; on both engines."""
+"""Pausing, typed lines, raw keys, and agents that holders run; on both engines."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ OPERATOR = Caller(name="boss", standing=Standing.OPERATOR, kind="instance")
 
 
 async def hold(bus: Bus, name: str = "luna", **fields: object) -> Caller:
-    """An agent that a holder has."""
+    """Join an agent that a holder owns."""
     options: dict[str, Any] = {"holder": "hash", "seat": seat(7), "argv": ("claude",), "cwd": "/w", **fields}
     return await bus.join(name, **options)
 
@@ -43,7 +43,7 @@ async def joined(bus: Bus, asking: Caller, **fields: object) -> Agent:
 
 
 @pytest.mark.parametrize("asking", [HUMAN, OPERATOR])
-async def test_an_agent_is_paused_and_unpaused_once(bus: Bus, asking: Caller) -> None:
+async def test_agent_is_paused_and_unpaused_once(bus: Bus, asking: Caller) -> None:
     await bus.join("luna")
 
     paused = await bus.submit(asking, Pause(name="luna"))
@@ -60,7 +60,7 @@ async def test_an_agent_is_paused_and_unpaused_once(bus: Bus, asking: Caller) ->
     assert await bus.submit(asking, Unpause(name="luna")) is None
 
 
-async def test_a_worker_pauses_nobody_not_even_itself(bus: Bus) -> None:
+async def test_worker_cannot_pause_any_agent(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     for request in (Pause(name="luna"), Unpause(name="luna")):
@@ -68,7 +68,7 @@ async def test_a_worker_pauses_nobody_not_even_itself(bus: Bus) -> None:
             await bus.submit(luna, request)
 
 
-async def test_nobody_is_paused_whom_nobody_knows(bus: Bus) -> None:
+async def test_unknown_agent_cannot_be_paused(bus: Bus) -> None:
     with pytest.raises(NotFound):
         await bus.submit(HUMAN, Pause(name="nobody"))
 
@@ -76,7 +76,7 @@ async def test_nobody_is_paused_whom_nobody_knows(bus: Bus) -> None:
 # Typed
 
 
-async def test_what_a_person_typed_is_a_moment_of_the_agents_life(bus: Bus) -> None:
+async def test_typed_line_is_a_life_event_of_the_agent(bus: Bus) -> None:
     await hold(bus)
 
     event = await bus.submit(SYSTEM_CALLER, Typed(name="luna", text="make it blue"))
@@ -86,7 +86,7 @@ async def test_what_a_person_typed_is_a_moment_of_the_agents_life(bus: Bus) -> N
     assert event.payload == {"action": "typed", "agent": "luna", "text": "make it blue"}
 
 
-async def test_of_a_typed_secret_only_its_length_is_kept(bus: Bus) -> None:
+async def test_only_the_length_of_a_typed_secret_is_stored(bus: Bus) -> None:
     await hold(bus)
 
     event = await bus.submit(SYSTEM_CALLER, Typed(name="luna", secret=7))
@@ -106,7 +106,7 @@ async def test_of_a_typed_secret_only_its_length_is_kept(bus: Bus) -> None:
         await bus.submit(SYSTEM_CALLER, Typed(name="luna", text="hunter2", secret=7))
 
 
-async def test_only_the_bus_says_what_was_typed_and_only_as_text(bus: Bus) -> None:
+async def test_only_the_bus_records_typed_lines_and_only_as_text(bus: Bus) -> None:
     luna = await hold(bus)
 
     with pytest.raises(NotAllowed):
@@ -122,7 +122,7 @@ def keys(data: bytes = b"\x1b[A", **fields: object) -> Send:
     return Send(**{"text": "", "recipient": "luna", "raw": data, **fields})  # type: ignore[arg-type]  # its fields
 
 
-async def test_a_persons_keys_are_kept_to_the_byte_and_expire_soon(bus: Bus) -> None:
+async def test_keys_of_a_person_are_stored_exactly_and_expire_soon(bus: Bus) -> None:
     await hold(bus)
 
     event = await bus.submit(HUMAN, keys(b"\x1b[A\xff"))
@@ -135,7 +135,7 @@ async def test_a_persons_keys_are_kept_to_the_byte_and_expire_soon(bus: Bus) -> 
     assert event.payload["delivered_to"] == ["luna"]
 
 
-async def test_of_secret_keys_a_length_and_a_hash_are_kept(bus: Bus) -> None:
+async def test_only_length_and_hash_of_secret_keys_are_stored(bus: Bus) -> None:
     await hold(bus)
 
     event = await bus.submit(HUMAN, keys(b"hunter2\r", raw_hash="scrypt$1"))
@@ -146,7 +146,7 @@ async def test_of_secret_keys_a_length_and_a_hash_are_kept(bus: Bus) -> None:
     assert (event.payload["secret"], event.payload["hash"]) == (7, "scrypt$1")
 
 
-async def test_keys_are_the_humans_in_person(bus: Bus) -> None:
+async def test_only_the_human_in_person_sends_keys(bus: Bus) -> None:
     luna = await hold(bus)
     as_another = Caller(name="luna", standing=Standing.HUMAN, kind="human", by="human")
 
@@ -157,7 +157,7 @@ async def test_keys_are_the_humans_in_person(bus: Bus) -> None:
         await bus.submit(as_another, keys())
 
 
-async def test_keys_go_to_one_agent_that_is_in_a_terminal_now(bus: Bus) -> None:
+async def test_keys_go_to_one_agent_that_is_now_in_a_terminal(bus: Bus) -> None:
     luna = await hold(bus)
     await bus.join("nova")
 
@@ -183,7 +183,7 @@ async def test_keys_go_to_one_agent_that_is_in_a_terminal_now(bus: Bus) -> None:
         ({"data": b"x" * 20_000}, MessageTooLarge),
     ],
 )
-async def test_keys_are_sent_alone_at_once_and_not_too_many(
+async def test_keys_are_sent_alone_and_at_once_and_are_limited(
     bus: Bus, fields: dict[str, object], error: type[Exception]
 ) -> None:
     await hold(bus)
@@ -192,7 +192,7 @@ async def test_keys_are_sent_alone_at_once_and_not_too_many(
         await bus.submit(HUMAN, keys(**fields))  # type: ignore[arg-type]  # some of its fields
 
 
-async def test_a_time_that_was_chosen_for_keys_holds(bus: Bus) -> None:
+async def test_chosen_expiry_of_keys_is_used(bus: Bus) -> None:
     await hold(bus)
 
     event = await bus.submit(HUMAN, keys(expires_in_ms=500, priority="interrupt"))
@@ -201,7 +201,7 @@ async def test_a_time_that_was_chosen_for_keys_holds(bus: Bus) -> None:
     assert event.payload["expires"] == bus.clock.now_ms() + 500
 
 
-async def test_keys_are_not_typed_again(bus: Bus) -> None:
+async def test_keys_are_not_redelivered(bus: Bus) -> None:
     await hold(bus)
     event = await bus.submit(HUMAN, keys())
     assert event is not None
@@ -210,7 +210,7 @@ async def test_keys_are_not_typed_again(bus: Bus) -> None:
         await bus.submit(HUMAN, Redeliver(message=str(event.seq)))
 
 
-async def test_a_person_writes_without_a_head_into_a_terminal(bus: Bus) -> None:
+async def test_person_writes_without_a_head_into_a_terminal(bus: Bus) -> None:
     luna = await hold(bus)
     await bus.join("nova")
 
@@ -224,7 +224,7 @@ async def test_a_person_writes_without_a_head_into_a_terminal(bus: Bus) -> None:
         await bus.submit(HUMAN, Send(text="blue", recipient="nova", is_bare=True))
 
 
-async def test_an_answer_is_waited_for_by_who_has_mail(bus: Bus) -> None:
+async def test_only_a_sender_with_mail_can_expect_a_reply(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
     event = await bus.send(luna, "which?", "@nova", expects_reply=True)
@@ -234,7 +234,7 @@ async def test_an_answer_is_waited_for_by_who_has_mail(bus: Bus) -> None:
         await bus.send(SCRIPT, "which?", "@nova", expects_reply=True)
 
 
-async def test_a_full_name_means_one_agent_however_many_share_its_base(bus: Bus) -> None:
+async def test_full_name_selects_one_agent_even_if_others_share_its_base(bus: Bus) -> None:
     await bus.join("luna")
     await bus.join("luna", tag="api")
 
@@ -244,10 +244,10 @@ async def test_a_full_name_means_one_agent_however_many_share_its_base(bus: Bus)
     assert event.payload["delivered_to"] == ["luna"]
 
 
-# What holders run
+# Programs that holders run
 
 
-async def test_what_a_holder_runs_is_written_down_with_its_hello(bus: Bus) -> None:
+async def test_command_of_a_holder_is_stored_with_the_hello(bus: Bus) -> None:
     await hold(bus)
 
     (hello,) = await bus.log.read(Query(types=("agent.hello",)))
@@ -258,7 +258,7 @@ async def test_what_a_holder_runs_is_written_down_with_its_hello(bus: Bus) -> No
     assert fields["argv"] == ["claude"]
 
 
-async def test_a_holder_takes_its_agent_up_again_and_nothing_is_written(bus: Bus) -> None:
+async def test_holder_that_resumes_its_agent_writes_nothing(bus: Bus) -> None:
     luna = await hold(bus)
     place = bus.log.last()
 
@@ -271,14 +271,14 @@ async def test_a_holder_takes_its_agent_up_again_and_nothing_is_written(bus: Bus
 @pytest.mark.parametrize(
     "fields", [{"seat": seat(7)}, {"holder": "other", "seat": seat(7)}, {"session": "s"}]
 )
-async def test_nobody_else_takes_up_what_a_holder_has(bus: Bus, fields: dict[str, object]) -> None:
+async def test_other_callers_cannot_take_a_held_agent(bus: Bus, fields: dict[str, object]) -> None:
     await hold(bus, session="s")
 
     with pytest.raises(NameTaken):
         await joined(bus, SCRIPT, name="luna", takes_over=True, **fields)
 
 
-async def test_a_process_that_left_and_joins_again_is_still_held(bus: Bus) -> None:
+async def test_process_that_left_and_joins_again_is_still_held(bus: Bus) -> None:
     luna = await hold(bus)
     await bus.submit(luna, Leave())
 
@@ -287,7 +287,7 @@ async def test_a_process_that_left_and_joins_again_is_still_held(bus: Bus) -> No
     assert (back.holder, back.left, back.argv) == ("hash", False, ("claude",))
 
 
-async def test_a_session_that_comes_back_without_its_holder_is_held_no_longer(bus: Bus) -> None:
+async def test_session_resumed_without_its_holder_is_not_held_any_more(bus: Bus) -> None:
     luna = await hold(bus, session="s", harness="claude")
     await bus.submit(luna, Leave())
 
@@ -296,7 +296,7 @@ async def test_a_session_that_comes_back_without_its_holder_is_held_no_longer(bu
     assert (back.holder, back.left, back.argv) == ("", False, ("claude",))
 
 
-async def test_an_operator_starts_again_what_has_ended_and_a_worker_does_not(bus: Bus) -> None:
+async def test_operator_resumes_an_ended_agent_and_a_worker_cannot(bus: Bus) -> None:
     luna = await hold(bus)
     await bus.submit(luna, Leave())
     bus.present.discard("luna")

@@ -110,9 +110,7 @@ class ThinWire(Wire):
                 return payload[0], texts[b"O"], texts[b"E"]
             assert kind in texts, (kind, payload)
             if kind == b"O":
-                with contextlib.suppress(
-                    BrokenPipeError
-                ):  # the daemon does not wait for it if the end follows
+                with contextlib.suppress(BrokenPipeError):  # the daemon may already have closed
                     self.send(frame(b"A", payload[:4]))
                 payload = payload[6 + int.from_bytes(payload[4:6], "big") :]
             texts[kind] += payload

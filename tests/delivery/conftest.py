@@ -1,4 +1,4 @@
-"""A bus on each engine: what the broker promises does not depend on where it is kept."""
+"""A bus on each log engine: the guarantees of delivery do not depend on the storage."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What tests of terminal lanes share."""
+"""Helpers for tests of terminal lanes."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def take(bus: Bus, lane: FakeLane, answer: Answer = Answer.SEEN, **fields:
 
 
 async def becomes(bus: Bus, event: Event, state: str) -> None:
-    """Wait until a message is in a state for nova."""
+    """Wait until a message has a state for nova."""
     news = asyncio.Event()
     stop = bus.log.subscribe(lambda _: news.set())
     async with asyncio.timeout(LIMIT_S):

@@ -1,4 +1,4 @@
-"""Mail for agents whose allowance is used up: held, told, and in line again at its moment or before."""
+"""Mail for agents at their usage limit: held, reported, and queued again at the reset time or earlier."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +21,7 @@ NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
 
 
 class Limited:
-    """A bus with the reactor under test, and an agent that can be reached."""
+    """A bus with the reactor under test, and a reachable agent."""
 
     def __init__(self, bus: Bus, nova: Caller, tasks: asyncio.TaskGroup) -> None:
         self.bus = bus
@@ -32,7 +32,7 @@ class Limited:
         self.has_timer = asyncio.Event()
         self.has_asked = asyncio.Event()
         self.is_deaf = False
-        """The broker writes nothing: another step of the same message was faster."""
+        """Set if the broker writes nothing, because another change of the same message came first."""
         self._tasks = tasks
         self.has_offer = asyncio.Event()
         bus.delivery.open_lane("nova", NATIVE, self._carry)
@@ -53,7 +53,7 @@ class Limited:
         self.has_offer.set()
 
     def restart(self) -> None:
-        """Another daemon takes over."""
+        """Start the reactor of another daemon."""
         self.allowances.close()
         self.start()
 
@@ -77,7 +77,7 @@ class Limited:
         return self.rings[-1]
 
     def passes(self, seconds: float) -> None:
-        """Let time pass, and ring what is due."""
+        """Let time pass, and fire the due timers."""
         self.bus.clock.advance(seconds)
         for ring in list(self.rings):
             if not ring.is_over and ring.moment_s <= self.bus.clock.monotonic_s():
@@ -85,12 +85,12 @@ class Limited:
                 ring.ring()
 
     async def limit(self, *, in_s: float | None = HOUR_S) -> None:
-        """Have the agent say that its allowance is used up."""
+        """Let the agent report that its usage limit is reached."""
         moment = "" if in_s is None else f" until {int(self.bus.clock.now_ms() / 1000 + in_s)}"
         await self.bus.submit(self.nova, SetStatus(state="blocked", detail=f"usage_limit{moment}"))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until the log says so."""
+        """Wait until a condition on the log holds."""
         news = asyncio.Event()
         stop = self.bus.log.subscribe(lambda _: news.set())
         async with asyncio.timeout(LIMIT_S):
@@ -103,7 +103,7 @@ class Limited:
         await self.until(lambda: self.bus.state(event, "nova") == state)
 
     async def told(self, count: int) -> list[str]:
-        """Wait until the bus has told so much, and give that."""
+        """Wait for `count` notices of the bus and return their texts."""
         news = asyncio.Event()
         stop = self.bus.log.subscribe(lambda _: news.set())
         async with asyncio.timeout(LIMIT_S):
@@ -126,7 +126,7 @@ async def limited(bus: Bus) -> AsyncIterator[Limited]:
         made.allowances.close()
 
 
-async def test_mail_is_held_with_the_moment_and_its_sender_is_told(limited: Limited) -> None:
+async def test_mail_is_held_with_the_reset_time_and_its_sender_is_notified(limited: Limited) -> None:
     luna = await limited.bus.join("luna")
     await limited.limit()
 
@@ -144,7 +144,7 @@ async def test_mail_is_held_with_the_moment_and_its_sender_is_told(limited: Limi
     assert "is held for nova: its allowance is used up until 2" in told[0]
 
 
-async def test_what_waited_before_is_held_too(limited: Limited) -> None:
+async def test_mail_that_was_already_waiting_is_held_too(limited: Limited) -> None:
     await limited.bus.submit(limited.nova, SetStatus(state="active"))
     one = await limited.bus.send(HUMAN, "one", "@nova", priority="idle")
 
@@ -157,7 +157,7 @@ async def test_what_waited_before_is_held_too(limited: Limited) -> None:
     assert limited.rings == []
 
 
-async def test_it_goes_on_at_its_moment(limited: Limited) -> None:
+async def test_held_mail_is_offered_at_the_reset_time(limited: Limited) -> None:
     await limited.limit()
     one = await limited.bus.send(HUMAN, "one", "@nova")
     await limited.until_state(one, "held")
@@ -169,7 +169,7 @@ async def test_it_goes_on_at_its_moment(limited: Limited) -> None:
     assert [offer.seqs for offer in limited.offered] == [(one.seq,)]
 
 
-async def test_another_daemon_goes_on_where_this_one_ended(limited: Limited) -> None:
+async def test_next_daemon_continues_to_wait_for_the_reset_time(limited: Limited) -> None:
     await limited.limit()
     one = await limited.bus.send(HUMAN, "one", "@nova")
     await limited.until_state(one, "held")
@@ -183,7 +183,7 @@ async def test_another_daemon_goes_on_where_this_one_ended(limited: Limited) -> 
     await limited.until_state(one, "submitted")
 
 
-async def test_what_a_daemon_left_held_is_in_line_with_the_next(limited: Limited) -> None:
+async def test_mail_held_by_an_earlier_daemon_is_queued_by_the_next(limited: Limited) -> None:
     await limited.limit()
     one = await limited.bus.send(HUMAN, "one", "@nova")
     await limited.until_state(one, "held")
@@ -195,7 +195,7 @@ async def test_what_a_daemon_left_held_is_in_line_with_the_next(limited: Limited
     await limited.until_state(one, "submitted")
 
 
-async def test_work_that_goes_on_sooner_lets_it_go(limited: Limited) -> None:
+async def test_agent_that_works_again_before_the_reset_gets_its_mail(limited: Limited) -> None:
     await limited.limit()
     one = await limited.bus.send(HUMAN, "one", "@nova")
     await limited.until_state(one, "held")
@@ -206,7 +206,7 @@ async def test_work_that_goes_on_sooner_lets_it_go(limited: Limited) -> None:
     assert all(ring.is_over for ring in limited.rings)
 
 
-async def test_a_limit_that_was_told_anew_has_a_new_moment(limited: Limited) -> None:
+async def test_new_limit_report_replaces_the_reset_time(limited: Limited) -> None:
     await limited.limit()
     await limited.has_timer.wait()
     await limited.limit(in_s=2 * HOUR_S)
@@ -214,7 +214,7 @@ async def test_a_limit_that_was_told_anew_has_a_new_moment(limited: Limited) -> 
     await limited.until_state(one, "held")
 
     limited.passes(HOUR_S + 1)
-    limited.rings[0].ring()  # one that could not be called off any more
+    limited.rings[0].ring()  # a timer that could not be cancelled any more
     later = await limited.bus.send(HUMAN, "later", "@nova")
     await limited.until_state(later, "held")
 
@@ -223,7 +223,7 @@ async def test_a_limit_that_was_told_anew_has_a_new_moment(limited: Limited) -> 
     await limited.until_state(one, "submitted")
 
 
-async def test_with_its_agent_gone_mail_waits_in_line(limited: Limited) -> None:
+async def test_mail_is_queued_when_its_agent_ends(limited: Limited) -> None:
     await limited.limit()
     one = await limited.bus.send(HUMAN, "one", "@nova")
     await limited.until_state(one, "held")
@@ -235,7 +235,7 @@ async def test_with_its_agent_gone_mail_waits_in_line(limited: Limited) -> None:
     assert [report.payload["state"] for report in reports][:2] == ["held", "queued"]
 
 
-async def test_what_cannot_be_written_is_tried_again(limited: Limited) -> None:
+async def test_failed_hold_is_retried(limited: Limited) -> None:
     await limited.limit(in_s=None)
     limited.failures.append(DiskFull("no room"))
     one = await limited.bus.send(HUMAN, "one", "@nova")
@@ -247,7 +247,7 @@ async def test_what_cannot_be_written_is_tried_again(limited: Limited) -> None:
     await limited.until_state(one, "held")
 
 
-async def test_mail_of_others_goes_as_ever(limited: Limited) -> None:
+async def test_mail_of_other_agents_is_not_affected(limited: Limited) -> None:
     await limited.bus.join("luna")
     await limited.limit()
 
@@ -258,7 +258,7 @@ async def test_mail_of_others_goes_as_ever(limited: Limited) -> None:
     assert limited.bus.state(other, "luna") == "queued"
 
 
-async def test_a_step_that_comes_too_late_is_left_alone(limited: Limited) -> None:
+async def test_hold_that_comes_too_late_is_ignored(limited: Limited) -> None:
     limited.is_deaf = True
     await limited.limit()
 
@@ -268,7 +268,7 @@ async def test_a_step_that_comes_too_late_is_left_alone(limited: Limited) -> Non
     assert limited.bus.state(one, "nova") == "queued"
 
 
-async def test_nothing_is_tried_after_the_end(limited: Limited) -> None:
+async def test_nothing_is_retried_after_close(limited: Limited) -> None:
     await limited.limit(in_s=None)
     limited.failures.append(DiskFull("no room"))
     one = await limited.bus.send(HUMAN, "one", "@nova")
@@ -280,7 +280,7 @@ async def test_nothing_is_tried_after_the_end(limited: Limited) -> None:
     assert limited.bus.state(one, "nova") == "queued"
 
 
-async def test_an_end_that_could_not_be_written_is_tried_again(limited: Limited) -> None:
+async def test_failed_lift_of_a_limit_is_retried(limited: Limited) -> None:
     luna = await limited.bus.join("luna")
     await limited.limit()
     one = await limited.bus.send(luna, "one", "@nova")
@@ -302,7 +302,7 @@ async def test_an_end_that_could_not_be_written_is_tried_again(limited: Limited)
     await limited.until_state(one, "submitted")
 
 
-async def test_the_clock_that_people_read_counts_and_not_how_long_was_waited(limited: Limited) -> None:
+async def test_reset_follows_wall_clock_time_and_not_elapsed_time(limited: Limited) -> None:
     luna = await limited.bus.join("luna")
     await limited.limit()
     one = await limited.bus.send(luna, "one", "@nova")

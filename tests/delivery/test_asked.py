@@ -1,4 +1,4 @@
-"""Agents whose state says that a person is asked, where no terminal shows it: held, told and let go."""
+"""Agents without a terminal whose status says that a person is asked: mail is held and released."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ BUSY = SetStatus(state="active", detail="thinking")
 
 
 async def asked(bus: Bus, status: SetStatus = ASKED) -> tuple[Caller, Caller]:
-    """Nova waits for a person's word, and luna is there to write to it."""
+    """Join nova, which waits for a person's decision, and luna, which writes to it."""
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await bus.submit(nova, status)
     return luna, nova
@@ -37,7 +37,7 @@ async def passes(bus: Bus, seconds: float) -> None:
 
 
 async def told(bus: Bus, count: int) -> list[str]:
-    """Wait until luna has been told so many things."""
+    """Wait until luna has received this number of notices."""
     news = asyncio.Event()
     stop = bus.log.subscribe(lambda _: news.set())
     async with asyncio.timeout(LIMIT_S):
@@ -49,7 +49,7 @@ async def told(bus: Bus, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("detail", ["permission", "permission: Bash: ls", "permission_review", "question"])
-async def test_an_interrupt_is_held_at_once_and_its_sender_told(bus: Bus, detail: str) -> None:
+async def test_interrupt_is_held_at_once_and_its_sender_is_notified(bus: Bus, detail: str) -> None:
     luna, _ = await asked(bus, SetStatus(state="blocked", detail=detail))
     FakeLane(bus, "nova", HOOK)
 
@@ -61,7 +61,7 @@ async def test_an_interrupt_is_held_at_once_and_its_sender_told(bus: Bus, detail
     assert word.startswith(f"#{urgent.seq} is held for nova: a dialog is open")
 
 
-async def test_nothing_is_written_to_what_could_wake_it_before_a_person_has_answered(bus: Bus) -> None:
+async def test_waking_lane_gets_nothing_before_the_person_has_decided(bus: Bus) -> None:
     luna, nova = await asked(bus)
     FakeLane(bus, "nova", HOOK)
     native = FakeLane(bus, "nova", NATIVE)
@@ -74,7 +74,7 @@ async def test_nothing_is_written_to_what_could_wake_it_before_a_person_has_answ
     assert (was_empty, await native.next_texts()) == (True, ["stop"])
 
 
-async def test_other_mail_is_held_after_half_a_minute_and_let_go_with_the_answer(bus: Bus) -> None:
+async def test_other_mail_is_held_after_half_a_minute_until_the_answer(bus: Bus) -> None:
     luna, nova = await asked(bus)
     hook = FakeLane(bus, "nova", HOOK)
     message = await bus.send(luna, "hello", "@nova")
@@ -93,7 +93,7 @@ async def test_other_mail_is_held_after_half_a_minute_and_let_go_with_the_answer
     assert offer.seqs == (message.seq,)
 
 
-async def test_the_hook_behind_the_answer_carries_what_was_held(bus: Bus) -> None:
+async def test_hook_after_the_answer_carries_the_held_mail(bus: Bus) -> None:
     luna, _ = await asked(bus)
     hook = FakeLane(bus, "nova", HOOK)
     urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
@@ -106,7 +106,7 @@ async def test_the_hook_behind_the_answer_carries_what_was_held(bus: Bus) -> Non
     assert reason(bus, urgent)[0] == "submitted"
 
 
-async def test_what_did_not_fit_behind_the_answer_is_held_again_and_nobody_told_twice(bus: Bus) -> None:
+async def test_mail_that_did_not_fit_is_held_again_without_a_second_notice(bus: Bus) -> None:
     luna, _ = await asked(bus)
     hook = FakeLane(bus, "nova", HOOK)
     first = await bus.send(luna, "a" * 30, "@nova", priority="interrupt")
@@ -123,7 +123,7 @@ async def test_what_did_not_fit_behind_the_answer_is_held_again_and_nobody_told_
     assert [word.partition(" ")[0] for word in words] == [f"#{one.seq}" for one in (first, second, third)]
 
 
-async def test_a_better_lane_keeps_what_is_held_from_the_hook(bus: Bus) -> None:
+async def test_better_lane_keeps_held_mail_from_the_hook(bus: Bus) -> None:
     luna, _ = await asked(bus)
     hook = FakeLane(bus, "nova", HOOK)
     FakeLane(bus, "nova", NATIVE)
@@ -136,7 +136,7 @@ async def test_a_better_lane_keeps_what_is_held_from_the_hook(bus: Bus) -> None:
     assert reason(bus, urgent) == ("held", "native", "dialog")
 
 
-async def test_where_a_terminal_is_held_its_screen_says_whether_a_dialog_is_open(bus: Bus) -> None:
+async def test_terminal_screen_decides_whether_a_dialog_is_open(bus: Bus) -> None:
     luna, _ = await asked(bus)
     terminal = lane_of(bus)
 
@@ -145,7 +145,7 @@ async def test_where_a_terminal_is_held_its_screen_says_whether_a_dialog_is_open
     assert await terminal.next_texts() == ["stop"]
 
 
-async def test_an_agent_that_says_itself_what_it_waits_for_is_still_interrupted(bus: Bus) -> None:
+async def test_agent_blocked_for_its_own_reason_is_still_interrupted(bus: Bus) -> None:
     luna, _ = await asked(bus, SetStatus(state="blocked", detail="waiting for a review"))
     native = FakeLane(bus, "nova", NATIVE)
 

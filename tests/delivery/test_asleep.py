@@ -1,4 +1,4 @@
-"""Mail for agents at rest that nothing can wake: held, told, and given with what they do next."""
+"""Mail for idle agents that no lane can wake: held, reported, and delivered with their next activity."""
 
 from tests.delivery.terminals import notices
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
@@ -28,7 +28,7 @@ def reason(bus: Bus, event: Event) -> tuple[str, str, str]:
     return ("queued", "", "") if entry is None else (entry.state, entry.lane, entry.reason)
 
 
-async def test_what_waits_for_long_is_held_and_its_sender_told_once(bus: Bus) -> None:
+async def test_mail_that_waits_long_is_held_and_its_sender_notified_once(bus: Bus) -> None:
     luna, _ = await pair(bus)
     FakeLane(bus, "nova", HOOK)
     event = await bus.send(luna, "hello", "@nova")
@@ -42,7 +42,7 @@ async def test_what_waits_for_long_is_held_and_its_sender_told_once(bus: Bus) ->
     assert "nothing can wake it. It is given it with its next prompt" in said
 
 
-async def test_it_is_given_with_the_next_moment_of_the_lane(bus: Bus) -> None:
+async def test_held_mail_is_drawn_with_the_next_hook(bus: Bus) -> None:
     luna, _ = await pair(bus)
     lane = FakeLane(bus, "nova", HOOK)
     event = await bus.send(luna, "hello", "@nova")
@@ -57,7 +57,7 @@ async def test_it_is_given_with_the_next_moment_of_the_lane(bus: Bus) -> None:
     assert len(await notices(bus, "luna")) == 1
 
 
-async def test_it_is_in_line_again_as_soon_as_something_can_wake_it(bus: Bus) -> None:
+async def test_held_mail_is_offered_as_soon_as_a_lane_can_wake_the_agent(bus: Bus) -> None:
     luna, _ = await pair(bus)
     FakeLane(bus, "nova", HOOK)
     await bus.send(luna, "hello", "@nova")
@@ -68,7 +68,7 @@ async def test_it_is_in_line_again_as_soon_as_something_can_wake_it(bus: Bus) ->
     assert await native.next_texts() == ["hello"]
 
 
-async def test_an_agent_at_work_is_not_asleep(bus: Bus) -> None:
+async def test_active_agent_is_not_asleep(bus: Bus) -> None:
     luna, nova = await pair(bus)
     FakeLane(bus, "nova", HOOK)
     await bus.broker.submit(nova, SetStatus(state="active"))
@@ -80,7 +80,7 @@ async def test_an_agent_at_work_is_not_asleep(bus: Bus) -> None:
     assert await notices(bus, "luna") == []
 
 
-async def test_one_that_is_away_and_whose_lane_is_gone_is_not_asleep(bus: Bus) -> None:
+async def test_offline_agent_without_a_lane_is_not_asleep(bus: Bus) -> None:
     luna, _ = await pair(bus)
     lane = FakeLane(bus, "nova", HOOK)
     await bus.delivery.close_lane(lane.lane)
@@ -93,7 +93,7 @@ async def test_one_that_is_away_and_whose_lane_is_gone_is_not_asleep(bus: Bus) -
 
 
 async def told_apart(bus: Bus, luna: Caller) -> tuple[FakeLane, Event]:
-    """Have luna told twice, each time of one message; gives the lane, and the second."""
+    """Let luna receive two notices, of one message each. Return the lane and the second message."""
     lane = FakeLane(bus, "nova", HOOK)
     for text in ("one", "two"):
         event = await bus.send(luna, text, "@nova")
@@ -102,7 +102,7 @@ async def told_apart(bus: Bus, luna: Caller) -> tuple[FakeLane, Event]:
     return lane, event
 
 
-async def test_a_sender_is_not_told_again_when_the_session_begins_anew(bus: Bus) -> None:
+async def test_sender_is_not_notified_again_when_the_session_restarts(bus: Bus) -> None:
     luna, _ = await pair(bus)
     lane, event = await told_apart(bus, luna)
 
@@ -115,7 +115,7 @@ async def test_a_sender_is_not_told_again_when_the_session_begins_anew(bus: Bus)
     assert len(await notices(bus, "luna")) == 2
 
 
-async def test_a_sender_is_told_again_when_the_agent_has_gone_and_come_back(bus: Bus) -> None:
+async def test_sender_is_notified_again_when_the_agent_has_left_and_returned(bus: Bus) -> None:
     luna, nova = await pair(bus)
     lane, event = await told_apart(bus, luna)
     await bus.delivery.close_lane(lane.lane)

@@ -1,4 +1,4 @@
-"""Quiet mail: it wakes nobody, goes along with what does, and is never in the way."""
+"""Quiet mail: it wakes no agent, goes along with mail that does, and never blocks other mail."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ from palaver.model.text import LIMIT_INJECTION
 
 
 async def _whisper(bus: Bus, text: str, *to: str, wakes: tuple[str, ...] = (), priority: str = "") -> Event:
-    """Write a message that wakes only those in `wakes`."""
+    """Write a message that wakes only the agents in `wakes`."""
     payload = build_payload(
         text=text, scope="mentions", sender_kind="instance", delivered_to=to, priority=priority
     )
@@ -38,9 +38,7 @@ async def nova(bus: Bus) -> Caller:
     return await bus.join("nova")
 
 
-async def test_quiet_mail_does_not_wake_an_idle_agent_and_goes_along_with_what_does(
-    bus: Bus, nova: Caller
-) -> None:
+async def test_quiet_mail_goes_along_with_other_mail_and_wakes_no_idle_agent(bus: Bus, nova: Caller) -> None:
     lane = bus.open_lane("nova")
     await _whisper(bus, "one", "nova")
     await _whisper(bus, "two", "nova")
@@ -50,7 +48,7 @@ async def test_quiet_mail_does_not_wake_an_idle_agent_and_goes_along_with_what_d
     assert await lane.next_texts() == ["one", "two", "look"]
 
 
-async def test_quiet_mail_reaches_an_agent_that_is_at_work(bus: Bus, nova: Caller) -> None:
+async def test_quiet_mail_reaches_an_active_agent(bus: Bus, nova: Caller) -> None:
     lane = bus.open_lane("nova", wakes_idle=False)
     await bus.submit(nova, SetStatus(state="active"))
 
@@ -59,7 +57,9 @@ async def test_quiet_mail_reaches_an_agent_that_is_at_work(bus: Bus, nova: Calle
     assert await lane.next_texts() == ["one"]
 
 
-async def test_what_wakes_is_in_the_offer_however_much_quiet_mail_is_older(bus: Bus, nova: Caller) -> None:
+async def test_waking_message_is_in_the_offer_however_much_quiet_mail_is_older(
+    bus: Bus, nova: Caller
+) -> None:
     lane = bus.open_lane("nova")
     for number in range(LIMIT_INJECTION + 5):
         await _whisper(bus, f"w{number}", "nova")
@@ -77,7 +77,7 @@ async def test_what_wakes_is_in_the_offer_however_much_quiet_mail_is_older(bus: 
     ]
 
 
-async def test_those_who_are_named_are_woken_and_the_others_are_not(bus: Bus, nova: Caller) -> None:
+async def test_only_the_named_agents_are_woken(bus: Bus, nova: Caller) -> None:
     await bus.join("rosa")
     lanes = {name: bus.open_lane(name) for name in ("nova", "rosa")}
 
@@ -88,7 +88,7 @@ async def test_those_who_are_named_are_woken_and_the_others_are_not(bus: Bus, no
     assert await lanes["nova"].next_texts() == ["now", "look"]
 
 
-async def test_whoever_takes_mail_gets_all_of_it_in_order(bus: Bus, nova: Caller) -> None:
+async def test_reader_gets_all_mail_in_order(bus: Bus, nova: Caller) -> None:
     await bus.send(HUMAN, "one", "@nova")
     await _whisper(bus, "two", "nova")
     await bus.send(HUMAN, "three", "@nova")
@@ -97,7 +97,7 @@ async def test_whoever_takes_mail_gets_all_of_it_in_order(bus: Bus, nova: Caller
     assert bus.texts("nova") == ["now", "one", "two", "three"]
 
 
-async def test_a_taker_hears_of_quiet_mail_behind_what_it_has_seen(bus: Bus, nova: Caller) -> None:
+async def test_reader_gets_quiet_mail_after_a_message_it_has_seen(bus: Bus, nova: Caller) -> None:
     taker = bus.delivery.take("nova")
     await bus.send(HUMAN, "one", "@nova")
     assert texts_of(await taker.wait(10)) == ["one"]
@@ -108,7 +108,7 @@ async def test_a_taker_hears_of_quiet_mail_behind_what_it_has_seen(bus: Bus, nov
     taker.close()
 
 
-async def test_quiet_mail_is_acknowledged_and_counted_like_any_other(bus: Bus, nova: Caller) -> None:
+async def test_quiet_mail_is_acknowledged_and_counted_like_other_mail(bus: Bus, nova: Caller) -> None:
     event = await _whisper(bus, "one", "nova")
     assert bus.state(event, "nova") == "queued"
 
@@ -118,9 +118,7 @@ async def test_quiet_mail_is_acknowledged_and_counted_like_any_other(bus: Bus, n
     assert bus.texts("nova") == []
 
 
-async def test_a_paused_agent_is_woken_by_interrupts_only_and_takes_no_quiet_mail_along(
-    bus: Bus, nova: Caller
-) -> None:
+async def test_paused_agent_gets_only_interrupts_and_no_quiet_mail(bus: Bus, nova: Caller) -> None:
     pause = Draft(type="agent.paused", sender="nova", payload={}, id="PAUSE", ts=bus.clock.now_ms())
     await bus.log.commit(None, lambda rows: pause)
     lane = bus.open_lane("nova")
@@ -137,7 +135,9 @@ async def test_a_paused_agent_is_woken_by_interrupts_only_and_takes_no_quiet_mai
     st.integers(1, 10**12),
     st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True),
 )
-def test_a_key_tells_its_priority_quiet_or_not(priority: Priority, quiet: bool, seq: int, name: str) -> None:
+def test_key_encodes_its_priority_and_whether_it_is_quiet(
+    priority: Priority, quiet: bool, seq: int, name: str
+) -> None:
     key = mail_key(name, priority, seq, is_quiet=quiet)
 
     assert priority_of_key(key) is priority
@@ -147,7 +147,7 @@ def test_a_key_tells_its_priority_quiet_or_not(priority: Priority, quiet: bool, 
 
 
 @pytest.mark.parametrize("wakes", ["nova", [1], {"nova": 1}])
-def test_who_is_woken_is_a_list_of_names(wakes: object) -> None:
+def test_wakes_must_be_a_list_of_names(wakes: object) -> None:
     event = Event(
         seq=1, id="A", type="message", sender="luna", to=(), ts=1, device="T", payload={"wakes": wakes}
     )

@@ -1,4 +1,4 @@
-"""The reactor: lanes, their answers and their ends, on both engines."""
+"""The reactor: lanes, their outcomes and their ends, on both engines."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from palaver.model.envelope import Draft, Envelope
 from palaver.model.request import Gone, Join, Leave, Put, Redeliver, Report, SetStatus, Started
 
 
-async def test_submitted_is_written_before_an_offer_leaves(bus: Bus) -> None:
+async def test_submitted_is_written_before_an_offer_is_sent(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "a", "@nova")
@@ -29,7 +29,7 @@ async def test_submitted_is_written_before_an_offer_leaves(bus: Bus) -> None:
     assert (entry.lane, entry.submitted) == ("native", bus.clock.now_ms())
 
 
-async def test_what_waits_goes_together_at_most_fifty_at_a_time(bus: Bus) -> None:
+async def test_offer_contains_at_most_fifty_waiting_messages(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     for number in range(60):
         await bus.send(luna, str(number), "@nova")
@@ -46,7 +46,7 @@ async def test_what_waits_goes_together_at_most_fifty_at_a_time(bus: Bus) -> Non
     assert (entry.state, entry.grade) == ("seen", "context")
 
 
-async def test_while_an_offer_is_open_nothing_else_is_offered(bus: Bus) -> None:
+async def test_nothing_else_is_offered_while_an_offer_is_open(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane, worse = bus.open_lane("nova"), bus.open_lane("nova", LaneKind.TERMINAL)
     await bus.send(luna, "a", "@nova")
@@ -59,7 +59,7 @@ async def test_while_an_offer_is_open_nothing_else_is_offered(bus: Bus) -> None:
     assert worse.is_empty
 
 
-async def test_an_answer_that_comes_twice_changes_nothing(bus: Bus) -> None:
+async def test_repeated_outcome_changes_nothing(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "a", "@nova")
@@ -71,7 +71,7 @@ async def test_an_answer_that_comes_twice_changes_nothing(bus: Bus) -> None:
     assert bus.state(event, "nova") == "seen"
 
 
-async def test_a_refusal_puts_mail_back_in_line_and_the_next_lane_gets_it(bus: Bus) -> None:
+async def test_refused_mail_is_queued_again_and_offered_on_the_next_lane(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     best, next_best = bus.open_lane("nova"), bus.open_lane("nova", LaneKind.TERMINAL)
     event = await bus.send(luna, "a", "@nova")
@@ -86,7 +86,7 @@ async def test_a_refusal_puts_mail_back_in_line_and_the_next_lane_gets_it(bus: B
     assert entry.lane == "terminal"
 
 
-async def test_what_every_lane_refused_is_there_for_a_taker_that_waits(bus: Bus) -> None:
+async def test_mail_that_every_lane_refused_goes_to_a_waiting_reader(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     await bus.send(luna, "a", "@nova")
@@ -102,7 +102,7 @@ async def test_what_every_lane_refused_is_there_for_a_taker_that_waits(bus: Bus)
     taker.close()
 
 
-async def test_not_now_waits_for_a_change_of_state_and_lets_no_worse_lane_go_first(bus: Bus) -> None:
+async def test_deferred_mail_waits_for_a_status_change_and_not_for_a_worse_lane(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     lane, worse = bus.open_lane("nova"), bus.open_lane("nova", LaneKind.TERMINAL)
     event = await bus.send(luna, "a", "@nova")
@@ -118,7 +118,7 @@ async def test_not_now_waits_for_a_change_of_state_and_lets_no_worse_lane_go_fir
     assert worse.is_empty
 
 
-async def test_a_lane_that_ends_leaves_its_mail_submitted_and_unconfirmed_and_the_sender_is_told(
+async def test_closed_lane_leaves_its_mail_unconfirmed_and_notifies_the_sender(
     bus: Bus,
 ) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
@@ -139,7 +139,7 @@ async def test_a_lane_that_ends_leaves_its_mail_submitted_and_unconfirmed_and_th
     assert told.startswith(f"#{event.seq} was handed to nova and never confirmed")
 
 
-async def test_an_answer_after_the_end_of_its_lane_changes_nothing(bus: Bus) -> None:
+async def test_outcome_after_the_end_of_its_lane_changes_nothing(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "a", "@nova")
@@ -151,7 +151,7 @@ async def test_an_answer_after_the_end_of_its_lane_changes_nothing(bus: Bus) -> 
     assert bus.state(event, "nova") == "submitted"
 
 
-async def test_an_answer_and_the_end_of_the_lane_at_once_lose_nothing(bus: Bus) -> None:
+async def test_outcome_and_end_of_the_lane_at_once_lose_nothing(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "a", "@nova")
@@ -165,7 +165,7 @@ async def test_an_answer_and_the_end_of_the_lane_at_once_lose_nothing(bus: Bus) 
     assert read_unsure(bus.log.rows, "nova") == []
 
 
-async def test_the_senders_of_a_broadcast_are_told_once_however_many_lanes_end(bus: Bus) -> None:
+async def test_sender_of_a_broadcast_is_notified_once_however_many_lanes_end(bus: Bus) -> None:
     luna = await bus.join("luna")
     lanes = []
     for name in ("nova", "kira"):
@@ -180,7 +180,7 @@ async def test_the_senders_of_a_broadcast_are_told_once_however_many_lanes_end(b
     assert len(bus.texts("luna")) == 1
 
 
-async def test_a_message_that_goes_unconfirmed_twice_is_told_twice(bus: Bus) -> None:
+async def test_message_that_is_unconfirmed_twice_is_reported_twice(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
 
@@ -195,11 +195,11 @@ async def test_a_message_that_goes_unconfirmed_twice_is_told_twice(bus: Bus) -> 
     assert bus.texts("nova") == ["a"]
 
 
-async def test_a_lane_that_ends_before_its_offer_leaves_puts_it_back_in_line(bus: Bus) -> None:
+async def test_lane_that_closes_before_its_offer_is_sent_returns_the_mail(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     lane = bus.open_lane("nova")
-    await asyncio.sleep(0)  # The offer is being written down now.
+    await asyncio.sleep(0)  # The offer is being written now.
 
     await bus.delivery.close_lane(lane.lane)
     other = bus.open_lane("nova", LaneKind.TERMINAL)
@@ -210,7 +210,7 @@ async def test_a_lane_that_ends_before_its_offer_leaves_puts_it_back_in_line(bus
     assert bus.state(event, "nova") == "submitted"
 
 
-async def test_what_is_seen_while_its_offer_is_written_down_does_not_leave(bus: Bus) -> None:
+async def test_message_seen_while_its_offer_is_written_is_not_sent(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first, second = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
 
@@ -223,7 +223,7 @@ async def test_what_is_seen_while_its_offer_is_written_down_does_not_leave(bus: 
     assert (bus.state(first, "nova"), bus.state(second, "nova")) == ("seen", "submitted")
 
 
-async def test_when_all_of_an_offer_is_seen_meanwhile_nothing_leaves(bus: Bus) -> None:
+async def test_offer_whose_messages_were_all_seen_meanwhile_is_not_sent(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
 
@@ -236,7 +236,7 @@ async def test_when_all_of_an_offer_is_seen_meanwhile_nothing_leaves(bus: Bus) -
     assert await lane.next_texts() == ["b"]
 
 
-async def test_a_taker_and_a_lane_never_have_the_same_message(bus: Bus) -> None:
+async def test_reader_and_lane_never_have_the_same_message(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await bus.send(luna, "a", "@nova")
     taker = bus.delivery.take("nova")
@@ -253,7 +253,7 @@ async def test_a_taker_and_a_lane_never_have_the_same_message(bus: Bus) -> None:
     assert await lane.next_texts() == ["a"]
 
 
-async def test_what_a_holder_remembers_is_taken_at_its_word(bus: Bus) -> None:
+async def test_outcomes_that_a_holder_remembers_are_recorded(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     events = [await bus.send(luna, text, "@nova") for text in "abc"]
     await bus.report("nova", "submitted", *(event.seq for event in events), lane="native")
@@ -267,7 +267,7 @@ async def test_what_a_holder_remembers_is_taken_at_its_word(bus: Bus) -> None:
     assert [bus.state(event, "nova") for event in events] == ["seen", "queued", "submitted"]
 
 
-async def test_what_a_holder_does_not_remember_is_unconfirmed_once_it_has_said_all(bus: Bus) -> None:
+async def test_offers_that_a_holder_does_not_remember_are_unconfirmed(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     by_hook, by_terminal = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
     await bus.report("nova", "submitted", by_hook.seq, lane="hook")
@@ -282,9 +282,7 @@ async def test_what_a_holder_does_not_remember_is_unconfirmed_once_it_has_said_a
 
 
 @pytest.mark.parametrize("how", ["bye", "hello", "resumed"])
-async def test_with_a_session_ends_what_its_lanes_carried_before_the_daemon_started(
-    bus: Bus, how: str
-) -> None:
+async def test_end_of_a_session_settles_what_earlier_lanes_carried(bus: Bus, how: str) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova", seat=seat(1), session="s")
     event = await bus.send(luna, "a", "@nova", priority="idle")
     await bus.report("nova", "submitted", event.seq, lane="hook")
@@ -307,7 +305,7 @@ async def test_with_a_session_ends_what_its_lanes_carried_before_the_daemon_star
     taker.close()
 
 
-async def test_a_session_that_begins_does_not_doubt_what_a_lane_carries_now(bus: Bus) -> None:
+async def test_new_session_keeps_an_offer_that_a_lane_still_carries(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova", seat=seat(1))
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "a", "@nova")
@@ -333,7 +331,7 @@ async def test_a_session_that_begins_does_not_doubt_what_a_lane_carries_now(bus:
         ("blocked", ["interrupt"]),
     ],
 )
-async def test_a_state_lets_through_what_may_pass(bus: Bus, state: str, expected: list[str]) -> None:
+async def test_status_lets_its_allowed_priorities_pass(bus: Bus, state: str, expected: list[str]) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await bus.submit(nova, SetStatus(state=state))
     for word in ("idle", "idle-first", "normal", "interrupt"):
@@ -344,7 +342,7 @@ async def test_a_state_lets_through_what_may_pass(bus: Bus, state: str, expected
     assert await lane.next_texts() == expected
 
 
-async def test_a_paused_agent_gets_interrupts_only_until_it_is_unpaused(bus: Bus) -> None:
+async def test_paused_agent_gets_only_interrupts_until_it_is_unpaused(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await write(bus, "agent.paused")
     lane = bus.open_lane("nova")
@@ -364,7 +362,7 @@ async def write(bus: Bus, type_: str) -> None:
     await bus.log.commit("agent/nova", lambda rows: draft)
 
 
-async def test_a_lane_that_cannot_wake_waits_until_its_agent_is_at_work(bus: Bus) -> None:
+async def test_lane_that_cannot_wake_waits_until_its_agent_is_active(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     hook = bus.open_lane("nova", LaneKind.HOOK, wakes_idle=False)
     await bus.send(luna, "a", "@nova")
@@ -374,7 +372,7 @@ async def test_a_lane_that_cannot_wake_waits_until_its_agent_is_at_work(bus: Bus
     assert await hook.next_texts() == ["a"]
 
 
-async def test_a_lane_of_one_who_is_nobody_is_offered_nothing(bus: Bus) -> None:
+async def test_lane_of_an_unknown_agent_is_offered_nothing(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     stranger, lane = bus.open_lane("human"), bus.open_lane("nova")
 
@@ -384,7 +382,7 @@ async def test_a_lane_of_one_who_is_nobody_is_offered_nothing(bus: Bus) -> None:
     assert stranger.is_empty
 
 
-async def test_a_foreign_envelope_goes_through_a_lane_like_a_message(bus: Bus) -> None:
+async def test_foreign_envelope_goes_through_a_lane_like_a_message(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     payload: dict[str, object] = {"dead": "x/y", "expires": 5, "reply_to": "1", "delivered_to": 7}
@@ -396,7 +394,7 @@ async def test_a_foreign_envelope_goes_through_a_lane_like_a_message(bus: Bus) -
     assert await lane.next_texts() == ["x"]
 
 
-async def test_an_envelope_for_nobody_is_nobodys_mail(bus: Bus) -> None:
+async def test_envelope_without_recipients_is_not_mail(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     event = await bus.submit(
@@ -408,7 +406,7 @@ async def test_an_envelope_for_nobody_is_nobodys_mail(bus: Bus) -> None:
     assert bus.texts("luna") == []
 
 
-async def test_a_dead_letter_has_a_line_for_its_path_and_its_sender_is_told(bus: Bus) -> None:
+async def test_unmatched_path_has_a_dead_receipt_and_its_sender_is_notified(bus: Bus) -> None:
     luna = await bus.join("luna")
     taker = bus.delivery.take("luna")
 
@@ -421,7 +419,7 @@ async def test_a_dead_letter_has_a_line_for_its_path_and_its_sender_is_told(bus:
     taker.close()
 
 
-async def test_a_message_that_expires_moves_the_deadline(bus: Bus) -> None:
+async def test_expiring_message_changes_the_deadline(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     before = bus.deadlines
 
@@ -430,7 +428,7 @@ async def test_a_message_that_expires_moves_the_deadline(bus: Bus) -> None:
     assert bus.deadlines == before + 1
 
 
-async def test_what_cannot_be_written_down_is_neither_sent_nor_lost(bus: Bus) -> None:
+async def test_offer_that_cannot_be_recorded_is_neither_sent_nor_lost(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     bus.failure = DiskFull("no room")
@@ -444,7 +442,7 @@ async def test_what_cannot_be_written_down_is_neither_sent_nor_lost(bus: Bus) ->
     assert await lane.next_texts() == ["a", "b"]
 
 
-async def test_what_could_not_be_written_down_goes_by_itself_once_there_is_room(bus: Bus) -> None:
+async def test_failed_offer_is_retried_after_a_pause(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     is_due_later = asyncio.Event()
@@ -461,7 +459,7 @@ async def test_what_could_not_be_written_down_goes_by_itself_once_there_is_room(
     assert await lane.next_texts() == ["a"]
 
 
-async def test_an_answer_that_cannot_be_written_down_can_be_given_again(bus: Bus) -> None:
+async def test_outcome_that_could_not_be_recorded_can_be_repeated(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "a", "@nova")
@@ -476,7 +474,7 @@ async def test_an_answer_that_cannot_be_written_down_can_be_given_again(bus: Bus
     assert bus.state(event, "nova") == "seen"
 
 
-async def test_one_who_is_gone_keeps_its_mail(bus: Bus) -> None:
+async def test_ended_agent_keeps_its_mail(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova", seat=seat(1))
     await bus.send(luna, "a", "@nova")
 
@@ -485,7 +483,7 @@ async def test_one_who_is_gone_keeps_its_mail(bus: Bus) -> None:
     assert bus.texts("nova") == ["a"]
 
 
-async def test_after_closing_nothing_is_heard(bus: Bus) -> None:
+async def test_closed_delivery_ignores_events(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     taker = bus.delivery.take("nova")
     bus.delivery.close()

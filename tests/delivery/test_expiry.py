@@ -1,4 +1,4 @@
-"""Mail past its time, on both engines."""
+"""Expired mail, on both engines."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from palaver.delivery.expiry import Due, expiring
 from palaver.errors import DiskFull
 
 
-async def test_what_expires_is_walked_soonest_first_and_what_is_in_hand_is_passed_over(bus: Bus) -> None:
+async def test_expiring_mail_is_listed_soonest_first_without_mail_in_hand(bus: Bus) -> None:
     await bus.join("nova")
     now = bus.clock.now_ms()
     late = await bus.send(HUMAN, "late", "@nova", expires_in_ms=2000)
@@ -21,7 +21,7 @@ async def test_what_expires_is_walked_soonest_first_and_what_is_in_hand_is_passe
     assert found == [Due(now + 1000, soon.seq, "nova"), Due(now + 2000, late.seq, "nova")]
 
 
-async def test_the_next_deadline_is_that_of_what_nobody_has_in_hand(bus: Bus) -> None:
+async def test_next_deadline_ignores_mail_in_hand(bus: Bus) -> None:
     await bus.join("nova")
     now = bus.clock.now_ms()
     before = bus.delivery.next_deadline_ms()
@@ -38,7 +38,7 @@ async def test_the_next_deadline_is_that_of_what_nobody_has_in_hand(bus: Bus) ->
     assert bus.deadlines == asked + 1
 
 
-async def test_what_is_in_hand_expires_only_after_it_was_put_back(bus: Bus) -> None:
+async def test_mail_in_hand_expires_only_after_it_was_returned(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova", expires_in_ms=1000)
     taker = bus.delivery.take("nova")
@@ -54,13 +54,13 @@ async def test_what_is_in_hand_expires_only_after_it_was_put_back(bus: Bus) -> N
     assert bus.delivery.next_deadline_ms() is None
 
 
-async def test_on_a_full_disk_nothing_expires_and_later_all_does(bus: Bus) -> None:
+async def test_nothing_expires_on_a_full_disk_and_everything_does_later(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova", expires_in_ms=1000)
     bus.clock.advance(2)
     bus.failure = DiskFull("no room")
 
-    with pytest.raises(DiskFull):  # as it is: the timer waits for room, and ends for nothing
+    with pytest.raises(DiskFull):  # raised as it is: the timer waits for space and does not end
         await bus.delivery.catch_up()
     bus.failure = None
     await bus.delivery.catch_up()
@@ -83,7 +83,7 @@ async def test_only_queued_and_held_mail_expires(bus: Bus) -> None:
     assert states == {"queued": "expired", "held": "expired", "submitted": "submitted", "seen": "seen"}
 
 
-async def test_refused_mail_expires_after_all(bus: Bus) -> None:
+async def test_refused_mail_expires_when_queued_again(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova", expires_in_ms=1000)
     await bus.report("nova", "submitted", event.seq)
@@ -97,7 +97,7 @@ async def test_refused_mail_expires_after_all(bus: Bus) -> None:
     assert bus.state(event, "nova") == "expired"
 
 
-async def test_a_thousand_that_are_due_at_once_all_expire_in_few_reports(bus: Bus) -> None:
+async def test_thousand_messages_expire_in_few_reports(bus: Bus) -> None:
     await bus.join("nova")
     sends = [bus.send(SCRIPT, "x", "@nova", expires_in_ms=1000) for _ in range(1100)]
     events = await asyncio.gather(*sends)
@@ -112,7 +112,7 @@ async def test_a_thousand_that_are_due_at_once_all_expire_in_few_reports(bus: Bu
     assert len(bus.asked) == 3
 
 
-async def test_senders_are_told_a_broadcast_in_one_summary_and_scripts_not_at_all(bus: Bus) -> None:
+async def test_senders_get_one_summary_per_broadcast_and_scripts_get_none(bus: Bus) -> None:
     luna = await bus.join("luna")
     for name in ("nova", "kira", "mila"):
         await bus.join(name)
@@ -130,7 +130,7 @@ async def test_senders_are_told_a_broadcast_in_one_summary_and_scripts_not_at_al
     assert bus.texts("script") == []
 
 
-async def test_what_is_seen_in_the_last_moment_is_not_told_as_expired(bus: Bus) -> None:
+async def test_message_seen_at_the_last_moment_is_not_reported_as_expired(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova", expires_in_ms=1000)
     bus.clock.advance(1)

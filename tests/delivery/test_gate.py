@@ -1,4 +1,4 @@
-"""What an agent's state lets pass to whoever is pushed its mail."""
+"""Which priorities an agent's status lets pass to a pushed reader."""
 
 import pytest
 
@@ -19,20 +19,20 @@ EVERYTHING = list(Priority)
         ("blocked", [Priority.INTERRUPT]),
     ],
 )
-def test_a_state_lets_pass_what_the_table_of_priorities_says(state: str, passing: list[Priority]) -> None:
+def test_status_lets_the_priorities_of_the_table_pass(state: str, passing: list[Priority]) -> None:
     gate = gate_of_pushed(Agent(name="nova", base="nova", state=state))
 
     assert [priority for priority in Priority if gate.can_pass(priority)] == passing
 
 
-def test_a_pause_lets_nothing_pass_but_interrupts() -> None:
+def test_pause_lets_only_interrupts_pass() -> None:
     gate = gate_of_pushed(Agent(name="nova", base="nova", paused=True))
 
     assert [priority for priority in Priority if gate.can_pass(priority)] == [Priority.INTERRUPT]
 
 
 @pytest.mark.parametrize("agent", [None, Agent(name="nova", base="nova")])
-def test_who_never_said_what_it_does_gets_everything(agent: Agent | None) -> None:
+def test_agent_without_a_reported_status_gets_everything(agent: Agent | None) -> None:
     gate = gate_of_pushed(agent)
 
     assert all(map(gate.can_pass, Priority))

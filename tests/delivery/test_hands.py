@@ -1,4 +1,4 @@
-"""Takers and lanes that come and go at random: nothing is in two hands, and nothing is lost."""
+"""Readers and lanes that open and close at random: no message is in two hands, and none is lost."""
 
 import asyncio
 import tempfile
@@ -36,7 +36,7 @@ steps = st.one_of(
     st.tuples(st.just("turn"), st.integers(1, 5)),
 )
 
-# A lane that goes on says of one message that nobody can tell whether it was read.
+# An open lane reports a message as unconfirmed: it cannot tell whether the message was read.
 UNCONFIRMED_WHILE_OPEN: list[tuple[object, ...]] = [
     ("send", "interrupt"),
     ("lane", LaneKind.NATIVE),
@@ -46,7 +46,7 @@ UNCONFIRMED_WHILE_OPEN: list[tuple[object, ...]] = [
 
 
 class Table:
-    """Everybody who draws on nova's mail, and what a naive observer knows of it."""
+    """All readers and lanes of nova's mail, and the expected state of it."""
 
     def __init__(self, bus: Bus, nova: Caller) -> None:
         self.bus = bus
@@ -57,7 +57,7 @@ class Table:
         self.sent: dict[int, Priority] = {}
         self.seen: set[int] = set()
         self.lost: set[int] = set()
-        """Messages that are submitted and unconfirmed: their lane ended, or said that it cannot tell."""
+        """Messages that are submitted and unconfirmed: their lane ended, or could not tell."""
 
     async def do(self, step: tuple[object, ...]) -> None:
         await getattr(self, f"_{step[0]}")(*step[1:])
@@ -90,7 +90,7 @@ class Table:
             self.seen.add(seq)
 
     async def _settle(self, which: int) -> None:
-        """A consumer says that all is acknowledged, and nothing was written down."""
+        """Let a reader settle all of its messages although no acknowledgement was recorded."""
         if hand := self._hand(which):
             taker, seqs = hand
             taker.settled(seqs)
@@ -123,7 +123,7 @@ class Table:
             await self.bus.delivery.close_lane(lane.lane)
 
     async def _silence(self, is_certain: bool) -> None:
-        """Nothing is said of what is open until the wait for it is over, if the agent is idle."""
+        """Let the wait for open offers end without an outcome, if the agent is idle."""
         before = {(lane, number) for lane in self.lanes for number in lane.lane.offers}
         for lane in self.lanes:
             lane.lane.silence = lambda offer: Answer.REFUSED if is_certain else Answer.UNCONFIRMED
@@ -134,7 +134,7 @@ class Table:
             self.lost.update(seq for offer in over for seq in offer.seqs)
 
     async def _late(self, which: int, answer: Answer) -> None:
-        """A lane says what became of an offer after the wait for it was over."""
+        """Let a lane report the outcome of an offer after the wait for it has ended."""
         offers = [(lane.lane, offer) for lane in self.lanes for offer in lane.lane.late.values()]
         if not offers:
             return
@@ -167,21 +167,22 @@ class Table:
         return [offer for lane in self.lanes for offer in lane.lane.offers.values()]
 
     def check(self) -> None:
-        """Nothing is in two hands, and nothing that a lane carries was seen before."""
+        """Check that no message is in two hands, and that no lane carries a seen message."""
         hands = [set(offer.seqs) for offer in self._offers()] + list(self.takers.values())
         assert sum(map(len, hands)) == len(set().union(*hands))
 
     async def clear(self) -> list[int]:
-        """Let everybody end, and take what is left: it comes in order, and a witness misses nothing."""
+        """End all readers and lanes and return the remaining mail in order. A witness must miss nothing."""
         witness = next((taker for taker in self.takers if taker not in self.picky), None)
         if witness is not None:
-            await self._poll(list(self.takers).index(witness), 1000)  # From now on it has looked everywhere.
+            # From now on it has seen all of the mailbox.
+            await self._poll(list(self.takers).index(witness), 1000)
         kept = set() if witness is None else self.takers.pop(witness)
         while self.lanes:
             await self._end(0)
         while self.takers:
             await self._close(0)
-        for _ in range(20):  # An offer that was being written down when its lane ended is put back in line.
+        for _ in range(20):  # An offer that was being written when its lane ended is queued again.
             await self.bus.send(HUMAN, "turn", "@human")
         if witness is not None:
             drawn = {event.seq for event in witness.poll(1000)}
@@ -198,14 +199,14 @@ def _one(items: list[T], which: int) -> T:
 
 
 def in_order(sent: dict[int, Priority], seqs: set[int]) -> list[int]:
-    """The order in which a naive queue hands out."""
+    """Return the order in which a naive queue delivers."""
     return sorted(seqs, key=lambda seq: (sent[seq], -seq if sent[seq] is Priority.IDLE_FIRST else seq))
 
 
 @pytest.mark.parametrize("open_log", [open_memory, open_sqlite], ids=["memory", "sqlite"])
 @example(UNCONFIRMED_WHILE_OPEN)
 @given(st.lists(steps, max_size=40))
-def test_nothing_is_in_two_hands_and_nothing_is_lost(
+def test_no_message_is_in_two_hands_and_none_is_lost(
     open_log: OpenLog, sequence: list[tuple[object, ...]]
 ) -> None:
     asyncio.run(_come_and_go(open_log, sequence))

@@ -1,4 +1,4 @@
-"""Which lane goes first."""
+"""The order of lanes."""
 
 from palaver.delivery.lane import Ability, Lane, LaneKind, Offer, lanes_in_order
 
@@ -8,7 +8,7 @@ def lane(kind: LaneKind, *, reaches_busy: bool = True, wakes_idle: bool = True) 
     return Lane("luna", ability, lambda offer: None)
 
 
-def test_native_goes_before_hook_before_terminal_and_the_first_opened_among_equals() -> None:
+def test_native_precedes_hook_precedes_terminal_and_then_older_lanes() -> None:
     terminal, hook, other_hook, native = map(
         lane, (LaneKind.TERMINAL, LaneKind.HOOK, LaneKind.HOOK, LaneKind.NATIVE)
     )
@@ -21,7 +21,7 @@ def test_native_goes_before_hook_before_terminal_and_the_first_opened_among_equa
     ]
 
 
-def test_a_lane_that_cannot_wake_or_cannot_interrupt_is_left_out() -> None:
+def test_lane_that_cannot_wake_or_cannot_interrupt_is_left_out() -> None:
     sleeper = lane(LaneKind.HOOK, wakes_idle=False)
     waker = lane(LaneKind.TERMINAL, reaches_busy=False)
 
@@ -29,7 +29,7 @@ def test_a_lane_that_cannot_wake_or_cannot_interrupt_is_left_out() -> None:
     assert lanes_in_order([sleeper, waker], idle=False) == [sleeper]
 
 
-def test_a_lane_is_busy_with_an_open_offer_and_when_it_said_not_now() -> None:
+def test_lane_with_an_open_or_deferred_offer_is_busy() -> None:
     free, offered, deferred = map(lane, (LaneKind.HOOK,) * 3)
     offered.offers[1] = Offer(1, ())
     deferred.is_deferred = True
@@ -38,7 +38,7 @@ def test_a_lane_is_busy_with_an_open_offer_and_when_it_said_not_now() -> None:
     assert free.word == "hook"
 
 
-def test_a_lane_that_is_spent_reaches_nobody() -> None:
+def test_spent_lane_is_left_out() -> None:
     spent, fresh = lane(LaneKind.NATIVE), lane(LaneKind.TERMINAL)
     spent.is_spent = True
 

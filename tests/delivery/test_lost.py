@@ -1,4 +1,4 @@
-"""Mail of which the content is lost: nobody is given it, its sender is told, and it can come back."""
+"""Mail with lost content: it is not delivered, its sender is notified, and it can be restored."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ def blobs(tmp_path: Path) -> Path:
 
 
 async def send_and_lose(bus: Bus, blobs: Path) -> Event:
-    """Send a message too large for a row, and lose its content."""
+    """Send a message too large for a row, and remove its content."""
     event = await bus.send(HUMAN, LARGE, "@nova")
     blob = the_one_in(blobs)
     blob.rename(blobs.parent / blob.name)
@@ -45,7 +45,7 @@ def the_one_in(blobs: Path) -> Path:
 
 
 async def held(bus: Bus, event: Event) -> str:
-    """Wait until a message is held, and give the reason."""
+    """Wait until a message is held, and return the reason."""
     heard = asyncio.Event()
     unsubscribe = bus.log.subscribe(lambda events: heard.set())
     async with asyncio.timeout(LIMIT_S):
@@ -59,13 +59,13 @@ async def held(bus: Bus, event: Event) -> str:
 
 
 async def told(bus: Bus) -> list[str]:
-    """What the human was told, waiting until there is something."""
+    """Wait for notices to the human and return their texts."""
     taker = bus.delivery.take("human")
     async with asyncio.timeout(LIMIT_S):
         return texts_of(await taker.wait(9))
 
 
-async def test_it_is_not_taken_and_is_held_and_its_sender_is_told(bus: Bus, blobs: Path) -> None:
+async def test_lost_message_is_held_and_its_sender_is_notified(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lost = await send_and_lose(bus, blobs)
     await bus.send(HUMAN, "whole", "@nova")
@@ -80,7 +80,7 @@ async def test_it_is_not_taken_and_is_held_and_its_sender_is_told(bus: Bus, blob
     assert read_unread(bus.log.rows, "nova") == 1
 
 
-async def test_a_content_that_was_changed_is_lost(bus: Bus, blobs: Path) -> None:
+async def test_changed_content_is_lost(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lost = await bus.send(HUMAN, LARGE, "@nova")
     blob = the_one_in(blobs)
@@ -90,7 +90,7 @@ async def test_a_content_that_was_changed_is_lost(bus: Bus, blobs: Path) -> None
     assert await held(bus, lost) == "its content is lost"
 
 
-async def test_it_goes_through_no_lane_and_holds_up_nothing_behind_it(bus: Bus, blobs: Path) -> None:
+async def test_lost_message_uses_no_lane_and_blocks_no_later_mail(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lost = await send_and_lose(bus, blobs)
     await bus.send(HUMAN, "whole", "@nova")
@@ -101,7 +101,7 @@ async def test_it_goes_through_no_lane_and_holds_up_nothing_behind_it(bus: Bus, 
     assert bus.state(lost, "nova") == "held"
 
 
-async def test_a_lane_that_asks_is_not_given_it(bus: Bus, blobs: Path) -> None:
+async def test_pulling_lane_does_not_get_a_lost_message(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lane = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
     lost = await send_and_lose(bus, blobs)
@@ -116,7 +116,7 @@ async def test_a_lane_that_asks_is_not_given_it(bus: Bus, blobs: Path) -> None:
     assert texts_of(offer.events) == ["whole"]
 
 
-async def test_what_was_answered_unread_stays_answered(bus: Bus, blobs: Path) -> None:
+async def test_lost_message_that_was_answered_unread_stays_answered(bus: Bus, blobs: Path) -> None:
     nova = await bus.join("nova")
     lost = await send_and_lose(bus, blobs)
     await bus.send(nova, "yes", reply_to=str(lost.seq))
@@ -126,7 +126,7 @@ async def test_what_was_answered_unread_stays_answered(bus: Bus, blobs: Path) ->
     assert bus.state(lost, "nova") == "answered"
 
 
-async def test_where_that_cannot_be_written_the_next_who_looks_finds_it_again(bus: Bus, blobs: Path) -> None:
+async def test_failed_hold_of_a_lost_message_is_repeated_by_the_next_reader(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lost = await send_and_lose(bus, blobs)
     taker = bus.delivery.take("nova")
@@ -143,7 +143,7 @@ async def test_where_that_cannot_be_written_the_next_who_looks_finds_it_again(bu
     assert await held(bus, lost) == "its content is lost"
 
 
-async def test_when_its_file_is_back_a_person_puts_it_in_line(bus: Bus, blobs: Path) -> None:
+async def test_person_releases_a_lost_message_after_its_file_is_restored(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lost = await send_and_lose(bus, blobs)
     bus.texts("nova")

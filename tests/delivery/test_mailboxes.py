@@ -1,4 +1,4 @@
-"""The mailboxes that are open now."""
+"""The currently open mailboxes."""
 
 import pytest
 from tests.fakes import FakeClock
@@ -16,12 +16,12 @@ def mailboxes() -> Mailboxes:
     )
 
 
-def test_an_agent_has_one_mailbox(mailboxes: Mailboxes) -> None:
+def test_agent_has_one_mailbox(mailboxes: Mailboxes) -> None:
     assert mailboxes.get("luna") is mailboxes.get("luna")
     assert mailboxes.get("luna") is not mailboxes.get("nova")
 
 
-def test_what_is_in_a_hand_is_so_until_it_is_settled(mailboxes: Mailboxes) -> None:
+def test_message_is_in_hand_until_it_is_settled(mailboxes: Mailboxes) -> None:
     mailboxes.get("luna").hold(object(), [7])
     was = mailboxes.is_in_hand("luna", 7)
 
@@ -33,7 +33,7 @@ def test_what_is_in_a_hand_is_so_until_it_is_settled(mailboxes: Mailboxes) -> No
     assert not mailboxes.is_in_hand("nova", 7)
 
 
-def test_one_on_which_somebody_draws_is_not_forgotten(mailboxes: Mailboxes) -> None:
+def test_mailbox_with_an_open_reader_is_kept(mailboxes: Mailboxes) -> None:
     before = mailboxes.get("luna")
     taker = before.open()
 
@@ -47,7 +47,7 @@ def test_one_on_which_somebody_draws_is_not_forgotten(mailboxes: Mailboxes) -> N
     assert mailboxes.get("luna") is not before
 
 
-async def test_whoever_draws_is_woken(mailboxes: Mailboxes) -> None:
+async def test_reader_of_a_mailbox_is_woken(mailboxes: Mailboxes) -> None:
     taker = mailboxes.get("luna").open()
     assert taker.poll(1) == []
 

@@ -1,4 +1,4 @@
-"""The words for a sender."""
+"""The texts of notices to a sender."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def message(**payload: object) -> Event:
 
 
 @pytest.mark.parametrize("state", ["held", "refused", "expired", "dead", "unconfirmed"])
-def test_a_sender_is_told_of_every_end_with_number_and_name(state: str) -> None:
+def test_notice_of_every_final_state_names_the_message_and_recipient(state: str) -> None:
     told = notice(message(sender_kind="instance"), state, ["nova"])
 
     assert told is not None
@@ -26,7 +26,7 @@ def test_a_sender_is_told_of_every_end_with_number_and_name(state: str) -> None:
     assert "nova" in told.text
 
 
-def test_a_reason_is_given_where_there_is_one() -> None:
+def test_notice_contains_the_reason_if_there_is_one() -> None:
     told = notice(message(sender_kind="human"), "held", ["nova"], reason="dialog")
 
     assert told is not None
@@ -42,15 +42,15 @@ def test_a_reason_is_given_where_there_is_one() -> None:
         message(type="x", sender="script"),
     ],
 )
-def test_scripts_and_the_bus_are_not_told(event: Event) -> None:
+def test_scripts_and_the_bus_get_no_notices(event: Event) -> None:
     assert notice(event, "expired", ["nova"]) is None
 
 
-def test_the_sender_of_a_foreign_envelope_is_told_whatever_its_payload_says() -> None:
+def test_sender_of_a_foreign_envelope_gets_a_notice_whatever_its_payload() -> None:
     assert notice(message(type="x", sender_kind="system"), "expired", ["nova"]) is not None
 
 
-def test_a_broadcast_gets_one_summary_for_each_kind_of_end() -> None:
+def test_broadcast_gets_one_summary_per_kind_of_state() -> None:
     event = message(sender_kind="instance", scope="broadcast")
 
     first = notice(event, "unconfirmed", ["nova"], attempt=1)
@@ -65,7 +65,7 @@ def test_a_broadcast_gets_one_summary_for_each_kind_of_end() -> None:
     assert "pal receipts 42" in second.text
 
 
-def test_two_deliveries_of_one_message_are_told_apart() -> None:
+def test_two_deliveries_of_one_message_have_different_notices() -> None:
     event = message(sender_kind="instance", scope="mentions")
 
     kinds = {
@@ -77,7 +77,7 @@ def test_two_deliveries_of_one_message_are_told_apart() -> None:
     assert len(kinds) == 3
 
 
-def test_much_that_is_held_is_one_notice_for_its_sender_and_a_broadcast_one_of_its_own() -> None:
+def test_held_messages_share_one_notice_per_sender_except_broadcasts() -> None:
     mine = [replace(message(sender_kind="instance"), seq=seq, id=str(seq)) for seq in (3, 4, 5)]
     all_ = replace(message(sender_kind="instance", scope="broadcast"), seq=6, id="6")
     nobodys = message(sender_kind="external", sender="script")

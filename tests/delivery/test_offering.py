@@ -1,4 +1,4 @@
-"""What becomes of mail with time: after 'not now', behind a gate that stays closed, over a new connection."""
+"""Mail over time: after a deferral, at a gate that stays closed, and on a new connection."""
 
 import asyncio
 
@@ -33,13 +33,13 @@ async def passes(bus: Bus, seconds: float) -> None:
 
 
 async def settled(bus: Bus) -> None:
-    """Let everything that was started come to its end: a later message of somebody else is written."""
+    """Let all started work finish by writing later messages to another agent."""
     for _ in range(3):
         await bus.send(HUMAN, "marker", "@luna")
 
 
 async def told(bus: Bus, name: str) -> str:
-    """Wait for the first word of the bus to a sender."""
+    """Wait for the first notice of the bus to a sender."""
     news = asyncio.Event()
     stop = bus.log.subscribe(lambda _: news.set())
     async with asyncio.timeout(LIMIT_S):
@@ -50,10 +50,10 @@ async def told(bus: Bus, name: str) -> str:
     return words[0]
 
 
-# After 'not now'
+# After a deferral
 
 
-async def test_not_now_ends_by_itself_after_a_pause(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_deferral_ends_after_a_pause(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
     await take(bus, lane, Answer.DEFERRED, reason="its file cannot be written")
@@ -66,7 +66,7 @@ async def test_not_now_ends_by_itself_after_a_pause(bus: Bus, luna: Caller, nova
     assert await take(bus, lane) == "hello"
 
 
-async def test_the_pause_doubles_up_to_a_minute_and_begins_anew_with_any_other_answer(
+async def test_pause_doubles_up_to_a_minute_and_is_reset_by_another_outcome(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus)
@@ -85,7 +85,9 @@ async def test_the_pause_doubles_up_to_a_minute_and_begins_anew_with_any_other_a
     assert bus.delivery.next_wait_s() == 5
 
 
-async def test_new_mail_and_a_change_of_state_end_it_at_once(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_new_mail_and_a_status_change_end_a_deferral_at_once(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
     await take(bus, lane, Answer.DEFERRED)
@@ -99,7 +101,7 @@ async def test_new_mail_and_a_change_of_state_end_it_at_once(bus: Bus, luna: Cal
     assert await take(bus, lane) == "more"
 
 
-async def test_the_same_level_ends_it_once_and_another_level_always(
+async def test_same_level_ends_a_deferral_once_and_another_level_always(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus)
@@ -108,7 +110,8 @@ async def test_the_same_level_ends_it_once_and_another_level_always(
 
     bus.delivery.set_level(lane.lane, OPEN)
     await take(bus, lane, Answer.DEFERRED)
-    bus.delivery.set_level(lane.lane, OPEN)  # An agent that says so again and again is not asked in a circle.
+    # An agent that repeats its level must not cause an endless loop of offers.
+    bus.delivery.set_level(lane.lane, OPEN)
     await settled(bus)
     is_asked = not lane.is_empty
     bus.delivery.set_level(lane.lane, CLOSED)
@@ -118,9 +121,7 @@ async def test_the_same_level_ends_it_once_and_another_level_always(
     assert await take(bus, lane) == "hello"
 
 
-async def test_keys_that_were_deferred_are_tried_again_after_the_pause(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_deferred_keys_are_retried_after_the_pause(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, CLOSED)
     await bus.submit(HUMAN, Send(text="", raw=b"y", recipient="nova"))
     await take(bus, lane, Answer.DEFERRED)
@@ -130,7 +131,7 @@ async def test_keys_that_were_deferred_are_tried_again_after_the_pause(
     assert await take(bus, lane) == "y"
 
 
-async def test_what_expires_counts_among_what_falls_due(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_expiry_counts_for_the_next_wait(bus: Bus, luna: Caller, nova: Caller) -> None:
     brief = await bus.send(luna, "brief", "@nova", expires_in_ms=3000)
     wait_s = bus.delivery.next_wait_s()
 
@@ -140,7 +141,7 @@ async def test_what_expires_counts_among_what_falls_due(bus: Bus, luna: Caller, 
     assert bus.state(brief, "nova") == "expired"
 
 
-async def test_a_lane_that_is_gone_is_waited_for_no_more(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_closed_lane_has_no_pending_wait(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
     await take(bus, lane, Answer.DEFERRED)
@@ -151,10 +152,10 @@ async def test_a_lane_that_is_gone_is_waited_for_no_more(bus: Bus, luna: Caller,
     assert bus.delivery.next_wait_s() is None
 
 
-# Behind a gate that stays closed
+# At a gate that stays closed
 
 
-async def test_what_waits_behind_a_closed_gate_for_long_is_held_and_its_sender_told(
+async def test_mail_at_a_closed_gate_is_held_after_a_while_and_reported(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus, CLOSED)
@@ -174,7 +175,7 @@ async def test_what_waits_behind_a_closed_gate_for_long_is_held_and_its_sender_t
     assert await take(bus, lane) == "hello"
 
 
-async def test_each_message_has_its_own_time(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_each_message_has_its_own_waiting_time(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane_of(bus, CLOSED)
     await passes(bus, 20)
     late = await bus.send(luna, "late", "@nova")
@@ -189,7 +190,7 @@ async def test_each_message_has_its_own_time(bus: Bus, luna: Caller, nova: Calle
     assert len(await notices(bus, "luna")) == 1
 
 
-async def test_much_mail_is_told_in_one_notice_for_each_sender(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_held_mail_is_reported_in_one_notice_per_sender(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, CLOSED)
     one = await bus.send(luna, "one", "@nova")
     many = [await bus.send(HUMAN, str(number), "@nova") for number in range(60)]
@@ -206,7 +207,7 @@ async def test_much_mail_is_told_in_one_notice_for_each_sender(bus: Bus, luna: C
     assert [await take(bus, lane) for _ in range(61)] == ["one", *map(str, range(60))]
 
 
-async def test_nobody_is_told_twice_of_the_same_message(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_sender_is_notified_once_per_message(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, CLOSED)
     events = [await bus.send(luna, text, "@nova") for text in ("one", "two", "three")]
     await passes(bus, 30)
@@ -221,7 +222,7 @@ async def test_nobody_is_told_twice_of_the_same_message(bus: Bus, luna: Caller, 
     assert len(await notices(bus, "luna")) == 1
 
 
-async def test_a_pause_holds_nothing(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_pause_holds_nothing(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, Level(is_open=False, is_paused=True, reason="passthrough"))
     normal = await bus.send(luna, "normal", "@nova")
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
@@ -233,7 +234,7 @@ async def test_a_pause_holds_nothing(bus: Bus, luna: Caller, nova: Caller) -> No
     assert (bus.state(normal, "nova"), bus.state(interrupt, "nova")) == ("queued", "held")
 
 
-async def test_what_waits_for_the_agent_and_not_for_the_gate_is_not_held(
+async def test_mail_that_waits_for_the_agent_and_not_for_the_gate_is_not_held(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     await bus.submit(nova, SetStatus(state="blocked"))
@@ -246,7 +247,7 @@ async def test_what_waits_for_the_agent_and_not_for_the_gate_is_not_held(
     assert (bus.state(idle, "nova"), bus.state(normal, "nova")) == ("queued", "held")
 
 
-async def test_where_something_better_reaches_the_agent_nothing_waits_for_the_gate(
+async def test_mail_does_not_wait_for_the_gate_if_a_better_lane_exists(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane_of(bus, CLOSED)
@@ -260,7 +261,7 @@ async def test_where_something_better_reaches_the_agent_nothing_waits_for_the_ga
     assert bus.state(waiting, "nova") == "queued"
 
 
-async def test_a_better_way_that_opens_lets_it_go(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_better_lane_that_opens_releases_held_mail(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane_of(bus, CLOSED)
     held = await bus.send(luna, "hello", "@nova")
     await passes(bus, 30)
@@ -271,9 +272,7 @@ async def test_a_better_way_that_opens_lets_it_go(bus: Bus, luna: Caller, nova: 
     assert await native.next_texts() == ["hello"]
 
 
-async def test_whoever_fetches_its_mail_gets_what_waits_behind_its_gate(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_reader_gets_mail_that_waits_at_a_gate(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, CLOSED)
     held = await bus.send(luna, "hello", "@nova")
     await passes(bus, 30)
@@ -288,7 +287,7 @@ async def test_whoever_fetches_its_mail_gets_what_waits_behind_its_gate(
     assert bus.state(held, "nova") == "seen"
 
 
-async def test_what_cannot_be_let_go_now_is_let_go_later(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_failed_release_is_repeated_later(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, CLOSED)
     await bus.send(luna, "hello", "@nova")
     await passes(bus, 30)
@@ -303,7 +302,7 @@ async def test_what_cannot_be_let_go_now_is_let_go_later(bus: Bus, luna: Caller,
     assert await take(bus, lane) == "hello"
 
 
-async def test_what_a_daemon_before_held_is_let_go(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_mail_held_by_an_earlier_daemon_is_released(bus: Bus, luna: Caller, nova: Caller) -> None:
     held = await bus.send(luna, "hello", "@nova", priority="idle")
     braked = await bus.send(luna, "braked", "@nova")
     await bus.report("nova", "held", held.seq, lane="terminal", reason="draft")
@@ -315,18 +314,18 @@ async def test_what_a_daemon_before_held_is_let_go(bus: Bus, luna: Caller, nova:
     assert bus.state(braked, "nova") == "held"
 
 
-# Over an open offer
+# During an open offer
 
 
 async def offered(bus: Bus, lane: FakeLane, luna: Caller) -> Event:
-    """A message that stands in the composer when a dialog opens."""
+    """Send a message that is in the composer when a dialog opens."""
     event = await bus.send(luna, "hello", "@nova")
     await lane.next()
     bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
     return event
 
 
-async def test_an_interrupt_behind_a_dialog_is_held_although_an_offer_is_open(
+async def test_interrupt_during_a_dialog_is_held_although_an_offer_is_open(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus)
@@ -338,7 +337,7 @@ async def test_an_interrupt_behind_a_dialog_is_held_although_an_offer_is_open(
     assert (await told(bus, "luna")).startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
 
 
-async def test_the_sender_of_what_stands_in_the_composer_is_told_of_the_dialog(
+async def test_sender_of_a_message_in_the_composer_is_notified_of_a_dialog(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus)
@@ -356,7 +355,7 @@ async def test_the_sender_of_what_stands_in_the_composer_is_told_of_the_dialog(
     assert bus.state(event, "nova") == "submitted"
 
 
-async def test_of_a_dialog_that_its_own_message_opened_nobody_is_told(
+async def test_dialog_that_a_message_itself_opened_is_not_reported(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus)
@@ -370,7 +369,7 @@ async def test_of_a_dialog_that_its_own_message_opened_nobody_is_told(
     assert await notices(bus, "luna") == []
 
 
-async def test_nobody_is_told_of_a_dialog_that_is_over(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_closed_dialog_is_not_reported(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await offered(bus, lane, luna)
     bus.clock.advance(2)
@@ -381,7 +380,7 @@ async def test_nobody_is_told_of_a_dialog_that_is_over(bus: Bus, luna: Caller, n
     assert await notices(bus, "luna") == []
 
 
-async def test_what_was_answered_while_it_was_typed_is_not_typed_again(
+async def test_message_answered_while_it_was_typed_is_not_typed_again(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus)
@@ -397,14 +396,14 @@ async def test_what_was_answered_while_it_was_typed_is_not_typed_again(
     assert bus.state(event, "nova") == "answered"
 
 
-# Over a new connection
+# On a new connection
 
 
 def again(bus: Bus, level: Level | None = OPEN) -> FakeLane:
     return bus.open_lane("nova", LaneKind.TERMINAL, level, remembers=True)
 
 
-async def test_what_a_holder_still_has_in_hand_is_an_offer_of_its_next_lane(
+async def test_message_that_a_holder_still_has_is_an_offer_of_its_next_lane(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     first = again(bus)
@@ -426,7 +425,7 @@ async def test_what_a_holder_still_has_in_hand_is_an_offer_of_its_next_lane(
     assert bus.state(event, "nova") == "seen"
 
 
-async def test_the_newer_connection_counts_before_the_older_is_known_to_be_lost(
+async def test_newer_connection_counts_before_the_older_one_is_closed(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     first = again(bus)
@@ -444,7 +443,7 @@ async def test_the_newer_connection_counts_before_the_older_is_known_to_be_lost(
     assert bus.state(event, "nova") == "seen"
 
 
-async def test_what_is_settled_or_in_another_hand_is_not_taken_up(
+async def test_settled_message_or_message_in_another_hand_is_not_taken_up(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     native = bus.open_lane("nova")
@@ -459,9 +458,7 @@ async def test_what_is_settled_or_in_another_hand_is_not_taken_up(
     assert bus.delivery.take_up(lane.lane, []) is None
 
 
-async def test_an_agent_that_has_gone_leaves_nothing_behind_a_gate(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_agent_that_ends_leaves_no_mail_held_at_a_gate(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, CLOSED)
     held = await bus.send(luna, "hello", "@nova")
     await passes(bus, 30)

@@ -1,4 +1,4 @@
-"""The moments at which lanes are looked at again."""
+"""The times at which lanes are checked again."""
 
 import pytest
 from tests.fakes import FakeClock
@@ -31,14 +31,14 @@ def terminal(level: Level | None = None) -> Lane:
     return lane
 
 
-def test_with_nothing_to_wait_for_there_is_no_moment(patience: Patience) -> None:
+def test_lane_without_a_reason_to_wait_has_no_wait(patience: Patience) -> None:
     patience.watch(terminal())
 
     assert patience.next_wait_s() is None
     assert patience.take_deferred() == patience.take_shut() == patience.take_stuck() == []
 
 
-def test_not_now_of_keys_and_of_mail_are_two_things_with_one_end(patience: Patience) -> None:
+def test_deferral_of_keys_and_of_mail_are_separate_and_end_together(patience: Patience) -> None:
     keys, mail = terminal(), terminal()
 
     patience.defer(keys, is_raw=True)
@@ -53,9 +53,7 @@ def test_not_now_of_keys_and_of_mail_are_two_things_with_one_end(patience: Patie
     assert patience.next_wait_s() is None
 
 
-def test_what_is_tried_again_cuts_no_pause_short_and_makes_none_longer(
-    patience: Patience, clock: FakeClock
-) -> None:
+def test_retry_neither_shortens_nor_extends_a_pause(patience: Patience, clock: FakeClock) -> None:
     lane = terminal()
     patience.try_again(lane)
     clock.advance(FIRST_PAUSE_S - 1)
@@ -67,7 +65,7 @@ def test_what_is_tried_again_cuts_no_pause_short_and_makes_none_longer(
     assert patience.take_deferred() == [lane]
 
 
-def test_a_moment_is_given_once_and_the_soonest_counts(
+def test_due_lane_is_returned_once_and_the_soonest_wait_counts(
     patience: Patience, clock: FakeClock, changes: list[None]
 ) -> None:
     deferred, shut = terminal(), terminal(Level(is_open=False, reason="draft"))
@@ -85,7 +83,7 @@ def test_a_moment_is_given_once_and_the_soonest_counts(
     assert (patience.take_shut(), patience.take_shut()) == ([shut], [])
 
 
-def test_what_opens_or_ends_is_watched_no_more(patience: Patience) -> None:
+def test_lane_that_opens_or_ends_is_not_watched_any_more(patience: Patience) -> None:
     lane = terminal(BEHIND_DIALOG)
     lane.offers[1] = Offer(1, ())
     patience.watch(lane)
@@ -98,7 +96,7 @@ def test_what_opens_or_ends_is_watched_no_more(patience: Patience) -> None:
     assert patience.next_wait_s() is None
 
 
-def test_what_is_watched_again_waits_no_longer_than_the_first_time(patience: Patience) -> None:
+def test_lane_that_is_watched_again_waits_the_shorter_time(patience: Patience) -> None:
     lane = terminal(BEHIND_DIALOG)
 
     patience.watch_again(lane, 1000)

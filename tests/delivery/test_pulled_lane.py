@@ -1,4 +1,4 @@
-"""Lanes that take mail in moments of their own, and offers that have arrived before they are seen."""
+"""Lanes that pull mail when they choose, and offers that have arrived before they are seen."""
 
 from tests.delivery.terminals import becomes
 from tests.fakes import Bus, texts_of
@@ -21,7 +21,7 @@ async def pair(bus: Bus) -> tuple[Caller, Caller]:
     return await bus.join("luna"), await bus.join("nova")
 
 
-async def test_a_pulled_lane_is_given_what_waits_when_it_asks(bus: Bus) -> None:
+async def test_pulled_lane_gets_waiting_mail_when_it_asks(bus: Bus) -> None:
     luna, _ = await pair(bus)
     lane = open_hook(bus, "nova")
     message = await bus.send(luna, "look", "@nova")
@@ -33,7 +33,7 @@ async def test_a_pulled_lane_is_given_what_waits_when_it_asks(bus: Bus) -> None:
     assert bus.state(message, "nova") == "submitted"
 
 
-async def test_with_nothing_waiting_nothing_is_written(bus: Bus) -> None:
+async def test_pull_without_mail_writes_nothing(bus: Bus) -> None:
     await pair(bus)
     lane = open_hook(bus, "nova")
     before = bus.log.last()
@@ -43,7 +43,7 @@ async def test_with_nothing_waiting_nothing_is_written(bus: Bus) -> None:
     assert bus.asked == []
 
 
-async def test_what_waits_for_a_pulled_lane_is_not_typed_meanwhile(bus: Bus) -> None:
+async def test_mail_that_waits_for_a_pulled_lane_is_not_typed_meanwhile(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, BUSY)
     hook, terminal = open_hook(bus, "nova"), bus.open_lane("nova", LaneKind.TERMINAL)
@@ -56,7 +56,7 @@ async def test_what_waits_for_a_pulled_lane_is_not_typed_meanwhile(bus: Bus) -> 
     assert terminal.is_empty
 
 
-async def test_behind_a_dialog_an_interrupt_is_held_though_a_pulled_lane_is_there(bus: Bus) -> None:
+async def test_interrupt_is_held_during_a_dialog_despite_a_pulled_lane(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, SetStatus(state="blocked"))
     hook, terminal = open_hook(bus, "nova"), bus.open_lane("nova", LaneKind.TERMINAL)
@@ -73,7 +73,7 @@ async def test_behind_a_dialog_an_interrupt_is_held_though_a_pulled_lane_is_ther
     assert terminal.is_empty
 
 
-async def test_behind_a_dialog_an_interrupt_is_held_though_a_native_lane_is_open(bus: Bus) -> None:
+async def test_interrupt_is_held_during_a_dialog_despite_a_native_lane(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, SetStatus(state="blocked"))
     native, terminal = bus.open_lane("nova", LaneKind.NATIVE), bus.open_lane("nova", LaneKind.TERMINAL)
@@ -89,7 +89,7 @@ async def test_behind_a_dialog_an_interrupt_is_held_though_a_native_lane_is_open
     assert terminal.is_empty
 
 
-async def test_an_idle_agent_is_woken_past_a_pulled_lane(bus: Bus) -> None:
+async def test_idle_agent_is_woken_by_another_lane_than_the_pulled_one(bus: Bus) -> None:
     luna, _ = await pair(bus)
     open_hook(bus, "nova")
     terminal = bus.open_lane("nova", LaneKind.TERMINAL)
@@ -101,7 +101,7 @@ async def test_an_idle_agent_is_woken_past_a_pulled_lane(bus: Bus) -> None:
     assert await terminal.next_texts() == ["wake up"]
 
 
-async def test_a_better_lane_goes_first_also_for_one_that_asks(bus: Bus) -> None:
+async def test_better_busy_lane_comes_before_a_pulling_lane(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, BUSY)
     hook, native = open_hook(bus, "nova"), bus.open_lane("nova", LaneKind.NATIVE)
@@ -112,7 +112,7 @@ async def test_a_better_lane_goes_first_also_for_one_that_asks(bus: Bus) -> None
     assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
 
 
-async def test_a_free_better_lane_is_chosen_and_the_one_that_asks_gets_nothing(bus: Bus) -> None:
+async def test_free_better_lane_is_used_and_the_pulling_lane_gets_nothing(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, BUSY)
     hook = open_hook(bus, "nova")
@@ -123,7 +123,7 @@ async def test_a_free_better_lane_is_chosen_and_the_one_that_asks_gets_nothing(b
     assert await native.next_texts() == ["one"]
 
 
-async def test_the_state_is_what_the_lane_says(bus: Bus) -> None:
+async def test_status_given_by_the_pulling_lane_counts(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, SetStatus(state="blocked"))
     lane = open_hook(bus, "nova")
@@ -139,7 +139,7 @@ async def test_the_state_is_what_the_lane_says(bus: Bus) -> None:
     assert [texts_of(offer.events) for offer in (first, second)] == [["now"], ["when you rest"]]
 
 
-async def test_only_so_much_text_goes_at_once_but_one_message_in_any_case(bus: Bus) -> None:
+async def test_offer_is_limited_in_text_size_but_has_at_least_one_message(bus: Bus) -> None:
     luna, _ = await pair(bus)
     lane = open_hook(bus, "nova")
     for text in ("a" * 30, "b" * 30, "c" * 30):
@@ -155,7 +155,7 @@ async def test_only_so_much_text_goes_at_once_but_one_message_in_any_case(bus: B
     assert sizes == [2, 1]
 
 
-async def test_more_follows_an_offer_that_has_arrived_and_each_is_seen_in_its_time(bus: Bus) -> None:
+async def test_next_offer_follows_an_arrived_one_and_each_is_seen_separately(bus: Bus) -> None:
     luna, _ = await pair(bus)
     native = bus.open_lane("nova", LaneKind.NATIVE)
     one = await bus.send(luna, "one", "@nova")
@@ -173,7 +173,7 @@ async def test_more_follows_an_offer_that_has_arrived_and_each_is_seen_in_its_ti
     assert native.lane.arrived == set()
 
 
-async def test_a_lane_says_how_many_go_at_once(bus: Bus) -> None:
+async def test_lane_sets_its_number_of_messages_per_offer(bus: Bus) -> None:
     luna, _ = await pair(bus)
     for text in ("one", "two", "three"):
         await bus.send(luna, text, "@nova")
@@ -186,7 +186,7 @@ async def test_a_lane_says_how_many_go_at_once(bus: Bus) -> None:
     assert (carried or [texts_of(offer.events) if offer else []])[0] == ["one", "two"]
 
 
-async def test_a_lane_that_closes_while_it_asks_leaves_the_mail_in_line(bus: Bus) -> None:
+async def test_lane_that_closes_while_it_pulls_leaves_the_mail_queued(bus: Bus) -> None:
     luna, _ = await pair(bus)
     lane = open_hook(bus, "nova")
     message = await bus.send(luna, "look", "@nova")
@@ -196,7 +196,7 @@ async def test_a_lane_that_closes_while_it_asks_leaves_the_mail_in_line(bus: Bus
     assert bus.state(message, "nova") == "queued"
 
 
-async def test_while_an_agent_makes_its_context_shorter_only_an_interrupt_goes_in_between(bus: Bus) -> None:
+async def test_compacting_agent_gets_only_interrupts(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, SetStatus(state="active", detail="compacting"))
     native = bus.open_lane("nova")
@@ -211,7 +211,7 @@ async def test_while_an_agent_makes_its_context_shorter_only_an_interrupt_goes_i
     assert await native.next_texts() == ["later"]
 
 
-async def test_a_moment_of_its_own_counts_more_than_what_was_said_before(bus: Bus) -> None:
+async def test_pull_of_a_hook_overrides_an_earlier_compacting_status(bus: Bus) -> None:
     luna, nova = await pair(bus)
     await bus.submit(nova, SetStatus(state="active", detail="compacting"))
     lane = open_hook(bus, "nova")
@@ -222,7 +222,7 @@ async def test_a_moment_of_its_own_counts_more_than_what_was_said_before(bus: Bu
     assert offer is not None
 
 
-async def test_what_is_taken_does_not_overtake_what_is_on_its_way_to_wake_the_agent(bus: Bus) -> None:
+async def test_pull_does_not_overtake_an_offer_that_wakes_the_agent(bus: Bus) -> None:
     luna, nova = await pair(bus)
     wake, hook = bus.open_lane("nova", reaches_busy=False), open_hook(bus, "nova")
     await bus.send(luna, "first", "@nova")
@@ -238,7 +238,7 @@ async def test_what_is_taken_does_not_overtake_what_is_on_its_way_to_wake_the_ag
     assert texts_of(offer.events) == ["second"]
 
 
-async def test_what_a_lane_has_carried_that_is_spent_holds_nothing_up(bus: Bus) -> None:
+async def test_open_offer_of_a_spent_lane_blocks_nothing(bus: Bus) -> None:
     luna, nova = await pair(bus)
     wake, hook = bus.open_lane("nova", reaches_busy=False), open_hook(bus, "nova")
     await bus.send(luna, "first", "@nova")

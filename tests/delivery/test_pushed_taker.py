@@ -1,4 +1,4 @@
-"""Takers that are pushed mail: what the agent's state lets pass goes, the rest waits and is not lost."""
+"""Pushed readers: mail that the agent's status lets pass is sent, the rest waits and is not lost."""
 
 import asyncio
 import tempfile
@@ -23,7 +23,7 @@ async def send_all(bus: Bus) -> None:
         await bus.send(HUMAN, word, "@nova", priority=word)
 
 
-async def test_one_that_is_paused_is_pushed_interrupts_only(bus: Bus) -> None:
+async def test_paused_agent_is_pushed_only_interrupts(bus: Bus) -> None:
     await bus.join("nova")
     await bus.submit(HUMAN, Pause(name="nova"))
     taker = bus.delivery.take("nova", is_pushed=True)
@@ -38,7 +38,7 @@ async def test_one_that_is_paused_is_pushed_interrupts_only(bus: Bus) -> None:
     ("state", "pushed"),
     [("blocked", ["interrupt"]), ("active", ["interrupt", "normal"]), ("starting", ["interrupt", "normal"])],
 )
-async def test_a_state_that_was_reported_keeps_back_what_it_does_not_let_pass(
+async def test_reported_status_holds_back_the_priorities_it_does_not_let_pass(
     bus: Bus, state: str, pushed: list[str]
 ) -> None:
     nova = await bus.join("nova")
@@ -50,7 +50,7 @@ async def test_a_state_that_was_reported_keeps_back_what_it_does_not_let_pass(
     assert texts_of(taker.poll(9)) == pushed
 
 
-async def test_one_that_never_reported_a_state_is_pushed_everything(bus: Bus) -> None:
+async def test_agent_without_a_reported_status_is_pushed_everything(bus: Bus) -> None:
     await bus.join("nova")
     taker = bus.delivery.take("nova", is_pushed=True)
 
@@ -59,7 +59,7 @@ async def test_one_that_never_reported_a_state_is_pushed_everything(bus: Bus) ->
     assert texts_of(taker.poll(9)) == list(PRIORITY_WORDS)
 
 
-async def test_a_person_is_pushed_everything(bus: Bus) -> None:
+async def test_person_is_pushed_everything(bus: Bus) -> None:
     nova = await bus.join("nova")
     taker = bus.delivery.take("human", is_pushed=True)
 
@@ -68,7 +68,7 @@ async def test_a_person_is_pushed_everything(bus: Bus) -> None:
     assert texts_of(taker.poll(9)) == ["hello"]
 
 
-async def test_whoever_fetches_gets_what_is_kept_back_from_whoever_is_pushed(bus: Bus) -> None:
+async def test_fetching_reader_gets_mail_that_is_held_back_from_a_pushed_one(bus: Bus) -> None:
     await bus.join("nova")
     await bus.submit(HUMAN, Pause(name="nova"))
     pushed = bus.delivery.take("nova", is_pushed=True)
@@ -79,7 +79,7 @@ async def test_whoever_fetches_gets_what_is_kept_back_from_whoever_is_pushed(bus
     assert bus.texts("nova") == ["normal", "idle-first", "idle"]
 
 
-async def test_the_end_of_a_pause_is_looked_at_at_once(bus: Bus) -> None:
+async def test_end_of_a_pause_takes_effect_at_once(bus: Bus) -> None:
     await bus.join("nova")
     await bus.submit(HUMAN, Pause(name="nova"))
     taker = bus.delivery.take("nova", is_pushed=True)
@@ -96,7 +96,7 @@ async def test_the_end_of_a_pause_is_looked_at_at_once(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("state", ["idle", "exited"])
-async def test_a_change_of_state_is_looked_at_at_once(bus: Bus, state: str) -> None:
+async def test_status_change_takes_effect_at_once(bus: Bus, state: str) -> None:
     nova = await bus.join("nova")
     await bus.submit(nova, SetStatus(state="active"))
     taker = bus.delivery.take("nova", is_pushed=True)
@@ -112,7 +112,7 @@ async def test_a_change_of_state_is_looked_at_at_once(bus: Bus, state: str) -> N
     assert was_waiting
 
 
-async def test_a_change_of_state_costs_no_second_look_at_the_backlog(bus: Bus) -> None:
+async def test_status_change_does_not_read_the_backlog_again(bus: Bus) -> None:
     nova = await bus.join("nova")
     looked_at: list[int] = []
 
@@ -140,7 +140,7 @@ steps = st.one_of(
 
 @pytest.mark.parametrize("engine", [open_memory, open_sqlite])
 @given(sequence=st.lists(steps, max_size=25))
-def test_whatever_happens_only_what_may_pass_is_pushed_and_in_the_end_all_of_it(
+def test_only_allowed_mail_is_pushed_and_finally_all_of_it(
     engine: OpenLog, sequence: list[tuple[str, object]]
 ) -> None:
     async def play() -> None:

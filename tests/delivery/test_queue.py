@@ -1,4 +1,4 @@
-"""The four priorities: fixed cases, and random ones against a naive queue."""
+"""The four priorities: fixed cases, and random ones compared with a naive queue."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ CASES = json.loads((Path(__file__).parents[1] / "vectors" / "priority_queue.json
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_the_queue_gives_what_the_case_says(case: dict[str, list[list[object]]]) -> None:
+def test_queue_returns_what_the_case_says(case: dict[str, list[list[object]]]) -> None:
     queue, places, names = Queue(), iter(range(1, 1000)), {}
 
     for op, *given_ in case["ops"]:
@@ -32,7 +32,7 @@ def test_the_queue_gives_what_the_case_says(case: dict[str, list[list[object]]])
 
 
 class NaiveQueue:
-    """The same queue, written so that nobody can doubt it: every line is searched for every message."""
+    """The same queue in an obviously correct form: every line is searched for every message."""
 
     def __init__(self) -> None:
         self.lines: dict[Priority, list[int]] = {priority: [] for priority in Priority}
@@ -53,7 +53,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=60))
-def test_any_sequence_gives_what_a_naive_queue_gives(sequence: list[object]) -> None:
+def test_any_sequence_returns_the_same_as_a_naive_queue(sequence: list[object]) -> None:
     queue, naive, seq = Queue(), NaiveQueue(), 0
 
     for step in sequence:
@@ -71,7 +71,7 @@ def test_any_sequence_gives_what_a_naive_queue_gives(sequence: list[object]) -> 
     assert len(queue) == sum(map(len, naive.lines.values()))
 
 
-def test_taking_stops_at_the_limit_and_at_what_may_not_pass() -> None:
+def test_take_stops_at_the_limit_and_at_blocked_priorities() -> None:
     queue = Queue()
     for seq in range(1, 5):
         queue.add(seq, Priority.NORMAL)
@@ -83,7 +83,7 @@ def test_taking_stops_at_the_limit_and_at_what_may_not_pass() -> None:
 
 
 @given(st.sampled_from(Priority), st.booleans(), st.booleans(), st.booleans())
-def test_an_interrupt_always_passes_and_nothing_else_passes_a_pause(
+def test_interrupts_always_pass_and_only_interrupts_pass_a_pause(
     priority: Priority, idle: bool, blocked: bool, paused: bool
 ) -> None:
     passes = can_pass(priority, idle=idle, blocked=blocked, paused=paused)

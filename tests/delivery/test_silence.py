@@ -1,4 +1,4 @@
-"""The bounded wait for a lane that says nothing: then the next lane or a notice, and nothing twice."""
+"""The bounded wait for a silent lane: then the next lane or a notice, and nothing twice."""
 
 import asyncio
 
@@ -39,16 +39,16 @@ def is_unconfirmed(bus: Bus, event: Event) -> bool:
 
 
 def dropping(bus: Bus) -> FakeLane:
-    """Open a lane whose holder is certain that the model was not shown what an idle agent says nothing of."""
+    """Open a lane whose holder is certain that the model did not see a message if an idle agent is silent."""
     lane = bus.open_lane("nova")
     lane.lane.silence = lambda offer: Answer.REFUSED
     return lane
 
 
-# Offers of which a lane says nothing
+# Offers without an outcome
 
 
-async def test_an_idle_agent_that_shows_nothing_leaves_a_message_in_doubt_and_its_sender_is_told(
+async def test_silent_idle_agent_leaves_a_message_unconfirmed_and_reported(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = bus.open_lane("nova")
@@ -68,7 +68,7 @@ async def test_an_idle_agent_that_shows_nothing_leaves_a_message_in_doubt_and_it
     assert len(await notices(bus, "luna")) == 1
 
 
-async def test_while_an_agent_works_the_wait_does_not_run(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_wait_does_not_run_while_the_agent_is_active(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = bus.open_lane("nova")
     await bus.submit(nova, SetStatus(state="active"))
     event = await bus.send(luna, "hello", "@nova")
@@ -87,7 +87,7 @@ async def test_while_an_agent_works_the_wait_does_not_run(bus: Bus, luna: Caller
     assert is_unconfirmed(bus, event)
 
 
-async def test_a_lane_that_is_certain_gives_the_message_to_the_next_lane(
+async def test_certain_lane_passes_the_message_on_to_the_next_lane(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     native, terminal = dropping(bus), bus.open_lane("nova", LaneKind.TERMINAL)
@@ -104,7 +104,7 @@ async def test_a_lane_that_is_certain_gives_the_message_to_the_next_lane(
     assert await notices(bus, "luna") == []
 
 
-async def test_with_no_other_way_to_wake_the_agent_it_goes_once_more_by_the_same_lane(
+async def test_message_is_sent_again_on_the_only_lane_that_can_wake_the_agent(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     native = dropping(bus)
@@ -117,7 +117,7 @@ async def test_with_no_other_way_to_wake_the_agent_it_goes_once_more_by_the_same
     assert await native.next_texts() == ["hello"]
 
 
-async def test_a_hook_may_take_what_was_withdrawn(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_hook_may_take_a_withdrawn_message(bus: Bus, luna: Caller, nova: Caller) -> None:
     native, _ = dropping(bus), bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
     hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
     event = await bus.send(luna, "hello", "@nova")
@@ -131,7 +131,7 @@ async def test_a_hook_may_take_what_was_withdrawn(bus: Bus, luna: Caller, nova: 
     assert texts_of(offer.events) == ["hello"]
 
 
-async def test_what_was_answered_in_time_is_left_alone(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_message_confirmed_in_time_is_left_alone(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "hello", "@nova")
     offer = await lane.next()
@@ -145,7 +145,7 @@ async def test_what_was_answered_in_time_is_left_alone(bus: Bus, luna: Caller, n
     assert bus.state(event, "nova") == "seen"
 
 
-async def test_what_could_not_be_written_down_is_tried_again(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_failed_record_of_a_silent_offer_is_retried(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "hello", "@nova")
     await lane.next()
@@ -159,10 +159,10 @@ async def test_what_could_not_be_written_down_is_tried_again(bus: Bus, luna: Cal
     assert is_unconfirmed(bus, event)
 
 
-# A late word
+# Late outcomes
 
 
-async def test_what_is_seen_after_all_is_seen(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_message_that_is_seen_late_is_seen(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "hello", "@nova")
     offer = await lane.next()
@@ -176,7 +176,7 @@ async def test_what_is_seen_after_all_is_seen(bus: Bus, luna: Caller, nova: Call
     assert (entry.state, entry.grade) == ("seen", "context")
 
 
-async def test_a_late_word_that_could_not_be_written_down_can_be_given_again(
+async def test_late_outcome_that_could_not_be_recorded_can_be_repeated(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = bus.open_lane("nova")
@@ -195,7 +195,7 @@ async def test_a_late_word_that_could_not_be_written_down_can_be_given_again(
 
 
 @pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.DEFERRED])
-async def test_what_did_not_arrive_after_all_is_queued_in_its_old_place(
+async def test_message_that_did_not_arrive_is_queued_at_its_old_position(
     bus: Bus, luna: Caller, nova: Caller, answer: Answer
 ) -> None:
     lane = bus.open_lane("nova")
@@ -209,7 +209,7 @@ async def test_what_did_not_arrive_after_all_is_queued_in_its_old_place(
     assert (await lane.next()).seqs == (event.seq,)
 
 
-async def test_a_late_doubt_is_no_news(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_late_unconfirmed_outcome_changes_nothing(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "hello", "@nova")
     offer = await lane.next()
@@ -234,7 +234,7 @@ async def test_keys_are_never_pressed_later(bus: Bus, nova: Caller) -> None:
     assert is_unconfirmed(bus, event)
 
 
-async def test_of_very_many_the_oldest_is_forgotten(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_oldest_of_very_many_late_offers_is_dropped(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = bus.open_lane("nova")
     first: Offer | None = None
     for number in range(101):
@@ -251,7 +251,9 @@ async def test_of_very_many_the_oldest_is_forgotten(bus: Bus, luna: Caller, nova
 # Messages that no lane has in hand
 
 
-async def test_what_no_lane_claims_in_time_is_in_doubt(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_message_that_no_lane_claims_in_time_is_unconfirmed(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
     lane = bus.open_lane("nova", remembers=True)
     event = await bus.send(luna, "hello", "@nova")
     await lane.next()
@@ -265,9 +267,7 @@ async def test_what_no_lane_claims_in_time_is_in_doubt(bus: Bus, luna: Caller, n
     assert len(await notices(bus, "luna")) == 1
 
 
-async def test_a_doubt_that_could_not_be_written_down_is_tried_again(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_failed_unconfirmed_report_is_retried(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = bus.open_lane("nova", remembers=True)
     event = await bus.send(luna, "hello", "@nova")
     await lane.next()
@@ -282,7 +282,7 @@ async def test_a_doubt_that_could_not_be_written_down_is_tried_again(
     assert is_unconfirmed(bus, event)
 
 
-async def test_a_holder_that_comes_back_late_presses_no_keys_and_keeps_the_place_of_messages(
+async def test_late_holder_presses_no_keys_and_keeps_the_order_of_messages(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = bus.open_lane("nova", LaneKind.TERMINAL, remembers=True)
@@ -306,7 +306,7 @@ async def test_a_holder_that_comes_back_late_presses_no_keys_and_keeps_the_place
     assert is_unconfirmed(bus, keys)
 
 
-async def test_the_next_daemon_waits_for_a_lane_that_comes_back_and_no_longer(
+async def test_next_daemon_waits_a_limited_time_for_a_returning_lane(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = bus.open_lane("nova", remembers=True)
@@ -322,7 +322,7 @@ async def test_the_next_daemon_waits_for_a_lane_that_comes_back_and_no_longer(
     assert is_unconfirmed(bus, event)
 
 
-async def test_an_old_connection_that_ends_late_had_what_its_holder_never_got(
+async def test_late_end_of_an_old_connection_queues_what_its_holder_never_got(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     old = bus.open_lane("nova", remembers=True)
@@ -336,7 +336,7 @@ async def test_an_old_connection_that_ends_late_had_what_its_holder_never_got(
     assert (await new.next()).seqs == (event.seq,)
 
 
-async def test_an_old_connection_that_ends_before_its_holder_has_said_all_brings_nothing_twice(
+async def test_early_end_of_an_old_connection_delivers_nothing_twice(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     old = bus.open_lane("nova", remembers=True)
@@ -353,7 +353,7 @@ async def test_an_old_connection_that_ends_before_its_holder_has_said_all_brings
     assert new.is_empty
 
 
-async def test_a_holder_that_has_just_started_says_nothing_of_another_ones_offers(
+async def test_new_holder_reports_nothing_about_offers_of_another_one(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     old = bus.open_lane("nova", remembers=True)
@@ -368,7 +368,7 @@ async def test_a_holder_that_has_just_started_says_nothing_of_another_ones_offer
     assert new.is_empty
 
 
-async def test_with_the_agent_gone_a_lane_that_ends_leaves_doubt_at_once(
+async def test_lane_of_an_ended_agent_leaves_its_mail_unconfirmed_at_once(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = bus.open_lane("nova", remembers=True)
@@ -381,10 +381,10 @@ async def test_with_the_agent_gone_a_lane_that_ends_leaves_doubt_at_once(
     assert is_unconfirmed(bus, event)
 
 
-# Withdrawn messages that show up
+# Withdrawn messages that appear later
 
 
-async def test_what_shows_up_after_all_is_brought_by_no_other_lane(
+async def test_withdrawn_message_that_appears_is_not_sent_on_another_lane(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     native = dropping(bus)
@@ -408,7 +408,7 @@ async def test_what_shows_up_after_all_is_brought_by_no_other_lane(
     assert bus.state(event, "nova") == "seen"
 
 
-async def test_what_another_lane_has_in_hand_by_then_stays_there(
+async def test_withdrawn_message_in_the_hand_of_another_lane_stays_there(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     native, terminal = dropping(bus), bus.open_lane("nova", LaneKind.TERMINAL)
@@ -427,9 +427,7 @@ async def test_what_another_lane_has_in_hand_by_then_stays_there(
 # A lane that keeps a limit of its harness
 
 
-async def test_a_lane_that_is_paced_lets_a_hook_go_first_and_no_terminal(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_paced_lane_lets_a_hook_go_first_but_no_terminal(bus: Bus, luna: Caller, nova: Caller) -> None:
     native = bus.open_lane("nova", LaneKind.NATIVE, Level(is_open=False, reason=PACED))
     terminal = bus.open_lane("nova", LaneKind.TERMINAL)
     hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
@@ -445,7 +443,7 @@ async def test_a_lane_that_is_paced_lets_a_hook_go_first_and_no_terminal(
     assert terminal.is_empty
 
 
-async def test_nothing_overtakes_what_is_on_its_way_on_a_lane_that_is_paced(
+async def test_pull_does_not_overtake_an_open_offer_of_a_paced_lane(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     native = bus.open_lane("nova")
@@ -459,7 +457,7 @@ async def test_nothing_overtakes_what_is_on_its_way_on_a_lane_that_is_paced(
         assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
 
 
-async def test_a_holder_knows_only_of_what_was_submitted_since_it_came(
+async def test_holder_knows_only_messages_submitted_since_it_started(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     old = bus.open_lane("nova")

@@ -1,4 +1,4 @@
-"""Takers of one agent's mail, on both engines."""
+"""Readers of one agent's mail, on both engines."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.limits import LIMIT_S
 from palaver.model.envelope import Event
 
 
-async def test_mail_comes_in_the_order_of_priority_and_place(bus: Bus) -> None:
+async def test_mail_comes_in_the_order_of_priority_and_seq(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     for word in ("idle", "idle-first", "normal", "interrupt"):
         for number in (1, 2):
@@ -26,7 +26,7 @@ async def test_mail_comes_in_the_order_of_priority_and_place(bus: Bus) -> None:
     ]
 
 
-async def test_what_one_taker_has_in_hand_no_other_gets(bus: Bus) -> None:
+async def test_message_in_the_hand_of_one_reader_is_not_given_to_another(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     for text in "abc":
         await bus.send(luna, text, "@nova")
@@ -37,7 +37,7 @@ async def test_what_one_taker_has_in_hand_no_other_gets(bus: Bus) -> None:
     assert taken == (["a", "b"], ["c"], [])
 
 
-async def test_what_was_not_acknowledged_is_open_again_when_its_taker_ends(bus: Bus) -> None:
+async def test_unacknowledged_mail_is_open_again_when_its_reader_ends(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first = await bus.send(luna, "a", "@nova")
     await bus.send(luna, "b", "@nova")
@@ -57,7 +57,7 @@ async def test_what_was_not_acknowledged_is_open_again_when_its_taker_ends(bus: 
     assert await old.wait(9) == []
 
 
-async def test_what_was_settled_but_not_written_down_is_open_again(bus: Bus) -> None:
+async def test_settled_mail_without_a_record_is_open_again(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     taker = bus.delivery.take("nova")
@@ -68,7 +68,7 @@ async def test_what_was_settled_but_not_written_down_is_open_again(bus: Bus) -> 
     assert texts_of(taker.poll(9)) == ["a"]
 
 
-async def test_a_taker_that_waits_is_woken_by_new_mail_and_by_its_end(bus: Bus) -> None:
+async def test_waiting_reader_is_woken_by_new_mail_and_by_its_end(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     taker = bus.delivery.take("nova")
 
@@ -86,7 +86,7 @@ async def test_a_taker_that_waits_is_woken_by_new_mail_and_by_its_end(bus: Bus) 
     assert (texts_of(first), last) == (["a"], [])
 
 
-async def test_a_filter_leaves_the_rest_for_others(bus: Bus) -> None:
+async def test_filter_leaves_other_mail_to_other_readers(bus: Bus) -> None:
     luna, kira, _ = await bus.join("luna"), await bus.join("kira"), await bus.join("nova")
     await bus.send(luna, "from luna", "@nova")
     await bus.send(kira, "from kira", "@nova")
@@ -96,7 +96,7 @@ async def test_a_filter_leaves_the_rest_for_others(bus: Bus) -> None:
     assert bus.texts("nova") == ["from luna"]
 
 
-async def test_a_filter_looks_at_each_message_once_however_often_something_comes(bus: Bus) -> None:
+async def test_filter_checks_each_message_once(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     looked_at: list[int] = []
 
@@ -112,7 +112,7 @@ async def test_a_filter_looks_at_each_message_once_however_often_something_comes
     assert len(looked_at) == len(set(looked_at)) == 20
 
 
-async def test_a_long_backlog_is_handed_out_page_by_page_each_message_once(bus: Bus) -> None:
+async def test_long_backlog_is_read_page_by_page_and_each_message_once(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await asyncio.gather(*(bus.send(luna, str(number), "@nova") for number in range(450)))
     taker = bus.delivery.take("nova")
@@ -124,7 +124,7 @@ async def test_a_long_backlog_is_handed_out_page_by_page_each_message_once(bus: 
     assert sorted(map(int, taken)) == list(range(450))
 
 
-async def test_a_filter_finds_its_one_message_behind_a_long_backlog(bus: Bus) -> None:
+async def test_filter_finds_its_message_after_a_long_backlog(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await asyncio.gather(*(bus.send(luna, str(number), "@nova") for number in range(250)))
     await bus.send(luna, "the last", "@nova")
@@ -134,7 +134,7 @@ async def test_a_filter_finds_its_one_message_behind_a_long_backlog(bus: Bus) ->
     assert texts_of(taker.poll(9)) == ["the last"]
 
 
-async def test_mail_that_goes_back_into_line_is_seen_by_a_taker_that_had_passed_it(bus: Bus) -> None:
+async def test_mail_queued_again_is_seen_by_a_reader_that_had_passed_it(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     await bus.report("nova", "submitted", event.seq)
@@ -148,7 +148,7 @@ async def test_mail_that_goes_back_into_line_is_seen_by_a_taker_that_had_passed_
 
 
 @pytest.mark.parametrize("state", ["held", "submitted"])
-async def test_mail_that_is_held_or_on_its_way_is_not_taken(bus: Bus, state: str) -> None:
+async def test_held_or_submitted_mail_is_not_taken(bus: Bus, state: str) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
 
@@ -157,7 +157,7 @@ async def test_mail_that_is_held_or_on_its_way_is_not_taken(bus: Bus, state: str
     assert bus.texts("nova") == []
 
 
-async def test_mail_past_its_time_is_not_taken(bus: Bus) -> None:
+async def test_expired_mail_is_not_taken(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await bus.send(luna, "a", "@nova", expires_in_ms=1000)
     bus.clock.advance(1)
@@ -165,7 +165,7 @@ async def test_mail_past_its_time_is_not_taken(bus: Bus) -> None:
     assert bus.texts("nova") == []
 
 
-async def test_what_is_acknowledged_elsewhere_leaves_every_hand(bus: Bus) -> None:
+async def test_mail_acknowledged_elsewhere_leaves_every_hand(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first, second = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
     taker = bus.delivery.take("nova")
@@ -181,7 +181,7 @@ async def test_what_is_acknowledged_elsewhere_leaves_every_hand(bus: Bus) -> Non
     assert bus.texts("nova") == []
 
 
-async def test_what_is_answered_and_not_acknowledged_is_open_again(bus: Bus) -> None:
+async def test_answered_mail_without_an_acknowledgement_is_open_again(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     asked = await bus.send(luna, "a", "@nova")
     taker = bus.delivery.take("nova")
@@ -194,7 +194,7 @@ async def test_what_is_answered_and_not_acknowledged_is_open_again(bus: Bus) -> 
     assert bus.state(asked, "nova") == "answered"
 
 
-async def test_no_lane_carries_what_was_answered_already(bus: Bus) -> None:
+async def test_lane_does_not_carry_mail_that_was_already_answered(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     asked = await bus.send(luna, "a", "@nova")
     await bus.send(nova, "yes", reply_to=str(asked.seq))
@@ -205,7 +205,7 @@ async def test_no_lane_carries_what_was_answered_already(bus: Bus) -> None:
     assert await lane.next_texts() == ["b"]
 
 
-async def test_a_taker_with_a_window_gets_more_only_as_it_settles(bus: Bus) -> None:
+async def test_reader_with_a_window_gets_more_only_as_it_settles(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     sent = [await bus.send(luna, text, "@nova") for text in "abcde"]
     taker = bus.delivery.take("nova", window=2)

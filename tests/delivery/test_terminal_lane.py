@@ -1,4 +1,4 @@
-"""Lanes of terminals: one message at a time, a gate with a level, and what waits behind a dialog."""
+"""Lanes of terminals: one message at a time, a gate with a level, and mail that waits for a dialog."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def nova(bus: Bus) -> Caller:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-async def test_a_terminal_gets_what_the_case_says(
+async def test_terminal_gets_what_the_case_says(
     bus: Bus, luna: Caller, nova: Caller, case: dict[str, list[list[object]]]
 ) -> None:
     lane = lane_of(bus)
@@ -45,7 +45,7 @@ async def test_a_terminal_gets_what_the_case_says(
             state = "blocked" if blocked else "idle" if idle else "active"
             await bus.submit(nova, SetStatus(state=state))
             if expected is None:
-                # Nothing of what waits may pass: what comes now passes first.
+                # No waiting mail may pass: the marker passes first.
                 expected = "marker"
                 await bus.send(luna, "marker", "@nova", priority="interrupt")
             bus.delivery.set_level(lane.lane, OPEN)
@@ -58,7 +58,9 @@ async def test_a_terminal_gets_what_the_case_says(
             await bus.submit(HUMAN, request)
 
 
-async def test_a_terminal_begins_closed_and_other_lanes_open(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_terminal_lane_starts_closed_and_other_lanes_start_open(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
     await bus.send(luna, "hello", "@nova")
 
     lane = lane_of(bus, None)
@@ -79,9 +81,7 @@ async def test_submitted_is_written_before_anything_is_typed(bus: Bus, luna: Cal
     assert lane.states == [["submitted"]]
 
 
-async def test_a_busy_terminal_is_not_passed_over_for_a_closed_one(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_busy_terminal_is_not_skipped_for_a_closed_one(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane, other = lane_of(bus), lane_of(bus, CLOSED)
     await bus.send(luna, "one", "@nova")
     offer = await lane.next()
@@ -93,7 +93,7 @@ async def test_a_busy_terminal_is_not_passed_over_for_a_closed_one(
     assert other.is_empty
 
 
-async def test_evidence_is_kept_with_the_step(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_evidence_is_stored_with_the_outcome(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
 
@@ -103,10 +103,10 @@ async def test_evidence_is_kept_with_the_step(bus: Bus, luna: Caller, nova: Call
     assert [step.payload.get("evidence") for step in steps] == [None, "the screen"]
 
 
-# Behind a dialog
+# During a dialog
 
 
-async def test_an_interrupt_is_held_and_comes_first_when_the_dialog_is_over(
+async def test_interrupt_is_held_and_comes_first_after_the_dialog(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus, BEHIND_DIALOG)
@@ -124,7 +124,7 @@ async def test_an_interrupt_is_held_and_comes_first_when_the_dialog_is_over(
     assert told.startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
 
 
-async def test_nobody_is_told_twice_and_a_release_changes_nothing(
+async def test_sender_is_notified_once_and_a_release_does_not_change_the_hold(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = lane_of(bus, BEHIND_DIALOG)
@@ -143,7 +143,9 @@ async def test_nobody_is_told_twice_and_a_release_changes_nothing(
     assert len(await notices(bus, "luna")) == 1
 
 
-async def test_what_a_brake_holds_is_not_let_go_with_a_dialog(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_message_held_by_a_brake_is_not_released_with_a_dialog(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
     braked = await bus.send(luna, "braked", "@nova", priority="interrupt")
     await bus.report("nova", "held", braked.seq, reason="too fast")
     lane = lane_of(bus, BEHIND_DIALOG)
@@ -156,7 +158,7 @@ async def test_what_a_brake_holds_is_not_let_go_with_a_dialog(bus: Bus, luna: Ca
     assert bus.state(braked, "nova") == "held"
 
 
-async def test_another_lane_that_reaches_it_takes_an_interrupt_first(
+async def test_interrupt_uses_another_lane_that_reaches_the_agent(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane_of(bus, BEHIND_DIALOG)
@@ -167,20 +169,18 @@ async def test_another_lane_that_reaches_it_takes_an_interrupt_first(
     assert await native.next_texts() == ["stop!"]
 
 
-async def test_with_the_terminal_the_dialog_is_gone(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_closed_terminal_ends_the_hold_of_its_dialog(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, BEHIND_DIALOG)
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     await becomes(bus, interrupt, "held")
 
     await bus.delivery.close_lane(lane.lane)
 
-    await becomes(bus, interrupt, "queued")  # at once, or when the hold that was under way is written
+    await becomes(bus, interrupt, "queued")  # at once, or when the hold in progress is written
     assert bus.texts("nova") == ["stop!"]
 
 
-async def test_what_was_held_when_another_daemon_starts_is_let_go(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_hold_of_an_earlier_daemon_is_released(bus: Bus, luna: Caller, nova: Caller) -> None:
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     await bus.report("nova", "held", interrupt.seq, lane="terminal", reason=DIALOG)
 
@@ -189,7 +189,7 @@ async def test_what_was_held_when_another_daemon_starts_is_let_go(
     assert await take(bus, lane) == "stop!"
 
 
-async def test_what_is_held_for_one_who_has_gone_is_let_go(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_mail_held_for_an_ended_agent_is_released(bus: Bus, luna: Caller, nova: Caller) -> None:
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     await bus.report("nova", "held", interrupt.seq, lane="terminal", reason=DIALOG)
 
@@ -198,7 +198,7 @@ async def test_what_is_held_for_one_who_has_gone_is_let_go(bus: Bus, luna: Calle
     await becomes(bus, interrupt, "queued")
 
 
-async def test_what_goes_along_quietly_is_let_go_too(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_held_quiet_mail_is_released_too(bus: Bus, luna: Caller, nova: Caller) -> None:
     await bus.submit(nova, SetStatus(state="active"))
     payload: dict[str, object] = {
         "text": "quiet",
@@ -220,7 +220,7 @@ async def test_what_goes_along_quietly_is_let_go_too(bus: Bus, luna: Caller, nov
     assert await take(bus, lane) == "quiet"
 
 
-async def test_an_interrupt_on_its_way_is_not_held(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_submitted_interrupt_is_not_held(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     offer = await lane.next()
@@ -233,7 +233,7 @@ async def test_an_interrupt_on_its_way_is_not_held(bus: Bus, luna: Caller, nova:
     await becomes(bus, interrupt, "held")
 
 
-async def test_what_cannot_be_written_is_held_later(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_failed_hold_is_repeated(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, BEHIND_DIALOG)
     bus.failure = DiskFull("no room")
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
@@ -256,9 +256,7 @@ async def keys(bus: Bus, data: bytes = b"y") -> Event:
 
 
 @pytest.mark.parametrize("level", [CLOSED, BEHIND_DIALOG, Level(is_paused=True)])
-async def test_keys_go_past_every_gate_and_a_pause(
-    bus: Bus, luna: Caller, nova: Caller, level: Level
-) -> None:
+async def test_keys_pass_every_gate_and_a_pause(bus: Bus, luna: Caller, nova: Caller, level: Level) -> None:
     await bus.submit(HUMAN, Pause(name="nova"))
     lane = lane_of(bus, level)
     native = bus.open_lane("nova")
@@ -269,9 +267,7 @@ async def test_keys_go_past_every_gate_and_a_pause(
     assert native.is_empty
 
 
-async def test_keys_are_offered_beside_what_is_being_typed_one_after_the_other(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_keys_are_offered_one_by_one_during_an_open_offer(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
     await lane.next()
@@ -286,9 +282,7 @@ async def test_keys_are_offered_beside_what_is_being_typed_one_after_the_other(
     assert await take(bus, lane) == "n"
 
 
-async def test_keys_that_are_deferred_wait_for_the_end_of_what_is_being_typed(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_deferred_keys_wait_for_the_end_of_the_open_offer(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
     typing = await lane.next()
@@ -302,7 +296,7 @@ async def test_keys_that_are_deferred_wait_for_the_end_of_what_is_being_typed(
     assert await take(bus, lane) == "more"
 
 
-async def test_keys_that_are_refused_are_refused_for_good(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_refused_keys_are_not_retried(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     event = await keys(bus)
 
@@ -316,14 +310,14 @@ async def test_keys_that_are_refused_are_refused_for_good(bus: Bus, luna: Caller
     assert await take(bus, lane) == "hello"
 
 
-async def test_nobody_takes_keys_as_mail(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_keys_are_not_taken_as_mail(bus: Bus, luna: Caller, nova: Caller) -> None:
     await keys(bus)
     await bus.send(luna, "hello", "@nova")
 
     assert bus.texts("nova") == ["hello"]
 
 
-async def test_keys_expire_when_no_terminal_takes_them(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_keys_expire_if_no_terminal_takes_them(bus: Bus, luna: Caller, nova: Caller) -> None:
     event = await keys(bus)
 
     bus.clock.advance(10)
@@ -333,14 +327,14 @@ async def test_keys_expire_when_no_terminal_takes_them(bus: Bus, luna: Caller, n
     assert bus.state(event, "nova") == "expired"
 
 
-# Before a native lane is back
+# Before a native lane reconnects
 
 
 def expecting(bus: Bus) -> FakeLane:
     return bus.open_lane("nova", LaneKind.TERMINAL, OPEN, awaits_native=True)
 
 
-async def test_a_native_lane_that_comes_back_in_time_gets_the_message_first(
+async def test_native_lane_that_reconnects_in_time_gets_the_message_first(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     terminal = expecting(bus)
@@ -355,7 +349,7 @@ async def test_a_native_lane_that_comes_back_in_time_gets_the_message_first(
     assert bus.delivery.levels("nova") == [("terminal", OPEN), ("native", OPEN)]
 
 
-async def test_without_a_native_lane_in_time_the_message_is_typed(
+async def test_message_is_typed_if_no_native_lane_reconnects_in_time(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     terminal = expecting(bus)
@@ -371,9 +365,7 @@ async def test_without_a_native_lane_in_time_the_message_is_typed(
     assert bus.delivery.levels("nova") == [("terminal", OPEN)]
 
 
-async def test_a_terminal_next_to_a_native_lane_waits_for_nothing(
-    bus: Bus, luna: Caller, nova: Caller
-) -> None:
+async def test_terminal_next_to_a_native_lane_does_not_wait(bus: Bus, luna: Caller, nova: Caller) -> None:
     bus.open_lane("nova")
 
     expecting(bus)
@@ -381,14 +373,14 @@ async def test_a_terminal_next_to_a_native_lane_waits_for_nothing(
     assert bus.delivery.levels("nova") == [("native", OPEN), ("terminal", OPEN)]
 
 
-# What a holder remembers
+# Offers that a holder remembers
 
 
 def remembering(bus: Bus, level: Level | None = OPEN) -> FakeLane:
     return bus.open_lane("nova", LaneKind.TERMINAL, level, remembers=True)
 
 
-async def test_an_offer_that_never_came_to_its_holder_is_in_line_again(
+async def test_offer_that_never_reached_its_holder_is_queued_again(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     came, lost = await bus.send(luna, "came", "@nova"), await bus.send(luna, "lost", "@nova")
@@ -402,7 +394,7 @@ async def test_an_offer_that_never_came_to_its_holder_is_in_line_again(
     assert await notices(bus, "luna") == []
 
 
-async def test_keys_that_never_came_are_in_doubt(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_keys_that_never_arrived_are_unconfirmed(bus: Bus, luna: Caller, nova: Caller) -> None:
     pressed = await keys(bus)
     await bus.report("nova", "submitted", pressed.seq, lane="terminal")
     lane = remembering(bus)
@@ -414,7 +406,7 @@ async def test_keys_that_never_came_are_in_doubt(bus: Bus, luna: Caller, nova: C
     assert (entry.state, entry.unconfirmed) == ("submitted", True)
 
 
-async def test_a_lost_connection_says_nothing_of_what_a_holder_remembers(
+async def test_lost_connection_does_not_settle_what_a_holder_remembers(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = remembering(bus)
@@ -429,7 +421,9 @@ async def test_a_lost_connection_says_nothing_of_what_a_holder_remembers(
     assert await notices(bus, "luna") == []
 
 
-async def test_with_the_agent_ends_what_its_holder_remembers(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_end_of_the_agent_settles_what_its_holder_remembers(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
     lane = remembering(bus)
     await bus.send(luna, "a", "@nova")
     await lane.next()
@@ -441,7 +435,7 @@ async def test_with_the_agent_ends_what_its_holder_remembers(bus: Bus, luna: Cal
     assert "never confirmed" in told
 
 
-async def test_a_lane_can_say_that_nobody_knows(bus: Bus, luna: Caller, nova: Caller) -> None:
+async def test_lane_can_report_an_unconfirmed_outcome(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = remembering(bus)
     doubtful = await bus.send(luna, "a", "@nova")
     await bus.send(luna, "b", "@nova")

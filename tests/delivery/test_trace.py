@@ -1,4 +1,4 @@
-"""Delivery notes each step of a message in its trace."""
+"""Delivery records each step of a message in its trace."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def steps(bus: Bus) -> Steps:
     return told
 
 
-async def test_offers_answers_and_gates_are_traced(bus: Bus, steps: Steps) -> None:
+async def test_offers_outcomes_and_gates_are_traced(bus: Bus, steps: Steps) -> None:
     await bus.join("nova")
     sent = await bus.send(HUMAN, "hello", "@nova")
     lane = bus.open_lane("nova", LaneKind.TERMINAL, level=None)

@@ -1,4 +1,4 @@
-"""What the next session of an agent in a terminal is told of before: the numbers that nobody confirmed."""
+"""The notice to the next session of a terminal agent: the seqs of unconfirmed messages."""
 
 from itertools import count
 
@@ -16,7 +16,7 @@ _pids = count(10)
 
 
 async def begin(bus: Bus, *, holder: str = "hash") -> tuple[Caller, FakeLane]:
-    """Begin a session of nova in a terminal that mail can be typed into."""
+    """Start a session of nova in a terminal that accepts mail."""
     nova = await bus.join("nova", seat=seat(next(_pids)), holder=holder)
     return nova, lane_of(bus)
 
@@ -26,13 +26,13 @@ async def get_ready(bus: Bus, nova: Caller) -> None:
 
 
 async def end_with(bus: Bus, nova: Caller, lane: FakeLane) -> None:
-    """End a session, and with it what its lane has in hand."""
+    """End a session, and with it the open offer of its lane."""
     await bus.delivery.close_lane(lane.lane)
     await bus.submit(nova, Leave(reason="killed"))
 
 
 async def lose(bus: Bus, *texts: str) -> list[Event]:
-    """Let messages be on their way to nova, one in each session, when that ends."""
+    """Let each message be submitted to nova when its session ends, one session per message."""
     events = []
     for text in texts:
         nova, lane = await begin(bus)
@@ -47,7 +47,7 @@ def words(*events: Event) -> str:
     return f"handed to you before, and maybe never read: {named} ('pal show NUMBER' shows one)"
 
 
-async def test_the_next_session_is_given_the_numbers_in_one_line(bus: Bus) -> None:
+async def test_next_session_gets_the_seqs_in_one_line(bus: Bus) -> None:
     first, second = await lose(bus, "one", "two")
     nova, lane = await begin(bus)
 
@@ -56,7 +56,7 @@ async def test_the_next_session_is_given_the_numbers_in_one_line(bus: Bus) -> No
     assert await take(bus, lane) == words(first, second)
 
 
-async def test_whoever_was_given_them_is_not_told_again(bus: Bus) -> None:
+async def test_session_that_got_the_seqs_is_not_notified_again(bus: Bus) -> None:
     (lost,) = await lose(bus, "one")
     for _ in range(2):
         nova, lane = await begin(bus)
@@ -69,7 +69,7 @@ async def test_whoever_was_given_them_is_not_told_again(bus: Bus) -> None:
     assert await notices(bus, "nova") == [words(lost)]
 
 
-async def test_a_line_of_which_nobody_knows_is_itself_among_the_next(bus: Bus) -> None:
+async def test_unconfirmed_notice_is_itself_in_the_next_notice(bus: Bus) -> None:
     (lost,) = await lose(bus, "one")
     nova, lane = await begin(bus)
     await get_ready(bus, nova)
@@ -82,7 +82,7 @@ async def test_a_line_of_which_nobody_knows_is_itself_among_the_next(bus: Bus) -
     assert await take(bus, lane) == words(lost, told)
 
 
-async def test_one_that_was_sent_again_and_lost_again_is_given_again(bus: Bus) -> None:
+async def test_message_that_is_redelivered_and_lost_again_is_in_the_next_notice(bus: Bus) -> None:
     (lost,) = await lose(bus, "one")
     nova, lane = await begin(bus)
     await get_ready(bus, nova)
@@ -98,7 +98,7 @@ async def test_one_that_was_sent_again_and_lost_again_is_given_again(bus: Bus) -
     assert await take(bus, lane) == words(lost)
 
 
-async def test_where_a_hook_begins_the_session_nothing_is_typed_of_it(bus: Bus) -> None:
+async def test_session_with_a_hook_gets_no_typed_notice(bus: Bus) -> None:
     await lose(bus, "one")
     nova, _ = await begin(bus)
     hook = bus.open_lane("nova", LaneKind.HOOK)
@@ -110,7 +110,7 @@ async def test_where_a_hook_begins_the_session_nothing_is_typed_of_it(bus: Bus) 
     assert await notices(bus, "nova") == []
 
 
-async def test_an_agent_in_no_terminal_and_one_that_nobody_knows_are_told_nothing(bus: Bus) -> None:
+async def test_agent_without_a_terminal_and_unknown_agent_get_no_notice(bus: Bus) -> None:
     await lose(bus, "one")
     nova, lane = await begin(bus, holder="")
 
@@ -121,7 +121,7 @@ async def test_an_agent_in_no_terminal_and_one_that_nobody_knows_are_told_nothin
     assert unsure_notice(bus.log, "nobody") is None
 
 
-async def test_keys_are_no_message_to_be_read_later(bus: Bus) -> None:
+async def test_keys_are_not_in_the_notice(bus: Bus) -> None:
     nova, lane = await begin(bus)
     await bus.submit(HUMAN, Send(text="", raw=b"y", recipient="nova"))
     await lane.next()
@@ -134,7 +134,7 @@ async def test_keys_are_no_message_to_be_read_later(bus: Bus) -> None:
     assert await take(bus, lane) == "later"
 
 
-async def test_of_very_many_the_first_are_named_and_the_rest_counted(bus: Bus) -> None:
+async def test_first_of_many_unconfirmed_messages_are_named_others_counted(bus: Bus) -> None:
     nova = await bus.join("nova", seat=seat(7), holder="hash")
     seqs = [(await bus.send(HUMAN, f"{number}", "@nova")).seq for number in range(23)]
     await bus.report("nova", "submitted", *seqs, lane="terminal")
